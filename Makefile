@@ -1,0 +1,34 @@
+# `make demo` and `make test` are all a newcomer needs; both set up .venv by themselves.
+PYTHON ?= python3
+SEEDS ?= 1
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint p4 proto clean
+
+demo: $(VENV)/demo.stamp
+	$(BIN)/p4reduce demo --seeds $(SEEDS) --out out/demo
+
+test: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+p4:  # needs p4c-bm2-ss on PATH
+	$(PYTHON) p4src/build.py
+
+proto: $(VENV)/dev.stamp
+	cd controller && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --grpc_python_out=. --pyi_out=. \
+		p4reduce_controller/jobs/jobs.proto
+
+clean:
+	rm -rf $(VENV) out
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/%.stamp: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$*]'
+	touch $@

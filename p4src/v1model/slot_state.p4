@@ -1,0 +1,45 @@
+// One round a (slot, version): which round it is, which ranks are in, which columns hold a sum.
+// `version` is the round's lowest bit, so a slot remembers its last result while the next round fills.
+// A new round's first contribution overwrites everything: nothing is ever cleared.
+control SlotState(inout headers_t hdr, inout metadata_t meta) {
+    register<bit<48>>(2 * SLOTS) tags;       // epoch ++ round; fresh registers hold epoch 0, which no job has
+    register<bit<32>>(2 * SLOTS) seen;       // bit r: rank r has contributed
+    register<bit<8>>(2 * SLOTS) held;        // bit c: column c holds a sum
+
+    apply {
+        bit<48> tag = hdr.base.epoch ++ hdr.base.round;
+        bit<48> stored_tag;
+        bit<32> ranks = 0;
+        bit<8> columns = 0;
+        tags.read(stored_tag, meta.index);
+
+        if (stored_tag == tag) {
+            seen.read(ranks, meta.index);
+            held.read(columns, meta.index);
+            meta.verdict = VERDICT_ADD;
+            if (ranks & meta.rank_bit != 0) {
+                meta.verdict = VERDICT_DUPLICATE;
+            }
+        } else {
+            // Another epoch's tag is a dead job's: admission let only this epoch through.
+            bit<32> ahead = hdr.base.round - stored_tag[31:0];
+            meta.verdict = VERDICT_FIRST;
+            if (stored_tag[47:32] == hdr.base.epoch && ahead[31:31] == 1) {
+                meta.drop = DROP_STALE;
+            }
+        }
+
+        if (meta.drop == DROP_NONE) {
+            meta.held = columns;
+            ranks = ranks | meta.rank_bit;
+            if (meta.verdict != VERDICT_DUPLICATE) {
+                columns = columns | hdr.base.present;
+                tags.write(meta.index, tag);
+                seen.write(meta.index, ranks);
+                held.write(meta.index, columns);
+            }
+            meta.complete = ranks == meta.full;
+            hdr.base.seen = ranks;
+        }
+    }
+}
