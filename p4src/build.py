@@ -52,7 +52,17 @@ def compile_geometry(name: str, folder: Path) -> None:
         raw = Path(scratch) / "p4reduce.json"
         p4info = folder / "p4reduce.p4info.txtpb"
         subprocess.run(
-            ["p4c-bm2-ss", "--p4v", "16", *defines, "--p4runtime-files", str(p4info), "-o", str(raw), "v1model/main.p4"],
+            [
+                "p4c-bm2-ss",
+                "--p4v",
+                "16",
+                *defines,
+                "--p4runtime-files",
+                str(p4info),
+                "-o",
+                str(raw),
+                "v1model/main.p4",
+            ],
             cwd=P4SRC,
             check=True,
         )
@@ -71,7 +81,10 @@ def compiler_version() -> str:
 
 def main() -> int:
     if shutil.which("p4c-bm2-ss") is None:
-        print("p4c-bm2-ss is not on PATH: install p4c (https://github.com/p4lang/p4c), then run `make p4` again", file=sys.stderr)
+        print(
+            "p4c-bm2-ss is not on PATH: install p4c (https://github.com/p4lang/p4c), then run `make p4` again",
+            file=sys.stderr,
+        )
         return 1
     for name in GEOMETRIES:
         compile_geometry(name, ARTIFACTS / name)

@@ -1,0 +1,1 @@
+"""The embedded P4 target: executes a compiled v1model program and serves P4Runtime, as BMv2 does."""

@@ -1,0 +1,51 @@
+"""Errors of the P4 executor.
+
+ProgramError
+├── UnsupportedConstruct   load(): the program uses something that is not implemented
+├── InvalidProgram         load(): the configuration is not a BMv2 JSON of a v1model program
+├── ExecutionError         process(): the frame ran into undefined behaviour and was dropped
+└── TableError
+    ├── TableFull          insert() into a table that holds max_size entries
+    ├── EntryExists        insert() of a match that is already there
+    ├── EntryMissing       modify() or delete() of a match that is not there
+    └── TableIsConst       any change of a table whose entries (or default) are const
+"""
+
+from __future__ import annotations
+
+
+class ProgramError(Exception):
+    """Root of all errors raised by this package."""
+
+
+class UnsupportedConstruct(ProgramError):
+    """The P4 program needs something this executor does not implement; the message names it."""
+
+
+class InvalidProgram(ProgramError):
+    """The configuration is not a well-formed BMv2 JSON."""
+
+
+class ExecutionError(ProgramError):
+    """A frame met what P4 leaves undefined (failed assert, division by zero, stack index out of
+    range, endless recirculation). All outputs of that frame are discarded."""
+
+
+class TableError(ProgramError):
+    """Root of the errors of table writes."""
+
+
+class TableFull(TableError):
+    """The table already holds max_size entries."""
+
+
+class EntryExists(TableError):
+    """An entry with this match (and priority) is already there; use modify."""
+
+
+class EntryMissing(TableError):
+    """There is no entry with this match (and priority)."""
+
+
+class TableIsConst(TableError):
+    """The program declares these entries, or this default action, const."""

@@ -1,0 +1,149 @@
+"""Counters, registers and meters: the state that outlives a packet."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+GREEN, YELLOW, RED = 0, 1, 2
+
+
+def microseconds() -> int:
+    """The monotonic clock, in microseconds."""
+    return time.monotonic_ns() // 1000
+
+
+class Counter:
+    """An indirect counter array: packets and bytes for each index."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name = name
+        self.size = size
+        self.packet_counts = [0] * size
+        self.byte_counts = [0] * size
+
+    def read(self, index: int) -> tuple[int, int]:
+        """(packets, bytes) at `index`; IndexError when there is no such index."""
+        self._check(index)
+        return self.packet_counts[index], self.byte_counts[index]
+
+    def write(self, index: int, packets: int, bytes_: int) -> None:
+        """Set the counter at `index`."""
+        self._check(index)
+        self.packet_counts[index] = packets
+        self.byte_counts[index] = bytes_
+
+    def _check(self, index: int) -> None:
+        if not 0 <= index < self.size:
+            raise IndexError(f"counter {self.name} has indices 0..{self.size - 1}, not {index}")
+
+
+class Register:
+    """A register array; cells are unsigned numbers of `bitwidth` bits."""
+
+    def __init__(self, name: str, size: int, bitwidth: int) -> None:
+        self.name = name
+        self.size = size
+        self.bitwidth = bitwidth
+        self.cells = [0] * size
+
+    def read(self, index: int) -> int:
+        """The cell at `index`; IndexError when there is no such index."""
+        self._check(index)
+        return self.cells[index]
+
+    def write(self, index: int, value: int) -> None:
+        """Set a cell; ValueError when `value` does not fit."""
+        self._check(index)
+        if not 0 <= value < 1 << self.bitwidth:
+            raise ValueError(f"register {self.name} holds {self.bitwidth}-bit cells, {value} does not fit")
+        self.cells[index] = value
+
+    def _check(self, index: int) -> None:
+        if not 0 <= index < self.size:
+            raise IndexError(f"register {self.name} has indices 0..{self.size - 1}, not {index}")
+
+
+@dataclass(frozen=True)
+class MeterConfig:
+    """Rates per second and bursts, both in packets or in bytes, as P4Runtime's MeterConfig."""
+
+    cir: int
+    cburst: int
+    pir: int
+    pburst: int
+
+
+@dataclass
+class Bucket:
+    """The state of one two-rate three-color marker (RFC 2698, color-blind)."""
+
+    config: MeterConfig | None = None
+    committed: int = 0
+    peak: int = 0
+    started_us: int = 0
+    committed_given: int = field(default=0, repr=False)
+    peak_given: int = field(default=0, repr=False)
+
+    def configure(self, config: MeterConfig | None, now_us: int) -> None:
+        """Start with full buckets; None marks everything green."""
+        if config is not None and config.pir < config.cir:
+            raise ValueError(f"peak rate {config.pir} is below the committed rate {config.cir}")
+        self.config = config
+        self.started_us = now_us
+        self.committed_given = self.peak_given = 0
+        if config is not None:
+            self.committed, self.peak = config.cburst, config.pburst
+
+    def execute(self, amount: int, now_us: int) -> int:
+        """Color of a packet that takes `amount` tokens at `now_us`."""
+        config = self.config
+        if config is None:
+            return GREEN
+        elapsed = now_us - self.started_us
+        given = elapsed * config.pir // 1_000_000
+        self.peak = min(config.pburst, self.peak + given - self.peak_given)
+        self.peak_given = given
+        given = elapsed * config.cir // 1_000_000
+        self.committed = min(config.cburst, self.committed + given - self.committed_given)
+        self.committed_given = given
+        if self.peak < amount:
+            return RED
+        self.peak -= amount
+        if self.committed < amount:
+            return YELLOW
+        self.committed -= amount
+        return GREEN
+
+
+class Meter:
+    """An indirect meter array; `unit` is 'packets' or 'bytes'. `clock` may be replaced by tests."""
+
+    def __init__(self, name: str, size: int, unit: str) -> None:
+        self.name = name
+        self.size = size
+        self.unit = unit
+        self.clock = microseconds
+        self._buckets: dict[int, Bucket] = {}
+
+    def configure(self, index: int, config: MeterConfig | None) -> None:
+        """Set the rates of one index; None removes them (everything is green)."""
+        self._check(index)
+        self._buckets.setdefault(index, Bucket()).configure(config, self.clock())
+
+    def read(self, index: int) -> MeterConfig | None:
+        """The rates of one index, None when it was never configured."""
+        self._check(index)
+        bucket = self._buckets.get(index)
+        return bucket.config if bucket else None
+
+    def execute(self, index: int, length: int) -> int:
+        """Color of a packet of `length` bytes."""
+        bucket = self._buckets.get(index)
+        if bucket is None:
+            return GREEN
+        return bucket.execute(1 if self.unit == "packets" else length, self.clock())
+
+    def _check(self, index: int) -> None:
+        if not 0 <= index < self.size:
+            raise IndexError(f"meter {self.name} has indices 0..{self.size - 1}, not {index}")

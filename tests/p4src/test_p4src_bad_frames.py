@@ -1,0 +1,124 @@
+"""Bad aggregation frames: each is dropped, counted under its reason, and leaves all state as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pipeline_rig import SLOT_COUNT, SWITCH_IP, PipelineRig, ipv4_header, rank_ip, rank_port, udp_frame
+
+from p4reduce import wire
+
+(
+    TRUNCATED,
+    LENGTH,
+    VERSION,
+    TYPE,
+    NOT_ADMITTED,
+    EPOCH,
+    SLOT,
+    STALE,
+    CHECKSUM,
+    FRAGMENT,
+    RESERVED,
+    NOT_SERVED,
+) = range(1, 13)
+
+
+def patched(frame: bytes, offset: int, value: bytes) -> bytes:
+    return frame[:offset] + value + frame[offset + len(value) :]
+
+
+def with_ip(frame: bytes, **fields: int) -> bytes:
+    return frame[:14] + ipv4_header(rank_ip(0), SWITCH_IP, len(frame) - 34, **fields) + frame[34:]
+
+
+BASE = 42  # where the aggregation header starts
+ROWS: list[tuple[str, int, Callable[[bytes], bytes]]] = [
+    ("cut inside a block", TRUNCATED, lambda f: f[:-1]),
+    ("cut inside the keys", TRUNCATED, lambda f: f[: BASE + 20]),
+    ("cut inside the base header", TRUNCATED, lambda f: f[: BASE + 3]),
+    ("no payload", TRUNCATED, lambda f: f[:BASE]),
+    ("cut inside the UDP header", TRUNCATED, lambda f: f[: BASE - 4]),
+    ("a byte behind the frame", LENGTH, lambda f: f + b"\0"),
+    ("a whole block behind the frame", LENGTH, lambda f: f + bytes(32)),
+    ("UDP length too long", LENGTH, lambda f: patched(f, 38, (len(f) - 34 + 1).to_bytes(2, "big"))),
+    ("UDP length too short", LENGTH, lambda f: patched(f, 38, (8).to_bytes(2, "big"))),
+    (
+        "IPv4 length and frame disagree",
+        LENGTH,
+        lambda f: f[:14] + ipv4_header(rank_ip(0), SWITCH_IP, len(f)) + f[34:],
+    ),
+    ("present names a column the program lacks", LENGTH, lambda f: patched(f, BASE + 2, b"\x11")),
+    ("wire version 0", VERSION, lambda f: patched(f, BASE, b"\x01")),
+    ("wire version 2", VERSION, lambda f: patched(f, BASE, b"\x21")),
+    ("a RESULT from a worker", TYPE, lambda f: patched(f, BASE, b"\x12")),
+    ("a PENDING from a worker", TYPE, lambda f: patched(f, BASE, b"\x13")),
+    ("an unknown type", TYPE, lambda f: patched(f, BASE, b"\x1f")),
+    ("unknown job", NOT_ADMITTED, lambda f: patched(f, BASE + 1, b"\x08")),
+    ("another UDP port", NOT_ADMITTED, lambda f: patched(f, 34, b"\x9c\x50")),
+    ("wrong epoch", EPOCH, lambda f: patched(f, BASE + 4, b"\x00\x0a")),
+    ("epoch 0", EPOCH, lambda f: patched(f, BASE + 4, b"\x00\x00")),
+    ("slot behind the lease", SLOT, lambda f: patched(f, BASE + 6, SLOT_COUNT.to_bytes(2, "big"))),
+    ("slot 65535", SLOT, lambda f: patched(f, BASE + 6, b"\xff\xff")),
+    ("IPv4 checksum", CHECKSUM, lambda f: patched(f, 24, bytes((f[24] ^ 1,)))),
+    ("first fragment", FRAGMENT, lambda f: with_ip(f, fragment=0x2000)),
+    ("later fragment", FRAGMENT, lambda f: with_ip(f, fragment=0x0010)),
+    ("reserved byte", RESERVED, lambda f: patched(f, BASE + 3, b"\x01")),
+    ("seen is not a worker's to set", RESERVED, lambda f: patched(f, BASE + 12, b"\x00\x00\x00\x03")),
+    ("IPv4 options", NOT_SERVED, lambda f: patched(f, 14, b"\x46")),
+    ("TCP to the switch", NOT_SERVED, lambda f: with_ip(f, protocol=6)),
+    ("UDP to another port of the switch", NOT_SERVED, lambda f: patched(f, 36, b"\x00\x35")),
+]
+
+
+@pytest.mark.parametrize(("reason", "spoil"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+def test_bad_frame(reason: int, spoil: Callable[[bytes], bytes]) -> None:
+    rig = PipelineRig("small", 2)
+    words = [(column + 1).to_bytes(4, "big") * rig.geometry.block_words for column in range(4)]
+    good = {0: words[0], 3: words[3]}
+    rig.send(1, rig.contribution(blocks={1: words[1]}))
+    bad = spoil(udp_frame(0, rig.contribution(blocks={0: words[2], 2: words[2]})))
+    assert rig.program.process(rank_port(0), bad) == []
+    assert rig.drops() == {reason: 1}
+    # State untouched: the round goes on as if the frame had never come.
+    results = rig.send(0, rig.contribution(blocks=good))
+    assert len(results) == 2
+    assert wire.unpack(rig.geometry, results[0][1][42:]).blocks == words[0] + words[1] + words[3]
+    assert rig.drops() == {reason: 1}
+
+
+def test_a_lease_cannot_reach_behind_the_switch_s_slots() -> None:
+    """Even if a controller leased slots that do not exist."""
+    rig = PipelineRig("small", 1)
+    admit = rig.program.tables["MainIngress.admission.admit"]
+    [entry] = admit.entries()
+    admit.modify(entry.match, entry.priority, entry.action, (1, 1, 15, 4, 9, 263))
+    assert len(rig.send(0, rig.contribution(slot=0))) == 1
+    assert rig.send(0, rig.contribution(slot=1)) == []
+    assert rig.drops() == {SLOT: 1}
+
+
+def test_the_right_frame_from_the_wrong_port_or_address() -> None:
+    rig = PipelineRig("small", 2)
+    frame = udp_frame(0, rig.contribution())
+    assert rig.program.process(rank_port(1), frame) == []
+    spoofed = frame[:14] + ipv4_header(rank_ip(1), SWITCH_IP, len(frame) - 34) + frame[34:]
+    assert rig.program.process(rank_port(0), spoofed) == []
+    assert rig.drops() == {NOT_ADMITTED: 2}
+
+
+@pytest.mark.parametrize(
+    ("reason", "spoil"),
+    [
+        (TRUNCATED, lambda p: p[:-1]),
+        (LENGTH, lambda p: p + b"\0"),
+        (RESERVED, lambda p: patched(p, 4, b"\x00\x01")),
+        (RESERVED, lambda p: patched(p, 8, b"\x01")),
+        (VERSION, lambda p: patched(p, 0, b"\x24")),
+    ],
+)
+def test_bad_hello(reason: int, spoil: Callable[[bytes], bytes]) -> None:
+    rig = PipelineRig("small", 1)
+    assert rig.send(0, spoil(wire.pack_hello(7, 12345))) == []
+    assert rig.drops() == {reason: 1}

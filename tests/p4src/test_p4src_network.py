@@ -1,0 +1,122 @@
+"""Everything that is not aggregation: L2 switching, learning, flooding, ARP, ping, packet-in, packet-out."""
+
+from __future__ import annotations
+
+import pytest
+from pipeline_rig import CPU_PORT, SWITCH_IP, SWITCH_MAC, PipelineRig, rank_port, udp_frame
+from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.l2 import ARP, Ether
+
+from p4reduce import wire
+from p4reduce_switch.program import Replica
+
+HOST_MAC, OTHER_MAC, SWITCH_MAC_TEXT = "02:00:00:00:aa:01", "02:00:00:00:aa:02", "02:00:00:00:00:01"
+FLOOD_GROUP = 1
+
+
+@pytest.fixture
+def rig() -> PipelineRig:
+    rig = PipelineRig("small", 2)
+    rig.program.replication.multicast_groups[FLOOD_GROUP] = [Replica(port, 0) for port in (1, 2, 3)]
+    return rig
+
+
+def known(rig: PipelineRig, mac: int, port: int) -> None:
+    rig.insert("forwarding.mac_table", (mac,), "forward", (port,))
+
+
+FOREIGN = {
+    "tcp": Ether(src=HOST_MAC, dst=OTHER_MAC) / IP(src="10.9.0.1", dst="10.9.0.2") / TCP() / b"data",
+    "udp": Ether(src=HOST_MAC, dst=OTHER_MAC) / IP(src="10.9.0.1", dst="10.9.0.2") / UDP(dport=53) / b"data",
+    "ping": Ether(src=HOST_MAC, dst=OTHER_MAC) / IP(src="10.9.0.1", dst="10.9.0.2") / ICMP() / b"data",
+    "arp": Ether(src=HOST_MAC, dst=OTHER_MAC) / ARP(psrc="10.9.0.1", pdst="10.9.0.2"),
+    "no IP": Ether(src=HOST_MAC, dst=OTHER_MAC, type=0x88B5) / b"anything",
+    "bad IPv4 checksum": Ether(src=HOST_MAC, dst=OTHER_MAC) / IP(dst="10.9.0.2", chksum=1) / UDP() / b"x",
+    "truncated IPv4": Ether(src=HOST_MAC, dst=OTHER_MAC, type=0x0800) / b"\x45\x00",
+    "IPv4 options": Ether(src=HOST_MAC, dst=OTHER_MAC)
+    / IP(dst="10.9.0.2", options=b"\x01" * 4)
+    / UDP()
+    / b"x",
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_foreign_frames_are_forwarded_unchanged(rig: PipelineRig, name: str) -> None:
+    frame = bytes(FOREIGN[name])
+    known(rig, 0x02000000AA02, 3)
+    assert rig.program.process(1, frame) == [(3, frame)]
+    assert rig.drops() == {}
+
+
+def test_aggregation_frames_for_another_switch_pass_unchanged(rig: PipelineRig) -> None:
+    known(rig, SWITCH_MAC, 3)
+    full = rig.contribution(blocks={0: bytes(range(32)), 2: bytes(32)})
+    for payload in (full, full[:-5], full + b"tail", wire.pack_hello(7, 1), b"\x55", b""):
+        frame = udp_frame(0, payload, dst_ip=SWITCH_IP + 1)
+        assert rig.program.process(1, frame) == [(3, frame)]
+    assert rig.drops() == {}
+
+
+def test_unknown_destination_is_flooded_but_not_back(rig: PipelineRig) -> None:
+    frame = bytes(FOREIGN["udp"])
+    assert rig.program.process(2, frame) == [(1, frame), (3, frame)]
+
+
+def test_a_destination_on_the_same_port_is_filtered(rig: PipelineRig) -> None:
+    known(rig, 0x02000000AA02, 2)
+    assert rig.program.process(2, bytes(FOREIGN["udp"])) == []
+
+
+def test_unknown_sources_are_learned_once_known_no_more(rig: PipelineRig) -> None:
+    digests: list[tuple[str, list[tuple[int, ...]]]] = []
+    rig.program.on_digest = lambda name, values: digests.append((name, values))
+    rig.program.process(2, bytes(FOREIGN["udp"]))
+    assert digests == [("mac_learn_t", [(0x02000000AA01, 2)])]
+    rig.insert("forwarding.learned", (0x02000000AA01, 2), "known", ())
+    rig.program.process(2, bytes(FOREIGN["udp"]))
+    assert len(digests) == 1
+    rig.program.process(3, bytes(FOREIGN["udp"]))  # the host has moved
+    assert digests[1] == ("mac_learn_t", [(0x02000000AA01, 3)])
+
+
+def test_arp_for_the_switch_is_answered(rig: PipelineRig) -> None:
+    request = Ether(src=HOST_MAC, dst="ff:ff:ff:ff:ff:ff") / ARP(
+        hwsrc=HOST_MAC, psrc="10.0.0.9", pdst="10.0.0.1"
+    )
+    [(port, frame)] = rig.program.process(2, bytes(request))
+    reply = Ether(frame)
+    assert port == 2
+    assert (reply.dst, reply.src) == (HOST_MAC, SWITCH_MAC_TEXT)
+    assert (reply[ARP].op, reply[ARP].hwsrc, reply[ARP].psrc) == (2, SWITCH_MAC_TEXT, "10.0.0.1")
+    assert (reply[ARP].hwdst, reply[ARP].pdst) == (HOST_MAC, "10.0.0.9")
+
+
+@pytest.mark.parametrize("data", [b"", b"odd", bytes(range(200)), b"\xff" * 56])
+def test_ping_is_answered_with_right_checksums(rig: PipelineRig, data: bytes) -> None:
+    echo = (
+        Ether(src=HOST_MAC, dst=SWITCH_MAC_TEXT)
+        / IP(src="10.0.0.9", dst="10.0.0.1", ttl=3)
+        / ICMP(id=5, seq=6)
+        / data
+    )
+    [(port, frame)] = rig.program.process(2, bytes(echo))
+    expected = (
+        Ether(src=SWITCH_MAC_TEXT, dst=HOST_MAC)
+        / IP(src="10.0.0.1", dst="10.0.0.9", ttl=64, id=echo[IP].id)
+        / ICMP(type=0, id=5, seq=6)
+        / data
+    )
+    assert port == 2
+    assert frame == bytes(expected)
+
+
+def test_hello_reaches_the_controller_with_its_port(rig: PipelineRig) -> None:
+    frame = udp_frame(1, wire.pack_hello(7, 0x1122334455667788))
+    assert rig.program.process(rank_port(1), frame) == [
+        (CPU_PORT, (rank_port(1) << 7).to_bytes(2, "big") + frame)
+    ]
+
+
+def test_packet_out_leaves_where_it_says(rig: PipelineRig) -> None:
+    frame = bytes(FOREIGN["tcp"])
+    assert rig.program.process(CPU_PORT, (3 << 7).to_bytes(2, "big") + frame) == [(3, frame)]

@@ -1,0 +1,26 @@
+"""Loads the small programs of programs/ for the tests of the P4 executor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p4reduce_switch.program import Program
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+@pytest.fixture
+def config() -> Callable[[str], dict[str, Any]]:
+    """config(name): the BMv2 JSON of a program."""
+    return lambda name: json.loads((PROGRAMS / f"{name}.json").read_text())
+
+
+@pytest.fixture
+def load(config: Callable[[str], dict[str, Any]]) -> Callable[[str], Program]:
+    """load(name): a fresh instance of a program."""
+    return lambda name: Program.load(config(name))

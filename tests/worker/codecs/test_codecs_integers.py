@@ -1,0 +1,119 @@
+"""int32 and lanes: exact sums, exact limits."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p4reduce.codecs.int32 import Int32
+from p4reduce.codecs.lanes import (
+    WIDTHS,
+    Lanes,
+    lane_limit,
+    lanes_per_word,
+    narrowest,
+    pack_lanes,
+    unpack_lanes,
+)
+from p4reduce.errors import IntegerOverflow, InvalidTensor, LaneOverflow
+
+TERNARY_LIMITS = {4: 7, 5: 15, 6: 31, 8: 127, 10: 511, 16: 32767}
+
+
+def test_the_widths_that_are_promised() -> None:
+    assert {bits: lane_limit(bits) for bits in WIDTHS} == TERNARY_LIMITS
+    assert [lanes_per_word(bits) for bits in WIDTHS] == [8, 6, 5, 4, 3, 2]
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.sampled_from(WIDTHS), st.integers(1, 40), st.integers(0, 50), st.integers(0, 2**32))
+def test_sums_of_words_are_the_packed_sums(bits: int, world_size: int, count: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    bound = max(lane_limit(bits) // world_size, 0)
+    values = rng.integers(-bound, bound + 1, (world_size, count)).astype(np.int16)
+    words = reduce(np.add, [pack_lanes(row, bits) for row in values])
+    assert unpack_lanes(words, bits, count).tolist() == values.sum(axis=0).tolist()
+
+
+@pytest.mark.parametrize("bits", WIDTHS)
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_ternary_at_the_exact_limit(bits: int, sign: int) -> None:
+    """`limit` ranks all sending the same sign fill a lane to its end; one rank more is refused."""
+    limit = TERNARY_LIMITS[bits]
+    tensor = np.full(17, sign, np.int8)
+    Lanes(tensor, bits).bind(limit, 8, False)
+    words = pack_lanes(tensor, bits) * np.uint32(limit)
+    assert unpack_lanes(words, bits, 17).tolist() == [sign * limit] * 17
+    with pytest.raises(LaneOverflow, match=f"holds {limit}"):
+        Lanes(tensor, bits).bind(limit + 1, 8, False)
+
+
+def test_127_ranks_fit_eight_bits_and_128_do_not() -> None:
+    assert narrowest(127) == 8
+    assert narrowest(128) == 10
+    assert [narrowest(n) for n in (1, 7, 8, 15, 16, 31, 32, 511, 512)] == [4, 4, 5, 5, 6, 6, 8, 10, 16]
+    with pytest.raises(LaneOverflow):
+        narrowest(32768)
+
+
+def test_larger_integers_use_world_size_times_largest() -> None:
+    Lanes(np.array([31, -31], np.int8), 8).bind(4, 8, False)
+    with pytest.raises(LaneOverflow, match=r"4 ranks x \|t\| <= 32"):
+        Lanes(np.array([3, -32], np.int8), 8).bind(4, 8, False)
+
+
+def test_a_stated_bound_is_kept_even_by_a_rank_with_smaller_values() -> None:
+    with pytest.raises(LaneOverflow, match=r"4 ranks x \|t\| <= 40"):
+        Lanes(np.zeros(3, np.int8), 8, bound=40).bind(4, 8, False)
+    with pytest.raises(LaneOverflow, match=r"element \[1\] of conv1 is -2, beyond the stated bound 1"):
+        Lanes(np.array([1, -2], np.int8), 8, bound=1, name="conv1").bind(4, 8, False)
+
+
+def test_the_most_negative_int8_does_not_slip_through() -> None:
+    with pytest.raises(LaneOverflow):
+        Lanes(np.array([-128], np.int8), 8).bind(1, 8, False)
+
+
+def test_zero_blocks_stay_zero() -> None:
+    values = np.zeros(4 * 8 * 3, np.int8)
+    values[40] = -1
+    source = Lanes(values, 8).bind(4, 8, False)
+    assert source.nonzero.tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("bits", [0, 1, 3, 7, 9, 32])
+def test_other_widths_are_refused(bits: int) -> None:
+    with pytest.raises(InvalidTensor, match="bits wide"):
+        Lanes(np.zeros(1, np.int8), bits)
+
+
+def test_lanes_of_unsigned_or_floats_are_refused() -> None:
+    for dtype in (np.uint8, np.float32, np.bool_):
+        with pytest.raises(InvalidTensor):
+            Lanes(np.zeros(1, dtype), 8)
+
+
+def test_int32_wraps_like_numpy() -> None:
+    tensor = np.array([2**31 - 1, -(2**31), 5], np.int32)
+    source = Int32(tensor).bind(2, 8, False)
+    words = source.encode(np.array([0]), np.zeros(1, np.uint8)).astype(np.uint32)
+    (got,) = source.decode((words + words).astype(">u4"), np.zeros(1, np.uint8))
+    with np.errstate(over="ignore"):
+        assert got.tolist() == (tensor + tensor).tolist()
+
+
+def test_int32_can_refuse_overflow_at_the_exact_limit() -> None:
+    limit = (2**31 - 1) // 3
+    Int32(np.array([limit, -limit], np.int32), refuse_overflow=True).bind(3, 8, False)
+    for value in (limit + 1, -limit - 1, -(2**31)):
+        with pytest.raises(IntegerOverflow, match=rf"element \[1\] of counts is {value}.*<= {limit}"):
+            Int32(np.array([0, value], np.int32), refuse_overflow=True, name="counts").bind(3, 8, False)
+
+
+def test_int32_refuses_other_types() -> None:
+    with pytest.raises(InvalidTensor, match="int64; convert"):
+        Int32(np.zeros(3, np.int64))

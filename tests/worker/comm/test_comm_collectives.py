@@ -1,0 +1,332 @@
+"""Communicators in threads over the reference switch."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from worker.local_group import LocalGroup
+from worker.protocol.scenarios import random_tensors, sum_of_float32
+
+import p4reduce
+from p4reduce import CollectiveMismatch, CollectiveTimeout, Communicator, Float32, Int32, Lanes
+from p4reduce.errors import CollectiveError, CommunicatorClosed, InvalidTensor, JobReset
+from p4reduce.wire import HEADERS_BYTES, SMALL
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 5, 8])
+@pytest.mark.parametrize("density", [0.0, 0.1, 1.0])
+def test_all_reduce_of_float32(world_size: int, density: float) -> None:
+    tensors = random_tensors(np.random.default_rng(1), world_size, 3000, density, np.float32, 8)
+    tensors = [t.reshape(50, 60) for t in tensors]
+    with LocalGroup(world_size, geometry=SMALL, slots=16) as group:
+        for dense in (False, True):
+            results = group.run(lambda comm, dense=dense: comm.all_reduce(tensors[comm.rank], dense=dense))
+            for result in results:
+                assert result.shape == (50, 60)
+                assert result.tobytes() == sum_of_float32(tensors, 8).tobytes()
+
+
+def test_all_reduce_of_int32_wraps() -> None:
+    tensors = random_tensors(np.random.default_rng(2), 4, 5000, 0.5, np.int32, 32)
+    with LocalGroup(4) as group:
+        results = group.run(lambda comm: comm.all_reduce(tensors[comm.rank]))
+    for result in results:
+        assert (result == np.sum(tensors, axis=0, dtype=np.int32)).all()
+
+
+def test_many_segments_in_one_collective() -> None:
+    rng = np.random.default_rng(3)
+    ternary = [rng.integers(-1, 2, 1001).astype(np.int8) for _ in range(4)]
+    floats = [rng.standard_normal((7, 9)).astype(np.float32) for _ in range(4)]
+    counts = [rng.integers(-9, 9, 40).astype(np.int32) for _ in range(4)]
+    empty = np.zeros(0, np.float32)
+    with LocalGroup(4, geometry=SMALL, slots=3) as group:
+
+        def step(comm: Communicator) -> list[np.ndarray]:
+            rank = comm.rank
+            return comm.all_reduce_segments(
+                [Lanes(ternary[rank], 4), Float32(empty), Float32(floats[rank]), Int32(counts[rank])]
+            )
+
+        for lanes, nothing, sums, totals in group.run(step):
+            assert (lanes == np.sum(ternary, axis=0)).all()
+            assert nothing.shape == (0,)
+            assert sums.tobytes() == sum_of_float32(floats, 8).tobytes()
+            assert (totals == np.sum(counts, axis=0)).all()
+        report = group.comms[0].last
+        assert report is not None
+        assert report.union_blocks == (16, 0, 8, 5)
+        assert group.comms[0].stats.collectives == 1
+        assert group.run(lambda comm: comm.all_reduce_segments([])) == [[]] * 4
+
+
+@pytest.mark.parametrize("root", [0, 2])
+def test_broadcast_moves_bits(root: int) -> None:
+    tensors = [np.array([[np.nan, -0.0, rank], [np.inf, 1e-45, 0.0]], np.float64) for rank in range(3)]
+    with LocalGroup(3) as group:
+        for result in group.run(lambda comm: comm.broadcast(tensors[comm.rank], root)):
+            assert result.tobytes() == tensors[root].tobytes()
+        assert [comm.stats.blocks_up for comm in group.comms] == [int(rank == root) for rank in range(3)]
+
+
+def test_all_gather_stacks() -> None:
+    tensors = [np.arange(30, dtype=np.int16).reshape(5, 6) * rank - 7 for rank in range(5)]
+    with LocalGroup(5, geometry=SMALL) as group:
+        for result in group.run(lambda comm: comm.all_gather(tensors[comm.rank])):
+            assert result.dtype == np.int16
+            assert (result == np.stack(tensors)).all()
+
+
+def test_all_gather_of_unequal_bytes() -> None:
+    streams = [random.Random(rank).randbytes(size) for rank, size in enumerate([0, 1, 1000, 37])]
+    with LocalGroup(4) as group:
+        assert group.run(lambda comm: comm.all_gather_bytes(streams[comm.rank])) == [streams] * 4
+        assert group.run(lambda comm: comm.all_gather_bytes(b"")) == [[b""] * 4] * 4
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (0, 3), (2, 0)])
+def test_small_and_empty_shapes(shape: tuple[int, ...]) -> None:
+    tensor = np.full(shape, 3, np.float32)
+    with LocalGroup(2) as group:
+        for result in group.run(lambda comm: comm.all_reduce(tensor)):
+            assert result.shape == shape
+            assert (result == 6).all()
+        assert all(r.shape == (2, *shape) for r in group.run(lambda comm: comm.all_gather(tensor)))
+        assert all(r.shape == shape for r in group.run(lambda comm: comm.broadcast(tensor)))
+
+
+def test_barrier_waits_for_the_last() -> None:
+    arrived, passed = threading.Event(), []
+
+    def watch(rank: int, payload: bytes) -> bool:
+        if rank == 0:
+            arrived.set()  # rank 0 is in the barrier
+        return False
+
+    with LocalGroup(2, lose=watch) as group:
+
+        def step(comm: Communicator) -> bool:
+            if comm.rank == 1:
+                assert arrived.wait(10)
+                passed.append(1)
+            comm.barrier()
+            return passed == [1]
+
+        assert group.run(step) == [True, True]
+
+
+def test_loss_changes_nothing() -> None:
+    chance = random.Random(4)
+    tensors = random_tensors(np.random.default_rng(5), 3, 4000, 0.5, np.float32, 8)
+    with LocalGroup(3, geometry=SMALL, slots=16, lose=lambda rank, payload: chance.random() < 0.1) as group:
+        results = group.run(lambda comm: comm.all_reduce(tensors[comm.rank]))
+        assert sum(comm.stats.retransmissions for comm in group.comms) > 0
+    assert {result.tobytes() for result in results} == {sum_of_float32(tensors, 8).tobytes()}
+
+
+def test_windows_adapt_but_stay_equal() -> None:
+    chance = random.Random(6)
+    tensor = np.ones(6000, np.int32)
+    lossy = [True]
+
+    def lose(rank: int, payload: bytes) -> bool:
+        return lossy[0] and chance.random() < 0.1
+
+    with LocalGroup(2, geometry=SMALL, slots=64, lose=lose) as group:
+
+        def step(comm: Communicator) -> int:
+            comm.all_reduce(tensor)
+            assert comm.last is not None
+            return comm.last.slots
+
+        assert group.run(step) == [64, 64]
+        group.run(step)
+        third = group.run(step)
+        assert third[0] == third[1] < 64
+        lossy[0] = False
+
+
+def test_mismatch_on_every_rank_and_ever_after() -> None:
+    with LocalGroup(3) as group:
+
+        def step(comm: Communicator) -> str:
+            with pytest.raises(CollectiveMismatch) as caught:
+                if comm.rank == 1:
+                    comm.barrier()
+                else:
+                    comm.all_reduce(np.ones(70, np.float32))
+            with pytest.raises(CollectiveMismatch) as again:
+                comm.barrier()
+            assert again.value is caught.value
+            return str(caught.value)
+
+        messages = set(group.run(step))
+        assert len(messages) == 1
+        (message,) = messages
+        assert "rank 0: all_reduce of 70 float32" in message
+        assert "rank 1: barrier" in message
+
+
+def test_timeout_names_the_absent_and_breaks_the_communicator() -> None:
+    with LocalGroup(3) as group:
+
+        def step(comm: Communicator) -> CollectiveTimeout | None:
+            if comm.rank == 2:
+                return None
+            with pytest.raises(CollectiveTimeout, match="still waits for rank 2") as caught:
+                comm.all_reduce(np.ones(5, np.float32), timeout_s=0.4)
+            with pytest.raises(CollectiveTimeout):
+                comm.barrier()
+            return caught.value
+
+        errors = group.run(step)
+        assert errors[0] is not None
+        assert errors[0].missing_ranks == (2,)
+
+
+def test_refused_tensors_send_nothing_and_break_nothing() -> None:
+    with LocalGroup(2) as group:
+        comm = group.comms[0]
+        for bad in (np.array([np.nan], np.float32), np.ones(3), [1.0], np.ones(3, np.int64)):
+            with pytest.raises(InvalidTensor):
+                comm.all_reduce(bad)
+        with pytest.raises(InvalidTensor, match="root 2"):
+            comm.broadcast(np.ones(1), 2)
+        assert comm.stats.frames_up == 0
+        assert [r.tolist() for r in group.run(lambda c: c.all_reduce(np.ones(1, np.int32)))] == [[2], [2]]
+
+
+def test_stats_count_bytes_on_the_wire() -> None:
+    with LocalGroup(2, geometry=SMALL, slots=4) as group:
+        group.run(lambda comm: comm.all_reduce(np.ones(SMALL.frame_words, np.int32)))
+        stats = group.comms[0].stats
+        header, block = SMALL.header_bytes + HEADERS_BYTES, SMALL.block_bytes
+        assert (stats.frames_up, stats.frames_down, stats.rounds) == (2, 2, 2)
+        assert stats.bytes_up == 2 * header + block + 4 * block  # the call's block, then the tensor's four
+        assert stats.bytes_down == 2 * header + block + 4 * block
+        assert (stats.blocks_up, stats.blocks_down) == (4, 4)
+
+
+def test_calls_of_several_threads_take_turns() -> None:
+    """Two threads of each rank call all_reduce; each call is one collective, whichever comes first."""
+    with LocalGroup(2) as group:
+
+        def step(comm: Communicator) -> list[list[int]]:
+            totals: list[list[int]] = []
+
+            def work() -> None:
+                for _ in range(10):
+                    totals.append(comm.all_reduce(np.full(100, 1 + comm.rank, np.int32)).tolist())
+
+            threads = [threading.Thread(target=work) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+            return totals
+
+        for totals in group.run(step):
+            assert totals == [[3] * 100] * 20
+
+
+class Dismissed:
+    """A membership that ends when told to."""
+
+    def __init__(self) -> None:
+        self.reason: JobReset | None = None
+        self.left = 0
+
+    def failure(self) -> CollectiveError | None:
+        return self.reason
+
+    def leave(self) -> None:
+        self.left += 1
+
+
+def test_a_reset_stops_the_running_collective_and_every_later_one() -> None:
+    membership = Dismissed()
+
+    def reset(rank: int, payload: bytes) -> bool:
+        membership.reason = JobReset("rank 1 left")  # once rank 0 is in its collective
+        return False
+
+    with LocalGroup(2, lose=reset) as group:
+        comm = group.comms[0]
+        comm._membership = membership
+        for _ in range(2):
+            with pytest.raises(JobReset, match="the job was reset: rank 1 left; close this communicator"):
+                comm.barrier(timeout_s=10)
+        assert comm.stats.frames_up == 1
+        comm.close()
+        comm.close()
+        assert membership.left == 1
+        group.comms[1].close(wait=False)
+
+
+def test_closed_is_closed() -> None:
+    with LocalGroup(2) as group:
+        group.run(Communicator.close)
+        with pytest.raises(CommunicatorClosed):
+            group.comms[0].barrier()
+
+
+def test_leaving_while_the_others_go_on_is_told_to_them() -> None:
+    with LocalGroup(2) as group:
+
+        def step(comm: Communicator) -> str:
+            if comm.rank == 1:
+                comm.close()
+                return ""
+            with pytest.raises(CollectiveMismatch) as caught:
+                comm.all_reduce(np.ones(3, np.int32))
+            return caught.value.calls[1]
+
+        assert group.run(step)[0].startswith("close")
+
+
+def test_an_interrupted_collective_breaks_the_communicator() -> None:
+    with LocalGroup(2) as group:
+        comm = group.comms[0]
+        group.comms[1].close(wait=False)
+
+        def interrupt(frames: object) -> None:
+            raise KeyboardInterrupt
+
+        comm._transport.send = interrupt  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            comm.barrier()
+        with pytest.raises(CollectiveError, match="interrupted by KeyboardInterrupt"):
+            comm.barrier()
+
+
+def test_torch_tensors_in_torch_tensors_out() -> None:
+    torch = pytest.importorskip("torch")
+    with LocalGroup(2) as group:
+        for result in group.run(lambda comm: comm.all_reduce(torch.ones(3, 4, requires_grad=True))):
+            assert isinstance(result, torch.Tensor)
+            assert result.tolist() == [[2.0] * 4] * 3
+        gathered = group.run(lambda comm: comm.all_gather(torch.tensor([comm.rank], dtype=torch.int64)))
+        assert [g.tolist() for g in gathered] == [[[0], [1]]] * 2
+        with pytest.raises(InvalidTensor, match="bfloat16"):
+            group.comms[0].all_reduce(torch.ones(3, dtype=torch.bfloat16))
+
+
+def test_importing_p4reduce_imports_neither_torch_nor_grpc() -> None:
+    code = "import sys, p4reduce; print(sorted({'torch', 'grpc'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_public_names_exist() -> None:
+    assert sorted(p4reduce.__all__) == list(p4reduce.__all__)
+    for first, second in itertools.pairwise(p4reduce.__all__):
+        assert first != second
+        assert getattr(p4reduce, first) is not None

@@ -1,0 +1,298 @@
+"""The engine's rules, one at a time, with frames made by hand or by the reference switch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from worker.protocol.reference_switch import ReferenceSwitch
+
+from p4reduce.codecs import Float32, Int32
+from p4reduce.errors import CollectiveMismatch, CollectiveTimeout, GeometryMismatch, InvalidTensor
+from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.protocol.engine import Collective
+from p4reduce.protocol.lease import Lease
+from p4reduce.protocol.lookahead import keys_at_or_after
+from p4reduce.protocol.rtt import RoundTrip
+from p4reduce.protocol.source import BlockSource, NoBlocks
+from p4reduce.protocol.window import Window
+from p4reduce.stats import Stats
+from p4reduce.wire import KEY_NONE, MAX_BLOCKS, PENDING, SMALL, Frame, pack, unpack
+
+TIMEOUT_S = 5.0
+
+
+def lease(rank: int = 0, world_size: int = 2, slots: int = 4) -> Lease:
+    return Lease(1, "test", 7, rank, world_size, slots, SMALL.columns, SMALL.block_words)
+
+
+def make(
+    source: BlockSource | None = None, call: Call | None = None, rank: int = 0, world_size: int = 2
+) -> Collective:
+    """One rank's collective; by default of a tensor of 5 frames that is all ones."""
+    tensor = np.ones(5 * SMALL.frame_words, np.int32)
+    source = Int32(tensor).bind(world_size, SMALL.block_words, False) if source is None else source
+    call = call or Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, tensor.size)
+    return Collective(lease(rank, world_size), [0] * 4, source, call, TIMEOUT_S)
+
+
+def switch(world_size: int = 2) -> ReferenceSwitch:
+    made = ReferenceSwitch(SMALL, 4)
+    made.add_job(1, 7, world_size, 0, 4)
+    return made
+
+
+def exchange(reference: ReferenceSwitch, sent: dict[int, list[bytes]]) -> dict[int, list[bytes]]:
+    """Pass frames through the switch; what each rank gets."""
+    got: dict[int, list[bytes]] = {rank: [] for rank in sent}
+    for rank, frames in sent.items():
+        for frame in frames:
+            for to, answer in reference.process(rank, frame):
+                got[to].append(answer)
+    return got
+
+
+def opened() -> tuple[Collective, list[bytes]]:
+    """A collective of two ranks and the RESULTs of its opening rounds, not yet received."""
+    mine, other = make(), make(rank=1)
+    got = exchange(switch(), {0: mine.start(0.0), 1: other.start(0.0)})
+    return mine, got[0]
+
+
+def test_opening_frames_carry_keys_and_only_slot_0_a_block() -> None:
+    frames = [unpack(SMALL, frame) for frame in make(rank=1).start(0.0)]
+    assert [frame.slot for frame in frames] == [0, 1, 2, 3]
+    assert [frame.present for frame in frames] == [1, 0, 0, 0]
+    assert [key >> 8 for key in frames[1].keys] == [4, 5, 6, 7]
+
+
+def test_only_the_slots_that_have_blocks_are_used() -> None:
+    source = Int32(np.ones(9 * SMALL.block_words, np.int32)).bind(2, SMALL.block_words, False)
+    assert len(make(source).start(0.0)) == 3
+    assert len(make(NoBlocks(), Call(0, Kind.BARRIER)).start(0.0)) == 1
+
+
+def test_different_calls_are_named_on_every_rank() -> None:
+    calls = [Call(4, Kind.ALL_REDUCE, CodecId.FLOAT32, 0, 100), Call(4, Kind.BARRIER)]
+    source = Float32(np.ones(100, np.float32)).bind(2, SMALL.block_words, False)
+    ranks = [make(source, calls[0]), make(NoBlocks(), calls[1], rank=1)]
+    got = exchange(switch(), {rank: one.start(0.0) for rank, one in enumerate(ranks)})
+    for rank, one in enumerate(ranks):
+        with pytest.raises(CollectiveMismatch) as caught:
+            one.receive_burst(got[rank], 0.1)
+        assert caught.value.calls[0].startswith("all_reduce of 100 float32 (operation 4")
+        assert caught.value.calls[1].startswith("barrier (operation 4")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Call(1, Kind.ALL_REDUCE, CodecId.INT32, 0, 160),
+        Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, 161),
+        Call(0, Kind.ALL_REDUCE, CodecId.LANES, 8, 160),
+        Call(0, Kind.BROADCAST, CodecId.INT32, 0, 160),
+        Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, 160, layout="another name"),
+    ],
+)
+def test_every_part_of_a_call_is_compared(other: Call) -> None:
+    ranks = [make(), make(call=other, rank=1)]
+    got = exchange(switch(), {rank: one.start(0.0) for rank, one in enumerate(ranks)})
+    with pytest.raises(CollectiveMismatch):
+        ranks[0].receive_burst(got[0], 0.1)
+
+
+def test_a_result_is_applied_once() -> None:
+    mine, results = opened()
+    assert len(mine.receive(results[1], 0.1)) == 1
+    assert mine.receive(results[1], 0.1) == []
+    assert mine.stats.stale == 1
+    assert mine.stats.rounds == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "counter"),
+    [
+        ({"job": 2}, "foreign"),
+        ({"epoch": 8}, "foreign"),
+        ({"type": 1}, "foreign"),
+        ({"round": 1}, "stale"),
+        ({"round": 0xFFFFFFFF}, "stale"),
+        ({"slot": 9}, "stale"),
+        ({"seen": 1}, "malformed"),
+        ({"seen": 7}, "malformed"),
+        ({"present": 1, "blocks": bytes(32)}, "malformed"),
+        (
+            {"keys": (5 << 8 | 255, 5 << 8 | 255, 6 << 8 | 255, 7 << 8 | 255)},
+            "malformed",
+        ),  # another column's block
+        ({"keys": (KEY_NONE,) * 4}, "malformed"),  # later than this rank's own
+        ({"keys": (4 << 8, 5 << 8 | 255, 6 << 8 | 255, 7 << 8 | 255)}, "malformed"),  # the exponent of Inf
+    ],
+)
+def test_results_that_do_not_fit_are_counted_and_ignored(change: dict[str, object], counter: str) -> None:
+    mine, results = opened()
+    wrong = pack(SMALL, unpack(SMALL, results[1])._replace(**change))
+    assert mine.receive(wrong, 0.1) == []
+    assert getattr(mine.stats, counter) == 1
+    assert mine.stats.rounds == 0
+    assert len(mine.receive(results[1], 0.2)) == 1  # the right one still counts
+
+
+def test_datagrams_that_are_no_frames_are_ignored() -> None:
+    mine, results = opened()
+    for junk in (b"", b"hello", results[1][:-1], results[1] + b"\0", b"\xff" * 40):
+        assert mine.receive(junk, 0.1) == []
+    assert mine.stats.malformed == 5
+
+
+def test_blocks_outside_the_tensor_are_refused() -> None:
+    mine, results = opened()
+    frame = unpack(SMALL, results[0])
+    last = mine.receive(results[0], 0.1)
+    assert last
+    beyond = frame._replace(
+        round=1, present=15, blocks=bytes(128), keys=tuple((16 + c) << 8 | 255 for c in range(4))
+    )
+    after = beyond._replace(keys=tuple((64 + c) << 8 | 255 for c in range(4)))
+    assert mine.receive(pack(SMALL, after), 0.2) == []
+    assert mine.stats.malformed == 1
+
+
+def test_silence_doubles_the_timeout_and_repeats_the_same_bytes() -> None:
+    mine = make()
+    first = mine.start(0.0)
+    times, now = [], 0.0
+    for _ in range(4):
+        timer = mine.next_timer
+        assert timer is not None
+        now = timer
+        times.append(now)
+        assert mine.on_timer(now) == first
+    assert times == pytest.approx([0.2, 0.6, 1.4, 2.4])  # doubling, at most 1 s apart
+    assert mine.stats.retransmissions == 16
+
+
+def test_a_timer_that_is_not_due_sends_nothing() -> None:
+    mine = make()
+    mine.start(0.0)
+    assert mine.on_timer(0.19) == []
+
+
+def test_the_deadline_names_the_ranks_that_pending_lacks() -> None:
+    mine = make(world_size=4)
+    reference = switch(4)
+    for frame in mine.start(0.0) + make(rank=2, world_size=4).start(0.0):
+        reference.process(0 if frame in mine.start(0.0) else 2, frame)
+    mine.start(0.0)
+    answers = exchange(reference, {0: mine.on_timer(0.2), 1: [], 2: [], 3: []})
+    assert [unpack(SMALL, answer).type for answer in answers[0]] == [PENDING] * 4
+    assert mine.receive_burst(answers[0], 0.3) == []
+    with pytest.raises(
+        CollectiveTimeout, match="did not finish in 5 s: the switch still waits for rank"
+    ) as caught:
+        mine.on_timer(5.0)
+    assert 1 in caught.value.missing_ranks
+    assert 0 not in caught.value.missing_ranks
+
+
+def test_the_deadline_says_when_nothing_answered() -> None:
+    mine = make()
+    mine.start(0.0)
+    with pytest.raises(CollectiveTimeout, match=r"127\.0\.0\.1:21072 answered nothing") as caught:
+        mine.on_timer(TIMEOUT_S)
+    assert caught.value.missing_ranks == ()
+
+
+def test_a_pending_of_another_round_says_nothing() -> None:
+    mine = make()
+    mine.start(0.0)
+    stale = Frame(PENDING, 1, 0, 7, 0, 5, 1, (KEY_NONE,) * 4, b"")
+    mine.receive(pack(SMALL, stale), 0.1)
+    with pytest.raises(CollectiveTimeout) as caught:
+        mine.on_timer(TIMEOUT_S)
+    assert caught.value.missing_ranks == ()
+
+
+def test_the_last_result_can_be_fetched_after_the_others_have_gone() -> None:
+    """Rank 0 finishes and stops; rank 1 lost every last RESULT and gets it by asking again."""
+    reference = switch()
+    ranks = [make(), make(rank=1)]
+    sent = {rank: one.start(0.0) for rank, one in enumerate(ranks)}
+    last: list[bytes] = []
+    while not ranks[0].done:
+        got = exchange(reference, sent)
+        sent[0] = ranks[0].receive_burst(got[0], 0.1)
+        last = sent[1] if ranks[0].done else last
+        sent[1] = [] if ranks[0].done else ranks[1].receive_burst(got[1], 0.1)
+    assert not ranks[1].done
+    got = exchange(reference, {1: ranks[1].on_timer(3.0)})
+    ranks[1].receive_burst(got[1], 3.1)
+    assert ranks[1].done
+    assert ranks[1].next_timer is None
+    assert (ranks[1].result()[0] == 2).all()
+
+
+def test_result_before_the_end_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="not done"):
+        make().result()
+
+
+def test_too_many_blocks_are_refused() -> None:
+    class Huge(NoBlocks):
+        n_blocks = MAX_BLOCKS + 1
+
+    with pytest.raises(InvalidTensor, match="split the tensor"):
+        make(Huge())
+
+
+def test_more_ranks_than_descriptors_fit_are_refused() -> None:
+    lease(0, 8)
+    with pytest.raises(GeometryMismatch, match="at most 8 ranks"):
+        lease(0, 9)
+
+
+def test_look_ahead_keys_are_the_next_non_zero_of_each_column() -> None:
+    nonzero = np.zeros(23, bool)
+    nonzero[[1, 6, 9, 22]] = True
+    keys = keys_at_or_after(nonzero, np.arange(23, dtype=np.uint8), 5)
+    for block in range(23):
+        following = [b for b in (1, 6, 9, 22) if b >= block and b % 5 == block % 5]
+        assert keys[block] == (following[0] << 8 | 255 - following[0] if following else KEY_NONE)
+    assert len(keys) == 30
+    assert set(keys[25:]) == {KEY_NONE}
+
+
+def test_round_trip_follows_rfc_6298() -> None:
+    estimate = RoundTrip()
+    assert estimate.timeout_s == 0.2
+    estimate.sample(0.1)
+    assert estimate.timeout_s == pytest.approx(0.1 + 4 * 0.05)
+    estimate.sample(0.2)
+    assert estimate.timeout_s == pytest.approx(0.1125 + 4 * (0.75 * 0.05 + 0.25 * 0.1))
+    for _ in range(200):
+        estimate.sample(0.0001)
+    assert estimate.timeout_s == RoundTrip.MIN_S
+    estimate.sample(100.0)
+    assert estimate.timeout_s == RoundTrip.MAX_S
+
+
+def test_a_backed_off_timeout_is_kept_until_a_clean_sample() -> None:
+    estimate = RoundTrip()
+    estimate.sample(0.01)
+    estimate.retain(0.8)
+    assert estimate.timeout_s == 0.8
+    estimate.sample(0.01)
+    assert estimate.timeout_s < 0.05
+
+
+def test_window_shrinks_on_loss_and_grows_when_full_and_clean() -> None:
+    window = Window(256)
+    assert window.slots == 64
+    window.finished(64, Stats(rounds=1000, losses=100))
+    assert (window.slots, window.proposal) == (64, 32)
+    window.finished(32, Stats(rounds=1000))
+    assert (window.slots, window.proposal) == (32, 72)
+    window.finished(32, Stats(rounds=10))
+    assert window.proposal == 32
+    fixed = Window(256, 16)
+    fixed.finished(16, Stats(rounds=1000, losses=100))
+    assert (fixed.slots, fixed.proposal) == (16, 16)

@@ -1,0 +1,81 @@
+"""Whatever the network does, every rank ends with the same, right bits."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worker.protocol.reference_switch import ReferenceSwitch
+from worker.protocol.scenarios import EPOCH, JOB, build
+from worker.protocol.terrible_network import TerribleNetwork, Weather
+
+from p4reduce.wire import DEFAULT, SMALL, Geometry, unpack
+
+weathers = st.builds(
+    Weather,
+    drop=st.sampled_from([0.0, 0.05, 0.3]),
+    duplicate=st.sampled_from([0.0, 0.1, 0.4]),
+    late=st.sampled_from([0.0, 0.1, 0.3]),
+    delay_s=st.sampled_from([0.0, 0.001, 0.02]),
+)
+
+
+def reference(geometry: Geometry, world_size: int, slots: int) -> ReferenceSwitch:
+    switch = ReferenceSwitch(geometry, slots + 2)
+    switch.add_job(JOB, EPOCH, world_size, slot_base=2, slot_count=slots)
+    return switch
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 2**32),
+    world_size=st.integers(1, 8),
+    slots=st.integers(1, 6),
+    weather=weathers,
+    first_round=st.sampled_from([0, 2**31 - 2, 2**32 - 3]),
+    geometry=st.sampled_from([SMALL, Geometry(8, 4), Geometry(1, 32)]),
+)
+def test_every_rank_ends_with_the_reference_sum(
+    *, seed: int, world_size: int, slots: int, weather: Weather, first_round: int, geometry: Geometry
+) -> None:
+    scenario = build(seed, world_size, geometry, slots, largest=200, first_round=first_round)
+    network = TerribleNetwork(reference(geometry, world_size, slots), scenario.members, weather, seed)
+    scenario.check(network.run())
+
+
+def test_default_geometry_with_more_ranks_than_columns() -> None:
+    scenario = build(1, 32, DEFAULT, 4, collectives=3, largest=3000)
+    network = TerribleNetwork(reference(DEFAULT, 32, 4), scenario.members, Weather(0.1, 0.1, 0.05), 5)
+    scenario.check(network.run())
+
+
+def test_retransmissions_are_byte_identical() -> None:
+    scenario = build(3, 3, SMALL, 4, first_round=2**32 - 3)
+    network = TerribleNetwork(reference(SMALL, 3, 4), scenario.members, Weather(0.3, 0.2, 0.1), 11)
+    scenario.check(network.run())
+    sent: dict[tuple[int, int, int], bytes] = {}
+    for rank, payload in network.log:
+        frame = unpack(SMALL, payload)
+        assert sent.setdefault((rank, frame.slot, frame.round), payload) == payload
+    assert len(sent) < len(network.log)
+    assert sum(m.stats.retransmissions for m in scenario.members) == len(network.log) - len(sent)
+
+
+def test_a_calm_network_needs_no_retransmission() -> None:
+    scenario = build(4, 4, SMALL, 8, collectives=6)
+    network = TerribleNetwork(reference(SMALL, 4, 8), scenario.members, Weather(delay_s=0.0005), 2)
+    scenario.check(network.run())
+    stats = [m.stats for m in scenario.members]
+    assert all(s.retransmissions == s.stale == s.malformed == s.foreign == 0 for s in stats)
+    assert len({s.rounds for s in stats}) == 1
+
+
+def test_rounds_go_on_across_collectives_and_wrap() -> None:
+    scenario = build(8, 2, SMALL, 2, collectives=5, first_round=2**32 - 4)
+    starts = list(scenario.members[0].rounds)
+    network = TerribleNetwork(reference(SMALL, 2, 2), scenario.members, Weather(0.1, 0.1, 0.1), 3)
+    scenario.check(network.run())
+    ends = scenario.members[0].rounds
+    assert ends == scenario.members[1].rounds
+    steps = [(end - start) & 0xFFFFFFFF for start, end in zip(starts, ends, strict=True)]
+    assert sum(steps) == scenario.members[0].stats.rounds
+    assert ends[0] < starts[0]

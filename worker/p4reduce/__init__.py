@@ -1,0 +1,75 @@
+"""p4reduce: all-reduce for training jobs, summed by a P4 switch on the way.
+
+    import p4reduce
+
+    with p4reduce.join() as comm:          # reads RANK, WORLD_SIZE and P4REDUCE_JOB
+        total = comm.all_reduce(gradient)  # numpy or torch, float32 or int32
+
+Importing this package does not import torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from p4reduce.codecs import Float32, Int32, Lanes
+from p4reduce.communicator import Communicator
+from p4reduce.errors import (
+    CollectiveError,
+    CollectiveMismatch,
+    CollectiveTimeout,
+    CommunicatorClosed,
+    ControllerLost,
+    FrameError,
+    GeometryMismatch,
+    IntegerOverflow,
+    InvalidTensor,
+    JobReset,
+    JoinError,
+    LaneOverflow,
+    P4ReduceError,
+)
+from p4reduce.join import join
+from p4reduce.protocol.lease import Lease
+from p4reduce.stats import Report, Stats
+
+if TYPE_CHECKING:
+    from p4reduce.compressors import AdaComp
+    from p4reduce.ddp import DDPState, ddp_hook
+
+_NEED_TORCH = {"AdaComp": "p4reduce.compressors", "DDPState": "p4reduce.ddp", "ddp_hook": "p4reduce.ddp"}
+
+__all__ = [
+    "AdaComp",
+    "CollectiveError",
+    "CollectiveMismatch",
+    "CollectiveTimeout",
+    "Communicator",
+    "CommunicatorClosed",
+    "ControllerLost",
+    "DDPState",
+    "Float32",
+    "FrameError",
+    "GeometryMismatch",
+    "Int32",
+    "IntegerOverflow",
+    "InvalidTensor",
+    "JobReset",
+    "JoinError",
+    "LaneOverflow",
+    "Lanes",
+    "Lease",
+    "P4ReduceError",
+    "Report",
+    "Stats",
+    "ddp_hook",
+    "join",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The names that need torch are imported when they are first used."""
+    if name in _NEED_TORCH:
+        return getattr(import_module(_NEED_TORCH[name]), name)
+    raise AttributeError(f"module 'p4reduce' has no attribute {name!r}")

@@ -1,0 +1,51 @@
+"""Tensors in, tensors out: numpy arrays, and torch tensors without importing torch."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.errors import InvalidTensor
+
+
+def is_torch(tensor: object) -> bool:
+    """Whether this is a torch tensor (then torch has been imported already, by the caller)."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(tensor, torch.Tensor)
+
+
+def to_numpy(tensor: Any, what: str = "the tensor") -> NDArray[Any]:
+    """A C-contiguous numpy array; shares memory with the tensor where it can."""
+    if is_torch(tensor):
+        try:
+            tensor = tensor.detach().cpu().numpy()
+        except TypeError as error:
+            raise InvalidTensor(f"{what} is {tensor.dtype}, which numpy does not know; convert it") from error
+    if not isinstance(tensor, np.ndarray):
+        kind = type(tensor).__name__
+        raise InvalidTensor(f"{what} is a {kind}; give a numpy array or a torch tensor")
+    return np.ascontiguousarray(tensor).reshape(tensor.shape)
+
+
+def like(tensor: Any, result: NDArray[Any]) -> Any:
+    """`result` as the kind `tensor` is: numpy, or torch on the same device."""
+    if is_torch(tensor):
+        return sys.modules["torch"].from_numpy(result).to(tensor.device)
+    return result
+
+
+def blocks_of(flat: NDArray[Any], block_words: int) -> NDArray[Any]:
+    """[blocks, block_words] view of a flat array of 4-byte items, padded with zeros if it must be."""
+    missing = -len(flat) % block_words
+    if missing:
+        flat = np.concatenate([flat, np.zeros(missing, flat.dtype)])
+    return flat.reshape(-1, block_words)
+
+
+def place(tensor: str | None, shape: tuple[int, ...], index: int) -> str:
+    """Where element `index` of the flattened tensor is, for error messages."""
+    where = tuple(int(i) for i in np.unravel_index(index, shape)) if shape else ()
+    return f"element {list(where)} of {tensor or 'the tensor'}"

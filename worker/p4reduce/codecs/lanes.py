@@ -1,0 +1,110 @@
+"""Lanes: several small integers in one word, packed so that sums of words pack the sums.
+
+word = Σ t_k · 2^(w·k) mod 2^32. A negative lane borrows from the next one, and adding the bias
+2^(w-1) to every lane of the final sum undoes all borrows at once, so any number of words can be
+added first and decoded once. A word of zeros stays zero, so empty blocks are still skipped.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.codecs.arrays import like, place, to_numpy
+from p4reduce.codecs.words import WordSource
+from p4reduce.errors import InvalidTensor, LaneOverflow
+from p4reduce.protocol.call import CodecId
+
+WIDTHS: Final = (4, 5, 6, 8, 10, 16)
+
+
+def lanes_per_word(bits: int) -> int:
+    return 32 // bits
+
+
+def lane_limit(bits: int) -> int:
+    """The largest |sum| a lane can hold: 2^(bits-1) - 1."""
+    return (1 << bits - 1) - 1
+
+
+def narrowest(world_size: int, bound: int = 1) -> int:
+    """The narrowest lane that holds the sum of `world_size` integers of at most `bound`."""
+    for bits in WIDTHS:
+        if world_size * bound <= lane_limit(bits):
+            return bits
+    raise LaneOverflow(f"{world_size} ranks x |t| <= {bound} does not fit a lane of {WIDTHS[-1]} bits")
+
+
+def check_lanes(world_size: int, bound: int, bits: int, what: str = "the tensor") -> None:
+    """LaneOverflow if `world_size` integers of at most `bound` could leave a lane."""
+    limit = lane_limit(bits)
+    if world_size * bound > limit:
+        raise LaneOverflow(
+            f"{what}: {world_size} ranks x |t| <= {bound} can reach {world_size * bound}, and a lane of "
+            f"{bits} bits holds {limit}; use wider lanes or |t| <= {limit // world_size}"
+        )
+
+
+def pack_lanes(values: NDArray[Any], bits: int) -> NDArray[np.uint32]:
+    """Words of a flat array of integers: element i is lane i mod k of word i // k."""
+    per_word = lanes_per_word(bits)
+    words = np.zeros(-(-len(values) // per_word), np.uint32)
+    for lane in range(per_word):
+        part = values[lane::per_word].astype(np.uint32)
+        words[: len(part)] += part << np.uint32(bits * lane)
+    return words
+
+
+def unpack_lanes(words: NDArray[np.uint32], bits: int, count: int) -> NDArray[np.int32]:
+    """The first `count` lanes of (summed) words, as signed integers."""
+    per_word = lanes_per_word(bits)
+    half = 1 << bits - 1
+    biased = words + np.uint32(sum(half << bits * lane for lane in range(per_word)))
+    out = np.empty(len(words) * per_word, np.int32)
+    for lane in range(per_word):
+        lanes = biased >> np.uint32(bits * lane) & np.uint32((1 << bits) - 1)
+        out[lane::per_word] = lanes.view(np.int32) - half
+    return out[:count]
+
+
+class Lanes:
+    """A tensor of small integers, `bits` of a word each. The sums come back as int32.
+
+    `bound` is the largest |t| any rank may hold (default: this rank's own largest). LaneOverflow is
+    raised before anything is sent if a value exceeds it or if world size x bound does not fit.
+    """
+
+    codec = CodecId.LANES
+
+    def __init__(self, values: Any, bits: int, *, bound: int | None = None, name: str | None = None) -> None:
+        if bits not in WIDTHS:
+            raise InvalidTensor(f"lanes are {', '.join(map(str, WIDTHS))} bits wide, not {bits}")
+        self._given = values
+        self.values = to_numpy(values, name or "the tensor")
+        if self.values.dtype.kind != "i":
+            raise InvalidTensor(f"{name or 'the tensor'} is {self.values.dtype}; lanes hold signed integers")
+        self._bound = bound
+        self._name = name
+        self.detail = bits
+        self.elements = self.values.size
+        self.layout = f"lanes{bits}[{self.elements}]"
+
+    def bind(self, world_size: int, block_words: int, dense: bool) -> WordSource:
+        flat = self.values.reshape(-1)
+        low, high = int(flat.min(initial=0)), int(flat.max(initial=0))
+        largest = max(-low, high)
+        if self._bound is not None and largest > self._bound:
+            worst = int(flat.argmin() if -low > high else flat.argmax())
+            where = place(self._name, self.values.shape, worst)
+            raise LaneOverflow(f"{where} is {flat[worst]}, beyond the stated bound {self._bound}")
+        bound = largest if self._bound is None else self._bound
+        check_lanes(world_size, bound, self.detail, self._name or "the tensor")
+        return WordSource(pack_lanes(flat, self.detail), block_words, dense, self._finish)
+
+    def _finish(self, words: NDArray[np.uint32]) -> NDArray[Any]:
+        return unpack_lanes(words, self.detail, self.elements).reshape(self.values.shape)
+
+    def wrap(self, result: NDArray[Any]) -> Any:
+        return like(self._given, result)

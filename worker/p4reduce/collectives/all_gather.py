@@ -1,0 +1,48 @@
+"""all-gather: each rank's data lies in its own range of blocks, so the sum is the concatenation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.codecs.arrays import like, to_numpy
+from p4reduce.codecs.raw import RawSource, block_count, bytes_of
+from p4reduce.protocol.call import CodecId, Kind
+
+if TYPE_CHECKING:
+    from p4reduce.communicator import Communicator
+
+
+def all_gather(comm: Communicator, array: Any, *, timeout_s: float | None) -> Any:
+    given = to_numpy(array)
+    rows = _gather(comm, bytes_of(given), given.nbytes, f"{given.dtype.str}{given.shape}", timeout_s)
+    stacked = np.ascontiguousarray(rows).reshape(-1).view(given.dtype)
+    return like(array, stacked.reshape(comm.world_size, *given.shape))
+
+
+def all_gather_bytes(comm: Communicator, data: bytes, *, timeout_s: float | None) -> list[bytes]:
+    """Two collectives: the lengths, then the bytes in ranges as long as the longest."""
+    lengths = all_gather(comm, np.array([len(data)], np.uint64), timeout_s=timeout_s)
+    sizes = [int(size) for size in lengths[:, 0]]
+    rows = _gather(comm, np.frombuffer(data, np.uint8), max(sizes), "bytes", timeout_s)
+    return [row[:size].tobytes() for row, size in zip(rows, sizes, strict=True)]
+
+
+def _gather(
+    comm: Communicator, mine: NDArray[np.uint8], size: int, layout: str, timeout_s: float | None
+) -> NDArray[np.uint8]:
+    """[world_size, size] bytes; `mine` may be shorter than `size`."""
+    block_words = comm.lease.block_words
+    each = block_count(size, block_words)
+    (data,) = comm.run(
+        Kind.ALL_GATHER,
+        RawSource(mine, block_words, each * comm.rank, each * comm.world_size),
+        codec=CodecId.RAW,
+        elements=size,
+        layout=layout,
+        timeout_s=timeout_s,
+    )
+    rows: NDArray[np.uint8] = data.reshape(comm.world_size, 4 * block_words * each)[:, :size]
+    return rows

@@ -1,0 +1,33 @@
+"""broadcast: only the root declares blocks, so the sum is the root's data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from p4reduce.codecs.arrays import like, to_numpy
+from p4reduce.codecs.raw import RawSource, block_count, bytes_of
+from p4reduce.errors import InvalidTensor
+from p4reduce.protocol.call import CodecId, Kind
+
+if TYPE_CHECKING:
+    from p4reduce.communicator import Communicator
+
+
+def broadcast(comm: Communicator, array: Any, root: int, *, timeout_s: float | None) -> Any:
+    if not 0 <= root < comm.world_size:
+        raise InvalidTensor(f"root {root} is not a rank of this job; ranks are 0 to {comm.world_size - 1}")
+    given = to_numpy(array)
+    block_words = comm.lease.block_words
+    mine = bytes_of(given) if comm.rank == root else np.zeros(0, np.uint8)
+    (data,) = comm.run(
+        Kind.BROADCAST,
+        RawSource(mine, block_words, 0, block_count(given.nbytes, block_words)),
+        codec=CodecId.RAW,
+        detail=root,
+        elements=given.nbytes,
+        layout=f"{given.dtype.str}{given.shape}",
+        timeout_s=timeout_s,
+    )
+    return like(array, data[: given.nbytes].view(given.dtype).reshape(given.shape))

@@ -1,0 +1,167 @@
+"""DistributedDataParallel on the switch: one line to opt in.
+
+    model = DistributedDataParallel(model)
+    model.register_comm_hook(p4reduce.DDPState(p4reduce.join()), p4reduce.ddp_hook)
+
+and with compression, naming parameters as the model does:
+
+    state = p4reduce.DDPState(p4reduce.join(), p4reduce.AdaComp(), module=model)
+
+The process group that DistributedDataParallel was given still sets up the model; the gradients no longer
+pass through it.
+"""
+
+# No `from __future__ import annotations` here: DistributedDataParallel compares the hook's annotations as
+# objects.
+
+import concurrent.futures
+from types import TracebackType
+from typing import Self
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
+
+from p4reduce.communicator import Communicator
+from p4reduce.compressors import AdaComp
+from p4reduce.compressors.exchange import all_reduce_compressed
+from p4reduce.errors import CommunicatorClosed, InvalidTensor
+
+__all__ = ["DDPState", "ddp_hook"]
+
+
+class DDPState:
+    """What the hook keeps between buckets: communicator, compressor, and the thread that runs collectives.
+
+    One thread runs them in the order of the buckets, so that they overlap with the rest of the backward
+    pass and every rank calls the same ones in the same order. Until `close()` no other collective may be
+    called on the communicator while a backward pass runs. The state owns the communicator: `close()` closes
+    both.
+    """
+
+    def __init__(
+        self, comm: Communicator, compressor: AdaComp | None = None, *, module: torch.nn.Module | None = None
+    ) -> None:
+        """`module` gives the parameters their names, in errors and in the compressor's state; without it
+        they are called `parameter0`, `parameter1`, ... in the order in which they first come by (the same
+        on all ranks, and the same in another run only while the buckets are).
+
+        Raises ValueError when the module's process group and the communicator have different sizes.
+        """
+        if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+            ranks = dist.get_world_size(module.process_group)
+            if ranks != comm.world_size:
+                raise ValueError(
+                    f"the job has {comm.world_size} ranks, the model's process group {ranks}: make them equal"
+                )
+            module = module.module
+        self.comm = comm
+        self.compressor = compressor
+        self.error: BaseException | None = None
+        """What the first failed bucket raised; every later one raises it again."""
+        self._names: dict[torch.Tensor, str] = {}
+        if module is not None:
+            self._names = {parameter: name for name, parameter in module.named_parameters()}
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "p4reduce-ddp")
+        self._pending: list[concurrent.futures.Future[None]] = []
+        self._closed = False
+
+    def reduce(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """Start the all-reduce of a bucket in the background; the future gives its mean.
+
+        With the last bucket of a backward pass it waits for all of them, so that what went wrong with any
+        is raised in backward() as what it is: DistributedDataParallel would make a RuntimeError of an error
+        inside a future.
+        """
+        if self._closed:
+            raise CommunicatorClosed("this DDPState was closed: register a new one with a model wrapped anew")
+        if self.error is not None:
+            raise self.error
+        buffer = bucket.buffer()
+        parts = dict(zip(self._names_of(bucket.parameters()), bucket.gradients(), strict=True))
+        _check(bucket.index(), buffer)
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        self._pending.append(self._thread.submit(self._run, buffer, parts, future))
+        if bucket.is_last():
+            self.wait()
+        return future
+
+    def wait(self) -> None:
+        """Until the buckets handed in so far are done; raises what went wrong with one of them."""
+        pending, self._pending = self._pending, []
+        concurrent.futures.wait(pending)  # each collective has the communicator's own deadline
+        if self.error is not None:
+            raise self.error
+
+    def close(self) -> None:
+        """End the thread, once it has done what it was given, and close the communicator. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._thread.shutdown()
+            self.comm.close(wait=self.error is None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and self.error is None:
+            self.error = error  # the other ranks may be anywhere: do not wait to meet them
+        self.close()
+
+    def _names_of(self, parameters: list[torch.Tensor]) -> list[str]:
+        return [self._names.setdefault(parameter, f"parameter{len(self._names)}") for parameter in parameters]
+
+    def _run(
+        self, buffer: torch.Tensor, parts: dict[str, torch.Tensor], future: torch.futures.Future[torch.Tensor]
+    ) -> None:
+        """On the background thread: one bucket, its mean written over its gradients."""
+        try:
+            if self.error is not None:
+                raise self.error
+            with torch.no_grad():
+                _check_finite(buffer, parts)
+                if self.compressor is None:
+                    buffer.copy_(self.comm.all_reduce(buffer, name="gradients")).div_(self.comm.world_size)
+                else:
+                    means = all_reduce_compressed(self.comm, self.compressor, parts)
+                    for name, mean in means.items():
+                        parts[name].copy_(mean)
+        except Exception as error:
+            self.error = error
+            future.set_exception(error)  # type: ignore[arg-type]  # torch types it as the value
+        else:
+            future.set_result(buffer)
+
+
+def ddp_hook(state: DDPState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """The communication hook: `model.register_comm_hook(state, ddp_hook)`.
+
+    Gives the mean of the bucket over all ranks, the same bits on every rank. Raises, in backward(),
+    InvalidTensor (wrong type, or a NaN or infinity, naming the parameter) and CollectiveError
+    (CollectiveTimeout, JobReset, ...). After an error neither the state nor the DistributedDataParallel
+    object can be used again: make both anew from the module.
+    """
+    return state.reduce(bucket)
+
+
+def _check(index: int, buffer: torch.Tensor) -> None:
+    if buffer.dtype != torch.float32:
+        raise InvalidTensor(
+            f"gradient bucket {index} is {buffer.dtype}; p4reduce sums float32: keep the parameters float32"
+        )
+    if buffer.device.type != "cpu":
+        raise InvalidTensor(
+            f"gradient bucket {index} is on {buffer.device}; p4reduce's hook takes models on the CPU only"
+        )
+
+
+def _check_finite(buffer: torch.Tensor, parts: dict[str, torch.Tensor]) -> None:
+    """Refuse a NaN or an infinity before anything of the bucket is sent or kept as residue."""
+    if bool(torch.isfinite(buffer).all()):
+        return
+    bad = [name for name, gradient in parts.items() if not bool(torch.isfinite(gradient).all())]
+    raise InvalidTensor(
+        f"the gradient of {', '.join(bad)} holds a NaN or an infinity: skip this step or clip the loss"
+    )

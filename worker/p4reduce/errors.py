@@ -1,0 +1,89 @@
+"""Everything p4reduce raises on purpose.
+
+P4ReduceError
+├── JoinError                  joining a job failed; the message says what to change
+│   └── GeometryMismatch       this worker cannot speak the switch's frame shape
+├── CollectiveError            a collective failed; the communicator is broken from then on
+│   ├── CollectiveTimeout      the deadline passed; names the ranks that are missing
+│   ├── CollectiveMismatch     the ranks called different collectives; says what each called
+│   └── JobReset               the controller ended this epoch of the job; join again
+│       └── ControllerLost     no heartbeat was answered for the lease's dead time
+├── CommunicatorClosed         a collective was called after close()
+├── InvalidTensor              the data cannot be summed (NaN, Inf, type, size); nothing was sent
+│   ├── LaneOverflow           the sum of the lanes could leave the lane's range
+│   └── IntegerOverflow        the sum of the integers could leave 32 bits
+└── FrameError                 the bytes are not a frame of this protocol
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+class P4ReduceError(Exception):
+    """Base of every error p4reduce raises on purpose."""
+
+
+class JoinError(P4ReduceError):
+    """Joining a job failed."""
+
+
+class GeometryMismatch(JoinError):
+    """The switch's frame shape (columns, block words, world size) cannot be used by this worker."""
+
+
+class CollectiveError(P4ReduceError):
+    """A collective failed, and the ranks may disagree about it: the communicator is unusable."""
+
+
+class CollectiveTimeout(CollectiveError):
+    """The deadline of a collective passed."""
+
+    def __init__(self, message: str, missing_ranks: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.missing_ranks = tuple(missing_ranks)
+
+
+class CollectiveMismatch(CollectiveError):
+    """The ranks called different collectives; `calls` maps each rank to what it called."""
+
+    def __init__(self, calls: Mapping[int, str]) -> None:
+        self.calls = dict(calls)
+        said = "; ".join(f"rank {rank}: {call}" for rank, call in sorted(self.calls.items()))
+        super().__init__(f"the ranks called different collectives: {said}")
+
+
+class JobReset(CollectiveError):
+    """The controller ended this epoch of the job; `reason` says why."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the job was reset: {reason}; close this communicator and join again")
+
+
+class ControllerLost(JobReset):
+    """The controller answered no heartbeat for longer than the lease allows."""
+
+
+class CommunicatorClosed(P4ReduceError):
+    """A collective was called on a communicator that was closed."""
+
+
+class InvalidTensor(P4ReduceError, ValueError):
+    """The data cannot be summed by the switch; nothing was sent."""
+
+
+class LaneOverflow(InvalidTensor):
+    """The sum over all ranks could leave the range of a lane."""
+
+
+class IntegerOverflow(InvalidTensor):
+    """The sum over all ranks could leave the range of int32."""
+
+
+class FrameError(P4ReduceError):
+    """The bytes are not a frame; `reason` is one of the words in `p4reduce.wire.FRAME_FAULTS`."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        self.reason = reason
+        super().__init__(f"{reason}: {detail}")

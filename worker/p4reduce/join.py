@@ -1,0 +1,205 @@
+"""Joining a job: from a name to a communicator."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from p4reduce.communicator import DEFAULT_TIMEOUT_S, Communicator
+from p4reduce.errors import CollectiveError, ControllerLost, GeometryMismatch, JobReset, JoinError
+from p4reduce.protocol.lease import Lease
+from p4reduce.transport import Transport, UdpTransport
+from p4reduce.wire import pack_hello
+
+if TYPE_CHECKING:
+    from p4reduce_controller.jobs.client import JobClient
+
+DEFAULT_CONTROLLER: Final = "127.0.0.1:9600"
+DEAD_AFTER_S: Final = 10.0
+_RETRY_S: Final = 0.5
+
+
+def join(
+    job: str | None = None,
+    *,
+    rank: int | None = None,
+    world_size: int | None = None,
+    controller: str | None = None,
+    timeout_s: float = 30.0,
+    collective_timeout_s: float = DEFAULT_TIMEOUT_S,
+    window: int | None = None,
+) -> Communicator:
+    """Join a job and wait until all its ranks have.
+
+    What is not given is read from the environment: P4REDUCE_JOB, RANK, WORLD_SIZE (as torchrun sets
+    them) and P4REDUCE_CONTROLLER (host:port of the controller, default 127.0.0.1:9600).
+    `timeout_s` bounds the joining, `collective_timeout_s` every collective that names no timeout,
+    `window` fixes how many slots a collective uses (default: adaptive); all ranks must give the same.
+    Raises JoinError, whose message says what to change.
+    """
+    from p4reduce_controller.jobs.client import JobClient, JobServiceError, SwitchAway
+
+    if timeout_s <= 0:
+        raise JoinError(f"timeout_s is {timeout_s:g}; give a time to wait in seconds")
+    if window is not None and window < 1:
+        raise JoinError(f"window is {window}; a collective uses 1 slot or more")
+    deadline = time.monotonic() + timeout_s
+    environment = os.environ
+    job = job or environment.get("P4REDUCE_JOB")
+    if not job:
+        raise JoinError(
+            "no job name: pass job=... or set P4REDUCE_JOB (create one with `p4reduce job create`)"
+        )
+    rank = _number("rank", "RANK", rank, environment)
+    world_size = _number("world_size", "WORLD_SIZE", world_size, environment)
+    if not 0 <= rank < world_size:
+        raise JoinError(f"rank {rank} of world size {world_size}: ranks are 0 to {world_size - 1}")
+    address = controller or environment.get("P4REDUCE_CONTROLLER") or DEFAULT_CONTROLLER
+    client = JobClient(address)
+    try:
+        while True:
+            try:
+                lease, transport, nonce = _admit(client, job, rank, world_size, deadline)
+                break
+
+            except SwitchAway as error:  # the controller is reconnecting to its switch
+                if time.monotonic() + _RETRY_S >= deadline:
+                    raise JoinError(f"rank {rank} could not join job {job!r}: {error}") from error
+                time.sleep(_RETRY_S)
+            except JobServiceError as error:
+                raise JoinError(f"rank {rank} could not join job {job!r}: {error}") from error
+    except BaseException:
+        client.close()
+        raise
+    heartbeat = Heartbeat(client, nonce, lease)
+    return Communicator(lease, transport, membership=heartbeat, timeout_s=collective_timeout_s, window=window)
+
+
+def _number(what: str, variable: str, given: int | None, environment: Mapping[str, str]) -> int:
+    if given is not None:
+        return given
+    text = environment.get(variable)
+    if text is None:
+        raise JoinError(f"no {what}: pass {what}=... or set {variable} (torchrun does)")
+    try:
+        return int(text)
+    except ValueError:
+        raise JoinError(f"{variable} is {text!r}; it has to be a whole number") from None
+
+
+def _admit(
+    client: JobClient, job: str, rank: int, world_size: int, deadline: float
+) -> tuple[Lease, Transport, int]:
+    """Join, and say HELLO until the controller grants the lease; the place is given up on any error."""
+    ticket = client.join(job, rank, world_size)
+    transport: UdpTransport | None = None
+    try:
+        transport = _socket(ticket.switch_host, ticket.switch_port)
+        hello = pack_hello(ticket.job_id, ticket.nonce)
+        with _repeating(transport, hello, ticket.hello_interval_s or 0.1):
+            granted = client.wait_lease(ticket.nonce, max(0.1, deadline - time.monotonic()))
+        return _lease(granted), transport, ticket.nonce
+    except BaseException:
+        if transport is not None:
+            transport.close()
+        with contextlib.suppress(Exception):
+            client.leave(ticket.nonce)
+        raise
+
+
+def _socket(host: str, port: int) -> UdpTransport:
+    try:
+        return UdpTransport(host, port)
+    except OSError as error:
+        raise JoinError(f"no UDP socket towards the switch at {host}:{port}: {error}") from error
+
+
+def _lease(granted: Any) -> Lease:
+    """The controller's lease as the worker keeps it; GeometryMismatch if it cannot be used."""
+    try:
+        return Lease(
+            job_id=granted.job_id,
+            name=granted.name,
+            epoch=granted.epoch,
+            rank=granted.rank,
+            world_size=granted.world_size,
+            slot_count=granted.slot_count,
+            columns=granted.columns,
+            block_words=granted.block_words,
+            heartbeat_interval_s=granted.heartbeat_interval_s or 2.0,
+            dead_after_s=max(DEAD_AFTER_S, 3 * granted.heartbeat_interval_s),
+            switch_host=granted.switch_host,
+            switch_port=granted.switch_port,
+        )
+    except GeometryMismatch as error:
+        raise GeometryMismatch(f"the switch's pipeline does not suit this worker: {error}") from error
+
+
+@contextlib.contextmanager
+def _repeating(transport: Transport, frame: bytes, interval_s: float) -> Iterator[None]:
+    """Send `frame` at once and then every `interval_s`, while the body runs."""
+    stop = threading.Event()
+
+    def repeat() -> None:
+        while True:
+            transport.send([frame])
+            if stop.wait(interval_s):
+                return
+
+    thread = threading.Thread(target=repeat, name="p4reduce-hello", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(timeout=5.0)
+
+
+class Heartbeat:
+    """Keeps a membership alive from a thread of its own, and notices when it ends."""
+
+    def __init__(self, client: JobClient, nonce: int, lease: Lease) -> None:
+        self._client = client
+        self._nonce = nonce
+        self._lease = lease
+        self._stop = threading.Event()
+        self._failure: CollectiveError | None = None
+        self._thread = threading.Thread(
+            target=self._beat, name=f"p4reduce-heartbeat-{lease.rank}", daemon=True
+        )
+        self._thread.start()
+
+    def failure(self) -> CollectiveError | None:
+        """JobReset or ControllerLost, once the membership is void."""
+        return self._failure
+
+    def leave(self) -> None:
+        """Stop the heartbeat and give the place up; a controller that does not answer is no error."""
+        if self._stop.is_set():
+            return
+        self._stop.set()
+        self._thread.join(timeout=self._client.timeout_s + 1)
+        with contextlib.suppress(Exception):
+            self._client.leave(self._nonce)
+        self._client.close()
+
+    def _beat(self) -> None:
+        from p4reduce_controller.jobs.client import JobServiceError, MemberReset, UnknownJob
+
+        answered = time.monotonic()
+        while self._failure is None and not self._stop.wait(self._lease.heartbeat_interval_s):
+            try:
+                reset, reason = self._client.heartbeat(self._nonce)
+                answered = time.monotonic()
+                if reset:
+                    self._failure = JobReset(reason)
+            except (MemberReset, UnknownJob) as error:
+                self._failure = JobReset(str(error))
+            except JobServiceError as error:
+                silent = time.monotonic() - answered
+                if silent >= self._lease.dead_after_s:
+                    self._failure = ControllerLost(f"no heartbeat was answered for {silent:.0f} s ({error})")

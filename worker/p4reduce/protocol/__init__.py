@@ -1,0 +1,1 @@
+"""The worker's side of the wire protocol, without I/O."""

@@ -1,0 +1,110 @@
+"""What a rank called: the four words every rank shows the others in the opening round.
+
+word 0  operation number of the communicator
+word 1  kind:4  codec:4  detail:8  proposed window:16   (the window is a proposal, not compared)
+word 2  number of elements, modulo 2^32
+word 3  CRC-32 of everything else that has to agree (name, segment lengths, codecs, slots used)
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from p4reduce.protocol.lease import WORDS_PER_CALL
+
+_WORD = 0xFFFFFFFF
+
+
+class Kind(IntEnum):
+    """Which collective; `ALL_REDUCE` also covers all_reduce_segments."""
+
+    ALL_REDUCE = 1
+    BROADCAST = 2
+    ALL_GATHER = 3
+    BARRIER = 4
+    CLOSE = 5
+
+
+class CodecId(IntEnum):
+    """How numbers become words."""
+
+    NONE = 0
+    FLOAT32 = 1
+    INT32 = 2
+    LANES = 3
+    RAW = 4
+    SEGMENTS = 5
+
+
+@dataclass(frozen=True)
+class Call:
+    """One rank's call. `detail` is the root of a broadcast, the lane bits, or the number of segments."""
+
+    number: int
+    kind: Kind
+    codec: CodecId = CodecId.NONE
+    detail: int = 0
+    elements: int = 0
+    layout: str = ""
+    """Whatever else the ranks have to agree on; only its CRC travels."""
+
+    def words(self, window: int) -> tuple[int, int, int, int]:
+        """The descriptor as four unsigned words; `window` is the proposal for the next collective."""
+        shape = self.kind << 28 | self.codec << 24 | (self.detail & 0xFF) << 16 | window
+        return self.number & _WORD, shape, self.elements & _WORD, zlib.crc32(self.layout.encode())
+
+    def __str__(self) -> str:
+        return describe(self.words(0))
+
+
+def describe(words: Sequence[int]) -> str:
+    """A descriptor in words, as the error about a mismatch shows it."""
+    number, shape, elements, crc = words
+    kind, codec, detail = shape >> 28, shape >> 24 & 15, shape >> 16 & 0xFF
+    if kind not in set(Kind) or codec not in set(CodecId):
+        return f"an unknown call {[hex(word) for word in words]}"
+    text = Kind(kind).name.lower()
+    if codec == CodecId.SEGMENTS:
+        text += f" of {detail} segments, {elements} elements"
+    elif codec == CodecId.LANES:
+        text += f" of {elements} lanes of {detail} bits"
+    elif codec == CodecId.RAW:
+        text += f" of {elements} bytes"
+    elif codec != CodecId.NONE:
+        text += f" of {elements} {CodecId(codec).name.lower()}"
+    if kind == Kind.BROADCAST:
+        text += f" from root {detail}"
+    return f"{text} (operation {number}, layout {crc:08x})"
+
+
+def opening_block(words: Sequence[int], rank: int, block_words: int) -> tuple[int, bytes]:
+    """(column, block bytes) that put `words` at word 4·rank of the opening frame."""
+    column, offset = divmod(WORDS_PER_CALL * rank, block_words)
+    block = np.zeros(block_words, ">u4")
+    block[offset : offset + WORDS_PER_CALL] = words
+    return column, block.tobytes()
+
+
+def opening_columns(world_size: int, block_words: int) -> int:
+    """How many columns the descriptors of all ranks take."""
+    return -(-WORDS_PER_CALL * world_size // block_words)
+
+
+def read_opening(blocks: bytes, world_size: int) -> list[tuple[int, ...]]:
+    """The descriptors of all ranks, from the summed blocks of the opening frame."""
+    words = np.frombuffer(blocks, ">u4", WORDS_PER_CALL * world_size)
+    return [tuple(row) for row in words.reshape(world_size, WORDS_PER_CALL).tolist()]
+
+
+def agreed_part(words: Sequence[int]) -> tuple[int, ...]:
+    """The part of a descriptor that has to be equal on all ranks."""
+    return words[0], words[1] >> 16, words[2], words[3]
+
+
+def proposed_window(words: Sequence[int]) -> int:
+    return words[1] & 0xFFFF

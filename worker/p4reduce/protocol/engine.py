@@ -1,0 +1,307 @@
+"""One collective, without I/O: (frame | timer, now) in, frames out.
+
+Frames are UDP payloads. Every slot used walks through rounds: an opening round that carries keys
+only (and, in slot 0, every rank's call descriptor), then one round per set of agreed blocks, until
+no rank holds a further block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.errors import CollectiveMismatch, FrameError, InvalidTensor
+from p4reduce.protocol.call import (
+    Call,
+    agreed_part,
+    describe,
+    opening_block,
+    opening_columns,
+    proposed_window,
+    read_opening,
+)
+from p4reduce.protocol.deadline import too_late
+from p4reduce.protocol.lease import Lease
+from p4reduce.protocol.lookahead import keys_at_or_after
+from p4reduce.protocol.rtt import RoundTrip
+from p4reduce.protocol.slot import COLUMN_DONE, SlotState
+from p4reduce.protocol.source import UNTOUCHED, BlockSource
+from p4reduce.protocol.timers import Timers
+from p4reduce.stats import Stats
+from p4reduce.wire import CONTRIBUTE, KEY_NONE, MAX_BLOCKS, PENDING, ROUND_MASK, WIRE_VERSION, unpack
+
+
+class Collective:
+    """One rank's side of one collective.
+
+    `slot_rounds` (one 32-bit round number per slot of the lease) lives as long as the epoch; the
+    collective advances it. `window` is how many slots may be used, equal on all ranks; `proposal`
+    is the window this rank would like for the next collective.
+    """
+
+    def __init__(
+        self,
+        lease: Lease,
+        slot_rounds: list[int],
+        source: BlockSource,
+        call: Call,
+        timeout_s: float,
+        *,
+        round_trip: RoundTrip | None = None,
+        window: int | None = None,
+        proposal: int | None = None,
+        stats: Stats | None = None,
+    ) -> None:
+        if source.n_blocks > MAX_BLOCKS:
+            raise InvalidTensor(
+                f"{call} has {source.n_blocks} blocks, more than {MAX_BLOCKS}; split the tensor"
+            )
+        self.call = call
+        self.stats = Stats() if stats is None else stats
+        self._lease, self._geometry = lease, lease.geometry
+        self._source = source
+        self._rounds = slot_rounds
+        self._timeout_s = timeout_s
+        self._deadline = 0.0
+        self._round_trip = RoundTrip() if round_trip is None else round_trip
+        columns = lease.columns
+        limit = min(window or lease.slot_count, lease.slot_count)
+        count = max(1, min(limit, -(-source.n_blocks // columns)))
+        self._stride = columns * count
+        self._keys = keys_at_or_after(source.nonzero, source.exponents, self._stride)
+        self._slots = [SlotState(i, slot_rounds[i], columns, 0) for i in range(count)]
+        self._slots[0].expected = (1 << opening_columns(lease.world_size, lease.block_words)) - 1
+        self._open = count
+        self._timers = Timers(self._slots)
+        self._words = call.words(limit if proposal is None else min(proposal, lease.slot_count))
+        self.next_window = limit
+        """Known after the opening round: the smallest window any rank proposed for the next collective."""
+        self._sums = np.zeros((source.n_blocks, lease.block_words), ">i4")
+        self._sum_bytes = self._sums.data.cast("B") if source.n_blocks else memoryview(bytearray())
+        self._agreed = bytearray([UNTOUCHED]) * source.n_blocks
+
+    @property
+    def done(self) -> bool:
+        """Whether every slot has its last RESULT."""
+        return not self._open
+
+    @property
+    def slots(self) -> int:
+        """How many slots of the lease this collective uses."""
+        return len(self._slots)
+
+    @property
+    def next_timer(self) -> float | None:
+        """When `on_timer` wants to be called next; None once the collective is done."""
+        if not self._open:
+            return None
+        earliest = self._timers.earliest
+        return self._deadline if earliest is None else min(earliest, self._deadline)
+
+    @property
+    def agreed_exponents(self) -> NDArray[np.uint8]:
+        """[blocks]: the exponent agreed for each block, UNTOUCHED where no rank held it."""
+        return np.frombuffer(self._agreed, np.uint8)
+
+    def result(self) -> list[NDArray[Any]]:
+        """The summed tensors; only once `done`."""
+        if self._open:
+            raise RuntimeError(f"{self.call} is not done")
+        return self._source.decode(self._sums, self.agreed_exponents)
+
+    def start(self, now: float) -> list[bytes]:
+        """The opening frame of every slot."""
+        self._deadline = now + self._timeout_s
+        columns, frames = self._lease.columns, []
+        for slot in self._slots:
+            first = slot.index * columns
+            slot.keys = tuple(self._keys[first : first + columns])
+            present, block = 0, b""
+            if slot.index == 0:
+                column, block = opening_block(self._words, self._lease.rank, self._lease.block_words)
+                present = 1 << column
+            slot.timeout_s = min(self._round_trip.timeout_s, self._timeout_s / 4)
+            frames.append(self._contribute(slot, present, block, now))
+        return frames
+
+    def receive(self, frame: bytes, now: float) -> list[bytes]:
+        """Take in one datagram; returns what to send."""
+        return self.receive_burst((frame,), now)
+
+    def receive_burst(self, frames: Iterable[bytes], now: float) -> list[bytes]:
+        """Take in several datagrams; blocks of all the answers are encoded at once."""
+        answers: list[tuple[SlotState, int, int]] = []
+        blocks: list[int] = []
+        exponents = bytearray()
+        for payload in frames:
+            slot = self._accept(payload, now)
+            if slot is None:
+                continue
+            present = self._choose(slot, blocks, exponents)
+            answers.append((slot, present, len(blocks)))
+        return self._answer(answers, blocks, exponents, now) if answers else []
+
+    def on_timer(self, now: float) -> list[bytes]:
+        """Repeat the frames that were not answered in time; CollectiveTimeout at the deadline."""
+        if not self._open:
+            return []
+        if now >= self._deadline:
+            raise too_late(self.call, self._lease, self._slots, self._timeout_s, self.stats)
+        frames = []
+        for slot in self._timers.expired(now):
+            slot.tries += 1
+            slot.timeout_s = self._round_trip.backed_off(slot.timeout_s)
+            self._timers.arm(slot, now)
+            self.stats.retransmissions += 1
+            frames.append(slot.frame)
+        return frames
+
+    def _accept(self, payload: bytes, now: float) -> SlotState | None:
+        """Store the sums of a RESULT this rank waits for; the slot, if it goes on."""
+        stats = self.stats
+        try:
+            frame = unpack(self._geometry, payload)
+        except FrameError:
+            stats.malformed += 1
+            return None
+        kind, job, present, epoch, index, round_, seen, keys, data = frame
+        if job != self._lease.job_id or epoch != self._lease.epoch or kind == CONTRIBUTE:
+            stats.foreign += 1
+            return None
+        slot = self._slots[index] if index < len(self._slots) else None
+        if slot is None or slot.done or round_ != slot.round:
+            stats.stale += 1
+            return None
+        if kind == PENDING:
+            stats.pendings += 1
+            slot.seen = seen
+            return None
+        if present != slot.expected or seen != self._lease.full:
+            stats.malformed += 1
+            return None
+        if slot.opening and index == 0:
+            self._compare_calls(data)  # first: between different calls the keys make no sense
+        if not self._plausible(slot, keys):
+            stats.malformed += 1
+            return None
+        if not slot.opening:  # the wait in an opening round is for late ranks, and says nothing of the path
+            self._store(slot, data)
+            if slot.tries:
+                self._round_trip.retain(slot.timeout_s)
+                stats.losses += slot.seen is None
+            else:
+                self._round_trip.sample(now - slot.sent_at)
+        stats.rounds += 1
+        self._rounds[index] = slot.round = (round_ + 1) & ROUND_MASK
+        slot.keys = keys
+        return slot if self._advance(slot) else None
+
+    def _plausible(self, slot: SlotState, keys: tuple[int, ...]) -> bool:
+        """Whether agreed keys are no later than this rank's own and stay in their column."""
+        stream = slot.index * len(keys)
+        stride, limit = self._stride, len(self._agreed)
+        for column, (key, own) in enumerate(zip(keys, slot.keys, strict=True)):
+            if key > own:
+                return False
+            if key != KEY_NONE:
+                block = key >> 8
+                if block <= slot.floors[column] or block >= limit or block % stride != stream + column:
+                    return False
+                if not key & 255:  # exponent 255 stands for Inf and NaN, nobody sends it
+                    return False
+        return True
+
+    def _store(self, slot: SlotState, data: bytes) -> None:
+        blocks = slot.blocks
+        size = self._geometry.block_bytes
+        first, count = blocks[0], len(blocks)
+        if blocks == list(range(first, first + count)):
+            self._sum_bytes[first * size : (first + count) * size] = data
+            self._agreed[first : first + count] = slot.exponents
+        else:
+            for i, block in enumerate(blocks):
+                self._sum_bytes[block * size : (block + 1) * size] = data[i * size : (i + 1) * size]
+                self._agreed[block] = slot.exponents[i]
+        self.stats.blocks_down += count
+
+    def _advance(self, slot: SlotState) -> bool:
+        """Move on to the blocks the keys of a RESULT name; False when the slot is finished."""
+        slot.opening = False
+        blocks, exponents, expected = [], bytearray(), 0
+        for column, key in enumerate(slot.keys):
+            if key == KEY_NONE:
+                slot.floors[column] = COLUMN_DONE
+                continue
+            block = key >> 8
+            slot.floors[column] = block
+            blocks.append(block)
+            exponents.append(255 - (key & 255))
+            expected |= 1 << column
+        if not blocks:
+            slot.done = True
+            slot.frame = b""
+            self._open -= 1
+            return False
+        slot.blocks, slot.exponents, slot.expected = blocks, bytes(exponents), expected
+        return True
+
+    def _choose(self, slot: SlotState, blocks: list[int], exponents: bytearray) -> int:
+        """Append the agreed blocks this rank holds, set its next keys; returns `present`."""
+        present, bit, keys = 0, 1, []
+        mine, stride = self._keys, self._stride
+        for key in slot.keys:
+            if key == KEY_NONE:
+                keys.append(KEY_NONE)
+            else:
+                block = key >> 8
+                if mine[block] >> 8 == block:
+                    present |= bit
+                    blocks.append(block)
+                    exponents.append(255 - (key & 255))
+                keys.append(mine[block + stride])
+            bit <<= 1
+        slot.keys = tuple(keys)
+        return present
+
+    def _answer(
+        self, answers: list[tuple[SlotState, int, int]], blocks: list[int], exponents: bytearray, now: float
+    ) -> list[bytes]:
+        data = b""
+        if blocks:
+            indices = np.array(blocks, np.int64)
+            data = self._source.encode(indices, np.frombuffer(exponents, np.uint8)).tobytes()
+            self.stats.blocks_up += len(blocks)
+        frames, start, size = [], 0, self._geometry.block_bytes
+        for slot, present, last in answers:
+            end = last * size
+            slot.timeout_s = self._round_trip.timeout_s
+            frames.append(self._contribute(slot, present, data[start:end], now))
+            start = end
+        return frames
+
+    def _contribute(self, slot: SlotState, present: int, data: bytes, now: float) -> bytes:
+        lease = self._lease
+        head = self._geometry.header.pack(
+            WIRE_VERSION << 4 | CONTRIBUTE,
+            lease.job_id,
+            present,
+            0,
+            lease.epoch,
+            slot.index,
+            slot.round,
+            0,
+            *slot.keys,
+        )
+        slot.frame = head + data
+        slot.sent_at, slot.tries, slot.seen = now, 0, None
+        self._timers.arm(slot, now)
+        return slot.frame
+
+    def _compare_calls(self, data: bytes) -> None:
+        calls = read_opening(data, self._lease.world_size)
+        if len({agreed_part(words) for words in calls}) > 1:
+            raise CollectiveMismatch({rank: describe(words) for rank, words in enumerate(calls)})
+        self.next_window = max(1, min(proposed_window(words) for words in calls))

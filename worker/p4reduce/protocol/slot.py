@@ -1,0 +1,54 @@
+"""The state of one slot of a running collective."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from p4reduce.wire import MAX_BLOCKS
+
+COLUMN_DONE: Final = MAX_BLOCKS + 1
+"""As a column's floor: no further block may come."""
+
+
+class SlotState:
+    """What a worker remembers about the round a slot is in."""
+
+    __slots__ = (
+        "blocks",
+        "done",
+        "expected",
+        "expires",
+        "exponents",
+        "floors",
+        "frame",
+        "index",
+        "keys",
+        "opening",
+        "round",
+        "seen",
+        "sent_at",
+        "timeout_s",
+        "tries",
+    )
+
+    def __init__(self, index: int, round_: int, columns: int, expected: int) -> None:
+        self.index = index
+        self.round = round_
+        self.expected = expected
+        """The columns the RESULT of this round has to carry, as a bitmap."""
+        self.keys: tuple[int, ...] = ()
+        """The look-ahead keys this rank sent in this round."""
+        self.floors = [-1] * columns
+        """Per column, the last block the ranks agreed on."""
+        self.blocks: list[int] = []
+        """The blocks being summed in this round, in column order; empty in the opening round."""
+        self.exponents = b""
+        self.frame = b""
+        self.opening = True
+        self.done = False
+        self.sent_at = 0.0
+        self.timeout_s = 0.0
+        self.expires = 0.0
+        self.tries = 0
+        self.seen: int | None = None
+        """Who had contributed, as the last PENDING of this round said."""

@@ -1,0 +1,39 @@
+"""How many slots a collective uses: agreed by all ranks, without a round trip of its own.
+
+The window fixes which slot a block belongs to, so the ranks must use the same one. Each rank puts
+the window it would like next into its call descriptor, all ranks see all descriptors, and the
+smallest proposal is everybody's window for the next collective.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from p4reduce.stats import Stats
+
+
+class Window:
+    """Additive increase while nothing is lost, halving when more than one round in fifty is."""
+
+    INITIAL: Final = 64
+    MINIMUM: Final = 4
+    TOLERATED_LOSS: Final = 0.02
+
+    def __init__(self, slot_count: int, fixed: int | None = None) -> None:
+        self._limit = slot_count if fixed is None else min(fixed, slot_count)
+        self._floor = min(self.MINIMUM, self._limit) if fixed is None else self._limit
+        self.slots = self._limit if fixed is not None else min(self.INITIAL, slot_count)
+        """The window of the next collective."""
+        self.proposal = self.slots
+        """What this rank proposes, in the next collective, for the one after it."""
+
+    def finished(self, agreed: int, stats: Stats) -> None:
+        """Take over what the ranks agreed on, and judge the collective that just ended."""
+        used, self.slots = self.slots, agreed
+        if stats.losses > self.TOLERATED_LOSS * stats.rounds:
+            wanted = used // 2
+        elif not stats.losses and stats.rounds >= 4 * used:
+            wanted = used + max(1, used // 8)
+        else:
+            wanted = agreed
+        self.proposal = min(self._limit, max(self._floor, wanted))

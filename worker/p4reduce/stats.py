@@ -1,0 +1,59 @@
+"""What a communicator has sent, received and repeated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+
+@dataclass
+class Stats:
+    """Counts since the communicator was made. Bytes are those on the wire: frame + 42 B of headers."""
+
+    collectives: int = 0
+    rounds: int = 0
+    """Rounds finished, summed over slots."""
+    frames_up: int = 0
+    bytes_up: int = 0
+    frames_down: int = 0
+    bytes_down: int = 0
+    blocks_up: int = 0
+    """Blocks this rank sent, without retransmissions."""
+    blocks_down: int = 0
+    """Summed blocks received: the union of all ranks' blocks."""
+    retransmissions: int = 0
+    losses: int = 0
+    """Rounds that ended after a retransmission although no PENDING said the switch was waiting."""
+    pendings: int = 0
+    stale: int = 0
+    """Frames of another round, ignored."""
+    foreign: int = 0
+    """Frames of another job, epoch or type, ignored."""
+    malformed: int = 0
+    """Datagrams that are not frames, or RESULTs that contradict what was agreed, ignored."""
+
+    def copy(self) -> Stats:
+        return replace(self)
+
+    def add(self, other: Stats) -> None:
+        for f in fields(self):
+            setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
+
+    def __sub__(self, earlier: Stats) -> Stats:
+        """What happened since `earlier`, a copy taken before."""
+        return Stats(**{f.name: getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)})
+
+    def as_dict(self) -> dict[str, int]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the last finished collective was and cost; all but `stats` and `seconds` agree on all ranks."""
+
+    call: str
+    seconds: float
+    stats: Stats
+    union_blocks: tuple[int, ...]
+    """Per segment, how many blocks at least one rank held."""
+    slots: int
+    """Slots of the lease that were used at once."""

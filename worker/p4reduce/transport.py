@@ -1,0 +1,88 @@
+"""Datagrams to and from the switch."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+_BUFFER_BYTES: Final = 8 << 20
+_BURST: Final = 128
+_DATAGRAM_BYTES: Final = 2048
+_SEND_WAIT_MS: Final = 50
+_SO_RCVBUFFORCE: Final = 33
+_SO_SNDBUFFORCE: Final = 32
+
+
+class Transport(Protocol):
+    """Carries datagrams; may lose, repeat and reorder them."""
+
+    def send(self, frames: Iterable[bytes]) -> None: ...
+
+    def receive(self, timeout_s: float) -> list[bytes]:
+        """Wait up to `timeout_s` for a datagram; returns it and whatever else has arrived."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class UdpTransport:
+    """A UDP socket connected to the switch. Whatever goes wrong on it counts as loss."""
+
+    def __init__(self, host: str, port: int) -> None:
+        family, kind, proto, _, address = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_DGRAM)[0]
+        self._socket = socket.socket(family, kind, proto)
+        try:
+            for forced, plain in ((_SO_RCVBUFFORCE, socket.SO_RCVBUF), (_SO_SNDBUFFORCE, socket.SO_SNDBUF)):
+                try:
+                    self._socket.setsockopt(socket.SOL_SOCKET, forced, _BUFFER_BYTES)
+                except OSError:
+                    self._socket.setsockopt(socket.SOL_SOCKET, plain, _BUFFER_BYTES)
+            self._socket.setblocking(False)
+            self._socket.connect(address)
+        except OSError:
+            self._socket.close()
+            raise
+        self._readable = select.poll()
+        self._readable.register(self._socket, select.POLLIN)
+        self._writable = select.poll()
+        self._writable.register(self._socket, select.POLLOUT)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """This end of the socket: what the switch admits."""
+        host, port = self._socket.getsockname()[:2]
+        return host, port
+
+    def send(self, frames: Iterable[bytes]) -> None:
+        send = self._socket.send
+        for frame in frames:
+            try:
+                send(frame)
+            except BlockingIOError:
+                self._writable.poll(_SEND_WAIT_MS)
+                with contextlib.suppress(OSError):
+                    send(frame)
+            except OSError:
+                continue  # nobody listens, or no route yet: the same as loss
+
+    def receive(self, timeout_s: float) -> list[bytes]:
+        frames = self._drain()
+        if not frames and timeout_s > 0:
+            self._readable.poll(timeout_s * 1000)
+            frames = self._drain()
+        return frames
+
+    def _drain(self) -> list[bytes]:
+        receive, frames = self._socket.recv, []
+        try:
+            for _ in range(_BURST):
+                frames.append(receive(_DATAGRAM_BYTES))
+        except OSError:
+            pass  # drained, or the peer's port was closed: either way nothing more is here
+        return frames
+
+    def close(self) -> None:
+        self._socket.close()
