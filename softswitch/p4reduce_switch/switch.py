@@ -37,6 +37,7 @@ class Switch:
         self._stopping = threading.Event()
 
     def add_ports(self, ports: Ports) -> None:
+        """Serve these ports too; `close` closes them."""
         self.ports.append(ports)
         for fileno in ports.filenos():
             self._selector.register(fileno, selectors.EVENT_READ, ports)

@@ -1,5 +1,7 @@
 """Where frames come from and go to: a UDP underlay (no root) or Linux interfaces."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Protocol
 
@@ -23,7 +25,8 @@ class Ports(Protocol):
     def send(self, port: int, frame: bytes) -> bool:
         """Send a frame out of `port`; False if the port is not one of these. Never blocks."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the sockets."""
 
 
 __all__ = ["PortError", "Ports", "Receiver"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import struct
+from dataclasses import dataclass
 from typing import Final
 
 from . import PortError, Receiver
@@ -25,11 +26,22 @@ def parse_interface(text: str) -> tuple[int, str]:
     return int(match[1]), match[2]
 
 
+@dataclass
+class InterfaceCounters:
+    """What has passed through one interface."""
+
+    frames_in: int = 0
+    bytes_in: int = 0
+    frames_out: int = 0
+    bytes_out: int = 0
+    send_errors: int = 0
+
+
 class EthernetPorts:
-    """One AF_PACKET socket an interface."""
+    """One AF_PACKET socket an interface. `counters` are by port."""
 
     def __init__(self, interfaces: dict[int, str]) -> None:
-        self.send_errors = 0
+        self.counters = {port: InterfaceCounters() for port in interfaces}
         self._sockets: dict[int, socket.socket] = {}
         self._ports: dict[int, int] = {}
         try:
@@ -45,6 +57,7 @@ class EthernetPorts:
 
     def drain(self, fileno: int, receive: Receiver) -> None:
         port = self._ports[fileno]
+        counters = self.counters[port]
         recvfrom = self._sockets[port].recvfrom
         for _ in range(BURST):
             try:
@@ -54,6 +67,8 @@ class EthernetPorts:
             except OSError:  # the interface went down; it may come back
                 return
             if address[2] != _PACKET_OUTGOING:
+                counters.frames_in += 1
+                counters.bytes_in += len(frame)
                 receive(port, frame)
 
     def send(self, port: int, frame: bytes) -> bool:
@@ -63,7 +78,10 @@ class EthernetPorts:
         try:
             opened.send(frame)
         except OSError:  # buffer full, interface down, frame over the MTU: lost, as on a wire
-            self.send_errors += 1
+            self.counters[port].send_errors += 1
+        else:
+            self.counters[port].frames_out += 1
+            self.counters[port].bytes_out += len(frame)
         return True
 
     def close(self) -> None:

@@ -17,7 +17,8 @@ from typing import Final
 from . import PortError, Receiver
 
 AGGREGATION_PORT: Final = 21072
-FIRST_PORT, LAST_PORT = 1, 509
+SWITCH_MAC: Final = 0x020000000001
+FIRST_PORT, LAST_PORT = 1, 510
 IDLE_S: Final = 60.0
 """A peer silent for this long gives up its port, when a new peer finds none free."""
 BURST: Final = 256
@@ -32,13 +33,22 @@ _UDP_PROTOCOL = 17
 Address = tuple[str, int]
 
 
+MAX_CACHED_HEADERS: Final = 64
+"""IPv4 headers kept for a peer, one for each length it sends."""
+
+
 @dataclass
 class UnderlayCounters:
-    """Datagrams that did not make it through the underlay."""
+    """What has passed through the underlay (bytes are UDP payload) and what has not."""
 
+    datagrams_in: int = 0
+    bytes_in: int = 0
+    datagrams_out: int = 0
+    bytes_out: int = 0
     no_free_port: int = 0  # from a new peer while every port was in use
-    not_for_peer: int = 0  # left the pipeline addressed to someone else than the port's peer
+    not_for_peer: int = 0  # left the pipeline without being UDP to the port's peer
     send_buffer_full: int = 0
+    send_errors: int = 0
     evicted_ports: int = 0
 
 
@@ -59,8 +69,14 @@ class UdpUnderlay:
     """Switch ports behind one UDP socket, one for each peer address, numbered from 1 as they first appear."""
 
     def __init__(
-        self, listen: Address, mac: int = 0x020000000001, clock: Callable[[], float] = time.monotonic
+        self,
+        listen: Address,
+        *,
+        mac: int = SWITCH_MAC,
+        cpu_port: int = 510,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`listen` is (IPv4 address, port); `mac` the switch's own, in the frames. PortError when it cannot be had."""
         host, number = listen
         try:
             self.ip = ipaddress.IPv4Address(host).packed
@@ -71,6 +87,7 @@ class UdpUnderlay:
         self.mac = mac.to_bytes(6, "big")
         self.counters = UnderlayCounters()
         self._clock = clock
+        self._numbers = [number for number in range(FIRST_PORT, LAST_PORT + 1) if number != cpu_port]
         self._peers: dict[Address, Peer] = {}
         self._by_port: dict[int, Peer] = {}
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
@@ -90,7 +107,7 @@ class UdpUnderlay:
         return [self._socket.fileno()]
 
     def drain(self, fileno: int, receive: Receiver) -> None:
-        recvfrom = self._socket.recvfrom
+        recvfrom, counters = self._socket.recvfrom, self.counters
         for _ in range(BURST):
             try:
                 payload, address = recvfrom(MAX_DATAGRAM)
@@ -101,23 +118,27 @@ class UdpUnderlay:
             peer = self._peers.get(address) or self._admit(address)
             if peer is not None:
                 peer.last_heard = self._clock()
+                counters.datagrams_in += 1
+                counters.bytes_in += len(payload)
                 receive(peer.port, self.wrap(peer, payload))
 
     def send(self, port: int, frame: bytes) -> bool:
         peer = self._by_port.get(port)
         if peer is None:
             return False
-        is_udp = frame[12:14] == b"\x08\0" and frame[14] == 0x45 and frame[23] == _UDP_PROTOCOL
-        if not is_udp or frame[30:34] != peer.ip or int.from_bytes(frame[36:38], "big") != peer.address[1]:
+        payload = self._unwrap(peer, frame)
+        if payload is None:
             self.counters.not_for_peer += 1
             return True
-        end = 34 + int.from_bytes(frame[38:40], "big")
         try:
-            self._socket.sendto(frame[_HEADERS_BYTES:end], peer.address)
+            self._socket.sendto(payload, peer.address)
         except BlockingIOError:
             self.counters.send_buffer_full += 1
-        except ConnectionError:
-            pass  # as in drain; the worker's own timers deal with a lost frame
+        except OSError:  # the peer is gone, or the datagram too long: lost, as on a wire
+            self.counters.send_errors += 1
+        else:
+            self.counters.datagrams_out += 1
+            self.counters.bytes_out += len(payload)
         return True
 
     def close(self) -> None:
@@ -132,21 +153,32 @@ class UdpUnderlay:
         checksum = 0xFFFF - total % 0xFFFF  # a sum modulo 2^16 - 1 is the one's complement sum; never 0 here
         return header + _UDP.pack(peer.address[1], AGGREGATION_PORT, udp_bytes, checksum) + payload
 
+    def _unwrap(self, peer: Peer, frame: bytes) -> bytes | None:
+        """The payload of a frame to this peer: IPv4 without options, UDP, whole; None for anything else."""
+        if len(frame) < _HEADERS_BYTES or frame[12:15] != b"\x08\0\x45" or frame[23] != _UDP_PROTOCOL:
+            return None
+        end = 34 + int.from_bytes(frame[38:40], "big")
+        if not _HEADERS_BYTES <= end <= len(frame):
+            return None
+        if frame[30:34] != peer.ip or int.from_bytes(frame[36:38], "big") != peer.address[1]:
+            return None
+        return frame[_HEADERS_BYTES:end]
+
     def _ip_header(self, peer: Peer, udp_bytes: int) -> bytes:
         fields = [0x45, 0, 20 + udp_bytes, 0, 0x4000, 64, _UDP_PROTOCOL, 0, peer.ip, self.ip]
         fields[7] = 0xFFFF - int.from_bytes(_IPV4.pack(*fields), "big") % 0xFFFF
+        if len(peer.ip_headers) >= MAX_CACHED_HEADERS:
+            peer.ip_headers.clear()
         header = peer.ip_headers[udp_bytes] = peer.ethernet + _IPV4.pack(*fields)
         return header
 
     def _admit(self, address: Address) -> Peer | None:
         """Give a new peer a port; None (and counted) if there is none."""
-        port = next(
-            (number for number in range(FIRST_PORT, LAST_PORT + 1) if number not in self._by_port), None
-        )
+        port = next((number for number in self._numbers if number not in self._by_port), None)
         now = self._clock()
         if port is None:
             idlest = min(self._by_port.values(), key=lambda peer: peer.last_heard)
-            if now - idlest.last_heard < IDLE_S:
+            if now - idlest.last_heard <= IDLE_S:
                 self.counters.no_free_port += 1
                 return None
             self.counters.evicted_ports += 1

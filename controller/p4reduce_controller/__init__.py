@@ -1,0 +1,1 @@
+"""The control plane of p4reduce: P4Runtime client, job service and the `p4reduce` command."""

@@ -1,0 +1,47 @@
+"""`p4reduce controller run`: the controller of one switch."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from p4reduce_controller import config
+from p4reduce_controller.cli.output import HostPort, one_line
+
+if TYPE_CHECKING:
+    from p4reduce_controller.service import Controller
+
+
+@click.group()
+def controller() -> None:
+    """Run the controller."""
+
+
+@controller.command()
+@click.option(
+    "--config", "path", type=click.Path(path_type=Path, dir_okay=False), help="TOML file. [default: none]"
+)
+@click.option("--listen", type=HostPort(), help="Where the job service listens. [default: 127.0.0.1:9600]")
+@click.option("--p4runtime", type=HostPort(), help="The switch to control. [default: 127.0.0.1:9559]")
+@click.option("--pipeline", help="Geometry name, or folder of a compiled program. [default: default]")
+def run(path: Path | None, listen: str | None, p4runtime: str | None, pipeline: str | None) -> None:
+    """Prepare a switch and serve jobs on it until interrupted."""
+    from p4reduce_controller.p4rt.errors import P4RuntimeError
+    from p4reduce_controller.service import ControllerError, run_controller
+
+    settings = config.override(config.load(path), listen=listen, p4runtime=p4runtime, pipeline=pipeline)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+
+    def ready(running: Controller) -> None:
+        click.echo(
+            f"controller ready: jobs on {running.address}, switch at {settings.switch.p4runtime}, "
+            f"pipeline {settings.switch.pipeline}"
+        )
+
+    try:
+        run_controller(settings, ready)
+    except (P4RuntimeError, ControllerError) as error:
+        raise click.ClickException(one_line(error)) from error

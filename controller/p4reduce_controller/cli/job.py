@@ -1,0 +1,105 @@
+"""`p4reduce job ...`: make, look at and remove jobs."""
+
+from __future__ import annotations
+
+import click
+
+from p4reduce_controller.cli.output import json_option, print_json, print_table
+from p4reduce_controller.jobs.client import JobClient, JobInfo
+
+
+@click.group()
+def job() -> None:
+    """Make, look at and remove jobs."""
+
+
+@job.command()
+@click.argument("name")
+@click.option("--world-size", type=click.IntRange(min=1), required=True, help="How many ranks the job has.")
+@click.option(
+    "--slots", type=click.IntRange(min=1), help="Slots of the switch it gets. [default: 64, or what is free]"
+)
+@json_option
+@click.pass_obj
+def create(address: str, name: str, world_size: int, slots: int | None, as_json: bool) -> None:
+    """Make a job; its ranks can then join."""
+    with JobClient(address) as client:
+        made = client.create_job(name, world_size, slots)
+    if as_json:
+        print_json(made)
+    else:
+        click.echo(
+            f"job {made.name} (id {made.id}): {made.world_size} ranks, slots {_slots(made)}; "
+            f"waiting for its ranks to join"
+        )
+
+
+@job.command("list")
+@json_option
+@click.pass_obj
+def list_jobs(address: str, as_json: bool) -> None:
+    """List all jobs."""
+    with JobClient(address) as client:
+        jobs = client.list_jobs()
+    if as_json:
+        print_json(jobs)
+        return
+    print_table(
+        ("job", "#id", "state", "#epoch", "#joined", "#ranks", "slots", "last reset"),
+        (
+            (
+                one.name,
+                one.id,
+                one.state,
+                one.epoch or "-",
+                len(one.members),
+                one.world_size,
+                _slots(one),
+                one.last_reset or "-",
+            )
+            for one in jobs.jobs
+        ),
+    )
+    click.echo(f"{jobs.free_slots} of {jobs.slots} slots free")
+
+
+@job.command()
+@click.argument("name")
+@json_option
+@click.pass_obj
+def show(address: str, name: str, as_json: bool) -> None:
+    """Show a job and its members."""
+    with JobClient(address) as client:
+        found = client.get_job(name)
+    if as_json:
+        print_json(found)
+        return
+    epoch = f", epoch {found.epoch}" if found.epoch else ""
+    click.echo(f"job {found.name} (id {found.id}): {found.state}{epoch}, slots {_slots(found)}")
+    if found.last_reset:
+        click.echo(f"last reset: {found.last_reset}")
+    members = {one.rank: one for one in found.members}
+    rows: list[tuple[object, ...]] = []
+    for rank in range(found.world_size):
+        one = members.get(rank)
+        if one is None:
+            rows.append((rank, "not joined", "-", "-", "-"))
+        elif not one.host:
+            rows.append((rank, "joined, no HELLO yet", "-", "-", f"{one.silent_s:.1f}"))
+        else:
+            rows.append((rank, f"{one.host}:{one.port}", one.mac, one.ingress_port, f"{one.silent_s:.1f}"))
+    print_table(("#rank", "address", "MAC", "#switch port", "#silent (s)"), rows)
+
+
+@job.command()
+@click.argument("name")
+@click.pass_obj
+def remove(address: str, name: str) -> None:
+    """Remove a job, even while it runs: its members are told at their next heartbeat."""
+    with JobClient(address, timeout_s=10.0) as client:
+        client.remove_job(name)
+    click.echo(f"job {name} removed")
+
+
+def _slots(one: JobInfo) -> str:
+    return f"{one.first_slot}..{one.first_slot + one.slots - 1}"

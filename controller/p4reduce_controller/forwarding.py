@@ -1,0 +1,92 @@
+"""Plain Ethernet forwarding beside the aggregation: which MAC address is behind which port.
+
+The switch reports unknown source addresses in digests. Each learned address is in two tables of the P4
+program: `mac_table` sends frames there, `learned` keeps the switch from reporting it again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from p4reduce_controller.config import Config
+from p4reduce_controller.jobs.switch_entries import mac_value
+from p4reduce_controller.p4rt.client import Operation
+from p4reduce_controller.p4rt.entries import MulticastGroup, TableEntry
+
+MAC_TABLE = "MainIngress.forwarding.mac_table"
+LEARNED = "MainIngress.forwarding.learned"
+MAC_LEARN = "mac_learn_t"
+FLOOD_GROUP = 1
+MAX_LEARNED = 1024
+_GROUP_BIT = 1 << 40  # of a MAC address: it names several hosts
+
+Update = tuple[Operation, TableEntry | MulticastGroup]
+
+
+class MacTable:
+    """The addresses that the switch knows, and the writes that each new one takes. It talks to no switch."""
+
+    def __init__(self, config: Config, limit: int = MAX_LEARNED) -> None:
+        self._static = {mac_value(port.mac): port.number for port in config.ports}
+        self._own = mac_value(config.switch.mac)
+        self._flood = config.forwarding.flood
+        self._learn = config.forwarding.learn
+        self._limit = limit
+        self._learned: OrderedDict[int, int] = OrderedDict()
+
+    @property
+    def learns(self) -> bool:
+        """Whether the switch should report addresses at all."""
+        return self._learn
+
+    def opening(self) -> list[Update]:
+        """The writes for a switch that knows nothing; what was learned before is forgotten."""
+        self._learned.clear()
+        updates: list[Update] = []
+        for mac, port in self._static.items():
+            updates += [("insert", _forward(mac, port)), ("insert", _known(mac, port))]
+        if self._flood:
+            updates.append(("insert", MulticastGroup(FLOOD_GROUP, tuple((port, 1) for port in self._flood))))
+        return updates
+
+    def learn(self, sightings: Iterable[tuple[int, ...]]) -> list[Update]:
+        """The writes for a digest's (MAC, port) pairs. Static, group and the switch's own addresses stay."""
+        updates: list[Update] = []
+        if not self._learn:
+            return updates
+        for mac, port in sightings:
+            if mac & _GROUP_BIT or mac in self._static or mac == self._own:
+                continue
+            before = self._learned.get(mac)
+            if before == port:
+                continue
+            if before is not None:
+                updates += [("delete", _known(mac, before)), ("modify", _forward(mac, port))]
+            else:
+                if len(self._learned) >= self._limit:
+                    oldest, its_port = self._learned.popitem(last=False)
+                    updates += [("delete", _known(oldest, its_port)), ("delete", _forward(oldest, its_port))]
+                updates.append(("insert", _forward(mac, port)))
+            updates.append(("insert", _known(mac, port)))
+            self._learned[mac] = port
+            self._learned.move_to_end(mac)
+        return updates
+
+
+def _forward(mac: int, port: int) -> TableEntry:
+    return TableEntry(
+        table=MAC_TABLE,
+        match={"dst_mac": mac},
+        action="MainIngress.forwarding.forward",
+        params={"port": port},
+    )
+
+
+def _known(mac: int, port: int) -> TableEntry:
+    return TableEntry(
+        table=LEARNED,
+        match={"src_mac": mac, "ingress_port": port},
+        action="MainIngress.forwarding.known",
+        params={},
+    )

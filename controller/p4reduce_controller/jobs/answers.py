@@ -1,0 +1,113 @@
+"""What the job service answers, as plain frozen dataclasses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class JoinTicket:
+    """A rank's permission to say HELLO to the switch."""
+
+    nonce: int
+    job: str
+    job_id: int
+    rank: int
+    world_size: int
+    switch_host: str
+    switch_port: int
+    columns: int
+    block_words: int
+    hello_interval_s: float
+
+
+@dataclass(frozen=True)
+class Lease:
+    """What a rank may use on the switch until its job is reset."""
+
+    job_id: int
+    name: str
+    epoch: int
+    rank: int
+    world_size: int
+    slot_count: int
+    columns: int
+    block_words: int
+    heartbeat_interval_s: float
+    switch_host: str
+    switch_port: int
+
+
+@dataclass(frozen=True)
+class MemberInfo:
+    """One joined rank; host is "" and the ports are 0 until its HELLO has arrived."""
+
+    rank: int
+    host: str
+    port: int
+    ingress_port: int
+    mac: str
+    silent_s: float
+
+
+@dataclass(frozen=True)
+class JobInfo:
+    """One job as the controller sees it. `state` is "FORMING" or "ACTIVE"; `epoch` is 0 while FORMING."""
+
+    name: str
+    id: int
+    world_size: int
+    first_slot: int
+    slots: int
+    state: str
+    epoch: int
+    members: tuple[MemberInfo, ...]
+    last_reset: str
+
+
+@dataclass(frozen=True)
+class JobList:
+    """All jobs, and the switch's slots."""
+
+    jobs: tuple[JobInfo, ...]
+    slots: int
+    free_slots: int
+
+
+@dataclass(frozen=True)
+class Count:
+    """Frames and their bytes, as the switch counted them."""
+
+    packets: int = 0
+    bytes: int = 0
+
+    def __sub__(self, other: Count) -> Count:
+        return Count(self.packets - other.packets, self.bytes - other.bytes)
+
+
+@dataclass(frozen=True)
+class JobStats:
+    """The switch's counters of one job since the job was made."""
+
+    name: str
+    id: int
+    contributions: Count
+    duplicates: Count
+    results: Count
+    pendings: Count
+
+
+@dataclass(frozen=True)
+class DropStats:
+    """Frames that the switch dropped for one reason."""
+
+    reason: str
+    count: Count
+
+
+@dataclass(frozen=True)
+class Stats:
+    """The switch's counters."""
+
+    jobs: tuple[JobStats, ...]
+    drops: tuple[DropStats, ...]

@@ -1,0 +1,86 @@
+"""The exceptions of the job service.
+
+The registry raises them, the servicer sends them as gRPC statuses, and the client raises the same ones again:
+
+    JobServiceError
+     ├── ControllerUnreachable   nobody answers at the address (client only)
+     ├── UnknownJob              NOT_FOUND
+     ├── JobExists               ALREADY_EXISTS
+     ├── InvalidRequest          INVALID_ARGUMENT     a bad name, rank, world size...
+     ├── SwitchFull              RESOURCE_EXHAUSTED   no slots or job ids left
+     ├── LeaseTimeout            DEADLINE_EXCEEDED    not every rank came in time
+     ├── MemberReset             ABORTED              this member's join is void: join again
+     ├── SwitchAway              FAILED_PRECONDITION  the controller has no connection to its switch now
+     └── ControllerFailed        INTERNAL             everything else, with the controller's own message
+          └── EpochError         the epoch counter is used up or cannot be kept
+"""
+
+from __future__ import annotations
+
+import grpc
+
+
+class JobServiceError(Exception):
+    """Anything that the job service refuses or fails at."""
+
+
+class ControllerUnreachable(JobServiceError):
+    """No controller answers at the address."""
+
+
+class UnknownJob(JobServiceError):
+    """There is no job of that name."""
+
+
+class JobExists(JobServiceError):
+    """A job of that name is there already."""
+
+
+class InvalidRequest(JobServiceError):
+    """The request can never be met as it stands."""
+
+
+class SwitchFull(JobServiceError):
+    """The switch has too few free slots (or job ids) for the job."""
+
+
+class LeaseTimeout(JobServiceError):
+    """Not every rank of the job was there before the deadline."""
+
+
+class MemberReset(JobServiceError):
+    """The join that this nonce stands for is void."""
+
+
+class SwitchAway(JobServiceError):
+    """The controller is not connected to its switch at the moment."""
+
+
+class ControllerFailed(JobServiceError):
+    """The controller failed at something that is not the caller's fault."""
+
+
+class EpochError(ControllerFailed):
+    """No fresh epoch can be drawn."""
+
+
+_CODES: dict[type[JobServiceError], grpc.StatusCode] = {
+    UnknownJob: grpc.StatusCode.NOT_FOUND,
+    JobExists: grpc.StatusCode.ALREADY_EXISTS,
+    InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
+    SwitchFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    LeaseTimeout: grpc.StatusCode.DEADLINE_EXCEEDED,
+    MemberReset: grpc.StatusCode.ABORTED,
+    SwitchAway: grpc.StatusCode.FAILED_PRECONDITION,
+}
+_CLASSES = {code: cls for cls, code in _CODES.items()}
+
+
+def status_code(error: JobServiceError) -> grpc.StatusCode:
+    """The gRPC status that carries `error`."""
+    return _CODES.get(type(error), grpc.StatusCode.INTERNAL)
+
+
+def from_status(code: grpc.StatusCode, message: str) -> JobServiceError:
+    """The exception that a gRPC status of the job service stands for."""
+    return _CLASSES.get(code, ControllerFailed)(message)

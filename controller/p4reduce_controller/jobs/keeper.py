@@ -1,0 +1,258 @@
+"""Keeps the switch in step with the registry, and the connection to it alive.
+
+The registry says what the switch should hold; the keeper remembers what it does hold, and writes the
+difference: first all deletes, so that slots pass cleanly from one job to the next, then the inserts.
+P4Runtime calls block, so they run one after the other on a thread of their own; the rest on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from p4reduce_controller.jobs.answers import Count
+from p4reduce_controller.jobs.epochs import EpochCounter
+from p4reduce_controller.jobs.errors import SwitchAway
+from p4reduce_controller.jobs.hello import parse_hello
+from p4reduce_controller.jobs.model import Grant
+from p4reduce_controller.jobs.programmer import SwitchClient, SwitchProgrammer
+from p4reduce_controller.jobs.pulse import Pulse
+from p4reduce_controller.jobs.registry import Registry
+from p4reduce_controller.p4rt.errors import P4RuntimeError, SwitchUnreachable, WriteError
+
+_log = logging.getLogger(__name__)
+
+RESTARTED = "the switch restarted, or the controller lost its connection to it"
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
+_SETTLE_LIMIT_S = 5.0
+
+T = TypeVar("T")
+
+
+class SwitchKeeper:
+    """The controller's side of the switch at `address`. Call its methods on the event loop only."""
+
+    def __init__(
+        self,
+        *,
+        programmer: SwitchProgrammer,
+        registry: Registry,
+        epochs: EpochCounter,
+        clock: Callable[[], float],
+        pulse: Pulse,
+        address: str,
+    ) -> None:
+        self._programmer = programmer
+        self._registry = registry
+        self._epochs = epochs
+        self._clock = clock
+        self._pulse = pulse
+        self._address = address
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="p4runtime")
+        self._connected = False
+        self._lost = False
+        self._generation = 0
+        self._installed: dict[int, Grant] = {}
+        self._settled_version = -1
+        self._sightings: list[tuple[int, ...]] = []
+        self._since: dict[int, dict[str, Count]] = {}  # a job's counters when it was made, by job id
+
+    async def connect(self, timeout_s: float) -> None:
+        """Connect for the first time, trying until `timeout_s` have passed. Raises P4RuntimeError."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                await self._open()
+                return
+            except SwitchUnreachable as error:
+                if loop.time() + pause_s > deadline:
+                    raise SwitchUnreachable(
+                        f"no P4Runtime switch at {self._address} for {timeout_s:g} s: start one with "
+                        "`p4reduce switch run`, or name another with --p4runtime"
+                    ) from error
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def run(self) -> None:
+        """Keep the switch in step until cancelled."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            if self._lost:
+                self._forget()
+            if not self._connected:
+                try:
+                    await self._open()
+                    _log.info("connected to the switch at %s again", self._address)
+                    pause_s = _FIRST_PAUSE_S
+                except P4RuntimeError as error:
+                    _log.warning("the switch at %s: %s; next try in %g s", self._address, error, pause_s)
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            elif self._sightings or self._settled_version != self._registry.version:
+                await self._work()
+            else:
+                await self._pulse.wait()
+
+    async def close(self) -> None:
+        """End the connection and its thread. Entries stay: remove the jobs and settle first to have none."""
+        self._connected = False
+        client = self._programmer.client
+        client.on_packet_in = client.on_digest = client.on_lost = client.on_primary = None
+        await asyncio.get_running_loop().run_in_executor(self._thread, client.close)
+        self._thread.shutdown(wait=False)
+
+    def complaint(self) -> str:
+        """Why the switch cannot be used now, or ""."""
+        if self._connected and not self._lost:
+            return ""
+        return f"the controller has no connection to its switch at {self._address}"
+
+    async def settled(self) -> None:
+        """Return when the switch holds what the registry wants now, or is away, or after 5 s."""
+        version = self._registry.version
+        try:
+            async with asyncio.timeout(_SETTLE_LIMIT_S):
+                while not self.complaint() and self._settled_version < version:
+                    await self._pulse.wait()
+        except TimeoutError:
+            _log.warning("the switch takes long to follow")
+
+    async def job_counters(self, job_id: int) -> dict[str, Count]:
+        """Counters of one job by name, since the job was made. Raises SwitchAway."""
+        counts = await self._ask(lambda: self._programmer.job_counters(job_id))
+        since = self._since.get(job_id, {})
+        return {name: count - since.get(name, Count()) for name, count in counts.items()}
+
+    async def drop_counters(self) -> dict[str, Count]:
+        """Drops by reason. Raises SwitchAway."""
+        return await self._ask(self._programmer.drop_counters)
+
+    async def start_counting(self, job_id: int) -> None:
+        """A job with this id was just made: its counters begin at 0. Ids come round; counters only grow."""
+        self._since.pop(job_id, None)
+        try:
+            self._since[job_id] = await self._ask(lambda: self._programmer.job_counters(job_id))
+        except SwitchAway:
+            _log.warning("could not read the counters of job id %d: its stats begin with old counts", job_id)
+
+    async def _ask(self, call: Callable[[], T]) -> T:
+        if self.complaint():
+            raise SwitchAway(f"{self.complaint()}; it tries again by itself")
+        try:
+            return await self._on_thread(call)
+        except P4RuntimeError as error:
+            raise SwitchAway(f"the switch at {self._address} did not answer: {error}") from error
+
+    async def _on_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Bring the client's callbacks, which come on its own threads, to the event loop."""
+        client: SwitchClient = self._programmer.client
+        client.on_packet_in = lambda payload, metadata: _post(loop, self._packet_in, payload, metadata)
+        client.on_digest = lambda name, values: _post(loop, self._digest, values)
+        generation = self._generation
+        client.on_lost = lambda _: _post(loop, self._stream_lost, generation)
+        client.on_primary = lambda primary: None if primary else _post(loop, self._stream_lost, generation)
+
+    def _packet_in(self, payload: bytes, metadata: dict[str, int]) -> None:
+        hello = parse_hello(metadata.get("ingress_port", -1), payload)
+        if hello is not None:
+            before = self._registry.version
+            self._registry.hello(hello, self._clock())
+            if self._registry.version != before:
+                self._pulse.fire()
+
+    def _digest(self, values: list[tuple[int, ...]]) -> None:
+        self._sightings += values
+        self._pulse.fire()
+
+    def _stream_lost(self, generation: int) -> None:
+        if generation == self._generation:
+            self._lost = True
+            self._pulse.fire()
+
+    def _forget(self) -> None:
+        """The switch holds nothing of ours that we know of."""
+        _log.warning("lost the switch at %s", self._address)
+        self._lost = self._connected = False
+        self._installed.clear()
+        self._sightings.clear()
+        self._registry.switch_lost(RESTARTED)
+        self._pulse.fire()
+
+    async def _open(self) -> None:
+        """Connect and prepare the switch. News of earlier connections no longer count."""
+        client = self._programmer.client
+        client.on_packet_in = client.on_digest = client.on_lost = client.on_primary = None
+        self._generation += 1
+        self._lost = False
+
+        def connect() -> tuple[bool, int]:
+            client.close()
+            self._listen(loop)
+            client.connect()
+            return self._programmer.prepare()
+
+        loop = asyncio.get_running_loop()
+        fresh, epoch = await self._on_thread(connect)
+        if fresh:
+            self._since.clear()
+        self._epochs.raise_to(epoch)
+        self._connected = True
+        self._pulse.fire()
+
+    async def _work(self) -> None:
+        """Write the difference between what the registry wants and what the switch holds."""
+        version = self._registry.version
+        try:
+            await self._remove_stale()
+            await self._install_missing()
+            await self._learn()
+        except P4RuntimeError as error:
+            _log.warning("writing to the switch at %s: %s", self._address, error)
+            self._lost = True
+            return
+        self._settled_version = version
+        self._pulse.fire()
+
+    async def _remove_stale(self) -> None:
+        wanted = self._registry.grants()
+        for job_id, grant in list(self._installed.items()):
+            if wanted.get(job_id) != grant:
+                await self._on_thread(lambda grant=grant: self._programmer.remove(grant))  # type: ignore[misc]
+                del self._installed[job_id]
+
+    async def _install_missing(self) -> None:
+        for job_id, grant in self._registry.grants().items():
+            if job_id in self._installed:
+                continue
+            try:
+                await self._on_thread(lambda grant=grant: self._programmer.install(grant))  # type: ignore[misc]
+            except WriteError as error:
+                reason = f"the switch refused the entries of job {grant.name}: {error}"
+                self._registry.install_failed(grant, reason)
+                continue
+            self._installed[job_id] = grant
+            self._registry.installed(grant, self._clock())
+            self._pulse.fire()
+
+    async def _learn(self) -> None:
+        sightings, self._sightings = self._sightings, []
+        if sightings:
+            try:
+                await self._on_thread(lambda: self._programmer.learn(sightings))
+            except WriteError as error:
+                _log.warning("cannot note MAC addresses: %s", error)
+
+
+def _post(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:
+    """Call `function` on the loop, unless that has ended."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(function, *arguments)

@@ -1,0 +1,103 @@
+"""What the registry keeps of a job: its members, and the grant that the switch must hold for it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from p4reduce_controller.jobs.errors import InvalidRequest
+from p4reduce_controller.jobs.hello import Address
+from p4reduce_controller.jobs.slots import SlotRange
+
+FORMING = "FORMING"
+ACTIVE = "ACTIVE"
+MAX_JOBS = 255  # job ids are 1 to 255
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Leave to use the switch: everything that its entries for one job in one epoch say.
+
+    `addresses` is indexed by rank. Two grants never have the same epoch.
+    """
+
+    job_id: int
+    name: str
+    epoch: int
+    slots: SlotRange
+    addresses: tuple[Address, ...]
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks the job has."""
+        return len(self.addresses)
+
+
+@dataclass
+class Member:
+    """A rank that has joined. `address` is known once its HELLO has come through the switch."""
+
+    rank: int
+    nonce: int
+    last_seen: float
+    address: Address | None = None
+    waiting: int = 0
+    problem: str = ""
+
+
+@dataclass
+class Job:
+    """A named group of `world_size` ranks that holds slots for as long as it exists.
+
+    `grant` is None while ranks are missing. The job is ACTIVE from when the switch holds the grant's entries.
+    """
+
+    name: str
+    id: int
+    world_size: int
+    slots: SlotRange
+    members: dict[int, Member] = field(default_factory=dict)
+    grant: Grant | None = None
+    active: bool = False
+    last_reset: str = ""
+
+    @property
+    def state(self) -> str:
+        """FORMING or ACTIVE."""
+        return ACTIVE if self.active else FORMING
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the present lease, 0 while FORMING."""
+        return self.grant.epoch if self.grant is not None and self.active else 0
+
+    def missing(self) -> str:
+        """What keeps the job from becoming ACTIVE, naming the ranks."""
+        absent = [rank for rank in range(self.world_size) if rank not in self.members]
+        silent = [rank for rank, member in sorted(self.members.items()) if member.address is None]
+        parts = []
+        if absent:
+            parts.append(f"{name_ranks(absent)} never joined")
+        plain = [rank for rank in silent if not self.members[rank].problem]
+        if plain:
+            parts.append(f"the HELLO of {name_ranks(plain)} never arrived through the switch")
+        parts += [self.members[rank].problem for rank in silent if self.members[rank].problem]
+        return "; ".join(parts) or "every rank is there, but the switch has not taken the job's entries"
+
+
+def name_ranks(ranks: list[int]) -> str:
+    """"rank 3", or "ranks 1, 2 and 5"."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+
+
+def check_name(name: str) -> None:
+    """Raise InvalidRequest unless `name` may be a job's."""
+    if not _NAME.fullmatch(name):
+        raise InvalidRequest(
+            f"{name!r} cannot name a job: use 1 to 63 letters, digits, dots, dashes and underscores, "
+            "beginning with a letter or digit"
+        )

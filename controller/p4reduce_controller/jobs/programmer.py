@@ -1,0 +1,182 @@
+"""Writes to the switch what the jobs need, through a P4Runtime client. Each method blocks until it answers.
+
+Entries are written so that no frame is ever admitted before replies to it can be addressed: first the members
+and the multicast group, then admission; and they are taken away the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+from p4reduce_controller.config import SwitchConfig
+from p4reduce_controller.forwarding import FLOOD_GROUP, LEARNED, MAC_LEARN, MAC_TABLE, MacTable
+from p4reduce_controller.jobs import switch_entries
+from p4reduce_controller.jobs.answers import Count
+from p4reduce_controller.jobs.model import MAX_JOBS, Grant
+from p4reduce_controller.p4rt.client import Operation
+from p4reduce_controller.p4rt.entries import CounterEntry, DigestConfig, Entry, MulticastGroup, TableEntry
+from p4reduce_controller.p4rt.errors import P4RuntimeError, ReadError, WriteError
+from p4reduce_controller.p4rt.messages import parse_p4info
+from p4reduce_controller.pipelines import P4INFO, PROGRAM, PipelineNotFound
+
+_OUR_TABLES = (
+    switch_entries.ADMIT,
+    switch_entries.JOB_MEMBER,
+    switch_entries.SWITCH_ADDRESS,
+    MAC_TABLE,
+    LEARNED,
+)
+
+
+class SwitchClient(Protocol):
+    """The part of p4rt.client.Client that is used here and by the keeper; see there."""
+
+    on_packet_in: Callable[[bytes, dict[str, int]], None] | None
+    on_digest: Callable[[str, list[tuple[int, ...]]], None] | None
+    on_lost: Callable[[P4RuntimeError], None] | None
+    on_primary: Callable[[bool], None] | None
+
+    def connect(self) -> None: ...
+    def close(self) -> None: ...
+    def get_pipeline(self) -> Any: ...
+    def set_pipeline(self, p4info: Any, device_config: bytes) -> None: ...
+    def insert(self, *entries: Entry) -> None: ...
+    def delete(self, *entries: Entry) -> None: ...
+    def write(self, updates: Iterable[tuple[Operation, Entry]]) -> None: ...
+    def read_table(self, name: str) -> list[TableEntry]: ...
+    def read_counter(self, name: str, index: int | None = None) -> list[CounterEntry]: ...
+    def read_groups(self) -> list[MulticastGroup]: ...
+
+
+class Pipeline:
+    """A compiled program, read from its folder. Raises PipelineNotFound."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            self.p4info: Any = parse_p4info((folder / P4INFO).read_text(encoding="utf-8"))
+            self.program = (folder / PROGRAM).read_bytes()
+        except (OSError, ValueError) as error:
+            raise PipelineNotFound(f"cannot use the pipeline in {folder}: {error}") from None
+
+
+class SwitchProgrammer:
+    """All that the controller writes to one switch."""
+
+    def __init__(
+        self, client: SwitchClient, switch: SwitchConfig, pipeline: Pipeline, mac_table: MacTable
+    ) -> None:
+        self.client = client
+        self._switch = switch
+        self._pipeline = pipeline
+        self._mac_table = mac_table
+
+    def prepare(self) -> tuple[bool, int]:
+        """Bring a switch just connected to into the state that jobs begin from.
+
+        Sets the pipeline unless the switch has this very one, deletes what an earlier controller left, and
+        writes the switch's own entries. Returns whether the pipeline was set (registers and counters are then
+        0) and the highest epoch that was found in use.
+        """
+        fresh = not self._has_pipeline()
+        epoch = 0
+        if fresh:
+            self.client.set_pipeline(self._pipeline.p4info, self._pipeline.program)
+        else:
+            epoch = self._clear()
+        own = switch_entries.switch_address(self._switch)
+        self.client.write([("insert", own), *self._mac_table.opening()])
+        self._ask_for_digests()
+        return fresh, epoch
+
+    def install(self, grant: Grant) -> None:
+        """Let a job's ranks in. On an error nothing of it stays."""
+        try:
+            self.client.insert(*switch_entries.members(grant, self._switch), switch_entries.group(grant))
+            self.client.insert(*switch_entries.admission(grant))
+        except WriteError:
+            self._clear_job(grant.job_id)
+            raise
+
+    def remove(self, grant: Grant) -> None:
+        """Let a job's ranks in no longer."""
+        try:
+            self.client.delete(*switch_entries.admission(grant))
+            self.client.delete(*switch_entries.members(grant, self._switch), switch_entries.group(grant))
+        except WriteError:
+            self._clear_job(grant.job_id)
+
+    def learn(self, sightings: Iterable[tuple[int, ...]]) -> None:
+        """Note where MAC addresses were seen."""
+        updates = self._mac_table.learn(sightings)
+        if updates:
+            self.client.write(updates)
+
+    def job_counters(self, job_id: int) -> dict[str, Count]:
+        """The counters of one job id since the pipeline was set, by name."""
+        return {name: self._count(table, job_id) for name, table in switch_entries.COUNTERS.items()}
+
+    def drop_counters(self) -> dict[str, Count]:
+        """Frames dropped since the pipeline was set, by reason."""
+        cells = self.client.read_counter(switch_entries.DROPS)
+        by_index = {cell.index: Count(cell.packets, cell.bytes) for cell in cells}
+        return {
+            reason: by_index.get(index, Count()) for index, reason in switch_entries.DROP_REASONS.items()
+        }
+
+    def _count(self, counter: str, index: int) -> Count:
+        cell = next(iter(self.client.read_counter(counter, index)), None)
+        return Count(cell.packets, cell.bytes) if cell is not None else Count()
+
+    def _has_pipeline(self) -> bool:
+        held = self.client.get_pipeline()
+        return (
+            held is not None
+            and held.p4info == self._pipeline.p4info
+            and held.device_config == self._pipeline.program
+        )
+
+    def _clear(self) -> int:
+        """Delete every entry and group. Returns the highest epoch of an admission entry."""
+        epoch = 0
+        for table in _OUR_TABLES:
+            entries = self.client.read_table(table)
+            epoch = max([epoch, *(entry.params.get("epoch", 0) for entry in entries)])
+            if entries:
+                self.client.delete(*entries)
+        jobs = range(1, MAX_JOBS + 1)
+        self._delete_groups([FLOOD_GROUP, *(switch_entries.group_number(job) for job in jobs)])
+        return epoch
+
+    def _clear_job(self, job_id: int) -> None:
+        """Delete whatever the switch holds for one job."""
+        for table in (switch_entries.ADMIT, switch_entries.JOB_MEMBER):
+            entries = [entry for entry in self.client.read_table(table) if entry.match["job"] == job_id]
+            if entries:
+                self.client.delete(*entries)
+        self._delete_groups([switch_entries.group_number(job_id)])
+
+    def _delete_groups(self, numbers: list[int]) -> None:
+        """Delete these multicast groups as far as they are there."""
+        try:
+            there = {group.group_id for group in self.client.read_groups()}
+        except ReadError:  # some targets cannot list their groups
+            there = set(numbers)
+        groups = [MulticastGroup(number) for number in numbers if number in there]
+        try:
+            if groups:
+                self.client.delete(*groups)
+        except WriteError as error:
+            if not error.only("NOT_FOUND"):
+                raise
+
+    def _ask_for_digests(self) -> None:
+        """Have new MAC addresses reported; a switch that already does so refuses, which is fine."""
+        if not self._mac_table.learns:
+            return
+        try:
+            self.client.insert(DigestConfig(MAC_LEARN, max_list_size=16, max_timeout_ns=100_000_000))
+        except WriteError as error:
+            if not error.only("ALREADY_EXISTS"):
+                raise

@@ -1,0 +1,278 @@
+"""The registry: every job and its members, as a state machine without I/O.
+
+Events (create, join, HELLO, heartbeat, leave, ...) come in with the time in seconds; what the switch must
+hold as a consequence is `grants()`. Whoever programs the switch reports back with `installed` or
+`install_failed`.
+A job goes
+
+    FORMING --every rank's HELLO is there--> FORMING with a grant --installed--> ACTIVE
+       ^                                                                            |
+       +------ a rank leaves, dies or joins again, the switch restarts -------------+
+
+and each time round its grant has a fresh epoch. On the way back from ACTIVE all members are dropped: each
+one's nonce is then answered with the reason, and it must join again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+
+from p4reduce_controller.jobs.errors import (
+    EpochError,
+    InvalidRequest,
+    JobExists,
+    MemberReset,
+    SwitchFull,
+    UnknownJob,
+)
+from p4reduce_controller.jobs.hello import Hello
+from p4reduce_controller.jobs.model import MAX_JOBS, Grant, Job, Member, check_name
+from p4reduce_controller.jobs.slots import SlotAllocator
+from p4reduce_controller.pipelines import Geometry
+
+_REMEMBERED = 4096
+_STRANGER = "the controller does not know this member: it was restarted, or the job was removed long ago"
+
+
+def _random_nonce() -> int:
+    return secrets.randbits(64)
+
+
+class Registry:
+    """All jobs of one switch. One thread only may call it. `version` rises when an answer may change."""
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        draw_epoch: Callable[[], int],
+        heartbeat_timeout_s: float = 10.0,
+        draw_nonce: Callable[[], int] = _random_nonce,
+    ) -> None:
+        self.geometry = geometry
+        self.slots = SlotAllocator(geometry.slots)
+        self.version = 0
+        self._draw_epoch = draw_epoch
+        self._draw_nonce = draw_nonce
+        self._heartbeat_timeout_s = heartbeat_timeout_s
+        self._jobs: dict[str, Job] = {}
+        self._members: dict[int, tuple[Job, Member]] = {}  # by nonce
+        self._gone: OrderedDict[int, str] = OrderedDict()  # nonces of former members, and why
+        self._last_id = 0
+
+    def jobs(self) -> list[Job]:
+        """All jobs by name."""
+        return [job for _, job in sorted(self._jobs.items())]
+
+    def get(self, name: str) -> Job:
+        """The job of that name. Raises UnknownJob, which lists the known ones."""
+        if name not in self._jobs:
+            known = ", ".join(sorted(self._jobs)) or "none: make one with `p4reduce job create`"
+            raise UnknownJob(f"there is no job {name!r}; known jobs: {known}")
+        return self._jobs[name]
+
+    def grants(self) -> dict[int, Grant]:
+        """What the switch should hold, by job id."""
+        return {job.id: job.grant for job in self._jobs.values() if job.grant is not None}
+
+    def create(self, name: str, world_size: int, slots: int | None = None) -> Job:
+        """Make a job and give it slots. Raises InvalidRequest, JobExists or SwitchFull."""
+        check_name(name)
+        limit = self.geometry.max_world_size
+        if not 1 <= world_size <= limit:
+            raise InvalidRequest(
+                f"world size {world_size} is not possible: with {self.geometry.columns} columns of "
+                f"{self.geometry.block_words} words this pipeline takes 1 to {limit} ranks a job"
+            )
+        if name in self._jobs:
+            raise JobExists(f"there is a job {name!r} already; remove it or choose another name")
+        job_id = self._free_id()
+        job = Job(name, job_id, world_size, self.slots.take(name, slots))
+        self._jobs[name] = job
+        self._last_id = job_id
+        self.version += 1
+        return job
+
+    def remove(self, name: str) -> None:
+        """Remove a job in any state. Raises UnknownJob."""
+        job = self.get(name)
+        self._reset(job, f"job {name} was removed")
+        self.slots.release(name)
+        del self._jobs[name]
+
+    def reset(self, name: str, reason: str) -> None:
+        """Drop every member of a job. Raises UnknownJob."""
+        self._reset(self.get(name), reason)
+
+    def join(self, name: str, rank: int, world_size: int, now: float) -> Member:
+        """Rank `rank` takes part. In an ACTIVE job that resets it. Raises UnknownJob or InvalidRequest."""
+        job = self.get(name)
+        if world_size != job.world_size:
+            raise InvalidRequest(
+                f"job {name} has world size {job.world_size}, not {world_size}: start that many workers, or "
+                "remove the job and create it again"
+            )
+        if not 0 <= rank < world_size:
+            raise InvalidRequest(f"rank {rank} is not in job {name}, which has ranks 0 to {world_size - 1}")
+        if rank in job.members:
+            self._drop(job, rank, f"rank {rank} joined again")
+        member = Member(rank, self._fresh_nonce(), now)
+        job.members[rank] = member
+        self._members[member.nonce] = (job, member)
+        return member
+
+    def hello(self, hello: Hello, now: float) -> bool:
+        """A HELLO came through the switch. False if it is nobody's; the first address of a nonce stays."""
+        if hello.nonce not in self._members:
+            return False
+        job, member = self._members[hello.nonce]
+        if job.id != hello.job_id:
+            return False
+        member.last_seen = now
+        if job.grant is not None or member.address is not None:
+            return member.address == hello.address
+        for other in job.members.values():
+            if other.address == hello.address:
+                member.problem = (
+                    f"the HELLO of rank {member.rank} came from rank {other.rank}'s address "
+                    f"{hello.address.host}:{hello.address.udp_port}"
+                )
+                return False
+        member.address = hello.address
+        member.problem = ""
+        self._grant_if_complete(job)
+        return True
+
+    def lease(self, nonce: int) -> tuple[Job, Member] | None:
+        """The member's job when that is ACTIVE, None while it forms. Raises MemberReset with the reason."""
+        job, member = self.member(nonce)
+        return (job, member) if job.active else None
+
+    def member(self, nonce: int) -> tuple[Job, Member]:
+        """Whose nonce this is. Raises MemberReset with the reason if it is void."""
+        if nonce not in self._members:
+            raise MemberReset(f"{self._gone.get(nonce, _STRANGER)}; join again")
+        return self._members[nonce]
+
+    def wait_started(self, nonce: int) -> None:
+        """A member waits for its lease: it lives. Raises MemberReset."""
+        _, member = self.member(nonce)
+        member.waiting += 1
+
+    def wait_ended(self, nonce: int, now: float, caller_gone: bool = False) -> None:
+        """The wait is over. If the caller went away its HELLO counts no longer, until it says HELLO again."""
+        if nonce in self._members:
+            job, member = self._members[nonce]
+            member.waiting -= 1
+            member.last_seen = now
+            if caller_gone and not job.active and member.waiting == 0:
+                member.address = None
+                self._withdraw(job)
+
+    def heartbeat(self, nonce: int, now: float) -> str:
+        """A member lives. The answer is why its lease is void, or "" while it is good."""
+        if nonce not in self._members:
+            return self._gone.get(nonce, _STRANGER)
+        self._members[nonce][1].last_seen = now
+        return ""
+
+    def leave(self, nonce: int) -> None:
+        """A member goes. Somebody who is no member any more may leave too."""
+        if nonce in self._members:
+            job, member = self._members[nonce]
+            self._drop(job, member.rank, f"rank {member.rank} left")
+
+    def sweep(self, now: float) -> None:
+        """Drop the members that were silent for too long."""
+        limit = self._heartbeat_timeout_s
+        for job in self._jobs.values():
+            for member in list(job.members.values()):
+                silent = now - member.last_seen >= limit and member.waiting == 0
+                if silent and member.nonce in self._members:
+                    self._drop(job, member.rank, f"rank {member.rank} sent no heartbeat for {limit:g} s")
+
+    def installed(self, grant: Grant, now: float) -> None:
+        """The switch holds the grant's entries: the job is ACTIVE, unless it wants them no longer."""
+        job = self._jobs.get(grant.name)
+        if job is not None and job.grant == grant:
+            job.active = True
+            for member in job.members.values():
+                member.last_seen = now
+            self.version += 1
+
+    def install_failed(self, grant: Grant, reason: str) -> None:
+        """The switch refused the grant's entries."""
+        job = self._jobs.get(grant.name)
+        if job is not None and job.grant == grant:
+            self._reset(job, reason)
+
+    def switch_lost(self, reason: str) -> None:
+        """The switch has forgotten everything: ACTIVE jobs are reset, others wait for new HELLOs."""
+        for job in self._jobs.values():
+            if job.active:
+                self._reset(job, reason)
+            else:
+                self._withdraw(job)
+                for member in job.members.values():
+                    member.address = None
+
+    def _free_id(self) -> int:
+        """The next id nobody has; ids come round as late as possible, since counters are kept by id."""
+        used = {job.id for job in self._jobs.values()}
+        for step in range(MAX_JOBS):
+            job_id = (self._last_id + step) % MAX_JOBS + 1
+            if job_id not in used:
+                return job_id
+        raise SwitchFull(f"there are {MAX_JOBS} jobs, the most a switch can have; remove one")
+
+    def _fresh_nonce(self) -> int:
+        while True:
+            nonce = self._draw_nonce()
+            if nonce not in self._members and nonce not in self._gone:
+                return nonce
+
+    def _grant_if_complete(self, job: Job) -> None:
+        addresses = [
+            job.members[rank].address if rank in job.members else None for rank in range(job.world_size)
+        ]
+        known = tuple(address for address in addresses if address is not None)
+        if len(known) < job.world_size:
+            return
+        try:
+            epoch = self._draw_epoch()
+        except EpochError as error:
+            self._reset(job, str(error))
+            return
+        job.grant = Grant(job.id, job.name, epoch, job.slots, known)
+        self.version += 1
+
+    def _drop(self, job: Job, rank: int, reason: str) -> None:
+        """Take one rank out. That resets an ACTIVE job; in a FORMING one the others stay."""
+        if job.active:
+            self._reset(job, reason)
+        else:
+            self._forget(job.members.pop(rank), reason)
+            self._withdraw(job)
+
+    def _withdraw(self, job: Job) -> None:
+        """Take back a grant that nobody has been told of yet."""
+        if not job.active:
+            job.grant = None
+        self.version += 1
+
+    def _reset(self, job: Job, reason: str) -> None:
+        """Drop every member with `reason`; the job forms anew, in another epoch."""
+        for member in job.members.values():
+            self._forget(member, reason)
+        job.members.clear()
+        job.grant = None
+        job.active = False
+        job.last_reset = reason
+        self.version += 1
+
+    def _forget(self, member: Member, reason: str) -> None:
+        del self._members[member.nonce]
+        self._gone[member.nonce] = reason
+        while len(self._gone) > _REMEMBERED:
+            self._gone.popitem(last=False)

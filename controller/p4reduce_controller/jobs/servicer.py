@@ -1,0 +1,228 @@
+"""The gRPC face of the job service: requests become events of the registry, its answers become replies.
+
+It runs on grpc.aio. A worker may wait minutes for its lease, and 32 of them (or 255 jobs of 32) must not use
+up a pool of threads that heartbeats need too: here each waiter is one sleeping coroutine. And since
+everything that touches the registry runs on the one event loop, the registry needs no locks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from p4reduce_controller.jobs import jobs_pb2
+from p4reduce_controller.jobs.answers import Count
+from p4reduce_controller.jobs.errors import InvalidRequest, JobServiceError, LeaseTimeout, status_code
+from p4reduce_controller.jobs.model import Job
+from p4reduce_controller.jobs.pulse import Pulse
+from p4reduce_controller.jobs.registry import Registry
+
+_LONGEST_WAIT_S = 86400.0
+
+S = TypeVar("S")
+Q = TypeVar("Q")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What every worker is told: where the switch is, and how often to call (seconds)."""
+
+    switch_host: str
+    switch_port: int
+    hello_interval_s: float = 0.1
+    heartbeat_interval_s: float = 2.0
+
+
+class Switch(Protocol):
+    """What the servicer asks of whoever keeps the switch."""
+
+    def complaint(self) -> str:
+        """Why the switch cannot be used now, or ""."""
+
+    async def settled(self) -> None:
+        """Return when the switch holds what the registry wants now, or is away."""
+
+    async def job_counters(self, job_id: int) -> dict[str, Count]:
+        """Counters of one job by name, since the job was made. Raises SwitchAway."""
+
+    async def drop_counters(self) -> dict[str, Count]:
+        """Drops by reason. Raises SwitchAway."""
+
+    async def start_counting(self, job_id: int) -> None:
+        """A job with this id was just made: its counters begin at 0."""
+
+
+def _answers(
+    method: Callable[[S, Q, Any], Awaitable[R]],
+) -> Callable[[S, Q, Any], Awaitable[R]]:
+    """Send the exceptions of the job service as gRPC statuses."""
+
+    @functools.wraps(method)
+    async def call(self: S, request: Q, context: Any) -> R:
+        try:
+            return await method(self, request, context)
+        except JobServiceError as error:
+            await context.abort(status_code(error), str(error))
+            raise  # abort has raised already
+
+    return call
+
+
+class JobsServicer:
+    """The methods of `service Jobs` in jobs.proto."""
+
+    def __init__(
+        self, registry: Registry, switch: Switch, terms: Terms, clock: Callable[[], float], pulse: Pulse
+    ) -> None:
+        self._registry = registry
+        self._switch = switch
+        self._terms = terms
+        self._clock = clock
+        self._pulse = pulse
+
+    @_answers
+    async def CreateJob(self, request: jobs_pb2.CreateJobRequest, context: Any) -> jobs_pb2.Job:
+        """Make a job."""
+        job = self._registry.create(request.name, request.world_size, request.slots or None)
+        await self._switch.start_counting(job.id)
+        return self._job(job)
+
+    @_answers
+    async def ListJobs(self, request: jobs_pb2.ListJobsRequest, context: Any) -> jobs_pb2.ListJobsReply:
+        """All jobs."""
+        slots = self._registry.slots
+        jobs = [self._job(job) for job in self._registry.jobs()]
+        return jobs_pb2.ListJobsReply(jobs=jobs, slots=slots.slots, free_slots=slots.free)
+
+    @_answers
+    async def GetJob(self, request: jobs_pb2.GetJobRequest, context: Any) -> jobs_pb2.Job:
+        """One job."""
+        return self._job(self._registry.get(request.name))
+
+    @_answers
+    async def RemoveJob(self, request: jobs_pb2.RemoveJobRequest, context: Any) -> jobs_pb2.RemoveJobReply:
+        """Remove a job; answers when the switch has forgotten it."""
+        self._registry.remove(request.name)
+        self._pulse.fire()
+        await self._switch.settled()
+        return jobs_pb2.RemoveJobReply()
+
+    @_answers
+    async def Join(self, request: jobs_pb2.JoinRequest, context: Any) -> jobs_pb2.JoinTicket:
+        """Take part in a job as one rank."""
+        member = self._registry.join(request.job, request.rank, request.world_size, self._clock())
+        self._pulse.fire()
+        geometry = self._registry.geometry
+        return jobs_pb2.JoinTicket(
+            nonce=member.nonce,
+            job_id=self._registry.get(request.job).id,
+            switch_host=self._terms.switch_host,
+            switch_port=self._terms.switch_port,
+            columns=geometry.columns,
+            block_words=geometry.block_words,
+            hello_interval_s=self._terms.hello_interval_s,
+        )
+
+    @_answers
+    async def WaitLease(self, request: jobs_pb2.WaitLeaseRequest, context: Any) -> jobs_pb2.Lease:
+        """Wait for the lease until the caller's deadline; a caller that goes away ends the wait."""
+        timeout_s = request.timeout_s
+        if math.isnan(timeout_s) or not 0 <= timeout_s <= _LONGEST_WAIT_S:
+            raise InvalidRequest(f"timeout_s must be between 0 and {_LONGEST_WAIT_S:g}, not {timeout_s}")
+        self._registry.wait_started(request.nonce)
+        self._pulse.fire()
+        gone = False
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._lease(request.nonce)
+        except TimeoutError:
+            raise LeaseTimeout(self._too_late(request.nonce, timeout_s)) from None
+        except asyncio.CancelledError:
+            gone = True
+            raise
+        finally:
+            self._registry.wait_ended(request.nonce, self._clock(), gone)
+            self._pulse.fire()
+
+    @_answers
+    async def Heartbeat(self, request: jobs_pb2.HeartbeatRequest, context: Any) -> jobs_pb2.HeartbeatReply:
+        """A member lives."""
+        reason = self._registry.heartbeat(request.nonce, self._clock())
+        return jobs_pb2.HeartbeatReply(reset=bool(reason), reason=reason)
+
+    @_answers
+    async def Leave(self, request: jobs_pb2.LeaveRequest, context: Any) -> jobs_pb2.LeaveReply:
+        """A member goes."""
+        self._registry.leave(request.nonce)
+        self._pulse.fire()
+        return jobs_pb2.LeaveReply()
+
+    @_answers
+    async def Stats(self, request: jobs_pb2.StatsRequest, context: Any) -> jobs_pb2.StatsReply:
+        """The switch's counters."""
+        jobs = [self._registry.get(request.job)] if request.job else self._registry.jobs()
+        reply = jobs_pb2.StatsReply()
+        for job in jobs:
+            counts = await self._switch.job_counters(job.id)
+            line = reply.jobs.add(name=job.name, id=job.id)
+            for name, count in counts.items():
+                getattr(line, name).CopyFrom(_count(count))
+        for reason, count in (await self._switch.drop_counters()).items():
+            reply.drops.add(reason=reason, count=_count(count))
+        return reply
+
+    async def _lease(self, nonce: int) -> jobs_pb2.Lease:
+        while (held := self._registry.lease(nonce)) is None:
+            await self._pulse.wait()
+        job, member = held
+        return jobs_pb2.Lease(
+            job_id=job.id,
+            name=job.name,
+            epoch=job.epoch,
+            rank=member.rank,
+            world_size=job.world_size,
+            slot_count=job.slots.count,
+            columns=self._registry.geometry.columns,
+            block_words=self._registry.geometry.block_words,
+            heartbeat_interval_s=self._terms.heartbeat_interval_s,
+            switch_host=self._terms.switch_host,
+            switch_port=self._terms.switch_port,
+        )
+
+    def _too_late(self, nonce: int, timeout_s: float) -> str:
+        job, _ = self._registry.member(nonce)
+        complaint = self._switch.complaint()
+        return (
+            f"job {job.name} was not complete within {timeout_s:g} s: {job.missing()}"
+            + (f"; {complaint}" if complaint else "")
+        )
+
+    def _job(self, job: Job) -> jobs_pb2.Job:
+        now = self._clock()
+        reply = jobs_pb2.Job(
+            name=job.name,
+            id=job.id,
+            world_size=job.world_size,
+            first_slot=job.slots.base,
+            slots=job.slots.count,
+            state=jobs_pb2.JobState.Value(job.state),
+            epoch=job.epoch,
+            last_reset=job.last_reset,
+        )
+        for rank, member in sorted(job.members.items()):
+            line = reply.members.add(rank=rank, silent_s=max(0.0, now - member.last_seen))
+            if member.address is not None:
+                line.host = member.address.host
+                line.port = member.address.udp_port
+                line.ingress_port = member.address.ingress_port
+                line.mac = member.address.mac_text
+        return reply
+
+
+def _count(count: Count) -> jobs_pb2.Count:
+    return jobs_pb2.Count(packets=count.packets, bytes=count.bytes)

@@ -1,0 +1,78 @@
+"""Which job holds which slots of the switch: one run of neighbouring slots a job, given out first-fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from p4reduce_controller.jobs.errors import InvalidRequest, SwitchFull
+
+DEFAULT_SLOTS = 64
+
+
+@dataclass(frozen=True, order=True)
+class SlotRange:
+    """Slots base .. base + count - 1."""
+
+    base: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        """The first slot after the range."""
+        return self.base + self.count
+
+
+class SlotAllocator:
+    """The switch's slots. Ranges that are held never overlap."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self._held: dict[str, SlotRange] = {}
+
+    @property
+    def free(self) -> int:
+        """How many slots nobody holds, in however many pieces."""
+        return self.slots - sum(held.count for held in self._held.values())
+
+    def take(self, owner: str, count: int | None) -> SlotRange:
+        """Give `owner` the first free run of `count` slots; None takes up to 64 of the longest run.
+
+        Raises SwitchFull with the numbers, or InvalidRequest for a count that this switch can never give.
+        """
+        if count is not None and not 1 <= count <= self.slots:
+            raise InvalidRequest(f"a job can have 1 to {self.slots} slots on this switch, not {count}")
+        gaps = self._gaps()
+        longest = max((gap.count for gap in gaps), default=0)
+        if count is None:
+            count = min(DEFAULT_SLOTS, longest) or 1
+        for gap in gaps:
+            if gap.count >= count:
+                self._held[owner] = SlotRange(gap.base, count)
+                return self._held[owner]
+        raise SwitchFull(self._shortage(count, longest))
+
+    def release(self, owner: str) -> None:
+        """Take the slots of `owner` back."""
+        del self._held[owner]
+
+    def _gaps(self) -> list[SlotRange]:
+        gaps = []
+        start = 0
+        for held in sorted(self._held.values()):
+            if held.base > start:
+                gaps.append(SlotRange(start, held.base - start))
+            start = held.end
+        if start < self.slots:
+            gaps.append(SlotRange(start, self.slots - start))
+        return gaps
+
+    def _shortage(self, count: int, longest: int) -> str:
+        holders = ", ".join(f"{owner} {held.count}" for owner, held in sorted(self._held.items()))
+        if self.free >= count:
+            free = f"{self.free} are free, but at most {longest} in one piece"
+        else:
+            free = f"{self.free} are free"
+        return (
+            f"no room for {count} slot{'' if count == 1 else 's'}: of the switch's {self.slots} slots {free} "
+            f"({holders}); ask for fewer or remove a job"
+        )

@@ -1,0 +1,106 @@
+"""Which P4Runtime entries a job's grant needs, and the switch's own. Names are those of the P4 program."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from p4reduce_controller.config import SwitchConfig
+from p4reduce_controller.jobs.model import Grant
+from p4reduce_controller.p4rt.entries import MulticastGroup, TableEntry
+
+SWITCH_ADDRESS = "MainIngress.address.switch_address"
+ADMIT = "MainIngress.admission.admit"
+JOB_MEMBER = "MainEgress.reply.job_member"
+COUNTERS = {
+    "contributions": "MainIngress.contributions",
+    "duplicates": "MainIngress.duplicates",
+    "results": "MainIngress.results",
+    "pendings": "MainIngress.pendings",
+}
+DROPS = "MainIngress.drops"
+DROP_REASONS = {
+    1: "TRUNCATED",
+    2: "LENGTH",
+    3: "VERSION",
+    4: "TYPE",
+    5: "NOT_ADMITTED",
+    6: "EPOCH",
+    7: "SLOT",
+    8: "STALE",
+    9: "CHECKSUM",
+    10: "FRAGMENT",
+    11: "RESERVED",
+    12: "NOT_SERVED",
+}
+_FIRST_JOB_GROUP = 256
+
+
+def switch_address(switch: SwitchConfig) -> TableEntry:
+    """The entry that makes the switch answer for its own IP address."""
+    return TableEntry(
+        table=SWITCH_ADDRESS,
+        match={"target_ip": int(ipaddress.IPv4Address(switch.address))},
+        action="MainIngress.address.is_switch",
+        params={"mac": mac_value(switch.mac)},
+    )
+
+
+def admission(grant: Grant) -> list[TableEntry]:
+    """The entries that let the ranks of a job in, one for each; the frame's place gives the rank."""
+    full = (1 << grant.world_size) - 1
+    return [
+        TableEntry(
+            table=ADMIT,
+            match={
+                "ingress_port": address.ingress_port,
+                "ipv4_src": address.ip,
+                "udp_src_port": address.udp_port,
+                "job": grant.job_id,
+            },
+            action="MainIngress.admission.admit_rank",
+            params={
+                "rank_bit": 1 << rank,
+                "full": full,
+                "slot_base": grant.slots.base,
+                "slot_count": grant.slots.count,
+                "epoch": grant.epoch,
+                "group": group_number(grant.job_id),
+            },
+        )
+        for rank, address in enumerate(grant.addresses)
+    ]
+
+
+def members(grant: Grant, switch: SwitchConfig) -> list[TableEntry]:
+    """The entries that address a reply to each rank."""
+    return [
+        TableEntry(
+            table=JOB_MEMBER,
+            match={"job": grant.job_id, "rank": rank},
+            action="MainEgress.reply.address_to",
+            params={
+                "dst_mac": address.mac,
+                "dst_ip": address.ip,
+                "dst_port": address.udp_port,
+                "src_mac": mac_value(switch.mac),
+                "src_ip": int(ipaddress.IPv4Address(switch.address)),
+            },
+        )
+        for rank, address in enumerate(grant.addresses)
+    ]
+
+
+def group(grant: Grant) -> MulticastGroup:
+    """The multicast group of a job: one replica a rank, whose instance is the rank."""
+    replicas = tuple((address.ingress_port, rank) for rank, address in enumerate(grant.addresses))
+    return MulticastGroup(group_number(grant.job_id), replicas)
+
+
+def group_number(job_id: int) -> int:
+    """The multicast group of a job id."""
+    return _FIRST_JOB_GROUP + job_id
+
+
+def mac_value(text: str) -> int:
+    """A MAC address as a number."""
+    return int(text.replace(":", ""), 16)

@@ -1,0 +1,45 @@
+"""P4Runtime client: names instead of ids, integers instead of byte strings."""
+
+from __future__ import annotations
+
+from p4reduce_controller.p4rt.client import Client
+from p4reduce_controller.p4rt.entries import (
+    CloneSession,
+    CounterData,
+    CounterEntry,
+    DigestConfig,
+    DirectCounterEntry,
+    MulticastGroup,
+    TableEntry,
+)
+from p4reduce_controller.p4rt.errors import (
+    Failure,
+    NotPrimary,
+    P4RuntimeError,
+    PipelineError,
+    ReadError,
+    SchemaError,
+    SwitchUnreachable,
+    WriteError,
+)
+from p4reduce_controller.p4rt.schema import Schema
+
+__all__ = [
+    "Client",
+    "CloneSession",
+    "CounterData",
+    "CounterEntry",
+    "DigestConfig",
+    "DirectCounterEntry",
+    "Failure",
+    "MulticastGroup",
+    "NotPrimary",
+    "P4RuntimeError",
+    "PipelineError",
+    "ReadError",
+    "Schema",
+    "SchemaError",
+    "SwitchUnreachable",
+    "TableEntry",
+    "WriteError",
+]

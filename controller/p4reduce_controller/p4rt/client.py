@@ -1,0 +1,318 @@
+"""P4Runtime client for one switch: BMv2's simple_switch_grpc, the software switch, or another target.
+
+with Client("127.0.0.1:9559") as switch:
+    switch.set_pipeline(p4info, device_config)
+    switch.insert(TableEntry("MainIngress.forwarding.mac_table", {"dst_mac": 2}, "forward", {"port": 1}))
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import grpc
+
+from p4reduce_controller.p4rt import bytestrings, codec, failures, messages, quirks
+from p4reduce_controller.p4rt.connection import Connection
+from p4reduce_controller.p4rt.dispatcher import Dispatcher
+from p4reduce_controller.p4rt.entries import (
+    CloneSession,
+    CounterEntry,
+    DigestConfig,
+    DirectCounterEntry,
+    Entry,
+    MulticastGroup,
+    TableEntry,
+)
+from p4reduce_controller.p4rt.errors import P4RuntimeError, PipelineError, ReadError, SchemaError
+from p4reduce_controller.p4rt.schema import Schema
+
+Operation = Literal["insert", "modify", "delete"]
+
+_log = logging.getLogger(__name__)
+_TYPES: dict[str, int] = {name: getattr(messages.Update, name.upper()) for name in ("insert", "modify", "delete")}
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The program of a switch."""
+
+    p4info: Any
+    device_config: bytes
+    cookie: int | None
+
+
+class Client:
+    """A controller's connection to one switch. Thread-safe; every call has a deadline of `timeout_s`.
+
+    Callbacks (set them before `connect`) run one at a time on a thread of their own, so they may call the client:
+      on_packet_in(payload, metadata)   metadata by P4Info name
+      on_digest(name, messages)         acknowledged when it returns; fields in P4Info order
+      on_lost(reason)                   the stream ended; `reconnect` starts a new one
+      on_primary(is_primary)            the switch made this controller primary, or another one
+    """
+
+    on_packet_in: Callable[[bytes, dict[str, int]], None] | None = None
+    on_digest: Callable[[str, list[tuple[int, ...]]], None] | None = None
+    on_lost: Callable[[P4RuntimeError], None] | None = None
+    on_primary: Callable[[bool], None] | None = None
+
+    def __init__(
+        self, address: str, device_id: int = 1, election_id: tuple[int, int] = (0, 1), timeout_s: float = 5.0
+    ) -> None:
+        """`address` is "host:port", `election_id` (high, low): the controller with the largest one is primary."""
+        self._dispatcher = Dispatcher()
+        self._schema: Schema | None = None
+        self._connection = Connection(
+            address,
+            device_id,
+            election_id,
+            timeout_s,
+            on_message=self._received,
+            on_primary=lambda primary: self._dispatcher.put(lambda: self.on_primary and self.on_primary(primary)),
+            on_lost=lambda reason: self._dispatcher.put(lambda: self.on_lost and self.on_lost(reason)),
+        )
+
+    # ---- connection
+
+    def connect(self, *, require_primary: bool = True) -> None:
+        """Opens the connection and asks to be primary.
+
+        Raises SwitchUnreachable, or NotPrimary when another controller has a larger election id (unless
+        `require_primary` is false: a backup may read).
+        """
+        self._dispatcher.start()
+        self._connection.open(require_primary=require_primary)
+
+    def reconnect(self, *, require_primary: bool = True) -> None:
+        """Drops what is left of the connection and connects again; errors as `connect`, and then there is none."""
+        self._connection.close()
+        self.connect(require_primary=require_primary)
+
+    def close(self) -> None:
+        """Ends the stream and the connection; callbacks that are waiting still run. May be called again."""
+        self._connection.close()
+        self._dispatcher.stop(self._connection.timeout_s)
+
+    def __enter__(self) -> Client:
+        self.connect()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def address(self) -> str:
+        """Where the switch is: "host:port"."""
+        return self._connection.address
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether the stream is up and this controller is primary."""
+        return self._connection.is_primary
+
+    @property
+    def dropped(self) -> int:
+        """Packets and digests dropped because callbacks did not keep up."""
+        return self._dispatcher.dropped
+
+    @property
+    def schema(self) -> Schema:
+        """The program's names; known after `set_pipeline` or `get_pipeline`, or set by `use_schema`."""
+        if self._schema is None:
+            raise PipelineError("no program is known yet; call set_pipeline or get_pipeline first")
+        return self._schema
+
+    def use_schema(self, schema: Schema) -> None:
+        """Takes the program's names from elsewhere, without asking the switch."""
+        self._schema = schema
+
+    # ---- program
+
+    def set_pipeline(
+        self, p4info: Any, device_config: bytes, *, verify_only: bool = False, cookie: int | None = None
+    ) -> None:
+        """Gives the switch a program (P4Info message or text, BMv2 JSON); it starts empty. PipelineError if refused."""
+        schema = Schema.from_p4info(p4info)
+        request = self._connection.addressed(messages.SetForwardingPipelineConfigRequest())
+        request.action = request.VERIFY if verify_only else request.VERIFY_AND_COMMIT
+        request.config.p4info.CopyFrom(schema.p4info)
+        request.config.p4_device_config = device_config
+        if cookie is not None:
+            request.config.cookie.cookie = cookie
+        try:
+            self._connection.call("SetForwardingPipelineConfig", request)
+        except grpc.RpcError as error:
+            raise failures.of_pipeline(error, self.address) from error
+        if not verify_only:
+            self._schema = schema
+
+    def get_pipeline(self) -> Pipeline | None:
+        """The switch's program, or None when it has none. Sets `schema`."""
+        request = messages.GetForwardingPipelineConfigRequest(device_id=self._connection.device_id)
+        try:
+            config = self._connection.call("GetForwardingPipelineConfig", request).config
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+                return None
+            raise failures.of_pipeline(error, self.address) from error
+        if quirks.is_no_pipeline(config):
+            return None
+        self._schema = Schema.from_p4info(config.p4info)
+        cookie = config.cookie.cookie if config.HasField("cookie") else None
+        return Pipeline(config.p4info, config.p4_device_config, cookie)
+
+    def capabilities(self) -> str:
+        """The version of P4Runtime the switch speaks, for example "1.3.0"."""
+        try:
+            return str(self._connection.call("Capabilities", messages.CapabilitiesRequest()).p4runtime_api_version)
+        except grpc.RpcError as error:
+            raise failures.of_read(error, self.address) from error
+
+    # ---- write
+
+    def insert(self, *entries: Entry) -> None:
+        """Inserts entries as one batch; WriteError names those refused."""
+        self.write([("insert", entry) for entry in entries])
+
+    def modify(self, *entries: Entry) -> None:
+        """Modifies entries (also: sets default entries and counters) as one batch."""
+        self.write([("modify", entry) for entry in entries])
+
+    def delete(self, *entries: Entry) -> None:
+        """Deletes entries as one batch."""
+        self.write([("delete", entry) for entry in entries])
+
+    def write(self, updates: Iterable[tuple[Operation, Entry]]) -> None:
+        """One batch in order. WriteError lists each refused update with its entry; the others are applied."""
+        batch: Sequence[tuple[Operation, Entry]] = list(updates)
+        if not batch:
+            return
+        request = self._connection.addressed(messages.WriteRequest())
+        for operation, entry in batch:
+            request.updates.add(type=_TYPES[operation]).entity.CopyFrom(codec.encode(self.schema, entry))
+        try:
+            self._connection.call("Write", request)
+        except grpc.RpcError as error:
+            raise failures.of_write(error, batch, self.address) from error
+
+    # ---- read
+
+    def read(self, *entities: Any) -> list[Entry]:
+        """Reads P4Runtime entities (with their wildcards) in one request."""
+        request = messages.ReadRequest(device_id=self._connection.device_id, entities=entities)
+        try:
+            responses = self._connection.call("Read", request)
+        except grpc.RpcError as error:
+            raise failures.of_read(error, self.address) from error
+        try:
+            return [codec.decode(self.schema, entity) for response in responses for entity in response.entities]
+        except SchemaError as error:
+            raise ReadError(f"the switch at {self.address} answered a read with nonsense: {error}") from error
+
+    def read_table(self, name: str, *, counters: bool = False) -> list[TableEntry]:
+        """All entries of a table, without the default entry. `counters`: with their direct counters."""
+        entity = messages.Entity()
+        entity.table_entry.table_id = self.schema.tables[name].id
+        if counters:
+            entity.table_entry.counter_data.SetInParent()
+        found = [entry for entry in self.read(entity) if isinstance(entry, TableEntry)]
+        return [entry for entry in found if not entry.is_default]
+
+    def read_default(self, name: str) -> TableEntry:
+        """The default entry of a table."""
+        entity = messages.Entity()
+        entity.table_entry.table_id = self.schema.tables[name].id
+        entity.table_entry.is_default_action = True
+        for entry in self.read(entity):
+            if isinstance(entry, TableEntry):
+                return entry
+        return TableEntry(self.schema.tables[name].name, is_default=True)
+
+    def read_counter(self, name: str, index: int | None = None) -> list[CounterEntry]:
+        """One cell of an indirect counter, or all of them in order."""
+        entity = messages.Entity()
+        entity.counter_entry.counter_id = self.schema.counters[name].id
+        if index is not None:
+            entity.counter_entry.index.index = index
+        return [entry for entry in self.read(entity) if isinstance(entry, CounterEntry)]
+
+    def read_direct_counters(self, table: str) -> list[DirectCounterEntry]:
+        """The direct counters of all entries of a table."""
+        entity = messages.Entity()
+        entity.direct_counter_entry.table_entry.table_id = self.schema.tables[table].id
+        return [entry for entry in self.read(entity) if isinstance(entry, DirectCounterEntry)]
+
+    def read_groups(self) -> list[MulticastGroup]:
+        """All multicast groups."""
+        return self._read_engine("multicast_group_entry", MulticastGroup)
+
+    def read_clone_sessions(self) -> list[CloneSession]:
+        """All clone sessions."""
+        return self._read_engine("clone_session_entry", CloneSession)
+
+    def _read_engine(self, field: str, kind: type[Any]) -> list[Any]:
+        entity = messages.Entity()
+        getattr(entity.packet_replication_engine_entry, field).SetInParent()
+        return [entry for entry in self.read(entity) if isinstance(entry, kind)]
+
+    def read_digest_config(self, name: str) -> DigestConfig | None:
+        """How a digest is configured, or None when it is off."""
+        entity = messages.Entity()
+        entity.digest_entry.digest_id = self.schema.digests[name].id
+        try:
+            found = [entry for entry in self.read(entity) if isinstance(entry, DigestConfig)]
+        except ReadError as error:
+            if error.code == "NOT_FOUND":
+                return None
+            raise
+        return found[0] if found else None
+
+    # ---- stream
+
+    def packet_out(self, payload: bytes, egress_port: int, **metadata: int) -> None:
+        """Sends a frame out of a port. Metadata the program names besides `egress_port` is 0 unless given."""
+        request = messages.StreamMessageRequest()
+        request.packet.payload = payload
+        values: Mapping[str, int] = {"egress_port": egress_port, **metadata}
+        unknown = set(values) - {field.name for field in self.schema.packet_out}
+        if unknown:
+            raise SchemaError(f"the program's packet-out header has no field {', '.join(sorted(unknown))}")
+        for field in self.schema.packet_out:
+            try:
+                value = bytestrings.encode(values.get(field.name, 0), field.bitwidth)
+            except ValueError as error:
+                raise SchemaError(f"packet-out {field.name}: {error}") from error
+            request.packet.metadata.add(metadata_id=field.id, value=value)
+        self._connection.send(request)
+
+    def _received(self, message: Any) -> None:
+        """Runs on the stream's thread: hands packets and digests to the dispatcher."""
+        kind = message.WhichOneof("update")
+        if kind == "packet":
+            self._dispatcher.put(lambda: self._packet_in(message.packet), droppable=True)
+        elif kind == "digest":
+            self._dispatcher.put(lambda: self._digest(message.digest), droppable=True)
+        elif kind == "error":
+            _log.warning("switch %s: %s", self.address, message.error.message or message.error)
+
+    def _packet_in(self, packet: Any) -> None:
+        if self.on_packet_in is None or self._schema is None:
+            return
+        names = {field.id: field.name for field in self._schema.packet_in}
+        metadata = {
+            names[m.metadata_id]: bytestrings.decode(m.value) for m in packet.metadata if m.metadata_id in names
+        }
+        self.on_packet_in(packet.payload, metadata)
+
+    def _digest(self, digest: Any) -> None:
+        if self._schema is None or digest.digest_id not in self._schema.digests.by_id:
+            return
+        info = self._schema.digests.by_id[digest.digest_id]
+        if self.on_digest is not None:
+            self.on_digest(info.name, [codec.decode_data(data) for data in digest.data])
+        request = messages.StreamMessageRequest()
+        request.digest_ack.digest_id, request.digest_ack.list_id = digest.digest_id, digest.list_id
+        self._connection.send(request)

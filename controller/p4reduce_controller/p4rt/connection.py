@@ -1,0 +1,128 @@
+"""The gRPC channel and the stream to one switch: opening, arbitration, loss, opening again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from p4reduce_controller.p4rt import messages
+from p4reduce_controller.p4rt.errors import NotPrimary, P4RuntimeError, SwitchUnreachable
+from p4reduce_controller.p4rt.stream import Stream
+
+_CHANNEL_OPTIONS = [
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),  # a new connection does not inherit the backoff of the old one
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_metadata_size", 1 << 20),  # the error details of a large batch come as metadata
+]
+
+
+class Connection:
+    """At most one live channel with one stream. Thread-safe. Callbacks come from the stream's thread."""
+
+    def __init__(
+        self,
+        address: str,
+        device_id: int,
+        election_id: tuple[int, int],
+        timeout_s: float,
+        *,
+        on_message: Callable[[Any], None],
+        on_primary: Callable[[bool], None],
+        on_lost: Callable[[P4RuntimeError], None],
+    ) -> None:
+        self.address = address
+        self.device_id = device_id
+        self.election_id = election_id
+        self.timeout_s = timeout_s
+        self._on_message, self._on_primary, self._on_lost = on_message, on_primary, on_lost
+        self._lock = threading.RLock()
+        self._channel: Any = None
+        self._rpc: dict[str, Any] = {}
+        self._stream: Stream | None = None
+
+    def open(self, *, require_primary: bool) -> None:
+        """Connects and arbitrates; after an error there is no connection."""
+        with self._lock:
+            if self._channel is not None:
+                raise P4RuntimeError("already connected; use reconnect()")
+            self._channel = grpc.insecure_channel(self.address, options=_CHANNEL_OPTIONS)
+            try:
+                self._arbitrate(require_primary)
+            except BaseException:
+                self.close()
+                raise
+
+    def _arbitrate(self, require_primary: bool) -> None:
+        try:
+            grpc.channel_ready_future(self._channel).result(timeout=self.timeout_s)
+        except grpc.FutureTimeoutError:
+            raise SwitchUnreachable(
+                f"no P4Runtime server answers at {self.address} within {self.timeout_s} s; is the switch running?"
+            ) from None
+        self._rpc = messages.callables(self._channel)
+        self._stream = stream = Stream(
+            self._rpc["StreamChannel"],
+            self.device_id,
+            self.election_id,
+            on_message=self._on_message,
+            on_primary=self._on_primary,
+            on_end=self._ended,
+        )
+        stream.arbitrate(self.timeout_s)
+        if require_primary and not stream.is_primary:
+            raise NotPrimary(
+                f"not primary for the switch at {self.address} with election id {self.election_id}: "
+                f"{stream.why_not_primary()}"
+            )
+
+    def _ended(self, stream: Stream, reason: P4RuntimeError) -> None:
+        if self._stream is stream and stream.arbitrated:  # before that, `open` reports the reason
+            self._on_lost(reason)
+
+    def close(self) -> None:
+        """Ends the stream and the channel. May be called again."""
+        with self._lock:
+            stream, self._stream = self._stream, None
+            if stream is not None:
+                stream.close(self.timeout_s)
+            if self._channel is not None:
+                self._channel.close()
+            self._channel, self._rpc = None, {}
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether the stream is up and this controller is primary."""
+        stream = self._stream
+        return stream is not None and stream.is_primary
+
+    def call(self, name: str, request: Any) -> Any:
+        """One RPC under the deadline: its answer, or for Read all its answers. Lets grpc errors through."""
+        rpc = self._rpc.get(name)
+        if rpc is None:
+            raise self._not_connected()
+        if name == "Read":
+            return list(rpc(request, timeout=self.timeout_s))
+        return rpc(request, timeout=self.timeout_s)
+
+    def send(self, request: Any) -> None:
+        """Queues a message on the stream; SwitchUnreachable when there is none."""
+        stream = self._stream
+        if stream is None:
+            raise self._not_connected()
+        stream.send(request)
+
+    def addressed(self, request: Any) -> Any:
+        """`request` with the device id and the election id filled in."""
+        request.device_id = self.device_id
+        request.election_id.high, request.election_id.low = self.election_id
+        return request
+
+    def _not_connected(self) -> SwitchUnreachable:
+        return SwitchUnreachable(f"not connected to {self.address}; call connect() or reconnect()")

@@ -1,0 +1,89 @@
+"""What a controller writes to a switch and reads from it, by name: frozen dataclasses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+MatchValue = int | tuple[int, int]
+"""exact and optional: value; lpm: (value, prefix length); ternary: (value, mask); range: (low, high)."""
+
+
+@dataclass(frozen=True)
+class CounterData:
+    """What a counter holds."""
+
+    packets: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class TableEntry:
+    """An entry of a table, or its default entry (`is_default`, then no match and no priority).
+
+    A key left out of `match` is "don't care" (not allowed for exact keys). `priority`: larger is preferred; above 0
+    for tables with ternary, range or optional keys, 0 for others. `action` None: for deletes, to keep the action in a
+    modify, or to reset a default entry. Reads that ask for it fill in `counter`, on tables with a direct counter.
+    """
+
+    table: str
+    match: Mapping[str, MatchValue] = field(default_factory=dict)
+    action: str | None = None
+    params: Mapping[str, int] = field(default_factory=dict)
+    priority: int = 0
+    is_default: bool = False
+    counter: CounterData | None = None
+
+
+@dataclass(frozen=True)
+class CounterEntry:
+    """One cell of an indirect counter; index None in a read stands for all cells."""
+
+    counter: str
+    index: int | None = None
+    packets: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class DirectCounterEntry:
+    """The direct counter of one table entry."""
+
+    entry: TableEntry
+    packets: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class MulticastGroup:
+    """A multicast group: one copy of a frame for each (egress port, instance)."""
+
+    group_id: int
+    replicas: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class CloneSession:
+    """A clone (mirror) session: copies cut to `packet_length_bytes` (0: whole) for each (egress port, instance)."""
+
+    session_id: int
+    replicas: tuple[tuple[int, int], ...] = ()
+    packet_length_bytes: int = 0
+    class_of_service: int = 0
+
+
+@dataclass(frozen=True)
+class DigestConfig:
+    """How a digest is sent: at most `max_list_size` in a message, held back at most `max_timeout_ns`.
+
+    An equal digest is not sent again before its list was acknowledged or `ack_timeout_ns` has passed.
+    """
+
+    name: str
+    max_timeout_ns: int = 0
+    max_list_size: int = 1
+    ack_timeout_ns: int = 1_000_000_000
+
+
+Entry = TableEntry | CounterEntry | DirectCounterEntry | MulticastGroup | CloneSession | DigestConfig
+"""Everything `Client.write` takes."""

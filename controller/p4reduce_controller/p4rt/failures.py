@@ -1,0 +1,91 @@
+"""gRPC errors -> errors of this package; the details of a refused batch -> the updates they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.rpc import code_pb2
+
+from p4reduce_controller.p4rt import messages
+from p4reduce_controller.p4rt.errors import (
+    Failure,
+    NotPrimary,
+    P4RuntimeError,
+    PipelineError,
+    ReadError,
+    SwitchUnreachable,
+    WriteError,
+)
+
+_DETAILS = "grpc-status-details-bin"
+
+
+def of_write(error: Any, batch: Sequence[tuple[str, object]], address: str) -> P4RuntimeError:
+    """What a failed Write means: one Failure for each refused update of `batch` (operation, entry)."""
+    common = _common(error, address)
+    if common is not None:
+        return common
+    details = _details(error)
+    failed: list[Failure] = []
+    for index, ((operation, entry), packed) in enumerate(zip(batch, details, strict=False)):
+        detail = messages.Error()
+        if packed.Unpack(detail) and detail.canonical_code != code_pb2.OK:
+            code = _code_name(detail.canonical_code)
+            failed.append(Failure(index, operation, entry, code, detail.message))
+    if not failed and len(batch) == 1:  # a target that gives no details: there is only one update it can mean
+        failed = [Failure(0, *batch[0], error.code().name, error.details())]
+    if failed:
+        more = f" (and {len(failed) - 3} more)" if len(failed) > 3 else ""
+        text = "; ".join(str(failure) for failure in failed[:3])
+        return WriteError(f"{len(failed)} of {len(batch)} updates refused: {text}{more}", failed, error.code().name)
+    return WriteError(f"write refused: {_words(error)}", (), error.code().name)
+
+
+def of_read(error: Any, address: str) -> P4RuntimeError:
+    """What a failed Read means."""
+    return _common(error, address) or ReadError(f"read refused: {_words(error)}", error.code().name)
+
+
+def of_pipeline(error: Any, address: str) -> P4RuntimeError:
+    """What a failed Set/GetForwardingPipelineConfig means."""
+    return _common(error, address) or PipelineError(f"the switch at {address} refused the program: {_words(error)}")
+
+
+def _common(error: Any, address: str) -> P4RuntimeError | None:
+    code = error.code()
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return SwitchUnreachable(f"the switch at {address} cannot be reached: {error.details()}")
+    if code is grpc.StatusCode.CANCELLED:
+        return SwitchUnreachable(f"the connection to the switch at {address} was closed")
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return SwitchUnreachable(f"the switch at {address} did not answer in time")
+    if code is grpc.StatusCode.PERMISSION_DENIED:
+        return NotPrimary(f"the switch at {address} takes orders from another controller: {error.details()}")
+    if code is grpc.StatusCode.FAILED_PRECONDITION:
+        return PipelineError(f"the switch at {address}: {error.details()}")
+    return None
+
+
+def _details(error: Any) -> list[Any]:
+    """The packed p4.v1.Error messages of a batch, one for each update; empty when the target sent none."""
+    for key, value in error.trailing_metadata() or ():
+        if key == _DETAILS:
+            try:
+                return list(messages.Status.FromString(value).details)
+            except DecodeError:
+                return []
+    return []
+
+
+def _code_name(number: int) -> str:
+    try:
+        return str(code_pb2.Code.Name(number))
+    except ValueError:
+        return f"code {number}"
+
+
+def _words(error: Any) -> str:
+    return f"{error.code().name}: {error.details()}" if error.details() else str(error.code().name)

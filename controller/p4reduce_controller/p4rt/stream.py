@@ -1,0 +1,145 @@
+"""One P4Runtime stream: arbitration, packets, digests. A client makes a new one for each connection."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+
+from p4reduce_controller.p4rt import messages
+from p4reduce_controller.p4rt.errors import NotPrimary, P4RuntimeError, SwitchUnreachable
+
+_OK, _NOT_FOUND = 0, 5  # google.rpc.Code
+
+
+class Stream:
+    """A running StreamChannel call with a thread that reads it.
+
+    All callbacks come from that thread: `on_message` with every message but arbitration, `on_primary` with whether this
+    controller has become or ceased to be primary, `on_end` with this stream and why it ended (not after `close`).
+    """
+
+    def __init__(
+        self,
+        call: Any,
+        device_id: int,
+        election_id: tuple[int, int],
+        *,
+        on_message: Callable[[Any], None],
+        on_primary: Callable[[bool], None],
+        on_end: Callable[[Stream, P4RuntimeError], None],
+    ) -> None:
+        self._device_id = device_id
+        self._election_id = election_id
+        self._on_message, self._on_primary, self._on_end = on_message, on_primary, on_end
+        self._outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._arbitration: Any = None
+        self._ended: P4RuntimeError | None = None
+        self._closing = False
+        self._call = call(self._requests())
+        self._thread = threading.Thread(target=self._read, name="p4runtime-stream", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether the switch's last word was that this controller is primary."""
+        with self._changed:
+            return self._ended is None and self._arbitration is not None and self._arbitration.status.code == _OK
+
+    @property
+    def arbitrated(self) -> bool:
+        """Whether the switch has answered an arbitration request on this stream."""
+        with self._changed:
+            return self._arbitration is not None
+
+    def arbitrate(self, timeout_s: float) -> None:
+        """Asks to be primary and waits for the answer (`is_primary` tells which).
+
+        Raises SwitchUnreachable when there is none in time, NotPrimary when the switch ends the stream over it.
+        """
+        request = messages.StreamMessageRequest()
+        request.arbitration.device_id = self._device_id
+        request.arbitration.election_id.high, request.arbitration.election_id.low = self._election_id
+        with self._changed:
+            self._arbitration = None
+            self._outgoing.put(request)
+            deadline = time.monotonic() + timeout_s
+            while self._arbitration is None and self._ended is None:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise SwitchUnreachable(f"the switch did not answer the arbitration request within {timeout_s} s")
+                self._changed.wait(left)
+            if self._ended is not None:
+                raise self._ended
+
+    def why_not_primary(self) -> str:
+        """What the switch's last arbitration message says, for a controller that is not primary."""
+        with self._changed:
+            if self._arbitration is None:
+                return "the switch has not answered yet"
+            largest = (self._arbitration.election_id.high, self._arbitration.election_id.low)
+            if self._arbitration.status.code == _NOT_FOUND:
+                return f"the last primary had election id {largest}, so only one at least as large can follow"
+            return f"another controller is primary, with election id {largest}"
+
+    def send(self, request: Any) -> None:
+        """Queues a message; SwitchUnreachable when the stream has ended."""
+        with self._changed:
+            if self._ended is not None:
+                raise SwitchUnreachable(f"the stream to the switch has ended: {self._ended}")
+            self._outgoing.put(request)
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Ends the stream after what was queued for it."""
+        with self._changed:
+            self._closing = True
+        self._outgoing.put(None)
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+            if self._thread.is_alive():
+                self._call.cancel()
+                self._thread.join(timeout_s)
+
+    def _requests(self) -> Iterator[Any]:
+        while (request := self._outgoing.get()) is not None:
+            yield request
+
+    def _read(self) -> None:
+        reason: P4RuntimeError = SwitchUnreachable("the switch ended the stream")
+        try:
+            for message in self._call:
+                if message.WhichOneof("update") == "arbitration":
+                    self._arbitrated(message.arbitration)
+                else:
+                    self._on_message(message)
+        except grpc.RpcError as error:
+            reason = _stream_error(error)
+        with self._changed:
+            self._ended = reason
+            closing = self._closing
+            self._changed.notify_all()
+        self._outgoing.put(None)
+        if not closing:
+            self._on_end(self, reason)
+
+    def _arbitrated(self, arbitration: Any) -> None:
+        with self._changed:
+            before = self._arbitration
+            self._arbitration = arbitration
+            self._changed.notify_all()
+        primary = arbitration.status.code == _OK
+        if before is not None and primary != (before.status.code == _OK):
+            self._on_primary(primary)
+
+
+def _stream_error(error: Any) -> P4RuntimeError:
+    """What the end of a stream means. BMv2 answers a used election id by ending it with INVALID_ARGUMENT."""
+    code, text = error.code().name, error.details()
+    if code == "INVALID_ARGUMENT" and "lection" in text:
+        return NotPrimary(f"the switch refused this election id: {text}; is another controller running?")
+    return SwitchUnreachable(f"the stream to the switch broke ({code}: {text})")

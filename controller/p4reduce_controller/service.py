@@ -1,0 +1,169 @@
+"""The controller: one process that prepares the switch, serves jobs and keeps the two in step."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from p4reduce_controller.config import Config
+from p4reduce_controller.forwarding import MacTable
+from p4reduce_controller.jobs import jobs_pb2_grpc
+from p4reduce_controller.jobs.epochs import EpochCounter
+from p4reduce_controller.jobs.keeper import SwitchKeeper
+from p4reduce_controller.jobs.programmer import Pipeline, SwitchClient, SwitchProgrammer
+from p4reduce_controller.jobs.pulse import Pulse
+from p4reduce_controller.jobs.registry import Registry
+from p4reduce_controller.jobs.servicer import JobsServicer, Terms
+from p4reduce_controller.p4rt.client import Client
+from p4reduce_controller.pipelines import find, geometry
+
+_log = logging.getLogger(__name__)
+
+_GRACE_S = 1.0
+_CALL_LIMIT_S = 5.0  # of one P4Runtime call
+_SERVER_OPTIONS = [("grpc.so_reuseport", 0)]  # a second controller on the same port must fail, not share it
+
+
+class ControllerError(Exception):
+    """The controller cannot start or go on."""
+
+
+class Controller:
+    """The controller of one switch. `start`, then `run` until `stop` is called.
+
+    Raises ConfigError, PipelineNotFound, ControllerError or P4RuntimeError from `start`.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        client: SwitchClient | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        switch, settings = config.switch, config.controller
+        folder = find(switch.pipeline)
+        self.config = config
+        self.address = settings.listen
+        self._clock = clock
+        self.pulse = Pulse()
+        epochs = EpochCounter(settings.state_path)
+        self.registry = Registry(geometry(folder), epochs.draw, settings.heartbeat_timeout_s)
+        if client is None:
+            client = Client(
+                switch.p4runtime,
+                switch.device_id,
+                election_id=(0, switch.election_id),
+                timeout_s=min(_CALL_LIMIT_S, switch.connect_timeout_s),
+            )
+        programmer = SwitchProgrammer(client, switch, Pipeline(folder), MacTable(config))
+        self.keeper = SwitchKeeper(
+            programmer=programmer,
+            registry=self.registry,
+            epochs=epochs,
+            clock=clock,
+            pulse=self.pulse,
+            address=switch.p4runtime,
+        )
+        terms = Terms(
+            switch.address, switch.udp_port, settings.hello_interval_s, settings.heartbeat_interval_s
+        )
+        self._servicer = JobsServicer(self.registry, self.keeper, terms, clock, self.pulse)
+        self._server: grpc.aio.Server | None = None
+        self._stop = asyncio.Event()
+
+    async def start(self) -> None:
+        """Take the port, connect to the switch and prepare it, then serve. `address` is then the true one."""
+        self._server = grpc.aio.server(options=_SERVER_OPTIONS)
+        jobs_pb2_grpc.add_JobsServicer_to_server(self._servicer, self._server)
+        host, _, _ = self.address.rpartition(":")
+        try:
+            port = self._server.add_insecure_port(self.address)
+        except RuntimeError as error:
+            raise ControllerError(
+                f"cannot listen on {self.address}: is another controller running there? Choose another "
+                "address with --listen"
+            ) from error
+        self.address = f"{host}:{port}"
+        try:
+            await self.keeper.connect(self.config.switch.connect_timeout_s)
+        except BaseException:
+            await self.keeper.close()
+            raise
+        await self._server.start()
+
+    async def run(self) -> None:
+        """Serve until `stop`, then end every job and leave the switch without entries of theirs."""
+        keeper = asyncio.create_task(self.keeper.run(), name="keeper")
+        sweeper = asyncio.create_task(self._keep_sweeping(), name="sweeper")
+        stopped = asyncio.create_task(self._stop.wait(), name="stopped")
+        tasks: list[asyncio.Task[Any]] = [keeper, sweeper, stopped]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await self._end_jobs(keeper)
+            for task in done:
+                task.result()  # raises what a task died of
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._close()
+
+    def stop(self) -> None:
+        """Ask `run` to end. Call it on the event loop."""
+        self._stop.set()
+
+    async def _end_jobs(self, keeper: asyncio.Task[None]) -> None:
+        """Tell everybody who waits or beats that it is over."""
+        for job in self.registry.jobs():
+            self.registry.reset(job.name, "the controller was stopped")
+        self.pulse.fire()
+        if not keeper.done():
+            await self.keeper.settled()
+
+    def sweep(self) -> None:
+        """Drop members that have gone silent. `run` does this by itself."""
+        before = self.registry.version
+        self.registry.sweep(self._clock())
+        if self.registry.version != before:
+            self.pulse.fire()
+
+    async def _keep_sweeping(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.controller.heartbeat_interval_s / 2)
+            self.sweep()
+
+    async def _close(self) -> None:
+        if self._server is not None:
+            await self._server.stop(_GRACE_S)
+        await self.keeper.close()
+
+
+def run_controller(config: Config, ready: Callable[[Controller], None]) -> None:
+    """Run a controller until SIGINT or SIGTERM; `ready` is called once it serves. Raises as it does."""
+    asyncio.run(_run(config, ready))
+
+
+async def _run(config: Config, ready: Callable[[Controller], None]) -> None:
+    controller = Controller(config)
+    loop = asyncio.get_running_loop()
+    starting = asyncio.ensure_future(controller.start())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, _stop, controller, starting)
+    try:
+        await starting
+    except asyncio.CancelledError:
+        return
+    ready(controller)
+    await controller.run()
+
+
+def _stop(controller: Controller, starting: asyncio.Future[None]) -> None:
+    """A signal came: give up starting, or end well."""
+    starting.cancel()
+    controller.stop()

@@ -1,0 +1,140 @@
+"""Which controller is primary (spec, "Client Arbitration and Controller Replication"), for the default role."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from typing import Any
+
+from p4reduce_controller.p4rt import messages
+from p4reduce_switch.p4runtime.status import ELECTION_ID_USED, Code, Refused, abort, invalid
+
+MAX_CONTROLLERS = 16
+MAX_QUEUED = 10_000
+"""Packet-ins and digest lists waiting for a slow controller; more are dropped and counted."""
+
+ElectionId = tuple[int, int]
+
+
+class Controller:
+    """A connected controller: the messages that wait to be sent on its stream, and its election id once it has one."""
+
+    def __init__(self) -> None:
+        self.arbitrated = False
+        self.election_id: ElectionId | None = None
+        self.dropped = 0
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def send(self, message: Any) -> None:
+        """Queues an answer that must arrive."""
+        self._queue.put(message)
+
+    def offer(self, message: Any) -> bool:
+        """Queues a packet or digest, unless the controller is far behind."""
+        if self._queue.qsize() >= MAX_QUEUED:
+            self.dropped += 1
+            return False
+        self._queue.put(message)
+        return True
+
+    def end(self, refused: Refused | None = None) -> None:
+        """Ends the stream after what is queued: with an error, or because the controller has left."""
+        self._queue.put(refused if refused is not None else _END)
+
+    def messages(self, context: Any) -> Iterator[Any]:
+        """What to send on the stream, as it comes."""
+        while (item := self._queue.get()) is not _END:
+            if isinstance(item, Refused):
+                abort(context, item)
+            yield item
+
+
+_END = object()
+
+
+class Arbitration:
+    """All connected controllers and which of them is primary. Callers hold the switch's lock."""
+
+    def __init__(self, device_id: int) -> None:
+        self.primary: Controller | None = None
+        self._device_id = device_id
+        self._controllers: list[Controller] = []
+        self._highest: ElectionId | None = None
+
+    def check_primary(self, request: Any) -> None:
+        """PERMISSION_DENIED unless the request carries the primary's election id."""
+        if self.primary is None or _election_id(request) != self.primary.election_id:
+            raise Refused(Code.PERMISSION_DENIED, "Not primary")
+
+    def update(self, controller: Controller, request: Any) -> bool:
+        """A MasterArbitrationUpdate: joins the controller or changes its election id, and notifies whom it concerns.
+
+        Returns whether the primary has changed. Refused ends the controller's stream.
+        """
+        self._check(controller, request)
+        if not controller.arbitrated:
+            controller.arbitrated = True
+            self._controllers.append(controller)
+        before = self.primary
+        id_before, controller.election_id = controller.election_id, _election_id(request)
+        new = controller.election_id
+        if new is not None and (self._highest is None or new >= self._highest):
+            self._highest = new
+            self.primary = controller
+            if before is controller and id_before == new:
+                self._notify(controller)
+            else:
+                self._notify_all()
+        elif before is controller:  # it has stepped down
+            self.primary = None
+            self._notify_all()
+        else:
+            self._notify(controller)
+        return self.primary is not before
+
+    def _check(self, controller: Controller, request: Any) -> None:
+        if request.device_id != self._device_id:
+            if controller.arbitrated:
+                raise Refused(Code.FAILED_PRECONDITION, "a stream cannot change its device")
+            raise Refused(Code.NOT_FOUND, f"no device {request.device_id} here; there is device {self._device_id}")
+        if request.role.name or request.role.id or request.role.HasField("config"):
+            invalid("this switch knows only the default role, without a config")
+        id = _election_id(request)
+        others = [other for other in self._controllers if other is not controller]
+        if id is not None and any(other.election_id == id for other in others):
+            invalid(ELECTION_ID_USED)
+        if len(others) >= MAX_CONTROLLERS:
+            raise Refused(Code.RESOURCE_EXHAUSTED, f"{MAX_CONTROLLERS} controllers are connected already")
+
+    def leave(self, controller: Controller) -> None:
+        """A controller's stream has ended. Nobody takes its place until someone asks with a high enough id."""
+        if controller in self._controllers:
+            self._controllers.remove(controller)
+        if controller is self.primary:
+            self.primary = None
+            self._notify_all()
+
+    def _notify_all(self) -> None:
+        """Tells everyone, the primary last."""
+        for controller in sorted(self._controllers, key=lambda one: one is self.primary):
+            self._notify(controller)
+
+    def _notify(self, controller: Controller) -> None:
+        message = messages.StreamMessageResponse()
+        out = message.arbitration
+        out.device_id = self._device_id
+        if self._highest is not None:
+            out.election_id.high, out.election_id.low = self._highest
+        if self.primary is controller:
+            out.status.code, out.status.message = Code.OK.value[0], "Is primary"
+        elif self.primary is not None:
+            out.status.code, out.status.message = Code.ALREADY_EXISTS.value[0], "Is backup"
+        else:
+            out.status.code, out.status.message = Code.NOT_FOUND.value[0], "There is no primary"
+        controller.send(message)
+
+
+def _election_id(request: Any) -> ElectionId | None:
+    if not request.HasField("election_id"):
+        return None
+    return (request.election_id.high, request.election_id.low)

@@ -1,0 +1,312 @@
+"""The P4Runtime server: gRPC on one side, the switch on the other."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+
+from p4reduce_controller.p4rt import messages
+from p4reduce_switch.p4runtime import pipeline as pipelines
+from p4reduce_switch.p4runtime.arbitration import MAX_CONTROLLERS, Arbitration, Controller
+from p4reduce_switch.p4runtime.digests import Digests
+from p4reduce_switch.p4runtime.entities import Entities
+from p4reduce_switch.p4runtime.status import NO_PIPELINE, Code, Refused, abort, abort_batch, invalid
+from p4reduce_switch.ports import PortError
+from p4reduce_switch.switch import Switch
+
+API_VERSION = "1.3.0"
+READ_CHUNK = 512
+"""Entities in one ReadResponse."""
+MAX_MESSAGE_BYTES = 256 << 20
+MAX_STREAMS = 2 * MAX_CONTROLLERS
+"""Open StreamChannel calls, with those that have not arbitrated; each one takes a thread."""
+
+
+class Server:
+    """Serves one switch. `address` is "host:port" (port 0: any; see `port`)."""
+
+    def __init__(self, switch: Switch, address: str) -> None:
+        self.switch = switch
+        self.packet_in_dropped = 0
+        """Frames to the CPU port that no primary controller was there to take, or too short for their header."""
+        self._lock = switch.lock
+        self._committed: Entities | None = None
+        self._saved: Entities | None = None
+        self._arbitration = Arbitration(switch.device_id)
+        self._streams = 0
+        self._digests_changed = threading.Condition(self._lock)
+        self._stopping = False
+        self._clock = threading.Thread(target=self._run_digests, name="p4runtime-digests", daemon=True)
+        options = [("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)]
+        self._server = grpc.server(ThreadPoolExecutor(MAX_STREAMS + 8, "p4runtime"), options=options)
+        self._server.add_generic_rpc_handlers((messages.generic_handler(self),))
+        try:
+            self.port = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise PortError(
+                f"cannot serve P4Runtime on {address}: is another switch running there? "
+                "Choose another address with --p4runtime"
+            ) from error
+        switch.on_packet_in = self._packet_in
+        switch.on_digest = self._digest
+
+    def start(self) -> None:
+        """Begins to answer."""
+        self._server.start()
+        self._clock.start()
+
+    def stop(self, grace_s: float = 0.5) -> None:
+        """Ends all streams and calls."""
+        with self._lock:
+            self._stopping = True
+            self._digests_changed.notify_all()
+        self._server.stop(grace_s).wait(grace_s + 5)
+        if self._clock.is_alive():
+            self._clock.join(5)
+
+    def set_pipeline(self, p4info: Any, device_config: bytes) -> None:
+        """Loads a program without a controller; Refused says what is wrong with it."""
+        config = messages.ForwardingPipelineConfig(p4info=p4info, p4_device_config=device_config)
+        self._commit(self._load(config))
+
+    # ---- RPCs; the names are P4Runtime's
+
+    def Write(self, request: Any, context: Any) -> Any:
+        """A batch: every update is tried, in order."""
+        try:
+            self._check_target(request)
+            with self._lock:
+                self._arbitration.check_primary(request)
+                entities = self._entities()
+                if request.atomicity != messages.WriteRequest.CONTINUE_ON_ERROR:
+                    raise Refused(Code.UNIMPLEMENTED, "only CONTINUE_ON_ERROR batches are supported")
+                results = [entities.write(update) for update in request.updates]
+        except Refused as refused:
+            abort(context, refused)
+        if any(result is not None for result in results):
+            abort_batch(context, results)
+        return messages.WriteResponse()
+
+    def Read(self, request: Any, context: Any) -> Iterator[Any]:
+        """What the request's entities stand for, read at one moment."""
+        try:
+            self._check_device(request)
+            with self._lock:
+                entities = self._entities()
+                found = [entity for query in request.entities for entity in entities.read(query)]
+        except Refused as refused:
+            abort(context, refused)
+        for start in range(0, max(1, len(found)), READ_CHUNK):
+            yield messages.ReadResponse(entities=found[start : start + READ_CHUNK])
+
+    def SetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:
+        """Verifies, saves or commits a program."""
+        try:
+            self._check_target(request)
+            with self._lock:
+                self._arbitration.check_primary(request)
+            if request.action == request.COMMIT:
+                self._commit_saved(request)
+            else:
+                self._set_config(request)
+        except Refused as refused:
+            abort(context, refused)
+        return messages.SetForwardingPipelineConfigResponse()
+
+    def GetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:
+        """The program that reads and writes refer to."""
+        try:
+            self._check_device(request)
+            with self._lock:
+                config = self._entities().pipeline.config
+        except Refused as refused:
+            abort(context, refused)
+        response = messages.GetForwardingPipelineConfigResponse()
+        if request.response_type in (request.ALL, request.P4INFO_AND_COOKIE):
+            response.config.p4info.CopyFrom(config.p4info)
+        if request.response_type in (request.ALL, request.DEVICE_CONFIG_AND_COOKIE):
+            response.config.p4_device_config = config.p4_device_config
+        if config.HasField("cookie"):
+            response.config.cookie.CopyFrom(config.cookie)
+        response.config.SetInParent()
+        return response
+
+    def Capabilities(self, request: Any, context: Any) -> Any:
+        """The version of P4Runtime."""
+        return messages.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
+
+    def StreamChannel(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
+        """One controller's stream: a thread reads it, this generator writes it."""
+        controller = Controller()
+        with self._lock:
+            self._streams += 1
+            too_many = self._streams > MAX_STREAMS
+        try:
+            if too_many:
+                abort(context, Refused(Code.RESOURCE_EXHAUSTED, "too many streams are open"))
+            if context.add_callback(controller.end):
+                reader = threading.Thread(target=self._read_stream, args=(controller, requests), daemon=True)
+                reader.start()
+                yield from controller.messages(context)
+        finally:
+            with self._lock:
+                self._streams -= 1
+                self._arbitration.leave(controller)
+
+    # ---- programs
+
+    def _load(self, config: Any) -> Entities:
+        pipeline = pipelines.load(config)
+        return Entities(pipeline, Digests(pipeline.schema, self._send_digest_list, self._digests_changed))
+
+    def _set_config(self, request: Any) -> None:
+        if request.action not in (
+            request.VERIFY,
+            request.VERIFY_AND_SAVE,
+            request.VERIFY_AND_COMMIT,
+            request.RECONCILE_AND_COMMIT,
+        ):
+            invalid("the action is not set or not known")
+        entities = self._load(request.config)  # takes long: not under the lock
+        with self._lock:
+            self._arbitration.check_primary(request)
+            if request.action == request.VERIFY_AND_SAVE:
+                self._saved = entities
+            elif request.action == request.VERIFY_AND_COMMIT:
+                self._commit(entities)
+            elif request.action == request.RECONCILE_AND_COMMIT:
+                self._reconcile(entities)
+
+    def _reconcile(self, entities: Entities) -> None:
+        """Commits with the forwarding state of the last program, or not at all; counters and registers start fresh."""
+        for update in self._committed.forwarding_state() if self._committed is not None else ():
+            refused = entities.write(update)
+            if refused is not None:
+                invalid(f"the forwarding state cannot be kept: {refused.message}")
+        self._commit(entities)
+
+    def _commit_saved(self, request: Any) -> None:
+        if request.HasField("config"):
+            invalid("COMMIT takes no config")
+        with self._lock:
+            if self._saved is None:
+                raise Refused(Code.NOT_FOUND, "no config is saved; use VERIFY_AND_SAVE first")
+            self._commit(self._saved)
+
+    def _commit(self, entities: Entities) -> None:
+        with self._lock:
+            self._committed, self._saved = entities, None
+            self.switch.install(entities.pipeline.program)
+
+    def _entities(self) -> Entities:
+        """The saved program, or the committed one; FAILED_PRECONDITION when there is neither."""
+        entities = self._saved or self._committed
+        if entities is None:
+            raise Refused(Code.FAILED_PRECONDITION, NO_PIPELINE)
+        return entities
+
+    def _check_device(self, request: Any) -> None:
+        if request.device_id != self.switch.device_id:
+            raise Refused(
+                Code.NOT_FOUND, f"no device {request.device_id} here; there is device {self.switch.device_id}"
+            )
+
+    def _check_target(self, request: Any) -> None:
+        self._check_device(request)
+        if request.role or request.role_id:
+            raise Refused(Code.NOT_FOUND, "this switch knows only the default role")
+
+    # ---- streams
+
+    def _read_stream(self, controller: Controller, requests: Iterator[Any]) -> None:
+        """Runs until the controller closes its side or the call is gone."""
+        try:
+            for request in requests:
+                with self._lock:
+                    self._stream_message(controller, request)
+        except Refused as refused:
+            controller.end(refused)
+        except grpc.RpcError:  # cancelled, or the connection broke
+            controller.end()
+        except Exception:
+            controller.end(Refused(Code.INTERNAL, "the switch failed over a stream message"))
+            raise
+        else:
+            controller.end()
+
+    def _stream_message(self, controller: Controller, request: Any) -> None:
+        kind = request.WhichOneof("update")
+        if kind == "arbitration":
+            changed = self._arbitration.update(controller, request.arbitration)
+            if changed and self._committed is not None:
+                self._committed.digests.forget_all()
+            return
+        try:
+            if self._arbitration.primary is not controller:
+                raise Refused(Code.PERMISSION_DENIED, "Not primary")
+            if self._committed is None:
+                raise Refused(Code.FAILED_PRECONDITION, NO_PIPELINE)
+            if kind == "packet":
+                self._packet_out(self._committed, request.packet)
+            elif kind == "digest_ack":
+                self._committed.digests.acknowledge(request.digest_ack.digest_id, request.digest_ack.list_id)
+            else:
+                invalid("a stream message of unknown kind")
+        except Refused as refused:
+            controller.offer(_stream_error(refused, request))
+
+    def _packet_out(self, entities: Entities, packet: Any) -> None:
+        header = entities.pipeline.packet_out
+        self.switch.packet_out(header.frame(packet) if header is not None else packet.payload)
+
+    def _packet_in(self, frame: bytes) -> None:
+        """A frame has left by the CPU port."""
+        with self._lock:
+            primary, entities = self._arbitration.primary, self._committed
+            message = messages.StreamMessageResponse()
+            if primary is None or entities is None:
+                self.packet_in_dropped += 1
+                return
+            header = entities.pipeline.packet_in
+            packet = messages.PacketIn(payload=frame) if header is None else header.packet_in(frame)
+            if packet is None:
+                self.packet_in_dropped += 1
+                return
+            message.packet.CopyFrom(packet)
+            if not primary.offer(message):
+                self.packet_in_dropped += 1
+
+    # ---- digests
+
+    def _digest(self, name: str, rows: list[tuple[int, ...]]) -> None:
+        with self._lock:
+            if self._committed is not None:
+                self._committed.digests.add(name, rows)
+
+    def _send_digest_list(self, digest_list: Any) -> bool:
+        primary = self._arbitration.primary
+        return primary is not None and primary.offer(messages.StreamMessageResponse(digest=digest_list))
+
+    def _run_digests(self) -> None:
+        """Sends digest lists when their time has come."""
+        with self._lock:
+            while not self._stopping:
+                due = self._committed.digests.tick() if self._committed is not None else None
+                self._digests_changed.wait(60.0 if due is None else max(0.0, due - time.monotonic()))
+
+
+def _stream_error(refused: Refused, request: Any) -> Any:
+    message = messages.StreamMessageResponse()
+    message.error.canonical_code, message.error.message = refused.number, refused.message
+    if request.WhichOneof("update") == "packet":
+        message.error.packet_out.packet_out.CopyFrom(request.packet)
+    elif request.WhichOneof("update") == "digest_ack":
+        message.error.digest_list_ack.digest_list_ack.CopyFrom(request.digest_ack)
+    else:
+        message.error.other.SetInParent()
+    return message

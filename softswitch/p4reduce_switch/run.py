@@ -1,0 +1,113 @@
+"""The switch process: ports, program and P4Runtime server put together, until a signal."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+from p4reduce_controller import pipelines
+from p4reduce_controller.p4rt import messages
+from p4reduce_switch.p4runtime import Refused, Server
+from p4reduce_switch.ports import PortError, Ports
+from p4reduce_switch.ports.ethernet import EthernetPorts, parse_interface
+from p4reduce_switch.ports.udp import UdpUnderlay
+from p4reduce_switch.switch import DEFAULT_CPU_PORT, Switch
+
+DEFAULT_LISTEN = "127.0.0.1:21072"
+DEFAULT_P4RUNTIME = "127.0.0.1:9559"
+
+
+class SwitchError(Exception):
+    """The switch cannot start; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class SwitchOptions:
+    """What `p4reduce switch run` takes. With interfaces there is no UDP underlay."""
+
+    pipeline: str | None = None
+    """Name or folder of a compiled pipeline; None: wait for a controller's."""
+    listen: str = DEFAULT_LISTEN
+    interfaces: tuple[str, ...] = ()
+    """As BMv2 takes them: "1@veth1"."""
+    p4runtime: str = DEFAULT_P4RUNTIME
+    device_id: int = 1
+    cpu_port: int = DEFAULT_CPU_PORT
+
+
+def print_line(line: str) -> None:
+    """For whoever waits for the line, at once."""
+    print(line, flush=True)
+
+
+def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line) -> None:
+    """Runs a switch until SIGINT or SIGTERM. `ready` gets one line when all of it answers.
+
+    Raises SwitchError when an address is taken, an interface is missing, or the pipeline is not one.
+    Handles signals only in the main thread; elsewhere the process must end by other means.
+    """
+    try:
+        with ExitStack() as stack:
+            switch = Switch(options.device_id, options.cpu_port)
+            stack.callback(switch.close)
+            ports, words = _ports(options)
+            switch.add_ports(ports)
+            server = Server(switch, options.p4runtime)
+            stack.callback(server.stop)
+            if options.pipeline is not None:
+                _load(server, options.pipeline)
+            server.start()
+            stack.enter_context(_stopped_by_signals(switch))
+            host = options.p4runtime.rpartition(":")[0]
+            program = options.pipeline or "none yet, a controller brings it"
+            ready(f"switch {options.device_id} ready: {words}; P4Runtime {host}:{server.port}; pipeline {program}")
+            switch.run()
+    except PortError as error:
+        raise SwitchError(str(error)) from error
+
+
+def _ports(options: SwitchOptions) -> tuple[Ports, str]:
+    """The ports and what to say about them."""
+    if not options.interfaces:
+        host, _, number = options.listen.rpartition(":")
+        underlay = UdpUnderlay((host, int(number)), cpu_port=options.cpu_port)
+        return underlay, "UDP {}:{}".format(*underlay.address)
+    interfaces: dict[int, str] = {}
+    for text in options.interfaces:
+        port, name = parse_interface(text)
+        if port in interfaces or name in interfaces.values() or port == options.cpu_port:
+            raise PortError(f"{text}: this port or interface is given twice, or it is the CPU port")
+        interfaces[port] = name
+    listed = ", ".join(f"{port}@{name}" for port, name in interfaces.items())
+    return EthernetPorts(interfaces), f"interfaces {listed}"
+
+
+def _load(server: Server, name: str) -> None:
+    folder = pipelines.find(name)
+    try:
+        p4info = messages.parse_p4info((folder / pipelines.P4INFO).read_text(encoding="utf-8"))
+        server.set_pipeline(p4info, (folder / pipelines.PROGRAM).read_bytes())
+    except (Refused, ValueError) as error:
+        raise SwitchError(f"the pipeline in {folder} cannot be loaded: {error}") from error
+
+
+@contextmanager
+def _stopped_by_signals(switch: Switch) -> Iterator[None]:
+    """Lets SIGINT and SIGTERM end `Switch.run`; puts the old handlers back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        switch.stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,205 @@
+"""The `p4reduce` command against a controller whose switch is in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+from fake_switch_client import Running, make_config, serving
+
+from p4reduce_controller.cli import main
+from p4reduce_controller.jobs.client import JobClient
+from p4reduce_switch.run import SwitchError, SwitchOptions
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    with serving(make_config(tmp_path)) as controller:
+        yield controller
+
+
+def p4reduce(*arguments: str, controller: str | None = None, **env: str) -> Result:
+    before = ["--controller", controller] if controller else []
+    return CliRunner().invoke(main, [*before, *arguments], env=env, catch_exceptions=False)
+
+
+def as_json(*arguments: str, controller: str) -> Any:
+    result = p4reduce(*arguments, "--json", controller=controller)
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == ""
+    return json.loads(result.stdout)
+
+
+def form(running: Running, job: str, world_size: int) -> None:
+    with JobClient(running.address) as client:
+        tickets = [client.join(job, rank, world_size) for rank in range(world_size)]
+        for ticket in tickets:
+            running.hello(ticket.job_id, ticket.nonce, ticket.rank)
+        client.wait_lease(tickets[0].nonce, 10.0)
+
+
+def test_a_job_in_tables(running: Running) -> None:
+    at = running.address
+    made = p4reduce("job", "create", "train", "--world-size", "2", "--slots", "4", controller=at)
+    assert made.stdout == "job train (id 1): 2 ranks, slots 0..3; waiting for its ranks to join\n"
+    with JobClient(at) as client:
+        client.join("train", 0, 2)
+    shown = p4reduce("job", "show", "train", controller=at).stdout
+    assert "FORMING, slots 0..3" in shown
+    assert "joined, no HELLO yet" in shown
+    assert "not joined" in shown
+    form(running, "train", 2)
+    shown = p4reduce("job", "show", "train", controller=at).stdout
+    assert "ACTIVE, epoch 1" in shown
+    assert "10.0.0.11:4001" in shown
+    listed = p4reduce("job", "list", controller=at).stdout
+    assert listed.splitlines()[-1] == "12 of 16 slots free"
+    row = next(line for line in listed.splitlines() if "train" in line)
+    assert [cell.strip() for cell in row.strip("│").split("│")] == [
+        "train", "1", "ACTIVE", "1", "2", "2", "0..3", "-"
+    ]  # fmt: skip
+    assert p4reduce("job", "remove", "train", controller=at).stdout == "job train removed\n"
+    assert "16 of 16 slots free" in p4reduce("job", "list", controller=at).stdout
+
+
+def test_a_job_in_json(running: Running) -> None:
+    at = running.address
+    made = as_json("job", "create", "train", "--world-size", "1", controller=at)
+    assert (made["name"], made["slots"], made["state"]) == ("train", 16, "FORMING")
+    form(running, "train", 1)
+    assert as_json("job", "show", "train", controller=at)["members"][0]["host"] == "10.0.0.10"
+    listed = as_json("job", "list", controller=at)
+    assert (listed["jobs"][0]["epoch"], listed["slots"], listed["free_slots"]) == (1, 16, 0)
+
+
+def test_stats(running: Running) -> None:
+    at = running.address
+    p4reduce("job", "create", "train", "--world-size", "1", controller=at)
+    assert p4reduce("stats", controller=at).stdout.splitlines()[-1] == "no frames dropped"
+    running.client.counters["MainIngress.contributions", 1] = (12, 3456)
+    running.client.counters["MainIngress.drops", 6] = (7, 89)
+    table = p4reduce("stats", "--job", "train", controller=at).stdout
+    assert "3456" in table
+    assert "EPOCH" in table
+    assert "STALE" not in table
+    assert "STALE" in p4reduce("stats", "--all-drops", controller=at).stdout
+    counted = as_json("stats", controller=at)
+    assert counted["jobs"][0]["contributions"] == {"packets": 12, "bytes": 3456}
+    assert {"reason": "EPOCH", "count": {"packets": 7, "bytes": 89}} in counted["drops"]
+
+
+def test_the_controllers_address_may_come_from_the_environment(running: Running) -> None:
+    assert p4reduce("job", "list", P4REDUCE_CONTROLLER=running.address).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["job", "show", "x"], "there is no job 'x'; known jobs: none: make one with `p4reduce job create`"),
+        (["job", "create", "a b", "--world-size", "2"], "'a b' cannot name a job"),
+        (["job", "create", "big", "--world-size", "9"], "takes 1 to 8 ranks a job"),
+        (["job", "create", "big", "--world-size", "2", "--slots", "17"], "1 to 16 slots on this switch"),
+    ],
+)
+def test_errors_are_one_line_on_stderr(running: Running, arguments: list[str], message: str) -> None:
+    result = p4reduce(*arguments, controller=running.address)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [["job", "list"], ["job", "show", "x"], ["stats", "--json"]])
+def test_no_controller_says_what_to_do(command: list[str]) -> None:
+    result = p4reduce(*command, controller="127.0.0.1:1")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        "Error: no controller at 127.0.0.1:1: start one with `p4reduce controller run`\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["job", "create", "x"],
+        ["job", "create", "x", "--world-size", "0"],
+        ["job", "create", "x", "--world-size", "2", "--slots", "0"],
+        ["job", "unknown"],
+        ["--controller", "nowhere", "job", "list"],
+        ["controller", "run", "--listen", "9600"],
+        ["switch", "run", "--listen", "x"],
+        ["demo", "--seeds", "0"],
+    ],
+)
+def test_wrong_usage_is_exit_status_2(arguments: list[str]) -> None:
+    result = p4reduce(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "message"),
+    [
+        ([], "[switch]\nport = 1", "unknown key switch.port"),
+        (["--pipeline", "nosuch"], "", "there is no pipeline 'nosuch'"),
+        ([], "[switch]\npipeline = './nosuch'", "there is no pipeline folder"),
+    ],
+)
+def test_controller_run_refuses_a_bad_configuration(
+    tmp_path: Path, options: list[str], text: str, message: str
+) -> None:
+    path = tmp_path / "p4reduce.toml"
+    path.write_text(text)
+    result = p4reduce("controller", "run", "--config", str(path), *options)
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_version_and_help() -> None:
+    assert p4reduce("--version").stdout.startswith("p4reduce, version ")
+    for command in ([], ["job"], ["job", "create"], ["controller", "run"], ["switch", "run"], ["demo"]):
+        assert p4reduce(*command, "--help").stdout.startswith("Usage: ")
+
+
+def test_every_command_says_what_it_does() -> None:
+    def walk(command: click.Command) -> Iterator[click.Command]:
+        yield command
+        for one in getattr(command, "commands", {}).values():
+            yield from walk(one)
+
+    for command in walk(main):
+        assert command.help, command.name
+        for option in command.params:
+            assert not isinstance(option, click.Option) or option.help, (command.name, option.name)
+
+
+def test_switch_run_passes_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[SwitchOptions] = []
+    monkeypatch.setattr("p4reduce_switch.run.run_switch", lambda options, ready: calls.append(options))
+    assert p4reduce("switch", "run", "-i", "1@veth1", "-i", "2@veth2", "--pipeline", "small").exit_code == 0
+    assert calls == [SwitchOptions(pipeline="small", interfaces=("1@veth1", "2@veth2"))]
+    assert p4reduce("switch", "run").exit_code == 0
+    assert calls[1] == SwitchOptions(), "the command's defaults are those of the switch"
+
+
+def test_switch_run_errors_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(options: SwitchOptions, ready: object) -> None:
+        raise SwitchError("the port\nis taken")
+
+    monkeypatch.setattr("p4reduce_switch.run.run_switch", refuse)
+    result = p4reduce("switch", "run")
+    assert (result.exit_code, result.stderr) == (1, "Error: the port is taken\n")
+
+
+def test_demo_passes_its_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    calls: list[dict[str, object]] = []
+    monkeypatch.setattr("p4reduce_controller.demo.run_demo", lambda **options: calls.append(options))
+    assert p4reduce("demo", "--out", str(tmp_path), "--seeds", "3").exit_code == 0
+    assert calls == [{"out": tmp_path, "seeds": 3, "epochs": None}]

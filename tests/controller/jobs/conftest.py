@@ -1,0 +1,29 @@
+"""A controller with its switch in memory, and a client of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_switch_client import Running, make_config, serving
+
+from p4reduce_controller.config import Config
+from p4reduce_controller.jobs.client import JobClient
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return make_config(tmp_path)
+
+
+@pytest.fixture
+def running(config: Config) -> Iterator[Running]:
+    with serving(config) as controller:
+        yield controller
+
+
+@pytest.fixture
+def client(running: Running) -> Iterator[JobClient]:
+    with JobClient(running.address) as one:
+        yield one

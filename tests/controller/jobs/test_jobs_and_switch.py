@@ -1,0 +1,198 @@
+"""What the job service writes to the switch, and what it does when the switch refuses or goes away."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fake_switch_client import FakeSwitchClient, Running, form, join_all, serving
+
+from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
+from p4reduce_controller.jobs.client import (
+    JobClient,
+    LeaseTimeout,
+    MemberReset,
+    SwitchAway,
+)
+from p4reduce_controller.p4rt.entries import Entry, MulticastGroup, TableEntry
+from p4reduce_controller.p4rt.errors import SwitchUnreachable
+from p4reduce_controller.service import ControllerError
+
+
+def test_what_the_switch_is_told(running: Running, client: JobClient) -> None:
+    client.create_job("first", 1, slots=3)
+    made = client.create_job("train", 2, slots=5)
+    form(running, client, "train", 2)
+    admit = running.client.read_table("MainIngress.admission.admit")[1]
+    assert admit.action == "MainIngress.admission.admit_rank"
+    assert admit.match == {"ingress_port": 2, "ipv4_src": 0x0A00000B, "udp_src_port": 4001, "job": made.id}
+    group = 256 + made.id
+    assert admit.params == {
+        "rank_bit": 2, "full": 3, "slot_base": 3, "slot_count": 5, "epoch": 1, "group": group
+    }  # fmt: skip
+    member = running.client.read_table("MainEgress.reply.job_member")[1]
+    assert member.match == {"job": made.id, "rank": 1}
+    assert member.params == {
+        "dst_mac": 0x020000000A01, "dst_ip": 0x0A00000B, "dst_port": 4001,
+        "src_mac": 0x020000000001, "src_ip": 0x7F000001,
+    }  # fmt: skip
+    assert running.client.read_groups() == [MulticastGroup(group, ((1, 0), (2, 1)))]
+
+
+def test_replies_can_be_addressed_before_anybody_is_admitted(running: Running, client: JobClient) -> None:
+    client.create_job("train", 2)
+    running.client.log.clear()
+    form(running, client, "train", 2)
+    client.remove_job("train")
+    steps = [
+        (operation, entry.table.rpartition(".")[2] if isinstance(entry, TableEntry) else "group")
+        for operation, entry in running.client.log
+    ]
+    inserts, deletes = steps[:5], steps[5:]
+    assert inserts == [("insert", name) for name in ("job_member", "job_member", "group", "admit", "admit")]
+    assert deletes == [("delete", name) for name in ("admit", "admit", "job_member", "job_member", "group")]
+
+
+def test_a_switch_restart_resets_active_jobs_and_jobs_form_again(running: Running, client: JobClient) -> None:
+    client.create_job("train", 2)
+    tickets, leases = form(running, client, "train", 2)
+    running.client.restart()
+    running.wait(lambda: running.client.connections == 2 and not running.controller.keeper.complaint())
+    reset, reason = client.heartbeat(tickets[1].nonce)
+    assert reset
+    assert "the switch restarted" in reason
+    assert running.client.tables() == {"switch_address": 1}
+    _, again = form(running, client, "train", 2)
+    assert again[0].epoch == leases[0].epoch + 1
+
+
+def test_while_the_switch_is_away_answers_say_so(running: Running, client: JobClient) -> None:
+    client.create_job("train", 1, slots=8)
+    ticket = client.join("train", 0, 1)
+    running.client.reachable = False
+    running.client.lose()
+    running.wait(lambda: bool(running.controller.keeper.complaint()))
+    with pytest.raises(SwitchAway, match=r"no connection to its switch at 127\.0\.0\.1:9559"):
+        client.stats()
+    with pytest.raises(LeaseTimeout, match="no connection to its switch"):
+        client.wait_lease(ticket.nonce, 0.01)
+    client.create_job("other", 1)
+    client.remove_job("other")
+    running.client.reachable = True
+    running.wait(lambda: not running.controller.keeper.complaint())
+    running.hello(ticket.job_id, ticket.nonce, 0)
+    assert client.wait_lease(ticket.nonce, 10.0).epoch == 1
+
+
+def test_a_broken_stream_to_a_switch_that_kept_its_entries_is_cleared(
+    running: Running, client: JobClient
+) -> None:
+    client.create_job("train", 2)
+    form(running, client, "train", 2)
+    running.client.lose()
+    running.wait(lambda: running.client.connections == 2 and not running.controller.keeper.complaint())
+    assert running.client.tables() == {"switch_address": 1}
+
+
+def test_another_primary_controller_ends_the_jobs(running: Running, client: JobClient) -> None:
+    client.create_job("train", 1)
+    form(running, client, "train", 1)
+    assert running.client.on_primary is not None
+    running.client.on_primary(True)
+    running.client.on_primary(False)
+    running.wait(lambda: running.client.connections == 2 and not running.controller.keeper.complaint())
+    assert client.get_job("train").state == "FORMING"
+
+
+def test_entries_that_the_switch_refuses_reset_the_job_and_leave_nothing(
+    running: Running, client: JobClient
+) -> None:
+    def second_admission(operation: str, entry: Entry) -> bool:
+        is_admission = isinstance(entry, TableEntry) and "admit" in entry.table
+        return operation == "insert" and is_admission and len(running.client.read_table(entry.table)) == 1
+
+    client.create_job("train", 2)
+    running.client.refuse = second_admission
+    tickets = join_all(running, client, "train", 2)
+    with pytest.raises(MemberReset, match="the switch refused the entries of job train: .*RESOURCE_EXHAUSTED"):
+        client.wait_lease(tickets[0].nonce, 10.0)
+    assert running.client.tables() == {"switch_address": 1}
+    running.client.refuse = lambda operation, entry: False
+    form(running, client, "train", 2)
+
+
+def test_a_member_that_leaves_while_the_entries_are_written(running: Running, client: JobClient) -> None:
+    client.create_job("train", 2)
+    writing, go_on = threading.Event(), threading.Event()
+
+    def hold(operation: str, entry: Entry) -> None:
+        writing.set()
+        assert go_on.wait(20.0)
+
+    running.client.before_write = hold
+    tickets = join_all(running, client, "train", 2)
+    assert writing.wait(20.0)
+    client.leave(tickets[1].nonce)
+    running.client.before_write = lambda operation, entry: None
+    go_on.set()
+    with pytest.raises(LeaseTimeout, match="rank 1 never joined"):
+        client.wait_lease(tickets[0].nonce, 0.2)
+    running.wait(lambda: running.client.tables() == {"switch_address": 1})
+    again = client.join("train", 1, 2)
+    running.hello(again.job_id, again.nonce, 1)
+    assert client.wait_lease(tickets[0].nonce, 10.0).epoch == 2
+
+
+def test_a_new_controller_clears_what_an_earlier_one_left_and_takes_no_old_epoch(
+    config: Config, tmp_path: Path
+) -> None:
+    switch = FakeSwitchClient()
+    with serving(config, switch) as running, JobClient(running.address) as client:
+        client.create_job("train", 2)
+        _, leases = form(running, client, "train", 2)
+        left_over = dict(switch.entries)
+    assert switch.tables() == {"switch_address": 1}, "an orderly end leaves no job behind"
+    switch.entries = left_over  # as after a kill
+    (tmp_path / "state" / "epoch").write_text("0")  # even the counter was lost
+    with serving(config, switch) as running, JobClient(running.address) as client:
+        assert switch.tables() == {"switch_address": 1}
+        assert client.list_jobs().jobs == ()
+        client.create_job("train", 2)
+        _, again = form(running, client, "train", 2)
+        assert again[0].epoch == leases[0].epoch + 1
+
+
+def test_no_switch_is_a_clear_error_in_time(config: Config) -> None:
+    switch = FakeSwitchClient()
+    switch.reachable = False
+    message = r"no P4Runtime switch at .* for 0\.3 s: start one with"
+    with pytest.raises(SwitchUnreachable, match=message), serving(config, switch):
+        pass
+
+
+def test_a_taken_port_is_a_clear_error_before_the_switch_is_touched(config: Config, running: Running) -> None:
+    second = replace(config, controller=replace(config.controller, listen=running.address))
+    switch = FakeSwitchClient()
+    with pytest.raises(ControllerError, match="is another controller running"), serving(second, switch):
+        pass
+    assert switch.connections == 0
+
+
+def test_macs_are_static_or_learned(config: Config) -> None:
+    config = replace(
+        config,
+        ports=(PortConfig(1, "02:00:00:00:00:11"),),
+        forwarding=ForwardingConfig(learn=True, flood=(1, 2)),
+    )
+    with serving(config) as running:
+        assert MulticastGroup(1, ((1, 1), (2, 1))) in running.client.read_groups()
+        assert running.client.on_digest is not None
+        running.client.on_digest("mac_learn_t", [(0x020000000022, 2), (0x020000000011, 2)])
+        running.wait(lambda: running.client.tables()["learned"] == 2)
+        ports = {
+            entry.match["dst_mac"]: entry.params["port"]
+            for entry in running.client.read_table("MainIngress.forwarding.mac_table")
+        }
+        assert ports == {0x020000000011: 1, 0x020000000022: 2}

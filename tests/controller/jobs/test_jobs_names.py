@@ -1,0 +1,96 @@
+"""The names the job service uses against what they name: the compiled P4 program, wire.p4 and jobs.proto."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from google.protobuf import descriptor_pb2
+
+from p4reduce_controller import forwarding
+from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
+from p4reduce_controller.jobs import hello, jobs_pb2, switch_entries
+from p4reduce_controller.jobs.hello import Address
+from p4reduce_controller.jobs.model import Grant
+from p4reduce_controller.jobs.slots import SlotRange
+from p4reduce_controller.p4rt import codec
+from p4reduce_controller.p4rt.entries import DigestConfig
+from p4reduce_controller.p4rt.messages import parse_p4info
+from p4reduce_controller.p4rt.schema import Schema
+from p4reduce_controller.pipelines import P4INFO, find, geometry
+
+ROOT = Path(__file__).resolve().parents[3]
+GRANT = Grant(
+    255, "train", 65535, SlotRange(1023, 1), tuple(Address(509, 2**48 - 1, 2**32 - 1, n) for n in range(32))
+)
+
+
+@pytest.fixture(params=["default", "small"])
+def schema(request: pytest.FixtureRequest) -> Schema:
+    return Schema.from_p4info(parse_p4info((find(request.param) / P4INFO).read_text()))
+
+
+def test_every_entry_fits_the_program_even_with_the_largest_values(schema: Schema) -> None:
+    config = Config(
+        ports=(PortConfig(509, "fe:ff:ff:ff:ff:ff"),), forwarding=ForwardingConfig(learn=True, flood=(0, 509))
+    )
+    macs = forwarding.MacTable(config)
+    entries = [
+        switch_entries.switch_address(config.switch),
+        *switch_entries.admission(GRANT),
+        *switch_entries.members(GRANT, config.switch),
+        switch_entries.group(GRANT),
+        *(entry for _, entry in macs.opening()),
+        *(entry for _, entry in macs.learn([(0x020000000022, 2)])),
+        DigestConfig(forwarding.MAC_LEARN),
+    ]
+    for entry in entries:
+        codec.encode(schema, entry)
+    for counter in (*switch_entries.COUNTERS.values(), switch_entries.DROPS):
+        assert counter in schema.counters, counter
+
+
+def test_the_tables_hold_what_is_learned(schema: Schema) -> None:
+    for table in (forwarding.MAC_TABLE, forwarding.LEARNED):
+        assert schema.tables[table].size >= forwarding.MAX_LEARNED
+
+
+def test_drop_reasons_and_hello_are_those_of_wire_p4() -> None:
+    text = (ROOT / "p4src/shared/wire.p4").read_text()
+    reasons = {
+        int(number): name
+        for name, number in re.findall(r"const bit<8> DROP_(\w+) = (\d+);", text)
+        if name != "NONE"
+    }
+    assert reasons == switch_entries.DROP_REASONS
+    constants = dict(re.findall(r"const bit<4> (\w+) = (\d+);", text))
+    assert int(constants["WIRE_VERSION"]) == hello.WIRE_VERSION
+    assert int(constants["TYPE_HELLO"]) == hello.HELLO
+
+
+@pytest.mark.parametrize(("name", "limit"), [("default", 32), ("small", 8)])
+def test_the_compiled_pipelines_have_sizes(name: str, limit: int) -> None:
+    assert geometry(find(name)).max_world_size == limit
+
+
+def test_the_generated_code_is_that_of_jobs_proto(tmp_path: Path) -> None:
+    pytest.importorskip("grpc_tools", reason="grpcio-tools is not installed")
+    out = tmp_path / "descriptors"
+    subprocess.run(
+        [
+            sys.executable, "-m", "grpc_tools.protoc", f"-I{ROOT / 'controller'}",
+            f"--descriptor_set_out={out}", "p4reduce_controller/jobs/jobs.proto",
+        ],
+        check=True, timeout=60,
+    )  # fmt: skip
+    compiled = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes()).file[0]
+    checked_in = descriptor_pb2.FileDescriptorProto()
+    jobs_pb2.DESCRIPTOR.CopyToProto(checked_in)
+    for field in [one for message in compiled.message_type for one in message.field]:
+        field.ClearField("json_name")
+    for field in [one for message in checked_in.message_type for one in message.field]:
+        field.ClearField("json_name")
+    assert checked_in == compiled

@@ -1,0 +1,280 @@
+"""The controller and the software switch as real processes, workers as UDP sockets on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from p4reduce_controller.jobs.client import JobClient, JoinTicket, Lease, LeaseTimeout, SwitchAway
+
+LIMIT_S = 30.0
+COMMAND = [sys.executable, "-c", "from p4reduce_controller.cli import main; main()"]
+BASE = struct.Struct("!BBBBHHII")
+CONTRIBUTE, RESULT, PENDING, HELLO = 1, 2, 3, 4
+COLUMNS, BLOCK_WORDS = 4, 8
+KEYS = b"\xff\xff\xff\xff" * COLUMNS
+
+
+class Process:
+    """`p4reduce ...` in a process of its own, up to its first line of output."""
+
+    def __init__(self, log: Path, *arguments: str) -> None:
+        self.log = log
+        with log.open("a") as stderr:
+            self.process = subprocess.Popen(
+                [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=stderr, text=True, bufsize=1
+            )
+        assert self.process.stdout is not None
+        readable, _, _ = select.select([self.process.stdout], [], [], LIMIT_S)
+        self.first_line = self.process.stdout.readline() if readable else ""
+        if not self.first_line:
+            self.end(signal.SIGKILL)
+            raise AssertionError(f"{arguments} did not get ready: {log.read_text()}")
+
+    def address(self, before: str) -> str:
+        found = re.search(rf"{before} (127\.0\.0\.1:\d+)", self.first_line)
+        assert found, self.first_line
+        return found[1]
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        status = self.process.wait(LIMIT_S)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return status
+
+
+@dataclass
+class System:
+    """A running switch and controller."""
+
+    folder: Path
+    switch: Process
+    controller: Process
+
+    def start_switch(self) -> None:
+        """Start the switch again, at the addresses it had."""
+        self.switch = start_switch(self.folder, self.switch.address("UDP"), self.switch.address("P4Runtime"))
+
+    def start_controller(self, heartbeat_timeout_s: int = 60) -> None:
+        """Start the controller again, at the address it had."""
+        listen = self.controller.address("jobs on")
+        self.controller = start_controller(self.folder, self.switch, listen, heartbeat_timeout_s)
+
+
+def start_switch(folder: Path, listen: str = "127.0.0.1:0", p4runtime: str = "127.0.0.1:0") -> Process:
+    return Process(folder / "switch.log", "switch", "run", "--listen", listen, "--p4runtime", p4runtime)
+
+
+def start_controller(
+    folder: Path, switch: Process, listen: str = "127.0.0.1:0", heartbeat_timeout_s: int = 60
+) -> Process:
+    udp_port = switch.address("UDP").rpartition(":")[2]
+    config = folder / "p4reduce.toml"
+    config.write_text(
+        f"[switch]\npipeline = 'small'\np4runtime = '{switch.address('P4Runtime')}'\nudp_port = {udp_port}\n"
+        f"[controller]\nlisten = '{listen}'\nstate_dir = '{folder / 'state'}'\n"
+        f"heartbeat_interval_s = 0.2\nheartbeat_timeout_s = {heartbeat_timeout_s}\n"
+    )
+    return Process(folder / "controller.log", "controller", "run", "--config", str(config))
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[System]:
+    switch = start_switch(tmp_path)
+    try:
+        running = System(tmp_path, switch, start_controller(tmp_path, switch))
+    except BaseException:
+        switch.end()
+        raise
+    yield running
+    for process in (running.controller, running.switch):
+        if process.process.poll() is None:
+            process.end(signal.SIGKILL)
+
+
+class Worker:
+    """One rank with its UDP socket."""
+
+    def __init__(self, client: JobClient, rank: int, world_size: int) -> None:
+        self.client = client
+        self.ticket: JoinTicket = client.join("train", rank, world_size)
+        self.lease: Lease | None = None
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind(("127.0.0.1", 0))
+        self.socket.settimeout(LIMIT_S)
+
+    def hello(self) -> None:
+        base = BASE.pack(1 << 4 | HELLO, self.ticket.job_id, 0, 0, 0, 0, 0, 0)
+        self.send(base + struct.pack("!Q", self.ticket.nonce))
+
+    def contribute(self, number: int, words: list[int]) -> None:
+        """A block of `words` in column 0 of round `number` of slot 0."""
+        assert self.lease is not None
+        base = BASE.pack(1 << 4 | CONTRIBUTE, self.lease.job_id, 1, 0, self.lease.epoch, 0, number, 0)
+        self.send(base + KEYS + struct.pack(f"!{BLOCK_WORDS}I", *words))
+
+    def send(self, payload: bytes) -> None:
+        self.socket.sendto(payload, (self.ticket.switch_host, self.ticket.switch_port))
+
+    def receive(self) -> tuple[int, tuple[int, ...]]:
+        """Type and words of the next frame."""
+        payload = self.socket.recv(2048)
+        return payload[0] & 15, struct.unpack_from(f"!{BLOCK_WORDS}I", payload, BASE.size + len(KEYS))
+
+
+def form(client: JobClient, world_size: int) -> list[Worker]:
+    workers = [Worker(client, rank, world_size) for rank in range(world_size)]
+    for worker in workers:
+        worker.hello()
+    for worker in workers:
+        worker.lease = client.wait_lease(worker.ticket.nonce, LIMIT_S)
+    return workers
+
+
+def sum_one_round(workers: list[Worker], number: int) -> None:
+    for rank, worker in enumerate(workers):
+        worker.contribute(number, [10 ** rank * (word + 1) % 2**32 for word in range(BLOCK_WORDS)])
+    total = tuple(
+        sum(10**rank * (word + 1) for rank in range(len(workers))) % 2**32 for word in range(BLOCK_WORDS)
+    )
+    for worker in workers:
+        assert worker.receive() == (RESULT, total)
+
+
+def close(workers: list[Worker]) -> None:
+    for worker in workers:
+        worker.socket.close()
+
+
+def until_reset(worker: Worker) -> str:
+    """Send heartbeats until one is answered with a reset; the reason."""
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        reset, reason = worker.client.heartbeat(worker.ticket.nonce)
+        if reset:
+            return reason
+    raise AssertionError("no reset")
+
+
+def until_connected(client: JobClient) -> None:
+    """Return when the controller has its switch again."""
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(SwitchAway):
+            client.stats()
+            return
+    raise AssertionError("the controller did not come back to the switch")
+
+
+def test_hello_datagrams_bring_leases_and_the_switch_sums(system: System) -> None:
+    with JobClient(system.controller.address("jobs on")) as client:
+        client.create_job("train", 3, slots=4)
+        workers = form(client, 3)
+        for number in range(3):
+            sum_one_round(workers, number)
+        assert workers[2].lease is not None
+        assert (workers[2].lease.rank, workers[2].lease.slot_count, workers[2].lease.epoch) == (2, 4, 1)
+        members = client.get_job("train").members
+        assert [one.port for one in members] == [worker.socket.getsockname()[1] for worker in workers]
+        stats = client.stats("train")
+        assert stats.jobs[0].contributions.packets == 9
+        assert stats.jobs[0].results.packets == 3
+        assert sum(drop.count.packets for drop in stats.drops) == 0
+
+        client.leave(workers[1].ticket.nonce)
+        assert until_reset(workers[0]) == "rank 1 left"
+        stranger = Worker(client, 0, 3)
+        stranger.lease = workers[0].lease
+        stranger.contribute(3, [1] * BLOCK_WORDS)
+        again = form(client, 3)
+        sum_one_round(again, 0)
+        drops = {drop.reason: drop.count.packets for drop in client.stats().drops}
+        assert drops["NOT_ADMITTED"] == 1
+        close([*workers, *again, stranger])
+
+
+def test_a_member_that_dies_is_named(system: System) -> None:
+    system.controller.end()
+    system.start_controller(heartbeat_timeout_s=2)
+    with JobClient(system.controller.address("jobs on")) as client:
+        client.create_job("train", 2)
+        workers = form(client, 2)
+        assert until_reset(workers[0]) == "rank 1 sent no heartbeat for 2 s"
+        close(workers)
+
+
+def test_a_rank_whose_hello_never_arrives_is_named(system: System) -> None:
+    with JobClient(system.controller.address("jobs on")) as client:
+        client.create_job("train", 2)
+        workers = [Worker(client, rank, 2) for rank in range(2)]
+        with pytest.raises(LeaseTimeout, match="the HELLO of rank 1 never arrived through the switch"):
+            while True:  # the first HELLO may still be on its way when the short wait ends
+                workers[0].hello()
+                try:
+                    client.wait_lease(workers[0].ticket.nonce, 0.1)
+                except LeaseTimeout as error:
+                    if "ranks 0 and 1" not in str(error):
+                        raise
+        close(workers)
+
+
+def test_the_switch_restarts(system: System) -> None:
+    with JobClient(system.controller.address("jobs on")) as client:
+        client.create_job("train", 2)
+        workers = form(client, 2)
+        sum_one_round(workers, 0)
+        system.switch.end(signal.SIGKILL)
+        assert "the switch restarted" in until_reset(workers[0])
+        system.start_switch()
+        until_connected(client)
+        again = form(client, 2)
+        assert again[0].lease is not None
+        assert again[0].lease.epoch > 1
+        sum_one_round(again, 0)
+        close([*workers, *again])
+
+
+def test_the_controller_is_killed_and_comes_back(system: System) -> None:
+    address = system.controller.address("jobs on")
+    with JobClient(address) as client:
+        client.create_job("train", 2)
+        workers = form(client, 2)
+        system.controller.end(signal.SIGKILL)
+        sum_one_round(workers, 0)  # the switch needs no controller to sum
+    system.start_controller()
+    with JobClient(address) as client:
+        assert client.list_jobs().jobs == ()
+        client.create_job("train", 2)
+        again = form(client, 2)
+        assert again[0].lease is not None
+        assert again[0].lease.epoch == 2
+        sum_one_round(again, 0)
+        close([*workers, *again])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_the_controller_well(system: System, number: signal.Signals) -> None:
+    with JobClient(system.controller.address("jobs on")) as client:
+        client.create_job("train", 1)
+        workers = form(client, 1)
+    assert system.controller.end(number) == 0
+    assert "Traceback" not in system.controller.log.read_text()
+    workers[0].contribute(0, [1] * BLOCK_WORDS)
+    system.start_controller()
+    with JobClient(system.controller.address("jobs on")) as client:
+        drops = {drop.reason: drop.count.packets for drop in client.stats().drops}
+    assert drops["NOT_ADMITTED"] == 1, "the stopped controller took the job's entries away"
+    close(workers)

@@ -1,0 +1,239 @@
+"""The registry as a state machine, by example."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from p4reduce_controller.jobs.errors import (
+    EpochError,
+    InvalidRequest,
+    JobExists,
+    MemberReset,
+    SwitchFull,
+    UnknownJob,
+)
+from p4reduce_controller.jobs.hello import Address, Hello
+from p4reduce_controller.jobs.model import Member
+from p4reduce_controller.jobs.registry import Registry
+from p4reduce_controller.pipelines import Geometry
+
+GEOMETRY = Geometry(columns=8, block_words=32, slots=1024)
+
+
+def make_registry(geometry: Geometry = GEOMETRY) -> Registry:
+    epochs, nonces = itertools.count(1), itertools.count(1000)
+    return Registry(geometry, lambda: next(epochs), 10.0, lambda: next(nonces))
+
+
+def place(number: int) -> Address:
+    return Address(ingress_port=number, mac=0x020000000000 + number, ip=0x0A000000 + number, udp_port=4000)
+
+
+def form(registry: Registry, name: str, world_size: int, now: float = 0.0) -> list[Member]:
+    """Join all ranks, say their HELLOs and install the grant."""
+    members = [registry.join(name, rank, world_size, now) for rank in range(world_size)]
+    job = registry.get(name)
+    for member in members:
+        registry.hello(Hello(job.id, member.nonce, place(member.rank + 1)), now)
+    assert job.grant is not None
+    registry.installed(job.grant, now)
+    return members
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return make_registry()
+
+
+def test_a_job_becomes_active_when_the_switch_has_its_entries(registry: Registry) -> None:
+    job = registry.create("train", 2)
+    a, b = (registry.join("train", rank, 2, 0.0) for rank in range(2))
+    registry.hello(Hello(job.id, b.nonce, place(2)), 0.1)
+    assert registry.grants() == {}
+    registry.hello(Hello(job.id, a.nonce, place(1)), 0.2)
+    grant = registry.grants()[job.id]
+    assert grant.addresses == (place(1), place(2))
+    assert registry.lease(a.nonce) is None, "the switch does not hold the entries yet"
+    registry.installed(grant, 0.3)
+    assert registry.lease(a.nonce) == (job, a)
+    assert (job.state, job.epoch) == ("ACTIVE", grant.epoch)
+
+
+@pytest.mark.parametrize("event", ["leave", "silence", "join again", "switch", "remove"])
+def test_what_ends_an_active_job_tells_every_member_why(registry: Registry, event: str) -> None:
+    job = registry.create("train", 3)
+    members = form(registry, "train", 3)
+    first_epoch = job.epoch
+    if event == "leave":
+        registry.leave(members[2].nonce)
+        reason = "rank 2 left"
+    elif event == "silence":
+        for member in members[:2]:
+            registry.heartbeat(member.nonce, 5.0)
+        registry.sweep(9.9)
+        assert job.active
+        registry.sweep(10.0)
+        reason = "rank 2 sent no heartbeat for 10 s"
+    elif event == "join again":
+        registry.join("train", 2, 3, 5.0)
+        reason = "rank 2 joined again"
+    elif event == "switch":
+        registry.switch_lost("the switch restarted")
+        reason = "the switch restarted"
+    else:
+        registry.remove("train")
+        reason = "job train was removed"
+    for member in members:
+        assert registry.heartbeat(member.nonce, 11.0) == reason
+        with pytest.raises(MemberReset, match=reason):
+            registry.lease(member.nonce)
+    assert not job.active
+    assert registry.grants() == {}
+    if event != "remove":
+        registry.switch_lost("")  # drops the HELLO-less join, if any
+        form(registry, "train", 3, 20.0)
+        assert job.epoch > first_epoch
+
+
+def test_in_forming_the_others_stay_when_a_rank_leaves_or_joins_again(registry: Registry) -> None:
+    job = registry.create("train", 2)
+    a, old = (registry.join("train", rank, 2, 0.0) for rank in range(2))
+    for member in (a, old):
+        registry.hello(Hello(job.id, member.nonce, place(member.rank)), 0.0)
+    taken_back = job.grant
+    assert taken_back is not None
+    new = registry.join("train", 1, 2, 1.0)
+    assert job.grant is None
+    registry.installed(taken_back, 1.0)
+    assert not job.active, "a grant that was taken back must not make the job active"
+    assert registry.heartbeat(old.nonce, 1.0) == "rank 1 joined again"
+    assert registry.heartbeat(a.nonce, 1.0) == ""
+    registry.hello(Hello(job.id, new.nonce, place(7)), 2.0)
+    assert job.grant is not None
+    assert job.grant.addresses == (place(0), place(7))
+    assert job.grant.epoch != taken_back.epoch
+
+
+def test_silence_counts_in_forming_too_but_not_while_waiting(registry: Registry) -> None:
+    registry.create("train", 2)
+    patient, dead = (registry.join("train", rank, 2, 0.0) for rank in range(2))
+    registry.wait_started(patient.nonce)
+    registry.sweep(100.0)
+    assert registry.heartbeat(patient.nonce, 100.0) == ""
+    assert registry.heartbeat(dead.nonce, 100.0) == "rank 1 sent no heartbeat for 10 s"
+
+
+def test_a_waiter_that_goes_away_must_say_hello_again(registry: Registry) -> None:
+    job = registry.create("train", 2)
+    a, b = (registry.join("train", rank, 2, 0.0) for rank in range(2))
+    registry.wait_started(a.nonce)
+    registry.hello(Hello(job.id, a.nonce, place(1)), 0.0)
+    registry.wait_ended(a.nonce, 1.0, caller_gone=True)
+    registry.hello(Hello(job.id, b.nonce, place(2)), 2.0)
+    assert job.grant is None
+    registry.hello(Hello(job.id, a.nonce, place(1)), 3.0)
+    assert job.grant is not None
+
+
+@pytest.mark.parametrize(
+    ("job_offset", "nonce_offset", "taken"), [(0, 0, True), (1, 0, False), (0, 77, False)]
+)
+def test_a_hello_needs_its_job_and_nonce(
+    registry: Registry, job_offset: int, nonce_offset: int, taken: bool
+) -> None:
+    job = registry.create("train", 1)
+    member = registry.join("train", 0, 1, 0.0)
+    hello = Hello(job.id + job_offset, member.nonce + nonce_offset, place(1))
+    assert registry.hello(hello, 0.0) is taken
+    assert (job.grant is not None) is taken
+
+
+def test_a_nonce_stays_where_it_was_first_heard(registry: Registry) -> None:
+    job = registry.create("train", 2)
+    member = registry.join("train", 0, 2, 0.0)
+    assert registry.hello(Hello(job.id, member.nonce, place(1)), 0.0)
+    assert not registry.hello(Hello(job.id, member.nonce, place(2)), 0.0), "somebody replayed the HELLO"
+    assert member.address == place(1)
+
+
+def test_two_ranks_cannot_have_one_address(registry: Registry) -> None:
+    job = registry.create("train", 2)
+    a, b = (registry.join("train", rank, 2, 0.0) for rank in range(2))
+    registry.hello(Hello(job.id, a.nonce, place(1)), 0.0)
+    assert not registry.hello(Hello(job.id, b.nonce, place(1)), 0.0)
+    assert job.missing() == "the HELLO of rank 1 came from rank 0's address 10.0.0.1:4000"
+
+
+def test_missing_names_the_ranks(registry: Registry) -> None:
+    job = registry.create("train", 5)
+    members = [registry.join("train", rank, 5, 0.0) for rank in (0, 2)]
+    assert job.missing() == (
+        "ranks 1, 3 and 4 never joined; the HELLO of ranks 0 and 2 never arrived through the switch"
+    )
+    registry.hello(Hello(job.id, members[0].nonce, place(1)), 0.0)
+    assert "the HELLO of rank 2 never arrived" in job.missing()
+
+
+@pytest.mark.parametrize("name", ["", "-x", "a b", "a/b", "x" * 64, "größe", "a\n"])
+def test_bad_names_are_refused(registry: Registry, name: str) -> None:
+    with pytest.raises(InvalidRequest, match="cannot name a job"):
+        registry.create(name, 1)
+
+
+@pytest.mark.parametrize(
+    ("geometry", "limit"),
+    [(GEOMETRY, 32), (Geometry(4, 8, 16), 8), (Geometry(1, 4, 16), 1), (Geometry(8, 64, 16), 32)],
+)
+def test_world_size_is_limited_by_the_geometry(geometry: Geometry, limit: int) -> None:
+    registry = make_registry(geometry)
+    registry.create("most", limit, 1)
+    for world_size in (0, limit + 1):
+        with pytest.raises(InvalidRequest, match=f"takes 1 to {limit} ranks"):
+            registry.create("more", world_size, 1)
+
+
+def test_requests_that_do_not_fit_the_job_are_refused(registry: Registry) -> None:
+    registry.create("train", 2)
+    with pytest.raises(JobExists, match="train"):
+        registry.create("train", 2)
+    with pytest.raises(UnknownJob, match="known jobs: train"):
+        registry.join("other", 0, 2, 0.0)
+    with pytest.raises(InvalidRequest, match="world size 2, not 3"):
+        registry.join("train", 0, 3, 0.0)
+    with pytest.raises(InvalidRequest, match="ranks 0 to 1"):
+        registry.join("train", 2, 2, 0.0)
+
+
+def test_slots_are_refused_with_numbers(registry: Registry) -> None:
+    registry.create("a", 1, 1000)
+    assert registry.create("b", 1).slots.count == 24, "the default takes what is free"
+    with pytest.raises(SwitchFull, match=r"no room for 1 slot: .*1024 slots 0 are free \(a 1000, b 24\)"):
+        registry.create("c", 1)
+    with pytest.raises(InvalidRequest, match="1 to 1024 slots"):
+        registry.create("c", 1, 1025)
+    registry.remove("a")
+    assert registry.create("c", 1).slots.count == 64
+
+
+def test_there_are_255_job_ids_and_they_come_round_late(registry: Registry) -> None:
+    first = registry.create("first", 1, 1)
+    registry.remove("first")
+    assert registry.create("second", 1, 1).id != first.id, "counters are kept by id"
+    ids = {registry.create(f"job{number}", 1, 1).id for number in range(254)}
+    assert len(ids) == 254
+    with pytest.raises(SwitchFull, match="255 jobs"):
+        registry.create("one-more", 1, 1)
+
+
+def test_without_an_epoch_the_members_are_told_why() -> None:
+    def used_up() -> int:
+        raise EpochError("all epochs are used")
+
+    registry = Registry(GEOMETRY, used_up)
+    job = registry.create("train", 1)
+    member = registry.join("train", 0, 1, 0.0)
+    registry.hello(Hello(job.id, member.nonce, place(1)), 0.0)
+    with pytest.raises(MemberReset, match="all epochs are used"):
+        registry.lease(member.nonce)

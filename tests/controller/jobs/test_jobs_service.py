@@ -1,0 +1,205 @@
+"""The whole controller over real gRPC on loopback, with the switch in memory and time that passes when told."""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from fake_switch_client import Running, form, make_config, serving
+
+from p4reduce_controller.config import Config
+from p4reduce_controller.jobs.client import (
+    ControllerUnreachable,
+    InvalidRequest,
+    JobClient,
+    JobExists,
+    JobServiceError,
+    Lease,
+    LeaseTimeout,
+    MemberReset,
+    SwitchFull,
+    UnknownJob,
+)
+
+
+def test_a_job_from_create_to_remove(running: Running, client: JobClient) -> None:
+    made = client.create_job("train", 2, slots=5)
+    assert (made.state, made.slots, made.epoch, made.members) == ("FORMING", 5, 0, ())
+    tickets, leases = form(running, client, "train", 2)
+    assert (tickets[0].switch_host, tickets[0].switch_port) == ("127.0.0.1", 21072)
+    assert leases[1] == Lease(made.id, "train", 1, 1, 2, 5, 4, 8, 2.0, "127.0.0.1", 21072)
+    shown = client.get_job("train")
+    assert (shown.state, shown.epoch) == ("ACTIVE", 1)
+    member = shown.members[1]
+    assert (member.host, member.port, member.ingress_port) == ("10.0.0.11", 4001, 2)
+    assert member.mac == "02:00:00:00:0a:01"
+    group = f"group {256 + made.id}"
+    assert running.client.tables() == {"switch_address": 1, "job_member": 2, "admit": 2, group: 1}
+    client.remove_job("train")
+    assert running.client.tables() == {"switch_address": 1}, "the answer came before the switch was clean"
+    assert client.heartbeat(tickets[0].nonce) == (True, "job train was removed")
+    assert client.list_jobs().free_slots == 16
+
+
+def test_a_member_that_leaves_resets_the_job_and_the_next_epoch_is_another(
+    running: Running, client: JobClient
+) -> None:
+    client.create_job("train", 3)
+    tickets, leases = form(running, client, "train", 3)
+    assert client.heartbeat(tickets[0].nonce) == (False, "")
+    client.leave(tickets[2].nonce)
+    client.leave(tickets[2].nonce)
+    assert client.heartbeat(tickets[0].nonce) == (True, "rank 2 left")
+    with pytest.raises(MemberReset, match="rank 2 left; join again"):
+        client.wait_lease(tickets[1].nonce, 1.0)
+    assert client.get_job("train").last_reset == "rank 2 left"
+    _, again = form(running, client, "train", 3)
+    assert again[0].epoch == leases[0].epoch + 1
+    assert running.client.tables()["admit"] == 3
+
+
+def test_a_silent_member_resets_the_job(running: Running, client: JobClient) -> None:
+    client.create_job("train", 2)
+    tickets, _ = form(running, client, "train", 2)
+    running.pass_time(6.0)
+    client.heartbeat(tickets[0].nonce)
+    running.pass_time(6.0)
+    assert client.heartbeat(tickets[0].nonce) == (True, "rank 1 sent no heartbeat for 10 s")
+    assert client.get_job("train").state == "FORMING"
+
+
+def test_the_deadline_names_who_is_missing(running: Running, client: JobClient) -> None:
+    client.create_job("train", 4)
+    tickets = [client.join("train", rank, 4) for rank in (0, 1)]
+    running.hello(tickets[0].job_id, tickets[0].nonce, 0)
+    with pytest.raises(LeaseTimeout) as error:
+        client.wait_lease(tickets[0].nonce, 0.05)
+    assert str(error.value) == (
+        "job train was not complete within 0.05 s: ranks 2 and 3 never joined; "
+        "the HELLO of rank 1 never arrived through the switch"
+    )
+
+
+def test_many_waiters_leave_room_for_everybody_else(tmp_path: Path) -> None:
+    with serving(make_config(tmp_path, 8, 32, 64)) as running, JobClient(running.address) as client:
+        client.create_job("train", 32)
+        tickets = [client.join("train", rank, 32) for rank in range(32)]
+        with ThreadPoolExecutor(32) as pool:
+            waiting = [pool.submit(client.wait_lease, ticket.nonce, 20.0) for ticket in tickets]
+            registry = running.controller.registry
+            members = registry.get("train").members
+            running.wait_for_waiters(members, 32)
+            assert client.heartbeat(tickets[5].nonce) == (False, "")
+            for ticket in tickets:
+                running.hello(ticket.job_id, ticket.nonce, ticket.rank)
+            leases = [one.result(20.0) for one in waiting]
+        assert [lease.rank for lease in leases] == list(range(32))
+        assert {lease.epoch for lease in leases} == {1}
+        assert running.client.read_table("MainIngress.admission.admit")[31].params["full"] == 0xFFFFFFFF
+
+
+def test_a_caller_that_goes_away_ends_its_wait(running: Running, client: JobClient) -> None:
+    client.create_job("train", 2)
+    ticket = client.join("train", 0, 2)
+    running.hello(ticket.job_id, ticket.nonce, 0)
+    members = running.controller.registry.get("train").members
+    with JobClient(running.address) as dying, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(dying.wait_lease, ticket.nonce, 1000.0)
+        running.wait_for_waiters(members, 1)
+        dying.close()
+        with pytest.raises(JobServiceError):
+            waiting.result(20.0)
+    running.wait_for_waiters(members, 0)
+    assert members[0].address is None, "its HELLO counts no longer"
+
+
+def test_a_rank_that_joins_again_ends_the_wait_of_its_forerunner(running: Running, client: JobClient) -> None:
+    client.create_job("train", 2)
+    old = client.join("train", 0, 2)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.wait_lease, old.nonce, 1000.0)
+        running.wait_for_waiters(running.controller.registry.get("train").members, 1)
+        client.join("train", 0, 2)
+        with pytest.raises(MemberReset, match="rank 0 joined again"):
+            waiting.result(20.0)
+
+
+def test_members_of_a_forgotten_time_are_told_to_join_again(client: JobClient) -> None:
+    reset, reason = client.heartbeat(12345)
+    assert reset
+    assert "restarted" in reason
+    with pytest.raises(MemberReset, match="join again"):
+        client.wait_lease(12345, 1.0)
+
+
+def test_a_stopped_controller_tells_those_who_wait(config: Config) -> None:
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(1) as pool:
+        running = stack.enter_context(serving(config))
+        client = stack.enter_context(JobClient(running.address))
+        client.create_job("train", 2)
+        ticket = client.join("train", 0, 2)
+        waiting = pool.submit(client.wait_lease, ticket.nonce, 1000.0)
+        running.wait_for_waiters(running.controller.registry.get("train").members, 1)
+        running.loop.call_soon_threadsafe(running.controller.stop)
+        with pytest.raises(MemberReset, match="the controller was stopped"):
+            waiting.result(20.0)
+
+
+def test_stats_are_by_job_and_begin_with_the_job(running: Running, client: JobClient) -> None:
+    counters = running.client.counters
+    counters["MainIngress.contributions", 1] = (100, 5000)
+    job = client.create_job("train", 1, slots=8)
+    client.create_job("other", 1)
+    counters["MainIngress.contributions", job.id] = (107, 5700)
+    counters["MainIngress.results", job.id] = (3, 300)
+    counters["MainIngress.pendings", job.id] = (2, 20)
+    counters["MainIngress.drops", 8] = (4, 44)
+    stats = client.stats("train")
+    assert [one.name for one in stats.jobs] == ["train"]
+    line = stats.jobs[0]
+    assert (line.contributions.packets, line.contributions.bytes) == (7, 700)
+    assert (line.results.packets, line.pendings.bytes, line.duplicates.packets) == (3, 20, 0)
+    drops = {drop.reason: drop.count.packets for drop in stats.drops}
+    assert drops["STALE"] == 4
+    assert sum(drops.values()) == 4
+    assert len(client.stats().jobs) == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda c: c.get_job("x"), UnknownJob, "known jobs: train"),
+        (lambda c: c.remove_job("x"), UnknownJob, "no job 'x'"),
+        (lambda c: c.stats("x"), UnknownJob, "no job 'x'"),
+        (lambda c: c.join("x", 0, 1), UnknownJob, "no job 'x'"),
+        (lambda c: c.create_job("train", 2), JobExists, "already"),
+        (lambda c: c.create_job("a b", 2), InvalidRequest, "cannot name a job"),
+        (lambda c: c.create_job("big", 9), InvalidRequest, "takes 1 to 8 ranks"),
+        (lambda c: c.create_job("big", 2, 15), SwitchFull, "2 are free"),
+        (lambda c: c.create_job("big", 2, 0), InvalidRequest, "at least 1 slot"),
+        (lambda c: c.create_job("big", -1), InvalidRequest, "world size must be a whole number"),
+        (lambda c: c.join("train", 0, 3), InvalidRequest, "world size 2, not 3"),
+        (lambda c: c.join("train", 2, 2), InvalidRequest, "ranks 0 to 1"),
+        (lambda c: c.join("train", -1, 2), InvalidRequest, "rank must be a whole number"),
+        (lambda c: c.wait_lease(1, 1e9), InvalidRequest, "timeout_s must be between"),
+    ],
+)
+def test_refusals_come_back_as_exceptions(client: JobClient, call: object, error: type, message: str) -> None:
+    client.create_job("train", 2, 14)
+    with pytest.raises(error, match=message):
+        call(client)  # type: ignore[operator]
+
+
+def test_nobody_at_the_address_says_what_to_do() -> None:
+    with JobClient("127.0.0.1:1") as client, pytest.raises(ControllerUnreachable) as error:
+        client.list_jobs()
+    assert str(error.value) == "no controller at 127.0.0.1:1: start one with `p4reduce controller run`"
+
+
+def test_a_closed_client_says_so(running: Running) -> None:
+    client = JobClient(running.address)
+    client.close()
+    with pytest.raises(JobServiceError, match="closed"):
+        client.list_jobs()

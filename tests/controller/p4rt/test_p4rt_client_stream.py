@@ -1,0 +1,121 @@
+"""Packets, digests and loss, with the software switch behind the client."""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from p4rt_rig import DEVICE_CONFIG, LIMIT_S, P4INFO, Served, served
+
+from p4reduce_controller.p4rt import Client, DigestConfig, P4RuntimeError, SwitchUnreachable, TableEntry
+from p4reduce_controller.p4rt.dispatcher import Dispatcher
+
+SAMPLE = (5).to_bytes(6, "big") + bytes(9)
+
+
+@pytest.fixture
+def switch() -> Iterator[Served]:
+    with served() as one:
+        yield one
+
+
+@pytest.fixture
+def events() -> queue.SimpleQueue[Any]:
+    return queue.SimpleQueue()
+
+
+@pytest.fixture
+def client(switch: Served, events: queue.SimpleQueue[Any]) -> Iterator[Client]:
+    one = Client(switch.address)
+    one.on_packet_in = lambda payload, metadata: events.put((payload, metadata))
+    one.on_digest = lambda name, rows: events.put((name, rows))
+    one.on_lost = events.put
+    with one:
+        one.set_pipeline(P4INFO, DEVICE_CONFIG)
+        yield one
+
+
+def test_packets_in_have_their_metadata_by_name(client: Client, switch: Served, events: Any) -> None:
+    client.modify(TableEntry("exact_table", action="punt", params={"reason": 99}, is_default=True))
+    switch.switch.receive(300, SAMPLE)
+    assert events.get(timeout=LIMIT_S) == (SAMPLE, {"ingress_port": 300, "reason": 99})
+
+
+def test_packets_out_leave_by_their_port(client: Client, switch: Served) -> None:
+    client.packet_out(SAMPLE, 258)
+    assert switch.ports.sent.get(timeout=LIMIT_S) == (258, SAMPLE)
+
+
+def test_digests_arrive_and_are_acknowledged(client: Client, switch: Served, events: Any) -> None:
+    client.insert(DigestConfig("sighting_t", 0, 1, 3_600 * 10**9))
+    client.modify(TableEntry("keyless_table", action="report", is_default=True))
+    acknowledged = _watch_acknowledgements(switch)
+    for _ in range(2):  # the second would be held back, were the first not acknowledged
+        switch.switch.receive(300, SAMPLE)
+        assert events.get(timeout=LIMIT_S) == ("sighting_t", [(5, 300)])
+        acknowledged.get(timeout=LIMIT_S)
+
+
+def _watch_acknowledgements(switch: Served) -> queue.SimpleQueue[int]:
+    seen: queue.SimpleQueue[int] = queue.SimpleQueue()
+    digests: Any = switch.server._committed.digests  # type: ignore[union-attr]
+    acknowledge = digests.acknowledge
+
+    def watched(digest_id: int, list_id: int) -> None:
+        acknowledge(digest_id, list_id)
+        seen.put(list_id)
+
+    digests.acknowledge = watched
+    return seen
+
+
+def test_a_callback_may_use_the_client(client: Client, switch: Served, events: Any) -> None:
+    def on_packet_in(payload: bytes, metadata: dict[str, int]) -> None:
+        client.insert(TableEntry("prefix_table", {}, "drop"))
+        events.put(len(client.read_table("prefix_table")))
+
+    client.on_packet_in = on_packet_in
+    client.modify(TableEntry("exact_table", action="punt", params={"reason": 1}, is_default=True))
+    switch.switch.receive(1, SAMPLE)
+    assert events.get(timeout=LIMIT_S) == 1
+
+
+def test_a_switch_that_ends_is_a_loss(client: Client, switch: Served, events: Any) -> None:
+    def on_lost(reason: P4RuntimeError) -> None:
+        with pytest.raises(SwitchUnreachable):
+            client.reconnect()
+        events.put(reason)
+
+    client.on_lost = on_lost
+    client._connection.timeout_s = 0.2
+    switch.server.stop()
+    assert isinstance(events.get(timeout=LIMIT_S), SwitchUnreachable)
+    with pytest.raises(SwitchUnreachable):
+        client.read_table("exact_table")
+
+
+def test_the_dispatcher_drops_what_it_cannot_keep() -> None:
+    done: list[int] = []
+    one = Dispatcher(limit=2)
+    for number in range(4):
+        one.put(lambda number=number: done.append(number), droppable=True)  # type: ignore[misc]
+    one.put(lambda: done.append(9))
+    one.start()
+    one.stop(LIMIT_S)
+    assert done == [0, 1, 9]
+    assert one.dropped == 2
+
+
+def test_an_error_in_a_callback_is_logged_and_the_next_one_runs(caplog: pytest.LogCaptureFixture) -> None:
+    done: list[int] = []
+    one = Dispatcher()
+    one.put(lambda: 1 // 0)
+    one.put(lambda: done.append(1))
+    with caplog.at_level(logging.ERROR):
+        one.start()
+        one.stop(LIMIT_S)
+    assert done == [1]
+    assert "ZeroDivisionError" in caplog.text

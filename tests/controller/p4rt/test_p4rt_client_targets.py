@@ -1,0 +1,225 @@
+"""The client against real targets: the software switch, and BMv2 where it is installed."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from p4rt_rig import DEVICE_CONFIG, LIMIT_S, P4INFO, SCHEMA, bmv2, free_port, served
+
+from p4reduce_controller.p4rt import (
+    Client,
+    CloneSession,
+    CounterEntry,
+    DigestConfig,
+    DirectCounterEntry,
+    MulticastGroup,
+    NotPrimary,
+    P4RuntimeError,
+    PipelineError,
+    ReadError,
+    SchemaError,
+    SwitchUnreachable,
+    TableEntry,
+    WriteError,
+)
+
+I = "SampleIngress."  # noqa: E741
+FORWARD = TableEntry(I + "exact_table", {"h.sample.id": 5, "s.ingress_port": 2}, I + "forward", {"port": 1})
+
+
+@pytest.fixture(params=["softswitch", pytest.param("bmv2", marks=pytest.mark.bmv2)])
+def address(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "bmv2":
+        with bmv2() as one:
+            yield one
+    else:
+        with served() as two:
+            yield two.address
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[Client]:
+    with Client(address) as one:
+        one.set_pipeline(P4INFO, DEVICE_CONFIG)
+        yield one
+
+
+def test_a_program_is_set_and_found_again(address: str) -> None:
+    with Client(address) as one:
+        assert one.get_pipeline() is None
+        with pytest.raises(PipelineError):
+            one.insert(FORWARD)
+        one.set_pipeline(P4INFO, DEVICE_CONFIG, cookie=9)
+        assert one.capabilities().startswith("1.")
+    with Client(address) as other:
+        found = other.get_pipeline()
+        assert found is not None
+        assert (found.p4info, found.device_config, found.cookie) == (P4INFO, DEVICE_CONFIG, 9)
+        other.insert(FORWARD)
+        other.set_pipeline(P4INFO, DEVICE_CONFIG)
+        assert other.read_table("exact_table") == []
+
+
+def test_a_bad_program_is_a_pipeline_error(address: str) -> None:
+    with Client(address) as one, pytest.raises(PipelineError, match="refused the program"):
+        one.set_pipeline(P4INFO, b"no program")
+
+
+def test_entries_of_every_kind(client: Client) -> None:
+    entries = [
+        FORWARD,
+        TableEntry(I + "prefix_table", {"h.sample.address": (0x0A000000, 8)}, I + "drop"),
+        TableEntry(I + "prefix_table", {}, I + "forward", {"port": 0}),
+        TableEntry(
+            I + "ternary_table",
+            {"h.sample.kind": (0x10, 0xF0), "h.sample.level": (1, 2), "h.sample.vlan": 0},
+            I + "drop",
+            priority=2,
+        ),
+        TableEntry(I + "ternary_table", {}, I + "drop", priority=1),
+    ]
+    client.insert(*entries)
+    tables = ["exact_table", "prefix_table", "ternary_table"]
+    found = [entry for table in tables for entry in client.read_table(table)]
+    assert sorted(found, key=str) == sorted(entries, key=str)
+    changed = TableEntry(FORWARD.table, FORWARD.match, I + "drop")
+    client.modify(changed)
+    assert client.read_table("exact_table") == [changed]
+    client.delete(*entries)
+    assert [client.read_table(table) for table in tables] == [[], [], []]
+
+
+def test_default_entries(client: Client) -> None:
+    flood = TableEntry(I + "exact_table", action=I + "flood", params={"group": 1}, is_default=True)
+    client.modify(flood)
+    assert client.read_default("exact_table") == flood
+    client.modify(TableEntry("exact_table", is_default=True))
+    assert client.read_default("exact_table").action == "NoAction"
+
+
+def test_a_batch_reports_each_refused_update(client: Client) -> None:
+    missing = TableEntry(I + "exact_table", {"h.sample.id": 9, "s.ingress_port": 2}, I + "drop")
+    client.insert(FORWARD)
+    with pytest.raises(WriteError) as caught:
+        client.write([("insert", FORWARD), ("insert", missing), ("delete", FORWARD), ("delete", FORWARD)])
+    assert [(f.index, f.operation, f.entry, f.code) for f in caught.value.failures] == [
+        (0, "insert", FORWARD, "ALREADY_EXISTS"),
+        (3, "delete", FORWARD, "NOT_FOUND"),
+    ]
+    assert client.read_table("exact_table") == [missing], "the others are applied"
+
+
+def test_a_large_batch_keeps_its_errors(client: Client) -> None:
+    missing = [TableEntry("prefix_table", {"h.sample.address": (i << 8, 24)}) for i in range(500)]
+    with pytest.raises(WriteError) as caught:
+        client.delete(*missing)
+    assert len(caught.value.failures) == 500
+    assert caught.value.only("NOT_FOUND")
+
+
+def test_counters(client: Client) -> None:
+    client.modify(CounterEntry("seen", 3, 7, 8))
+    assert client.read_counter("seen", 3) == [CounterEntry(I + "seen", 3, 7, 8)]
+    assert [entry.packets for entry in client.read_counter("seen")] == [0, 0, 0, 7, 0, 0, 0, 0]
+    client.insert(FORWARD)
+    key = TableEntry(FORWARD.table, FORWARD.match)
+    client.modify(DirectCounterEntry(key, 5, 6))
+    assert client.read_direct_counters("exact_table") == [DirectCounterEntry(key, 5, 6)]
+    (entry,) = client.read_table("exact_table", counters=True)
+    assert entry.counter is not None
+    assert (entry.counter.packets, entry.counter.bytes) == (5, 6)
+
+
+def test_groups_sessions_and_digests(client: Client) -> None:
+    group, session = MulticastGroup(300, ((1, 0), (2, 7), (3, 7))), CloneSession(5, ((1, 0),))
+    config = DigestConfig("sighting_t", 10**6, 5, 10**9)
+    assert client.read_digest_config("sighting_t") is None
+    client.insert(group, session, config)
+    assert client.read_groups() == [group]
+    assert client.read_clone_sessions() == [session]
+    assert client.read_digest_config("sighting_t") == config
+    client.modify(MulticastGroup(300, ((9, 9),)))
+    assert client.read_groups() == [MulticastGroup(300, ((9, 9),))]
+    client.delete(group, session, config)
+    assert client.read_groups() == []
+    assert client.read_clone_sessions() == []
+    assert client.read_digest_config("sighting_t") is None
+
+
+def test_registers_cannot_be_read(client: Client) -> None:
+    from p4reduce_controller.p4rt import messages
+
+    with pytest.raises(ReadError) as caught:
+        client.read(messages.Entity(register_entry={"register_id": P4INFO.registers[0].preamble.id}))
+    assert caught.value.code == "UNIMPLEMENTED"
+
+
+def test_a_larger_election_id_takes_over(address: str) -> None:
+    told: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    with ExitStack() as stack:
+        first = Client(address)
+        first.on_primary = told.put
+        stack.enter_context(first).set_pipeline(P4INFO, DEVICE_CONFIG)
+        second = stack.enter_context(Client(address, election_id=(0, 2)))
+        assert told.get(timeout=LIMIT_S) is False
+        assert (first.is_primary, second.is_primary) == (False, True)
+        with pytest.raises(NotPrimary):
+            first.insert(FORWARD)
+        with pytest.raises(NotPrimary, match=r"election id \(0, 2\)"):
+            first.reconnect()
+        first.connect(require_primary=False)
+        first.get_pipeline()
+        assert first.read_table("exact_table") == []
+        with pytest.raises(NotPrimary, match="lection id"):
+            Client(address, election_id=(0, 2)).connect()
+
+
+def test_a_lost_switch_is_reported_and_found_again(address: str, request: pytest.FixtureRequest) -> None:
+    """The connection is cut; a new one works at once."""
+    lost: queue.SimpleQueue[P4RuntimeError] = queue.SimpleQueue()
+    with Client(address) as one:
+        one.on_lost = lost.put
+        stream: Any = one._connection._stream
+        stream._call.cancel()
+        assert isinstance(lost.get(timeout=LIMIT_S), SwitchUnreachable)
+        assert not one.is_primary
+        with pytest.raises(SwitchUnreachable):
+            one._connection.send(None)
+        _until(one.reconnect)
+        one.set_pipeline(P4INFO, DEVICE_CONFIG)
+        assert lost.empty()
+    assert lost.empty(), "close is not a loss"
+
+
+def _until(connect: Callable[[], None]) -> None:
+    """The switch may need a moment to see that the old stream is gone."""
+    for _ in range(100):
+        try:
+            return connect()
+        except NotPrimary:
+            continue
+    raise AssertionError("still refused")
+
+
+def test_nobody_there_is_said_within_the_deadline() -> None:
+    with pytest.raises(SwitchUnreachable, match="is the switch running"):
+        Client(f"127.0.0.1:{free_port()}", timeout_s=0.2).connect()
+
+
+def test_without_a_connection_calls_say_so() -> None:
+    one = Client("127.0.0.1:1")
+    one.use_schema(SCHEMA)
+    with pytest.raises(SwitchUnreachable, match="not connected"):
+        one.insert(FORWARD)
+    with pytest.raises(SwitchUnreachable, match="not connected"):
+        one.packet_out(b"x", 1)
+    with pytest.raises(SchemaError, match="no field colour"):
+        one.packet_out(b"x", 1, colour=1)
+    with pytest.raises(SchemaError, match="egress_port"):
+        one.packet_out(b"x", 512)
+    one.close()
+    one.close()

@@ -1,0 +1,122 @@
+"""Several controllers: who is primary, who is told, who may write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import grpc
+import pytest
+from p4rt_rig import Raw, Served, code_of, config, entry
+
+from p4reduce_controller.p4rt import messages
+
+OK, NOT_FOUND, ALREADY_EXISTS = 0, 5, 6
+DROP = ("INSERT", entry("prefix_table", "", "drop"))
+
+
+class Team:
+    """Controllers by election id."""
+
+    def __init__(self, address: str, stack: ExitStack) -> None:
+        self.address, self.stack = address, stack
+
+    def __getitem__(self, low: int | None) -> Raw:
+        return self.stack.enter_context(Raw(self.address, None if low is None else (0, low)))
+
+
+@pytest.fixture
+def team(switch: Served) -> Iterator[Team]:
+    with ExitStack() as stack:
+        yield Team(switch.address, stack)
+
+
+def said(update: messages.MasterArbitrationUpdate) -> tuple[int, int]:
+    return update.status.code, update.election_id.low
+
+
+def test_the_first_is_primary_and_a_smaller_one_backup(team: Team) -> None:
+    first, second = team[5], team[4]
+    assert said(first.arbitrate()) == (OK, 5)
+    assert said(second.arbitrate()) == (ALREADY_EXISTS, 5)
+    first.set_config(config=config())
+    assert first.write(DROP) == ["OK"]
+    assert code_of(second.write, DROP) == "PERMISSION_DENIED"
+    assert code_of(second.set_config, config=config()) == "PERMISSION_DENIED"
+    assert len(second.read(entry("prefix_table"))) == 1, "anyone may read"
+
+
+def test_a_larger_one_takes_over_and_all_are_told(team: Team) -> None:
+    first, second = team[5], team[6]
+    first.arbitrate()
+    assert said(second.arbitrate()) == (OK, 6)
+    assert said(first.next().arbitration) == (ALREADY_EXISTS, 6)
+    assert code_of(first.set_config, config=config()) == "PERMISSION_DENIED"
+    second.set_config(config=config())
+
+
+def test_when_the_primary_leaves_there_is_none_until_one_is_large_enough(team: Team) -> None:
+    first, second, third = team[5], team[4], team[5]
+    first.arbitrate()
+    second.arbitrate()
+    with first:
+        pass
+    assert said(second.next().arbitration) == (NOT_FOUND, 5)
+    assert code_of(second.set_config, config=config()) == "PERMISSION_DENIED"
+    assert said(third.arbitrate()) == (OK, 5)
+    assert said(second.next().arbitration) == (ALREADY_EXISTS, 5)
+
+
+def test_a_primary_can_step_down_and_up(team: Team) -> None:
+    first, second = team[5], team[4]
+    first.arbitrate()
+    second.arbitrate()
+    first.election_id = (0, 3)
+    assert said(first.arbitrate()) == (NOT_FOUND, 5)
+    assert said(second.next().arbitration) == (NOT_FOUND, 5)
+    first.election_id = (1, 0)
+    assert said(first.arbitrate()) == (OK, 0), "the high half counts"
+    assert said(second.next().arbitration) == (ALREADY_EXISTS, 0)
+
+
+def test_without_an_election_id_one_is_never_primary(team: Team) -> None:
+    watcher = team[None]
+    reply = watcher.arbitrate()
+    assert reply.status.code == NOT_FOUND
+    assert not reply.HasField("election_id")
+    assert code_of(watcher.set_config, config=config()) == "PERMISSION_DENIED"
+    assert said(team[0].arbitrate()) == (OK, 0), "an id of 0 is an id"
+
+
+def test_an_election_id_in_use_ends_the_stream(team: Team) -> None:
+    team[5].arbitrate()
+    assert code_of(team[5].arbitrate) == "INVALID_ARGUMENT"
+    other = team[6]
+    other.arbitrate()
+    other.election_id = (0, 5)
+    assert code_of(other.arbitrate) == "INVALID_ARGUMENT"
+
+
+def test_devices_and_roles_are_checked(team: Team) -> None:
+    assert code_of(team[5].arbitrate, device_id=2) == "NOT_FOUND"
+    assert code_of(team[5].arbitrate, role={"name": "other"}) == "INVALID_ARGUMENT"
+    moved = team[5]
+    moved.arbitrate()
+    assert code_of(moved.arbitrate, device_id=2) == "FAILED_PRECONDITION"
+
+
+def test_at_most_sixteen_controllers(team: Team) -> None:
+    for low in range(1, 17):
+        assert team[low].arbitrate().status.code == OK
+    assert code_of(team[17].arbitrate) == "RESOURCE_EXHAUSTED"
+
+
+def test_only_the_primary_sends_packets(team: Team) -> None:
+    first, second = team[5], team[4]
+    first.arbitrate()
+    first.set_config(config=config())
+    second.arbitrate()
+    second.send(packet=messages.PacketOut(payload=b"x"))
+    error = second.next().error
+    assert error.canonical_code == grpc.StatusCode.PERMISSION_DENIED.value[0]
+    assert error.packet_out.packet_out.payload == b"x"

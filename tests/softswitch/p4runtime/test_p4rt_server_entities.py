@@ -1,0 +1,134 @@
+"""Counters, multicast groups, clone sessions, and what is not supported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from p4rt_rig import SCHEMA, Raw, Served, code_of, entry
+
+from p4reduce_controller.p4rt import messages
+
+SEEN = SCHEMA.counters["seen"].id
+
+
+def cell(index: int | None, packets: int | None = None, octets: int = 0, id: int = SEEN) -> Any:
+    entity = messages.Entity(counter_entry={"counter_id": id})
+    if index is not None:
+        entity.counter_entry.index.index = index
+    if packets is not None:
+        entity.counter_entry.data.packet_count, entity.counter_entry.data.byte_count = packets, octets
+    return entity
+
+
+def values(entities: list[Any]) -> list[tuple[int, int, int]]:
+    cells = [entity.counter_entry for entity in entities]
+    return [(one.index.index, one.data.packet_count, one.data.byte_count) for one in cells]
+
+
+def test_counters_count_frames_and_bytes(raw: Raw, switch: Served) -> None:
+    for _ in range(3):
+        switch.switch.receive(1, bytes(12) + b"\x02" + bytes(7))
+    assert values(raw.read(cell(2))) == [(2, 3, 60)]
+    assert values(raw.read(cell(None))) == [(i, 3 * (i == 2), 60 * (i == 2)) for i in range(8)]
+    assert values(raw.read(cell(None, id=0))) == values(raw.read(cell(None)))
+
+
+def test_counters_can_be_set(raw: Raw) -> None:
+    assert raw.write(("MODIFY", cell(1, 5, 50))) == ["OK"]
+    assert values(raw.read(cell(1))) == [(1, 5, 50)]
+    assert raw.write(("MODIFY", cell(1))) == ["OK"], "without data nothing is written"
+    assert values(raw.read(cell(1))) == [(1, 5, 50)]
+    assert raw.write(("MODIFY", cell(None, 0, 0))) == ["OK"]
+    assert values(raw.read(cell(None))) == [(i, 0, 0) for i in range(8)]
+
+
+def test_counters_have_their_limits(raw: Raw) -> None:
+    updates = [
+        ("MODIFY", cell(8, 1)),
+        ("MODIFY", cell(-1, 1)),
+        ("INSERT", cell(1, 1)),
+        ("DELETE", cell(1)),
+        ("MODIFY", cell(1, 1, id=99)),
+    ]
+    assert raw.write(*updates) == ["OUT_OF_RANGE"] + ["INVALID_ARGUMENT"] * 4
+    assert code_of(raw.read, cell(8)) == "OUT_OF_RANGE"
+    assert code_of(raw.read, cell(None, id=99)) == "INVALID_ARGUMENT"
+
+
+def group(id: int, *replicas: tuple[Any, int]) -> Any:
+    entity = messages.Entity()
+    out = entity.packet_replication_engine_entry.multicast_group_entry
+    out.multicast_group_id = id
+    for port, instance in replicas:
+        kind = "port" if isinstance(port, bytes) else "egress_port"
+        out.replicas.add(instance=instance, **{kind: port})
+    return entity
+
+
+def session(id: int, *replicas: tuple[int, int], length: int = 0) -> Any:
+    entity = messages.Entity()
+    out = entity.packet_replication_engine_entry.clone_session_entry
+    out.session_id, out.packet_length_bytes = id, length
+    for port, instance in replicas:
+        out.replicas.add(instance=instance, egress_port=port)
+    return entity
+
+
+def test_groups_are_written_and_read(raw: Raw) -> None:
+    assert raw.write(("INSERT", group(3, (1, 0), (2, 0), (2, 1))), ("INSERT", group(4, (b"\x01\x02", 5)))) == ["OK"] * 2
+    assert raw.read(group(3)) == [group(3, (1, 0), (2, 0), (2, 1))]
+    assert raw.read(group(0)) == [group(3, (1, 0), (2, 0), (2, 1)), group(4, (258, 5))]
+    assert raw.write(("MODIFY", group(3, (9, 9))), ("DELETE", group(4))) == ["OK"] * 2
+    assert raw.read(group(0)) == [group(3, (9, 9))]
+    assert code_of(raw.read, group(4)) == "NOT_FOUND"
+
+
+def test_groups_have_their_limits(raw: Raw) -> None:
+    updates = [
+        ("INSERT", group(0, (1, 0))),
+        ("INSERT", group(65536, (1, 0))),
+        ("INSERT", group(1, (1, 0), (1, 0))),
+        ("INSERT", group(1, (512, 0))),
+        ("INSERT", group(1, (1, 65536))),
+        ("INSERT", group(1, (b"", 0))),
+        ("MODIFY", group(1, (1, 0))),
+        ("DELETE", group(1)),
+        ("INSERT", group(1, (1, 0))),
+        ("INSERT", group(1, (1, 0))),
+    ]
+    assert raw.write(*updates) == [
+        "INVALID_ARGUMENT",
+        "OUT_OF_RANGE",
+        *["INVALID_ARGUMENT"] * 4,
+        *["NOT_FOUND"] * 2,
+        "OK",
+        "ALREADY_EXISTS",
+    ]
+    assert raw.read(group(0)) == [group(1, (1, 0))]
+
+
+def test_clone_sessions_are_written_and_read(raw: Raw) -> None:
+    assert raw.write(("INSERT", session(5, (1, 0), length=64)), ("INSERT", session(6, (2, 3)))) == ["OK"] * 2
+    assert raw.read(session(0)) == [session(5, (1, 0), length=64), session(6, (2, 3))]
+    assert raw.write(("DELETE", session(5)), ("MODIFY", session(5)), ("INSERT", session(0))) == [
+        "OK",
+        "NOT_FOUND",
+        "INVALID_ARGUMENT",
+    ]
+    assert raw.read(session(6)) == [session(6, (2, 3))]
+
+
+def test_a_group_multiplies_frames(raw: Raw, switch: Served) -> None:
+    flood = entry("exact_table", "", "flood", group=b"\x03")
+    flood.table_entry.is_default_action = True
+    assert raw.write(("INSERT", group(3, (1, 0), (2, 0))), ("MODIFY", flood)) == ["OK"] * 2
+    switch.switch.receive(5, bytes(15))
+    assert [switch.ports.sent.get(timeout=10)[0] for _ in range(2)] == [1, 2]
+
+
+def test_what_is_not_supported_says_so(raw: Raw) -> None:
+    register = messages.Entity(register_entry={"register_id": 1})
+    assert raw.write(("MODIFY", register), ("INSERT", messages.Entity())) == ["UNIMPLEMENTED", "INVALID_ARGUMENT"]
+    assert raw.write(("UNSPECIFIED", group(1, (1, 0)))) == ["INVALID_ARGUMENT"]
+    assert code_of(raw.read, register) == "UNIMPLEMENTED"
+    assert code_of(raw.read, messages.Entity()) == "INVALID_ARGUMENT"

@@ -1,0 +1,146 @@
+"""Set and GetForwardingPipelineConfig: every action, every response type, every refusal."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from p4rt_rig import DEVICE_CONFIG, P4INFO, Raw, Served, code_of, config, entry
+
+from p4reduce_controller.p4rt import messages
+
+
+@pytest.fixture
+def bare(switch: Served) -> Any:
+    """Primary, without a program."""
+    with Raw(switch.address) as one:
+        one.arbitrate()
+        yield one
+
+
+DROP = ("INSERT", entry("prefix_table", "", "drop"))
+
+
+def test_without_a_program_nothing_works(bare: Raw) -> None:
+    assert code_of(bare.get_config) == "FAILED_PRECONDITION"
+    assert code_of(bare.write, DROP) == "FAILED_PRECONDITION"
+    assert code_of(bare.read, entry("prefix_table")) == "FAILED_PRECONDITION"
+    bare.send(packet=messages.PacketOut(payload=b"x"))
+    assert bare.next().error.canonical_code == 9
+
+
+def test_verify_changes_nothing(bare: Raw) -> None:
+    bare.set_config("VERIFY", config())
+    assert code_of(bare.get_config) == "FAILED_PRECONDITION"
+
+
+def test_commit_makes_the_program_readable(bare: Raw) -> None:
+    bare.set_config("VERIFY_AND_COMMIT", config(cookie=77))
+    assert bare.get_config() == config(cookie=77)
+    assert bare.get_config("COOKIE_ONLY") == messages.ForwardingPipelineConfig(cookie={"cookie": 77})
+    assert bare.get_config("P4INFO_AND_COOKIE") == messages.ForwardingPipelineConfig(
+        p4info=P4INFO, cookie={"cookie": 77}
+    )
+    assert bare.get_config("DEVICE_CONFIG_AND_COOKIE") == messages.ForwardingPipelineConfig(
+        p4_device_config=DEVICE_CONFIG, cookie={"cookie": 77}
+    )
+    bare.set_config("VERIFY_AND_COMMIT", config())
+    assert not bare.get_config().HasField("cookie")
+
+
+def test_commit_clears_the_state(raw: Raw) -> None:
+    raw.write(DROP)
+    raw.set_config("VERIFY_AND_COMMIT", config())
+    assert raw.read(entry("prefix_table")) == []
+
+
+def test_a_saved_program_takes_writes_and_frames_go_on(raw: Raw, switch: Served) -> None:
+    forward = entry("ternary_table", "", "forward", 1, port=b"\x03")
+    raw.write(("INSERT", forward))
+    raw.set_config("VERIFY_AND_SAVE", config(cookie=2))
+    assert raw.read(entry("ternary_table")) == [], "reads refer to the saved program"
+    raw.write(("INSERT", entry("ternary_table", "", "forward", 1, port=b"\x04")))
+    switch.switch.receive(1, bytes(15))
+    assert switch.ports.sent.get(timeout=10)[0] == 3
+    raw.set_config("COMMIT")
+    switch.switch.receive(1, bytes(15))
+    assert switch.ports.sent.get(timeout=10)[0] == 4
+    assert raw.get_config("COOKIE_ONLY").cookie.cookie == 2
+
+
+def test_commit_needs_a_saved_program_and_no_config(raw: Raw) -> None:
+    assert code_of(raw.set_config, "COMMIT") == "NOT_FOUND"
+    assert code_of(raw.set_config, "COMMIT", config()) == "INVALID_ARGUMENT"
+
+
+def test_reconcile_keeps_entries_groups_and_digests(raw: Raw) -> None:
+    group = messages.Entity()
+    engine = group.packet_replication_engine_entry.multicast_group_entry
+    engine.multicast_group_id = 3
+    engine.replicas.add(egress_port=1)
+    default = entry("exact_table", "", "drop")
+    default.table_entry.is_default_action = True
+    assert raw.write(DROP, ("INSERT", group), ("MODIFY", default)) == ["OK"] * 3
+    raw.set_config("RECONCILE_AND_COMMIT", config(cookie=3))
+    assert raw.get_config("COOKIE_ONLY").cookie.cookie == 3
+    assert raw.read(entry("prefix_table")) == [DROP[1]]
+    default.table_entry.ClearField("action")
+    everything = raw.read(group, default)
+    assert everything[0] == group
+    assert everything[1].table_entry.action.action.action_id
+
+
+def test_reconcile_fails_whole(raw: Raw) -> None:
+    raw.write(DROP)
+    program = json.loads(DEVICE_CONFIG)
+    (table,) = [t for t in program["pipelines"][0]["tables"] if t["name"].endswith("prefix_table")]
+    table["max_size"] = 0
+    assert code_of(raw.set_config, "RECONCILE_AND_COMMIT", config(json.dumps(program).encode())) == "INVALID_ARGUMENT"
+    assert raw.get_config() == config()
+    assert raw.read(entry("prefix_table")) == [DROP[1]]
+
+
+def _renamed() -> Any:
+    p4info = messages.P4Info()
+    p4info.CopyFrom(P4INFO)
+    p4info.tables[0].preamble.name = "SampleIngress.other"
+    return p4info
+
+
+def _unsupported() -> bytes:
+    program = json.loads(DEVICE_CONFIG)
+    program["pipelines"][0]["tables"][0]["type"] = "indirect_ws"
+    return json.dumps(program).encode()
+
+
+BAD = {
+    "nothing": messages.ForwardingPipelineConfig(),
+    "no program": messages.ForwardingPipelineConfig(p4info=P4INFO),
+    "no JSON": config(b"\x00\x01"),
+    "another program's P4Info": config(p4info=_renamed()),
+    "an unsupported construct": config(_unsupported()),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+@pytest.mark.parametrize("action", ["VERIFY", "VERIFY_AND_SAVE", "VERIFY_AND_COMMIT", "RECONCILE_AND_COMMIT"])
+def test_a_bad_config_is_refused(raw: Raw, what: str, action: str) -> None:
+    raw.write(DROP)
+    assert code_of(raw.set_config, action, BAD[what]) == "INVALID_ARGUMENT"
+    assert raw.read(entry("prefix_table")) == [DROP[1]]
+
+
+def test_other_refusals(raw: Raw) -> None:
+    assert code_of(raw.set_config, "UNSPECIFIED", config()) == "INVALID_ARGUMENT"
+    assert code_of(raw.set_config, "VERIFY", config(), device_id=2) == "NOT_FOUND"
+    assert code_of(raw.get_config, device_id=2) == "NOT_FOUND"
+    assert code_of(raw.read, entry("prefix_table"), device_id=2) == "NOT_FOUND"
+    request = raw.addressed(messages.WriteRequest(role="other"))
+    assert code_of(raw.rpc["Write"], request, timeout=10) == "NOT_FOUND"
+    request = raw.addressed(messages.WriteRequest(atomicity=messages.WriteRequest.DATAPLANE_ATOMIC))
+    assert code_of(raw.rpc["Write"], request, timeout=10) == "UNIMPLEMENTED"
+
+
+def test_capabilities_name_the_version(raw: Raw) -> None:
+    assert raw.rpc["Capabilities"](messages.CapabilitiesRequest(), timeout=10).p4runtime_api_version == "1.3.0"

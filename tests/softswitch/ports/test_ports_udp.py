@@ -1,0 +1,195 @@
+"""The UDP underlay: the headers around datagrams, who is which port, and what is dropped."""
+
+from __future__ import annotations
+
+import ipaddress
+import select
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from p4reduce_switch.ports import PortError
+from p4reduce_switch.ports.udp import AGGREGATION_PORT, IDLE_S, UdpUnderlay
+
+MAC = bytes.fromhex("020000000001")
+LOOPBACK = ipaddress.IPv4Address("127.0.0.1").packed
+
+
+class Bench:
+    """An underlay on a free port, a clock that stands still, and peers on loopback."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.underlay = UdpUnderlay(("127.0.0.1", 0), clock=lambda: self.now)
+        self.peers: list[socket.socket] = []
+
+    def peer(self) -> socket.socket:
+        one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        one.bind(("127.0.0.1", 0))
+        one.settimeout(10)
+        self.peers.append(one)
+        return one
+
+    def receive(self, *payloads: bytes, peer: socket.socket) -> list[tuple[int, bytes]]:
+        """Sends datagrams and drains them."""
+        for payload in payloads:
+            peer.sendto(payload, self.underlay.address)
+        return self.drain()
+
+    def drain(self) -> list[tuple[int, bytes]]:
+        (fileno,) = self.underlay.filenos()
+        assert select.select([fileno], [], [], 10)[0]
+        frames: list[tuple[int, bytes]] = []
+        self.underlay.drain(fileno, lambda port, frame: frames.append((port, frame)))
+        return frames
+
+    def close(self) -> None:
+        self.underlay.close()
+        for peer in self.peers:
+            peer.close()
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    one = Bench()
+    yield one
+    one.close()
+
+
+def ones_complement(data: bytes) -> int:
+    """The Internet checksum's sum of some bytes: 0xffff where a checksum inside them is right."""
+    data += b"\0" * (len(data) % 2)
+    total = sum(int.from_bytes(data[i : i + 2], "big") for i in range(0, len(data), 2))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+@pytest.mark.parametrize("payload", [b"", b"x", b"\0" * 16, b"\xff" * 1001, bytes(range(256)) * 4])
+def test_a_datagram_becomes_a_frame_with_right_checksums(bench: Bench, payload: bytes) -> None:
+    peer = bench.peer()
+    ((port, frame),) = bench.receive(payload, peer=peer)
+    ethernet, ip, udp = frame[:14], frame[14:34], frame[34:42]
+    assert port == 1
+    assert ethernet == MAC + b"\x06\x00" + LOOPBACK + b"\x08\x00"
+    assert ip[0] == 0x45 and ip[9] == 17
+    assert int.from_bytes(ip[2:4], "big") == len(frame) - 14
+    assert ip[12:16] == ip[16:20] == LOOPBACK
+    assert ones_complement(ip) == 0xFFFF
+    assert int.from_bytes(udp[:2], "big") == peer.getsockname()[1]
+    assert int.from_bytes(udp[2:4], "big") == AGGREGATION_PORT == 21072
+    assert int.from_bytes(udp[4:6], "big") == 8 + len(payload)
+    assert udp[6:8] != b"\0\0", "0 would mean that there is no checksum"
+    assert ones_complement(ip[12:20] + b"\0\x11" + udp[4:6] + frame[34:]) == 0xFFFF
+    assert frame[42:] == payload
+
+
+def test_each_peer_keeps_its_port(bench: Bench) -> None:
+    first, second = bench.peer(), bench.peer()
+    assert [port for port, _ in bench.receive(b"a", peer=first)] == [1]
+    assert [port for port, _ in bench.receive(b"b", peer=second)] == [2]
+    bench.now += 10 * IDLE_S
+    assert [port for port, _ in bench.receive(b"c", peer=first)] == [1], "nobody is evicted without need"
+    assert [(port, frame[42:]) for port, frame in bench.receive(b"d", b"e", peer=second)] == [(2, b"d"), (2, b"e")]
+    assert bench.underlay.counters.datagrams_in == 5
+    assert bench.underlay.counters.bytes_in == 5
+
+
+def back(frame: bytes) -> bytes:
+    """The frame turned around, as a reply of the switch would be; checksums are not looked at on the way out."""
+    ip = frame[14:26] + frame[30:34] + frame[26:30]
+    return frame[6:12] + frame[:6] + frame[12:14] + ip + frame[36:38] + frame[34:36] + frame[38:]
+
+
+def test_a_frame_to_the_peer_becomes_a_datagram(bench: Bench) -> None:
+    peer = bench.peer()
+    ((port, frame),) = bench.receive(b"payload", peer=peer)
+    assert bench.underlay.send(port, back(frame) + b"ethernet padding")
+    assert peer.recvfrom(2000) == (b"payload", bench.underlay.address)
+    assert (bench.underlay.counters.datagrams_out, bench.underlay.counters.bytes_out) == (1, 7)
+
+
+def test_other_frames_are_not_sent(bench: Bench) -> None:
+    peer = bench.peer()
+    ((port, frame),) = bench.receive(b"payload", peer=peer)
+    good = back(frame)
+    wrong = [
+        b"",
+        good[:14],
+        good[:41],
+        good[:-1],
+        good[:12] + b"\x08\x06" + good[14:],
+        good[:14] + b"\x46" + good[15:],
+        good[:23] + b"\x06" + good[24:],
+        good[:30] + b"\x7f\0\0\2" + good[34:],
+        good[:36] + b"\0\1" + good[38:],
+        good[:38] + b"\0\7" + good[40:],
+    ]
+    for one in wrong:
+        assert bench.underlay.send(port, one)
+    assert bench.underlay.counters.not_for_peer == len(wrong)
+    assert bench.underlay.counters.datagrams_out == 0
+    assert not bench.underlay.send(port + 1, good), "nobody is there"
+
+
+def test_a_peer_that_is_gone_does_not_stop_the_others(bench: Bench) -> None:
+    gone, stays = bench.peer(), bench.peer()
+    ((port, frame),) = bench.receive(b"x", peer=gone)
+    gone.close()
+    for _ in range(3):
+        assert bench.underlay.send(port, back(frame))
+    assert [(port, frame[42:]) for port, frame in bench.receive(b"y", peer=stays)] == [(2, b"y")]
+
+
+class Full:
+    """A socket whose send buffer is full."""
+
+    def sendto(self, payload: bytes, address: object) -> None:
+        raise BlockingIOError
+
+
+def test_a_full_send_buffer_is_counted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = bench.peer()
+    ((port, frame),) = bench.receive(b"x", peer=peer)
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.underlay, "_socket", Full())
+        assert bench.underlay.send(port, back(frame))
+    assert bench.underlay.counters.send_buffer_full == 1
+    assert bench.underlay.counters.datagrams_out == 0
+
+
+def test_ports_run_out_and_idle_ones_are_given_away(bench: Bench) -> None:
+    peers = [bench.peer() for _ in range(511)]
+    for number, peer in enumerate(peers[:509], 1):
+        bench.now += 0.001
+        assert [port for port, _ in bench.receive(b"x", peer=peer)] == [number]
+    assert bench.receive(b"x", peer=peers[509]) == []
+    assert bench.underlay.counters.no_free_port == 1
+    bench.now += IDLE_S - 1
+    bench.receive(b"x", peer=peers[0])
+    bench.now += 1
+    assert [port for port, _ in bench.receive(b"x", peer=peers[509])] == [2], "the one silent for longest"
+    assert bench.underlay.counters.evicted_ports == 1
+    assert [port for port, _ in bench.receive(b"x", peer=peers[1])] == [3], "who lost a port gets another"
+
+
+def test_the_cpu_port_is_nobodys() -> None:
+    underlay = UdpUnderlay(("127.0.0.1", 0), cpu_port=1)
+    with underlay._socket, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.sendto(b"x", underlay.address)
+        select.select(underlay.filenos(), [], [], 10)
+        ports: list[int] = []
+        underlay.drain(underlay.filenos()[0], lambda port, frame: ports.append(port))
+        assert ports == [2]
+
+
+def test_an_address_in_use_is_said(bench: Bench) -> None:
+    with pytest.raises(PortError, match=r"127\.0\.0\.1.*is another switch running"):
+        UdpUnderlay(bench.underlay.address)
+
+
+@pytest.mark.parametrize("host", ["::1", "localhost", "0.0.0.0"])
+def test_it_needs_one_ipv4_address(host: str) -> None:
+    with pytest.raises(PortError):
+        UdpUnderlay((host, 0))

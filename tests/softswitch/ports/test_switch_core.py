@@ -1,0 +1,70 @@
+"""The switch between ports and program."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from p4rt_rig import MemoryPorts
+
+from p4reduce_switch.ports.udp import UdpUnderlay
+from p4reduce_switch.program import ExecutionError
+from p4reduce_switch.switch import Switch
+
+
+class Echo:
+    """A program that sends each frame back, to the CPU port and to nowhere; port 9 breaks it."""
+
+    on_digest: Any = None
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        if port == 9:
+            raise ExecutionError("broken")
+        self.on_digest("seen", [(port,)])
+        return [(port, frame), (510, b"to cpu"), (1, b"second")]
+
+
+def test_frames_go_where_the_program_says() -> None:
+    switch, ports = Switch(), MemoryPorts()
+    switch.add_ports(ports)
+    packets: list[bytes] = []
+    digests: list[object] = []
+    switch.on_packet_in = packets.append
+    switch.on_digest = lambda name, rows: digests.append((name, rows))
+    switch.receive(3, b"too early")
+    switch.install(Echo())  # type: ignore[arg-type]
+    switch.receive(3, b"frame")
+    switch.receive(9, b"frame")
+    assert [ports.sent.get(timeout=1) for _ in range(2)] == [(3, b"frame"), (1, b"second")]
+    assert ports.sent.empty()
+    assert packets == [b"to cpu"]
+    assert digests == [("seen", [(3,)])]
+    assert (switch.frames_without_program, switch.frames_failed) == (1, 1)
+    switch.close()
+
+
+def test_frames_to_no_port_are_counted() -> None:
+    switch = Switch()
+    switch.install(Echo())  # type: ignore[arg-type]
+    switch.packet_out(b"x")
+    assert switch.frames_to_no_port == 1, "port 1; 510 is the controller, who is not there"
+    switch.close()
+
+
+def test_run_serves_until_it_is_stopped() -> None:
+    import socket
+
+    switch, underlay = Switch(), UdpUnderlay(("127.0.0.1", 0))
+    switch.add_ports(underlay)
+    arrived = threading.Event()
+    switch.receive = lambda port, frame: arrived.set()  # type: ignore[method-assign]
+    thread = threading.Thread(target=switch.run)
+    thread.start()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.sendto(b"x", underlay.address)
+        assert arrived.wait(10)
+    switch.stop()
+    switch.stop()
+    thread.join(10)
+    assert not thread.is_alive()
+    switch.close()

@@ -1,0 +1,172 @@
+"""The worker's engine against the real P4 program, executed, over a terrible network."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from worker.protocol.scenarios import JOB, build
+from worker.protocol.terrible_network import TerribleNetwork, Weather
+
+from p4reduce.errors import CollectiveTimeout
+from p4reduce.wire import AGGREGATION_PORT, SMALL, unpack
+from p4reduce_switch.program import Program, Replica
+
+ARTIFACT = Path(__file__).parents[2] / "p4src" / "artifacts" / "small" / "p4reduce.json"
+SLOTS = 16
+SWITCH_MAC, SWITCH_IP = 0x02_00_00_00_00_01, 0x0A_00_00_FE
+GROUP = 256 + JOB
+RANKS_PER_PORT = 2
+"""Two ranks share a port and an address, and differ by UDP port, as on a host with several GPUs."""
+
+
+def ones_complement_sum(data: bytes) -> int:
+    total = sum(struct.unpack(f">{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+class PipelineSwitch:
+    """Wraps payloads in Ethernet, IPv4 and UDP, and runs them through the compiled program."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.epoch = 0
+
+    def lease(self, epoch: int, world_size: int, slot_base: int, slot_count: int) -> None:
+        """What the controller writes for a job, in place of what was there."""
+        tables = self.program.tables
+        admit, member = tables["MainIngress.admission.admit"], tables["MainEgress.reply.job_member"]
+        address = tables["MainIngress.address.switch_address"]
+        for table in (admit, member, address):
+            for entry in list(table.entries()):
+                table.delete(entry.match, entry.priority)
+        address.insert((SWITCH_IP,), 0, "MainIngress.address.is_switch", (SWITCH_MAC,))
+        full = (1 << world_size) - 1
+        for rank in range(world_size):
+            port, mac, ip, udp = self.place(rank)
+            lease = (1 << rank, full, slot_base, slot_count, epoch, GROUP)
+            admit.insert((port, ip, udp, JOB), 0, "MainIngress.admission.admit_rank", lease)
+            home = (mac, ip, udp, SWITCH_MAC, SWITCH_IP)
+            member.insert((JOB, rank), 0, "MainEgress.reply.address_to", home)
+        replicas = [Replica(self.place(rank)[0], rank) for rank in range(world_size)]
+        self.program.replication.multicast_groups[GROUP] = replicas
+        self.ranks = {(self.place(rank)[0], self.place(rank)[3]): rank for rank in range(world_size)}
+
+    @staticmethod
+    def place(rank: int) -> tuple[int, int, int, int]:
+        """(switch port, MAC, IPv4 address, UDP port) of a rank."""
+        host = rank // RANKS_PER_PORT
+        return 1 + host, 0x02_00_00_00_01_00 + host, 0x0A_00_00_01 + host, 40000 + rank
+
+    def process(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]:
+        port, mac, ip, udp = self.place(rank)
+        length = len(payload)
+        head = struct.pack(">BBHHHBBHII", 0x45, 0, 28 + length, 0, 0, 64, 17, 0, ip, SWITCH_IP)
+        checksum = 0xFFFF ^ ones_complement_sum(head)
+        frame = (
+            SWITCH_MAC.to_bytes(6, "big")
+            + mac.to_bytes(6, "big")
+            + b"\x08\x00"
+            + head[:10]
+            + checksum.to_bytes(2, "big")
+            + head[12:]
+            + struct.pack(">HHHH", udp, AGGREGATION_PORT, 8 + length, 0)
+            + payload
+        )
+        return [self.unwrap(*out) for out in self.program.process(port, frame)]
+
+    def unwrap(self, port: int, frame: bytes) -> tuple[int, bytes]:
+        """(rank, payload) of a frame the switch sent, every header field checked."""
+        source, target, bytes_, _ = struct.unpack_from(">HHHH", frame, 34)
+        rank = self.ranks[port, target]
+        _, mac, ip, _ = self.place(rank)
+        assert frame[:6] == mac.to_bytes(6, "big")
+        assert frame[6:14] == SWITCH_MAC.to_bytes(6, "big") + b"\x08\x00"
+        assert struct.unpack_from(">II", frame, 26) == (SWITCH_IP, ip)
+        assert ones_complement_sum(frame[14:34]) == 0xFFFF
+        assert source == AGGREGATION_PORT
+        assert struct.unpack_from(">H", frame, 16) == (len(frame) - 14,)
+        assert bytes_ == len(frame) - 34
+        unpack(SMALL, frame[42:])
+        return rank, frame[42:]
+
+
+@pytest.fixture(scope="module")
+def switch() -> Iterator[PipelineSwitch]:
+    """One program for all examples: old epochs' leavings stay in its registers, as on a real switch."""
+    yield PipelineSwitch(Program.load(ARTIFACT.read_bytes()))
+
+
+def run(
+    switch: PipelineSwitch, *, seed: int, world_size: int, slots: int, weather: Weather, first_round: int
+) -> None:
+    switch.epoch += 1
+    scenario = build(
+        seed,
+        world_size,
+        SMALL,
+        slots,
+        largest=150,
+        first_round=first_round,
+        epoch=switch.epoch,
+        collectives=2,
+    )
+    switch.lease(switch.epoch, world_size, SLOTS - slots, slots)
+    scenario.check(TerribleNetwork(switch, scenario.members, weather, seed).run())
+
+
+@settings(
+    max_examples=200,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    seed=st.integers(0, 2**32),
+    world_size=st.integers(1, 8),
+    slots=st.integers(1, 6),
+    weather=st.builds(
+        Weather,
+        drop=st.sampled_from([0.0, 0.05, 0.3]),
+        duplicate=st.sampled_from([0.0, 0.1, 0.4]),
+        late=st.sampled_from([0.0, 0.1, 0.3]),
+        delay_s=st.sampled_from([0.0, 0.001, 0.02]),
+    ),
+    first_round=st.sampled_from([0, 2**31 - 2, 2**32 - 3]),
+)
+def test_every_rank_ends_with_the_reference_sum(
+    *, switch: PipelineSwitch, seed: int, world_size: int, slots: int, weather: Weather, first_round: int
+) -> None:
+    run(switch, seed=seed, world_size=world_size, slots=slots, weather=weather, first_round=first_round)
+
+
+def test_counters_agree_with_what_was_sent_on_a_calm_network(switch: PipelineSwitch) -> None:
+    counters = {name: switch.program.counters[f"MainIngress.{name}"] for name in ("contributions", "results")}
+    before = {name: counter.read(JOB)[0] for name, counter in counters.items()}
+    switch.epoch += 1
+    scenario = build(5, 4, SMALL, SLOTS, epoch=switch.epoch, collectives=4)
+    switch.lease(switch.epoch, 4, 0, SLOTS)
+    network = TerribleNetwork(switch, scenario.members, Weather(delay_s=0.0005), 1)
+    scenario.check(network.run())
+    rounds = scenario.members[0].stats.rounds
+    assert rounds > 8
+    assert counters["results"].read(JOB)[0] - before["results"] == rounds
+    assert counters["contributions"].read(JOB)[0] - before["contributions"] == 4 * rounds
+    assert all(m.stats.retransmissions == 0 for m in scenario.members)
+
+
+def test_an_absent_rank_is_named_by_the_pipelines_pending(switch: PipelineSwitch) -> None:
+    switch.epoch += 1
+    scenario = build(6, 4, SMALL, 4, epoch=switch.epoch, timeout_s=5.0)
+    switch.lease(switch.epoch, 4, 0, 4)
+    scenario.members[2].calls = []
+    network = TerribleNetwork(switch, scenario.members, Weather(), 1)
+    with pytest.raises(CollectiveTimeout, match=r"still waits for rank 2$") as caught:
+        network.run()
+    assert caught.value.missing_ranks == (2,)
