@@ -27,9 +27,18 @@ class DemoError(click.ClickException):
 class Child:
     """One child process with its output in a file."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        env: Mapping[str, str],
+        keep: Callable[[list[str]], list[str]] = list,
+    ) -> None:
+        """`keep` picks the lines of the log that are worth showing when it fails."""
         self.name = name
         self.log = log
+        self._keep = keep
         with log.open("wb") as output:
             self._process = subprocess.Popen(
                 command,
@@ -51,7 +60,7 @@ class Child:
 
     def failure(self, what: str) -> DemoError:
         """An error about this child that shows the end of its log."""
-        lines = self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
+        lines = self._keep(self.log.read_text(errors="replace").splitlines())[-_TAIL_LINES:]
         tail = "\n".join(f"  | {line}" for line in lines) or "  | (nothing)"
         return DemoError(f"{self.name} {what}; the end of {self.log}:\n{tail}")
 
@@ -98,10 +107,16 @@ class Children:
         self.logs = logs
         self._children: list[Child] = []
 
-    def start(self, name: str, command: Sequence[str], env: Mapping[str, str] | None = None) -> Child:
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        keep: Callable[[list[str]], list[str]] = list,
+    ) -> Child:
         """Start a process, its output in `<name>.log`; `env` is added to this process's own."""
         log = self.logs / f"{name.replace(' ', '-')}.log"
-        child = Child(name, command, log, {**os.environ, **(env or {})})
+        child = Child(name, command, log, {**os.environ, **(env or {})}, keep)
         self._children.append(child)
         return child
 

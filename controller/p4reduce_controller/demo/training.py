@@ -16,6 +16,7 @@ from p4reduce_controller.demo.children import POLL_S, Child, Children, DemoError
 WORLD_SIZE = 4
 STALL_S = 60.0
 """A run that shows no progress for this long has failed."""
+_LAUNCHER = "torch/distributed/elastic/"
 _STEP = re.compile(rb"step (\d+)/(\d+) loss")
 
 
@@ -68,7 +69,7 @@ def train(
     env = {"OMP_NUM_THREADS": "1", "P4REDUCE_CONTROLLER": controller, "PYTHONUNBUFFERED": "1"}
     if sys.platform == "linux":
         env["GLOO_SOCKET_IFNAME"] = "lo"  # the host's own name need not resolve
-    workers = children.start(f"{way.name} seed {seed}", command, env)
+    workers = children.start(f"{way.name} seed {seed}", command, env, without_launcher)
     _follow(children, workers, progress)
     children.forget(workers)
     if workers.status != 0:
@@ -76,6 +77,14 @@ def train(
     measured = json.loads(result.read_text(encoding="utf-8"))
     assert isinstance(measured, dict)
     return {"name": way.name, **measured}
+
+
+def without_launcher(lines: list[str]) -> list[str]:
+    """The workers' part of a log of torchrun, which ends in a long report of its own; of that, who failed."""
+    launcher = [number for number, line in enumerate(lines) if _LAUNCHER in line]
+    if not launcher:
+        return lines
+    return lines[: launcher[0]] + [lines[number] for number in launcher if "failed (exitcode" in lines[number]]
 
 
 def _follow(children: Children, workers: Child, progress: Callable[[int, int], None]) -> None:

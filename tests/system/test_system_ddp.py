@@ -1,0 +1,179 @@
+"""The DDP hook on real processes over a real switch, against gloo: the test starts this file by torchrun."""
+
+import gc
+import hashlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import p4reduce
+from p4reduce.compressors import AdaComp
+from p4reduce.ddp import DDPState, ddp_hook
+from p4reduce_controller.demo.children import Child, Children
+from p4reduce_controller.demo.system import System, running_system
+
+STEPS = 6
+DEADLINE_S = 90.0
+
+
+@pytest.fixture(scope="module")
+def children(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Children]:
+    with Children(tmp_path_factory.mktemp("ddp")) as children:
+        yield children
+
+
+@pytest.fixture(scope="module")
+def system(children: Children) -> Iterator[System]:
+    with running_system(children) as system:
+        yield system
+
+
+def torchrun(children: Children, system: System, job: str, ranks: int, *args: str) -> Child:
+    """Run main() below on `ranks` processes, to the end."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+    command = [*launcher, f"--nproc-per-node={ranks}", str(Path(__file__)), job, *args]
+    env = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "P4REDUCE_CONTROLLER": system.controller}
+    child = children.start(job, command, env)
+    child.wait(DEADLINE_S)
+    children.forget(child)
+    return child
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("compressor", ["none", "adacomp"])
+def test_gradients_are_those_of_gloo(children: Children, system: System, ranks: int, compressor: str) -> None:
+    job = f"{compressor}-{ranks}"
+    system.client.create_job(job, ranks)
+    child = torchrun(children, system, job, ranks, compressor)
+    assert child.status == 0, child.log.read_text()
+    assert child.log.read_text().count("as gloo") == ranks
+    system.client.remove_job(job)
+
+
+@pytest.mark.slow
+def test_a_rank_that_dies_is_an_error_on_the_others(children: Children, system: System) -> None:
+    system.client.create_job("dying", 2)
+    child = torchrun(children, system, "dying", 2, "die")
+    text = child.log.read_text()
+    assert child.status == 0, text
+    assert "rank 0 got CollectiveTimeout" in text or "rank 0 got JobReset" in text, text
+    system.client.remove_job("dying")
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 8, 3)
+        self.fc = nn.Linear(8 * 36, 40)
+        self.out = nn.Linear(40, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.fc(self.conv(x).relu().flatten(1)).relu())
+
+
+def make() -> DistributedDataParallel:
+    torch.manual_seed(4)
+    return DistributedDataParallel(Net(), bucket_cap_mb=0.01)  # several buckets
+
+
+def data(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    return torch.randn(8, 1, 8, 8, generator=generator), torch.randint(10, (8,), generator=generator)
+
+
+def gradients(model: DistributedDataParallel) -> dict[str, torch.Tensor]:
+    return {name: p.grad.clone() for name, p in model.module.named_parameters() if p.grad is not None}
+
+
+def same_everywhere(tensors: dict[str, torch.Tensor]) -> bool:
+    digest = hashlib.sha256(b"".join(t.contiguous().numpy().tobytes() for t in tensors.values())).hexdigest()
+    everyone: list[str] = [""] * dist.get_world_size()
+    dist.all_gather_object(everyone, digest)
+    return len(set(everyone)) == 1
+
+
+def expected_of_adacomp(
+    alone: AdaComp, local: dict[str, torch.Tensor], mean: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """What AdaComp should make of the local gradients, with its scales and its sums agreed over gloo."""
+    expected = dict(mean)
+    for name, gradient in local.items():
+        if gradient.dim() < 2:
+            continue
+        if (scale := alone.shared_scale(name)) is None:
+            scale = mean_over_ranks(torch.tensor(alone.local_scale(name, gradient))).item()
+        sent = alone.compress(name, gradient, scale)
+        expected[name] = mean_over_ranks((sent.signs * scale).view_as(gradient))
+        alone.set_shared_scale(name, mean_over_ranks(torch.tensor(sent.local_scale)).item())
+    return expected
+
+
+def mean_over_ranks(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = tensor.clone()
+    dist.all_reduce(tensor)
+    return tensor / dist.get_world_size()
+
+
+def check_steps(comm: p4reduce.Communicator, compressor: AdaComp | None) -> None:
+    """A few steps, side by side with gloo."""
+    loss = nn.CrossEntropyLoss()
+    usual, ours, alone = make(), make(), AdaComp()
+    rank = dist.get_rank()
+    with DDPState(comm, compressor, module=ours) as state:
+        ours.register_comm_hook(state, ddp_hook)
+        for step in range(STEPS):
+            x, y = data(rank, step)
+            for model in (usual, ours):
+                model.zero_grad()
+                loss(model(x), y).backward()
+            expected, found = gradients(usual), gradients(ours)
+            if compressor is not None:
+                local = make().module
+                loss(local(x), y).backward()
+                parts = {name: p.grad for name, p in local.named_parameters() if p.grad is not None}
+                expected = expected_of_adacomp(alone, parts, expected)
+            for name, gradient in found.items():
+                torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-7, msg=name)
+            assert same_everywhere(found), f"step {step}: the ranks have different bits"
+        assert comm.stats.collectives > STEPS + 2, "one bucket only: nothing overlaps"
+    print(f"rank {rank}: as gloo", flush=True)
+
+
+def check_death(comm: p4reduce.Communicator) -> None:
+    """Rank 1 ends without a word before its third step (the first two still need gloo, for the buckets)."""
+    model = make()
+    state = DDPState(comm, module=model)
+    model.register_comm_hook(state, ddp_hook)
+    for step in range(3):
+        if step == 2 and dist.get_rank() == 1:
+            os._exit(0)
+        try:
+            model(data(0, step)[0]).sum().backward()
+        except p4reduce.CollectiveError as error:
+            print(f"rank 0 got {type(error).__name__}: {error}", flush=True)
+            os._exit(0)
+    raise AssertionError("rank 0 did not notice that rank 1 is gone")
+
+
+def main(job: str, what: str) -> None:
+    dist.init_process_group("gloo")
+    torch.set_num_threads(1)
+    comm = p4reduce.join(job, collective_timeout_s=3.0 if what == "die" else 30.0)
+    if what == "die":
+        check_death(comm)
+    else:
+        check_steps(comm, AdaComp() if what == "adacomp" else None)
+    gc.collect()  # the models hold the process group: drop them first, or torch may abort the process at exit
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

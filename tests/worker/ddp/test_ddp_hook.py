@@ -1,0 +1,207 @@
+"""The DDP hook on one rank: buckets, names, refusals and errors. More ranks: test_ddp_processes.py."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from worker.local_group import LocalGroup
+
+from p4reduce.communicator import Communicator
+from p4reduce.compressors import AdaComp
+from p4reduce.ddp import DDPState, ddp_hook
+from p4reduce.errors import CollectiveTimeout, CommunicatorClosed, InvalidTensor
+
+
+@pytest.fixture(scope="module", autouse=True)
+def process_group() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def comm() -> Iterator[Communicator]:
+    with LocalGroup(1) as group:
+        yield group.comms[0]
+
+
+class Net(nn.Module):
+    """A convolution, a linear layer and, if wanted, a layer that takes no part in the result."""
+
+    def __init__(self, unused: bool = False) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3)
+        self.fc = nn.Linear(4 * 36, 10)
+        if unused:
+            self.spare = nn.Linear(10, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.conv(x).relu().flatten(1))
+
+
+def net(**options: Any) -> Net:
+    torch.manual_seed(1)
+    return Net(**options)
+
+
+def data(seed: int) -> torch.Tensor:
+    return torch.randn(8, 1, 8, 8, generator=torch.Generator().manual_seed(seed))
+
+
+def gradients(module: nn.Module) -> dict[str, torch.Tensor | None]:
+    return {name: None if p.grad is None else p.grad.clone() for name, p in module.named_parameters()}
+
+
+def step(model: nn.Module, seed: int = 0) -> None:
+    model.zero_grad()
+    model(data(seed)).square().mean().backward()
+
+
+@pytest.mark.parametrize("options", [{}, {"gradient_as_bucket_view": True}, {"bucket_cap_mb": 0.0005}])
+def test_dense_gradients_are_those_of_backward(comm: Communicator, options: dict[str, Any]) -> None:
+    plain, model = net(), DistributedDataParallel(net(), **options)
+    with DDPState(comm) as state:
+        model.register_comm_hook(state, ddp_hook)
+        for seed in range(3):
+            step(plain, seed)
+            step(model, seed)
+            for name, expected in gradients(plain).items():
+                torch.testing.assert_close(gradients(model.module)[name], expected, rtol=1e-5, atol=1e-8)
+    assert comm.stats.collectives > (5 if "bucket_cap_mb" in options else 3)  # one more is close()
+
+
+def test_the_state_of_a_parameter_survives_the_rebuilding_of_buckets(comm: Communicator) -> None:
+    compressor, alone = AdaComp(), AdaComp()
+    plain, model = net(), DistributedDataParallel(net(), bucket_cap_mb=0.0005)
+    counts: list[int] = []
+    with DDPState(comm, compressor, module=model) as state:
+
+        def counting(state: DDPState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+            counts[-1] += 1
+            return ddp_hook(state, bucket)
+
+        model.register_comm_hook(state, counting)
+        scales: dict[str, float] = {}
+        for seed in range(4):
+            counts.append(0)
+            step(model, seed)
+            step(plain, seed)
+            for name, gradient in gradients(plain).items():
+                assert gradient is not None
+                if gradient.dim() < 2:
+                    continue
+                scale = scales.setdefault(name, alone.local_scale(name, gradient))
+                sent = alone.compress(name, gradient, scale)
+                scales[name] = sent.local_scale
+                expected = (sent.signs * scale).view_as(gradient)
+                torch.testing.assert_close(gradients(model.module)[name], expected, rtol=1e-4, atol=1e-7)
+    assert len(set(counts)) == 2 and counts[0] == 1, "DDP did not rebuild its buckets: the test tests nothing"
+    assert set(compressor.state_dict()["residues"]) == {"conv.weight", "fc.weight"}
+
+
+def test_channels_last_gradients(comm: Communicator) -> None:
+    class Two(nn.Sequential):
+        pass
+
+    def make() -> nn.Module:
+        torch.manual_seed(3)
+        return Two(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3)).to(memory_format=torch.channels_last)
+
+    plain, model = make(), DistributedDataParallel(make())
+    with DDPState(comm, AdaComp(conv_bin=1), module=model) as state:  # every element is its bin's largest
+        model.register_comm_hook(state, ddp_hook)
+        step(plain)
+        step(model)
+        expected, sent = gradients(plain)["1.weight"], gradients(model.module)["1.weight"]
+        assert expected is not None and sent is not None
+        assert torch.equal(sent.sign(), expected.sign())
+
+
+def test_parameters_without_gradient(comm: Communicator) -> None:
+    model = DistributedDataParallel(net(unused=True), find_unused_parameters=True)
+    with DDPState(comm, AdaComp(), module=model) as state:
+        model.register_comm_hook(state, ddp_hook)
+        for seed in range(3):
+            step(model, seed)
+            found = gradients(model.module)
+            assert found["spare.weight"] is None
+            assert found["fc.weight"] is not None and found["fc.weight"].any()
+
+
+def test_names_without_a_module(comm: Communicator) -> None:
+    compressor = AdaComp()
+    model = DistributedDataParallel(net())
+    with DDPState(comm, compressor) as state:
+        model.register_comm_hook(state, ddp_hook)
+        step(model)
+        step(model)
+    assert len(compressor.state_dict()["residues"]) == 2
+    assert all(name.startswith("parameter") for name in compressor.state_dict()["residues"])
+
+
+def test_other_types_are_refused(comm: Communicator) -> None:
+    model = DistributedDataParallel(net().double())
+    with DDPState(comm) as state:
+        model.register_comm_hook(state, ddp_hook)
+        with pytest.raises(InvalidTensor, match=r"bucket 0 is torch\.float64; p4reduce sums float32"):
+            model(data(0).double()).sum().backward()
+
+
+@pytest.mark.parametrize("compressor", [None, AdaComp()])
+def test_nan_is_refused_with_the_name_of_the_parameter(
+    comm: Communicator, compressor: AdaComp | None
+) -> None:
+    model = DistributedDataParallel(net())
+    with DDPState(comm, compressor, module=model) as state:
+        model.register_comm_hook(state, ddp_hook)
+        model.module.fc.bias.register_hook(lambda gradient: gradient * float("nan"))
+        with pytest.raises(InvalidTensor, match=r"gradient of fc\.bias holds a NaN"):
+            step(model)
+        assert isinstance(state.error, InvalidTensor)
+    assert comm.stats.collectives == 0
+
+
+def test_an_error_in_any_bucket_is_raised_in_backward_as_it_is() -> None:
+    lost = False
+
+    def lose(rank: int, frame: bytes) -> bool:
+        return lost
+
+    group = LocalGroup(1, timeout_s=0.3, lose=lose)
+    model = DistributedDataParallel(net(), bucket_cap_mb=0.0005)
+    state = DDPState(group.comms[0])
+    model.register_comm_hook(state, ddp_hook)
+    step(model)
+    lost = True
+    with pytest.raises(CollectiveTimeout):
+        step(model)
+    assert isinstance(state.error, CollectiveTimeout)
+    state.close()
+    state.close()
+    with contextlib.suppress(CollectiveTimeout):
+        group.__exit__(ValueError, None, None)
+
+
+def test_a_closed_state_refuses_to_work(comm: Communicator) -> None:
+    model = DistributedDataParallel(net())
+    state = DDPState(comm)
+    model.register_comm_hook(state, ddp_hook)
+    step(model)
+    state.close()
+    with pytest.raises(CommunicatorClosed, match="DDPState was closed"):
+        step(model)
+    with pytest.raises(CommunicatorClosed):
+        comm.barrier()
+
+
+def test_a_process_group_of_another_size_is_refused() -> None:
+    with (
+        LocalGroup(2) as group,
+        pytest.raises(ValueError, match="job has 2 ranks, the model's process group 1"),
+    ):
+        DDPState(group.comms[0], module=DistributedDataParallel(net()))
