@@ -69,6 +69,8 @@ class Expressions:
             case "hexstr":
                 return constant(int(value, 16))
             case "field":
+                if isinstance(value[0], dict):  # p4c's JSON for stack[index].isValid(), which BMv2 refuses too
+                    raise UnsupportedConstruct("the validity of a stack element whose index is not a constant")
                 return self.field(value[0], value[1])
             case "local" | "runtime_data":
                 if self.arguments is not None:
