@@ -1,0 +1,127 @@
+"""BMv2's simple_switch_grpc as a target. It needs neither interfaces nor root: frames go through its gRPC
+dataplane service, which ends a stream only after every frame that came by it has been dealt with. So one stream
+a frame tells exactly what that frame caused, and there is nothing to wait for by the clock.
+"""
+
+from __future__ import annotations
+
+import queue
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import grpc
+from conformance.case import Outputs
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+SWITCH = shutil.which("simple_switch_grpc")
+CPU_PORT = 510
+DEVICE_ID = 1
+DEADLINE_S = 10.0
+PACKET_OUT_QUIET_S = 0.2
+
+
+def _dataplane_messages() -> tuple[Any, Any]:
+    """p4.bm.PacketStreamRequest and PacketStreamResponse: id, device_id, port, packet."""
+    file = descriptor_pb2.FileDescriptorProto(name="p4/bm/dataplane_interface.proto", package="p4.bm", syntax="proto3")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    fields = (
+        ("id", kinds.TYPE_UINT64),
+        ("device_id", kinds.TYPE_UINT64),
+        ("port", kinds.TYPE_UINT32),
+        ("packet", kinds.TYPE_BYTES),
+    )
+    names = ("PacketStreamRequest", "PacketStreamResponse")
+    for name in names:
+        message = file.message_type.add(name=name)
+        for number, (field, kind) in enumerate(fields, 1):
+            message.field.add(name=field, number=number, type=kind, label=kinds.LABEL_OPTIONAL)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    request, response = (message_factory.GetMessageClass(pool.FindMessageTypeByName(f"p4.bm.{name}")) for name in names)
+    return request, response
+
+
+def version() -> str:
+    """For example "1.15.5"."""
+    assert SWITCH is not None
+    answer = subprocess.run([SWITCH, "--version"], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    return answer.stdout.strip()
+
+
+class Bmv2Target:
+    """A fresh simple_switch_grpc without a program."""
+
+    def __init__(self) -> None:
+        if SWITCH is None:
+            raise FileNotFoundError("simple_switch_grpc is not on PATH: install BMv2 (behavioral-model)")
+        self._folder = Path(tempfile.mkdtemp(prefix="conformance-"))
+        self.address = f"unix:{self._folder}/p4runtime.sock"
+        command = [SWITCH, "--device-id", str(DEVICE_ID), "--no-p4", "--log-level", "off", "--"]
+        command += ["--cpu-port", str(CPU_PORT), "--grpc-server-addr", self.address]
+        command += ["--dp-grpc-server-addr", f"unix:{self._folder}/dataplane.sock"]
+        self._process = subprocess.Popen(
+            command, cwd=self._folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        self._request, response = _dataplane_messages()
+        self._channel = grpc.insecure_channel(f"unix:{self._folder}/dataplane.sock")
+        self._stream = self._channel.stream_stream(
+            "/p4.bm.DataplaneInterface/PacketStream",
+            request_serializer=self._request.SerializeToString,
+            response_deserializer=response.FromString,
+        )
+
+    def __enter__(self) -> Bmv2Target:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the process and takes its files away."""
+        self._channel.close()
+        self._process.kill()
+        self._process.wait()
+        shutil.rmtree(self._folder)
+
+    def pipeline_set(self) -> None:
+        """Without a program the dataplane service says "not ready"."""
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                list(self._stream(iter(()), timeout=DEADLINE_S, wait_for_ready=True))
+                return
+            except grpc.RpcError as error:
+                if time.monotonic() > deadline or self._process.poll() is not None:
+                    raise TimeoutError(f"simple_switch_grpc did not start: {error}") from error
+                time.sleep(0.02)
+
+    def arrive(self, port: int, frame: bytes) -> Outputs:
+        if not frame:
+            raise ValueError("BMv2's dataplane service ignores empty frames")
+        request = self._request(device_id=DEVICE_ID, port=port, packet=frame)
+        try:
+            return tuple((r.port, r.packet) for r in self._stream(iter((request,)), timeout=DEADLINE_S))
+        except grpc.RpcError as error:
+            state = self._process.poll()
+            raise RuntimeError(f"BMv2 failed over {frame.hex()} (exit status {state}): {error}") from error
+
+    def packet_out(self, send: Callable[[], None]) -> Outputs:
+        """A packet-out goes another way, so here only the clock tells that it is through."""
+        held: queue.SimpleQueue[None] = queue.SimpleQueue()
+        stream = self._stream(iter(held.get, None), timeout=DEADLINE_S)
+        time.sleep(PACKET_OUT_QUIET_S)
+        send()
+        time.sleep(PACKET_OUT_QUIET_S)
+        held.put(None)
+        return tuple((r.port, r.packet) for r in stream)
+
+    def punted(self) -> None:
+        return None

@@ -1,0 +1,137 @@
+"""What a conformance case is: a program, a list of steps, and what a switch answered to them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from p4reduce_controller.p4rt.entries import (
+    CloneSession,
+    DigestConfig,
+    Entry,
+    MulticastGroup,
+    TableEntry,
+)
+
+HERE = Path(__file__).resolve().parent
+PROGRAMS = HERE / "programs"
+ARTIFACTS = HERE.parents[1] / "p4src/artifacts"
+KINDS = {kind.__name__: kind for kind in (TableEntry, MulticastGroup, CloneSession, DigestConfig)}
+
+Outputs = tuple[tuple[int, bytes], ...]
+"""(port, frame) of everything that left."""
+
+
+@dataclass(frozen=True)
+class Write:
+    """One P4Runtime batch of (operation, entry)."""
+
+    updates: tuple[tuple[str, Entry], ...]
+
+
+@dataclass(frozen=True)
+class Arrive:
+    """A frame arrives at a port."""
+
+    port: int
+    frame: bytes
+
+
+@dataclass(frozen=True)
+class PacketOut:
+    """The controller sends a frame out of a port."""
+
+    egress_port: int
+    payload: bytes
+
+
+Step = Write | Arrive | PacketOut
+
+
+@dataclass(frozen=True)
+class Case:
+    """Steps for one program. `json` and `p4info` are files below the repository's root."""
+
+    name: str
+    json: Path
+    p4info: Path
+    steps: tuple[Step, ...]
+
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of the program's two files."""
+        return {
+            kind: hashlib.sha256(path.read_bytes()).hexdigest()
+            for kind, path in (("json", self.json), ("p4info", self.p4info))
+        }
+
+
+def program_case(name: str, *steps: Step) -> Case:
+    """A case of one of the small programs."""
+    return Case(name, PROGRAMS / f"{name}.json", PROGRAMS / f"{name}.p4info.txtpb", steps)
+
+
+def insert(*entries: Entry) -> Write:
+    """A batch that only inserts."""
+    return Write(tuple(("insert", entry) for entry in entries))
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a switch did: one answer a step, and what there was at the end.
+
+    The answer to a frame is what left, to a batch its refused updates, "index CODE".
+    """
+
+    steps: tuple[Outputs | tuple[str, ...], ...]
+    packet_ins: tuple[tuple[Mapping[str, int], bytes], ...] = ()
+    digests: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Distinct digest messages in the order in which they first came."""
+    counters: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
+    """(packets, bytes) by counter and cell; cells that counted nothing are left out."""
+
+
+# ---- to JSON and back
+
+
+def step_to_json(step: Step) -> dict[str, Any]:
+    if isinstance(step, Write):
+        return {"write": [[op, type(e).__name__, _entry_to_json(e)] for op, e in step.updates]}
+    if isinstance(step, Arrive):
+        return {"port": step.port, "frame": step.frame.hex()}
+    return {"packet_out": step.egress_port, "frame": step.payload.hex()}
+
+
+def step_from_json(row: Mapping[str, Any]) -> Step:
+    if "write" in row:
+        return Write(tuple((op, KINDS[kind](**_tuples(fields))) for op, kind, fields in row["write"]))
+    frame = bytes.fromhex(row["frame"])
+    return Arrive(row["port"], frame) if "port" in row else PacketOut(row["packet_out"], frame)
+
+
+def answer_to_json(answer: Outputs | tuple[str, ...]) -> list[Any]:
+    return [part if isinstance(part, str) else [part[0], part[1].hex()] for part in answer]
+
+
+def answer_from_json(row: list[Any]) -> Outputs | tuple[str, ...]:
+    parts: list[Any] = [part if isinstance(part, str) else (part[0], bytes.fromhex(part[1])) for part in row]
+    return tuple(parts)
+
+
+def _entry_to_json(entry: Entry) -> dict[str, Any]:
+    """The fields that are not at their defaults."""
+    blank = {f.name: f.default for f in dataclasses.fields(entry)}
+    values = {name: getattr(entry, name) for name in blank}
+    return {name: value for name, value in values.items() if value != blank[name] and value not in ({}, ())}
+
+
+def _tuples(value: Any) -> Any:
+    """JSON's lists as tuples, at every depth."""
+    if isinstance(value, list):
+        return tuple(_tuples(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _tuples(item) for key, item in value.items()}
+    return value

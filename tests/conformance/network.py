@@ -1,0 +1,256 @@
+"""The network of the p4reduce cases: who is where, what the controller writes, and frames of every kind."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from conformance.case import ARTIFACTS, Arrive, Case, Step
+from pipeline_rig import (
+    EPOCH,
+    GROUP,
+    JOB,
+    SLOT_COUNT,
+    SWITCH_IP,
+    SWITCH_MAC,
+    ipv4_header,
+    ones_complement_sum,
+    rank_ip,
+    rank_mac,
+    rank_udp_port,
+    udp_frame,
+)
+
+from p4reduce import wire
+from p4reduce_controller.p4rt.entries import DigestConfig, Entry, MulticastGroup, TableEntry
+
+GEOMETRIES = {"small": wire.SMALL, "default": wire.DEFAULT}
+SLOT_BASE = 2
+OTHER_IP, OTHER_MAC = 0x0A0000FE, 0x0200000000FE
+BROADCAST = 0xFFFFFFFFFFFF
+ETHERNET_BYTES = 14
+BMV2_ROOM_BYTES = 512
+"""By how much BMv2 lets a frame grow (simple_switch.cpp, receive_); beyond that it aborts."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A job of `world_size` ranks; rank r is at port 1 + r, or two ranks a port with `shared_ports`."""
+
+    geometry_name: str
+    world_size: int
+    shared_ports: bool = False
+
+    @property
+    def geometry(self) -> wire.Geometry:
+        return GEOMETRIES[self.geometry_name]
+
+    @property
+    def least_blocks(self) -> int:
+        """Blocks a contribution must carry so that even a RESULT with all columns has room in BMv2's buffer."""
+        return max(0, self.geometry.columns - BMV2_ROOM_BYTES // self.geometry.block_bytes)
+
+    def port(self, rank: int) -> int:
+        return 1 + (rank // 2 if self.shared_ports else rank)
+
+    def case(self, name: str, steps: list[Step]) -> Case:
+        folder = ARTIFACTS / self.geometry_name
+        return Case(name, folder / "p4reduce.json", folder / "p4reduce.p4info.txtpb", tuple(steps))
+
+    def switching(self) -> list[Entry]:
+        """What makes it a switch: its address, the flood group, learned MACs of rank 0 and 1."""
+        ports = sorted({self.port(rank) for rank in range(self.world_size)} | {40})
+        entries: list[Entry] = [
+            TableEntry(
+                "MainIngress.address.switch_address",
+                {"target_ip": SWITCH_IP},
+                "MainIngress.address.is_switch",
+                {"mac": SWITCH_MAC},
+            ),
+            MulticastGroup(1, tuple((port, port) for port in ports)),
+            DigestConfig("mac_learn_t"),
+        ]
+        for rank in (0, 1):
+            mac, port = rank_mac(rank), self.port(rank)
+            entries.append(
+                TableEntry(
+                    "MainIngress.forwarding.mac_table",
+                    {"dst_mac": mac},
+                    "MainIngress.forwarding.forward",
+                    {"port": port},
+                )
+            )
+            entries.append(
+                TableEntry(
+                    "MainIngress.forwarding.learned",
+                    {"src_mac": mac, "ingress_port": port},
+                    "MainIngress.forwarding.known",
+                )
+            )
+        return entries
+
+    def job(self) -> list[Entry]:
+        """The job's group and its members' addresses."""
+        group = MulticastGroup(GROUP, tuple((self.port(rank), rank) for rank in range(self.world_size)))
+        return [group, *(self._member(rank) for rank in range(self.world_size))]
+
+    def _member(self, rank: int) -> TableEntry:
+        address = {"dst_mac": rank_mac(rank), "dst_ip": rank_ip(rank), "dst_port": rank_udp_port(rank)}
+        switch = {"src_mac": SWITCH_MAC, "src_ip": SWITCH_IP}
+        return TableEntry(
+            "MainEgress.reply.job_member", {"job": JOB, "rank": rank}, "MainEgress.reply.address_to", address | switch
+        )
+
+    def admission(self, rank: int, epoch: int = EPOCH) -> TableEntry:
+        """What admits a rank."""
+        return TableEntry(
+            "MainIngress.admission.admit",
+            {
+                "ingress_port": self.port(rank),
+                "ipv4_src": rank_ip(rank),
+                "udp_src_port": rank_udp_port(rank),
+                "job": JOB,
+            },
+            "MainIngress.admission.admit_rank",
+            {
+                "rank_bit": 1 << rank,
+                "full": (1 << self.world_size) - 1,
+                "slot_base": SLOT_BASE,
+                "slot_count": SLOT_COUNT,
+                "epoch": epoch,
+                "group": GROUP,
+            },
+        )
+
+    def contribution(
+        self, rank: int, slot: int, round_: int, keys: tuple[int, ...], blocks: dict[int, bytes], epoch: int = EPOCH
+    ) -> Arrive:
+        """A well-formed CONTRIBUTE; `blocks` are bytes by column."""
+        present = sum(1 << column for column in blocks)
+        data = b"".join(blocks[column] for column in sorted(blocks))
+        frame = wire.Frame(wire.CONTRIBUTE, JOB, present, epoch, slot, round_ & 0xFFFFFFFF, 0, keys, data)
+        return Arrive(self.port(rank), udp_frame(rank, wire.pack(self.geometry, frame)))
+
+
+# ---- frames with a fault
+
+Mutation = Callable[[random.Random, bytes], bytes]
+
+
+def overwrite(offset: int, *data: int) -> Mutation:
+    """Other bytes at a place; a place in the IPv4 header keeps its checksum right."""
+
+    def change(_: random.Random, frame: bytes) -> bytes:
+        changed = frame[:offset] + bytes(data) + frame[offset + len(data) :]
+        return fix_checksum(changed) if 14 <= offset < 34 else changed
+
+    return change
+
+
+def fix_checksum(frame: bytes) -> bytes:
+    """The frame with the IPv4 header checksum that it should have."""
+    header = frame[14:24] + b"\0\0" + frame[26:34]
+    return frame[:24] + (0xFFFF ^ ones_complement_sum(header)).to_bytes(2, "big") + frame[26:]
+
+
+def cut(source: random.Random, frame: bytes) -> bytes:
+    return frame[: ETHERNET_BYTES + source.randrange(len(frame) - ETHERNET_BYTES)]
+
+
+def pad(source: random.Random, frame: bytes) -> bytes:
+    return frame + bytes(1 + source.randrange(8))
+
+
+def flip(source: random.Random, frame: bytes) -> bytes:
+    place = source.randrange(len(frame))
+    return frame[:place] + bytes((frame[place] ^ 1 << source.randrange(8),)) + frame[place + 1 :]
+
+
+def with_options(_: random.Random, frame: bytes) -> bytes:
+    header = b"\x46" + frame[15:16] + (int.from_bytes(frame[16:18], "big") + 4).to_bytes(2, "big") + frame[18:34]
+    return frame[:14] + header + b"\1\1\1\1" + frame[34:]
+
+
+BASE = 42  # of the aggregation header in a frame
+FAULTS: dict[str, Mutation] = {
+    "cut": cut,
+    "padded": pad,
+    "flipped bit": flip,
+    "ip options": with_options,
+    "udp length": overwrite(38, 0, 9),
+    "ip length": overwrite(16, 0, 60),
+    "ip checksum": lambda _, frame: frame[:24] + bytes((frame[24] ^ 0x5A,)) + frame[25:],
+    "more fragments": overwrite(20, 0x20, 0),
+    "later fragment": overwrite(20, 0, 5),
+    "ip version": overwrite(14, 0x65),
+    "short ihl": overwrite(14, 0x44),
+    "tcp": overwrite(23, 6),
+    "wire version": overwrite(BASE, 0x21),
+    "wire version 0": overwrite(BASE, 0x01),
+    "type 0": overwrite(BASE, 0x10),
+    "RESULT": overwrite(BASE, 0x12),
+    "PENDING": overwrite(BASE, 0x13),
+    "HELLO of the wrong size": overwrite(BASE, 0x14),
+    "type 15": overwrite(BASE, 0x1F),
+    "job": overwrite(BASE + 1, JOB + 1),
+    "all columns": overwrite(BASE + 2, 0xFF),
+    "no columns": overwrite(BASE + 2, 0),
+    "reserved": overwrite(BASE + 3, 1),
+    "epoch 0": overwrite(BASE + 4, 0, 0),
+    "epoch": overwrite(BASE + 4, 0, EPOCH - 1),
+    "slot after the last": overwrite(BASE + 6, 0, SLOT_COUNT),
+    "slot": overwrite(BASE + 6, 0xFF, 0xFF),
+    "seen": overwrite(BASE + 12, 0, 0, 0, 1),
+    "udp source": overwrite(34, 0x9C, 0x00),
+    "udp destination": overwrite(36, 0x52, 0x51),
+    "ip source": overwrite(26, 10, 9, 9, 9),
+    "ip destination": overwrite(30, 10, 0, 0, 99),
+    "vlan tag": lambda _, frame: frame[:12] + b"\x81\0\0\5" + frame[12:],
+}
+
+
+# ---- ordinary traffic
+
+Ordinary = Callable[[random.Random, int], bytes]
+"""(source of randomness, rank that sends) -> frame."""
+
+
+def ethernet(dst: int, rank: int, ethertype: int, payload: bytes) -> bytes:
+    return dst.to_bytes(6, "big") + rank_mac(rank).to_bytes(6, "big") + ethertype.to_bytes(2, "big") + payload
+
+
+def arp(rank: int, target_ip: int, operation: int = 1, dst: int = BROADCAST) -> bytes:
+    head = b"\0\1\x08\0\6\4" + operation.to_bytes(2, "big")
+    addresses = rank_mac(rank).to_bytes(6, "big") + rank_ip(rank).to_bytes(4, "big")
+    return ethernet(dst, rank, 0x0806, head + addresses + bytes(6) + target_ip.to_bytes(4, "big"))
+
+
+def ping(rank: int, dst_ip: int, dst_mac: int, payload: bytes, kind: int = 8, good: bool = True) -> bytes:
+    body = bytes((kind, 0)) + b"\0\0" + b"\x12\x34\0\1" + payload
+    sum_ = 0xFFFF ^ ones_complement_sum(body + b"\0" * (len(body) % 2))
+    icmp = body[:2] + (sum_ if good else sum_ ^ 1).to_bytes(2, "big") + body[4:]
+    return ethernet(dst_mac, rank, 0x0800, ipv4_header(rank_ip(rank), dst_ip, len(icmp), protocol=1) + icmp)
+
+
+def transit(rank: int, dst_mac: int, dst_ip: int, protocol: int, payload: bytes) -> bytes:
+    return ethernet(dst_mac, rank, 0x0800, ipv4_header(rank_ip(rank), dst_ip, len(payload), protocol) + payload)
+
+
+ORDINARY: dict[str, Ordinary] = {
+    "arp for the switch": lambda _, rank: arp(rank, SWITCH_IP),
+    "arp for another": lambda _, rank: arp(rank, OTHER_IP),
+    "arp reply to the switch": lambda _, rank: arp(rank, SWITCH_IP, 2, SWITCH_MAC),
+    "ping": lambda source, rank: ping(rank, SWITCH_IP, SWITCH_MAC, source.randbytes(source.randrange(64))),
+    "ping of another": lambda source, rank: ping(rank, OTHER_IP, OTHER_MAC, source.randbytes(8)),
+    "wrong ping": lambda source, rank: ping(rank, SWITCH_IP, SWITCH_MAC, source.randbytes(8), good=False),
+    "ping reply": lambda source, rank: ping(rank, SWITCH_IP, SWITCH_MAC, source.randbytes(8), kind=0),
+    "tcp to the switch": lambda source, rank: transit(rank, SWITCH_MAC, SWITCH_IP, 6, source.randbytes(20)),
+    "udp to a known host": lambda source, rank: transit(rank, rank_mac(1), rank_ip(1), 17, source.randbytes(30)),
+    "tcp to rank 0": lambda source, rank: transit(rank, rank_mac(0), rank_ip(0), 6, source.randbytes(30)),
+    "for another switch": lambda source, rank: udp_frame(rank, source.randbytes(60), dst_ip=OTHER_IP),
+    "broadcast": lambda source, rank: ethernet(BROADCAST, rank, 0x1234, source.randbytes(source.randrange(60))),
+    "unknown": lambda source, rank: ethernet(OTHER_MAC, rank, 0x86DD, source.randbytes(40)),
+    "udp to another service": lambda source, rank: udp_frame(rank, source.randbytes(9), dst_port=53),
+    "hello": lambda source, rank: udp_frame(rank, wire.pack_hello(JOB, source.getrandbits(64))),
+}

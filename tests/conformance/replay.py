@@ -1,0 +1,177 @@
+"""Replays a case's steps on a switch, and tells where two switches' answers differ."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from conformance.case import Answers, Arrive, Case, Outputs, PacketOut, Step, Write
+
+from p4reduce_controller.p4rt.client import Client
+from p4reduce_controller.p4rt.errors import WriteError
+from p4reduce_controller.p4rt.schema import CounterInfo
+
+DEADLINE_S = 10.0
+MAX_DIFFERENCES = 5
+
+
+class Target(Protocol):
+    """A switch under test that a P4Runtime server at `address` controls."""
+
+    address: str
+
+    def pipeline_set(self) -> None:
+        """Called when the switch has its program; returns when it takes frames."""
+
+    def arrive(self, port: int, frame: bytes) -> Outputs:
+        """Everything that leaves because of this frame, in order for each port."""
+
+    def packet_out(self, send: Callable[[], None]) -> Outputs:
+        """Everything that leaves because of the packet-out that `send` sends."""
+
+    def punted(self) -> tuple[int, int] | None:
+        """How many packet-ins and distinct digest messages the switch made; None if it cannot tell."""
+
+
+class Controller:
+    """The controller's side of a replay: one P4Runtime client and what it was sent."""
+
+    def __init__(self, address: str) -> None:
+        self._changed = threading.Condition()
+        self.packet_ins: list[tuple[dict[str, int], bytes]] = []
+        self.digests: dict[tuple[str, tuple[int, ...]], None] = {}
+        self.client = Client(address, timeout_s=DEADLINE_S)
+        self.client.on_packet_in = self._packet_in
+        self.client.on_digest = self._digest
+
+    def _packet_in(self, payload: bytes, metadata: dict[str, int]) -> None:
+        with self._changed:
+            self.packet_ins.append((metadata, payload))
+            self._changed.notify_all()
+
+    def _digest(self, name: str, rows: list[tuple[int, ...]]) -> None:
+        with self._changed:
+            self.digests.update({(name, tuple(row)): None for row in rows})
+            self._changed.notify_all()
+
+    def wait_for(self, packet_ins: int, digests: int) -> None:
+        """Wait until that many have come; TimeoutError says how many did."""
+        with self._changed:
+            if not self._changed.wait_for(
+                lambda: len(self.packet_ins) >= packet_ins and len(self.digests) >= digests, DEADLINE_S
+            ):
+                raise TimeoutError(
+                    f"{len(self.packet_ins)} of {packet_ins} packet-ins and {len(self.digests)} of {digests} "
+                    f"digests came within {DEADLINE_S} s"
+                )
+
+    def wait_until_quiet(self, quiet_s: float = 0.3) -> None:
+        """Wait until nothing has come for a while."""
+        deadline = time.monotonic() + DEADLINE_S
+        with self._changed:
+            while self._changed.wait(quiet_s) and time.monotonic() < deadline:
+                pass
+
+    def counters(self) -> dict[str, dict[str, tuple[int, int]]]:
+        """Cells that counted something, of direct and indirect counters."""
+        found: dict[str, dict[str, tuple[int, int]]] = {}
+        for info in self.client.schema.counters:
+            cells = {str(c.index): (c.packets, c.bytes) for c in self.client.read_counter(info.name)}
+            found[info.name] = _declared(info, cells)
+        for table in self.client.schema.tables:
+            if table.direct_counter:
+                read = self.client.read_direct_counters(table.name)
+                cells = {str(sorted(d.entry.match.items())): (d.packets, d.bytes) for d in read}
+                direct = self.client.schema.direct_counters[table.direct_counter]
+                found[direct.name] = _declared(direct, cells)
+        return {name: cells for name, cells in found.items() if cells}
+
+
+def replay(case: Case, target: Target, steps: Sequence[Step] | None = None) -> Answers:
+    """Give the switch the case's program and steps; returns what it answered."""
+    controller = Controller(target.address)
+    with controller.client as client:
+        client.set_pipeline(case.p4info.read_text(), case.json.read_bytes())
+        target.pipeline_set()
+        answers = tuple(_step(client, target, step) for step in (case.steps if steps is None else steps))
+        expected = target.punted()
+        if expected is None:
+            controller.wait_until_quiet()
+        else:
+            controller.wait_for(*expected)
+        counters = controller.counters()
+    return Answers(answers, tuple(controller.packet_ins), tuple(controller.digests), counters)
+
+
+def _step(client: Client, target: Target, step: Step) -> Outputs | tuple[str, ...]:
+    if isinstance(step, Arrive):
+        return target.arrive(step.port, step.frame)
+    if isinstance(step, PacketOut):
+        return target.packet_out(lambda: client.packet_out(step.payload, step.egress_port))
+    try:
+        client.write(step.updates)  # type: ignore[arg-type]
+    except WriteError as error:
+        return tuple(f"{failure.index} {failure.code}" for failure in error.failures)
+    return ()
+
+
+def differences(steps: Sequence[Step], ours: Answers, theirs: Answers, *, any_order: bool = False) -> list[str]:
+    """Where two switches' answers differ, port by port and in order for each port; the first few.
+
+    `any_order`: what one step sends out of one port may come in any order.
+    """
+    found = []
+    for number, (step, a, b) in enumerate(zip(steps, ours.steps, theirs.steps, strict=True)):
+        if by_port(a, any_order) != by_port(b, any_order) and not _same_refusals(a, b):
+            found.append(f"step {number}, {describe(step)}:\n    ours   {show(a)}\n    BMv2's {show(b)}")
+    if by_port_in(ours) != by_port_in(theirs):
+        found.append(f"packet-ins:\n    ours   {ours.packet_ins}\n    BMv2's {theirs.packet_ins}")
+    if ours.digests != theirs.digests:
+        found.append(f"digests:\n    ours   {ours.digests}\n    BMv2's {theirs.digests}")
+    if ours.counters != theirs.counters:
+        found.append(f"counters:\n    ours   {ours.counters}\n    BMv2's {theirs.counters}")
+    return found[:MAX_DIFFERENCES]
+
+
+def by_port(answer: Outputs | tuple[str, ...], any_order: bool) -> dict[object, list[object]]:
+    """An answer's frames by port (or its refused updates)."""
+    ports: dict[object, list[Any]] = {}
+    for part in answer:
+        if isinstance(part, str):
+            ports.setdefault("refused", []).append(part)
+        else:
+            ports.setdefault(part[0], []).append(part[1])
+    return {port: sorted(frames) if any_order else frames for port, frames in ports.items()}
+
+
+def _same_refusals(ours: Outputs | tuple[str, ...], theirs: Outputs | tuple[str, ...]) -> bool:
+    """Whether both refused the same updates, for the same reason or for one that BMv2 calls UNKNOWN."""
+    if not all(isinstance(part, str) for part in (*ours, *theirs)) or len(ours) != len(theirs):
+        return False
+    pairs = [(str(a).split(), str(b).split()) for a, b in zip(ours, theirs, strict=True)]
+    return all(a[0] == b[0] and b[1] in (a[1], "UNKNOWN") for a, b in pairs)
+
+
+def _declared(counter: CounterInfo, cells: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """The cells that counted something; of packets and bytes only what the counter declares, since BMv2 counts
+    both in every counter and P4Runtime leaves the other open."""
+    masked = {cell: (packets * counter.packets, bytes_ * counter.bytes) for cell, (packets, bytes_) in cells.items()}
+    return {cell: both for cell, both in sorted(masked.items()) if any(both)}
+
+
+def by_port_in(answers: Answers) -> list[tuple[dict[str, int], bytes]]:
+    return [(dict(metadata), payload) for metadata, payload in answers.packet_ins]
+
+
+def describe(step: Step) -> str:
+    if isinstance(step, Write):
+        return f"write {step.updates}"
+    if isinstance(step, Arrive):
+        return f"frame at port {step.port}: {step.frame.hex()}"
+    return f"packet-out to port {step.egress_port}: {step.payload.hex()}"
+
+
+def show(answer: Outputs | tuple[str, ...]) -> str:
+    return " ".join(part if isinstance(part, str) else f"{part[0]}:{part[1].hex()}" for part in answer) or "nothing"

@@ -1,0 +1,117 @@
+"""Frames for the small programs about numbers, state, checksums and control flow."""
+
+from __future__ import annotations
+
+import random
+
+from conformance.case import Arrive, Case, insert, program_case
+from conformance.frames import counted, hexes, noise, some_bytes
+from conformance.rows_tables import entry
+
+HASHES = ("crc16", "crc32", "csum16", "xor16", "identity", "crc16_custom", "crc32_custom")
+
+
+def cases() -> list[Case]:
+    """Every case of this module."""
+    return [*_numbers(), *_bits(), *_state(), *_sums(), *_flow(), *_names()]
+
+
+def _numbers() -> list[Case]:
+    ones, zero = "ff" * 32, "00" * 32
+    edges = (0, 1, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
+    return [
+        program_case(
+            "wide_arithmetic",
+            *hexes(ones + ones, zero + ones, ones + zero, zero + "00" * 31 + "01", "80" + "00" * 31 + "80" + "00" * 31),
+            *noise("wide", 20, 64, 65, 63),
+        ),
+        program_case("wide_bitwise", *_operands()),
+        program_case("saturating", *(_signed(a, b) for a in edges for b in edges)),
+        program_case("wrap_around", *noise("wrap", 60, 6)),
+        program_case("signed_compare", *counted((*edges, 0xFB, 0xFA, 100, 101), edges, (0,), tail=b"")),
+        program_case("shifts", *(_shift(by, v) for by in (0, 1, 7, 15, 16, 17, 255) for v in (0x8001, 0x7FFF, 0xFFFF))),
+        program_case("divide", *noise("divide", 30, 6), *hexes("ffff00000000", "000700000000")),
+        program_case("mux", *counted(edges, edges, (0,))),
+    ]
+
+
+def _bits() -> list[Case]:
+    return [
+        program_case("slice_read", *noise("slices", 40, 8, 9)),
+        program_case("slice_write", *noise("targets", 40, 12, 14)),
+        program_case("casts", *counted(range(0, 256, 5), *((0xA5,) for _ in range(8)))),
+        program_case("concat", *noise("concat", 40, 9)),
+        program_case("logic", insert(entry("t", {"b": 3}, "NoAction"), entry("t", {"b": 8}, value=0x40)), *_logic()),
+        program_case("enums", *counted((0, 1, 2, 0x7F, 0x80, 0x81, 0xFE, 0xFF), (0,))),
+    ]
+
+
+def _state() -> list[Case]:
+    return [
+        program_case("counters", *(Arrive(1, bytes((i % 11,)) + bytes(i)) for i in range(40)), *hexes("ff")),
+        program_case(
+            "direct_counter",
+            insert(entry("keys", {"key": 1}, value=1), entry("keys", {"key": 2}, "NoAction")),
+            *(Arrive(1, bytes((i % 4,)) + bytes(i)) for i in range(1, 30)),
+        ),
+        program_case("direct_meter", insert(entry("keys", {"key": 1}, "meter_it")), *counted((1, 2, 1), (5,))),
+        program_case("indirect_meter", *counted(range(6), (5,))),
+        program_case("register_cells", *noise("cells", 80, 4), *hexes("01001234", "02010002", "00000000", "0001ffff")),
+        program_case(
+            "register_bounds",
+            *(s for i in (0, 3, 4, 5, 255) for s in hexes(f"01{i:02x}{i + 1:04x}", f"00{i:02x}aaaa")),
+        ),
+        program_case("register_wide", *noise("registers", 20, 73)),
+        program_case("controls_twice", *counted((0, 1, 0, 0, 1, 3, 2), (9,))),
+        program_case("metadata_zero", *counted((1, 255, 0, 7), (9,), (9,), (9,))),
+    ]
+
+
+def _sums() -> list[Case]:
+    ip = "01000000ffff0000"
+    sums = hexes(ip + "ffff", ip + "0000", "02" + ip[2:] + "1234", "010012340000ffffedca")
+    return [
+        *(program_case(f"hash_{name}", *noise(name, 30, 20), *hexes("00" * 20, "ff" * 20)) for name in HASHES),
+        program_case("checksum_verify", *sums),
+        program_case("checksum_update", *noise("update", 40, 12, 14)),
+        program_case(
+            "checksum_payload",
+            *hexes("0100feff0000", "0100feff0000aabb", "0100feff000001", "020000000000", "0100fdfe00000101"),
+            *noise("payload", 40, 6, 7, 8, 9, 20, 21),
+        ),
+    ]
+
+
+def _flow() -> list[Case]:
+    return [
+        program_case("exit_statement", *counted(range(5), (0,), (0,))),
+        program_case("return_statement", *counted(range(5), (0,))),
+        program_case("switch_value", *counted((0, 1, 2, 3, 4, 0xFF), (0,))),
+        program_case("functions", *counted((0, 1, 5, 255), (0, 1, 6, 255), (9,))),
+        program_case("assertion", *counted((0, 255))),
+    ]
+
+
+def _names() -> list[Case]:
+    return [
+        program_case("standard_metadata", *(Arrive(p, bytes(12 + n)) for p in (0, 1, 2, 300, 509) for n in (0, 1, 50))),
+        program_case("tuples_and_structs", *counted((0, 5, 0x15), (0,), (0, 5), (0,))),
+    ]
+
+
+def _operands() -> list[Arrive]:
+    """Two 2048-bit numbers for each of the four operations, a few times."""
+    source = random.Random("operands")
+    return [Arrive(1, bytes((operation,)) + some_bytes(source, 512)) for operation in range(4) for _ in range(3)]
+
+
+def _signed(a: int, b: int) -> Arrive:
+    return Arrive(1, bytes((a, b, 0, 0, a, b, 0, 0)))
+
+
+def _shift(by: int, value: int) -> Arrive:
+    return Arrive(1, bytes((by,)) + value.to_bytes(2, "big") * 4)
+
+
+def _logic() -> list[Arrive]:
+    return [Arrive(1, bytes((a, b, 0))) for a in (0, 1, 10, 11, 200) for b in (0, 3, 4, 5, 8, 9, 10)]

@@ -1,0 +1,114 @@
+"""The corpus itself: complete, large enough, and able to find a difference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conformance import recording
+from conformance.case import PROGRAMS, Answers, Arrive, Outputs, Write
+from conformance.corpus import all_cases, p4reduce_program, small_programs
+from conformance.embedded import EmbeddedTarget
+from conformance.exceptions import ANY_ORDER, DIFFERENT
+from conformance.replay import differences, replay
+
+from p4reduce_controller.p4rt.client import Client
+from p4reduce_controller.p4rt.errors import PipelineError
+
+REFUSED = {
+    "action_profile": "action profile",
+    "action_selector": "action profile",
+    "random_hash": "random",
+    "stack_index_valid": "validity of a stack element",
+    "value_set": "value set",
+}
+"""Programs that the embedded switch refuses -> words of the message."""
+
+
+def test_every_small_program_has_a_case_and_a_recording() -> None:
+    programs = {path.stem for path in PROGRAMS.glob("*.p4")} - {"construct"}
+    assert programs == set(small_programs()) == {path.stem for path in PROGRAMS.glob("*.json")}
+    assert len(programs) >= 40
+    assert set(recording.names()) == set(all_cases())
+
+
+def test_there_are_enough_frames_of_the_project_s_program() -> None:
+    steps = [step for case in p4reduce_program().values() for step in case.steps]
+    assert sum(not isinstance(step, Write) for step in steps) >= 2000
+
+
+@pytest.mark.parametrize("geometry", ["small", "default"])
+def test_random_traffic_reaches_every_reply_and_drop(geometry: str) -> None:
+    counted: dict[str, set[str]] = {}
+    for name in p4reduce_program():
+        if geometry in name:
+            for counter, cells in recording.load(name).answers.counters.items():
+                counted.setdefault(counter.removeprefix("MainIngress."), set()).update(cells)
+    reasons = len(counted["drops"])
+    assert {"contributions", "duplicates", "results", "pendings"} <= set(counted)
+    assert reasons == 12, f"drop reasons seen: {sorted(counted['drops'])}"
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_is_not_implemented_is_refused_by_name(name: str) -> None:
+    path = PROGRAMS / "refused" / name
+    with EmbeddedTarget() as target, Client(target.address) as client, pytest.raises(PipelineError) as refused:
+        client.set_pipeline(path.with_suffix(".p4info.txtpb").read_text(), path.with_suffix(".json").read_bytes())
+    assert REFUSED[name] in str(refused.value)
+
+
+def test_every_refused_program_is_listed() -> None:
+    assert {path.stem for path in (PROGRAMS / "refused").glob("*.p4")} == set(REFUSED)
+
+
+def test_exceptions_are_of_cases_that_exist() -> None:
+    assert set(ANY_ORDER) | set(DIFFERENT) <= set(all_cases())
+
+
+@pytest.mark.parametrize("name", sorted(ANY_ORDER))
+def test_any_order_is_needed(name: str) -> None:
+    known = recording.load(name)
+    with EmbeddedTarget() as target:
+        ours = replay(all_cases()[name], target, known.steps)
+    assert differences(known.steps, ours, known.answers)
+
+
+def changed(*outputs: Outputs) -> Answers:
+    return Answers(outputs)
+
+
+SENT: Outputs = ((1, b"one"), (1, b"two"), (2, b"three"))
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        changed(SENT[:2]),
+        changed((*SENT, (3, b"four"))),
+        changed((SENT[1], SENT[0], SENT[2])),
+        changed((SENT[0], SENT[1], (2, b"thref"))),
+        changed((SENT[0], SENT[1], (3, b"three"))),
+        replace(changed(SENT), packet_ins=(({"ingress_port": 1}, b"x"),)),
+        replace(changed(SENT), digests=(("learn", (1, 2)),)),
+        replace(changed(SENT), counters={"drops": {"1": (1, 64)}}),
+    ],
+)
+def test_a_difference_is_found(answers: Answers) -> None:
+    steps = (Arrive(1, b"in"),)
+    assert not differences(steps, changed((SENT[2], *SENT[:2])), changed(SENT)), "order across ports is free"
+    assert differences(steps, changed(SENT), answers)
+
+
+def test_a_refused_write_is_compared_by_its_code() -> None:
+    steps = (Write(()),)
+    ours = Answers((("0 ALREADY_EXISTS",),))
+    assert not differences(steps, ours, Answers((("0 UNKNOWN",),))), "PI has no code for some reasons"
+    assert differences(steps, ours, Answers((("0 NOT_FOUND",),)))
+    assert differences(steps, ours, Answers((("1 ALREADY_EXISTS",),)))
+    assert differences(steps, ours, Answers(((),)))
+
+
+def test_recordings_fit_into_the_repository() -> None:
+    folder = Path(recording.RECORDINGS)
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 4 << 20
