@@ -41,7 +41,9 @@ control MainIngress(inout headers_t hdr, inout metadata_t meta, inout standard_m
             from_cpu.apply(hdr, standard);
         } else {
             address.apply(hdr, meta);
-            if (!meta.to_switch) {
+            if (!hdr.ethernet.isValid()) {
+                mark_to_drop(standard);   // shorter than an Ethernet header
+            } else if (!meta.to_switch) {
                 forwarding.apply(hdr, meta, standard);
             } else if (hdr.ipv4.isValid() && hdr.ipv4.protocol == PROTOCOL_UDP
                        && (!hdr.udp.isValid() || hdr.udp.dst_port == AGGREGATION_PORT)) {

@@ -120,3 +120,10 @@ def test_hello_reaches_the_controller_with_its_port(rig: PipelineRig) -> None:
 def test_packet_out_leaves_where_it_says(rig: PipelineRig) -> None:
     frame = bytes(FOREIGN["tcp"])
     assert rig.program.process(CPU_PORT, (3 << 7).to_bytes(2, "big") + frame) == [(3, frame)]
+
+
+def test_a_runt_is_dropped_and_nothing_is_learned(rig: PipelineRig) -> None:
+    digests: list[object] = []
+    rig.program.on_digest = lambda name, values: digests.append(values)
+    assert rig.program.process(2, b"\x02" * 13) == []
+    assert digests == []

@@ -162,6 +162,4 @@ def _check_finite(buffer: torch.Tensor, parts: dict[str, torch.Tensor]) -> None:
     if bool(torch.isfinite(buffer).all()):
         return
     bad = [name for name, gradient in parts.items() if not bool(torch.isfinite(gradient).all())]
-    raise InvalidTensor(
-        f"the gradient of {', '.join(bad)} holds a NaN or an infinity: skip this step or clip the loss"
-    )
+    raise InvalidTensor(f"the gradient of {', '.join(bad)} holds a NaN or an infinity: skip this step or clip the loss")

@@ -31,6 +31,9 @@ NONCE_BYTES: Final = 8
 HEADERS_BYTES: Final = 14 + 20 + 8
 """Ethernet, IPv4 (no options) and UDP headers around every frame."""
 
+MAX_GROWTH_BYTES: Final = 512
+"""How much longer than a contribution the RESULT that answers it may be: see protocol/growth.py."""
+
 MAX_RANKS: Final = 32
 MAX_COLUMNS: Final = 8
 ROUND_MASK: Final = 0xFFFFFFFF

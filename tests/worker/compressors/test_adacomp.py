@@ -27,9 +27,7 @@ def by_the_book(residue: torch.Tensor, step: torch.Tensor, size: int) -> tuple[t
     return sent, scale
 
 
-@pytest.mark.parametrize(
-    ("shape", "size"), [((3, 7), 500), ((2, 511), 500), ((5, 3, 3, 3), 50), ((1, 1, 1), 50)]
-)
+@pytest.mark.parametrize(("shape", "size"), [((3, 7), 500), ((2, 511), 500), ((5, 3, 3, 3), 50), ((1, 1, 1), 50)])
 def test_selection_is_the_one_of_the_paper(shape: tuple[int, ...], size: int) -> None:
     adacomp = AdaComp()
     residue = torch.zeros(torch.Size(shape).numel())
@@ -44,9 +42,7 @@ def test_selection_is_the_one_of_the_paper(shape: tuple[int, ...], size: int) ->
 
 
 @pytest.mark.parametrize(("shape", "size", "expected"), [(CONV, 50, 4.96), (FC, 500, 6.26)])
-def test_steady_state_selection_of_gaussian_gradients(
-    shape: tuple[int, ...], size: int, expected: float
-) -> None:
+def test_steady_state_selection_of_gaussian_gradients(shape: tuple[int, ...], size: int, expected: float) -> None:
     adacomp = AdaComp()
     selected = []
     for seed in range(1000):
@@ -79,9 +75,7 @@ def test_what_is_sent_and_the_residue_make_up_all_gradients(shared: float | None
         sent += out.signs.double() * out.scale
     residue = adacomp.residue("w")
     assert residue is not None
-    torch.testing.assert_close(
-        sent + residue, gradients, rtol=0, atol=2e-3
-    )  # 200 float32 roundings of |G| < 100
+    torch.testing.assert_close(sent + residue, gradients, rtol=0, atol=2e-3)  # 200 float32 roundings of |G| < 100
     assert sent.abs().sum() > 0
 
 

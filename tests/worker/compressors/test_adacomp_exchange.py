@@ -43,9 +43,7 @@ def test_means_follow_the_shared_scales(world_size: int) -> None:
             for rank in ranks:  # identical bits on all ranks
                 assert torch.equal(means[rank][step][name], means[0][step][name])
             if len(shape) < 2:
-                torch.testing.assert_close(
-                    means[0][step][name], torch.stack(parts).mean(0), rtol=1e-6, atol=1e-7
-                )
+                torch.testing.assert_close(means[0][step][name], torch.stack(parts).mean(0), rtol=1e-6, atol=1e-7)
                 continue
             if step == 0:
                 scales[name] = sum(models[r].local_scale(name, parts[r]) for r in ranks) / world_size
@@ -103,9 +101,7 @@ def test_only_dense_or_only_compressed_parameters(names: list[str]) -> None:
 
     with LocalGroup(2) as group:
         for means in group.run(rank_main):
-            assert [(name, tuple(mean.shape)) for name, mean in means.items()] == [
-                (names[0], SHAPES[names[0]])
-            ]
+            assert [(name, tuple(mean.shape)) for name, mean in means.items()] == [(names[0], SHAPES[names[0]])]
 
 
 def test_zero_gradients_and_empty_parameters() -> None:

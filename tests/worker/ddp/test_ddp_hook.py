@@ -153,9 +153,7 @@ def test_other_types_are_refused(comm: Communicator) -> None:
 
 
 @pytest.mark.parametrize("compressor", [None, AdaComp()])
-def test_nan_is_refused_with_the_name_of_the_parameter(
-    comm: Communicator, compressor: AdaComp | None
-) -> None:
+def test_nan_is_refused_with_the_name_of_the_parameter(comm: Communicator, compressor: AdaComp | None) -> None:
     model = DistributedDataParallel(net())
     with DDPState(comm, compressor, module=model) as state:
         model.register_comm_hook(state, ddp_hook)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from p4reduce.errors import FrameError
-from p4reduce.wire import CONTRIBUTE, KEY_NONE, PENDING, RESULT, Frame, Geometry, pack, unpack
+from p4reduce.wire import CONTRIBUTE, KEY_NONE, MAX_GROWTH_BYTES, PENDING, RESULT, Frame, Geometry, pack, unpack
 
 
 @dataclass
@@ -101,7 +101,10 @@ class ReferenceSwitch:
         answer = Frame(
             kind, frame.job, present, frame.epoch, frame.slot, frame.round, cell.seen, keys, blocks
         )
-        return pack(self.geometry, answer)
+        packed = pack(self.geometry, answer)
+        room = len(pack(self.geometry, frame)) + MAX_GROWTH_BYTES
+        assert len(packed) <= room, f"BMv2 would abort: {len(packed)} B in answer to {room - MAX_GROWTH_BYTES} B"
+        return packed
 
     def _drop(self, reason: str) -> list[tuple[int, bytes]]:
         self.drops[reason] += 1

@@ -138,9 +138,7 @@ class AdaComp:
     def _bin_of(self, key: str, gradient: torch.Tensor) -> int:
         size = self.bin_size(gradient.shape)
         if size is None:
-            raise ValueError(
-                f"parameter {key!r} has fewer than two dimensions: send it dense, not compressed"
-            )
+            raise ValueError(f"parameter {key!r} has fewer than two dimensions: send it dense, not compressed")
         return size
 
     def _accumulated(self, key: str, gradient: torch.Tensor) -> torch.Tensor:
@@ -149,9 +147,7 @@ class AdaComp:
             raise InvalidTensor(f"gradient of {key!r} is {gradient.dtype}: AdaComp takes float32 only")
         step = gradient.detach().reshape(-1)
         if not bool(torch.isfinite(step).all()):
-            raise InvalidTensor(
-                f"gradient of {key!r} holds a NaN or an infinity: skip this step or clip the loss"
-            )
+            raise InvalidTensor(f"gradient of {key!r} holds a NaN or an infinity: skip this step or clip the loss")
         residue = self._residues.get(key)
         if residue is None:
             return step.clone()

@@ -35,9 +35,7 @@ def all_reduce_compressed(
     CollectiveError when the ranks are at odds; the compressor's state is then no longer of use with this
     communicator.
     """
-    compressed = [
-        key for key, gradient in gradients.items() if compressor.bin_size(gradient.shape) is not None
-    ]
+    compressed = [key for key, gradient in gradients.items() if compressor.bin_size(gradient.shape) is not None]
     dense = [key for key in gradients if key not in set(compressed)]
     _agree_on_first_scales(comm, compressor, {key: gradients[key] for key in compressed})
     sent = [compressor.compress(key, gradients[key], compressor.shared_scale(key)) for key in compressed]
@@ -45,12 +43,8 @@ def all_reduce_compressed(
     parts: list[tuple[str, Segment]] = []
     if compressed:
         signs = torch.cat([one.signs for one in sent])
-        parts.append(
-            ("signs", Lanes(signs, narrowest(comm.world_size), bound=1, name="the signs of AdaComp"))
-        )
-        parts.append(
-            ("scales", Float32(_scales([one.local_scale for one in sent]), name="the scales of AdaComp"))
-        )
+        parts.append(("signs", Lanes(signs, narrowest(comm.world_size), bound=1, name="the signs of AdaComp")))
+        parts.append(("scales", Float32(_scales([one.local_scale for one in sent]), name="the scales of AdaComp")))
     if dense:
         flat = torch.cat([gradients[key].detach().reshape(-1) for key in dense])
         parts.append(("dense", Float32(flat, name=f"the dense gradients ({', '.join(dense)})")))
@@ -68,9 +62,7 @@ def all_reduce_compressed(
     return means
 
 
-def _agree_on_first_scales(
-    comm: Communicator, compressor: AdaComp, gradients: Mapping[str, torch.Tensor]
-) -> None:
+def _agree_on_first_scales(comm: Communicator, compressor: AdaComp, gradients: Mapping[str, torch.Tensor]) -> None:
     """Give a shared scale to the parameters that have none yet: their mean local scale of this very step."""
     new = [key for key in gradients if compressor.shared_scale(key) is None]
     if new:

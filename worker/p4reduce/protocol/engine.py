@@ -24,6 +24,7 @@ from p4reduce.protocol.call import (
     read_opening,
 )
 from p4reduce.protocol.deadline import too_late
+from p4reduce.protocol.growth import with_zero_blocks, zero_blocks
 from p4reduce.protocol.lease import Lease
 from p4reduce.protocol.lookahead import keys_at_or_after
 from p4reduce.protocol.rtt import RoundTrip
@@ -133,7 +134,7 @@ class Collective:
 
     def receive_burst(self, frames: Iterable[bytes], now: float) -> list[bytes]:
         """Take in several datagrams; blocks of all the answers are encoded at once."""
-        answers: list[tuple[SlotState, int, int]] = []
+        answers: list[tuple[SlotState, int, int, int]] = []
         blocks: list[int] = []
         exponents = bytearray()
         for payload in frames:
@@ -141,7 +142,8 @@ class Collective:
             if slot is None:
                 continue
             present = self._choose(slot, blocks, exponents)
-            answers.append((slot, present, len(blocks)))
+            zeros = zero_blocks(slot.expected, present, self._geometry.block_bytes)
+            answers.append((slot, present, zeros, len(blocks)))
         return self._answer(answers, blocks, exponents, now) if answers else []
 
     def on_timer(self, now: float) -> list[bytes]:
@@ -267,7 +269,11 @@ class Collective:
         return present
 
     def _answer(
-        self, answers: list[tuple[SlotState, int, int]], blocks: list[int], exponents: bytearray, now: float
+        self,
+        answers: list[tuple[SlotState, int, int, int]],
+        blocks: list[int],
+        exponents: bytearray,
+        now: float,
     ) -> list[bytes]:
         data = b""
         if blocks:
@@ -275,10 +281,13 @@ class Collective:
             data = self._source.encode(indices, np.frombuffer(exponents, np.uint8)).tobytes()
             self.stats.blocks_up += len(blocks)
         frames, start, size = [], 0, self._geometry.block_bytes
-        for slot, present, last in answers:
+        for slot, present, zeros, last in answers:
             end = last * size
+            own = data[start:end]
+            if zeros:
+                own = with_zero_blocks(own, present, zeros, size)
             slot.timeout_s = self._round_trip.timeout_s
-            frames.append(self._contribute(slot, present, data[start:end], now))
+            frames.append(self._contribute(slot, present | zeros, own, now))
             start = end
         return frames
 

@@ -1,0 +1,78 @@
+"""No RESULT outgrows the frame it answers by more than BMv2 has room for; the zeros this takes change no sum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from worker.protocol.reference_switch import ReferenceSwitch
+
+from p4reduce.codecs import Float32, Int32
+from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.protocol.engine import Collective
+from p4reduce.protocol.growth import with_zero_blocks, zero_blocks
+from p4reduce.protocol.lease import Lease
+from p4reduce.wire import DEFAULT, unpack
+
+SLOTS, BLOCKS = 4, 152
+
+
+def run(tensors: list[np.ndarray], codec: type[Int32] | type[Float32]) -> tuple[list[np.ndarray], list[bytes]]:
+    """All ranks' results of one all-reduce over a perfect network, and every contribution sent.
+
+    The reference switch fails the test when a RESULT has no room in BMv2.
+    """
+    world_size = len(tensors)
+    switch = ReferenceSwitch(DEFAULT, SLOTS)
+    switch.add_job(1, 7, world_size, 0, SLOTS)
+    ranks = []
+    for rank, tensor in enumerate(tensors):
+        lease = Lease(1, "test", 7, rank, world_size, SLOTS, DEFAULT.columns, DEFAULT.block_words)
+        source = codec(tensor).bind(world_size, DEFAULT.block_words, False)
+        call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, tensor.size)
+        ranks.append(Collective(lease, [0] * SLOTS, source, call, 5.0))
+    queue = [(rank, frame) for rank, one in enumerate(ranks) for frame in one.start(0.0)]
+    sent = []
+    while queue:
+        rank, frame = queue.pop(0)
+        sent.append(frame)
+        for to, answer in switch.process(rank, frame):
+            queue += [(to, more) for more in ranks[to].receive(answer, 0.0)]
+    assert all(one.done for one in ranks)
+    return [one.result()[0] for one in ranks], sent
+
+
+@pytest.mark.parametrize("holder", [0, 1, 2])
+@pytest.mark.parametrize(("codec", "dtype"), [(Int32, np.int32), (Float32, np.float32)])
+def test_one_rank_holds_everything(holder: int, codec: type[Int32], dtype: type) -> None:
+    tensors = [np.zeros(BLOCKS * DEFAULT.block_words, dtype) for _ in range(3)]
+    tensors[holder][:] = np.arange(1, tensors[0].size + 1)
+    results, sent = run(tensors, codec)
+    for result in results:
+        assert np.array_equal(result, tensors[holder])
+    largest = max(len(frame) for frame in sent)
+    assert largest == DEFAULT.max_frame_bytes
+    helpers = [unpack(DEFAULT, frame).present.bit_count() for frame in sent if len(frame) < largest]
+    assert max(helpers) == 4, "ranks with nothing to add make room with four blocks of zeros, no more"
+
+
+def test_every_rank_holds_other_columns() -> None:
+    numbers = np.random.default_rng(5)
+    tensors = []
+    for _ in range(4):
+        held = numbers.random(BLOCKS) < 0.3
+        tensors.append((held[:, None] * numbers.integers(-1000, 1000, (BLOCKS, 32))).astype(np.int32).reshape(-1))
+    results, _ = run(tensors, Int32)
+    for result in results:
+        assert np.array_equal(result, np.sum(tensors, axis=0))
+
+
+@pytest.mark.parametrize(
+    ("expected", "present", "zeros"),
+    [(0xFF, 0xFF, 0), (0xFF, 0x0F, 0), (0xFF, 0x07, 0x08), (0xFF, 0, 0x0F), (0xF1, 0x10, 0), (0x1F, 0, 0x01)],
+)
+def test_only_as_many_zeros_as_needed(expected: int, present: int, zeros: int) -> None:
+    assert zero_blocks(expected, present, DEFAULT.block_bytes) == zeros
+
+
+def test_zeros_lie_at_their_columns() -> None:
+    assert with_zero_blocks(b"aabbcc", 0b1011, 0b10100, 2) == b"aabb\0\0cc\0\0"
