@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 demo: $(VENV)/demo.stamp
 	$(BIN)/p4reduce demo --seeds $(SEEDS) --out out/demo
 
-test: $(VENV)/dev.stamp
+test: $(VENV)/dev.stamp $(VENV)/interop.stamp
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/dev.stamp
@@ -31,6 +31,12 @@ clean:
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
+
+# finsy, an independent P4Runtime client: it cannot live in one environment with the p4runtime package
+$(VENV)/interop.stamp: | $(VENV)/bin/python
+	$(PYTHON) -m venv $(VENV)/interop
+	$(VENV)/interop/bin/python -m pip install --quiet --disable-pip-version-check 'finsy>=0.28,<0.31'
+	touch $@
 
 $(VENV)/%.stamp: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$*]'
