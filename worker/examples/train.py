@@ -34,15 +34,13 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 import p4reduce
-from p4reduce.compressors import AdaComp
-from p4reduce.ddp import DDPState, ddp_hook
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--aggregation", choices=["gloo", "p4reduce"], default="gloo", help="who sums the gradients")
 parser.add_argument("--compressor", choices=["none", "adacomp"], default="none", help="only with p4reduce")
 parser.add_argument("--job", help="the switch's job [default: P4REDUCE_JOB]")
 parser.add_argument("--seed", type=int, default=0, help="of the initial weights and the order of the data")
-parser.add_argument("--epochs", type=int, default=25)
+parser.add_argument("--epochs", type=int, default=30)
 parser.add_argument("--batch", type=int, default=16, help="images a worker and step")
 parser.add_argument("--lr", type=float, default=0.05, help="at the start; a cosine brings it to 0")
 parser.add_argument("--momentum", type=float, default=0.9)
@@ -126,12 +124,12 @@ x, y = x[:-TEST_IMAGES], y[:-TEST_IMAGES]
 torch.manual_seed(args.seed)
 model = DistributedDataParallel(Net())
 parameters = sum(p.numel() for p in model.parameters())
-compressor = AdaComp() if args.compressor == "adacomp" else None
+compressor = p4reduce.AdaComp() if args.compressor == "adacomp" else None
 state = None
 if args.aggregation == "p4reduce":
     comm = p4reduce.join(args.job, timeout_s=args.timeout, collective_timeout_s=args.timeout)
-    state = DDPState(comm, compressor, module=model)
-    model.register_comm_hook(state, ddp_hook)
+    state = p4reduce.DDPState(comm, compressor, module=model)
+    model.register_comm_hook(state, p4reduce.ddp_hook)
 
 steps_an_epoch = len(y) // world_size // args.batch
 steps = args.epochs * steps_an_epoch

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLORS = {"gloo-dense": "#7a7f87", "p4reduce-dense": "#2a78b5", "p4reduce-adacomp": "#e2711d"}
+_WIDTHS = {"gloo-dense": 4.5, "p4reduce-dense": 1.6, "p4reduce-adacomp": 1.6}  # two curves coincide: show both
 _INK = "#2b2d31"
 _WINDOW = 20  # steps the loss is averaged over
 _LOOK: dict[Any, Any] = {
@@ -63,7 +64,7 @@ def _draw_loss(axes: Axes, runs: list[Run]) -> None:
         curve = [statistics.mean(losses) for losses in zip(*(run["losses"] for run in mine), strict=True)]
         window = min(_WINDOW, len(curve))
         smooth = [statistics.mean(curve[i - window : i]) for i in range(window, len(curve) + 1)]
-        axes.plot(range(window, len(curve) + 1), smooth, color=COLORS[name], label=name, linewidth=1.8)
+        axes.plot(range(window, len(curve) + 1), smooth, color=COLORS[name], label=name, linewidth=_WIDTHS[name])
     axes.set(title="Training loss", xlabel="step", yscale="log")
     axes.grid(axis="y", alpha=0.25)
     axes.legend(frameon=False)

@@ -17,7 +17,7 @@ from p4reduce_controller.demo.system import System, running_system
 from p4reduce_controller.demo.training import WAYS, WORLD_SIZE, Way, train
 
 _NEEDED = ("torch", "sklearn", "matplotlib")
-_WIDTH_OF_A_FILE = 120
+_WIDTH_OF_A_FILE = 130
 
 
 def run_demo(out: Path, seeds: int = 1, epochs: int | None = None, console: Console | None = None) -> None:
