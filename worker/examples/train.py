@@ -1,5 +1,4 @@
-"""Train a small CNN on handwritten digits with DistributedDataParallel, summing gradients over gloo or the
-switch.
+"""Train a small CNN on handwritten digits, summing gradients over gloo or the switch.
 
     # 1. the usual way: gloo's ring over TCP
     OMP_NUM_THREADS=1 torchrun --nproc-per-node 4 worker/examples/train.py
@@ -9,8 +8,7 @@ switch.
     OMP_NUM_THREADS=1 torchrun --nproc-per-node 4 worker/examples/train.py --aggregation p4reduce --job digits
 
     # 3. and compressed
-    OMP_NUM_THREADS=1 torchrun --nproc-per-node 4 worker/examples/train.py --aggregation p4reduce --job
-    digits \\
+    OMP_NUM_THREADS=1 torchrun --nproc-per-node 4 worker/examples/train.py --aggregation p4reduce --job digits \\
         --compressor adacomp --out adacomp.json
 
 The data are scikit-learn's 1797 digits of 8 x 8 pixels, which come with the package: nothing is downloaded.
@@ -196,7 +194,9 @@ if rank == 0:
     if args.out:
         with open(args.out, "w", encoding="utf-8") as file:
             json.dump(result, file)
-del model, optimizer, schedule, loss  # they hold the process group, which must not outlive its destruction:
-gc.collect()  # else torch may abort the process at exit
-dist.barrier()  # gloo's threads let go of the last collective's tensors here, not while the interpreter ends
+# Gloo's threads must let go of the last collective's tensors before the interpreter ends, or torch aborts the
+# process: drop what holds the process group, and meet once more.
+del model, optimizer, schedule, loss
+gc.collect()
+dist.barrier()
 dist.destroy_process_group()
