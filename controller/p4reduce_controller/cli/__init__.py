@@ -16,6 +16,7 @@ from p4reduce_controller.cli.switch import switch
 from p4reduce_controller.config import ConfigError
 from p4reduce_controller.jobs.client import DEFAULT_CONTROLLER, JobServiceError
 from p4reduce_controller.pipelines import PipelineNotFound
+from p4reduce_testbed.cli import testbed
 
 
 class _Commands(click.Group):
@@ -54,5 +55,5 @@ def main(ctx: click.Context, address: str) -> None:
     ctx.obj = address
 
 
-for _command in (switch, controller, job, stats, demo):
+for _command in (switch, controller, job, stats, demo, testbed):
     main.add_command(_command)

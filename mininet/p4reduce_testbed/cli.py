@@ -1,0 +1,136 @@
+"""`p4reduce testbed ...`: hosts and a switch of their own, on this machine. Takes root."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from p4reduce_testbed.errors import TestbedError
+from p4reduce_testbed.targets import TARGETS
+from p4reduce_testbed.wiring import DEFAULT_MANAGEMENT
+
+TOPOLOGIES = Path(__file__).parent / "topologies"
+JOB = "testbed"
+_RANK_WIDTH = 2
+
+
+@click.group()
+def testbed() -> None:
+    """Run p4reduce on emulated hosts: Mininet or network namespaces around a switch."""
+
+
+def _building(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say what to build."""
+    for option in (
+        click.option(
+            "--network",
+            type=click.Choice(["mininet", "netns"]),
+            default="mininet",
+            show_default=True,
+            help="Who makes the hosts; netns needs no Mininet.",
+        ),
+        click.option(
+            "--target",
+            type=click.Choice(TARGETS),
+            default="bmv2",
+            show_default=True,
+            help="The switch: BMv2's simple_switch_grpc, or p4reduce's own.",
+        ),
+        click.option("--pipeline", default="default", show_default=True, help="Geometry name, or a folder."),
+        click.option(
+            "--management",
+            default=DEFAULT_MANAGEMENT,
+            show_default=True,
+            help="Addresses of the network on which hosts reach the controller.",
+        ),
+        click.option(
+            "--out",
+            type=click.Path(path_type=Path, file_okay=False),
+            default=Path("out/testbed"),
+            show_default=True,
+            help="Folder for results and logs.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@testbed.command()
+@click.argument("topology", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@_building
+@click.option(
+    "--exec", "command", help="Run this on every host; {rank}, {host}, {ip} and {world_size} are filled in."
+)
+@click.option("--job", "name", default=JOB, show_default=True, help="The job made for the hosts.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds for --exec. [default: any]"
+)
+def run(
+    topology: Path | None, command: str | None, name: str, timeout: float | None, out: Path, **building: Any
+) -> None:
+    """Build TOPOLOGY (JSON; default: four workers), then run a command on every host, or give a prompt."""
+    from p4reduce_testbed.testbed import Settings, running_testbed
+    from p4reduce_testbed.workers import fill_in, job, run_on_all
+
+    with _errors_in_one_line(), _owned_by_caller(out):
+        wanted = _load(topology)
+        with running_testbed(wanted, Settings(**building), out / "logs") as running, job(running, name):
+            if command is None:
+                environments = {host.name: running.environment(host, name) for host in wanted.hosts}
+                running.network.prompt(environments, running.controller)
+                return
+            text, size = command, len(wanted.hosts)
+            run_on_all(
+                running,
+                "exec",
+                lambda host: ["sh", "-c", fill_in(text, host, size)],
+                name,
+                on_line=lambda rank, line: click.echo(f"[{rank:>{_RANK_WIDTH}}] {line}"),
+                timeout_s=timeout,
+            )
+
+
+@testbed.command()
+@click.argument("topology", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@_building
+@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Repetitions.")
+@click.option("--epochs", type=click.IntRange(min=1), help="Training epochs. [default: the script's own]")
+def train(topology: Path | None, out: Path, seeds: int, epochs: int | None, **building: Any) -> None:
+    """Train as `p4reduce demo` does, on the hosts of TOPOLOGY, and compare."""
+    from p4reduce_testbed.testbed import Settings
+    from p4reduce_testbed.train import train_on_testbed
+
+    with _errors_in_one_line(), _owned_by_caller(out):
+        train_on_testbed(_load(topology), Settings(**building), out, seeds, epochs)
+
+
+def _load(path: Path | None) -> Any:
+    from p4reduce_testbed.topology import load
+
+    return load(path or TOPOLOGIES / "four_workers.json")
+
+
+@contextlib.contextmanager
+def _errors_in_one_line() -> Iterator[None]:
+    try:
+        yield
+    except TestbedError as error:
+        raise click.ClickException(" ".join(str(error).split())) from error
+
+
+@contextlib.contextmanager
+def _owned_by_caller(folder: Path) -> Iterator[None]:
+    """Give what sudo wrote to whoever called it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        user, group = (os.environ.get(key, "") for key in ("SUDO_UID", "SUDO_GID"))
+        if os.geteuid() == 0 and user.isdecimal() and group.isdecimal():
+            for path in (folder, *folder.rglob("*")):
+                os.chown(path, int(user), int(group), follow_symlinks=False)

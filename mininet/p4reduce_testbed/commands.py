@@ -1,0 +1,52 @@
+"""Running the machine's own tools (`ip`, `tc`, `nft`), and asking what it has."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+from p4reduce_testbed.errors import CommandFailed, MissingTool
+
+COMMAND_S = 30.0
+
+
+def run(command: Sequence[str], env: dict[str, str] | None = None) -> str:
+    """Run a command and return what it printed. Raises MissingTool or CommandFailed."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_S,
+            check=False,
+            env=env,
+        )
+    except FileNotFoundError:
+        raise MissingTool(f"{command[0]} is not on PATH") from None
+    except subprocess.TimeoutExpired:
+        raise CommandFailed(command, f"it still ran after {COMMAND_S:g} s") from None
+    if done.returncode:
+        raise CommandFailed(command, done.stderr or done.stdout)
+    return done.stdout
+
+
+def ip(*arguments: str) -> str:
+    """`ip ARGUMENTS` on this machine."""
+    return run(["ip", *arguments])
+
+
+def need_root() -> None:
+    """Raises MissingTool for anybody else."""
+    if os.geteuid() != 0:
+        raise MissingTool("making network namespaces and interfaces takes root: run with sudo")
+
+
+def need(program: str, how: str) -> str:
+    """The path of a program. Raises MissingTool, which says how to get it."""
+    path = shutil.which(program)
+    if path is None:
+        raise MissingTool(f"{program} is not on PATH: {how}")
+    return path

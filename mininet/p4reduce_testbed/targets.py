@@ -1,0 +1,49 @@
+"""The switches a testbed can run, as commands."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Sequence
+
+from p4reduce_testbed.commands import need
+
+P4REDUCE = (sys.executable, "-c", "from p4reduce_controller.cli import main; main()")
+DEVICE_ID = 1
+CPU_PORT = 510
+BMV2 = "simple_switch_grpc"
+TARGETS = ("bmv2", "embedded")
+
+
+def command(target: str, interfaces: Sequence[str], p4runtime: str) -> list[str]:
+    """How to start a switch without a program, which the controller brings. Interfaces are like "1@s1-eth1".
+
+    Raises MissingTool.
+    """
+    ports = [word for interface in interfaces for word in ("-i", interface)]
+    if target == "embedded":
+        options = ["--p4runtime", p4runtime, "--device-id", str(DEVICE_ID), "--cpu-port", str(CPU_PORT)]
+        return [*P4REDUCE, "switch", "run", *ports, *options]
+    bmv2 = need(BMV2, "install BMv2 (github.com/p4lang/behavioral-model), or choose --target embedded")
+    general = ["--device-id", str(DEVICE_ID), "--no-p4", "--log-console", "--log-level", "warn"]
+    # Distributed builds listen for Thrift too, all at one port unless told otherwise; others ignore it.
+    general += ["--thrift-port", str(free_port())]
+    own = ["--grpc-server-addr", p4runtime, "--cpu-port", str(CPU_PORT)]
+    return [bmv2, *general, *ports, "--", *own]
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that nobody listens on."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def answers(address: str) -> bool:
+    """Whether somebody listens at HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=1.0).close()
+    except OSError:
+        return False
+    return True

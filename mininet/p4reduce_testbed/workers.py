@@ -1,0 +1,106 @@
+"""One command on every worker host, and what becomes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO
+
+from p4reduce_controller.demo.children import POLL_S, Child
+from p4reduce_testbed.testbed import Testbed
+from p4reduce_testbed.topology import Host
+
+OnLine = Callable[[int, str], None]
+"""Takes (rank, line) for each line a worker writes."""
+
+
+@contextlib.contextmanager
+def job(testbed: Testbed, name: str) -> Iterator[str]:
+    """A job of all hosts, for as long as the block lasts."""
+    testbed.client.create_job(name, len(testbed.topology.hosts))
+    yield name
+    testbed.client.remove_job(name)
+
+
+def fill_in(command: str, host: Host, world_size: int) -> str:
+    """`command` with {rank}, {host}, {ip} and {world_size} replaced; other braces stay."""
+    for key, value in (
+        ("rank", host.rank),
+        ("host", host.name),
+        ("ip", host.ip),
+        ("world_size", world_size),
+    ):
+        command = command.replace("{" + key + "}", str(value))
+    return command
+
+
+def run_on_all(
+    testbed: Testbed,
+    name: str,
+    command: Callable[[Host], list[str]],
+    job_name: str,
+    *,
+    on_line: OnLine,
+    timeout_s: float | None = None,
+    stall_s: float | None = None,
+) -> None:
+    """Run a command on every host until all have ended well.
+
+    Raises DemoError when one fails (the rest are stopped at the testbed's end), the switch or the controller
+    ends, `timeout_s` is over or nobody writes a line for `stall_s`.
+    """
+    workers = [
+        testbed.start_worker(f"{name} {host.name}", host, command(host), job_name)
+        for host in testbed.topology.hosts
+    ]
+    _follow(testbed, workers, on_line, timeout_s, stall_s)
+    for worker in workers:
+        testbed.children.forget(worker)
+
+
+def _follow(
+    testbed: Testbed,
+    workers: Sequence[Child],
+    on_line: OnLine,
+    timeout_s: float | None,
+    stall_s: float | None,
+) -> None:
+    began = moved = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        logs = [_Lines(stack.enter_context(worker.log.open("rb"))) for worker in workers]
+        while True:
+            statuses = [worker.status for worker in workers]  # before the logs: nothing written is missed
+            for rank, log in enumerate(logs):
+                for line in log.read(last=statuses[rank] is not None):
+                    moved = time.monotonic()
+                    on_line(rank, line)
+            for worker, status in zip(workers, statuses, strict=True):
+                if status:
+                    raise worker.failure(f"failed with status {status}")
+            running = [worker for worker, status in zip(workers, statuses, strict=True) if status is None]
+            if not running:
+                return
+            testbed.check()
+            now = time.monotonic()
+            if timeout_s is not None and now - began > timeout_s:
+                raise running[0].failure(f"still ran after {timeout_s:g} s")
+            if stall_s is not None and now - moved > stall_s:
+                raise running[0].failure(f"and the others wrote nothing for {stall_s:g} s")
+            time.sleep(POLL_S)
+
+
+class _Lines:
+    """The whole lines of a log, as they come."""
+
+    def __init__(self, log: IO[bytes]) -> None:
+        self._log = log
+        self._rest = b""
+
+    def read(self, last: bool) -> list[str]:
+        """The lines written since; with `last`, also one without an end."""
+        *lines, self._rest = (self._rest + self._log.read()).split(b"\n")
+        if last and self._rest:
+            lines.append(self._rest)
+            self._rest = b""
+        return [line.decode(errors="replace") for line in lines]

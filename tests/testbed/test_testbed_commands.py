@@ -1,0 +1,110 @@
+"""What the testbed would run and write, looked at without running it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from p4reduce_controller import config
+from p4reduce_testbed import targets
+from p4reduce_testbed.cli import TOPOLOGIES
+from p4reduce_testbed.errors import MissingTool, TopologyError
+from p4reduce_testbed.mininet_network import import_mininet
+from p4reduce_testbed.shaping import nft_rules, qdiscs
+from p4reduce_testbed.testbed import controller_config
+from p4reduce_testbed.topology import Shape, Topology, load
+from p4reduce_testbed.wiring import Management
+from p4reduce_testbed.workers import fill_in
+
+
+@pytest.fixture
+def topology() -> Topology:
+    return load(TOPOLOGIES / "four_workers.json")
+
+
+def test_the_controllers_configuration_is_one_it_reads(topology: Topology, tmp_path: Path) -> None:
+    text = controller_config(
+        topology, tmp_path / 'a "pipeline"', "127.0.0.1:1234", "169.254.210.1:9600", tmp_path
+    )
+    read = config.parse(text)
+    assert read.switch.pipeline == str(tmp_path / 'a "pipeline"')
+    assert (read.switch.address, read.switch.mac) == ("10.0.0.254", "02:00:00:00:00:01")
+    assert (read.switch.p4runtime, read.controller.listen) == ("127.0.0.1:1234", "169.254.210.1:9600")
+    assert [(port.number, port.mac) for port in read.ports] == [
+        (host.port, host.mac) for host in topology.hosts
+    ]
+    assert read.forwarding.flood == (1, 2, 3, 4)
+
+
+def test_bmv2_gets_general_options_before_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "need", lambda program, how: f"/somewhere/{program}")
+    command = targets.command("bmv2", ["1@s1-eth1", "2@s1-eth2"], "127.0.0.1:5000")
+    general, own = command[: command.index("--")], command[command.index("--") + 1 :]
+    assert general[0] == "/somewhere/simple_switch_grpc" and "--no-p4" in general
+    assert [general[at + 1] for at, word in enumerate(general) if word == "-i"] == ["1@s1-eth1", "2@s1-eth2"]
+    assert int(general[general.index("--thrift-port") + 1]) not in (0, 9090)
+    assert own == ["--grpc-server-addr", "127.0.0.1:5000", "--cpu-port", "510"]
+
+
+def test_a_missing_bmv2_says_what_else_there_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingTool, match=r"simple_switch_grpc is not on PATH: .*--target embedded"):
+        targets.command("bmv2", [], "127.0.0.1:5000")
+
+
+def test_rate_then_delay_on_a_device() -> None:
+    tbf, netem = qdiscs(Shape(delay_ms=2, rate_mbit=100), "eth0")
+    burst_bytes = int(tbf[tbf.index("burst") + 1])
+    assert " ".join(tbf).startswith("tc qdisc add dev eth0 root handle 1: tbf rate 100mbit")
+    assert burst_bytes >= 100e6 / 8 / 250 and burst_bytes >= 10 * 1514
+    assert " ".join(netem) == "tc qdisc add dev eth0 parent 1:1 handle 10: netem delay 2ms limit 10000"
+
+
+def test_delay_or_loss_alone_are_at_the_root() -> None:
+    assert qdiscs(Shape(), "eth0") == []
+    assert qdiscs(Shape(loss_percent=1), "eth0") == []  # nftables' work
+    (netem,) = qdiscs(Shape(loss_percent=1), "eth0", loss_percent=1)
+    assert " ".join(netem) == "tc qdisc add dev eth0 root handle 1: netem loss 1%"
+
+
+def test_loss_drops_that_share_both_ways() -> None:
+    rules = nft_rules("eth0", 0.5)
+    assert rules.count("numgen random mod 100000 < 500 counter drop") == 2
+    assert 'hook ingress device "eth0"' in rules and 'hook egress device "eth0"' in rules
+
+
+def test_only_the_known_braces_are_filled_in(topology: Topology) -> None:
+    filled = fill_in("{rank}/{world_size} {host} {ip} ${HOME} {x}", topology.hosts[2], 4)
+    assert filled == "2/4 h3 10.0.0.3 ${HOME} {x}"
+
+
+def test_management_addresses(topology: Topology) -> None:
+    management = Management.parse("192.168.9.0/28", topology)
+    assert management.controller == "192.168.9.1"
+    assert [management.interface(host) for host in topology.hosts][::3] == [
+        "192.168.9.2/28",
+        "192.168.9.5/28",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("10.0.0.0/16", "overlaps the hosts' 10.0.0.0/24"),
+        ("192.168.9.0/30", "too small"),
+        ("192.168.9.1/24", "a management network is like"),
+    ],
+)
+def test_management_networks_that_cannot_be(topology: Topology, text: str, words: str) -> None:
+    with pytest.raises(TopologyError, match=words):
+        Management.parse(text, topology)
+
+
+def test_mininet_is_never_this_repositorys_folder() -> None:
+    try:
+        found = import_mininet("util")
+    except MissingTool as error:
+        assert "apt install mininet" in str(error)  # noqa: PT017
+    else:
+        assert found.__name__ == "mininet.util" and hasattr(found, "quietRun")

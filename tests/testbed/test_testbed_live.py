@@ -1,0 +1,326 @@
+"""Testbeds that are really built: what is in them, and that nothing of them is left, however they end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p4reduce_testbed import errors
+from p4reduce_testbed.errors import MissingTool
+from p4reduce_testbed.mininet_network import import_mininet
+
+DEADLINE_S = 60.0
+POLL_S = 0.02
+CLI = [sys.executable, "-c", "from p4reduce_testbed.cli import testbed; testbed()"]
+CHECK_SUMS = Path(errors.__file__).with_name("check_sums.py")
+TRACE = "P4REDUCE_TEST_TRACE"
+"""In the environment of the testbed that a test starts, and so of all its descendants."""
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.slow,
+    pytest.mark.skipif(os.geteuid() != 0, reason="takes root: network namespaces and interfaces"),
+    pytest.mark.skipif(shutil.which("ip") is None, reason="ip (iproute2) is not on PATH"),
+]
+needs_bmv2 = pytest.mark.skipif(
+    shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not on PATH"
+)
+needs_tc = pytest.mark.skipif(shutil.which("tc") is None, reason="tc (iproute2) is not on PATH")
+needs_nft = pytest.mark.skipif(shutil.which("nft") is None, reason="nft (nftables) is not on PATH")
+
+
+def mininet_is_missing() -> bool:
+    try:
+        import_mininet("util")
+    except MissingTool:
+        return True
+    return False
+
+
+needs_mininet = pytest.mark.skipif(
+    mininet_is_missing() or shutil.which("mnexec") is None, reason="Mininet is not installed"
+)
+NETWORKS = ["netns", pytest.param("mininet", marks=needs_mininet)]
+
+
+def machine() -> tuple[list[str], list[str]]:
+    """The machine's named namespaces and its links."""
+    namespaces = subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
+    links = json.loads(
+        subprocess.run(["ip", "-j", "link"], capture_output=True, text=True, check=True).stdout
+    )
+    return sorted(namespaces.split()), sorted(link["ifname"] for link in links)
+
+
+def processes(trace: str) -> list[str]:
+    """The command lines of what runs with the trace in its environment."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"{TRACE}={trace}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+    return found
+
+
+@dataclass
+class Started:
+    process: subprocess.Popen[str]
+    trace: str
+
+    def until(self, text: str) -> None:
+        """Wait until it writes a line with `text`."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if text in line:
+                return
+        pytest.fail(f"it ended without {text!r}; it said {self.finish()[1]}")
+
+    def finish(self, given: str | None = None) -> tuple[int, str, str]:
+        """Wait for its end: status, stdout, stderr."""
+        out, err = self.process.communicate(given, timeout=DEADLINE_S)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def found_as_left() -> Iterator[str]:
+    """A trace for one testbed; afterwards the machine has to be as it was, with nothing running."""
+    before, trace = machine(), uuid.uuid4().hex
+    yield trace
+    deadline = time.monotonic() + DEADLINE_S
+    while (
+        running := processes(trace)
+    ) and time.monotonic() < deadline:  # after SIGKILL its guardian still works
+        time.sleep(POLL_S)
+    assert running == []
+    assert machine() == before
+
+
+@pytest.fixture
+def start(found_as_left: str, tmp_path: Path) -> Iterator[Any]:
+    """Starts `p4reduce testbed run`, by default two hosts in namespaces around the embedded switch."""
+
+    started: list[subprocess.Popen[str]] = []
+
+    def starting(
+        *options: str,
+        network: str = "netns",
+        target: str = "embedded",
+        pipeline: str = "small",
+        **changes: Any,
+    ) -> Started:
+        topology = tmp_path / "topology.json"
+        topology.write_text(json.dumps(a_topology(**changes)))
+        command = [
+            *CLI,
+            "run",
+            str(topology),
+            "--network",
+            network,
+            "--target",
+            target,
+            "--pipeline",
+            pipeline,
+        ]
+        process = subprocess.Popen(
+            [*command, "--out", str(tmp_path / "out"), *options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, TRACE: found_as_left},
+        )
+        started.append(process)
+        return Started(process, found_as_left)
+
+    yield starting
+    for process in started:
+        if process.poll() is None:  # the test has failed
+            process.terminate()
+        process.communicate(timeout=DEADLINE_S)
+
+
+def a_topology(commands: tuple[str, ...] = (), tail: tuple[Any, ...] = ()) -> dict[str, Any]:
+    return {
+        "hosts": {
+            "h1": {"ip": "10.0.0.1/24", "mac": "02:00:00:00:01:01"},
+            "h2": {"ip": "10.0.0.2/24", "mac": "02:00:00:00:01:02", "commands": list(commands)},
+        },
+        "switches": {"t1": {}},
+        "links": [["h1", "t1-p1"], ["h2", "t1-p2", *tail]],
+    }
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_command_on_every_host(start: Any, network: str) -> None:
+    script = 'echo "$RANK of $WORLD_SIZE: {rank} {host} {ip} $MASTER_ADDR $P4REDUCE_JOB $GLOO_SOCKET_IFNAME"'
+    status, out, err = start("--exec", f"{script}; ip -br address", network=network).finish()
+    assert (status, err) == (0, "")
+    lines = [line.split() for line in out.splitlines()]
+    for rank, host in enumerate(("h1", "h2")):
+        mine = [
+            " ".join(words[2:] if words[0] == "[" else words) for words in lines if f"{rank}]" in words[:2]
+        ]
+        address = f"10.0.0.{rank + 1}"
+        assert mine[0] == f"{rank} of 2: {rank} {host} {address} 10.0.0.1 testbed eth0"
+        assert any(f"{address}/24" in line and line.startswith("eth0") for line in mine)
+        assert any(line.startswith("mgmt0") and f"169.254.210.{rank + 2}/24" in line for line in mine)
+        assert len(mine) == 4  # the echo, lo, eth0 and mgmt0: nothing else
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_sums_over_the_embedded_switchs_interfaces(start: Any, network: str) -> None:
+    status, out, err = start("--exec", sums_command(30), network=network).finish()
+    assert (status, err) == (0, "")
+    assert_sums(out, 30)
+
+
+@pytest.mark.bmv2
+@needs_bmv2
+@pytest.mark.parametrize("network", NETWORKS)
+def test_sums_over_bmv2(start: Any, network: str) -> None:
+    status, out, err = start("--exec", sums_command(30), network=network, target="bmv2").finish()
+    assert (status, err) == (0, "")
+    assert_sums(out, 30)
+
+
+def sums_command(sums: int) -> str:
+    return f"python -P {CHECK_SUMS} --sums {sums}"
+
+
+def assert_sums(out: str, sums: int) -> None:
+    found = [json.loads(line.partition("] ")[2]) for line in out.splitlines()]
+    assert [one["sums"] for one in found] == [sums, sums]
+    assert [one["mismatched_words"] for one in found] == [0, 0] and found[0]["words"] > 1000
+
+
+@pytest.mark.bmv2
+@needs_bmv2
+@needs_mininet
+def test_training_over_bmv2(found_as_left: str, tmp_path: Path) -> None:
+    for module in ("torch", "sklearn", "matplotlib"):
+        pytest.importorskip(module)
+    environment = {**os.environ, TRACE: found_as_left}
+    command = [*CLI, "train", "--epochs", "1", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert [run["name"] for run in report["runs"]] == ["gloo-dense", "p4reduce-dense", "p4reduce-adacomp"]
+    gloo, dense, _ = report["runs"]
+    assert gloo["losses"] == pytest.approx(dense["losses"], abs=1e-3)
+    assert gloo["up_bytes_per_step"] > dense["up_bytes_per_step"] > 0
+    sums = report["testbed"]["sums"]
+    assert sums["sums"] > 0 and sums["mismatched_words"] == 0
+    assert {"machine", "ring_bytes_formula", "testbed"} < set(report)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_failing_worker_ends_it_and_the_others(start: Any, network: str) -> None:
+    command = "[ {rank} = 0 ] || { echo gone wrong; exit 3; }; sleep 600 & wait"
+    status, _, err = start("--exec", command, network=network).finish()
+    assert status == 1
+    assert "exec h2 failed with status 3" in err and "| gone wrong" in err
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_failing_step_half_way(start: Any, network: str) -> None:
+    status, _, err = start("--exec", "true", network=network, commands=("ip link set eth9 up",)).finish()
+    assert status == 1
+    assert err.startswith("Error: hosts.h2.commands: `") and "eth9" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda n: n.name
+)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_signal_in_the_middle(start: Any, network: str, number: signal.Signals) -> None:
+    started = start("--exec", "echo up; (trap '' TERM; sleep 600) & wait", network=network)
+    started.until("up")
+    assert any("sleep 600" in line for line in processes(started.trace))
+    started.process.send_signal(number)
+    status, _, _ = started.finish()
+    assert status == (-number if number in (signal.SIGHUP, signal.SIGKILL) else 1)
+
+
+def test_a_second_interrupt_does_not_stop_the_teardown(start: Any) -> None:
+    started = start("--exec", "echo up; sleep 600")
+    started.until("up")
+    for _ in range(2):
+        started.process.send_signal(signal.SIGINT)
+    assert started.finish()[0] == 1
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_the_prompt(start: Any, network: str) -> None:
+    given = "h1 echo from $RANK to h2\np4reduce job list\nnonsense\nexit\n"
+    status, out, err = start(network=network).finish(given)
+    assert status == 0
+    assert "from 0 to 10.0.0.2" in (err if network == "mininet" else out)
+    assert "testbed" in out and "FORMING" in out
+    assert network == "mininet" or "HOST COMMAND runs a command on a host" in out.partition("FORMING")[2], err
+
+
+@needs_tc
+@needs_nft
+def test_rate_and_loss(start: Any) -> None:
+    show = "tc qdisc show dev eth0; nft list ruleset"
+    status, out, _ = start("--exec", show, tail=(None, 20, 1.5)).finish()
+    assert status == 0
+    mine = "\n".join(line for line in out.splitlines() if line.startswith("[ 1]"))
+    assert "tbf" in mine and "20Mbit" in mine and mine.count("numgen random mod 100000 < 1500") == 2
+    assert "tbf" not in out.replace(mine, "")
+
+
+@needs_nft
+def test_sums_survive_loss(start: Any) -> None:
+    status, out, err = start("--exec", sums_command(30), tail=(None, None, 3)).finish()
+    assert (status, err) == (0, "")
+    assert_sums(out, 30)
+    assert sum(json.loads(line.partition("] ")[2])["retransmissions"] for line in out.splitlines()) > 0
+
+
+@needs_tc
+def test_delay_or_a_word_on_what_it_takes(start: Any) -> None:
+    status, out, err = start("--exec", "tc qdisc show dev eth0", tail=("2ms",)).finish()
+    if status == 0:
+        assert "delay 2ms" in out
+    else:
+        assert "h2 has a delay of 2 ms, and this kernel has no netem" in err
+
+
+def test_offloads_are_off_at_both_ends(start: Any) -> None:
+    script = "from p4reduce_testbed.offloads import read_offloads as r; print(sum(r('{}').values()))"
+    started = start("--exec", f'python -c "{script.format("eth0")}"; echo up; sleep 600')
+    lines = []
+    assert started.process.stdout is not None
+    while len(lines) < 4:
+        lines.append(started.process.stdout.readline().split("] ")[1].strip())
+    assert sorted(lines) == ["0", "0", "up", "up"]
+    outside = subprocess.run(
+        [sys.executable, "-c", script.format("t1-eth1")], capture_output=True, text=True, check=True
+    )
+    assert outside.stdout == "0\n"
+    started.process.send_signal(signal.SIGINT)
+    assert started.finish()[0] == 1
+
+
+def test_an_interface_that_is_already_there(start: Any) -> None:
+    subprocess.run(["ip", "link", "add", "t1-eth2", "type", "bridge"], check=True)
+    try:
+        status, _, err = start("--exec", "true").finish()
+        assert status == 1 and "there already is an interface t1-eth2" in err
+        assert "t1-eth2" in machine()[1]
+    finally:
+        subprocess.run(["ip", "link", "delete", "t1-eth2"], check=True)
