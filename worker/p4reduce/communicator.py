@@ -17,7 +17,7 @@ from p4reduce.collectives.all_gather import all_gather, all_gather_bytes
 from p4reduce.collectives.all_reduce import all_reduce, all_reduce_segments
 from p4reduce.collectives.barrier import barrier
 from p4reduce.collectives.broadcast import broadcast
-from p4reduce.errors import CollectiveError, CommunicatorClosed, InvalidTensor, P4ReduceError
+from p4reduce.errors import CollectiveError, CollectiveTimeout, CommunicatorClosed, InvalidTensor, P4ReduceError
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.engine import Collective
 from p4reduce.protocol.lease import Lease
@@ -33,6 +33,8 @@ DEFAULT_TIMEOUT_S: Final = 60.0
 CLOSE_TIMEOUT_S: Final = 2.0
 _LONGEST_WAIT_S: Final = 0.1
 """How often a running collective looks whether the job was reset."""
+_LAST_LOOK_S: Final = 0.3
+"""How long close() lets a running collective of another thread notice that it is over."""
 
 
 class Membership(Protocol):
@@ -79,6 +81,7 @@ class Communicator:
         self._operations = 0
         self._turns = Turns()
         self._failure: P4ReduceError | None = None
+        self._failing = threading.Lock()
         self._closing = threading.Lock()
 
     @property
@@ -97,6 +100,9 @@ class Communicator:
         Blocks of zeros do not travel, unless `dense` (then the walk is straight, a little cheaper
         when few blocks are zero). `name` appears in errors. Raises InvalidTensor before anything is
         sent, CollectiveError once the ranks are at odds.
+
+        `timeout_s` bounds the whole call. A float32 sum beyond the type's range is an infinity, without
+        an error, and an int32 sum wraps, as numpy's additions do.
         """
         return all_reduce(self, array, dense=dense, timeout_s=timeout_s, name=name)
 
@@ -129,10 +135,22 @@ class Communicator:
 
     def check(self) -> None:
         """Raise what makes this communicator unusable, if anything does."""
+        failure = self._lost()
+        if failure is not None:
+            raise failure.with_traceback(None)
+
+    def _lost(self) -> P4ReduceError | None:
+        """What makes this communicator unusable: the first that did, or that it was closed."""
         if self._failure is None and self._membership is not None:
-            self._failure = self._membership.failure()
-        if self._failure is not None:
-            raise self._failure.with_traceback(None)
+            lost = self._membership.failure()
+            if lost is not None:
+                self._fail(lost)
+        return self._failure
+
+    def _fail(self, error: P4ReduceError) -> None:
+        with self._failing:
+            if self._failure is None or isinstance(error, CommunicatorClosed):
+                self._failure = error
 
     def run(
         self,
@@ -149,50 +167,64 @@ class Communicator:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         if timeout_s <= 0:
             raise ValueError(f"timeout_s is {timeout_s:g}; give a time to wait in seconds")
-        with self._turns:
+        deadline = self._clock() + timeout_s
+
+        def body(in_time: bool) -> Collective:
             self.check()
+            if not in_time:
+                raise CollectiveTimeout(
+                    f"{kind.name.lower()} could not begin in {timeout_s:g} s: another collective of this process "
+                    "was still running; nothing was sent"
+                )
             call = Call(self._operations, kind, codec, detail, elements, f"{layout}|{self._window.slots}")
-            stats = Stats(collectives=1)
-            collective = Collective(
-                self.lease,
-                self._rounds,
-                source,
-                call,
-                timeout_s,
-                round_trip=self._round_trip,
-                window=self._window.slots,
-                proposal=self._window.proposal,
-                stats=stats,
-            )
-            self._operations += 1
-            begun = self._clock()
-            try:
-                self._drive(collective, begun)
-            except InvalidTensor:
-                raise
-            except BaseException as error:
-                self._break(error, call)
-                raise
-            finally:
-                self.stats.add(stats)
-            self._window.finished(collective.next_window, stats)
-            self.last = Report(
-                str(call), self._clock() - begun, stats, _union_blocks(source, collective), collective.slots
-            )
-        return collective.result()
+            return self._take_part(call, source, max(round(deadline - self._clock(), 3), 1e-3))
+
+        return self._turns.hold(timeout_s, body).result()
+
+    def _take_part(self, call: Call, source: BlockSource, timeout_s: float) -> Collective:
+        stats = Stats(collectives=1)
+        collective = Collective(
+            self.lease,
+            self._rounds,
+            source,
+            call,
+            timeout_s,
+            round_trip=self._round_trip,
+            window=self._window.slots,
+            proposal=self._window.proposal,
+            stats=stats,
+        )
+        self._operations += 1
+        begun = self._clock()
+        try:
+            self._drive(collective, begun)
+        except InvalidTensor:
+            raise
+        except BaseException as error:
+            self._break(error, call)
+            raise
+        finally:
+            self.stats.add(stats)
+        self._window.finished(collective.next_window, stats)
+        self.last = Report(str(call), self._clock() - begun, stats, _union_blocks(source, collective), collective.slots)
+        return collective
 
     def _drive(self, collective: Collective, now: float) -> None:
         clock, receive = self._clock, self._transport.receive
         self._send(collective.start(now), collective.stats)
         while (timer := collective.next_timer) is not None:
-            self.check()
-            frames = receive(min(max(0.0, timer - now), _LONGEST_WAIT_S))
+            lost = self._lost()
+            frames = receive(0.0 if lost is not None else min(max(0.0, timer - now), _LONGEST_WAIT_S))
             now = clock()
             if frames:
                 collective.stats.frames_down += len(frames)
                 collective.stats.bytes_down += sum(map(len, frames)) + HEADERS_BYTES * len(frames)
-                self._send(collective.receive_burst(frames, now), collective.stats)
-            if now >= timer:
+                answers = collective.receive_burst(frames, now)
+                if lost is None:
+                    self._send(answers, collective.stats)
+            elif lost is not None:  # but not before all that had arrived: the sum may be complete with it
+                raise lost.with_traceback(None)
+            if now >= timer and lost is None:
                 self._send(collective.on_timer(now), collective.stats)
 
     def _send(self, frames: list[bytes], stats: Stats) -> None:
@@ -203,30 +235,31 @@ class Communicator:
 
     def _break(self, error: BaseException, call: Call) -> None:
         """A collective that stopped half-way leaves the ranks at odds: no other may follow."""
-        if self._failure is not None:
-            return
         if isinstance(error, P4ReduceError):
-            self._failure = error
+            self._fail(error)
         else:
-            self._failure = CollectiveError(f"{call} was interrupted by {type(error).__name__}; join again")
+            self._fail(CollectiveError(f"{call} was interrupted by {type(error).__name__}; join again"))
 
     def close(self, *, wait: bool = True) -> None:
         """Leave the job; idempotent.
 
         With `wait`, meet the other ranks once more first (for at most 2 s), so that none of them
         loses the answer to its last collective; a rank that calls something else meanwhile is told so.
+        A collective that another thread is in gets these 2 s too, and then CommunicatorClosed; without
+        `wait` it gets that at once.
         """
         with self._closing:
             if isinstance(self._failure, CommunicatorClosed):
                 return
-            if wait and self._failure is None:
-                with contextlib.suppress(P4ReduceError):
-                    self.run(Kind.CLOSE, NoBlocks(), timeout_s=CLOSE_TIMEOUT_S)
-            self._failure = CommunicatorClosed("this communicator was closed; join the job again")
-            if self._membership is not None:
-                self._membership.leave()
-            with self._turns:  # let a collective of another thread see the failure before the socket goes
-                self._transport.close()
+            try:
+                if wait and self._failure is None:
+                    with contextlib.suppress(P4ReduceError):
+                        self.run(Kind.CLOSE, NoBlocks(), timeout_s=CLOSE_TIMEOUT_S)
+            finally:
+                self._fail(CommunicatorClosed("this communicator was closed; join the job again"))
+                if self._membership is not None:
+                    self._membership.leave()
+                self._turns.hold(_LAST_LOOK_S, lambda in_time: self._transport.close())
 
     def __enter__(self) -> Communicator:
         return self

@@ -14,7 +14,13 @@ pass through it.
 # No `from __future__ import annotations` here: DistributedDataParallel compares the hook's annotations as
 # objects.
 
-import concurrent.futures
+import atexit
+import contextlib
+import os
+import queue
+import threading
+import weakref
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -22,12 +28,17 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
+from p4reduce.codecs import Float32
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp
 from p4reduce.compressors.exchange import all_reduce_compressed
 from p4reduce.errors import CommunicatorClosed, InvalidTensor
 
 __all__ = ["DDPState", "ddp_hook"]
+
+FINISHED = "this DDPState is finished: fix that, wrap the module anew and join again"
+_EXIT_S = 5.0
+"""How long the end of the interpreter waits for the background thread."""
 
 
 class DDPState:
@@ -36,7 +47,10 @@ class DDPState:
     One thread runs them in the order of the buckets, so that they overlap with the rest of the backward
     pass and every rank calls the same ones in the same order. Until `close()` no other collective may be
     called on the communicator while a backward pass runs. The state owns the communicator: `close()` closes
-    both.
+    both, and so does the end of the interpreter.
+
+    The first error ends the state: it leaves the job at once, so that the other ranks get JobReset instead of
+    waiting for this one.
     """
 
     def __init__(
@@ -62,9 +76,14 @@ class DDPState:
         self._names: dict[torch.Tensor, str] = {}
         if module is not None:
             self._names = {parameter: name for name, parameter in module.named_parameters()}
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, "p4reduce-ddp")
-        self._pending: list[concurrent.futures.Future[None]] = []
+        self._tasks: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        # A daemon, because the interpreter joins other threads before atexit has ended their collectives.
+        self._thread = threading.Thread(target=self._work, name="p4reduce-ddp", daemon=True)
+        self._thread.start()
+        self._failing = threading.Lock()
         self._closed = False
+        self._process = os.getpid()
+        _states.add(self)
 
     def reduce(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Start the all-reduce of a bucket in the background; the future gives its mean.
@@ -79,26 +98,35 @@ class DDPState:
             raise self.error
         buffer = bucket.buffer()
         parts = dict(zip(self._names_of(bucket.parameters()), bucket.gradients(), strict=True))
-        _check(bucket.index(), buffer)
+        try:
+            _check(bucket.index(), buffer)
+        except InvalidTensor as error:
+            self._fail(error)
+            raise
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        self._pending.append(self._thread.submit(self._run, buffer, parts, future))
+        self._tasks.put(lambda: self._run(buffer, parts, future))
         if bucket.is_last():
             self.wait()
         return future
 
     def wait(self) -> None:
         """Until the buckets handed in so far are done; raises what went wrong with one of them."""
-        pending, self._pending = self._pending, []
-        concurrent.futures.wait(pending)  # each collective has the communicator's own deadline
+        self._tasks.join()  # each collective has the communicator's own deadline
         if self.error is not None:
             raise self.error
 
     def close(self) -> None:
-        """End the thread, once it has done what it was given, and close the communicator. Idempotent."""
+        """End the thread, once it has done what it was given, and close the communicator. Idempotent.
+
+        After an error it does not wait for a collective that still runs.
+        """
         if not self._closed:
             self._closed = True
-            self._thread.shutdown()
-            self.comm.close(wait=self.error is None)
+            if self.error is not None:
+                self.comm.close(wait=False)
+            self._tasks.put(None)
+            self._thread.join()
+            self.comm.close()
 
     def __enter__(self) -> Self:
         return self
@@ -109,6 +137,32 @@ class DDPState:
         if kind is not None and self.error is None:
             self.error = error  # the other ranks may be anywhere: do not wait to meet them
         self.close()
+
+    def _end(self) -> None:
+        """`close()` at the end of the interpreter: a collective that is still running is told to stop."""
+        if not self._closed and self._process == os.getpid():  # not in a forked child
+            self._closed = True
+            self.comm.close(wait=self.error is None)
+            self._tasks.put(None)
+            self._thread.join(_EXIT_S)
+
+    def _fail(self, error: BaseException) -> None:
+        """Keep the first error, and leave the job: the other ranks must not wait for this one."""
+        with self._failing:
+            if self.error is not None:
+                return
+            self.error = error
+            if FINISHED not in str(error):
+                error.add_note(FINISHED)
+        self.comm.close(wait=False)
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            try:
+                task()
+            finally:
+                del task  # not to keep the bucket's tensors until the next one
+                self._tasks.task_done()
 
     def _names_of(self, parameters: list[torch.Tensor]) -> list[str]:
         return [self._names.setdefault(parameter, f"parameter{len(self._names)}") for parameter in parameters]
@@ -123,13 +177,13 @@ class DDPState:
             with torch.no_grad():
                 _check_finite(buffer, parts)
                 if self.compressor is None:
-                    buffer.copy_(self.comm.all_reduce(buffer, name="gradients")).div_(self.comm.world_size)
+                    buffer.copy_(*self.comm.all_reduce_segments([Float32(buffer, mean=True)], name="gradients"))
                 else:
                     means = all_reduce_compressed(self.comm, self.compressor, parts)
                     for name, mean in means.items():
                         parts[name].copy_(mean)
-        except Exception as error:
-            self.error = error
+        except BaseException as error:
+            self._fail(error)
             future.set_exception(error)  # type: ignore[arg-type]  # torch types it as the value
         else:
             future.set_result(buffer)
@@ -140,8 +194,8 @@ def ddp_hook(state: DDPState, bucket: GradBucket) -> torch.futures.Future[torch.
 
     Gives the mean of the bucket over all ranks, the same bits on every rank. Raises, in backward(),
     InvalidTensor (wrong type, or a NaN or infinity, naming the parameter) and CollectiveError
-    (CollectiveTimeout, JobReset, ...). After an error neither the state nor the DistributedDataParallel
-    object can be used again: make both anew from the module.
+    (CollectiveTimeout, JobReset, ...). An error ends the state, and neither it nor the DistributedDataParallel
+    object can be used again: make both anew from the module, with a new `join()`.
     """
     return state.reduce(bucket)
 
@@ -149,11 +203,11 @@ def ddp_hook(state: DDPState, bucket: GradBucket) -> torch.futures.Future[torch.
 def _check(index: int, buffer: torch.Tensor) -> None:
     if buffer.dtype != torch.float32:
         raise InvalidTensor(
-            f"gradient bucket {index} is {buffer.dtype}; p4reduce sums float32: keep the parameters float32"
+            f"gradient bucket {index} is {buffer.dtype}; p4reduce sums float32: keep the parameters float32; {FINISHED}"
         )
     if buffer.device.type != "cpu":
         raise InvalidTensor(
-            f"gradient bucket {index} is on {buffer.device}; p4reduce's hook takes models on the CPU only"
+            f"gradient bucket {index} is on {buffer.device}; p4reduce's hook takes models on the CPU only; {FINISHED}"
         )
 
 
@@ -162,4 +216,14 @@ def _check_finite(buffer: torch.Tensor, parts: dict[str, torch.Tensor]) -> None:
     if bool(torch.isfinite(buffer).all()):
         return
     bad = [name for name, gradient in parts.items() if not bool(torch.isfinite(gradient).all())]
-    raise InvalidTensor(f"the gradient of {', '.join(bad)} holds a NaN or an infinity: skip this step or clip the loss")
+    raise InvalidTensor(f"the gradient of {', '.join(bad)} holds a NaN or an infinity; {FINISHED}")
+
+
+_states: "weakref.WeakSet[DDPState]" = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    for state in list(_states):
+        with contextlib.suppress(Exception):
+            state._end()

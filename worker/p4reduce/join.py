@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,6 +41,7 @@ def join(
     them) and P4REDUCE_CONTROLLER (host:port of the controller, default 127.0.0.1:9600).
     `timeout_s` bounds the joining, `collective_timeout_s` every collective that names no timeout,
     `window` fixes how many slots a collective uses (default: adaptive); all ranks must give the same.
+    What is not closed by the end of the interpreter is closed then.
     Raises JoinError, whose message says what to change.
     """
     from p4reduce_controller.jobs.client import JobClient, JobServiceError, SwitchAway
@@ -76,7 +79,37 @@ def join(
         client.close()
         raise
     heartbeat = Heartbeat(client, nonce, lease)
-    return Communicator(lease, transport, membership=heartbeat, timeout_s=collective_timeout_s, window=window)
+    comm = Communicator(lease, transport, membership=heartbeat, timeout_s=collective_timeout_s, window=window)
+    _leave_at_exit(comm, heartbeat)
+    return comm
+
+
+_communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
+_heartbeats: weakref.WeakSet[Heartbeat] = weakref.WeakSet()
+_process = 0
+
+
+def _leave_at_exit(comm: Communicator, heartbeat: Heartbeat) -> None:
+    """See to it that the place is given up when the interpreter ends, but not by a forked child."""
+    global _process
+    if _process != os.getpid():  # registered here, after gRPC is imported, so that it runs before gRPC's end
+        _process = os.getpid()
+        _communicators.clear()
+        _heartbeats.clear()
+        atexit.register(_leave_all, _process)
+    _communicators.add(comm)
+    _heartbeats.add(heartbeat)
+
+
+def _leave_all(process: int) -> None:
+    if process != os.getpid():
+        return
+    for comm in list(_communicators):
+        with contextlib.suppress(Exception):
+            comm.close()
+    for heartbeat in list(_heartbeats):  # of communicators that were forgotten: their heartbeats go on
+        with contextlib.suppress(Exception):
+            heartbeat.leave()
 
 
 def _number(what: str, variable: str, given: int | None, environment: Mapping[str, str]) -> int:

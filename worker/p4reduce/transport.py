@@ -10,7 +10,8 @@ from typing import Final, Protocol
 
 _BUFFER_BYTES: Final = 8 << 20
 _BURST: Final = 128
-_DATAGRAM_BYTES: Final = 2048
+_DATAGRAM_BYTES: Final = 65535
+"""Whatever UDP can carry: a frame that is cut off would look like a malformed one."""
 _SEND_WAIT_MS: Final = 50
 _SO_RCVBUFFORCE: Final = 33
 _SO_SNDBUFFORCE: Final = 32

@@ -12,7 +12,7 @@ from worker.protocol.reference_switch import ReferenceSwitch
 
 from p4reduce import CollectiveTimeout, Communicator, Lease
 from p4reduce.transport import UdpTransport
-from p4reduce.wire import DEFAULT
+from p4reduce.wire import DEFAULT, MAX_COLUMNS, Geometry
 
 
 class UdpSwitch:
@@ -81,4 +81,15 @@ def test_receive_returns_a_burst() -> None:
         for number in range(5):
             peer.sendto(bytes([number]), peer.recvfrom(16)[1] if number == 0 else transport.address)
         assert transport.receive(1.0) == [bytes([number]) for number in range(5)]
+        transport.close()
+
+
+def test_the_largest_legal_frame_is_received_whole() -> None:
+    largest = Geometry(MAX_COLUMNS, 64).max_frame_bytes  # geometry.p4 allows blocks of up to 64 words
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.bind(("127.0.0.1", 0))
+        transport = UdpTransport(*peer.getsockname())
+        for size in (largest, largest + 1):
+            peer.sendto(bytes(size), transport.address)
+            assert [len(frame) for frame in transport.receive(10)] == [size]
         transport.close()

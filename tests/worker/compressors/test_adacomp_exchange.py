@@ -116,6 +116,17 @@ def test_zero_gradients_and_empty_parameters() -> None:
                 assert math.prod(means["empty"].shape) == 0
 
 
+def test_means_of_large_gradients_are_finite() -> None:
+    def rank_main(comm: Communicator) -> dict[str, torch.Tensor]:
+        gradients = {"w": torch.full((2, 60), 2e38), "b": torch.full((5,), -2e38)}
+        return all_reduce_compressed(comm, AdaComp(), gradients)
+
+    with LocalGroup(2) as group:
+        for means in group.run(rank_main):
+            torch.testing.assert_close(means["w"].max(), torch.tensor(2e38))
+            torch.testing.assert_close(means["b"], torch.full((5,), -2e38))
+
+
 def test_nan_is_refused_before_anything_is_sent() -> None:
     def rank_main(comm: Communicator) -> int:
         gradients = gradients_of(comm.rank, 0)

@@ -7,8 +7,9 @@ and the sum of N ranks stays within ±2^30. The result is float32(sum · 2^(E - 
 Error bound: the scaling is exact (a power of two, in float64), each rint is off by at most 1/2,
 so before the last rounding to float32 the sum is off by at most  N · 2^(E - 31 + L).  With M the
 largest |x| of the block over all ranks (M >= 2^(E-1)) that is at most  N · 2^(L - 30) · M.
-A sum beyond float32's range becomes an infinity, as it does in float32 arithmetic. Only in blocks
-of denormal numbers (f = 0) is E larger than needed.
+A sum beyond float32's range becomes an infinity, as it does in float32 arithmetic; the mean of finite
+numbers is finite, because the division by N comes before that last rounding. Only in blocks of denormal
+numbers (f = 0) is E larger than needed.
 """
 
 from __future__ import annotations
@@ -43,19 +44,23 @@ def error_bound(exponent_field: int, world_size: int) -> float:
 
 
 class Float32:
-    """A tensor of float32. NaN and Inf are refused (InvalidTensor) before anything is sent."""
+    """A tensor of float32. NaN and Inf are refused (InvalidTensor) before anything is sent.
+
+    With `mean` the result is the sum divided by the number of ranks.
+    """
 
     codec = CodecId.FLOAT32
     detail = 0
 
-    def __init__(self, values: Any, *, name: str | None = None) -> None:
+    def __init__(self, values: Any, *, mean: bool = False, name: str | None = None) -> None:
         self._given = values
         self.values = to_numpy(values, name or "the tensor")
         if self.values.dtype != np.float32:
             raise InvalidTensor(f"{name or 'the tensor'} is {self.values.dtype}; convert it to float32")
+        self._mean = mean
         self._name = name
         self.elements = self.values.size
-        self.layout = f"float32[{self.elements}]"
+        self.layout = f"{'mean of ' if mean else ''}float32[{self.elements}]"
 
     def bind(self, world_size: int, block_words: int, dense: bool) -> Float32Source:
         rows = blocks_of(self.values.reshape(-1), block_words)
@@ -70,6 +75,7 @@ class Float32:
             fields=fields,
             world_size=world_size,
             dense=dense,
+            divisor=world_size if self._mean else 1,
         )
 
     def _fault(self) -> str:
@@ -95,12 +101,14 @@ class Float32Source:
         fields: NDArray[np.uint8],
         world_size: int,
         dense: bool,
+        divisor: int = 1,
     ) -> None:
         self._shape = shape
         self._rows = rows
         self.n_blocks = len(rows)
         self.nonzero: NDArray[np.bool_] = np.ones(len(rows), bool) if dense else largest != 0
         self.exponents: NDArray[np.uint8] = fields
+        self._divisor = divisor
         self._scales = np.array([scale_of(field, world_size) for field in range(256)])
 
     def encode(self, blocks: NDArray[np.int64], exponents: NDArray[np.uint8]) -> Words:
@@ -115,6 +123,6 @@ class Float32Source:
         for start in range(0, len(touched), _CHUNK_BLOCKS):
             rows = touched[start : start + _CHUNK_BLOCKS]
             with np.errstate(over="ignore"):
-                out[rows] = sums[rows].view(">i4") * (1.0 / self._scales[exponents[rows], None])
+                out[rows] = sums[rows].view(">i4") * (1.0 / (self._divisor * self._scales[exponents[rows], None]))
         size = int(np.prod(self._shape, dtype=np.int64))
         return [out.reshape(-1)[:size].reshape(self._shape)]

@@ -44,21 +44,20 @@ def all_reduce_compressed(
     if compressed:
         signs = torch.cat([one.signs for one in sent])
         parts.append(("signs", Lanes(signs, narrowest(comm.world_size), bound=1, name="the signs of AdaComp")))
-        parts.append(("scales", Float32(_scales([one.local_scale for one in sent]), name="the scales of AdaComp")))
+        parts.append(("scales", _mean_scales([one.local_scale for one in sent])))
     if dense:
         flat = torch.cat([gradients[key].detach().reshape(-1) for key in dense])
-        parts.append(("dense", Float32(flat, name=f"the dense gradients ({', '.join(dense)})")))
-    results = comm.all_reduce_segments([segment for _, segment in parts], name="adacomp")
-    sums = {name: result for (name, _), result in zip(parts, results, strict=True)}
+        parts.append(("dense", Float32(flat, mean=True, name=f"the dense gradients ({', '.join(dense)})")))
+    received = comm.all_reduce_segments([segment for _, segment in parts], name="adacomp")
+    results = {name: result for (name, _), result in zip(parts, received, strict=True)}
 
     means: dict[str, torch.Tensor] = {}
     if compressed:
-        for key, total in _cut(sums["signs"], compressed, gradients):
+        for key, total in _cut(results["signs"], compressed, gradients):
             means[key] = total.to(torch.float32) * (_shared(compressor, key) / comm.world_size)
-        _take_scales(compressor, compressed, sums["scales"], comm.world_size)
+        _take_scales(compressor, compressed, results["scales"])
     if dense:
-        for key, total in _cut(sums["dense"], dense, gradients):
-            means[key] = total / comm.world_size
+        means.update(_cut(results["dense"], dense, gradients))
     return means
 
 
@@ -66,17 +65,17 @@ def _agree_on_first_scales(comm: Communicator, compressor: AdaComp, gradients: M
     """Give a shared scale to the parameters that have none yet: their mean local scale of this very step."""
     new = [key for key in gradients if compressor.shared_scale(key) is None]
     if new:
-        local = _scales([compressor.local_scale(key, gradients[key]) for key in new])
-        _take_scales(compressor, new, comm.all_reduce(local, name="adacomp first scales"), comm.world_size)
+        local = _mean_scales([compressor.local_scale(key, gradients[key]) for key in new])
+        _take_scales(compressor, new, *comm.all_reduce_segments([local], name="adacomp first scales"))
 
 
-def _take_scales(compressor: AdaComp, keys: Sequence[str], sums: torch.Tensor, world_size: int) -> None:
-    for key, scale in zip(keys, (sums / world_size).tolist(), strict=True):
+def _take_scales(compressor: AdaComp, keys: Sequence[str], means: torch.Tensor) -> None:
+    for key, scale in zip(keys, means.tolist(), strict=True):
         compressor.set_shared_scale(key, scale)
 
 
-def _scales(values: Sequence[float]) -> torch.Tensor:
-    return torch.from_numpy(np.array(values, np.float32))
+def _mean_scales(values: Sequence[float]) -> Float32:
+    return Float32(torch.from_numpy(np.array(values, np.float32)), mean=True, name="the scales of AdaComp")
 
 
 def _shared(compressor: AdaComp, key: str) -> float:

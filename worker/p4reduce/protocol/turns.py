@@ -3,35 +3,62 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class Turns:
-    """Collectives have to start in call order; a plain lock promises no order."""
+    """Collectives have to start in call order; a plain lock promises no order.
+
+    An exception anywhere, a KeyboardInterrupt too, leaves the line in order. That takes locks of the
+    interpreter itself: a Condition is Python code, which an interrupt can leave half done.
+    """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._next_ticket = 0
-        self._serving = 0
-        self._given_up: set[int] = set()
+        self._lock = threading.Lock()
+        self._line: deque[_Turn] = deque()
 
-    def __enter__(self) -> None:
-        with self._changed:
-            ticket = self._next_ticket
-            self._next_ticket += 1
+    def hold(self, timeout_s: float, body: Callable[[bool], T]) -> T:
+        """What `body` returns. It runs when it is its turn, or else after `timeout_s`; it is told which."""
+        turn = _Turn()
+        try:
             try:
-                self._changed.wait_for(lambda: self._serving == ticket)
-            except BaseException:
-                self._given_up.add(ticket)
-                self._skip()
-                raise
+                return body(self._wait(turn, timeout_s))
+            finally:
+                self._give_back(turn)
+        except BaseException:
+            self._give_back(turn)  # once more, in case it was this that an interrupt cut short
+            raise
 
-    def __exit__(self, *exc: object) -> None:
-        with self._changed:
-            self._serving += 1
-            self._skip()
+    def _wait(self, turn: _Turn, timeout_s: float) -> bool:
+        with self._lock:
+            self._line.append(turn)
+            if self._line[0] is turn:
+                return True
+        return turn.wait(timeout_s)
 
-    def _skip(self) -> None:
-        while self._serving in self._given_up:
-            self._given_up.remove(self._serving)
-            self._serving += 1
-        self._changed.notify_all()
+    def _give_back(self, turn: _Turn) -> None:
+        """Leave the line, if not done yet, and let the first one in it pass."""
+        with self._lock:
+            if turn in self._line:
+                self._line.remove(turn)
+            if self._line:
+                self._line[0].open()
+
+
+class _Turn:
+    """One caller's place in the line."""
+
+    def __init__(self) -> None:
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def wait(self, timeout_s: float) -> bool:
+        return self._gate.acquire(timeout=min(max(0.0, timeout_s), threading.TIMEOUT_MAX))
+
+    def open(self) -> None:
+        if self._gate.locked():
+            self._gate.release()

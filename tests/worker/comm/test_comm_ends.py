@@ -1,0 +1,135 @@
+"""How calls end when something comes in between: another thread, close(), a reset."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from worker.local_group import LocalGroup
+
+from p4reduce import CollectiveTimeout, Communicator, communicator
+from p4reduce.codecs import Float32
+from p4reduce.errors import CollectiveError, CommunicatorClosed, JobReset
+
+
+class Busy:
+    """Rank 0 of two; `start()` has another thread of it in a barrier that rank 1 does not come to."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.group = LocalGroup(2, lose=self.watch)
+        self.comm = self.group.comms[0]
+        self.pool = ThreadPoolExecutor(1)
+
+    def watch(self, rank: int, payload: bytes) -> bool:
+        self.begun.set()
+        return False
+
+    def start(self) -> None:
+        self.barrier = self.pool.submit(self.comm.barrier, timeout_s=20.0)
+        assert self.begun.wait(10)
+
+
+@pytest.fixture
+def busy() -> Iterator[Busy]:
+    busy = Busy()
+    busy.start()
+    yield busy
+    for comm in busy.group.comms:
+        comm.close(wait=False)
+    busy.pool.shutdown()
+
+
+def test_the_deadline_holds_while_another_thread_has_its_turn(busy: Busy) -> None:
+    begun = time.monotonic()
+    with pytest.raises(CollectiveTimeout, match="barrier could not begin in 0.1 s: another collective of this process"):
+        busy.comm.barrier(timeout_s=0.1)
+    assert time.monotonic() - begun < 5
+    busy.group.comms[1].barrier()
+    busy.barrier.result(10)  # the other thread's was not disturbed
+    busy.group.run(Communicator.barrier)
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_close_tells_a_running_collective(busy: Busy, wait: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(communicator, "CLOSE_TIMEOUT_S", 0.1)
+    begun = time.monotonic()
+    busy.comm.close(wait=wait)
+    assert time.monotonic() - begun < 5
+    with pytest.raises(CommunicatorClosed):
+        busy.barrier.result(10)
+
+
+def test_an_interrupt_in_the_waiting_line_is_no_obstacle(busy: Busy, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt  # after the turn was taken, before anything was sent
+
+    monkeypatch.setattr(busy.comm, "check", interrupt)
+    busy.group.comms[1].barrier()
+    busy.barrier.result(10)
+    with pytest.raises(KeyboardInterrupt):
+        busy.comm.barrier()
+    monkeypatch.undo()
+    busy.group.run(Communicator.barrier)
+
+
+class Membership:
+    """A membership that does something of the test's while it is asked."""
+
+    def __init__(self, answers: list[object]) -> None:
+        self.answers = answers
+
+    def failure(self) -> CollectiveError | None:
+        answer = self.answers.pop(0) if self.answers else None
+        if callable(answer):
+            answer = answer()
+        assert answer is None or isinstance(answer, CollectiveError)
+        return answer
+
+    def leave(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("answer", [None, JobReset("rank 1 left")])
+def test_closed_stays_closed_whatever_the_membership_answers(answer: JobReset | None) -> None:
+    with LocalGroup(1) as group:
+        comm = group.comms[0]
+
+        def close() -> JobReset | None:
+            comm.close(wait=False)  # as another thread may, at this moment
+            return answer
+
+        comm._membership = Membership([close])
+        for _ in range(2):
+            with pytest.raises(CommunicatorClosed):
+                comm.check()
+
+
+def test_a_sum_that_has_arrived_is_handed_out_despite_a_reset() -> None:
+    with LocalGroup(2) as group:
+        comm = group.comms[0]
+        inbox: queue.SimpleQueue[bytes] = group.inboxes[0]
+
+        def reset() -> JobReset:
+            inbox.put(inbox.get(timeout=10))  # the last RESULT is here
+            return JobReset("rank 1 left")
+
+        comm._membership = Membership([None, reset])
+        group.run(Communicator.barrier)
+        with pytest.raises(JobReset):
+            comm.barrier()
+        group.comms[1].close(wait=False)
+
+
+def test_a_mean_of_large_numbers_is_finite_where_their_sum_is_not() -> None:
+    large = np.array([2e38, -3e38, 1.5], np.float32)
+    with LocalGroup(2) as group:
+        for (mean,) in group.run(lambda comm: comm.all_reduce_segments([Float32(large, mean=True)])):
+            np.testing.assert_allclose(mean, large, rtol=1e-6, atol=1e31)
+        for total in group.run(lambda comm: comm.all_reduce(large)):
+            assert total[0] == np.inf and total[1] == -np.inf

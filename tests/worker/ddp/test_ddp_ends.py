@@ -1,0 +1,129 @@
+"""How a DDPState ends: by an error, or with the interpreter."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from worker.local_group import LocalGroup
+
+from p4reduce.communicator import Communicator
+from p4reduce.ddp import DDPState, ddp_hook
+from p4reduce.errors import CollectiveTimeout, CommunicatorClosed, InvalidTensor
+
+TESTS = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def process_group() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+class Membership:
+    def __init__(self) -> None:
+        self.left = 0
+
+    def failure(self) -> None:
+        return None
+
+    def leave(self) -> None:
+        self.left += 1
+
+
+class Bucket:
+    """The part of torch's GradBucket that the hook uses."""
+
+    def __init__(self, buffer: torch.Tensor, last: bool = True) -> None:
+        self._buffer, self._last = buffer, last
+
+    def index(self) -> int:
+        return 0
+
+    def buffer(self) -> torch.Tensor:
+        return self._buffer
+
+    def gradients(self) -> list[torch.Tensor]:
+        return [self._buffer]
+
+    def parameters(self) -> list[torch.Tensor]:
+        return [self._buffer]
+
+    def is_last(self) -> bool:
+        return self._last
+
+
+@pytest.mark.parametrize("bad", ["nan", "float64"])
+def test_the_first_error_leaves_the_job_and_says_what_to_do(bad: str) -> None:
+    module = nn.Linear(3, 2)
+    model = DistributedDataParallel(module.double() if bad == "float64" else module)
+    with LocalGroup(1) as group:
+        comm, membership = group.comms[0], Membership()
+        comm._membership = membership
+        with DDPState(comm, module=model) as state:
+            model.register_comm_hook(state, ddp_hook)
+            x = torch.full((1, 3), float("nan") if bad == "nan" else 1.0, dtype=module.weight.dtype)
+            with pytest.raises(InvalidTensor, match="this DDPState is finished: fix that, .* join again") as caught:
+                model(x).sum().backward()
+            assert membership.left == 1
+            with pytest.raises(InvalidTensor) as again:
+                state.reduce(Bucket(torch.ones(3)))  # type: ignore[arg-type]
+            assert again.value is caught.value
+            with pytest.raises(CommunicatorClosed):
+                comm.barrier()
+
+
+def test_a_failed_collective_has_a_note_of_what_to_do() -> None:
+    group = LocalGroup(1, lose=lambda rank, frame: True)
+    comm, membership = group.comms[0], Membership()
+    comm._membership, comm._timeout_s = membership, 0.1
+    with DDPState(comm) as state:
+        with pytest.raises(CollectiveTimeout) as caught:
+            state.reduce(Bucket(torch.ones(3)))  # type: ignore[arg-type]
+        assert ["join again" in note for note in caught.value.__notes__] == [True]
+        assert membership.left == 1
+
+
+def test_leaving_by_an_exception_waits_for_no_bucket() -> None:
+    started = threading.Event()
+    group = LocalGroup(2, timeout_s=30, lose=lambda rank, frame: started.set())  # type: ignore[arg-type,return-value]
+    begun = time.monotonic()
+    with contextlib.suppress(KeyboardInterrupt), DDPState(group.comms[0]) as state:
+        state.reduce(Bucket(torch.ones(3), last=False))  # type: ignore[arg-type]
+        assert started.wait(10)
+        raise KeyboardInterrupt
+    assert time.monotonic() - begun < 15
+    group.comms[1].close(wait=False)
+
+
+def test_the_mean_of_large_gradients_is_finite() -> None:
+    def rank_main(comm: Communicator) -> torch.Tensor:
+        with DDPState(comm) as state:
+            return state.reduce(Bucket(torch.tensor([2e38, -3e38]))).wait()  # type: ignore[arg-type]
+
+    with LocalGroup(2) as group:
+        for mean in group.run(rank_main):
+            torch.testing.assert_close(mean, torch.tensor([2e38, -3e38]))
+
+
+@pytest.mark.parametrize(
+    ("how", "status"), [("finished", 0), ("in-function", 0), ("joined-only", 0), ("forgotten", 0), ("raised", 1)]
+)
+def test_the_end_of_the_interpreter_leaves_the_job(how: str, status: int, tmp_path: Path) -> None:
+    script = Path(__file__).with_name("ends_without_close.py")
+    env = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(script), how]
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == status, done.stderr
+    assert done.stdout.split() == ["working", "left"], done.stderr
+    assert ("ValueError: of the user" in done.stderr) == (how == "raised")
