@@ -41,7 +41,8 @@ def measure(target: str, pipeline: str, seconds: float, out: Path) -> dict[str, 
     """Frames a second into the switch, first transmissions and repeated ones, over all workers."""
     rank_command = f"{sys.executable} {ROOT}/benchmarks/all_reduce_rate.py --seconds {seconds}"
     command = [str(Path(sys.executable).with_name("p4reduce")), "testbed", "run", "--network", "netns"]
-    command += ["--target", target, "--pipeline", pipeline, "--out", str(out), "--exec", rank_command, "--timeout", "300"]
+    command += ["--target", target, "--pipeline", pipeline, "--out", str(out), "--timeout", "300"]
+    command += ["--exec", rank_command]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{target} {pipeline} failed: {done.stdout}\n{done.stderr}")
