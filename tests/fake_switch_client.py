@@ -48,6 +48,9 @@ class FakeSwitchClient:
         self.before_write: Callable[[str, Entry], None] = lambda operation, entry: None
         self.log: list[tuple[str, Entry]] = []
         self.connections = 0
+        self.commits = 0
+        self.answering = threading.Event()  # cleared: calls get no answer, and the stream stays
+        self.answering.set()
 
     def connect(self) -> None:
         self._check()
@@ -77,7 +80,9 @@ class FakeSwitchClient:
     def set_pipeline(self, p4info: Any, device_config: bytes) -> None:
         self._check()
         self.pipeline = Held(p4info, device_config)
+        self.commits += 1
         self.entries.clear()
+        self.counters.clear()
 
     def insert(self, *entries: Entry) -> None:
         self.write([("insert", entry) for entry in entries])
@@ -134,7 +139,13 @@ class FakeSwitchClient:
             counts[name] = counts.get(name, 0) + 1
         return counts
 
+    def capabilities(self) -> str:
+        self._check()
+        return "1.3.0"
+
     def _check(self) -> None:
+        if not self.answering.wait(5.0):
+            raise SwitchUnreachable("no answer in time")
         if not self.reachable:
             raise SwitchUnreachable("connection refused")
 

@@ -131,14 +131,23 @@ def parse(text: str) -> Config:
     return config
 
 
-def override(config: Config, **values: str | None) -> Config:
-    """`config` with the given values (listen, p4runtime, pipeline) in place of its own."""
+def override(config: Config, *, switch: str | None = None, **values: str | None) -> Config:
+    """`config` with the given values (listen, p4runtime, pipeline) in place of its own.
+
+    `switch` is HOST:PORT of the switch as workers see it: its address and UDP port.
+    """
     place = {
         "listen": ("controller", ControllerConfig),
         "p4runtime": ("switch", SwitchConfig),
         "pipeline": ("switch", SwitchConfig),
+        "address": ("switch", SwitchConfig),
+        "udp_port": ("switch", SwitchConfig),
     }
-    for key, value in values.items():
+    given: dict[str, str | int | None] = dict(values)
+    if switch is not None:
+        host, _, port = _host_port("switch", switch).rpartition(":")
+        given |= {"address": host, "udp_port": int(port)}
+    for key, value in given.items():
         if value is not None:
             section, cls = place[key]
             checked = _section(section, cls, {key: value})

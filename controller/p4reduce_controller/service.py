@@ -27,6 +27,7 @@ _log = logging.getLogger(__name__)
 
 _GRACE_S = 1.0
 _CALL_LIMIT_S = 5.0  # of one P4Runtime call
+_SETTLE_LIMIT_S = 5.0  # of taking all entries away at the end
 _SERVER_OPTIONS = [("grpc.so_reuseport", 0)]  # a second controller on the same port must fail, not share it
 
 
@@ -124,7 +125,7 @@ class Controller:
             self.registry.reset(job.name, "the controller was stopped")
         self.pulse.fire()
         if not keeper.done():
-            await self.keeper.settled()
+            await self.keeper.settled(_SETTLE_LIMIT_S)
 
     def sweep(self) -> None:
         """Drop members that have gone silent. `run` does this by itself."""

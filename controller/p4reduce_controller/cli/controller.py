@@ -26,13 +26,20 @@ def controller() -> None:
 )
 @click.option("--listen", type=HostPort(), help="Where the job service listens. [default: 127.0.0.1:9600]")
 @click.option("--p4runtime", type=HostPort(), help="The switch to control. [default: 127.0.0.1:9559]")
+@click.option(
+    "--switch", type=HostPort(), help="The switch as workers see it, IPv4:UDPPORT. [default: 127.0.0.1:21072]"
+)
 @click.option("--pipeline", help="Geometry name, or folder of a compiled program. [default: default]")
-def run(path: Path | None, listen: str | None, p4runtime: str | None, pipeline: str | None) -> None:
+def run(
+    path: Path | None, listen: str | None, p4runtime: str | None, switch: str | None, pipeline: str | None
+) -> None:
     """Prepare a switch and serve jobs on it until interrupted."""
     from p4reduce_controller.p4rt.errors import P4RuntimeError
     from p4reduce_controller.service import ControllerError, run_controller
 
-    settings = config.override(config.load(path), listen=listen, p4runtime=p4runtime, pipeline=pipeline)
+    settings = config.override(
+        config.load(path), listen=listen, p4runtime=p4runtime, switch=switch, pipeline=pipeline
+    )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
 
     def ready(running: Controller) -> None:

@@ -82,7 +82,7 @@ class Count:
     bytes: int = 0
 
     def __sub__(self, other: Count) -> Count:
-        return Count(self.packets - other.packets, self.bytes - other.bytes)
+        return Count(max(0, self.packets - other.packets), max(0, self.bytes - other.bytes))
 
 
 @dataclass(frozen=True)

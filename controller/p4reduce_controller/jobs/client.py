@@ -31,6 +31,7 @@ from p4reduce_controller.jobs.errors import (
     SwitchFull,
     UnknownJob,
     from_status,
+    rounded,
 )
 
 __all__ = [
@@ -200,7 +201,7 @@ class JobClient:
             )
         if code is grpc.StatusCode.DEADLINE_EXCEEDED and details == "Deadline Exceeded":
             return ControllerUnreachable(
-                f"the controller at {self.address} gave no answer within {timeout_s:g} s"
+                f"the controller at {self.address} gave no answer within {rounded(timeout_s)} s"
             )
         if code is grpc.StatusCode.CANCELLED:
             return JobServiceError(f"the call to {self.address} was cancelled: this JobClient was closed")

@@ -84,3 +84,8 @@ def status_code(error: JobServiceError) -> grpc.StatusCode:
 def from_status(code: grpc.StatusCode, message: str) -> JobServiceError:
     """The exception that a gRPC status of the job service stands for."""
     return _CLASSES.get(code, ControllerFailed)(message)
+
+
+def rounded(seconds: float) -> str:
+    """Seconds as a message shows them: "3" for 2.99191."""
+    return f"{round(seconds, 1 if seconds >= 1 else 2):g}"

@@ -8,6 +8,7 @@ P4Runtime calls block, so they run one after the other on a thread of their own;
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,14 +22,17 @@ from p4reduce_controller.jobs.model import Grant
 from p4reduce_controller.jobs.programmer import SwitchClient, SwitchProgrammer
 from p4reduce_controller.jobs.pulse import Pulse
 from p4reduce_controller.jobs.registry import Registry
-from p4reduce_controller.p4rt.errors import P4RuntimeError, SwitchUnreachable, WriteError
+from p4reduce_controller.p4rt.errors import P4RuntimeError, ReadError, SwitchUnreachable, WriteError
 
 _log = logging.getLogger(__name__)
 
 RESTARTED = "the switch restarted, or the controller lost its connection to it"
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
-_SETTLE_LIMIT_S = 5.0
+_ANSWER_LIMIT_S = 2.0  # of what a caller of the job service waits for: well below JobClient's 5 s
+_PROBE_INTERVAL_S = 3.0
+_PROBE_LIMIT_S = 3.0
+_PROBE_FAILURES = 3  # in a row, and the switch counts as lost
 
 T = TypeVar("T")
 
@@ -59,7 +63,9 @@ class SwitchKeeper:
         self._installed: dict[int, Grant] = {}
         self._settled_version = -1
         self._sightings: list[tuple[int, ...]] = []
-        self._since: dict[int, dict[str, Count]] = {}  # a job's counters when it was made, by job id
+        self._since: dict[int, dict[str, Count]] = {}  # a job's counters before its first entries, by job id
+        self._next_probe = 0.0
+        self._probes_failed = 0
 
     async def connect(self, timeout_s: float) -> None:
         """Connect for the first time, trying until `timeout_s` have passed. Raises P4RuntimeError."""
@@ -81,6 +87,7 @@ class SwitchKeeper:
 
     async def run(self) -> None:
         """Keep the switch in step until cancelled."""
+        loop = asyncio.get_running_loop()
         pause_s = _FIRST_PAUSE_S
         while True:
             if self._lost:
@@ -94,10 +101,14 @@ class SwitchKeeper:
                     _log.warning("the switch at %s: %s; next try in %g s", self._address, error, pause_s)
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            elif loop.time() >= self._next_probe:
+                await self._probe()
             elif self._sightings or self._settled_version != self._registry.version:
                 await self._work()
             else:
-                await self._pulse.wait()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(self._next_probe):
+                        await self._pulse.wait()
 
     async def close(self) -> None:
         """End the connection and its thread. Entries stay: remove the jobs and settle first to have none."""
@@ -113,39 +124,40 @@ class SwitchKeeper:
             return ""
         return f"the controller has no connection to its switch at {self._address}"
 
-    async def settled(self) -> None:
-        """Return when the switch holds what the registry wants now, or is away, or after 5 s."""
+    async def settled(self, limit_s: float = _ANSWER_LIMIT_S) -> None:
+        """Return when the switch holds what the registry wants now, or is away, or after `limit_s`."""
         version = self._registry.version
         try:
-            async with asyncio.timeout(_SETTLE_LIMIT_S):
+            async with asyncio.timeout(limit_s):
                 while not self.complaint() and self._settled_version < version:
                     await self._pulse.wait()
         except TimeoutError:
             _log.warning("the switch takes long to follow")
 
     async def job_counters(self, job_id: int) -> dict[str, Count]:
-        """Counters of one job by name, since the job was made. Raises SwitchAway."""
+        """Counters of one job by name, since it was made or the switch was lost. Raises SwitchAway."""
         counts = await self._ask(lambda: self._programmer.job_counters(job_id))
-        since = self._since.get(job_id, {})
+        since = self._since.get(job_id, counts)  # nothing counts for a job before its first entries
         return {name: count - since.get(name, Count()) for name, count in counts.items()}
 
     async def drop_counters(self) -> dict[str, Count]:
         """Drops by reason. Raises SwitchAway."""
         return await self._ask(self._programmer.drop_counters)
 
-    async def start_counting(self, job_id: int) -> None:
+    def start_counting(self, job_id: int) -> None:
         """A job with this id was just made: its counters begin at 0. Ids come round; counters only grow."""
         self._since.pop(job_id, None)
-        try:
-            self._since[job_id] = await self._ask(lambda: self._programmer.job_counters(job_id))
-        except SwitchAway:
-            _log.warning("could not read the counters of job id %d: its stats begin with old counts", job_id)
 
     async def _ask(self, call: Callable[[], T]) -> T:
         if self.complaint():
             raise SwitchAway(f"{self.complaint()}; it tries again by itself")
         try:
-            return await self._on_thread(call)
+            async with asyncio.timeout(_ANSWER_LIMIT_S):
+                return await self._on_thread(call)
+        except TimeoutError:
+            raise SwitchAway(
+                f"the switch at {self._address} gave no answer within {_ANSWER_LIMIT_S:g} s"
+            ) from None
         except P4RuntimeError as error:
             raise SwitchAway(f"the switch at {self._address} did not answer: {error}") from error
 
@@ -184,6 +196,7 @@ class SwitchKeeper:
         self._lost = self._connected = False
         self._installed.clear()
         self._sightings.clear()
+        self._since.clear()  # it may come back with all counters at 0
         self._registry.switch_lost(RESTARTED)
         self._pulse.fire()
 
@@ -194,19 +207,35 @@ class SwitchKeeper:
         self._generation += 1
         self._lost = False
 
-        def connect() -> tuple[bool, int]:
+        def connect() -> int:
             client.close()
             self._listen(loop)
             client.connect()
             return self._programmer.prepare()
 
         loop = asyncio.get_running_loop()
-        fresh, epoch = await self._on_thread(connect)
-        if fresh:
-            self._since.clear()
-        self._epochs.raise_to(epoch)
+        self._epochs.raise_to(await self._on_thread(connect))
+        self._next_probe = loop.time() + _PROBE_INTERVAL_S
+        self._probes_failed = 0
         self._connected = True
         self._pulse.fire()
+
+    async def _probe(self) -> None:
+        """See whether the switch answers: one that hangs, or a host that vanished, does not end the stream."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(_PROBE_LIMIT_S):
+                await self._on_thread(self._programmer.client.capabilities)
+        except (TimeoutError, SwitchUnreachable) as error:
+            self._probes_failed += 1
+            _log.warning("the switch at %s: %s", self._address, str(error) or "no answer to a probe")
+            self._lost = self._lost or self._probes_failed >= _PROBE_FAILURES
+            self._next_probe = loop.time() + _FIRST_PAUSE_S
+            return
+        except P4RuntimeError:
+            pass  # it does not know the call, but it lives
+        self._probes_failed = 0
+        self._next_probe = loop.time() + _PROBE_INTERVAL_S
 
     async def _work(self) -> None:
         """Write the difference between what the registry wants and what the switch holds."""
@@ -233,6 +262,7 @@ class SwitchKeeper:
         for job_id, grant in self._registry.grants().items():
             if job_id in self._installed:
                 continue
+            await self._count_from_now(job_id)
             try:
                 await self._on_thread(lambda grant=grant: self._programmer.install(grant))  # type: ignore[misc]
             except WriteError as error:
@@ -242,6 +272,16 @@ class SwitchKeeper:
             self._installed[job_id] = grant
             self._registry.installed(grant, self._clock())
             self._pulse.fire()
+
+    async def _count_from_now(self, job_id: int) -> None:
+        """Note the job's counters, unless that was done; the job has had no entries yet."""
+        if job_id in self._since:
+            return
+        try:
+            self._since[job_id] = await self._on_thread(lambda: self._programmer.job_counters(job_id))
+        except ReadError as error:
+            _log.warning("the stats of job id %d begin with old counts: %s", job_id, error)
+            self._since[job_id] = {}
 
     async def _learn(self) -> None:
         sightings, self._sightings = self._sightings, []

@@ -73,8 +73,8 @@ class Job:
         """The epoch of the present lease, 0 while FORMING."""
         return self.grant.epoch if self.grant is not None and self.active else 0
 
-    def missing(self) -> str:
-        """What keeps the job from becoming ACTIVE, naming the ranks."""
+    def missing(self, switch: str = "") -> str:
+        """What keeps the job from becoming ACTIVE, naming the ranks, and `switch`, where workers send HELLO."""
         absent = [rank for rank in range(self.world_size) if rank not in self.members]
         silent = [rank for rank, member in sorted(self.members.items()) if member.address is None]
         parts = []
@@ -82,7 +82,8 @@ class Job:
             parts.append(f"{name_ranks(absent)} never joined")
         plain = [rank for rank in silent if not self.members[rank].problem]
         if plain:
-            parts.append(f"the HELLO of {name_ranks(plain)} never arrived through the switch")
+            where = f", expected at {switch} (`p4reduce controller run --switch` sets it)" if switch else ""
+            parts.append(f"the HELLO of {name_ranks(plain)} never arrived through the switch{where}")
         parts += [self.members[rank].problem for rank in silent if self.members[rank].problem]
         return "; ".join(parts) or "every rank is there, but the switch has not taken the job's entries"
 

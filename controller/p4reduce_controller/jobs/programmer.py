@@ -48,6 +48,7 @@ class SwitchClient(Protocol):
     def read_table(self, name: str) -> list[TableEntry]: ...
     def read_counter(self, name: str, index: int | None = None) -> list[CounterEntry]: ...
     def read_groups(self) -> list[MulticastGroup]: ...
+    def capabilities(self) -> str: ...
 
 
 class Pipeline:
@@ -71,24 +72,25 @@ class SwitchProgrammer:
         self._switch = switch
         self._pipeline = pipeline
         self._mac_table = mac_table
+        self._committed = False
 
-    def prepare(self) -> tuple[bool, int]:
+    def prepare(self) -> int:
         """Bring a switch just connected to into the state that jobs begin from.
 
-        Sets the pipeline unless the switch has this very one, deletes what an earlier controller left, and
-        writes the switch's own entries. Returns whether the pipeline was set (registers and counters are then
-        0) and the highest epoch that was found in use.
+        Deletes what an earlier controller left, sets the pipeline, and writes the switch's own entries. Later in
+        the life of this controller a switch that has this very pipeline keeps it. The first time it is set in any
+        case: that zeroes the registers, which may hold rounds of epochs that another epoch counter gave out.
+        Returns the highest epoch that was found in use.
         """
-        fresh = not self._has_pipeline()
-        epoch = 0
-        if fresh:
+        ours = self._has_pipeline()
+        epoch = self._clear() if ours else 0
+        if not ours or not self._committed:
             self.client.set_pipeline(self._pipeline.p4info, self._pipeline.program)
-        else:
-            epoch = self._clear()
+            self._committed = True
         own = switch_entries.switch_address(self._switch)
         self.client.write([("insert", own), *self._mac_table.opening()])
         self._ask_for_digests()
-        return fresh, epoch
+        return epoch
 
     def install(self, grant: Grant) -> None:
         """Let a job's ranks in. On an error nothing of it stays."""

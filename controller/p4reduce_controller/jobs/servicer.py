@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from p4reduce_controller.jobs import jobs_pb2
 from p4reduce_controller.jobs.answers import Count
-from p4reduce_controller.jobs.errors import InvalidRequest, JobServiceError, LeaseTimeout, status_code
+from p4reduce_controller.jobs.errors import InvalidRequest, JobServiceError, LeaseTimeout, rounded, status_code
 from p4reduce_controller.jobs.model import Job
 from p4reduce_controller.jobs.pulse import Pulse
 from p4reduce_controller.jobs.registry import Registry
@@ -45,15 +45,15 @@ class Switch(Protocol):
         """Why the switch cannot be used now, or ""."""
 
     async def settled(self) -> None:
-        """Return when the switch holds what the registry wants now, or is away."""
+        """Return when the switch holds what the registry wants now, or is away, or takes too long."""
 
     async def job_counters(self, job_id: int) -> dict[str, Count]:
-        """Counters of one job by name, since the job was made. Raises SwitchAway."""
+        """Counters of one job by name, since it was made or the switch was lost. Raises SwitchAway."""
 
     async def drop_counters(self) -> dict[str, Count]:
         """Drops by reason. Raises SwitchAway."""
 
-    async def start_counting(self, job_id: int) -> None:
+    def start_counting(self, job_id: int) -> None:
         """A job with this id was just made: its counters begin at 0."""
 
 
@@ -89,7 +89,7 @@ class JobsServicer:
     async def CreateJob(self, request: jobs_pb2.CreateJobRequest, context: Any) -> jobs_pb2.Job:
         """Make a job."""
         job = self._registry.create(request.name, request.world_size, request.slots or None)
-        await self._switch.start_counting(job.id)
+        self._switch.start_counting(job.id)
         return self._job(job)
 
     @_answers
@@ -197,8 +197,9 @@ class JobsServicer:
     def _too_late(self, nonce: int, timeout_s: float) -> str:
         job, _ = self._registry.member(nonce)
         complaint = self._switch.complaint()
+        missing = job.missing(f"{self._terms.switch_host}:{self._terms.switch_port}")
         return (
-            f"job {job.name} was not complete within {timeout_s:g} s: {job.missing()}"
+            f"job {job.name} was not complete within {rounded(timeout_s)} s: {missing}"
             + (f"; {complaint}" if complaint else "")
         )
 

@@ -25,6 +25,8 @@ READ_CHUNK = 512
 MAX_MESSAGE_BYTES = 256 << 20
 MAX_STREAMS = 2 * MAX_CONTROLLERS
 """Open StreamChannel calls, with those that have not arbitrated; each one takes a thread."""
+KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS = 10_000, 5_000
+"""A controller whose host is gone is noticed after both, and is primary no longer."""
 
 
 class Server:
@@ -42,7 +44,14 @@ class Server:
         self._digests_changed = threading.Condition(self._lock)
         self._stopping = False
         self._clock = threading.Thread(target=self._run_digests, name="p4runtime-digests", daemon=True)
-        options = [("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)]
+        options = [
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+            ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+            ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),  # newer gRPC waits a minute without it
+            ("grpc.http2.max_pings_without_data", 0),  # no limit
+        ]
         self._server = grpc.server(ThreadPoolExecutor(MAX_STREAMS + 8, "p4runtime"), options=options)
         self._server.add_generic_rpc_handlers((messages.generic_handler(self),))
         try:

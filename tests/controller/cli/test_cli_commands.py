@@ -81,6 +81,7 @@ def test_stats(running: Running) -> None:
     at = running.address
     p4reduce("job", "create", "train", "--world-size", "1", controller=at)
     assert p4reduce("stats", controller=at).stdout.splitlines()[-1] == "no frames dropped"
+    form(running, "train", 1)
     running.client.counters["MainIngress.contributions", 1] = (12, 3456)
     running.client.counters["MainIngress.drops", 6] = (7, 89)
     table = p4reduce("stats", "--job", "train", controller=at).stdout
@@ -203,3 +204,16 @@ def test_demo_passes_its_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setattr("p4reduce_controller.demo.run_demo", lambda **options: calls.append(options))
     assert p4reduce("demo", "--out", str(tmp_path), "--seeds", "3").exit_code == 0
     assert calls == [{"out": tmp_path, "seeds": 3, "epochs": None}]
+
+
+def test_where_the_switch_is_for_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr("p4reduce_controller.service.run_controller", lambda settings, ready: given.append(settings))
+    assert p4reduce("controller", "run", "--switch", "10.0.0.254:4000").exit_code == 0
+    assert (given[0].switch.address, given[0].switch.udp_port) == ("10.0.0.254", 4000)
+    refused = p4reduce("controller", "run", "--switch", "localhost:4000")
+    assert refused.exit_code == 1
+    assert refused.stderr == (
+        "Error: switch.address must be an IPv4 address like 10.0.0.254, not 'localhost'\n"
+    )
+    assert len(given) == 1

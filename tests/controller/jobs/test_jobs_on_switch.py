@@ -3,92 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import re
-import select
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
+from p4rt_rig import System, start_controller, start_switch
 
+import p4reduce
+from p4reduce_controller.jobs import switch_entries
 from p4reduce_controller.jobs.client import JobClient, JoinTicket, Lease, LeaseTimeout, SwitchAway
+from p4reduce_controller.p4rt.client import Client
 
 LIMIT_S = 30.0
-COMMAND = [sys.executable, "-c", "from p4reduce_controller.cli import main; main()"]
 BASE = struct.Struct("!BBBBHHII")
 CONTRIBUTE, RESULT, PENDING, HELLO = 1, 2, 3, 4
 COLUMNS, BLOCK_WORDS = 4, 8
 KEYS = b"\xff\xff\xff\xff" * COLUMNS
-
-
-class Process:
-    """`p4reduce ...` in a process of its own, up to its first line of output."""
-
-    def __init__(self, log: Path, *arguments: str) -> None:
-        self.log = log
-        with log.open("a") as stderr:
-            self.process = subprocess.Popen(
-                [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=stderr, text=True, bufsize=1
-            )
-        assert self.process.stdout is not None
-        readable, _, _ = select.select([self.process.stdout], [], [], LIMIT_S)
-        self.first_line = self.process.stdout.readline() if readable else ""
-        if not self.first_line:
-            self.end(signal.SIGKILL)
-            raise AssertionError(f"{arguments} did not get ready: {log.read_text()}")
-
-    def address(self, before: str) -> str:
-        found = re.search(rf"{before} (127\.0\.0\.1:\d+)", self.first_line)
-        assert found, self.first_line
-        return found[1]
-
-    def end(self, number: int = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
-        status = self.process.wait(LIMIT_S)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        return status
-
-
-@dataclass
-class System:
-    """A running switch and controller."""
-
-    folder: Path
-    switch: Process
-    controller: Process
-
-    def start_switch(self) -> None:
-        """Start the switch again, at the addresses it had."""
-        self.switch = start_switch(self.folder, self.switch.address("UDP"), self.switch.address("P4Runtime"))
-
-    def start_controller(self, heartbeat_timeout_s: int = 60) -> None:
-        """Start the controller again, at the address it had."""
-        listen = self.controller.address("jobs on")
-        self.controller = start_controller(self.folder, self.switch, listen, heartbeat_timeout_s)
-
-
-def start_switch(folder: Path, listen: str = "127.0.0.1:0", p4runtime: str = "127.0.0.1:0") -> Process:
-    return Process(folder / "switch.log", "switch", "run", "--listen", listen, "--p4runtime", p4runtime)
-
-
-def start_controller(
-    folder: Path, switch: Process, listen: str = "127.0.0.1:0", heartbeat_timeout_s: int = 60
-) -> Process:
-    udp_port = switch.address("UDP").rpartition(":")[2]
-    config = folder / "p4reduce.toml"
-    config.write_text(
-        f"[switch]\npipeline = 'small'\np4runtime = '{switch.address('P4Runtime')}'\nudp_port = {udp_port}\n"
-        f"[controller]\nlisten = '{listen}'\nstate_dir = '{folder / 'state'}'\n"
-        f"heartbeat_interval_s = 0.2\nheartbeat_timeout_s = {heartbeat_timeout_s}\n"
-    )
-    return Process(folder / "controller.log", "controller", "run", "--config", str(config))
 
 
 @pytest.fixture
@@ -265,6 +201,46 @@ def test_the_controller_is_killed_and_comes_back(system: System) -> None:
         close([*workers, *again])
 
 
+def all_reduce(controller: str, job: str, values: list[int]) -> list[list[int]]:
+    """Rank r gives values[r] in two places; what each rank gets."""
+
+    def one(rank: int) -> list[int]:
+        with p4reduce.join(job, rank=rank, world_size=len(values), controller=controller) as comm:
+            mine = np.full(2, values[rank], dtype=np.int32)
+            return [int(word) for word in comm.all_reduce(mine, timeout_s=10.0)]
+
+    with ThreadPoolExecutor(len(values)) as pool:
+        return list(pool.map(one, range(len(values))))
+
+
+def test_a_controller_that_lost_its_epoch_counter_gets_no_old_sums(system: System) -> None:
+    address = system.controller.address("jobs on")
+    for state, values in (("state", [3, 4]), ("another", [500, 600])):
+        if state != "state":
+            assert system.controller.end() == 0  # well: no entry with the epoch stays
+            system.start_controller(state=state)
+        with JobClient(address) as client:
+            client.create_job("train", 2)
+        assert all_reduce(address, "train", values) == [[sum(values)] * 2] * 2
+    assert [(system.folder / state / "epoch").read_text() for state in ("state", "another")] == ["1\n", "1\n"]
+
+
+@pytest.mark.slow
+def test_a_switch_that_hangs_is_noticed_and_used_again_when_it_goes_on(system: System) -> None:
+    with JobClient(system.controller.address("jobs on")) as client:
+        client.create_job("train", 2)
+        workers = form(client, 2)
+        system.switch.process.send_signal(signal.SIGSTOP)
+        try:
+            assert "lost its connection" in until_reset(workers[0])
+        finally:
+            system.switch.process.send_signal(signal.SIGCONT)
+        until_connected(client)
+        again = form(client, 2)
+        sum_one_round(again, 0)
+        close([*workers, *again])
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_end_the_controller_well(system: System, number: signal.Signals) -> None:
     with JobClient(system.controller.address("jobs on")) as client:
@@ -272,9 +248,8 @@ def test_signals_end_the_controller_well(system: System, number: signal.Signals)
         workers = form(client, 1)
     assert system.controller.end(number) == 0
     assert "Traceback" not in system.controller.log.read_text()
-    workers[0].contribute(0, [1] * BLOCK_WORDS)
-    system.start_controller()
-    with JobClient(system.controller.address("jobs on")) as client:
-        drops = {drop.reason: drop.count.packets for drop in client.stats().drops}
-    assert drops["NOT_ADMITTED"] == 1, "the stopped controller took the job's entries away"
+    with Client(system.switch.address("P4Runtime")) as left:
+        assert left.get_pipeline() is not None
+        for table in (switch_entries.ADMIT, switch_entries.JOB_MEMBER):
+            assert left.read_table(table) == [], "the stopped controller took the job's entries away"
     close(workers)

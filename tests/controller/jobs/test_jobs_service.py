@@ -22,6 +22,7 @@ from p4reduce_controller.jobs.client import (
     SwitchFull,
     UnknownJob,
 )
+from p4reduce_controller.jobs.errors import rounded
 
 
 def test_a_job_from_create_to_remove(running: Running, client: JobClient) -> None:
@@ -78,8 +79,17 @@ def test_the_deadline_names_who_is_missing(running: Running, client: JobClient) 
         client.wait_lease(tickets[0].nonce, 0.05)
     assert str(error.value) == (
         "job train was not complete within 0.05 s: ranks 2 and 3 never joined; "
-        "the HELLO of rank 1 never arrived through the switch"
+        "the HELLO of rank 1 never arrived through the switch, expected at 127.0.0.1:21072 "
+        "(`p4reduce controller run --switch` sets it)"
     )
+
+
+def test_messages_round_their_seconds(client: JobClient) -> None:
+    client.create_job("train", 2)
+    ticket = client.join("train", 0, 2)
+    with pytest.raises(LeaseTimeout, match=r"not complete within 0\.12 s: "):
+        client.wait_lease(ticket.nonce, 0.1234567)
+    assert [rounded(one) for one in (2.99191, 12.345, 100.0, 86400.0)] == ["3", "12.3", "100", "86400"]
 
 
 def test_many_waiters_leave_room_for_everybody_else(tmp_path: Path) -> None:
@@ -152,6 +162,8 @@ def test_stats_are_by_job_and_begin_with_the_job(running: Running, client: JobCl
     counters["MainIngress.contributions", 1] = (100, 5000)
     job = client.create_job("train", 1, slots=8)
     client.create_job("other", 1)
+    assert client.stats("train").jobs[0].contributions.packets == 0, "old counts are not the job's"
+    tickets, _ = form(running, client, "train", 1)
     counters["MainIngress.contributions", job.id] = (107, 5700)
     counters["MainIngress.results", job.id] = (3, 300)
     counters["MainIngress.pendings", job.id] = (2, 20)
@@ -165,6 +177,9 @@ def test_stats_are_by_job_and_begin_with_the_job(running: Running, client: JobCl
     assert drops["STALE"] == 4
     assert sum(drops.values()) == 4
     assert len(client.stats().jobs) == 2
+    client.leave(tickets[0].nonce)
+    form(running, client, "train", 1)
+    assert client.stats("train").jobs[0].contributions.packets == 7, "a reset is not a new job"
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import grpc
 import pytest
-from p4rt_rig import Raw, Served, code_of, config, entry
+from p4rt_rig import LIMIT_S, Raw, Served, code_of, config, entry, served
 
 from p4reduce_controller.p4rt import messages
+from p4reduce_switch.p4runtime import server
 
 OK, NOT_FOUND, ALREADY_EXISTS = 0, 5, 6
 DROP = ("INSERT", entry("prefix_table", "", "drop"))
@@ -120,3 +123,71 @@ def test_only_the_primary_sends_packets(team: Team) -> None:
     error = second.next().error
     assert error.canonical_code == grpc.StatusCode.PERMISSION_DENIED.value[0]
     assert error.packet_out.packet_out.payload == b"x"
+
+
+class Wire:
+    """One TCP connection through here to a server, which `cut` ends without a word to either side."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._far = socket.create_connection((host, int(port)))
+        self._near: socket.socket | None = None
+        self._cut = False
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def cut(self) -> None:
+        self._cut = True
+
+    def close(self) -> None:
+        for end in (self._near, self._far):
+            if end is not None:
+                end.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(LIMIT_S)
+        for end in (self._near, self._far, self._listener):
+            if end is not None:
+                end.close()
+
+    def _accept(self) -> None:
+        self._near, _ = self._listener.accept()
+        back = threading.Thread(target=self._pump, args=(self._far, self._near))
+        self._threads.append(back)
+        back.start()
+        self._pump(self._near, self._far)
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while data := source.recv(1 << 16):
+                if not self._cut:
+                    sink.sendall(data)
+        except OSError:
+            pass
+
+
+@contextmanager
+def wired(address: str) -> Iterator[Wire]:
+    wire = Wire(address)
+    try:
+        yield wire
+    finally:
+        wire.close()
+
+
+def test_a_primary_whose_host_vanishes_is_primary_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert server.KEEPALIVE_TIME_MS + server.KEEPALIVE_TIMEOUT_MS <= 30_000
+    monkeypatch.setattr(server, "KEEPALIVE_TIME_MS", 300)
+    monkeypatch.setattr(server, "KEEPALIVE_TIMEOUT_MS", 300)
+    with (
+        served() as switch,
+        wired(switch.address) as wire,
+        Raw(switch.address, (0, 4)) as backup,
+        Raw(wire.address, (0, 5)) as vanishing,
+    ):
+        backup.arbitrate()
+        assert said(vanishing.arbitrate()) == (OK, 5)
+        assert said(backup.next().arbitration) == (ALREADY_EXISTS, 5)
+        wire.cut()
+        assert said(backup.next().arbitration) == (NOT_FOUND, 5)

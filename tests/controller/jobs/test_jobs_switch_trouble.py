@@ -1,0 +1,121 @@
+"""A switch that hangs, or comes back with its counters at 0: nobody waits long, and the stats stay right."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from fake_switch_client import Running, form, serving
+
+from p4reduce_controller.config import Config
+from p4reduce_controller.jobs import keeper
+from p4reduce_controller.jobs.answers import Count
+from p4reduce_controller.jobs.client import JobClient, SwitchAway
+from p4reduce_controller.p4rt.errors import ReadError, SwitchUnreachable
+
+CONTRIBUTIONS = "MainIngress.contributions"
+
+
+@pytest.fixture
+def hanging(running: Running) -> Iterator[Running]:
+    """A controller whose switch can be made to hang (`client.answering`); it goes on at the end."""
+    yield running
+    running.client.answering.set()
+
+
+def contributions(client: JobClient) -> Count:
+    return client.stats("train").jobs[0].contributions
+
+
+def test_the_first_connection_sets_the_pipeline_and_later_ones_only_another(config: Config) -> None:
+    with serving(config) as running:
+        switch = running.client
+        assert switch.commits == 1
+        switch.lose()
+        running.wait(lambda: switch.connections == 2 and not running.controller.keeper.complaint())
+        assert switch.commits == 1
+        switch.restart()
+        running.wait(lambda: switch.connections == 3 and not running.controller.keeper.complaint())
+        assert switch.commits == 2
+    with serving(config, switch):
+        assert switch.commits == 3, "another controller cannot know which epochs the registers hold"
+
+
+def test_a_switch_that_comes_back_with_its_pipeline_and_no_counts(running: Running, client: JobClient) -> None:
+    switch = running.client
+    switch.counters[CONTRIBUTIONS, 1] = (10, 1000)
+    client.create_job("train", 1)
+    form(running, client, "train", 1)
+    switch.counters[CONTRIBUTIONS, 1] = (12, 1200)
+    assert contributions(client) == Count(2, 200)
+    switch.entries.clear()
+    switch.counters.clear()
+    switch.lose()
+    running.wait(lambda: switch.connections == 2 and not running.controller.keeper.complaint())
+    assert contributions(client) == Count(0, 0)
+    form(running, client, "train", 1)
+    switch.counters[CONTRIBUTIONS, 1] = (4, 400)
+    assert contributions(client) == Count(4, 400)
+
+
+def test_counts_are_never_negative() -> None:
+    assert Count(3, 500) - Count(10, 200) == Count(0, 300)
+
+
+def test_a_job_is_made_and_removed_in_time_while_the_switch_hangs(hanging: Running, client: JobClient) -> None:
+    client.create_job("train", 1, slots=4)
+    form(hanging, client, "train", 1)
+    hanging.client.answering.clear()
+    began = time.monotonic()
+    client.create_job("other", 1)
+    assert time.monotonic() - began < 1.0
+    with pytest.raises(SwitchAway, match="gave no answer within 2 s"):
+        client.stats("train")
+    client.remove_job("train")
+    assert time.monotonic() - began < 4.8
+    assert [job.name for job in client.list_jobs().jobs] == ["other"]
+
+
+def test_probes_without_an_answer_lose_the_switch(
+    hanging: Running, client: JobClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create_job("train", 1)
+    tickets, _ = form(hanging, client, "train", 1)
+    monkeypatch.setattr(keeper, "_PROBE_INTERVAL_S", 0.02)
+    monkeypatch.setattr(keeper, "_PROBE_LIMIT_S", 0.05)
+    hanging.client.answering.clear()
+    hanging.wait(lambda: bool(hanging.controller.keeper.complaint()))
+    assert client.heartbeat(tickets[0].nonce) == (True, keeper.RESTARTED)
+    hanging.client.answering.set()
+    hanging.wait(lambda: not hanging.controller.keeper.complaint())
+    form(hanging, client, "train", 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "times", "lost"),
+    [
+        (SwitchUnreachable("no answer"), keeper._PROBE_FAILURES - 1, False),
+        (SwitchUnreachable("no answer"), keeper._PROBE_FAILURES, True),
+        (ReadError("UNIMPLEMENTED"), 2 * keeper._PROBE_FAILURES, False),
+    ],
+)
+def test_how_many_failed_probes_it_takes(
+    config: Config, monkeypatch: pytest.MonkeyPatch, error: Exception, times: int, lost: bool
+) -> None:
+    monkeypatch.setattr(keeper, "_PROBE_INTERVAL_S", 0.01)
+    failures = [error] * times
+
+    def capabilities() -> str:
+        if failures:
+            raise failures.pop()
+        return "1.3.0"
+
+    with serving(config) as running:
+        running.client.capabilities = capabilities  # type: ignore[method-assign]
+        deadline = time.monotonic() + 20.0
+        while (failures or running.client.connections < 1 + lost) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        running.call(lambda: None)
+        assert not failures
+        assert running.client.connections == 1 + lost
