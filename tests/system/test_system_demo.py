@@ -126,6 +126,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: signa
         _, errors = demo.communicate(timeout=60)
     finally:
         demo.kill()
+        demo.wait(60)
     assert b"KeyboardInterrupt" in errors
     assert not mentioning(str(tmp_path))
 

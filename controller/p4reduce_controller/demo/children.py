@@ -140,7 +140,10 @@ class Children:
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """Turn SIGTERM into KeyboardInterrupt, so that a terminated demo ends its children as well."""
+    """Turn SIGTERM into KeyboardInterrupt, so that a terminated demo ends its children as well.
+
+    SIGINT too, even where a shell started the process with SIGINT ignored.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -148,11 +151,12 @@ def terminable() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _descendants(pid: int) -> list[int]:
