@@ -14,7 +14,8 @@ from p4reduce import wire
 
 def check(target: Target) -> None:
     network = Network("small", 2)
-    entries = tuple(("insert", entry) for entry in [*network.switching(), *network.job(), *map(network.admission, (0, 1))])
+    admissions = [network.admission(rank) for rank in (0, 1)]
+    entries = tuple(("insert", entry) for entry in [*network.switching(), *network.job(), *admissions])
     keys = (wire.KEY_NONE,) * network.geometry.columns
     contribution = network.contribution(0, 0, 7, keys, {0: bytes(network.geometry.block_bytes)})
     case = network.case("fresh_registers", [Write(entries), contribution, contribution])
