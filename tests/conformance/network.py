@@ -30,8 +30,6 @@ SLOT_BASE = 2
 OTHER_IP, OTHER_MAC = 0x0A0000FE, 0x0200000000FE
 BROADCAST = 0xFFFFFFFFFFFF
 ETHERNET_BYTES = 14
-BMV2_ROOM_BYTES = 512
-"""By how much BMv2 lets a frame grow (simple_switch.cpp, receive_); beyond that it aborts."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class Network:
     @property
     def least_blocks(self) -> int:
         """Blocks a contribution must carry so that even a RESULT with all columns has room in BMv2's buffer."""
-        return max(0, self.geometry.columns - BMV2_ROOM_BYTES // self.geometry.block_bytes)
+        return max(0, self.geometry.columns - wire.MAX_GROWTH_BYTES // self.geometry.block_bytes)
 
     def port(self, rank: int) -> int:
         return 1 + (rank // 2 if self.shared_ports else rank)

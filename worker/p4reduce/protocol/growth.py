@@ -12,14 +12,10 @@ from p4reduce.wire import MAX_GROWTH_BYTES
 
 def zero_blocks(expected: int, present: int, block_bytes: int) -> int:
     """The columns for which a rank that holds `present` of the `expected` columns has to send zeros (bit masks)."""
-    missing = expected & ~present
-    if missing.bit_count() * block_bytes <= MAX_GROWTH_BYTES:
-        return 0
-    zeros = 0
-    while (missing & ~zeros).bit_count() * block_bytes > MAX_GROWTH_BYTES:
-        rest = missing & ~zeros
-        zeros |= rest & -rest
-    return zeros
+    missing = rest = expected & ~present
+    while rest.bit_count() * block_bytes > MAX_GROWTH_BYTES:
+        rest &= rest - 1
+    return missing ^ rest
 
 
 def with_zero_blocks(data: bytes, present: int, zeros: int, block_bytes: int) -> bytes:
