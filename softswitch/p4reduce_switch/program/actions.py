@@ -48,7 +48,7 @@ class Actions:
         if action not in self.functions:
             name = self.functions[action] = self.source.fresh("action")
             parameters = "".join(f", a{i}" for i in range(len(self.params(action))))
-            with self.source.block(f"def {name}(f{parameters}):  # {self.name(action)}"):
+            with self.source.block(f"def {name}(f{parameters}):"):
                 self._write(action, None)
         return self.functions[action]
 

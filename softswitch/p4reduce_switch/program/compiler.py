@@ -63,7 +63,7 @@ def compile_program(config: Json, runtime: dict[str, Any]) -> Compiled:
         raise UnsupportedConstruct(
             f"statements or expressions nested deeper than Python can: {error}"
         ) from error
-    except (KeyError, IndexError, TypeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InvalidProgram(f"this is not a BMv2 JSON of a v1model program: {error!r}") from error
 
 

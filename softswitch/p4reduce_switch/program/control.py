@@ -14,7 +14,7 @@ from .flow import write_paths
 from .layout import Layout
 from .source import Source
 from .tables import Binding, Entry, KeyField, Table
-from .values import wrap
+from .values import binary, constant, wrap
 
 Json = dict[str, Any]
 MAX_DEPTH = 40  # deeper nesting continues in a function of its own (Python allows 100 levels)
@@ -259,7 +259,7 @@ class ControlCompiler:
         if key["match_type"] == "valid":
             return f"f[{self.layout.header(key['target']).valid}]"
         value = wrap(self.expressions.field(*key["target"]), self._key_width(key), False)
-        return f"({value.code} & {key['mask']})" if key.get("mask") else value.code
+        return binary("&", value, constant(int(key["mask"], 16))).code if key.get("mask") else value.code
 
 
 def _kind(key: Json, table: str) -> str:

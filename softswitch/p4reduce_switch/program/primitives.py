@@ -278,4 +278,4 @@ class Primitives:
 
     def do_log_msg(self, text: Json, values: Json) -> None:
         items = "".join(f"{self.expressions.data(item).code}, " for item in values["value"])
-        self.source.add(f"log({text['value']!r}, ({items}))")
+        self.source.add(f"log({self.source.bind('text', str(text['value']))}, ({items}))")

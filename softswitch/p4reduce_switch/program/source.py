@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from .errors import InvalidProgram
+
 
 class Source:
     """Collects the lines of one generated module and the values its global names stand for."""
@@ -17,7 +19,9 @@ class Source:
         self._counter = 0
 
     def add(self, line: str) -> None:
-        """Append one line at the current indentation."""
+        """Append one line at the current indentation; InvalidProgram when it is more than one."""
+        if len(line.splitlines()) != 1:
+            raise InvalidProgram(f"a name or number of the program holds a line break: {line!r}")
         self.lines.append(" " * self.depth + line)
 
     def fresh(self, prefix: str) -> str:

@@ -1,0 +1,153 @@
+"""Every string and number of a pipeline is data: none becomes code, whatever stands in it.
+
+Each place of the JSON (places that differ in list indices alone count once) is replaced by strings that would
+betray themselves as code, and by numbers where a string is expected. The program is then refused, or it loads and
+runs, and the generated source names nothing that came from the string.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p4reduce_switch.program import Program, ProgramError
+
+REFUSED = {"profile", "random_hash", "valueset"}  # programs that are refused as they are
+PROGRAMS = [
+    path for path in sorted((Path(__file__).parent / "programs").glob("*.json")) if path.stem not in REFUSED
+]
+CANARY = "canary_of_the_test"
+CALL = f"__import__('builtins').{CANARY}()"
+PAYLOADS = [
+    CALL,
+    f"0) | {CALL} | (0",
+    f"x\n {CALL}\n#",
+    f"x\r {CALL}\r#",
+    f'"+{CALL}+"',
+    -1,
+    1.5,
+    None,
+    [CALL],
+]
+Place = tuple[str | int, ...]
+
+
+def places(json_: Any, at: Place = ()) -> Iterator[Place]:
+    """Every string and number, by the keys and indices that lead to it."""
+    if isinstance(json_, dict):
+        for key, value in json_.items():
+            yield from places(value, (*at, key))
+    elif isinstance(json_, list):
+        for index, value in enumerate(json_):
+            yield from places(value, (*at, index))
+    else:
+        yield at
+
+
+def shape(config: Any, place: Place) -> tuple[Any, ...]:
+    """Places of one shape are compiled alike: indices do not count, but the construct they stand in does."""
+    parts: list[Any] = []
+    for key in place:
+        parts.append("*" if isinstance(key, int) else key)
+        if isinstance(config, dict):
+            parts.append((config.get("op"), config.get("type"), config.get("match_type")))
+        config = config[key]
+    return tuple(str(part) for part in parts)
+
+
+def distinct_places(paths: list[Path]) -> list[tuple[Path, list[Place]]]:
+    """The places of each program whose shape no program before it has."""
+    seen: set[tuple[Any, ...]] = set()
+    result = []
+    for path in paths:
+        config = json.loads(path.read_text())
+        unique = {shape(config, place): place for place in places(config)}
+        result.append((path, [place for key, place in unique.items() if key not in seen]))
+        seen |= unique.keys()
+    return result
+
+
+@contextmanager
+def replaced(config: Any, place: Place, value: Any) -> Iterator[Any]:
+    """The program with another value at `place`; `config` is as before afterwards."""
+    inner = config
+    for key in place[:-1]:
+        inner = inner[key]
+    before, inner[place[-1]] = inner[place[-1]], value
+    try:
+        yield config
+    finally:
+        inner[place[-1]] = before
+
+
+def identifiers(source: str) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        for attribute in ("id", "name", "attr", "arg", "module"):
+            found.add(str(getattr(node, attribute, "")))
+    return found
+
+
+@pytest.fixture
+def canary(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the payloads call when they are executed."""
+    calls: list[str] = []
+    monkeypatch.setattr(builtins, CANARY, lambda: calls.append("called"), raising=False)
+    return calls
+
+
+DISTINCT = distinct_places(PROGRAMS)
+
+
+def test_the_places_cover_the_format() -> None:
+    assert sum(len(found) for _, found in DISTINCT) > 500
+
+
+@pytest.mark.parametrize(("path", "found"), DISTINCT, ids=lambda value: getattr(value, "stem", ""))
+def test_no_string_or_number_becomes_code(path: Path, found: list[Place], canary: list[str]) -> None:
+    original = json.loads(path.read_text())
+    for place in found:
+        for payload in PAYLOADS:
+            with replaced(original, place, payload) as config:
+                try:
+                    program = Program.load(config)
+                    program.process(1, bytes(64))
+                except ProgramError:
+                    continue
+                finally:
+                    assert not canary, f"{place}: {payload!r} was executed"
+            assert CANARY not in identifiers(program.source), f"{place}: {payload!r} stands in the code"
+
+
+def test_the_mask_that_ran_a_command_is_refused(canary: list[str]) -> None:
+    """The hole that was found: a table key's mask was pasted into the generated code."""
+    config = json.loads((Path(__file__).parent / "programs" / "l2.json").read_text())
+    for table in config["pipelines"][0]["tables"]:
+        for key in table["key"]:
+            key["mask"] = CALL
+    with pytest.raises(ProgramError, match="not a BMv2 JSON"):
+        Program.load(config)
+    assert not canary
+
+
+def test_an_action_name_stays_a_name(canary: list[str]) -> None:
+    """The second one: an action's name was written behind its function as a comment, line breaks included."""
+    config = json.loads((Path(__file__).parent / "programs" / "l2.json").read_text())
+    for action in config["actions"]:
+        action["name"] += f"\n {CALL}"
+    for table in (t for p in config["pipelines"] for t in p["tables"]):
+        table["next_tables"] = {
+            name + f"\n {CALL}" if not name.startswith("__") else name: following
+            for name, following in table["next_tables"].items()
+        }
+    program = Program.load(config)
+    program.process(1, bytes(64))
+    assert CANARY not in identifiers(program.source)
+    assert not canary
