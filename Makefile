@@ -17,7 +17,7 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/mypy
 
 study: $(VENV)/demo.stamp  # hours on two cores; starts again where it was interrupted
-	$(BIN)/python -m study
+	$(BIN)/python -m p4reduce_lab.study
 
 testbed: $(VENV)/demo.stamp  # as root, with Mininet and simple_switch_grpc
 	$(BIN)/p4reduce testbed train --seeds $(SEEDS) --out out/testbed
@@ -29,8 +29,8 @@ p4:  # needs p4c-bm2-ss on PATH
 	$(PYTHON) p4src/build.py
 
 proto: $(VENV)/dev.stamp
-	cd controller && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --grpc_python_out=. --pyi_out=. \
-		p4reduce_controller/jobs/jobs.proto
+	cd contracts && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --grpc_python_out=. --pyi_out=. \
+		p4reduce_contracts/jobs/jobs.proto
 
 clean:
 	rm -rf $(VENV) out

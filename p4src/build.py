@@ -1,4 +1,4 @@
-"""Compile p4src/v1model with p4c into p4src/artifacts, one folder a geometry: `make p4`.
+"""Compile p4src/v1model with p4c into p4src/artifacts/v1model, one folder a geometry: `make p4`.
 
 The artifacts are checked in, so that nobody needs p4c to run p4reduce; `manifest.json` says which sources
 and which compiler they came from, and tests/p4src fails when they disagree.
@@ -18,6 +18,7 @@ from typing import Any
 
 P4SRC = Path(__file__).resolve().parent
 ARTIFACTS = P4SRC / "artifacts"
+TARGET = "v1model"
 GEOMETRIES = {
     "default": {"columns": 8, "block_words": 32, "slots": 1024},
     "small": {"columns": 4, "block_words": 8, "slots": 16},
@@ -87,8 +88,8 @@ def main() -> int:
         )
         return 1
     for name in GEOMETRIES:
-        compile_geometry(name, ARTIFACTS / name)
-    artifacts = sorted(file for name in GEOMETRIES for file in (ARTIFACTS / name).iterdir())
+        compile_geometry(name, ARTIFACTS / TARGET / name)
+    artifacts = sorted(file for name in GEOMETRIES for file in (ARTIFACTS / TARGET / name).iterdir())
     manifest = {
         "compiler": f"p4c-bm2-ss {compiler_version()}",
         "sources": sources(),

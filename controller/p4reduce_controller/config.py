@@ -16,13 +16,13 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from p4reduce_contracts.checked import ConfigError
+from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
+from p4reduce_contracts.wire import AGGREGATION_PORT
+
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}", re.IGNORECASE)
 _MAX_PORT_NUMBER = 509  # 510 is the CPU port, 511 the drop port
 _MAX_INT32 = (1 << 31) - 1
-
-
-class ConfigError(Exception):
-    """The configuration cannot be used; the message names the key."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class SwitchConfig:
     pipeline: str = "default"
     address: str = "127.0.0.1"
     mac: str = "02:00:00:00:00:01"
-    udp_port: int = 21072
+    udp_port: int = AGGREGATION_PORT
     connect_timeout_s: float = 10.0
 
 
@@ -47,7 +47,7 @@ class SwitchConfig:
 class ControllerConfig:
     """[controller]: the job service. Times are in seconds; `state_dir` keeps the epoch counter."""
 
-    listen: str = "127.0.0.1:9600"
+    listen: str = DEFAULT_CONTROLLER
     state_dir: str = ""
     heartbeat_interval_s: float = 2.0
     heartbeat_timeout_s: float = 10.0

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
+from p4reduce_contracts.p4runtime.entries import MulticastGroup, TableEntry
 from p4reduce_controller.config import Config
 from p4reduce_controller.jobs.switch_entries import mac_value
 from p4reduce_controller.p4rt.client import Operation
-from p4reduce_controller.p4rt.entries import MulticastGroup, TableEntry
 
 MAC_TABLE = "MainIngress.forwarding.mac_table"
 LEARNED = "MainIngress.forwarding.learned"

@@ -11,9 +11,10 @@ from typing import Any
 
 import grpc
 
+from p4reduce_contracts.artifacts import find, geometry
+from p4reduce_contracts.jobs import jobs_pb2_grpc
 from p4reduce_controller.config import Config
 from p4reduce_controller.forwarding import MacTable
-from p4reduce_controller.jobs import jobs_pb2_grpc
 from p4reduce_controller.jobs.epochs import EpochCounter
 from p4reduce_controller.jobs.keeper import SwitchKeeper
 from p4reduce_controller.jobs.programmer import Pipeline, SwitchClient, SwitchProgrammer
@@ -21,7 +22,6 @@ from p4reduce_controller.jobs.pulse import Pulse
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.servicer import JobsServicer, Terms
 from p4reduce_controller.p4rt.client import Client
-from p4reduce_controller.pipelines import find, geometry
 
 _log = logging.getLogger(__name__)
 

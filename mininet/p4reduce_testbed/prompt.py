@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from p4reduce_testbed.targets import P4REDUCE
+from p4reduce_lab.processes import P4REDUCE
 from p4reduce_testbed.topology import Host, Topology
 
 _HELP = "HOST COMMAND runs a command on a host, p4reduce ... talks to the controller, exit leaves."

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import socket
-import sys
 from collections.abc import Sequence
 
+from p4reduce_lab.processes import P4REDUCE
 from p4reduce_testbed.commands import need
 
-P4REDUCE = (sys.executable, "-c", "from p4reduce_controller.cli import main; main()")
 DEVICE_ID = 1
 CPU_PORT = 510
 BMV2 = "simple_switch_grpc"

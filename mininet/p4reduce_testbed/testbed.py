@@ -12,10 +12,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from p4reduce_controller import pipelines
-from p4reduce_controller.demo.children import Child, Children, terminable
-from p4reduce_controller.jobs.client import JobClient
-from p4reduce_controller.jobs.errors import JobServiceError
+from p4reduce_contracts import artifacts
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.errors import JobServiceError
+from p4reduce_lab.processes import P4REDUCE, Child, Children, terminable
 from p4reduce_testbed import targets, wiring
 from p4reduce_testbed.commands import need, need_root
 from p4reduce_testbed.errors import TestbedError
@@ -78,7 +78,7 @@ class Testbed:
         return self.children.start(name, [*self.network.within(host), *command], self.environment(host, job))
 
     def check(self) -> None:
-        """Raises DemoError if the switch or the controller has ended."""
+        """Raises ProcessError if the switch or the controller has ended."""
         self.switch.check_running()
         self.controller_process.check_running()
 
@@ -87,12 +87,12 @@ class Testbed:
 def running_testbed(topology: Topology, settings: Settings, logs: Path) -> Iterator[Testbed]:
     """Build the testbed, wait until jobs can be made, and take all of it down at the end, however that comes.
 
-    Raises TestbedError, PipelineNotFound or DemoError. The processes' output is in `logs`.
+    Raises TestbedError, PipelineNotFound or ProcessError. The processes' output is in `logs`.
     """
     need_root()
     need("ip", "apt install iproute2")
     management = Management.parse(settings.management, topology)
-    pipeline = pipelines.find(settings.pipeline)
+    pipeline = artifacts.find(settings.pipeline)
     logs.mkdir(parents=True, exist_ok=True)
     mark = new_mark()
     with terminable(), _taken_down_in_peace() as stack:
@@ -130,7 +130,7 @@ def _start(
     config = children.logs / "controller.toml"
     text = controller_config(topology, pipeline, p4runtime, address, children.logs)
     config.write_text(text, encoding="utf-8")
-    command = [*targets.P4REDUCE, "controller", "run", "--config", str(config)]
+    command = [*P4REDUCE, "controller", "run", "--config", str(config)]
     controller = children.start("controller", command)
     client = stack.enter_context(JobClient(address))
     controller.wait_ready(lambda: _serves(client), READY_S)

@@ -13,9 +13,9 @@ from typing import Any
 import click
 from rich.console import Console
 
-from p4reduce_controller.demo import report
-from p4reduce_controller.demo.children import DemoError
-from p4reduce_controller.demo.training import STALL_S, WAYS, Way, find_script
+from p4reduce_lab import report
+from p4reduce_lab.processes import ProcessError
+from p4reduce_lab.training import STALL_S, WAYS, Way, find_script
 from p4reduce_testbed.errors import MissingTool, TestbedError
 from p4reduce_testbed.testbed import Settings, Testbed, running_testbed
 from p4reduce_testbed.topology import Topology
@@ -34,7 +34,7 @@ def train_on_testbed(
     """Check the switch's sums, train as `p4reduce demo` does but on the topology's hosts, and report.
 
     Writes demo.png and report.json (the demo's shape, and "testbed" with what it ran on) and a folder of logs
-    to `out`. Raises TestbedError or DemoError.
+    to `out`. Raises TestbedError or ProcessError.
     """
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
         raise MissingTool(f"the training needs {', '.join(missing)}: pip install 'p4reduce[demo]'")
@@ -58,7 +58,7 @@ def train_on_testbed(
             for way in WAYS:
                 runs.append(_train(testbed, way, seed, epochs, logs))
     seconds = time.monotonic() - began
-    from p4reduce_controller.demo.plot import draw
+    from p4reduce_lab.plot import draw
 
     report.save(out / "report.json", runs, seconds)
     _add(out / "report.json", about)
@@ -113,7 +113,7 @@ def _train(testbed: Testbed, way: Way, seed: int, epochs: int | None, logs: Path
     try:
         measured = json.loads(result.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DemoError(f"{name} wrote no result ({error}); its logs are in {logs}") from None
+        raise ProcessError(f"{name} wrote no result ({error}); its logs are in {logs}") from None
     assert isinstance(measured, dict)
     return {"name": way.name, **measured}
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO
 
-from p4reduce_controller.demo.children import POLL_S, Child
+from p4reduce_lab.processes import POLL_S, Child
 from p4reduce_testbed.testbed import Testbed
 from p4reduce_testbed.topology import Host
 
@@ -47,7 +47,7 @@ def run_on_all(
 ) -> None:
     """Run a command on every host until all have ended well.
 
-    Raises DemoError when one fails (the rest are stopped at the testbed's end), the switch or the controller
+    Raises ProcessError when one fails (the rest are stopped at the testbed's end), the switch or the controller
     ends, `timeout_s` is over or nobody writes a line for `stall_s`.
     """
     workers = [

@@ -9,15 +9,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
-from p4reduce_controller import pipelines
-from p4reduce_controller.p4rt import messages
+from p4reduce_contracts import artifacts
+from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.wire import AGGREGATION_PORT
 from p4reduce_switch.p4runtime import Refused, Server
 from p4reduce_switch.ports import PortError, Ports
 from p4reduce_switch.ports.ethernet import EthernetPorts, parse_interface
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.switch import DEFAULT_CPU_PORT, Switch
 
-DEFAULT_LISTEN = "127.0.0.1:21072"
+DEFAULT_LISTEN = f"127.0.0.1:{AGGREGATION_PORT}"
 DEFAULT_P4RUNTIME = "127.0.0.1:9559"
 
 
@@ -87,10 +88,10 @@ def _ports(options: SwitchOptions) -> tuple[Ports, str]:
 
 
 def _load(server: Server, name: str) -> None:
-    folder = pipelines.find(name)
+    folder = artifacts.find(name)
     try:
-        p4info = messages.parse_p4info((folder / pipelines.P4INFO).read_text(encoding="utf-8"))
-        server.set_pipeline(p4info, (folder / pipelines.PROGRAM).read_bytes())
+        p4info = messages.parse_p4info((folder / artifacts.P4INFO).read_text(encoding="utf-8"))
+        server.set_pipeline(p4info, (folder / artifacts.PROGRAM).read_bytes())
     except (Refused, ValueError) as error:
         raise SwitchError(f"the pipeline in {folder} cannot be loaded: {error}") from error
 

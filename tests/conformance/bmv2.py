@@ -16,8 +16,9 @@ from types import TracebackType
 from typing import Any
 
 import grpc
-from conformance.case import Outputs
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from conformance.case import Outputs
 
 SWITCH = shutil.which("simple_switch_grpc")
 CPU_PORT = 510

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from p4reduce_controller.p4rt.entries import (
+from p4reduce_contracts.p4runtime.entries import (
     CloneSession,
     DigestConfig,
     Entry,
@@ -19,7 +19,7 @@ from p4reduce_controller.p4rt.entries import (
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
-ARTIFACTS = HERE.parents[1] / "p4src/artifacts"
+ARTIFACTS = HERE.parents[1] / "p4src/artifacts/v1model"
 KINDS = {kind.__name__: kind for kind in (TableEntry, MulticastGroup, CloneSession, DigestConfig)}
 
 Outputs = tuple[tuple[int, bytes], ...]

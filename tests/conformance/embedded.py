@@ -7,7 +7,6 @@ from collections.abc import Callable
 from types import TracebackType
 
 from conformance.case import Outputs
-
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports import Receiver
 from p4reduce_switch.switch import Switch

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from conformance.case import ARTIFACTS, Arrive, Case, Step
-from pipeline_rig import (
+from p4reduce_contracts import wire
+from p4reduce_contracts.p4runtime.entries import DigestConfig, Entry, MulticastGroup, TableEntry
+from rigs.pipeline import (
     EPOCH,
     GROUP,
     JOB,
@@ -21,9 +23,6 @@ from pipeline_rig import (
     rank_udp_port,
     udp_frame,
 )
-
-from p4reduce import wire
-from p4reduce_controller.p4rt.entries import DigestConfig, Entry, MulticastGroup, TableEntry
 
 GEOMETRIES = {"small": wire.SMALL, "default": wire.DEFAULT}
 SLOT_BASE = 2

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from conformance.case import Arrive, Case, PacketOut, Step, Write, insert
 from conformance.network import BROADCAST, OTHER_IP, Network, arp, ethernet, fix_checksum, ping
-from pipeline_rig import JOB, SWITCH_IP, SWITCH_MAC, rank_mac, udp_frame
-
-from p4reduce import wire
+from p4reduce_contracts import wire
+from rigs.pipeline import JOB, SWITCH_IP, SWITCH_MAC, rank_mac, udp_frame
 
 NONE = wire.KEY_NONE
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from conformance.case import Arrive, Case, Step, Write, insert
 from conformance.network import FAULTS, ORDINARY, Network
-from pipeline_rig import EPOCH, SLOT_COUNT
-
-from p4reduce import wire
+from p4reduce_contracts import wire
+from rigs.pipeline import EPOCH, SLOT_COUNT
 
 FIRST_ROUNDS = (0, 0xFFFFFFFD, 0x7FFFFFFE, 1)
 """Of the slots: two of them pass a wrap of the round number."""

@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from conformance.case import Answers, Arrive, Case, Outputs, PacketOut, Step, Write
-
+from p4reduce_contracts.p4runtime.errors import WriteError
+from p4reduce_contracts.p4runtime.schema import CounterInfo
 from p4reduce_controller.p4rt.client import Client
-from p4reduce_controller.p4rt.errors import WriteError
-from p4reduce_controller.p4rt.schema import CounterInfo
 
 DEADLINE_S = 10.0
 MAX_DIFFERENCES = 5

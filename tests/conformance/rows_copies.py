@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from conformance.case import Arrive, Case, PacketOut, Write, insert, program_case
 from conformance.frames import counted, hexes
-
-from p4reduce_controller.p4rt.entries import CloneSession, DigestConfig, MulticastGroup, TableEntry
+from p4reduce_contracts.p4runtime.entries import CloneSession, DigestConfig, MulticastGroup, TableEntry
 
 
 def cases() -> list[Case]:

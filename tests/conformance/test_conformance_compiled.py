@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from conformance.case import PROGRAMS
 
 _SPEC = importlib.util.spec_from_file_location("conformance_programs_build", PROGRAMS / "build.py")

@@ -6,15 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from conformance import recording
 from conformance.case import PROGRAMS, Answers, Arrive, Outputs, Write
 from conformance.corpus import all_cases, p4reduce_program, small_programs
 from conformance.embedded import EmbeddedTarget
 from conformance.exceptions import ANY_ORDER, DIFFERENT
 from conformance.replay import differences, replay
-
+from p4reduce_contracts.p4runtime.errors import PipelineError
 from p4reduce_controller.p4rt.client import Client
-from p4reduce_controller.p4rt.errors import PipelineError
 
 REFUSED = {
     "action_profile": "action profile",

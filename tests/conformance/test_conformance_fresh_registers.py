@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+
 from conformance import bmv2
 from conformance.case import Write
 from conformance.embedded import EmbeddedTarget
 from conformance.network import Network
 from conformance.replay import Target, replay
-
-from p4reduce import wire
+from p4reduce_contracts import wire
 
 
 def check(target: Target) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from conformance import recording
 from conformance.corpus import all_cases
 from conformance.embedded import EmbeddedTarget

@@ -11,7 +11,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from p4rt_rig import bmv2, served
+
+from rigs.p4rt import bmv2, served
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv/interop/bin/python"
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="finsy is not instal
 
 
 def session(address: str) -> dict[str, object]:
-    command = [PYTHON, Path(__file__).with_name("finsy_session.py"), address, ROOT / "p4src/artifacts/small"]
+    command = [PYTHON, Path(__file__).with_name("finsy_session.py"), address, ROOT / "p4src/artifacts/v1model/small"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)

@@ -34,7 +34,7 @@ def test_the_artifacts_are_the_ones_listed() -> None:
     artifacts = {
         str(file.relative_to(P4SRC)): build.digest(file)
         for name in build.GEOMETRIES
-        for file in (P4SRC / "artifacts" / name).iterdir()
+        for file in (P4SRC / "artifacts" / build.TARGET / name).iterdir()
     }
     assert artifacts == manifest["artifacts"], "an artifact was edited by hand: run `make p4`"
 
@@ -50,7 +50,7 @@ def test_a_changed_source_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("name", sorted(build.GEOMETRIES))
 def test_the_program_has_the_geometry_its_folder_states(name: str) -> None:
-    folder = P4SRC / "artifacts" / name
+    folder = P4SRC / "artifacts" / build.TARGET / name
     shape = tomllib.loads((folder / "geometry.toml").read_text())
     program = json.loads((folder / "p4reduce.json").read_text())
     registers = {register["name"]: register for register in program["register_arrays"]}
@@ -68,4 +68,4 @@ def test_compiling_again_gives_the_same_artifacts(name: str, tmp_path: Path) -> 
         pytest.skip(f"another p4c than {manifest['compiler']}")
     build.compile_geometry(name, tmp_path)
     for file in tmp_path.iterdir():
-        assert file.read_bytes() == (P4SRC / "artifacts" / name / file.name).read_bytes(), file.name
+        assert file.read_bytes() == (P4SRC / "artifacts" / build.TARGET / name / file.name).read_bytes(), file.name

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from pipeline_rig import SLOT_COUNT, SWITCH_IP, PipelineRig, ipv4_header, rank_ip, rank_port, udp_frame
 
-from p4reduce import wire
+from p4reduce_contracts import wire
+from rigs.pipeline import SLOT_COUNT, SWITCH_IP, PipelineRig, ipv4_header, rank_ip, rank_port, udp_frame
 
 (
     TRUNCATED,

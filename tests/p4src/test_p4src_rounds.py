@@ -6,7 +6,9 @@ import random
 
 import numpy as np
 import pytest
-from pipeline_rig import (
+
+from p4reduce_contracts import wire
+from rigs.pipeline import (
     EPOCH,
     JOB,
     SWITCH_IP,
@@ -18,8 +20,6 @@ from pipeline_rig import (
     rank_port,
     rank_udp_port,
 )  # fmt: skip
-
-from p4reduce import wire
 
 DROP_STALE, DROP_EPOCH, DROP_NOT_ADMITTED = 8, 6, 5
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce import wire
-from p4reduce_controller.jobs.switch_entries import DROP_REASONS
+from p4reduce_contracts import wire
 
 P4SRC = Path(__file__).resolve().parents[2] / "p4src"
 WIRE_P4 = (P4SRC / "shared/wire.p4").read_text()
@@ -40,13 +39,13 @@ def test_constant(name: str, value: int) -> None:
 
 def test_header_bytes_on_the_wire() -> None:
     assert (
-        CONSTANTS["ETHERNET_BYTES"] + CONSTANTS["IPV4_BYTES"] + CONSTANTS["UDP_BYTES"] == wire.HEADERS_BYTES
+        CONSTANTS["ETHERNET_BYTES"] + CONSTANTS["IPV4_BYTES"] + CONSTANTS["UDP_BYTES"] == wire.ENCAP_BYTES
     )
 
 
 @pytest.mark.parametrize(("name", "geometry"), [("default", wire.DEFAULT), ("small", wire.SMALL)])
 def test_geometry(name: str, geometry: wire.Geometry) -> None:
-    shape = tomllib.loads((P4SRC / "artifacts" / name / "geometry.toml").read_text())
+    shape = tomllib.loads((P4SRC / "artifacts" / "v1model" / name / "geometry.toml").read_text())
     assert (geometry.columns, geometry.block_words) == (shape["columns"], shape["block_words"])
 
 
@@ -90,4 +89,4 @@ def test_drop_reasons_have_the_names_the_controller_prints() -> None:
     }
     assert reasons.pop(0) == "NONE"
     assert reasons.pop(CONSTANTS["DROP_REASONS"]) == "REASONS"
-    assert reasons == DROP_REASONS
+    assert reasons == wire.DROP_REASONS

@@ -17,10 +17,10 @@ import p4reduce
 from p4reduce.codecs import coordinates
 from p4reduce.compressors import AdaComp, Form
 from p4reduce.compressors.interface import AUTO, Integers, Stream
-from p4reduce.ddp import DDPState, ddp_hook
-from p4reduce.protocol.lease import Lease
-from p4reduce_controller.demo.children import Child, Children
-from p4reduce_controller.demo.system import System, running_system
+from p4reduce.pytorch.ddp import DDPState, ddp_hook
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_lab.processes import Child, Children
+from p4reduce_lab.system import System, running_system
 
 STEPS = 6
 DEADLINE_S = 90.0

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pipeline_rig import ipv4_header, payload_of
-from worker.protocol.scenarios import JOB, build
-from worker.protocol.terrible_network import TerribleNetwork, Weather
 
 from p4reduce.errors import CollectiveTimeout
-from p4reduce.wire import AGGREGATION_PORT, SMALL, unpack
+from p4reduce.testing.terrible_network import TerribleNetwork, Weather
+from p4reduce_contracts.wire import AGGREGATION_PORT, SMALL, unpack
 from p4reduce_switch.program import Program, Replica
+from rigs.pipeline import ipv4_header, payload_of
+from rigs.scenarios import JOB, build
 
-ARTIFACT = Path(__file__).parents[2] / "p4src" / "artifacts" / "small" / "p4reduce.json"
+ARTIFACT = Path(__file__).parents[2] / "p4src" / "artifacts" / "v1model" / "small" / "p4reduce.json"
 SLOTS = 16
 SWITCH_MAC, SWITCH_IP = 0x02_00_00_00_00_01, 0x0A_00_00_FE
 GROUP = 256 + JOB

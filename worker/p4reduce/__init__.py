@@ -31,8 +31,8 @@ from p4reduce.errors import (
     P4ReduceError,
 )
 from p4reduce.join import join
-from p4reduce.protocol.lease import Lease
 from p4reduce.stats import Report, Stats
+from p4reduce_contracts.jobs.lease import Lease
 
 if TYPE_CHECKING:
     from p4reduce.compressors import (
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         ScaleCom,
         SharedAdaComp,
     )
-    from p4reduce.ddp import DDPState, ddp_hook
+    from p4reduce.pytorch.ddp import DDPState, ddp_hook
 
 _COMPRESSORS = (
     "AdaComp",
@@ -67,8 +67,8 @@ _COMPRESSORS = (
 )
 _NEED_TORCH = {
     **dict.fromkeys(_COMPRESSORS, "p4reduce.compressors"),
-    "DDPState": "p4reduce.ddp",
-    "ddp_hook": "p4reduce.ddp",
+    "DDPState": "p4reduce.pytorch.ddp",
+    "ddp_hook": "p4reduce.pytorch.ddp",
 }
 
 __all__ = [

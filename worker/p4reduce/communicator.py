@@ -20,14 +20,14 @@ from p4reduce.collectives.broadcast import broadcast
 from p4reduce.errors import CollectiveError, CollectiveTimeout, CommunicatorClosed, InvalidTensor, P4ReduceError
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.engine import Collective
-from p4reduce.protocol.lease import Lease
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.source import UNTOUCHED, BlockSource, NoBlocks, Segments
-from p4reduce.protocol.turns import Turns
 from p4reduce.protocol.window import Window, slots_for
 from p4reduce.stats import Report, Stats
 from p4reduce.transport import Transport
-from p4reduce.wire import HEADERS_BYTES
+from p4reduce.turns import Turns
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire import ENCAP_BYTES
 
 DEFAULT_TIMEOUT_S: Final = 60.0
 CLOSE_TIMEOUT_S: Final = 2.0
@@ -229,7 +229,7 @@ class Communicator:
             now = clock()
             if frames:
                 collective.stats.frames_down += len(frames)
-                collective.stats.bytes_down += sum(map(len, frames)) + HEADERS_BYTES * len(frames)
+                collective.stats.bytes_down += sum(map(len, frames)) + ENCAP_BYTES * len(frames)
                 answers = collective.receive_burst(frames, now)
                 if lost is None:
                     self._send(answers, collective.stats)
@@ -241,7 +241,7 @@ class Communicator:
     def _send(self, frames: list[bytes], stats: Stats) -> None:
         if frames:
             stats.frames_up += len(frames)
-            stats.bytes_up += sum(map(len, frames)) + HEADERS_BYTES * len(frames)
+            stats.bytes_up += sum(map(len, frames)) + ENCAP_BYTES * len(frames)
             self._transport.send(frames)
 
     def _break(self, error: BaseException, call: Call) -> None:

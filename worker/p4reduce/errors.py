@@ -19,17 +19,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from p4reduce_contracts.errors import (
+    FrameError,
+    GeometryMismatch,
+    InvalidTensor,
+    JoinError,
+    LaneOverflow,
+    P4ReduceError,
+)
 
-class P4ReduceError(Exception):
-    """Base of every error p4reduce raises on purpose."""
-
-
-class JoinError(P4ReduceError):
-    """Joining a job failed."""
-
-
-class GeometryMismatch(JoinError):
-    """The switch's frame shape (columns, block words, world size) cannot be used by this worker."""
+__all__ = [
+    "CollectiveError",
+    "CollectiveMismatch",
+    "CollectiveTimeout",
+    "CommunicatorClosed",
+    "ControllerLost",
+    "FrameError",
+    "GeometryMismatch",
+    "IntegerOverflow",
+    "InvalidTensor",
+    "JobReset",
+    "JoinError",
+    "LaneOverflow",
+    "P4ReduceError",
+]
 
 
 class CollectiveError(P4ReduceError):
@@ -69,21 +82,5 @@ class CommunicatorClosed(P4ReduceError):
     """A collective was called on a communicator that was closed."""
 
 
-class InvalidTensor(P4ReduceError, ValueError):
-    """The data cannot be summed by the switch; nothing was sent."""
-
-
-class LaneOverflow(InvalidTensor):
-    """The sum over all ranks could leave the range of a lane."""
-
-
 class IntegerOverflow(InvalidTensor):
     """The sum over all ranks could leave the range of int32."""
-
-
-class FrameError(P4ReduceError):
-    """The bytes are not a frame; `reason` is one of the words in `p4reduce.wire.FRAME_FAULTS`."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        self.reason = reason
-        super().__init__(f"{reason}: {detail}")

@@ -9,19 +9,18 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from p4reduce.communicator import DEFAULT_TIMEOUT_S, Communicator
 from p4reduce.errors import CollectiveError, ControllerLost, GeometryMismatch, JobReset, JoinError
-from p4reduce.protocol.lease import Lease
 from p4reduce.transport import Transport, UdpTransport
-from p4reduce.wire import pack_hello
+from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire import pack_hello
 
 if TYPE_CHECKING:
-    from p4reduce_controller.jobs.client import JobClient
+    from p4reduce_contracts.jobs.client import JobClient
 
-DEFAULT_CONTROLLER: Final = "127.0.0.1:9600"
-DEAD_AFTER_S: Final = 10.0
 _RETRY_S: Final = 0.5
 
 
@@ -44,7 +43,7 @@ def join(
     What is not closed by the end of the interpreter is closed then.
     Raises JoinError, whose message says what to change.
     """
-    from p4reduce_controller.jobs.client import JobClient, JobServiceError, SwitchAway
+    from p4reduce_contracts.jobs.client import JobClient, JobServiceError, SwitchAway
 
     if timeout_s <= 0:
         raise JoinError(f"timeout_s is {timeout_s:g}; give a time to wait in seconds")
@@ -135,12 +134,14 @@ def _admit(
         hello = pack_hello(ticket.job_id, ticket.nonce)
         with _repeating(transport, hello, ticket.hello_interval_s or 0.1):
             granted = client.wait_lease(ticket.nonce, max(0.1, deadline - time.monotonic()))
-        return _lease(granted), transport, ticket.nonce
-    except BaseException:
+        return granted, transport, ticket.nonce
+    except BaseException as error:
         if transport is not None:
             transport.close()
         with contextlib.suppress(Exception):
             client.leave(ticket.nonce)
+        if isinstance(error, GeometryMismatch):
+            raise GeometryMismatch(f"the switch's pipeline does not suit this worker: {error}") from error
         raise
 
 
@@ -149,29 +150,6 @@ def _socket(host: str, port: int) -> UdpTransport:
         return UdpTransport(host, port)
     except OSError as error:
         raise JoinError(f"no UDP socket towards the switch at {host}:{port}: {error}") from error
-
-
-def _lease(granted: Any) -> Lease:
-    """The controller's lease as the worker keeps it; GeometryMismatch if it cannot be used."""
-    try:
-        return Lease(
-            job_id=granted.job_id,
-            name=granted.name,
-            epoch=granted.epoch,
-            rank=granted.rank,
-            world_size=granted.world_size,
-            slot_count=granted.slot_count,
-            columns=granted.columns,
-            block_words=granted.block_words,
-            heartbeat_interval_s=granted.heartbeat_interval_s or 2.0,
-            dead_after_s=max(DEAD_AFTER_S, 3 * granted.heartbeat_interval_s),
-            switch_host=granted.switch_host,
-            switch_port=granted.switch_port,
-            lane_bits=granted.lane_bits,
-            lane_bound=granted.lane_bound,
-        )
-    except GeometryMismatch as error:
-        raise GeometryMismatch(f"the switch's pipeline does not suit this worker: {error}") from error
 
 
 @contextlib.contextmanager
@@ -223,7 +201,7 @@ class Heartbeat:
         self._client.close()
 
     def _beat(self) -> None:
-        from p4reduce_controller.jobs.client import JobServiceError, MemberReset, UnknownJob
+        from p4reduce_contracts.jobs.client import JobServiceError, MemberReset, UnknownJob
 
         answered = time.monotonic()
         while self._failure is None and not self._stop.wait(self._lease.heartbeat_interval_s):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from p4reduce_contracts.terminal import HostPort, one_line
 from p4reduce_controller import config
-from p4reduce_controller.cli.output import HostPort, one_line
 
 if TYPE_CHECKING:
     from p4reduce_controller.service import Controller
@@ -34,7 +34,7 @@ def run(
     path: Path | None, listen: str | None, p4runtime: str | None, switch: str | None, pipeline: str | None
 ) -> None:
     """Prepare a switch and serve jobs on it until interrupted."""
-    from p4reduce_controller.p4rt.errors import P4RuntimeError
+    from p4reduce_contracts.p4runtime.errors import P4RuntimeError
     from p4reduce_controller.service import ControllerError, run_controller
 
     settings = config.override(

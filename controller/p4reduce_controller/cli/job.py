@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from p4reduce_controller.cli.output import json_option, print_json, print_table
-from p4reduce_controller.jobs.client import JobClient, JobInfo
+from p4reduce_contracts.jobs.client import JobClient, JobInfo
+from p4reduce_contracts.terminal import controller_option, json_option, print_json, print_table
 
 
 @click.group()
@@ -33,7 +33,7 @@ def job() -> None:
     help="The largest |t| that a rank may send in a lane.",
 )
 @json_option
-@click.pass_obj
+@controller_option
 def create(
     address: str, name: str, world_size: int, slots: int | None, lane_bits: int, lane_bound: int, as_json: bool
 ) -> None:
@@ -51,7 +51,7 @@ def create(
 
 @job.command("list")
 @json_option
-@click.pass_obj
+@controller_option
 def list_jobs(address: str, as_json: bool) -> None:
     """List all jobs."""
     with JobClient(address) as client:
@@ -81,7 +81,7 @@ def list_jobs(address: str, as_json: bool) -> None:
 @job.command()
 @click.argument("name")
 @json_option
-@click.pass_obj
+@controller_option
 def show(address: str, name: str, as_json: bool) -> None:
     """Show a job and its members."""
     with JobClient(address) as client:
@@ -110,7 +110,7 @@ def show(address: str, name: str, as_json: bool) -> None:
 
 @job.command()
 @click.argument("name")
-@click.pass_obj
+@controller_option
 def remove(address: str, name: str) -> None:
     """Remove a job, even while it runs: its members are told at their next heartbeat."""
     with JobClient(address, timeout_s=10.0) as client:

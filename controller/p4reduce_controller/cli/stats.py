@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import click
 
-from p4reduce_controller.cli.output import json_option, print_json, print_table
-from p4reduce_controller.jobs.client import JobClient
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.terminal import controller_option, json_option, print_json, print_table
 
 
 @click.command()
 @click.option("--job", "name", help="Only this job. [default: all]")
 @click.option("--all-drops", is_flag=True, help="Also list the drop reasons that never happened.")
 @json_option
-@click.pass_obj
+@controller_option
 def stats(address: str, name: str | None, all_drops: bool, as_json: bool) -> None:
     """Show what the switch counted: frames and bytes by job, drops by reason."""
     with JobClient(address, timeout_s=10.0) as client:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from p4reduce_controller.jobs.errors import EpochError
+from p4reduce_contracts.jobs.errors import EpochError
 
 LAST_EPOCH = 0xFFFF
 _FILE = "epoch"

@@ -14,15 +14,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from p4reduce_controller.jobs.answers import Count
+from p4reduce_contracts.jobs.answers import Count
+from p4reduce_contracts.jobs.errors import SwitchAway
+from p4reduce_contracts.p4runtime.errors import P4RuntimeError, ReadError, SwitchUnreachable, WriteError
 from p4reduce_controller.jobs.epochs import EpochCounter
-from p4reduce_controller.jobs.errors import SwitchAway
 from p4reduce_controller.jobs.hello import parse_hello
 from p4reduce_controller.jobs.model import Grant
 from p4reduce_controller.jobs.programmer import SwitchClient, SwitchProgrammer
 from p4reduce_controller.jobs.pulse import Pulse
 from p4reduce_controller.jobs.registry import Registry
-from p4reduce_controller.p4rt.errors import P4RuntimeError, ReadError, SwitchUnreachable, WriteError
 
 _log = logging.getLogger(__name__)
 

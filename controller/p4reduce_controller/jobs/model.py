@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from p4reduce.codecs.lanes import WIDTHS, check_lanes, check_width
-from p4reduce.errors import InvalidTensor
-from p4reduce_controller.jobs.errors import InvalidRequest
+from p4reduce_contracts.errors import InvalidTensor
+from p4reduce_contracts.jobs.errors import InvalidRequest
+from p4reduce_contracts.wire.lanes import WIDTHS, check_lanes, check_width
 from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.slots import SlotRange
 
 FORMING = "FORMING"
 ACTIVE = "ACTIVE"
-MAX_JOBS = 255  # job ids are 1 to 255
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 

@@ -10,16 +10,17 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
+from p4reduce_contracts.artifacts import P4INFO, PROGRAM, PipelineNotFound
+from p4reduce_contracts.jobs.answers import Count
+from p4reduce_contracts.p4runtime.entries import CounterEntry, DigestConfig, Entry, MulticastGroup, TableEntry
+from p4reduce_contracts.p4runtime.errors import P4RuntimeError, ReadError, WriteError
+from p4reduce_contracts.p4runtime.messages import parse_p4info
+from p4reduce_contracts.wire import DROP_REASONS, MAX_JOBS
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_controller.forwarding import FLOOD_GROUP, LEARNED, MAC_LEARN, MAC_TABLE, MacTable
 from p4reduce_controller.jobs import switch_entries
-from p4reduce_controller.jobs.answers import Count
-from p4reduce_controller.jobs.model import MAX_JOBS, Grant
+from p4reduce_controller.jobs.model import Grant
 from p4reduce_controller.p4rt.client import Operation
-from p4reduce_controller.p4rt.entries import CounterEntry, DigestConfig, Entry, MulticastGroup, TableEntry
-from p4reduce_controller.p4rt.errors import P4RuntimeError, ReadError, WriteError
-from p4reduce_controller.p4rt.messages import parse_p4info
-from p4reduce_controller.pipelines import P4INFO, PROGRAM, PipelineNotFound
 
 _OUR_TABLES = (
     switch_entries.ADMIT,
@@ -124,7 +125,7 @@ class SwitchProgrammer:
         cells = self.client.read_counter(switch_entries.DROPS)
         by_index = {cell.index: Count(cell.packets, cell.bytes) for cell in cells}
         return {
-            reason: by_index.get(index, Count()) for index, reason in switch_entries.DROP_REASONS.items()
+            reason: by_index.get(index, Count()) for index, reason in DROP_REASONS.items()
         }
 
     def _count(self, counter: str, index: int) -> Count:

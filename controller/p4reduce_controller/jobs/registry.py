@@ -19,7 +19,8 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 
-from p4reduce_controller.jobs.errors import (
+from p4reduce_contracts.artifacts import SwitchGeometry
+from p4reduce_contracts.jobs.errors import (
     EpochError,
     InvalidRequest,
     JobExists,
@@ -27,10 +28,10 @@ from p4reduce_controller.jobs.errors import (
     SwitchFull,
     UnknownJob,
 )
+from p4reduce_contracts.wire import MAX_JOBS
 from p4reduce_controller.jobs.hello import Hello
-from p4reduce_controller.jobs.model import MAX_JOBS, Grant, Job, Member, check_job_lanes, check_name
+from p4reduce_controller.jobs.model import Grant, Job, Member, check_job_lanes, check_name
 from p4reduce_controller.jobs.slots import SlotAllocator
-from p4reduce_controller.pipelines import Geometry
 
 _REMEMBERED = 4096
 _STRANGER = "the controller does not know this member: it was restarted, or the job was removed long ago"
@@ -45,7 +46,7 @@ class Registry:
 
     def __init__(
         self,
-        geometry: Geometry,
+        geometry: SwitchGeometry,
         draw_epoch: Callable[[], int],
         heartbeat_timeout_s: float = 10.0,
         draw_nonce: Callable[[], int] = _random_nonce,

@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from p4reduce_controller.jobs import jobs_pb2
-from p4reduce_controller.jobs.answers import Count
-from p4reduce_controller.jobs.errors import InvalidRequest, JobServiceError, LeaseTimeout, rounded, status_code
+from p4reduce_contracts.jobs import jobs_pb2
+from p4reduce_contracts.jobs.answers import Count
+from p4reduce_contracts.jobs.errors import InvalidRequest, JobServiceError, LeaseTimeout, rounded, status_code
 from p4reduce_controller.jobs.model import Job
 from p4reduce_controller.jobs.pulse import Pulse
 from p4reduce_controller.jobs.registry import Registry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from p4reduce_controller.jobs.errors import InvalidRequest, SwitchFull
+from p4reduce_contracts.jobs.errors import InvalidRequest, SwitchFull
 
 DEFAULT_SLOTS = 64
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 
+from p4reduce_contracts.p4runtime.entries import MulticastGroup, TableEntry
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_controller.jobs.model import Grant
-from p4reduce_controller.p4rt.entries import MulticastGroup, TableEntry
 
 SWITCH_ADDRESS = "MainIngress.address.switch_address"
 ADMIT = "MainIngress.admission.admit"
@@ -18,20 +18,6 @@ COUNTERS = {
     "pendings": "MainIngress.pendings",
 }
 DROPS = "MainIngress.drops"
-DROP_REASONS = {
-    1: "TRUNCATED",
-    2: "LENGTH",
-    3: "VERSION",
-    4: "TYPE",
-    5: "NOT_ADMITTED",
-    6: "EPOCH",
-    7: "SLOT",
-    8: "STALE",
-    9: "CHECKSUM",
-    10: "FRAGMENT",
-    11: "RESERVED",
-    12: "NOT_SERVED",
-}
 _FIRST_JOB_GROUP = 256
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from p4reduce_controller.p4rt.client import Client
-from p4reduce_controller.p4rt.entries import (
+from p4reduce_contracts.p4runtime.entries import (
     CloneSession,
     CounterData,
     CounterEntry,
@@ -12,7 +11,7 @@ from p4reduce_controller.p4rt.entries import (
     MulticastGroup,
     TableEntry,
 )
-from p4reduce_controller.p4rt.errors import (
+from p4reduce_contracts.p4runtime.errors import (
     Failure,
     NotPrimary,
     P4RuntimeError,
@@ -22,7 +21,8 @@ from p4reduce_controller.p4rt.errors import (
     SwitchUnreachable,
     WriteError,
 )
-from p4reduce_controller.p4rt.schema import Schema
+from p4reduce_contracts.p4runtime.schema import Schema
+from p4reduce_controller.p4rt.client import Client
 
 __all__ = [
     "Client",

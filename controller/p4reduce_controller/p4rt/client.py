@@ -14,10 +14,8 @@ from typing import Any, Literal
 
 import grpc
 
-from p4reduce_controller.p4rt import bytestrings, codec, failures, messages, quirks
-from p4reduce_controller.p4rt.connection import Connection
-from p4reduce_controller.p4rt.dispatcher import Dispatcher
-from p4reduce_controller.p4rt.entries import (
+from p4reduce_contracts.p4runtime import bytestrings, codec, messages, quirks
+from p4reduce_contracts.p4runtime.entries import (
     CloneSession,
     CounterEntry,
     DigestConfig,
@@ -26,8 +24,11 @@ from p4reduce_controller.p4rt.entries import (
     MulticastGroup,
     TableEntry,
 )
-from p4reduce_controller.p4rt.errors import P4RuntimeError, PipelineError, ReadError, SchemaError
-from p4reduce_controller.p4rt.schema import Schema
+from p4reduce_contracts.p4runtime.errors import P4RuntimeError, PipelineError, ReadError, SchemaError
+from p4reduce_contracts.p4runtime.schema import Schema
+from p4reduce_controller.p4rt import failures
+from p4reduce_controller.p4rt.connection import Connection
+from p4reduce_controller.p4rt.dispatcher import Dispatcher
 
 Operation = Literal["insert", "modify", "delete"]
 

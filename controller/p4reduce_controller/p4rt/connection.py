@@ -8,8 +8,8 @@ from typing import Any
 
 import grpc
 
-from p4reduce_controller.p4rt import messages
-from p4reduce_controller.p4rt.errors import NotPrimary, P4RuntimeError, SwitchUnreachable
+from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4runtime.errors import NotPrimary, P4RuntimeError, SwitchUnreachable
 from p4reduce_controller.p4rt.stream import Stream
 
 _CHANNEL_OPTIONS = [

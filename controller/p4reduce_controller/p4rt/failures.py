@@ -9,8 +9,8 @@ import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import code_pb2
 
-from p4reduce_controller.p4rt import messages
-from p4reduce_controller.p4rt.errors import (
+from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4runtime.errors import (
     Failure,
     NotPrimary,
     P4RuntimeError,

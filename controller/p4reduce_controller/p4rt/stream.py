@@ -10,8 +10,8 @@ from typing import Any
 
 import grpc
 
-from p4reduce_controller.p4rt import messages
-from p4reduce_controller.p4rt.errors import NotPrimary, P4RuntimeError, SwitchUnreachable
+from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4runtime.errors import NotPrimary, P4RuntimeError, SwitchUnreachable
 
 _OK, _NOT_FOUND = 0, 5  # google.rpc.Code
 

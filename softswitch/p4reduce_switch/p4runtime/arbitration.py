@@ -6,7 +6,7 @@ import queue
 from collections.abc import Iterator
 from typing import Any
 
-from p4reduce_controller.p4rt import messages
+from p4reduce_contracts.p4runtime import messages
 from p4reduce_switch.p4runtime.status import ELECTION_ID_USED, Code, Refused, abort, invalid
 
 MAX_CONTROLLERS = 16

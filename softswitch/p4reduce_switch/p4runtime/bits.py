@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from p4reduce_controller.p4rt.bytestrings import decode, encode
-from p4reduce_controller.p4rt.schema import FieldInfo
+from p4reduce_contracts.p4runtime.bytestrings import decode, encode
+from p4reduce_contracts.p4runtime.schema import FieldInfo
 from p4reduce_switch.p4runtime.status import Code, Refused
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from p4reduce_controller.p4rt import messages
-from p4reduce_controller.p4rt.schema import CounterInfo
+from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4runtime.schema import CounterInfo
 from p4reduce_switch.p4runtime.pipeline import BoundTable, Pipeline
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
 from p4reduce_switch.p4runtime.tables import existing, identity_of, put_identity

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from p4reduce_controller.p4rt import messages
-from p4reduce_controller.p4rt.schema import DigestInfo, Schema
+from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4runtime.schema import DigestInfo, Schema
 from p4reduce_switch.p4runtime.bits import data_of
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
 

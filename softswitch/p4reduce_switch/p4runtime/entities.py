@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from p4reduce_controller.p4rt import messages
+from p4reduce_contracts.p4runtime import messages
 from p4reduce_switch.p4runtime import counters, replication, tables
 from p4reduce_switch.p4runtime.digests import Digests
 from p4reduce_switch.p4runtime.pipeline import Pipeline

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from p4reduce_controller.p4rt import messages
-from p4reduce_controller.p4rt.schema import FieldInfo
+from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4runtime.schema import FieldInfo
 from p4reduce_switch.p4runtime.bits import data_of, value_of
 from p4reduce_switch.p4runtime.status import invalid
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from p4reduce_controller.p4rt.errors import SchemaError
-from p4reduce_controller.p4rt.schema import CounterInfo, FieldInfo, Schema, TableInfo
+from p4reduce_contracts.p4runtime.errors import SchemaError
+from p4reduce_contracts.p4runtime.schema import CounterInfo, FieldInfo, Schema, TableInfo
 from p4reduce_switch.p4runtime.packets import PacketHeader
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
 from p4reduce_switch.program import Counter, Executor, Program, ProgramError, Table, UnsupportedConstruct

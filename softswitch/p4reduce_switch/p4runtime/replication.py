@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from p4reduce_controller.p4rt import messages, quirks
+from p4reduce_contracts.p4runtime import messages, quirks
 from p4reduce_switch.p4runtime.pipeline import Pipeline
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
 from p4reduce_switch.program import CloneSession, Replica

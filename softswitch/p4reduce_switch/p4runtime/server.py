@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from p4reduce_controller.p4rt import messages
+from p4reduce_contracts.p4runtime import messages
 from p4reduce_switch.p4runtime import pipeline as pipelines
 from p4reduce_switch.p4runtime.arbitration import MAX_CONTROLLERS, Arbitration, Controller
 from p4reduce_switch.p4runtime.digests import Digests

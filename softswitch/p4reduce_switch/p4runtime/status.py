@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import grpc
 
-from p4reduce_controller.p4rt import messages
+from p4reduce_contracts.p4runtime import messages
 
 Code = grpc.StatusCode
 DETAILS = "grpc-status-details-bin"

@@ -14,9 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from p4reduce_contracts.wire import AGGREGATION_PORT, ENCAP_BYTES
+
 from . import PortError, Receiver
 
-AGGREGATION_PORT: Final = 21072
 SWITCH_MAC: Final = 0x020000000001
 FIRST_PORT, LAST_PORT = 1, 510
 IDLE_S: Final = 60.0
@@ -27,7 +28,6 @@ MAX_DATAGRAM: Final = 65535
 
 _IPV4 = struct.Struct(">BBHHHBBH4s4s")
 _UDP = struct.Struct(">HHHH")
-_HEADERS_BYTES = 14 + 20 + 8
 _UDP_PROTOCOL = 17
 
 Address = tuple[str, int]
@@ -155,14 +155,14 @@ class UdpUnderlay:
 
     def _unwrap(self, peer: Peer, frame: bytes) -> bytes | None:
         """The payload of a frame to this peer: IPv4 without options, UDP, whole; None for anything else."""
-        if len(frame) < _HEADERS_BYTES or frame[12:15] != b"\x08\0\x45" or frame[23] != _UDP_PROTOCOL:
+        if len(frame) < ENCAP_BYTES or frame[12:15] != b"\x08\0\x45" or frame[23] != _UDP_PROTOCOL:
             return None
         end = 34 + int.from_bytes(frame[38:40], "big")
-        if not _HEADERS_BYTES <= end <= len(frame):
+        if not ENCAP_BYTES <= end <= len(frame):
             return None
         if frame[30:34] != peer.ip or int.from_bytes(frame[36:38], "big") != peer.address[1]:
             return None
-        return frame[_HEADERS_BYTES:end]
+        return frame[ENCAP_BYTES:end]
 
     def _ip_header(self, peer: Peer, udp_bytes: int) -> bytes:
         fields = [0x45, 0, 20 + udp_bytes, 0, 0x4000, 64, _UDP_PROTOCOL, 0, peer.ip, self.ip]

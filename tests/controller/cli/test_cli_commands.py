@@ -10,11 +10,11 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner, Result
-from fake_switch_client import Running, make_config, serving
 
-from p4reduce_controller.cli import main
-from p4reduce_controller.jobs.client import JobClient
+from p4reduce_contracts.cli import main
+from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_switch.run import SwitchError, SwitchOptions
+from rigs.fake_switch_client import Running, make_config, serving
 
 
 @pytest.fixture
@@ -227,7 +227,7 @@ def test_switch_run_errors_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_demo_passes_its_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     calls: list[dict[str, object]] = []
-    monkeypatch.setattr("p4reduce_controller.demo.run_demo", lambda **options: calls.append(options))
+    monkeypatch.setattr("p4reduce_lab.demo.run_demo", lambda **options: calls.append(options))
     assert p4reduce("demo", "--out", str(tmp_path), "--seeds", "3").exit_code == 0
     assert calls == [{"out": tmp_path, "seeds": 3, "epochs": None}]
 

@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fake_switch_client import make_config
+from rigs.fake_switch_client import make_config
 
-COMMAND = [sys.executable, "-c", "from p4reduce_controller.cli import main; main()"]
+COMMAND = [sys.executable, "-m", "p4reduce_contracts"]
 
 
 def test_a_controller_without_a_switch_ends_with_one_line(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_switch_client import Running, make_config, serving
 
+from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_controller.config import Config
-from p4reduce_controller.jobs.client import JobClient
+from rigs.fake_switch_client import Running, make_config, serving
 
 
 @pytest.fixture

@@ -7,18 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_switch_client import FakeSwitchClient, Running, form, join_all, serving
 
-from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
-from p4reduce_controller.jobs.client import (
+from p4reduce_contracts.jobs.client import (
     JobClient,
     LeaseTimeout,
     MemberReset,
     SwitchAway,
 )
-from p4reduce_controller.p4rt.entries import Entry, MulticastGroup, TableEntry
-from p4reduce_controller.p4rt.errors import SwitchUnreachable
+from p4reduce_contracts.p4runtime.entries import Entry, MulticastGroup, TableEntry
+from p4reduce_contracts.p4runtime.errors import SwitchUnreachable
+from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
 from p4reduce_controller.service import ControllerError
+from rigs.fake_switch_client import FakeSwitchClient, Running, form, join_all, serving
 
 
 def test_what_the_switch_is_told(running: Running, client: JobClient) -> None:

@@ -9,11 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from p4reduce_controller.jobs.errors import JobExists, MemberReset, SwitchFull
+from p4reduce_contracts.artifacts import SwitchGeometry
+from p4reduce_contracts.jobs.errors import JobExists, MemberReset, SwitchFull
 from p4reduce_controller.jobs.hello import Address, Hello
 from p4reduce_controller.jobs.model import Job
 from p4reduce_controller.jobs.registry import Registry
-from p4reduce_controller.pipelines import Geometry
 
 
 def place(number: int) -> Address:
@@ -35,7 +35,7 @@ class AnyOrder(RuleBasedStateMachine):
             self.epochs.append(len(self.epochs) + 1)
             return self.epochs[-1]
 
-        self.registry = Registry(Geometry(4, 8, 16), draw, 10.0, lambda: next(numbers))
+        self.registry = Registry(SwitchGeometry(4, 8, 16), draw, 10.0, lambda: next(numbers))
 
     def some_job(self, number: int) -> Job:
         jobs = self.registry.jobs()

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from p4reduce_contracts.jobs.errors import EpochError
 from p4reduce_controller.jobs.epochs import LAST_EPOCH, EpochCounter
-from p4reduce_controller.jobs.errors import EpochError
 
 
 def test_epochs_begin_at_1_and_go_on_after_a_restart(tmp_path: Path) -> None:

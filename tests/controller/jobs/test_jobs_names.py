@@ -10,17 +10,19 @@ from pathlib import Path
 import pytest
 from google.protobuf import descriptor_pb2
 
+from p4reduce_contracts import wire
+from p4reduce_contracts.artifacts import P4INFO, find, geometry
+from p4reduce_contracts.jobs import jobs_pb2
+from p4reduce_contracts.p4runtime import codec
+from p4reduce_contracts.p4runtime.entries import DigestConfig
+from p4reduce_contracts.p4runtime.messages import parse_p4info
+from p4reduce_contracts.p4runtime.schema import Schema
 from p4reduce_controller import forwarding
 from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
-from p4reduce_controller.jobs import hello, jobs_pb2, switch_entries
+from p4reduce_controller.jobs import switch_entries
 from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant
 from p4reduce_controller.jobs.slots import SlotRange
-from p4reduce_controller.p4rt import codec
-from p4reduce_controller.p4rt.entries import DigestConfig
-from p4reduce_controller.p4rt.messages import parse_p4info
-from p4reduce_controller.p4rt.schema import Schema
-from p4reduce_controller.pipelines import P4INFO, find, geometry
 
 ROOT = Path(__file__).resolve().parents[3]
 GRANT = Grant(
@@ -65,10 +67,10 @@ def test_drop_reasons_and_hello_are_those_of_wire_p4() -> None:
         for name, number in re.findall(r"const bit<8> DROP_(\w+) = (\d+);", text)
         if name != "NONE"
     }
-    assert reasons == switch_entries.DROP_REASONS
+    assert reasons == wire.DROP_REASONS
     constants = dict(re.findall(r"const bit<4> (\w+) = (\d+);", text))
-    assert int(constants["WIRE_VERSION"]) == hello.WIRE_VERSION
-    assert int(constants["TYPE_HELLO"]) == hello.HELLO
+    assert int(constants["WIRE_VERSION"]) == wire.WIRE_VERSION
+    assert int(constants["TYPE_HELLO"]) == wire.HELLO
 
 
 @pytest.mark.parametrize(("name", "limit"), [("default", 32), ("small", 8)])
@@ -81,8 +83,8 @@ def test_the_generated_code_is_that_of_jobs_proto(tmp_path: Path) -> None:
     out = tmp_path / "descriptors"
     subprocess.run(
         [
-            sys.executable, "-m", "grpc_tools.protoc", f"-I{ROOT / 'controller'}",
-            f"--descriptor_set_out={out}", "p4reduce_controller/jobs/jobs.proto",
+            sys.executable, "-m", "grpc_tools.protoc", f"-I{ROOT / 'contracts'}",
+            f"--descriptor_set_out={out}", "p4reduce_contracts/jobs/jobs.proto",
         ],
         check=True, timeout=60,
     )  # fmt: skip

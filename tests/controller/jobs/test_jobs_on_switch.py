@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from p4rt_rig import System, start_controller, start_switch
 
 import p4reduce
+from p4reduce_contracts.jobs.client import JobClient, JoinTicket, Lease, LeaseTimeout, SwitchAway
 from p4reduce_controller.jobs import switch_entries
-from p4reduce_controller.jobs.client import JobClient, JoinTicket, Lease, LeaseTimeout, SwitchAway
 from p4reduce_controller.p4rt.client import Client
+from rigs.p4rt import System, start_controller, start_switch
 
 LIMIT_S = 30.0
 BASE = struct.Struct("!BBBBHHII")

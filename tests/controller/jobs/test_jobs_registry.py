@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p4reduce_controller.jobs.errors import (
+from p4reduce_contracts.artifacts import SwitchGeometry
+from p4reduce_contracts.jobs.errors import (
     EpochError,
     InvalidRequest,
     JobExists,
@@ -19,12 +20,11 @@ from p4reduce_controller.jobs.errors import (
 from p4reduce_controller.jobs.hello import Address, Hello
 from p4reduce_controller.jobs.model import Member
 from p4reduce_controller.jobs.registry import Registry
-from p4reduce_controller.pipelines import Geometry
 
-GEOMETRY = Geometry(columns=8, block_words=32, slots=1024)
+GEOMETRY = SwitchGeometry(columns=8, block_words=32, slots=1024)
 
 
-def make_registry(geometry: Geometry = GEOMETRY) -> Registry:
+def make_registry(geometry: SwitchGeometry = GEOMETRY) -> Registry:
     epochs, nonces = itertools.count(1), itertools.count(1000)
     return Registry(geometry, lambda: next(epochs), 10.0, lambda: next(nonces))
 
@@ -186,9 +186,9 @@ def test_bad_names_are_refused(registry: Registry, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("geometry", "limit"),
-    [(GEOMETRY, 32), (Geometry(4, 8, 16), 8), (Geometry(1, 4, 16), 1), (Geometry(8, 64, 16), 32)],
+    [(GEOMETRY, 32), (SwitchGeometry(4, 8, 16), 8), (SwitchGeometry(1, 4, 16), 1), (SwitchGeometry(8, 64, 16), 32)],
 )
-def test_world_size_is_limited_by_the_geometry(geometry: Geometry, limit: int) -> None:
+def test_world_size_is_limited_by_the_geometry(geometry: SwitchGeometry, limit: int) -> None:
     registry = make_registry(geometry)
     registry.create("most", limit, 1)
     for world_size in (0, limit + 1):

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import grpc
 import pytest
-from fake_switch_client import Running, form, make_config, serving
 
-from p4reduce_controller.config import Config
-from p4reduce_controller.jobs import jobs_pb2, jobs_pb2_grpc
-from p4reduce_controller.jobs.client import (
+from p4reduce_contracts.jobs import jobs_pb2, jobs_pb2_grpc
+from p4reduce_contracts.jobs.client import (
     ControllerUnreachable,
     InvalidRequest,
     JobClient,
@@ -24,7 +22,9 @@ from p4reduce_controller.jobs.client import (
     SwitchFull,
     UnknownJob,
 )
-from p4reduce_controller.jobs.errors import rounded
+from p4reduce_contracts.jobs.errors import rounded
+from p4reduce_controller.config import Config
+from rigs.fake_switch_client import Running, form, make_config, serving
 
 
 def test_a_job_from_create_to_remove(running: Running, client: JobClient) -> None:

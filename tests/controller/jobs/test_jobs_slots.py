@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p4reduce_controller.jobs.errors import SwitchFull
+from p4reduce_contracts.jobs.errors import SwitchFull
 from p4reduce_controller.jobs.slots import SlotAllocator, SlotRange
 
 

@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from fake_switch_client import Running, form, serving
 
+from p4reduce_contracts.jobs.answers import Count
+from p4reduce_contracts.jobs.client import JobClient, SwitchAway
+from p4reduce_contracts.p4runtime.errors import ReadError, SwitchUnreachable
 from p4reduce_controller.config import Config
 from p4reduce_controller.jobs import keeper
-from p4reduce_controller.jobs.answers import Count
-from p4reduce_controller.jobs.client import JobClient, SwitchAway
-from p4reduce_controller.p4rt.errors import ReadError, SwitchUnreachable
+from rigs.fake_switch_client import Running, form, serving
 
 CONTRIBUTIONS = "MainIngress.contributions"
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from p4rt_rig import DEVICE_CONFIG, LIMIT_S, P4INFO, Served, served
 
 from p4reduce_controller.p4rt import Client, DigestConfig, P4RuntimeError, SwitchUnreachable, TableEntry
 from p4reduce_controller.p4rt.dispatcher import Dispatcher
+from rigs.p4rt import DEVICE_CONFIG, LIMIT_S, P4INFO, Served, served
 
 SAMPLE = (5).to_bytes(6, "big") + bytes(9)
 

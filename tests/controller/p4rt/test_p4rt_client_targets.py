@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from p4rt_rig import DEVICE_CONFIG, LIMIT_S, P4INFO, SCHEMA, bmv2, free_port, served
 
 from p4reduce_controller.p4rt import (
     Client,
@@ -26,6 +25,7 @@ from p4reduce_controller.p4rt import (
     TableEntry,
     WriteError,
 )
+from rigs.p4rt import DEVICE_CONFIG, LIMIT_S, P4INFO, SCHEMA, bmv2, free_port, served
 
 I = "SampleIngress."  # noqa: E741
 FORWARD = TableEntry(I + "exact_table", {"h.sample.id": 5, "s.ingress_port": 2}, I + "forward", {"port": 1})
@@ -151,7 +151,7 @@ def test_groups_sessions_and_digests(client: Client) -> None:
 
 
 def test_registers_cannot_be_read(client: Client) -> None:
-    from p4reduce_controller.p4rt import messages
+    from p4reduce_contracts.p4runtime import messages
 
     with pytest.raises(ReadError) as caught:
         client.read(messages.Entity(register_entry={"register_id": P4INFO.registers[0].preamble.id}))

@@ -7,8 +7,8 @@ from typing import Any
 import grpc
 import pytest
 
-from p4reduce_controller.p4rt import failures, messages
-from p4reduce_controller.p4rt.errors import (
+from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4runtime.errors import (
     Failure,
     NotPrimary,
     PipelineError,
@@ -16,6 +16,7 @@ from p4reduce_controller.p4rt.errors import (
     SwitchUnreachable,
     WriteError,
 )
+from p4reduce_controller.p4rt import failures
 
 Code = grpc.StatusCode
 BATCH = [("insert", "a"), ("modify", "b"), ("delete", "c")]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from p4rt_rig import Raw, Served, config, served
+
+from rigs.p4rt import Raw, Served, config, served
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from contextlib import ExitStack, contextmanager
 
 import grpc
 import pytest
-from p4rt_rig import LIMIT_S, Raw, Served, code_of, config, entry, served
 
-from p4reduce_controller.p4rt import messages
+from p4reduce_contracts.p4runtime import messages
 from p4reduce_switch.p4runtime import server
+from rigs.p4rt import LIMIT_S, Raw, Served, code_of, config, entry, served
 
 OK, NOT_FOUND, ALREADY_EXISTS = 0, 5, 6
 DROP = ("INSERT", entry("prefix_table", "", "drop"))

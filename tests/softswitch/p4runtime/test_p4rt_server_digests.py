@@ -6,11 +6,11 @@ import threading
 from typing import Any
 
 import pytest
-from p4rt_rig import SCHEMA, Raw, Served, code_of, entry
 
-from p4reduce_controller.p4rt import messages
+from p4reduce_contracts.p4runtime import messages
 from p4reduce_switch.p4runtime.digests import Digests
 from p4reduce_switch.p4runtime.status import Refused
+from rigs.p4rt import SCHEMA, Raw, Served, code_of, entry
 
 ID = SCHEMA.digests["sighting_t"].id
 INSERT, MODIFY, DELETE = messages.Update.INSERT, messages.Update.MODIFY, messages.Update.DELETE

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from p4rt_rig import SCHEMA, Raw, Served, code_of, entry
-
-from p4reduce_controller.p4rt import messages
+from p4reduce_contracts.p4runtime import messages
+from rigs.p4rt import SCHEMA, Raw, Served, code_of, entry
 
 SEEN = SCHEMA.counters["seen"].id
 

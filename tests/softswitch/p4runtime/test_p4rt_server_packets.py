@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from p4rt_rig import Raw, Served, entry
 
-from p4reduce_controller.p4rt import messages
-from p4reduce_controller.p4rt.schema import FieldInfo
+from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4runtime.schema import FieldInfo
 from p4reduce_switch.p4runtime.packets import PacketHeader
+from rigs.p4rt import Raw, Served, entry
 
 SAMPLE = (5).to_bytes(6, "big") + bytes(9)
 

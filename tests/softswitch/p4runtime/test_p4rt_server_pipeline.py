@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from p4rt_rig import DEVICE_CONFIG, P4INFO, Raw, Served, code_of, config, entry
 
-from p4reduce_controller.p4rt import messages
+from p4reduce_contracts.p4runtime import messages
+from rigs.p4rt import DEVICE_CONFIG, P4INFO, Raw, Served, code_of, config, entry
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from p4rt_rig import SCHEMA, Raw, Served, code_of, entry
 
-from p4reduce_controller.p4rt import messages
+from p4reduce_contracts.p4runtime import messages
+from rigs.p4rt import SCHEMA, Raw, Served, code_of, entry
 
 EXACT = 'match {{ field_id: 1 exact {{ value: "{}" }} }} match {{ field_id: 2 exact {{ value: "{}" }} }}'
 KIND = 'match { field_id: 1 ternary { value: "\\x10" mask: "\\xf0" } }'

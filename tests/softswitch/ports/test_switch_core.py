@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from p4rt_rig import MemoryPorts
-
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.program import ExecutionError
 from p4reduce_switch.switch import Switch
+from rigs.p4rt import MemoryPorts
 
 
 class Echo:

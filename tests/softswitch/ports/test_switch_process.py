@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from p4rt_rig import LIMIT_S, free_port
 
-from p4reduce_controller import pipelines
+from p4reduce_contracts import artifacts
 from p4reduce_controller.p4rt import Client
 from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch
+from rigs.p4rt import LIMIT_S, free_port
 
 RUN = "import sys; from p4reduce_switch.run import *; run_switch(SwitchOptions(*eval(sys.argv[1])))"
 
@@ -65,7 +65,7 @@ def test_a_worker_and_a_controller_meet_through_it(started: list[subprocess.Pope
     with client, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as worker:
         found = client.get_pipeline()
         assert found is not None
-        assert found.device_config == (pipelines.find("small") / pipelines.PROGRAM).read_bytes()
+        assert found.device_config == (artifacts.find("small") / artifacts.PROGRAM).read_bytes()
         client.insert(TableEntry("switch_address", {"target_ip": 0x7F000001}, "is_switch", {"mac": 0x020000000001}))
         hello = bytes.fromhex("14 07 00 00 0000 0000 00000000 00000000 0123456789abcdef")
         host, _, port = underlay.rpartition(":")
@@ -98,8 +98,8 @@ def test_interfaces_are_checked() -> None:
 
 
 def test_a_pipeline_that_is_none_is_said(tmp_path: Path) -> None:
-    for name in (pipelines.PROGRAM, pipelines.GEOMETRY):
+    for name in (artifacts.PROGRAM, artifacts.GEOMETRY):
         (tmp_path / name).write_text("{}")
-    (tmp_path / pipelines.P4INFO).write_text("pkg_info {}")
+    (tmp_path / artifacts.P4INFO).write_text("pkg_info {}")
     with pytest.raises(SwitchError, match="cannot be loaded"):
         run_switch(SwitchOptions(str(tmp_path), f"127.0.0.1:{free_port()}", p4runtime="127.0.0.1:0"))

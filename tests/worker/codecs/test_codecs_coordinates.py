@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from p4reduce.codecs import coordinates
-from p4reduce.codecs.coordinates import HEADER_BYTES, Coordinates, decode, encode, entry_bytes, most_bytes
+from p4reduce.codecs.coordinates import STREAM_HEADER_BYTES, Coordinates, decode, encode, entry_bytes, most_bytes
 from p4reduce.errors import InvalidTensor
 
 LENGTHS = (1, 2, 50, 63, 64, 500, 16384)
@@ -59,9 +59,9 @@ def test_runs_of_empty_bins(length: int, steps: list[tuple[int, int]]) -> None:
 
 @pytest.mark.parametrize("gap", [1, 2, 63, 64, 65, 127, 128, 129, 1000])
 def test_one_entry_passes_64_bins_in_the_short_code(gap: int) -> None:
-    assert round_trip(chosen([7, gap * 50 + 20], [1, -1]), 50, 60_000) == HEADER_BYTES + 2 + -(-gap // 64)
-    assert round_trip(chosen([gap * 50 + 20], [-1]), 50, 60_000) == HEADER_BYTES + 1 + -(-gap // 64)
-    assert round_trip(chosen([7, gap * 64 + 20], [1, -1]), 64, 70_000) == HEADER_BYTES + 2 * 3
+    assert round_trip(chosen([7, gap * 50 + 20], [1, -1]), 50, 60_000) == STREAM_HEADER_BYTES + 2 + -(-gap // 64)
+    assert round_trip(chosen([gap * 50 + 20], [-1]), 50, 60_000) == STREAM_HEADER_BYTES + 1 + -(-gap // 64)
+    assert round_trip(chosen([7, gap * 64 + 20], [1, -1]), 64, 70_000) == STREAM_HEADER_BYTES + 2 * 3
 
 
 def test_the_bytes_by_hand() -> None:
@@ -78,9 +78,9 @@ def test_the_bytes_by_hand() -> None:
 
 def test_a_partial_last_bin_and_an_empty_tensor() -> None:
     round_trip(chosen([0, 49, 50, 52], [1, 1, -1, 1]), 50, 53)
-    assert round_trip(chosen([], [], 0.0), 50, 0) == HEADER_BYTES
+    assert round_trip(chosen([], [], 0.0), 50, 0) == STREAM_HEADER_BYTES
     found, used = decode(np.zeros(0, np.uint8), 50, 100)  # what a rank without anything to say leaves behind
-    assert (found.scale, len(found.indices), used) == (0.0, 0, HEADER_BYTES)
+    assert (found.scale, len(found.indices), used) == (0.0, 0, STREAM_HEADER_BYTES)
 
 
 @pytest.mark.parametrize(("length", "a_bin", "size"), [(50, 5, 1), (63, 5, 1), (64, 6, 2), (500, 6, 2)])
@@ -91,7 +91,7 @@ def test_an_element_takes_one_or_two_bytes(length: int, a_bin: int, size: int) -
     bins = 2000
     indices = np.flatnonzero(rng.random(bins * length) < a_bin / length)
     used = round_trip(chosen(indices, rng.choice([-1, 1], len(indices))), length, bins * length)
-    ends = (used - HEADER_BYTES) / size - len(indices)
+    ends = (used - STREAM_HEADER_BYTES) / size - len(indices)
     assert 0 < ends < 0.06 * bins
 
 
@@ -115,7 +115,7 @@ def test_bytes_of_another_tensor_are_refused(length: int) -> None:
 def test_entries_that_mean_nothing_are_refused(entry: int, length: int) -> None:
     """Code 2, and offsets beyond the bin: read on, they could name one element twice."""
     data = encode(chosen([1], [1]), length)
-    data = np.concatenate([data[:HEADER_BYTES], np.array([entry], f"<u{entry_bytes(length)}").view(np.uint8)])
+    data = np.concatenate([data[:STREAM_HEADER_BYTES], np.array([entry], f"<u{entry_bytes(length)}").view(np.uint8)])
     with pytest.raises(InvalidTensor, match="the ranks encode differently"):
         decode(data, length, 10_000)
 
@@ -142,4 +142,4 @@ def test_any_bytes_are_refused_or_read(data: bytes, length: int, elements: int) 
 def test_the_longest_bin_fits_its_entries() -> None:
     assert coordinates.LONGEST_BIN == 1 << 14
     used = round_trip(chosen([16383, 16384, 32767], [1, -1, 1]), 16384, 32768)
-    assert used == HEADER_BYTES + 2 * 3
+    assert used == STREAM_HEADER_BYTES + 2 * 3

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worker.protocol.scenarios import sum_of_float32
 
 from p4reduce.codecs.float32 import Float32, error_bound, headroom_bits, scale_of
 from p4reduce.errors import InvalidTensor
 from p4reduce.protocol.source import UNTOUCHED
+from rigs.scenarios import sum_of_float32
 
 WORDS = 8
 

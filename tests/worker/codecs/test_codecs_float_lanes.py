@@ -7,16 +7,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worker.local_group import LocalGroup
 
 from p4reduce.codecs import FloatLanes
 from p4reduce.codecs.float32 import headroom_bits
 from p4reduce.codecs.float_lanes import Summed, levels
-from p4reduce.codecs.lanes import lane_limit
 from p4reduce.communicator import Communicator
 from p4reduce.errors import InvalidTensor, LaneOverflow
 from p4reduce.protocol.source import UNTOUCHED
-from p4reduce.wire import DEFAULT, SMALL, Geometry
+from p4reduce.testing.local_group import LocalGroup
+from p4reduce_contracts.wire import DEFAULT, SMALL, Geometry
+from p4reduce_contracts.wire.lanes import lane_limit
 
 WORDS = 8
 

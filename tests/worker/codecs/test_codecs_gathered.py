@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from worker.local_group import LocalGroup
 
 from p4reduce.codecs import Float32, Gathered, Lanes
 from p4reduce.codecs.raw import block_count
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CollectiveMismatch, InvalidTensor
-from p4reduce.wire import DEFAULT, SMALL, Geometry
+from p4reduce.testing.local_group import LocalGroup
+from p4reduce_contracts.wire import DEFAULT, SMALL, Geometry
 
 CAPACITY = 3000
 

@@ -10,17 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4reduce.codecs.int32 import Int32
-from p4reduce.codecs.lanes import (
-    WIDTHS,
-    Lanes,
-    check_lanes,
-    lane_limit,
-    lanes_per_word,
-    narrowest,
-    pack_lanes,
-    unpack_lanes,
-)
+from p4reduce.codecs.lanes import Lanes, pack_lanes, unpack_lanes
 from p4reduce.errors import IntegerOverflow, InvalidTensor, LaneOverflow
+from p4reduce_contracts.wire.lanes import WIDTHS, check_lanes, lane_limit, lanes_per_word, narrowest
 
 TERNARY_LIMITS = {4: 7, 5: 15, 6: 31, 8: 127, 10: 511, 16: 32767, 32: 2**31 - 1}
 MOST_RANKS = 32

@@ -10,13 +10,13 @@ import threading
 
 import numpy as np
 import pytest
-from worker.local_group import LocalGroup
-from worker.protocol.scenarios import random_tensors, sum_of_float32
 
 import p4reduce
 from p4reduce import CollectiveMismatch, CollectiveTimeout, Communicator, Float32, Int32, Lanes
 from p4reduce.errors import CollectiveError, CommunicatorClosed, InvalidTensor, JobReset
-from p4reduce.wire import HEADERS_BYTES, SMALL
+from p4reduce.testing.local_group import LocalGroup
+from p4reduce_contracts.wire import ENCAP_BYTES, SMALL
+from rigs.scenarios import random_tensors, sum_of_float32
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 5, 8])
@@ -206,7 +206,7 @@ def test_stats_count_bytes_on_the_wire() -> None:
     with LocalGroup(2, geometry=SMALL, slots=4) as group:
         group.run(lambda comm: comm.all_reduce(np.ones(SMALL.frame_words, np.int32)))
         stats = group.comms[0].stats
-        header, block = SMALL.header_bytes + HEADERS_BYTES, SMALL.block_bytes
+        header, block = SMALL.frame_header_bytes + ENCAP_BYTES, SMALL.block_bytes
         assert (stats.frames_up, stats.frames_down, stats.rounds) == (2, 2, 2)
         assert stats.bytes_up == 2 * header + block + 4 * block  # the call's block, then the tensor's four
         assert stats.bytes_down == 2 * header + block + 4 * block

@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from worker.local_group import LocalGroup
 
 from p4reduce import CollectiveTimeout, Communicator, communicator
 from p4reduce.codecs import Float32
 from p4reduce.errors import CollectiveError, CommunicatorClosed, JobReset
+from p4reduce.testing.local_group import LocalGroup
 
 
 class Busy:

@@ -12,9 +12,10 @@ import pytest
 import p4reduce
 from p4reduce.errors import ControllerLost, GeometryMismatch, JobReset, JoinError
 from p4reduce.join import Heartbeat
-from p4reduce.protocol.lease import Lease
-from p4reduce.wire import unpack_hello
-from p4reduce_controller.jobs import client as jobs
+from p4reduce_contracts.jobs import client as jobs
+from p4reduce_contracts.jobs import lease
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire import unpack_hello
 
 NONCE = 0xFEED
 
@@ -177,9 +178,9 @@ def test_a_pipeline_that_does_not_suit_is_refused(fake: type[FakeClient]) -> Non
         p4reduce.join("a", rank=0, world_size=9)
 
 
-def beating(fake: type[FakeClient], dead_after_s: float = 10.0) -> Heartbeat:
-    lease = Lease(5, "a", 9, 0, 1, 16, 8, 32, heartbeat_interval_s=0.01, dead_after_s=dead_after_s)
-    heartbeat = Heartbeat(fake("x"), NONCE, lease)  # type: ignore[arg-type]
+def beating(fake: type[FakeClient]) -> Heartbeat:
+    granted = Lease(5, "a", 9, 0, 1, 16, 8, 32, heartbeat_interval_s=0.01)
+    heartbeat = Heartbeat(fake("x"), NONCE, granted)  # type: ignore[arg-type]
     heartbeat._thread.join(10)
     assert not heartbeat._thread.is_alive()
     return heartbeat
@@ -193,7 +194,10 @@ def test_a_reset_is_noticed(fake: type[FakeClient], answer: Callable[[], Any]) -
     assert failure.reason == "rank 2 left"
 
 
-def test_a_silent_controller_is_tolerated_for_the_dead_time(fake: type[FakeClient]) -> None:
+def test_a_silent_controller_is_tolerated_for_the_dead_time(
+    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "DEAD_AFTER_S", 0.2)
     beats: list[int] = []
 
     def unreachable() -> Any:
@@ -201,5 +205,5 @@ def test_a_silent_controller_is_tolerated_for_the_dead_time(fake: type[FakeClien
         raise jobs.ControllerUnreachable("no answer")
 
     fake.answers["heartbeat"] = unreachable
-    assert isinstance(beating(fake, dead_after_s=0.2).failure(), ControllerLost)
+    assert isinstance(beating(fake).failure(), ControllerLost)
     assert len(beats) > 1

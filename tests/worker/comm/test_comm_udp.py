@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from worker.protocol.reference_switch import ReferenceSwitch
 
 from p4reduce import CollectiveTimeout, Communicator, Lease
+from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.transport import UdpTransport
-from p4reduce.wire import DEFAULT, MAX_COLUMNS, Geometry
+from p4reduce_contracts.wire import DEFAULT, MAX_COLUMNS, Geometry
 
 
 class UdpSwitch:

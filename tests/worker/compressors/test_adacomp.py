@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from worker.compressors.ranks import alone, as_tensor, by_the_book, gaussian, lease, residue_of
 
 from p4reduce.compressors import AdaComp, Form, Policy
 from p4reduce.compressors.interface import Integers
 from p4reduce.errors import InvalidTensor
+from rigs.ranks import alone, as_tensor, by_the_book, gaussian, lease, residue_of
 
 FC = (40, 500)  # bins of 500, one a row
 CONV = (20, 10, 10, 10)  # 400 bins of 50

@@ -6,12 +6,12 @@ import math
 
 import pytest
 import torch
-from worker.compressors.ranks import SHAPES, gradients_of, over_switch, residue_of
-from worker.local_group import LocalGroup
 
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp
 from p4reduce.compressors.all_reduce import all_reduce_compressed
+from p4reduce.testing.local_group import LocalGroup
+from rigs.ranks import SHAPES, gradients_of, over_switch, residue_of
 
 FORMS = ("sum", "gather", "shared", "auto")
 

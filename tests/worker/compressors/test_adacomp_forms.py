@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from worker.compressors.ranks import SHAPES, by_the_book, gradients_of, over_switch, residue_of
 
 from p4reduce.compressors import AdaComp, SharedAdaComp
+from rigs.ranks import SHAPES, by_the_book, gradients_of, over_switch, residue_of
 
 BINS = {"conv.weight": 50, "fc.weight": 500}
 STEPS = 5

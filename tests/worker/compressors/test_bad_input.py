@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from worker.compressors.ranks import MAKERS, gradients_of, make, odd, over_switch
-from worker.local_group import LocalGroup
 
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, BlockTopK, Policy, ScaleCom
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.compressors.interface import Compressor
 from p4reduce.errors import InvalidTensor
-
-
-def equal(one: object, other: object) -> bool:
-    """Of states: nested dicts, lists, tensors and numbers."""
-    if isinstance(one, torch.Tensor):
-        return isinstance(other, torch.Tensor) and torch.equal(one, other)
-    if isinstance(one, dict):
-        return isinstance(other, dict) and list(one) == list(other) and all(equal(one[k], other[k]) for k in one)
-    return one == other
+from p4reduce.testing.local_group import LocalGroup
+from rigs.ranks import MAKERS, equal, gradients_of, make, odd, over_switch
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])

@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
-from worker.compressors.ranks import gaussian, lease, over_switch, residue_of
-from worker.local_group import LocalGroup
 
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import BlockAdaComp, BlockRandomK, BlockThreshold, BlockTopK, BlockTopKRatio, Form, Policy
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.compressors.block_sparsifier import BlockSparsifier
 from p4reduce.compressors.interface import Values
+from p4reduce.testing.local_group import LocalGroup
+from rigs.ranks import gaussian, lease, over_switch, residue_of
 
 FOUR = Policy(linear=4)
 """Blocks of four elements."""

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from worker.local_group import LocalGroup
 
 from p4reduce.compressors import by_name, config, from_toml
 from p4reduce.compressors.all_reduce import all_reduce_compressed
+from p4reduce.testing.local_group import LocalGroup
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "compressors.md"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from worker.local_group import LocalGroup
 
 from p4reduce.codecs import Float32
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CollectiveMismatch
 from p4reduce.protocol.window import Window, slots_for
 from p4reduce.stats import Stats
+from p4reduce.testing.local_group import LocalGroup
 
 
 def test_a_slot_for_four_rounds() -> None:

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from worker.compressors.ranks import gradients_of, lease, residue_of
-from worker.local_group import LocalGroup
 
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, SharedAdaComp
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.errors import InvalidTensor, LaneOverflow
+from p4reduce.testing.local_group import LocalGroup
+from rigs.ranks import gradients_of, lease, residue_of
 
 
 def exchange(group: LocalGroup, bits: int, compressors: list[AdaComp]) -> list[tuple[torch.Tensor, int]]:

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from worker.compressors.ranks import Source, gradients_of, over_switch
 
 from p4reduce.compressors import AdaComp, BlockTopK, Form, Policy, ScaleCom
 from p4reduce.compressors.all_reduce import BucketReport
 from p4reduce.compressors.cost import Plan, plan
 from p4reduce.compressors.interface import Compressor
-from study.in_process import exchange_all, leases
+from p4reduce_lab.study.in_process import exchange_all, leases
+from rigs.ranks import Source, gradients_of, over_switch
 
 CONV = {"conv": (20, 16, 5, 5), "small": (6, 1, 5, 5), "bias": (20,)}
 LINEAR = {"fc": (64, 300), "out": (10, 64), "bias": (64,)}

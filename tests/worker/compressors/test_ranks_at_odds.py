@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from worker.compressors.ranks import gaussian, gradients_of, over_switch
-from worker.compressors.test_bad_input import equal
-from worker.local_group import LocalGroup
 
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, BlockTopK, Policy, ScaleCom, SharedAdaComp
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.compressors.interface import Compressor
 from p4reduce.errors import CollectiveMismatch, CollectiveTimeout, InvalidTensor
-from study.in_process import exchange_all, leases
+from p4reduce.testing.local_group import LocalGroup
+from p4reduce_lab.study.in_process import exchange_all, leases
+from rigs.ranks import equal, gaussian, gradients_of, over_switch
 
 FAMILIES: dict[str, Callable[[], Compressor]] = {
     "adacomp, gather": lambda: AdaComp(form="gather"),

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from worker.compressors.ranks import MAKERS, make, odd, over_switch, residue_of
 
 from p4reduce.compressors import AdaComp
 from p4reduce.compressors.interface import Compressor
 from p4reduce.errors import CollectiveMismatch
+from rigs.ranks import MAKERS, make, odd, over_switch, residue_of
 
 WORLD_SIZE = 4
 BEFORE, AFTER = 4, 4

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from worker.compressors.ranks import SHAPES, gradients_of, over_switch, residue_of
 
 from p4reduce.compressors import Policy, ScaleCom
+from rigs.ranks import SHAPES, gradients_of, over_switch, residue_of
 
 CHUNK = 25
 SPARSE = ("conv.weight", "fc.weight")

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from worker.compressors.ranks import gaussian
 
 from p4reduce.compressors import AdaComp, BlockTopK, Form, ScaleCom, SharedAdaComp
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.policy import Policy
-from study.in_process import exchange_all, leases
+from p4reduce_lab.study.in_process import exchange_all, leases
+from rigs.ranks import gaussian
 
 RANKS = 32
 SIZES = {"micro": 1e-6, "nano": 1e-8}

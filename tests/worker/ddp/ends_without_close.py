@@ -9,11 +9,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from worker.protocol.reference_switch import ReferenceSwitch
 
 import p4reduce
-from p4reduce.wire import BASE_BYTES, DEFAULT, NONCE_BYTES
-from p4reduce_controller.jobs import client as jobs
+from p4reduce.testing.reference_switch import ReferenceSwitch
+from p4reduce_contracts.jobs import client as jobs
+from p4reduce_contracts.wire import BASE_BYTES, DEFAULT, NONCE_BYTES
 
 SLOTS = 16
 how = sys.argv[1]

@@ -10,13 +10,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from worker.compressors.ranks import MAKERS
-from worker.local_group import LocalGroup
 
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, BlockTopKRatio, Form, Policy, ScaleCom
-from p4reduce.ddp import DDPState, ddp_hook
 from p4reduce.errors import InvalidTensor, LaneOverflow
+from p4reduce.pytorch.ddp import DDPState, ddp_hook
+from p4reduce.testing.local_group import LocalGroup
+from rigs.ranks import MAKERS
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -14,11 +14,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from worker.local_group import LocalGroup
 
 from p4reduce.communicator import Communicator
-from p4reduce.ddp import DDPState, ddp_hook
 from p4reduce.errors import CollectiveTimeout, CommunicatorClosed, InvalidTensor
+from p4reduce.pytorch.ddp import DDPState, ddp_hook
+from p4reduce.testing.local_group import LocalGroup
 
 TESTS = Path(__file__).parents[2]
 

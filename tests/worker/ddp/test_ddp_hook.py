@@ -9,13 +9,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from worker.local_group import LocalGroup
 
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, Policy
-from p4reduce.ddp import DDPState, ddp_hook
 from p4reduce.errors import CollectiveTimeout, CommunicatorClosed, InvalidTensor
-from study.in_process import exchange_all
+from p4reduce.pytorch.ddp import DDPState, ddp_hook
+from p4reduce.testing.local_group import LocalGroup
+from p4reduce_lab.study.in_process import exchange_all
 
 
 @pytest.fixture(scope="module", autouse=True)

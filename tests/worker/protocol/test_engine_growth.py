@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from worker.protocol.reference_switch import ReferenceSwitch
 
 from p4reduce.codecs import Float32, Int32
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.engine import Collective
 from p4reduce.protocol.growth import with_zero_blocks, zero_blocks
-from p4reduce.protocol.lease import Lease
-from p4reduce.wire import DEFAULT, unpack
+from p4reduce.testing.reference_switch import ReferenceSwitch
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire import DEFAULT, unpack
 
 SLOTS, BLOCKS = 4, 152
 

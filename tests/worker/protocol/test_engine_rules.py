@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from worker.protocol.reference_switch import ReferenceSwitch
 
 from p4reduce.codecs import Float32, Int32
 from p4reduce.errors import CollectiveMismatch, CollectiveTimeout, GeometryMismatch, InvalidTensor
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.engine import Collective
-from p4reduce.protocol.lease import Lease
 from p4reduce.protocol.lookahead import keys_at_or_after
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.source import BlockSource, NoBlocks
 from p4reduce.protocol.window import Window
 from p4reduce.stats import Stats
-from p4reduce.wire import KEY_NONE, MAX_BLOCKS, PENDING, SMALL, Frame, pack, unpack
+from p4reduce.testing.reference_switch import ReferenceSwitch
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire import KEY_NONE, MAX_BLOCKS, PENDING, SMALL, Frame, pack, unpack
 
 TIMEOUT_S = 5.0
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worker.protocol.reference_switch import ReferenceSwitch
-from worker.protocol.scenarios import EPOCH, JOB, build
-from worker.protocol.terrible_network import TerribleNetwork, Weather
 
-from p4reduce.wire import DEFAULT, SMALL, Geometry, unpack
+from p4reduce.testing.reference_switch import ReferenceSwitch
+from p4reduce.testing.terrible_network import TerribleNetwork, Weather
+from p4reduce_contracts.wire import DEFAULT, SMALL, Geometry, unpack
+from rigs.scenarios import EPOCH, JOB, build
 
 weathers = st.builds(
     Weather,

@@ -28,7 +28,7 @@ from p4reduce.errors import InvalidTensor
 SHORT_BIN = 64
 """Bins of fewer elements take 8 bits an element, others 16."""
 LONGEST_BIN = 16 * 1024
-HEADER_BYTES = 8
+STREAM_HEADER_BYTES = 8
 _MINUS, _UNUSED, _END = 1, 2, 3
 
 
@@ -47,7 +47,7 @@ def entry_bytes(bin_length: int) -> int:
 
 def most_bytes(elements: int, bin_length: int) -> int:
     """The longest encoding of a tensor: every element selected, and every bin ended."""
-    return HEADER_BYTES + entry_bytes(bin_length) * (elements + -(-elements // bin_length))
+    return STREAM_HEADER_BYTES + entry_bytes(bin_length) * (elements + -(-elements // bin_length))
 
 
 def encode(coordinates: Coordinates, bin_length: int) -> NDArray[np.uint8]:
@@ -76,13 +76,13 @@ def decode(data: NDArray[np.uint8], bin_length: int, elements: int) -> tuple[Coo
     InvalidTensor when the bytes are no encoding of a tensor of `elements` elements.
     """
     size = entry_bytes(bin_length)
-    head = _take(data, 0, HEADER_BYTES)
+    head = _take(data, 0, STREAM_HEADER_BYTES)
     scale = float(head[:4].view("<f4")[0])
     count = int(head[4:].view("<u4")[0])
-    used = HEADER_BYTES + size * count
+    used = STREAM_HEADER_BYTES + size * count
     if used > most_bytes(elements, bin_length):
         raise InvalidTensor(f"{count} entries for a tensor of {elements} elements: the ranks encode differently")
-    entries = _take(data, HEADER_BYTES, used).view(f"<u{size}").astype(np.int64)
+    entries = _take(data, STREAM_HEADER_BYTES, used).view(f"<u{size}").astype(np.int64)
     codes, offsets = entries & 3, entries >> 2
     is_end = codes == _END
     if not np.isfinite(scale) or ((offsets >= bin_length) & ~is_end | (codes == _UNUSED)).any():

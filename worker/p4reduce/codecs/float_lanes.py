@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs.arrays import blocks_of, like, place, to_numpy
 from p4reduce.codecs.float32 import headroom_bits
-from p4reduce.codecs.lanes import lanes_per_word, pack_lanes, unpack_lanes
+from p4reduce.codecs.lanes import pack_lanes, unpack_lanes
 from p4reduce.errors import InvalidTensor, LaneOverflow
 from p4reduce.protocol.call import CodecId
 from p4reduce.protocol.source import UNTOUCHED, Words
+from p4reduce_contracts.wire.lanes import lanes_per_word
 
 WIDTHS = (8, 16)
 _LARGEST = float(np.finfo(np.float32).max)

@@ -37,13 +37,13 @@ import torch
 from numpy.typing import NDArray
 
 from p4reduce.codecs import coordinates
-from p4reduce.codecs.coordinates import HEADER_BYTES, Coordinates, Part, RanksCoordinates
-from p4reduce.codecs.lanes import lanes_per_word, narrowest
+from p4reduce.codecs.coordinates import STREAM_HEADER_BYTES, Coordinates, Part, RanksCoordinates
 from p4reduce.compressors.bins import by_bin, flat_again, mean_of
 from p4reduce.compressors.interface import AUTO, Form, Integers, Message, Stream
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.shared_support import SharedSupport
-from p4reduce.protocol.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire.lanes import lanes_per_word, narrowest
 
 SCALE_BITS = 32
 
@@ -185,7 +185,7 @@ class AdaComp(SharedSupport):
         if form is Form.SHARED:
             return self.shared_bytes(selected / lease.world_size, length)
         if form is Form.GATHER:
-            return lease.world_size * HEADER_BYTES + selected * coordinates.entry_bytes(length)
+            return lease.world_size * STREAM_HEADER_BYTES + selected * coordinates.entry_bytes(length)
         return 4 * lease.block_words * union
 
     def _likely_union(self, selected: float, elements: int, lease: Lease) -> float:

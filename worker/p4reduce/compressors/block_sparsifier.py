@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 import torch
 
 from p4reduce.codecs.float_lanes import Summed, levels
-from p4reduce.codecs.lanes import lanes_per_word
 from p4reduce.compressors.bins import by_bin, flat_again
 from p4reduce.compressors.interface import Compressor, Form, Message, Values
 from p4reduce.compressors.policy import Policy
-from p4reduce.protocol.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire.lanes import lanes_per_word
 
 BLOCK_ELEMENTS = 256
 

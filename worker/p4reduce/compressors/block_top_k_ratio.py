@@ -12,7 +12,7 @@ import torch
 from p4reduce.compressors.bins import by_bin
 from p4reduce.compressors.block_sparsifier import BlockSparsifier, check_ratio, share_of
 from p4reduce.compressors.policy import Policy
-from p4reduce.protocol.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease
 
 TINY = 1e-12
 """Added to a block's weights' norm, so that blocks of zeros have a ratio."""

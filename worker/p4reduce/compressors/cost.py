@@ -14,9 +14,9 @@ import torch
 
 from p4reduce.compressors.interface import AUTO, Compressor, Form
 from p4reduce.protocol.call import opening_columns
-from p4reduce.protocol.lease import Lease
 from p4reduce.protocol.window import slots_for
-from p4reduce.wire import HEADERS_BYTES
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire import ENCAP_BYTES
 
 FACT_BYTES = 4
 Costs = Mapping[Form, float | None]
@@ -27,7 +27,7 @@ def bytes_down(blocks: float, lease: Lease, slots: int | None = None) -> float:
     geometry = lease.geometry
     blocks = math.ceil(blocks)
     slots = slots or min(lease.slot_count, slots_for(blocks, lease.columns))
-    header = HEADERS_BYTES + geometry.header_bytes
+    header = ENCAP_BYTES + geometry.frame_header_bytes
     opening = slots * header + opening_columns(lease.world_size, lease.block_words) * geometry.block_bytes
     return float(opening + blocks * geometry.block_bytes + -(-blocks // lease.columns) * header)
 

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from p4reduce.codecs import Float32, FloatLanes, Int32, Lanes, Segment
 from p4reduce.codecs.coordinates import GatheredCoordinates, RanksCoordinates
 from p4reduce.codecs.float_lanes import Summed
-from p4reduce.codecs.lanes import lanes_per_word
 from p4reduce.compressors.cost import Plan, plan
 from p4reduce.compressors.interface import Compressor, Form, Integers, Message, Stream, Support, Values
 from p4reduce.compressors.residues import is_finite
 from p4reduce.errors import InvalidTensor
-from p4reduce.protocol.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire.lanes import lanes_per_word
 
 Gradients = Mapping[str, torch.Tensor]
 

@@ -22,11 +22,11 @@ import torch
 from numpy.typing import NDArray
 
 from p4reduce.codecs.coordinates import Part
-from p4reduce.codecs.lanes import check_lanes, check_width, narrowest
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.residues import Residues
 from p4reduce.errors import LaneOverflow
-from p4reduce.protocol.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire.lanes import check_lanes, check_width, narrowest
 
 FLOAT_BITS = 32
 Bytes = NDArray[np.uint8]

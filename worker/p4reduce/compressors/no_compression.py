@@ -8,7 +8,7 @@ import torch
 
 from p4reduce.compressors.interface import Compressor, Form, Message
 from p4reduce.compressors.policy import DENSE, Policy
-from p4reduce.protocol.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease
 
 
 class NoCompression(Compressor):

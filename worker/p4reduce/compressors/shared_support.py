@@ -20,7 +20,7 @@ from p4reduce.codecs.coordinates import Coordinates, Part
 from p4reduce.codecs.float_lanes import Summed, levels
 from p4reduce.compressors.interface import AUTO, Compressor, Form, Message, Support, Values
 from p4reduce.compressors.policy import Policy
-from p4reduce.protocol.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease
 
 
 class SharedSupport(Compressor):
@@ -99,4 +99,4 @@ class SharedSupport(Compressor):
 
     def shared_bytes(self, chosen: float, length: int) -> float:
         """Payload of the form shared for `chosen` elements."""
-        return coordinates.HEADER_BYTES + chosen * (coordinates.entry_bytes(length) + self.value_bits / 8)
+        return coordinates.STREAM_HEADER_BYTES + chosen * (coordinates.entry_bytes(length) + self.value_bits / 8)

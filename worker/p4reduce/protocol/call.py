@@ -15,7 +15,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from p4reduce.protocol.lease import WORDS_PER_CALL
+from p4reduce_contracts.wire import WORDS_PER_CALL
 
 _WORD = 0xFFFFFFFF
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from p4reduce.errors import CollectiveTimeout
 from p4reduce.protocol.call import Call
-from p4reduce.protocol.lease import Lease
 from p4reduce.protocol.slot import SlotState
 from p4reduce.stats import Stats
+from p4reduce_contracts.jobs.lease import Lease
 
 
 def too_late(

@@ -25,14 +25,14 @@ from p4reduce.protocol.call import (
 )
 from p4reduce.protocol.deadline import too_late
 from p4reduce.protocol.growth import with_zero_blocks, zero_blocks
-from p4reduce.protocol.lease import Lease
 from p4reduce.protocol.lookahead import keys_at_or_after
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.slot import COLUMN_DONE, SlotState
 from p4reduce.protocol.source import UNTOUCHED, BlockSource
 from p4reduce.protocol.timers import Timers
 from p4reduce.stats import Stats
-from p4reduce.wire import CONTRIBUTE, KEY_NONE, MAX_BLOCKS, PENDING, ROUND_MASK, WIRE_VERSION, unpack
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire import CONTRIBUTE, KEY_NONE, MAX_BLOCKS, PENDING, ROUND_MASK, WIRE_VERSION, unpack
 
 
 class Collective:

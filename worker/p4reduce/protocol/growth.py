@@ -7,7 +7,7 @@ agreed keys which blocks the RESULT will carry, so one that holds too few of the
 
 from __future__ import annotations
 
-from p4reduce.wire import MAX_GROWTH_BYTES
+from p4reduce_contracts.wire import MAX_GROWTH_BYTES
 
 
 def zero_blocks(expected: int, present: int, block_bytes: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.wire import KEY_NONE
+from p4reduce_contracts.wire import KEY_NONE
 
 
 def keys_at_or_after(nonzero: NDArray[np.bool_], exponents: NDArray[np.uint8], stride: int) -> memoryview:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from p4reduce.wire import MAX_BLOCKS
+from p4reduce_contracts.wire import MAX_BLOCKS
 
 COLUMN_DONE: Final = MAX_BLOCKS + 1
 """As a column's floor: no further block may come."""

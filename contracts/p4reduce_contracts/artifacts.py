@@ -1,0 +1,90 @@
+"""The compiled pipelines: a folder for each target and geometry, with the program, its P4Info and its sizes.
+
+A pipeline folder holds p4reduce.json (BMv2 JSON), p4reduce.p4info.txtpb (P4Info as text) and geometry.toml.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from p4reduce_contracts.errors import GeometryMismatch
+from p4reduce_contracts.wire.geometry import Geometry
+from p4reduce_contracts.wire.numbers import MAX_BLOCK_WORDS, MAX_COLUMNS, MAX_SLOTS
+
+PROGRAM = "p4reduce.json"
+P4INFO = "p4reduce.p4info.txtpb"
+GEOMETRY = "geometry.toml"
+
+TARGET = "v1model"
+"""The target of pipelines named without one."""
+_LIMITS = {"columns": (1, MAX_COLUMNS), "block_words": (1, MAX_BLOCK_WORDS), "slots": (1, MAX_SLOTS)}
+
+
+class PipelineNotFound(Exception):
+    """There is no such pipeline, or its folder is not whole."""
+
+
+@dataclass(frozen=True)
+class SwitchGeometry(Geometry):
+    """All that a pipeline was compiled with: the shape of its frames, and the slots of the whole switch."""
+
+    slots: int
+
+
+def find(name_or_dir: str | os.PathLike[str], roots: tuple[Path, ...] | None = None) -> Path:
+    """The folder of a pipeline, by the name of its geometry ("default") or by path. Raises PipelineNotFound."""
+    roots = _roots() if roots is None else roots
+    text = os.fspath(name_or_dir)
+    is_path = os.sep in text or not isinstance(name_or_dir, str)
+    by_name = [] if is_path else [root / text for root in roots]
+    for folder in [*by_name, Path(text).expanduser()]:
+        if folder.is_dir():
+            missing = [one for one in (PROGRAM, P4INFO, GEOMETRY) if not (folder / one).is_file()]
+            if missing:
+                raise PipelineNotFound(
+                    f"the pipeline folder {folder} lacks {', '.join(missing)}; compile the P4 program again"
+                )
+            return folder
+    if is_path:
+        raise PipelineNotFound(f"there is no pipeline folder {text}")
+    raise PipelineNotFound(f"there is no pipeline {text!r}; {_known(roots)}")
+
+
+def geometry(folder: Path) -> SwitchGeometry:
+    """Read the sizes of the pipeline in `folder`. Raises PipelineNotFound if they make no sense."""
+    path = folder / GEOMETRY
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise PipelineNotFound(f"cannot read {path}: {error}") from None
+    sizes: dict[str, int] = {}
+    for key, (low, high) in _LIMITS.items():
+        value = values.get(key)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise PipelineNotFound(
+                f"{path}: {key} must be a whole number between {low} and {high}, not {value!r}"
+            )
+        sizes[key] = value
+    try:
+        return SwitchGeometry(**sizes)
+    except GeometryMismatch as error:
+        raise PipelineNotFound(f"{path}: {error}") from None
+
+
+def _roots() -> tuple[Path, ...]:
+    """Where pipelines lie: in a checkout of the repository, else where the installed package puts them."""
+    checkout = Path(__file__).resolve().parents[2] / "p4src" / "artifacts"
+    installed = Path(sys.prefix) / "share" / "p4reduce" / "pipelines"
+    return tuple(root / TARGET for root in (checkout, installed) if (root / TARGET).is_dir())
+
+
+def _known(roots: tuple[Path, ...]) -> str:
+    folders = (folder for root in roots for folder in root.iterdir())
+    names = sorted({folder.name for folder in folders if (folder / PROGRAM).is_file()})
+    if not names:
+        return "none is installed: compile the P4 program, or give the path of a pipeline folder"
+    return f"known are {', '.join(names)} (or give the path of a pipeline folder, with a /)"

@@ -1,0 +1,54 @@
+"""The root of the `p4reduce` command. Each package brings its own commands, under the entry points `p4reduce.commands`;
+one is imported when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Any
+
+import click
+
+from p4reduce_contracts.artifacts import PipelineNotFound
+from p4reduce_contracts.checked import ConfigError
+from p4reduce_contracts.jobs.errors import JobServiceError
+from p4reduce_contracts.terminal import controller_option, one_line
+
+COMMANDS = "p4reduce.commands"
+
+
+class _Commands(click.Group):
+    """The commands of all installed packages. Expected errors become one line on stderr and exit status 1."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names, for the help."""
+        return sorted(one.name for one in metadata.entry_points(group=COMMANDS))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the package that brings this command."""
+        found = tuple(metadata.entry_points(group=COMMANDS, name=cmd_name))
+        if not found:
+            return None
+        command = found[0].load()
+        assert isinstance(command, click.Command)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the chosen command."""
+        try:
+            return super().invoke(ctx)
+        except (JobServiceError, ConfigError, PipelineNotFound, OSError) as error:
+            raise click.ClickException(one_line(error)) from error
+
+
+def _version() -> str:
+    try:
+        return metadata.version("p4reduce")
+    except metadata.PackageNotFoundError:
+        return "unknown (not installed)"
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(_version(), prog_name="p4reduce")
+@controller_option
+def main(address: str) -> None:
+    """Sum gradients inside a P4 switch: run the switch, its controller, and jobs."""

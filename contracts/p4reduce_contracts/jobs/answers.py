@@ -1,0 +1,101 @@
+"""What the job service answers, as plain frozen dataclasses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class JoinTicket:
+    """A rank's permission to say HELLO to the switch."""
+
+    nonce: int
+    job: str
+    job_id: int
+    rank: int
+    world_size: int
+    switch_host: str
+    switch_port: int
+    columns: int
+    block_words: int
+    hello_interval_s: float
+
+
+@dataclass(frozen=True)
+class MemberInfo:
+    """One joined rank; host is "" and the ports are 0 until its HELLO has arrived."""
+
+    rank: int
+    host: str
+    port: int
+    ingress_port: int
+    mac: str
+    silent_s: float
+
+
+@dataclass(frozen=True)
+class JobInfo:
+    """One job as the controller sees it. `state` is "FORMING" or "ACTIVE"; `epoch` is 0 while FORMING.
+
+    `lane_bits` 0: the workers choose the narrowest lanes. `lane_bound`: the largest |t| a rank may send in one.
+    """
+
+    name: str
+    id: int
+    world_size: int
+    first_slot: int
+    slots: int
+    state: str
+    epoch: int
+    members: tuple[MemberInfo, ...]
+    last_reset: str
+    lane_bits: int = 0
+    lane_bound: int = 1
+
+
+@dataclass(frozen=True)
+class JobList:
+    """All jobs, and the switch's slots."""
+
+    jobs: tuple[JobInfo, ...]
+    slots: int
+    free_slots: int
+
+
+@dataclass(frozen=True)
+class Count:
+    """Frames and their bytes, as the switch counted them."""
+
+    packets: int = 0
+    bytes: int = 0
+
+    def __sub__(self, other: Count) -> Count:
+        return Count(max(0, self.packets - other.packets), max(0, self.bytes - other.bytes))
+
+
+@dataclass(frozen=True)
+class JobStats:
+    """The switch's counters of one job since the job was made."""
+
+    name: str
+    id: int
+    contributions: Count
+    duplicates: Count
+    results: Count
+    pendings: Count
+
+
+@dataclass(frozen=True)
+class DropStats:
+    """Frames that the switch dropped for one reason."""
+
+    reason: str
+    count: Count
+
+
+@dataclass(frozen=True)
+class Stats:
+    """The switch's counters."""
+
+    jobs: tuple[JobStats, ...]
+    drops: tuple[DropStats, ...]

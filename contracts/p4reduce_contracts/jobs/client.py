@@ -1,0 +1,255 @@
+"""JobClient: what workers and the command line use to talk to the controller."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+import grpc
+
+from p4reduce_contracts.jobs import DEFAULT_CONTROLLER, jobs_pb2, jobs_pb2_grpc
+from p4reduce_contracts.jobs.answers import (
+    Count,
+    DropStats,
+    JobInfo,
+    JobList,
+    JobStats,
+    JoinTicket,
+    MemberInfo,
+    Stats,
+)
+from p4reduce_contracts.jobs.errors import (
+    ControllerUnreachable,
+    EpochError,
+    InvalidRequest,
+    JobExists,
+    JobServiceError,
+    LeaseTimeout,
+    MemberReset,
+    SwitchAway,
+    SwitchFull,
+    UnknownJob,
+    from_status,
+    rounded,
+)
+from p4reduce_contracts.jobs.lease import Lease
+
+__all__ = [
+    "ControllerUnreachable",
+    "EpochError",
+    "InvalidRequest",
+    "JobClient",
+    "JobExists",
+    "JobInfo",
+    "JobServiceError",
+    "JoinTicket",
+    "Lease",
+    "LeaseTimeout",
+    "MemberReset",
+    "SwitchAway",
+    "SwitchFull",
+    "UnknownJob",
+]
+
+# How much longer than the controller the client waits for a lease: the controller's own message at its
+# deadline names the missing ranks, the client's cannot.
+_LEASE_GRACE_S = 2.0
+
+_CHANNEL_OPTIONS = [
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+]
+
+
+class JobClient:
+    """One connection to a controller's job service. Thread-safe; every call has a deadline.
+
+    Raises the exceptions of `p4reduce_contracts.jobs.errors`, all of them a JobServiceError.
+    """
+
+    def __init__(self, address: str = DEFAULT_CONTROLLER, timeout_s: float = 5.0) -> None:
+        self.address = address
+        self.timeout_s = timeout_s
+        self._channel = grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        self._stub = jobs_pb2_grpc.JobsStub(self._channel)
+
+    def close(self) -> None:
+        """End the connection. Calls in progress fail."""
+        self._channel.close()
+
+    def __enter__(self) -> JobClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def create_job(
+        self, name: str, world_size: int, slots: int | None = None, *, lane_bits: int = 0, lane_bound: int = 1
+    ) -> JobInfo:
+        """Make a job of `world_size` ranks. `slots` None takes what is free, at most 64.
+
+        `lane_bits` 0 lets the workers choose the narrowest lanes; `lane_bound` is the largest |t| a rank may send.
+        """
+        _whole("world size", world_size)
+        if slots is not None and _whole("slots", slots) == 0:
+            raise InvalidRequest("a job needs at least 1 slot")
+        if _whole("lane bound", lane_bound) == 0:
+            raise InvalidRequest("the lane bound is the largest |t| that a rank may send: use 1 or more")
+        request = jobs_pb2.CreateJobRequest(
+            name=name,
+            world_size=world_size,
+            slots=slots or 0,
+            lane_bits=_whole("lane bits", lane_bits),
+            lane_bound=lane_bound,
+        )
+        return _job(self._call(self._stub.CreateJob, request))
+
+    def list_jobs(self) -> JobList:
+        """All jobs, and how many slots are free."""
+        reply = self._call(self._stub.ListJobs, jobs_pb2.ListJobsRequest())
+        return JobList(tuple(_job(job) for job in reply.jobs), reply.slots, reply.free_slots)
+
+    def get_job(self, name: str) -> JobInfo:
+        """One job with its members."""
+        return _job(self._call(self._stub.GetJob, jobs_pb2.GetJobRequest(name=name)))
+
+    def remove_job(self, name: str) -> None:
+        """Remove a job; the members of an ACTIVE one learn of it at their next heartbeat."""
+        self._call(self._stub.RemoveJob, jobs_pb2.RemoveJobRequest(name=name))
+
+    def join(self, job: str, rank: int, world_size: int) -> JoinTicket:
+        """Ask to take part in `job` as `rank`.
+
+        Then send HELLO with the ticket's nonce to the switch, again and again while `wait_lease` waits.
+        """
+        request = jobs_pb2.JoinRequest(
+            job=job, rank=_whole("rank", rank), world_size=_whole("world size", world_size)
+        )
+        reply = self._call(self._stub.Join, request)
+        return JoinTicket(
+            nonce=reply.nonce,
+            job=job,
+            job_id=reply.job_id,
+            rank=rank,
+            world_size=world_size,
+            switch_host=reply.switch_host,
+            switch_port=reply.switch_port,
+            columns=reply.columns,
+            block_words=reply.block_words,
+            hello_interval_s=reply.hello_interval_s,
+        )
+
+    def wait_lease(self, nonce: int, timeout_s: float) -> Lease:
+        """Wait until every rank of the job is there.
+
+        Raises LeaseTimeout, which names the missing ranks, MemberReset, or GeometryMismatch.
+        """
+        request = jobs_pb2.WaitLeaseRequest(nonce=nonce, timeout_s=timeout_s)
+        reply = self._call(self._stub.WaitLease, request, timeout_s + _LEASE_GRACE_S)
+        return Lease(
+            job_id=reply.job_id,
+            name=reply.name,
+            epoch=reply.epoch,
+            rank=reply.rank,
+            world_size=reply.world_size,
+            slot_count=reply.slot_count,
+            columns=reply.columns,
+            block_words=reply.block_words,
+            heartbeat_interval_s=reply.heartbeat_interval_s,
+            switch_host=reply.switch_host,
+            switch_port=reply.switch_port,
+            lane_bits=reply.lane_bits,
+            lane_bound=reply.lane_bound,
+        )
+
+    def heartbeat(self, nonce: int) -> tuple[bool, str]:
+        """Say that this member lives.
+
+        Returns (reset, reason): reset means that the lease is void and the member must join again.
+        """
+        reply = self._call(self._stub.Heartbeat, jobs_pb2.HeartbeatRequest(nonce=nonce))
+        return reply.reset, reply.reason
+
+    def leave(self, nonce: int) -> None:
+        """Take this member out of its job. Leaving twice, or after a reset, is no error."""
+        self._call(self._stub.Leave, jobs_pb2.LeaveRequest(nonce=nonce))
+
+    def stats(self, job: str | None = None) -> Stats:
+        """The switch's counters of one job (or of all) and its drops by reason."""
+        reply = self._call(self._stub.Stats, jobs_pb2.StatsRequest(job=job or ""))
+        jobs = tuple(
+            JobStats(
+                name=one.name,
+                id=one.id,
+                contributions=_count(one.contributions),
+                duplicates=_count(one.duplicates),
+                results=_count(one.results),
+                pendings=_count(one.pendings),
+            )
+            for one in reply.jobs
+        )
+        return Stats(jobs, tuple(DropStats(drop.reason, _count(drop.count)) for drop in reply.drops))
+
+    def _call(self, method: Any, request: Any, timeout_s: float | None = None) -> Any:
+        """One RPC, its gRPC errors turned into ours."""
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        try:
+            return method(request, timeout=timeout_s)
+        except grpc.RpcError as error:
+            raise self._translate(error, timeout_s) from None
+        except ValueError as error:
+            raise JobServiceError(f"this JobClient is closed ({error})") from None
+
+    def _translate(self, error: Any, timeout_s: float) -> JobServiceError:
+        code, details = error.code(), error.details() or ""
+        if code is grpc.StatusCode.UNAVAILABLE:
+            hint = "" if "refused" in details else f" ({details})"
+            return ControllerUnreachable(
+                f"no controller at {self.address}: start one with `p4reduce controller run`{hint}"
+            )
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED and details == "Deadline Exceeded":
+            return ControllerUnreachable(
+                f"the controller at {self.address} gave no answer within {rounded(timeout_s)} s"
+            )
+        if code is grpc.StatusCode.CANCELLED:
+            return JobServiceError(f"the call to {self.address} was cancelled: this JobClient was closed")
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return ControllerUnreachable(
+                f"the server at {self.address} is not a p4reduce controller; check the address"
+            )
+        return from_status(code, details)
+
+
+def _whole(what: str, value: int) -> int:
+    """`value` if it fits an unsigned protobuf field."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 32:
+        raise InvalidRequest(f"{what} must be a whole number from 0 to {2**32 - 1}, not {value!r}")
+    return value
+
+
+def _job(job: jobs_pb2.Job) -> JobInfo:
+    members = tuple(
+        MemberInfo(one.rank, one.host, one.port, one.ingress_port, one.mac, one.silent_s)
+        for one in job.members
+    )
+    return JobInfo(
+        name=job.name,
+        id=job.id,
+        world_size=job.world_size,
+        first_slot=job.first_slot,
+        slots=job.slots,
+        state=jobs_pb2.JobState.Name(job.state),
+        epoch=job.epoch,
+        members=members,
+        last_reset=job.last_reset,
+        lane_bits=job.lane_bits,
+        lane_bound=job.lane_bound,
+    )
+
+
+def _count(count: jobs_pb2.Count) -> Count:
+    return Count(count.packets, count.bytes)

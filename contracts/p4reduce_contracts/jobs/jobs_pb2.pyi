@@ -1,0 +1,239 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class JobState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    JOB_STATE_UNSPECIFIED: _ClassVar[JobState]
+    FORMING: _ClassVar[JobState]
+    ACTIVE: _ClassVar[JobState]
+JOB_STATE_UNSPECIFIED: JobState
+FORMING: JobState
+ACTIVE: JobState
+
+class Member(_message.Message):
+    __slots__ = ("rank", "host", "port", "ingress_port", "mac", "silent_s")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    INGRESS_PORT_FIELD_NUMBER: _ClassVar[int]
+    MAC_FIELD_NUMBER: _ClassVar[int]
+    SILENT_S_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    host: str
+    port: int
+    ingress_port: int
+    mac: str
+    silent_s: float
+    def __init__(self, rank: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., ingress_port: _Optional[int] = ..., mac: _Optional[str] = ..., silent_s: _Optional[float] = ...) -> None: ...
+
+class Job(_message.Message):
+    __slots__ = ("name", "id", "world_size", "first_slot", "slots", "state", "epoch", "members", "last_reset", "lane_bits", "lane_bound")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SLOT_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    LAST_RESET_FIELD_NUMBER: _ClassVar[int]
+    LANE_BITS_FIELD_NUMBER: _ClassVar[int]
+    LANE_BOUND_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    id: int
+    world_size: int
+    first_slot: int
+    slots: int
+    state: JobState
+    epoch: int
+    members: _containers.RepeatedCompositeFieldContainer[Member]
+    last_reset: str
+    lane_bits: int
+    lane_bound: int
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., world_size: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., last_reset: _Optional[str] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ...) -> None: ...
+
+class CreateJobRequest(_message.Message):
+    __slots__ = ("name", "world_size", "slots", "lane_bits", "lane_bound")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    LANE_BITS_FIELD_NUMBER: _ClassVar[int]
+    LANE_BOUND_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    world_size: int
+    slots: int
+    lane_bits: int
+    lane_bound: int
+    def __init__(self, name: _Optional[str] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ...) -> None: ...
+
+class ListJobsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListJobsReply(_message.Message):
+    __slots__ = ("jobs", "slots", "free_slots")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    FREE_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[Job]
+    slots: int
+    free_slots: int
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., slots: _Optional[int] = ..., free_slots: _Optional[int] = ...) -> None: ...
+
+class GetJobRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class RemoveJobRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class RemoveJobReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class JoinRequest(_message.Message):
+    __slots__ = ("job", "rank", "world_size")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    rank: int
+    world_size: int
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ...) -> None: ...
+
+class JoinTicket(_message.Message):
+    __slots__ = ("nonce", "job_id", "switch_host", "switch_port", "columns", "block_words", "hello_interval_s")
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_HOST_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_PORT_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_WORDS_FIELD_NUMBER: _ClassVar[int]
+    HELLO_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
+    nonce: int
+    job_id: int
+    switch_host: str
+    switch_port: int
+    columns: int
+    block_words: int
+    hello_interval_s: float
+    def __init__(self, nonce: _Optional[int] = ..., job_id: _Optional[int] = ..., switch_host: _Optional[str] = ..., switch_port: _Optional[int] = ..., columns: _Optional[int] = ..., block_words: _Optional[int] = ..., hello_interval_s: _Optional[float] = ...) -> None: ...
+
+class WaitLeaseRequest(_message.Message):
+    __slots__ = ("nonce", "timeout_s")
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    nonce: int
+    timeout_s: float
+    def __init__(self, nonce: _Optional[int] = ..., timeout_s: _Optional[float] = ...) -> None: ...
+
+class Lease(_message.Message):
+    __slots__ = ("job_id", "name", "epoch", "rank", "world_size", "slot_count", "columns", "block_words", "heartbeat_interval_s", "switch_host", "switch_port", "lane_bits", "lane_bound")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SLOT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_WORDS_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_HOST_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_PORT_FIELD_NUMBER: _ClassVar[int]
+    LANE_BITS_FIELD_NUMBER: _ClassVar[int]
+    LANE_BOUND_FIELD_NUMBER: _ClassVar[int]
+    job_id: int
+    name: str
+    epoch: int
+    rank: int
+    world_size: int
+    slot_count: int
+    columns: int
+    block_words: int
+    heartbeat_interval_s: float
+    switch_host: str
+    switch_port: int
+    lane_bits: int
+    lane_bound: int
+    def __init__(self, job_id: _Optional[int] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slot_count: _Optional[int] = ..., columns: _Optional[int] = ..., block_words: _Optional[int] = ..., heartbeat_interval_s: _Optional[float] = ..., switch_host: _Optional[str] = ..., switch_port: _Optional[int] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ...) -> None: ...
+
+class HeartbeatRequest(_message.Message):
+    __slots__ = ("nonce",)
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    nonce: int
+    def __init__(self, nonce: _Optional[int] = ...) -> None: ...
+
+class HeartbeatReply(_message.Message):
+    __slots__ = ("reset", "reason")
+    RESET_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reset: bool
+    reason: str
+    def __init__(self, reset: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class LeaveRequest(_message.Message):
+    __slots__ = ("nonce",)
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    nonce: int
+    def __init__(self, nonce: _Optional[int] = ...) -> None: ...
+
+class LeaveReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatsRequest(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    def __init__(self, job: _Optional[str] = ...) -> None: ...
+
+class Count(_message.Message):
+    __slots__ = ("packets", "bytes")
+    PACKETS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    packets: int
+    bytes: int
+    def __init__(self, packets: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class JobStats(_message.Message):
+    __slots__ = ("name", "id", "contributions", "duplicates", "results", "pendings")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CONTRIBUTIONS_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATES_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    PENDINGS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    id: int
+    contributions: Count
+    duplicates: Count
+    results: Count
+    pendings: Count
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., contributions: _Optional[_Union[Count, _Mapping]] = ..., duplicates: _Optional[_Union[Count, _Mapping]] = ..., results: _Optional[_Union[Count, _Mapping]] = ..., pendings: _Optional[_Union[Count, _Mapping]] = ...) -> None: ...
+
+class DropStats(_message.Message):
+    __slots__ = ("reason", "count")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    count: Count
+    def __init__(self, reason: _Optional[str] = ..., count: _Optional[_Union[Count, _Mapping]] = ...) -> None: ...
+
+class StatsReply(_message.Message):
+    __slots__ = ("jobs", "drops")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    DROPS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[JobStats]
+    drops: _containers.RepeatedCompositeFieldContainer[DropStats]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobStats, _Mapping]]] = ..., drops: _Optional[_Iterable[_Union[DropStats, _Mapping]]] = ...) -> None: ...

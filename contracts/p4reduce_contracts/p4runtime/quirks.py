@@ -1,0 +1,45 @@
+"""Where P4Runtime targets differ from the spec, or from each other, and what is done about it.
+
+What client and server know of particular targets is here. Differences that need nothing done:
+
+- BMv2 (its P4Runtime front end, PI) makes the live controller with the largest election id primary. The spec, and the
+  software switch, make nobody primary after a primary has left, until someone asks with an id as large as its.
+- BMv2 answers INVALID_ARGUMENT where the spec wants OUT_OF_RANGE for values that are too wide, and UNKNOWN for most
+  errors of the target itself, such as a full table or a counter index that is too large.
+- BMv2 refuses clone sessions with a packet length ("Error when creating clone session in target").
+- BMv2 takes multicast group ids below 32768 only; those above hold its clone sessions.
+- BMv2 neither reads nor writes registers through P4Runtime.
+- BMv2 ends a stream with INVALID_ARGUMENT when its election id is in use; while it has not noticed that an old
+  connection is dead, a controller that comes back is refused so, and has to try again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from p4reduce_contracts.p4runtime import bytestrings
+
+
+def set_replica_port(replica: Any, port: int) -> None:
+    """Writes a replica's port into the old 32-bit field.
+
+    P4Runtime 1.4 brought the byte string `port` and deprecated `egress_port`. Targets with an older PI know only the
+    old field, every target still takes it, and PI refuses port 0 in the new one.
+    """
+    replica.egress_port = port
+
+
+def replica_port(replica: Any) -> int:
+    """A replica's port, whichever of the two fields carries it."""
+    if replica.WhichOneof("port_kind") == "port":
+        return bytestrings.decode(replica.port)
+    return int(replica.egress_port)
+
+
+def is_no_pipeline(config: Any) -> bool:
+    """Whether GetForwardingPipelineConfig answered "no program".
+
+    The spec wants an unset config for that. BMv2 answers FAILED_PRECONDITION until the first attempt to set a
+    program, and after an attempt that failed an empty config.
+    """
+    return not config.HasField("p4info")

@@ -1,0 +1,246 @@
+"""A program's names, ids and widths, from its P4Info."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4runtime.errors import SchemaError
+
+_KINDS = {
+    messages.MatchField.EXACT: "exact",
+    messages.MatchField.LPM: "lpm",
+    messages.MatchField.TERNARY: "ternary",
+    messages.MatchField.RANGE: "range",
+    messages.MatchField.OPTIONAL: "optional",
+}
+_UNITS = {
+    messages.CounterSpec.PACKETS: (True, False),
+    messages.CounterSpec.BYTES: (False, True),
+    messages.CounterSpec.BOTH: (True, True),
+}
+
+
+@dataclass(frozen=True)
+class FieldInfo:
+    """A match key, an action parameter, a metadata field or a digest member.
+
+    `kind` is the match kind of a key, "bool" for a digest member of that type, else "".
+    """
+
+    id: int
+    name: str
+    bitwidth: int
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class ActionInfo:
+    """An action and its parameters in order."""
+
+    id: int
+    name: str
+    alias: str
+    params: tuple[FieldInfo, ...]
+
+
+@dataclass(frozen=True)
+class TableInfo:
+    """A table. `default_only` actions cannot be used in entries, `entry_only` ones not as default."""
+
+    id: int
+    name: str
+    alias: str
+    keys: tuple[FieldInfo, ...]
+    action_ids: tuple[int, ...]
+    default_only: frozenset[int]
+    entry_only: frozenset[int]
+    const_default: bool
+    size: int
+    const: bool
+    direct_counter: str | None
+    has_initial_entries: bool = False
+
+    @property
+    def needs_priority(self) -> bool:
+        """Whether entries must carry a priority above 0."""
+        return any(key.kind in ("ternary", "range", "optional") for key in self.keys)
+
+
+@dataclass(frozen=True)
+class CounterInfo:
+    """An indirect counter (`table_id` 0) or a direct one. It counts packets, bytes or both."""
+
+    id: int
+    name: str
+    alias: str
+    size: int
+    table_id: int
+    packets: bool
+    bytes: bool
+
+
+@dataclass(frozen=True)
+class DigestInfo:
+    """A digest; `fields` are the members of its struct or tuple, in order, or the one value it is (`kind` "")."""
+
+    id: int
+    name: str
+    alias: str
+    fields: tuple[FieldInfo, ...]
+    kind: str
+
+
+Info = TypeVar("Info", ActionInfo, TableInfo, CounterInfo, DigestInfo)
+
+
+class Directory(Generic[Info]):
+    """Things of one kind, found by id, by full name ("MainIngress.admission.admit") or by alias ("admit")."""
+
+    def __init__(self, kind: str, items: Iterable[Info]) -> None:
+        self.kind = kind
+        self.by_id: dict[int, Info] = {item.id: item for item in items}
+        self._by_name: dict[str, Info] = {item.alias: item for item in self.by_id.values()}
+        self._by_name.update({item.name: item for item in self.by_id.values()})
+
+    def __getitem__(self, name: str) -> Info:
+        try:
+            return self._by_name[name]
+        except KeyError:
+            known = ", ".join(sorted(item.name for item in self.by_id.values())) or "none"
+            raise SchemaError(f"the program has no {self.kind} {name!r}; it has: {known}") from None
+
+    def find(self, id: int) -> Info:
+        """By id; SchemaError when the program has none of that id."""
+        try:
+            return self.by_id[id]
+        except KeyError:
+            raise SchemaError(f"the program has no {self.kind} with id {id} (0x{id:08x})") from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __iter__(self) -> Any:
+        return iter(self.by_id.values())
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Everything a client or server has to know of a program to speak P4Runtime about it."""
+
+    tables: Directory[TableInfo]
+    actions: Directory[ActionInfo]
+    counters: Directory[CounterInfo]
+    direct_counters: Directory[CounterInfo]
+    digests: Directory[DigestInfo]
+    packet_in: tuple[FieldInfo, ...]
+    packet_out: tuple[FieldInfo, ...]
+    p4info: Any
+
+    @classmethod
+    def from_p4info(cls, p4info: Any) -> Schema:
+        """From a P4Info message or its text form; SchemaError if it is inconsistent or has translated types."""
+        if isinstance(p4info, str):
+            try:
+                p4info = messages.parse_p4info(p4info)
+            except ValueError as error:
+                raise SchemaError(str(error)) from error
+        direct = {counter.preamble.id: counter.preamble.name for counter in p4info.direct_counters}
+        headers = {header.preamble.name: header for header in p4info.controller_packet_metadata}
+        schema = cls(
+            tables=Directory("table", [_table(table, direct) for table in p4info.tables]),
+            actions=Directory("action", [_action(action) for action in p4info.actions]),
+            counters=Directory("counter", [_counter(c, c.size, 0) for c in p4info.counters]),
+            direct_counters=Directory(
+                "direct counter", [_counter(c, 0, c.direct_table_id) for c in p4info.direct_counters]
+            ),
+            digests=Directory("digest", [_digest(digest, p4info.type_info) for digest in p4info.digests]),
+            packet_in=_fields(headers["packet_in"].metadata) if "packet_in" in headers else (),
+            packet_out=_fields(headers["packet_out"].metadata) if "packet_out" in headers else (),
+            p4info=p4info,
+        )
+        for table in schema.tables:
+            for action_id in table.action_ids:
+                schema.actions.find(action_id)
+        return schema
+
+
+def by_id(fields: Iterable[FieldInfo]) -> Mapping[int, FieldInfo]:
+    """Fields by their id."""
+    return {field.id: field for field in fields}
+
+
+def _fields(fields: Iterable[Any]) -> tuple[FieldInfo, ...]:
+    """Parameters or metadata fields; types that P4Runtime translates to strings (bit width 0) are refused."""
+    infos = tuple(FieldInfo(field.id, field.name, field.bitwidth) for field in fields)
+    for info in infos:
+        if info.bitwidth <= 0:
+            raise SchemaError(f"{info.name} has no bit width (a translated type); this program needs another client")
+    return infos
+
+
+def _table(table: Any, direct: Mapping[int, str]) -> TableInfo:
+    keys = []
+    for key in table.match_fields:
+        if key.match_type not in _KINDS or key.bitwidth <= 0:
+            raise SchemaError(f"key {key.name} of table {table.preamble.name} has a match kind or type not supported")
+        keys.append(FieldInfo(key.id, key.name, key.bitwidth, _KINDS[key.match_type]))
+    scope = {ref.id: ref.scope for ref in table.action_refs}
+    reference = messages.P4Info.DESCRIPTOR.file.message_types_by_name["ActionRef"].enum_types_by_name["Scope"]
+    table_only, default_only = (reference.values_by_name[name].number for name in ("TABLE_ONLY", "DEFAULT_ONLY"))
+    counters = [direct[id] for id in table.direct_resource_ids if id in direct]
+    return TableInfo(
+        id=table.preamble.id,
+        name=table.preamble.name,
+        alias=table.preamble.alias,
+        keys=tuple(keys),
+        action_ids=tuple(scope),
+        default_only=frozenset(id for id, value in scope.items() if value == default_only),
+        entry_only=frozenset(id for id, value in scope.items() if value == table_only),
+        const_default=bool(table.const_default_action_id),
+        size=table.size,
+        const=table.is_const_table,
+        direct_counter=counters[0] if counters else None,
+        has_initial_entries=table.has_initial_entries,
+    )
+
+
+def _action(action: Any) -> ActionInfo:
+    return ActionInfo(action.preamble.id, action.preamble.name, action.preamble.alias, _fields(action.params))
+
+
+def _counter(counter: Any, size: int, table_id: int) -> CounterInfo:
+    packets, octets = _UNITS.get(counter.spec.unit, (True, True))
+    preamble = counter.preamble
+    return CounterInfo(preamble.id, preamble.name, preamble.alias, size, table_id, packets, octets)
+
+
+def _digest(digest: Any, type_info: Any) -> DigestInfo:
+    """A digest of a struct or tuple of bit strings, or of one bit string; SchemaError for anything else."""
+    preamble, spec = digest.preamble, digest.type_spec
+    kind = spec.WhichOneof("type_spec")
+    if kind == "struct":
+        members = [(m.name, m.type_spec) for m in type_info.structs[spec.struct.name].members]
+    elif kind == "tuple":
+        members = [(f"f{i}", member) for i, member in enumerate(spec.tuple.members)]
+    else:
+        members = [(preamble.alias, spec)]
+        kind = ""
+    where = f"digest {preamble.name}"
+    fields = tuple(_member(i, *member, type_info, where) for i, member in enumerate(members, 1))
+    return DigestInfo(preamble.id, preamble.name, preamble.alias, fields, kind)
+
+
+def _member(id: int, name: str, spec: Any, type_info: Any, where: str) -> FieldInfo:
+    """A member of a digest: a bit string (new types are looked through) or a bool."""
+    kind = spec.WhichOneof("type_spec")
+    if kind == "new_type":
+        original = type_info.new_types[spec.new_type.name].original_type
+        return _member(id, name, original, type_info, where)
+    if kind == "bool":
+        return FieldInfo(id, name, 1, "bool")
+    if kind == "bitstring" and spec.bitstring.WhichOneof("type_spec") == "bit":
+        return FieldInfo(id, name, spec.bitstring.bit.bitwidth)
+    raise SchemaError(f"{where} has a member {name} that is not an unsigned bit string; not supported")

@@ -1,0 +1,59 @@
+"""The shape of a frame."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Final
+
+from p4reduce_contracts.errors import GeometryMismatch
+from p4reduce_contracts.wire.numbers import BASE_BYTES, MAX_COLUMNS, MAX_RANKS, WORDS_PER_CALL
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The frame shape a P4 program was compiled with: columns in a frame, 32-bit words in a block.
+
+    Raises GeometryMismatch for a shape that no frame can have.
+    """
+
+    columns: int
+    block_words: int
+    header: struct.Struct = field(init=False, repr=False, compare=False)
+    lengths: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.columns <= MAX_COLUMNS:
+            raise GeometryMismatch(f"a frame has 1 to {MAX_COLUMNS} columns, not {self.columns}")
+        if self.block_words < 4 or self.block_words % 4:
+            raise GeometryMismatch(f"a block has a multiple of 4 words, not {self.block_words}")
+        object.__setattr__(self, "header", struct.Struct(f">BBBBHHII{self.columns}I"))
+        lengths = tuple(self.frame_header_bytes + self.block_bytes * mask.bit_count() for mask in range(256))
+        object.__setattr__(self, "lengths", lengths)
+
+    @property
+    def block_bytes(self) -> int:
+        return 4 * self.block_words
+
+    @property
+    def frame_header_bytes(self) -> int:
+        """Bytes of a frame without blocks."""
+        return BASE_BYTES + 4 * self.columns
+
+    @property
+    def frame_words(self) -> int:
+        """Words of all the blocks of a full frame."""
+        return self.columns * self.block_words
+
+    @property
+    def max_frame_bytes(self) -> int:
+        return self.frame_header_bytes + self.columns * self.block_bytes
+
+    @property
+    def max_world_size(self) -> int:
+        """The most ranks of one job: each has a bit in `seen`, and its call descriptor in a full opening frame."""
+        return min(MAX_RANKS, self.frame_words // WORDS_PER_CALL)
+
+
+DEFAULT: Final = Geometry(8, 32)
+SMALL: Final = Geometry(4, 8)

@@ -1,0 +1,33 @@
+"""HELLO: the frame with which a worker shows the controller, through the switch, where it is attached."""
+
+from __future__ import annotations
+
+import struct
+
+from p4reduce_contracts.errors import FrameError
+from p4reduce_contracts.wire.numbers import BASE_BYTES, HELLO, NONCE_BYTES, WIRE_VERSION
+
+_BASE = struct.Struct(">BBBBHHII")
+_NONCE = struct.Struct(">Q")
+HELLO_BYTES = BASE_BYTES + NONCE_BYTES
+
+
+def pack_hello(job: int, nonce: int) -> bytes:
+    """The bytes of a HELLO."""
+    return _BASE.pack(WIRE_VERSION << 4 | HELLO, job, 0, 0, 0, 0, 0, 0) + _NONCE.pack(nonce)
+
+
+def unpack_hello(payload: bytes) -> tuple[int, int]:
+    """(job, nonce) of a HELLO frame; FrameError says which check failed."""
+    if len(payload) < BASE_BYTES:
+        raise FrameError("TRUNCATED", f"{len(payload)} B, a header is {BASE_BYTES} B")
+    first, job, *zero = _BASE.unpack_from(payload)
+    if first >> 4 != WIRE_VERSION:
+        raise FrameError("VERSION", f"wire version {first >> 4}, this worker speaks {WIRE_VERSION}")
+    if first & 15 != HELLO:
+        raise FrameError("TYPE", f"frame type {first & 15} is not HELLO")
+    if len(payload) != HELLO_BYTES:
+        raise FrameError("LENGTH", f"{len(payload)} B, a HELLO is {HELLO_BYTES} B")
+    if any(zero):
+        raise FrameError("RESERVED", "a HELLO has no slot, round, epoch or blocks")
+    return job, _NONCE.unpack_from(payload, BASE_BYTES)[0]

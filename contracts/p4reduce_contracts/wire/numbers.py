@@ -1,0 +1,56 @@
+"""The numbers of the wire, each of them once. `p4src/shared/wire.p4` is the truth; a test compares the two."""
+
+from __future__ import annotations
+
+from typing import Final
+
+AGGREGATION_PORT: Final = 21072
+"""UDP destination port of the switch."""
+WIRE_VERSION: Final = 1
+
+CONTRIBUTE: Final = 1
+RESULT: Final = 2
+PENDING: Final = 3
+HELLO: Final = 4
+TYPE_NAMES: Final = {CONTRIBUTE: "CONTRIBUTE", RESULT: "RESULT", PENDING: "PENDING", HELLO: "HELLO"}
+
+KEY_NONE: Final = 0xFFFFFFFF
+KEY_BLOCK_BITS: Final = 24
+MAX_BLOCKS: Final = (1 << KEY_BLOCK_BITS) - 1
+"""Blocks a collective can hold: the key of block 2^24 - 1 with exponent 0 would read as KEY_NONE."""
+
+BASE_BYTES: Final = 16
+NONCE_BYTES: Final = 8
+ENCAP_BYTES: Final = 14 + 20 + 8
+"""Ethernet, IPv4 (no options) and UDP headers around every frame."""
+
+MAX_GROWTH_BYTES: Final = 512
+"""How much longer than a contribution the RESULT that answers it may be: BMv2's limit (docs/protocol.md)."""
+
+MAX_RANKS: Final = 32
+"""Bits of `seen`."""
+MAX_COLUMNS: Final = 8
+"""Bits of `present`."""
+MAX_BLOCK_WORDS: Final = 64
+MAX_SLOTS: Final = 32768
+WORDS_PER_CALL: Final = 4
+"""Words each rank's call descriptor takes in the opening frame of slot 0."""
+ROUND_MASK: Final = 0xFFFFFFFF
+MAX_JOBS: Final = 255
+"""Job ids are 1 to 255."""
+
+DROP_REASONS: Final = {
+    1: "TRUNCATED",
+    2: "LENGTH",
+    3: "VERSION",
+    4: "TYPE",
+    5: "NOT_ADMITTED",
+    6: "EPOCH",
+    7: "SLOT",
+    8: "STALE",
+    9: "CHECKSUM",
+    10: "FRAGMENT",
+    11: "RESERVED",
+    12: "NOT_SERVED",
+}
+"""Index in the switch's counter of dropped frames -> why."""

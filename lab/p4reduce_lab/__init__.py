@@ -1,0 +1,1 @@
+"""What starts several programs at once: the demo, the study, the benchmarks."""

@@ -1,0 +1,28 @@
+"""`p4reduce demo`: the whole system on one machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from p4reduce_contracts.terminal import one_line
+
+
+@click.command()
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("demo-out"),
+    show_default=True,
+    help="Folder for the results.",
+)
+@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Repetitions.")
+@click.option("--epochs", type=click.IntRange(min=1), help="Training epochs. [default: the demo's own]")
+def demo(out: Path, seeds: int, epochs: int | None) -> None:
+    """Train a small model over a switch, a controller and workers on this machine, and compare."""
+    try:
+        from p4reduce_lab.demo import run_demo
+    except ImportError as error:
+        raise click.ClickException(f"the demo cannot be loaded: {one_line(error)}") from error
+    run_demo(out=out, seeds=seeds, epochs=epochs)

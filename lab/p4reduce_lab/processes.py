@@ -1,0 +1,176 @@
+"""Child processes: each writes a log, all of them end when the program that started them does, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+import click
+
+POLL_S = 0.05
+GRACE_S = 10.0
+"""How long a child may take to end after SIGTERM before it is killed."""
+_TAIL_LINES = 15
+P4REDUCE = (sys.executable, "-m", "p4reduce_contracts")
+"""The `p4reduce` command, by this interpreter."""
+
+
+class ProcessError(click.ClickException):
+    """The command cannot go on; the message says which of its processes failed, and how its log ends."""
+
+
+class Child:
+    """One child process with its output in a file."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        env: Mapping[str, str],
+        keep: Callable[[list[str]], list[str]] = list,
+    ) -> None:
+        """`keep` picks the lines of the log that are worth showing when it fails."""
+        self.name = name
+        self.log = log
+        self._keep = keep
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(env),
+                start_new_session=True,  # Ctrl-C reaches the parent alone; it ends its children in order
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """The exit status; None while it runs."""
+        return self._process.poll()
+
+    def failure(self, what: str) -> ProcessError:
+        """An error about this child that shows the end of its log."""
+        lines = self._keep(self.log.read_text(errors="replace").splitlines())[-_TAIL_LINES:]
+        tail = "\n".join(f"  | {line}" for line in lines) or "  | (nothing)"
+        return ProcessError(f"{self.name} {what}; the end of {self.log}:\n{tail}")
+
+    def check_running(self) -> None:
+        """ProcessError if it has ended, whatever its status."""
+        if self.status is not None:
+            raise self.failure(f"ended with status {self.status}")
+
+    def wait_ready(self, ready: Callable[[], bool], timeout_s: float) -> None:
+        """Until `ready()`; ProcessError if the child ends first or the time is up."""
+        deadline = time.monotonic() + timeout_s
+        while not ready():
+            self.check_running()
+            if time.monotonic() >= deadline:
+                raise self.failure(f"was not ready after {timeout_s:g} s")
+            time.sleep(POLL_S)
+
+    def wait(self, timeout_s: float) -> None:
+        """Until it has ended; ProcessError if it has not by then."""
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise self.failure(f"still runs after {timeout_s:g} s") from None
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL for it and all its descendants if it does not end in time."""
+        if self.status is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+        try:
+            self._process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            for pid in [*_descendants(self.pid), self.pid]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._process.wait(GRACE_S)
+
+
+class Children:
+    """A program's children: `with Children(folder) as children: children.start(...)` ends them all."""
+
+    def __init__(self, logs: Path) -> None:
+        self.logs = logs
+        self._children: list[Child] = []
+
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        keep: Callable[[list[str]], list[str]] = list,
+    ) -> Child:
+        """Start a process, its output in `<name>.log`; `env` is added to this process's own."""
+        log = self.logs / f"{name.replace(' ', '-')}.log"
+        child = Child(name, command, log, {**os.environ, **(env or {})}, keep)
+        self._children.append(child)
+        return child
+
+    def check_others(self, but: Child) -> None:
+        """ProcessError if a child has ended; `but` may."""
+        for child in self._children:
+            if child is not but:
+                child.check_running()
+
+    def forget(self, child: Child) -> None:
+        """Stop watching a child that has ended by itself."""
+        self._children.remove(child)
+
+    def __enter__(self) -> Children:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        while self._children:
+            self._children.pop().stop()  # the last one first: workers before the controller, then the switch
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """Turn SIGTERM into KeyboardInterrupt, so that a terminated program ends its children as well.
+
+    SIGINT too, even where a shell started the process with SIGINT ignored.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _descendants(pid: int) -> list[int]:
+    """All processes below `pid`, from /proc; empty where there is no /proc."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(stat.parent.name))
+    found, left = [], [pid]
+    while left:
+        left.extend(below := children.get(left.pop(), []))
+        found.extend(below)
+    return found

@@ -1,0 +1,70 @@
+"""One process plays all ranks: the sums that the switch would make, without a switch.
+
+The same encoding and decoding, and the same 32-bit additions, as when the blocks travel; only the walk over the wire
+is left out. tests/study/test_study_in_process.py compares the result with the switch's, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from p4reduce.codecs import Segment
+from p4reduce.codecs.float_lanes import FloatLanes
+from p4reduce.compressors.exchange import Gradients, Outcome, Request, exchange
+from p4reduce.compressors.interface import Compressor
+from p4reduce.protocol.source import UNTOUCHED
+from p4reduce_contracts.jobs.lease import Lease
+
+
+def leases(world_size: int, *, columns: int = 8, block_words: int = 32, slots: int = 64) -> list[Lease]:
+    """What the controller would grant the ranks of a job."""
+    return [Lease(1, "study", 1, rank, world_size, slots, columns, block_words) for rank in range(world_size)]
+
+
+def exchange_all(
+    compressors: Sequence[Compressor], gradients: Sequence[Gradients], places: Sequence[Lease]
+) -> list[Outcome]:
+    """Exchange one bucket between ranks that all live here; all by rank."""
+    steps = [exchange(*one) for one in zip(compressors, gradients, places, strict=True)]
+    requests = [next(one) for one in steps]
+    while True:
+        results = _sum(requests, places[0])
+        outcomes: list[Outcome] = []
+        following: list[Request] = []
+        for one, received in zip(steps, results, strict=True):
+            try:
+                following.append(one.send(received))
+            except StopIteration as finished:
+                outcomes.append(finished.value)
+        if outcomes:
+            return outcomes
+        requests = following
+
+
+def _sum(requests: Sequence[Request], lease: Lease) -> list[list[Any]]:
+    """The results of one collective, by rank and segment."""
+    layouts = {(request.name, *(segment.layout for segment in request.segments)) for request in requests}
+    if len(layouts) != 1:
+        raise AssertionError(f"the ranks ask for different collectives: {layouts}")
+    by_segment = [_sum_segment(parts, lease) for parts in zip(*(one.segments for one in requests), strict=True)]
+    return [list(results) for results in zip(*by_segment, strict=True)]
+
+
+def _sum_segment(parts: Sequence[Segment], lease: Lease) -> list[Any]:
+    sources = [part.bind(lease.world_size, lease.block_words, False) for part in parts]
+    exponents = np.full(sources[0].n_blocks, UNTOUCHED, np.uint8)
+    held = np.logical_or.reduce([source.nonzero for source in sources])
+    exponents[held] = np.max([np.where(s.nonzero, s.exponents, 0)[held] for s in sources], axis=0)
+    sums = np.zeros((sources[0].n_blocks, lease.block_words), np.uint32)
+    for source in sources:
+        blocks = np.flatnonzero(source.nonzero)
+        if len(blocks):
+            sums[blocks] += source.encode(blocks, exponents[blocks]).view(">u4").astype(np.uint32)
+    words = sums.view(np.int32).astype(">i4")
+    if isinstance(parts[0], FloatLanes):  # the only result that differs between ranks
+        return [part.wrap(source.decode(words, exponents)[0]) for part, source in zip(parts, sources, strict=True)]
+    (result,) = sources[0].decode(words, exponents)
+    return [parts[0].wrap(result)] * len(parts)

@@ -1,0 +1,192 @@
+"""One training of the study: all workers in one process, their gradients exchanged in it or over the switch."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from p4reduce.compressors import Compressor
+from p4reduce_lab.study import data, models
+from p4reduce_lab.study.grid import CHARACTERS, MOMENTUM, TASKS, WAYS, Run, Task
+from p4reduce_lab.study.in_process import exchange_all, leases
+from p4reduce_lab.study.on_switch import OnSwitch
+
+SWITCH_STEPS = {"dense": 6}
+OTHER_SWITCH_STEPS = 40
+"""How many steps, spread evenly over the training, go through the switch; the sums are the same bits either way."""
+LOSS_POINTS = 40
+RESIDUE_POINTS = 20
+TEST_CHARACTERS = 100_000
+PIECE = 100
+"""Characters of test text read in one go, from a state of zeros."""
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int, int], None]) -> dict[str, Any]:
+    """Train once; what came of it, as plain numbers. `controller`: of a running switch, for the bytes."""
+    started = time.monotonic()
+    torch.manual_seed(run.seed)
+    task = TASKS[run.model]
+    batches, test, alphabet = _data(task, run, cache)
+    model = models.make(run.model, alphabet)
+    parameters = dict(model.named_parameters())
+    compressors = [WAYS[run.way].make(task) for _ in range(run.workers)]
+    for compressor in compressors:
+        compressor.bind(model)
+    places = leases(run.workers)
+    optimizer = _optimizer(run, task, model)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, task.steps)
+    switch_steps = _spread(SWITCH_STEPS.get(run.way, OTHER_SWITCH_STEPS), task.steps) if controller else set()
+    loss_steps, residue_steps = _spread(LOSS_POINTS, task.steps), _spread(RESIDUE_POINTS, task.steps)
+    losses: list[tuple[int, float]] = []
+    residues: list[tuple[int, float]] = []
+    measured: list[dict[str, Any]] = []
+    diverged_at: int | None = None
+    with contextlib.ExitStack() as stack:
+        switch = stack.enter_context(OnSwitch(controller, run.id, run.workers)) if controller else None
+        for step in range(task.steps):
+            gradients, loss = _gradients(model, parameters, next(batches))
+            if not math.isfinite(loss):
+                diverged_at = step
+                break
+            with torch.no_grad():
+                if switch is not None and step in switch_steps:
+                    outcomes, reports, again = switch.exchange(compressors, gradients)
+                    measured.append(_measured(step, reports, again))
+                else:
+                    outcomes = exchange_all(compressors, gradients, places)
+                for name, parameter in parameters.items():
+                    parameter.grad = outcomes[0].means[name]
+            optimizer.step()
+            schedule.step()
+            if step in loss_steps:
+                losses.append((step, round(loss, 4)))
+            if step in residue_steps:
+                residues.append((step, round(sum(c.residue_norm() for c in compressors) / run.workers, 4)))
+            if step % 20 == 0:
+                progress(step, task.steps)
+    return {
+        "id": run.id,
+        **vars(run),
+        "settings": vars(task),
+        "parameters": sum(p.numel() for p in parameters.values()),
+        task.measure: test(model) if diverged_at is None else None,
+        "diverged_at": diverged_at,
+        "train_loss": losses,
+        "residue_norm": residues,
+        "rates": _rates(compressors[0], parameters),
+        "switch": measured,
+        "weights": hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in parameters.values())).hexdigest(),
+        "seconds": round(time.monotonic() - started, 1),
+    }
+
+
+def _optimizer(run: Run, task: Task, model: nn.Module) -> torch.optim.Optimizer:
+    if run.optimizer == "adam":
+        return torch.optim.Adam(model.parameters(), lr=task.adam_lr)
+    return torch.optim.SGD(model.parameters(), lr=task.sgd_lr, momentum=MOMENTUM)
+
+
+def _spread(points: int, steps: int) -> set[int]:
+    """Steps in the middle of equal parts of the training, and the last one."""
+    return {int((i + 0.5) * steps / points) for i in range(points)} | {steps - 1}
+
+
+def _gradients(
+    model: nn.Module, parameters: Mapping[str, torch.Tensor], batches: list[Batch]
+) -> tuple[list[dict[str, torch.Tensor]], float]:
+    """Each worker's gradients by parameter name, and the mean of their losses."""
+    gradients, total = [], 0.0
+    for x, y in batches:
+        loss = F.cross_entropy(model(x), y)
+        found = torch.autograd.grad(loss, list(parameters.values()))
+        gradients.append(dict(zip(parameters, found, strict=True)))
+        total += loss.item()
+    return gradients, total / len(batches)
+
+
+def _measured(step: int, reports: list[Any], again: int) -> dict[str, Any]:
+    """What one step cost a worker on the wire: the mean over the workers."""
+    return {
+        "step": step,
+        "bytes_up": sum(report.bytes_up for report in reports) / len(reports),
+        "bytes_down": sum(report.bytes_down for report in reports) / len(reports),
+        "predicted_bytes_down": reports[0].predicted_bytes_down,
+        "forms": {key: str(form) for key, form in reports[0].forms.items()},
+        "frames_again": again,
+    }
+
+
+def _rates(compressor: Compressor, parameters: Mapping[str, torch.Tensor]) -> dict[str, float]:
+    """Effective compression rates, of all compressed parameters and by kind of layer."""
+    kinds: dict[str, list[str]] = {}
+    for name, parameter in parameters.items():
+        if compressor.policy.length(name, parameter.shape) is not None:
+            kinds.setdefault(str(compressor.policy.kind(name, parameter.shape)), []).append(name)
+    if not kinds:
+        return {}
+    rates = {kind: compressor.rate_of(*names) for kind, names in kinds.items()}
+    rates = {"all": compressor.rate_of(), **rates}
+    return {key: round(rate, 2) for key, rate in rates.items() if not math.isnan(rate)}  # NaN: dense so far
+
+
+def _data(task: Task, run: Run, cache: Path) -> tuple[Iterator[list[Batch]], Callable[[nn.Module], float], int]:
+    """Each step's batch of every worker, the test, and the size of the alphabet."""
+    generator = torch.Generator().manual_seed(1000 + run.seed)
+    if task.measure == "loss":
+        text = data.shakespeare(cache)
+        return (
+            _pieces(text.train, task, run.workers, generator),
+            lambda model: _test_loss(model, text.test[:TEST_CHARACTERS]),
+            len(text.alphabet),
+        )
+    images = data.mnist(cache)
+    return (
+        _images(images.x_train, images.y_train, task, run.workers, generator),
+        lambda model: _accuracy(model, images.x_test, images.y_test),
+        0,
+    )
+
+
+def _images(
+    x: torch.Tensor, y: torch.Tensor, task: Task, workers: int, generator: torch.Generator
+) -> Iterator[list[Batch]]:
+    while True:
+        order = torch.randperm(len(y), generator=generator)
+        for start in range(0, len(y) - task.batch + 1, task.batch):
+            chosen = order[start : start + task.batch].view(workers, -1)
+            yield [(x[one], y[one]) for one in chosen]
+
+
+def _pieces(text: torch.Tensor, task: Task, workers: int, generator: torch.Generator) -> Iterator[list[Batch]]:
+    while True:
+        starts = torch.randint(0, len(text) - CHARACTERS - 1, (task.batch, 1), generator=generator)
+        pieces = text[starts + torch.arange(CHARACTERS + 1)].long().view(workers, -1, CHARACTERS + 1)
+        yield [(piece[:, :-1], piece[:, 1:].flatten()) for piece in pieces]
+
+
+@torch.no_grad()
+def _accuracy(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
+    """Of the test images, in %."""
+    parts = zip(torch.split(x, 1000), torch.split(y, 1000), strict=True)
+    right = sum(int((model(part).argmax(1) == labels).sum()) for part, labels in parts)
+    return round(100 * right / len(y), 2)
+
+
+@torch.no_grad()
+def _test_loss(model: nn.Module, text: torch.Tensor) -> float:
+    """Cross-entropy in nats a character."""
+    count = (len(text) - 1) // PIECE
+    x = text[: count * PIECE].long().view(count, PIECE)
+    y = text[1 : count * PIECE + 1].long().view(count, PIECE)
+    return round(float(F.cross_entropy(model(x), y.flatten())), 4)

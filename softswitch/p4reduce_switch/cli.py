@@ -1,0 +1,58 @@
+"""`p4reduce switch run`: the embedded software switch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from p4reduce_contracts.terminal import HostPort, one_line
+
+
+@click.group()
+def switch() -> None:
+    """Run the software switch."""
+
+
+@switch.command()
+@click.option("--pipeline", help="Start with this pipeline. [default: wait for the controller's]")
+@click.option(
+    "--listen",
+    type=HostPort(),
+    default="127.0.0.1:21072",
+    show_default=True,
+    help="UDP address that workers on this machine send to.",
+)
+@click.option(
+    "-i",
+    "--interface",
+    "interfaces",
+    multiple=True,
+    metavar="PORT@DEVICE",
+    help="A network device as a switch port, like 1@veth1. May be repeated.",
+)
+@click.option(
+    "--p4runtime",
+    type=HostPort(),
+    default="127.0.0.1:9559",
+    show_default=True,
+    help="Where its P4Runtime server listens.",
+)
+@click.option(
+    "--device-id", type=click.IntRange(min=0), default=1, show_default=True, help="P4Runtime device id."
+)
+@click.option(
+    "--cpu-port",
+    type=click.IntRange(min=0, max=510),
+    default=510,
+    show_default=True,
+    help="The port that leads to the controller.",
+)
+def run(**options: Any) -> None:
+    """Run a software switch until interrupted."""
+    from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch
+
+    try:
+        run_switch(SwitchOptions(**options), ready=click.echo)
+    except SwitchError as error:
+        raise click.ClickException(one_line(error)) from error

@@ -1,0 +1,75 @@
+"""Finding a compiled pipeline and reading its sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from p4reduce_contracts.artifacts import PipelineNotFound, SwitchGeometry, find, geometry
+
+SIZES = "columns = 4\nblock_words = 8\nslots = 16\n"
+
+
+def make_pipeline(root: Path, name: str, sizes: str = SIZES) -> Path:
+    folder = root / name
+    folder.mkdir(parents=True)
+    (folder / "p4reduce.json").write_text("{}")
+    (folder / "p4reduce.p4info.txtpb").write_text("")
+    (folder / "geometry.toml").write_text(sizes)
+    return folder
+
+
+def test_a_pipeline_is_found_by_name_in_the_first_root_that_has_it(tmp_path: Path) -> None:
+    first = make_pipeline(tmp_path / "first", "small")
+    make_pipeline(tmp_path / "second", "small")
+    other = make_pipeline(tmp_path / "second", "other")
+    roots = (tmp_path / "first", tmp_path / "second")
+    assert find("small", roots) == first
+    assert find("other", roots) == other
+
+
+def test_a_pipeline_is_found_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make_pipeline(tmp_path, "mine")
+    assert find(folder, ()) == find(str(folder), ()) == folder
+    monkeypatch.chdir(tmp_path)
+    assert find("mine", ()) == Path("mine")
+
+
+def test_an_unknown_name_lists_the_known(tmp_path: Path) -> None:
+    make_pipeline(tmp_path, "small")
+    make_pipeline(tmp_path, "default")
+    with pytest.raises(PipelineNotFound, match="no pipeline 'large'; known are default, small"):
+        find("large", (tmp_path,))
+    with pytest.raises(PipelineNotFound, match="none is installed"):
+        find("large", ())
+    with pytest.raises(PipelineNotFound, match="no pipeline folder"):
+        find(tmp_path / "large", (tmp_path,))
+
+
+def test_what_a_folder_lacks_is_named(tmp_path: Path) -> None:
+    folder = make_pipeline(tmp_path, "half")
+    (folder / "p4reduce.json").unlink()
+    with pytest.raises(PipelineNotFound, match=r"lacks p4reduce\.json"):
+        find("half", (tmp_path,))
+
+
+def test_sizes_are_read(tmp_path: Path) -> None:
+    sizes = geometry(make_pipeline(tmp_path, "small"))
+    assert sizes == SwitchGeometry(columns=4, block_words=8, slots=16)
+    assert sizes.max_world_size == 8
+    assert SwitchGeometry(8, 32, 1024).max_world_size == 32
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ("columns = 4\nblock_words = 8\n", "slots must be a whole number between 1 and 32768, not None"),
+        (SIZES.replace("4", "9"), "columns must be a whole number between 1 and 8, not 9"),
+        (SIZES.replace("8", "'8'"), "block_words must be a whole number"),
+        ("columns", "cannot read"),
+    ],
+)
+def test_sizes_that_make_no_sense_are_refused(tmp_path: Path, sizes: str, message: str) -> None:
+    with pytest.raises(PipelineNotFound, match=message):
+        geometry(make_pipeline(tmp_path, "odd", sizes))

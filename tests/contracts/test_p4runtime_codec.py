@@ -1,0 +1,106 @@
+"""Entries by name to P4Runtime entities and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from p4reduce_contracts.p4runtime import codec, messages
+from p4reduce_contracts.p4runtime.entries import (
+    CloneSession,
+    CounterData,
+    CounterEntry,
+    DigestConfig,
+    DirectCounterEntry,
+    Entry,
+    MulticastGroup,
+    TableEntry,
+)
+from p4reduce_contracts.p4runtime.errors import SchemaError
+from rigs.p4rt import SCHEMA
+
+I = "SampleIngress."  # noqa: E741
+EXACT = {"h.sample.id": 5, "s.ingress_port": 511}
+ENTRIES: list[Entry] = [
+    TableEntry(I + "exact_table", EXACT, I + "forward", {"port": 0}),
+    TableEntry(I + "exact_table", EXACT, I + "forward", {"port": 1}, counter=CounterData(3, 4)),
+    TableEntry(I + "exact_table", action=I + "flood", params={"group": 65535}, is_default=True),
+    TableEntry(I + "prefix_table", {"h.sample.address": (0x0A000000, 8)}, I + "drop"),
+    TableEntry(I + "prefix_table", {}, I + "drop"),
+    TableEntry(
+        I + "ternary_table",
+        {"h.sample.kind": (0x10, 0xF0), "h.sample.level": (1, 2), "h.sample.vlan": 0},
+        I + "drop",
+        priority=2,
+    ),
+    CounterEntry(I + "seen", 3, 4, 5),
+    DirectCounterEntry(TableEntry(I + "exact_table", EXACT), 7, 8),
+    MulticastGroup(1, ((1, 0), (2, 5))),
+    CloneSession(2, ((1, 0),), 64),
+    DigestConfig("sighting_t", 1, 2, 3),
+]
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: type(entry).__name__)
+def test_entries_survive_the_way_there_and_back(entry: Entry) -> None:
+    wire = codec.encode(SCHEMA, entry).SerializeToString()
+    assert codec.decode(SCHEMA, messages.Entity.FromString(wire)) == entry
+
+
+def test_short_names_do_and_full_names_come_back() -> None:
+    entry = TableEntry("exact_table", EXACT, "forward", {"port": 1})
+    assert codec.decode(SCHEMA, codec.encode(SCHEMA, entry)) == TableEntry(
+        I + "exact_table", EXACT, I + "forward", {"port": 1}
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "match"),
+    [
+        ("prefix_table", {"h.sample.address": (5, 0)}),
+        ("ternary_table", {"h.sample.kind": (5, 0), "h.sample.level": (0, 255)}),
+    ],
+)
+def test_what_matches_everything_is_left_out(table: str, match: Any) -> None:
+    assert len(codec.encode(SCHEMA, TableEntry(table, match)).table_entry.match) == 0
+
+
+def test_bits_that_do_not_count_are_cleared() -> None:
+    match: Any = {"h.sample.address": (0x0A0B0C0D, 8)}
+    assert codec.encode(SCHEMA, TableEntry("prefix_table", match)).table_entry.match[0].lpm.value == b"\x0a\0\0\0"
+    match = {"h.sample.kind": (0x1F, 0xF0)}
+    assert codec.encode(SCHEMA, TableEntry("ternary_table", match)).table_entry.match[0].ternary.value == b"\x10"
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (TableEntry("no_table"), "no table 'no_table'; it has: .*exact_table"),
+        (TableEntry("exact_table", {"h.sample.id": 5}), "s.ingress_port is missing"),
+        (TableEntry("exact_table", {**EXACT, "x": 1}), "no key"),
+        (TableEntry("exact_table", {**EXACT, "s.ingress_port": 512}), "512 does not fit 9 bits"),
+        (TableEntry("exact_table", {**EXACT, "s.ingress_port": (1, 1)}), "one integer"),
+        (TableEntry("prefix_table", {"h.sample.address": 5}), "a pair"),
+        (TableEntry("prefix_table", {"h.sample.address": (5, 33)}), "prefix length 33"),
+        (TableEntry("ternary_table", {"h.sample.level": (2, 1)}), "empty"),
+        (TableEntry("exact_table", EXACT, "no_action"), "no action 'no_action'"),
+        (TableEntry("prefix_table", {}, "flood", {"group": 1}), "has no action .*flood"),
+        (TableEntry("exact_table", EXACT, "forward"), r"takes \(port\), not \(\)"),
+        (TableEntry("exact_table", EXACT, "forward", {"port": 512}), "action .*forward: port"),
+        (CounterEntry("no_counter", 0), "no counter"),
+        (DigestConfig("no_digest"), "no digest"),
+        ("entry", "str is not an entry"),
+    ],
+)
+def test_what_does_not_fit_the_program_is_named(entry: Any, words: str) -> None:
+    with pytest.raises(SchemaError, match=words):
+        codec.encode(SCHEMA, entry)
+
+
+@pytest.mark.parametrize("kind", ["register_entry", "meter_entry", "value_set_entry"])
+def test_other_kinds_of_entities_are_refused(kind: str) -> None:
+    entity = messages.Entity()
+    getattr(entity, kind).SetInParent()
+    with pytest.raises(SchemaError, match=kind):
+        codec.decode(SCHEMA, entity)

@@ -1,0 +1,147 @@
+"""Packing and parsing frames, and the Python constants against p4src/shared/wire.p4."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p4reduce.errors import FrameError, GeometryMismatch
+from p4reduce_contracts import wire
+from p4reduce_contracts.wire import DEFAULT, KEY_NONE, SMALL, Frame, Geometry, key_of, pack, unpack
+
+P4_WIRE = Path(__file__).parents[2] / "p4src" / "shared" / "wire.p4"
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> tuple[Geometry, Frame]:
+    geometry = Geometry(draw(st.integers(1, 8)), draw(st.sampled_from([4, 8, 32, 64])))
+    present = draw(st.integers(0, (1 << geometry.columns) - 1))
+    u16, u32 = st.integers(0, 0xFFFF), st.integers(0, 0xFFFFFFFF)
+    size = geometry.block_bytes * present.bit_count()
+    keys = tuple(draw(st.lists(u32, min_size=geometry.columns, max_size=geometry.columns)))
+    kind = draw(st.sampled_from([wire.CONTRIBUTE, wire.RESULT, wire.PENDING]))
+    data = draw(st.binary(min_size=size, max_size=size))
+    job = draw(st.integers(0, 255))
+    return geometry, Frame(kind, job, present, draw(u16), draw(u16), draw(u32), draw(u32), keys, data)
+
+
+@given(frames())
+def test_unpack_undoes_pack(case: tuple[Geometry, Frame]) -> None:
+    geometry, frame = case
+    assert unpack(geometry, pack(geometry, frame)) == frame
+
+
+def test_the_bytes_of_a_frame() -> None:
+    keys = (key_of(5, 127), KEY_NONE, 0, 1)
+    frame = Frame(wire.CONTRIBUTE, 7, 0b0100, 0x1234, 0xBEEF, 0x01020304, 0, keys, bytes(range(32)))
+    expected = (
+        "11070400" + "1234beef" + "01020304" + "00000000" + "00000580" + "ffffffff" + "0000000000000001"
+    )
+    assert pack(SMALL, frame).hex() == expected + bytes(range(32)).hex()
+
+
+def good() -> bytes:
+    return pack(SMALL, Frame(wire.RESULT, 1, 1, 2, 3, 4, 5, (KEY_NONE,) * 4, bytes(32)))
+
+
+def test_unpack_gives_the_reason() -> None:
+    faults = {
+        "TRUNCATED": good()[:31],
+        "LENGTH": good() + b"\0",
+        "VERSION": b"\x22" + good()[1:],
+        "TYPE": b"\x14" + good()[1:],
+        "RESERVED": good()[:3] + b"\1" + good()[4:],
+    }
+    assert set(faults) == set(wire.FRAME_FAULTS)
+    for reason, payload in faults.items():
+        with pytest.raises(FrameError) as caught:
+            unpack(SMALL, payload)
+        assert caught.value.reason == reason
+
+
+def test_present_beyond_the_columns_is_a_length_fault() -> None:
+    payload = bytearray(good())
+    payload[2] = 0x10  # one block, but of column 4 of 4
+    with pytest.raises(FrameError) as caught:
+        unpack(SMALL, bytes(payload))
+    assert caught.value.reason == "LENGTH"
+
+
+@pytest.mark.parametrize("payload", [b"", b"\0" * 15, good()[:-1], good()[:40]])
+def test_short_datagrams_are_refused(payload: bytes) -> None:
+    with pytest.raises(FrameError):
+        unpack(SMALL, payload)
+
+
+def test_pack_refuses_frames_that_do_not_add_up() -> None:
+    frame = Frame(wire.RESULT, 1, 1, 2, 3, 4, 5, (KEY_NONE,) * 4, bytes(32))
+    for wrong in (frame._replace(keys=()), frame._replace(present=3), frame._replace(present=16)):
+        with pytest.raises(FrameError):
+            pack(SMALL, wrong)
+
+
+def test_hello() -> None:
+    payload = wire.pack_hello(9, 0x0123456789ABCDEF)
+    assert payload.hex() == "14090000" + "00" * 12 + "0123456789abcdef"
+    assert wire.unpack_hello(payload) == (9, 0x0123456789ABCDEF)
+    for broken in (
+        payload[:-1],
+        payload + b"\0",
+        payload[:8] + b"\1" + payload[9:],
+        b"\x24" + payload[1:],
+        b"",
+    ):
+        with pytest.raises(FrameError):
+            wire.unpack_hello(broken)
+
+
+def test_smallest_block_wins_and_then_the_largest_exponent() -> None:
+    assert min(key_of(3, 10), key_of(3, 200), key_of(4, 254)) == key_of(3, 200)
+    assert key_of(wire.MAX_BLOCKS - 1, 0) < KEY_NONE
+
+
+@pytest.mark.parametrize(("columns", "block_words"), [(0, 32), (9, 32), (8, 0), (8, 30)])
+def test_impossible_geometries_are_refused(columns: int, block_words: int) -> None:
+    with pytest.raises(GeometryMismatch):
+        Geometry(columns, block_words)
+
+
+def test_default_geometry_fits_an_ethernet_frame() -> None:
+    assert DEFAULT.max_frame_bytes + 28 <= 1500
+
+
+def test_constants_are_those_of_the_p4_program() -> None:
+    text = P4_WIRE.read_text()
+    constants = {
+        name: int(value, 0)
+        for name, value in re.findall(r"const bit<\d+> (\w+) = (0x[\dA-Fa-f]+|\d+);", text)
+    }
+    assert constants["AGGREGATION_PORT"] == wire.AGGREGATION_PORT
+    assert constants["WIRE_VERSION"] == wire.WIRE_VERSION
+    assert constants["KEY_NONE"] == wire.KEY_NONE
+    assert constants["BASE_BYTES"] == wire.BASE_BYTES
+    assert constants["HELLO_BYTES"] == wire.NONCE_BYTES
+    assert constants["IPV4_BYTES"] + constants["UDP_BYTES"] + 14 == wire.ENCAP_BYTES
+    types = {value: name[5:] for name, value in constants.items() if name.startswith("TYPE_")}
+    assert types == wire.TYPE_NAMES
+
+
+def test_base_header_fields_are_those_of_the_p4_program() -> None:
+    base = re.search(r"header base_t \{(.*?)\}", P4_WIRE.read_text(), re.DOTALL)
+    assert base is not None
+    fields = [(name, int(bits)) for bits, name in re.findall(r"bit<(\d+)>\s+(\w+);", base[1])]
+    assert fields == [
+        ("version", 4),
+        ("type", 4),
+        ("job", 8),
+        ("present", 8),
+        ("reserved", 8),
+        ("epoch", 16),
+        ("slot", 16),
+        ("round", 32),
+        ("seen", 32),
+    ]

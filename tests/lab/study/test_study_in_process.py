@@ -1,0 +1,128 @@
+"""One process playing all ranks gives what a switch gives, bit for bit: the reference, and the executed program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+
+from p4reduce.compressors import AdaComp
+from p4reduce.compressors.interface import Compressor
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire import DEFAULT, SMALL
+from p4reduce_lab.study.in_process import exchange_all, leases
+from rigs.pipeline import GROUP, PipelineRig, payload_of, rank_ip, rank_mac, rank_port, rank_udp_port
+from rigs.pipeline import SWITCH_IP as IP
+from rigs.pipeline import SWITCH_MAC as MAC
+from rigs.ranks import MAKERS, make, odd, over_switch
+
+Gradients = dict[str, torch.Tensor]
+
+
+def same(
+    switched: Sequence[Compressor],
+    played: Sequence[Compressor],
+    places: Sequence[Lease],
+    source: Callable[[int, int], Gradients],
+    steps: int,
+    **options: object,
+) -> list[dict[str, str]]:
+    """Check that means, forms, predictions and residues are the same on every rank; returns the forms, by step."""
+    ranks = range(len(switched))
+    forms = []
+    for step, found in enumerate(over_switch(switched, source, steps, **options)):
+        given = [source(rank, step) for rank in ranks]
+        outcomes = exchange_all(played, given, places)
+        for rank, (outcome, report) in enumerate(found):
+            assert outcome.plan == outcomes[rank].plan == outcomes[0].plan
+            assert report.forms == outcome.plan.forms
+            assert list(outcome.means) == list(given[rank])
+            for key, mean in outcome.means.items():
+                assert mean.shape == given[rank][key].shape
+                assert torch.equal(mean, outcomes[0].means[key]), (step, rank, key)
+                assert torch.equal(outcomes[rank].means[key], outcomes[0].means[key])
+        forms.append({key: str(form) for key, form in found[0][1].forms.items()})
+    for one, other in zip(switched, played, strict=True):
+        residues, others = (each.state_dict().get("residues", {}) for each in (one, other))
+        assert list(residues) == list(others)
+        assert all(torch.equal(residue, others[key]) for key, residue in residues.items())
+    return forms
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4, 8])
+@pytest.mark.parametrize("name", MAKERS)
+def test_every_compressor(name: str, world_size: int) -> None:
+    switched, played = ([make(name) for _ in range(world_size)] for _ in range(2))
+    forms = same(switched, played, leases(world_size), odd, 6)
+    if name == "adacomp, shared allowed" and world_size == 8:
+        assert {"gather", "shared"} <= {form for step in forms for form in step.values()}
+
+
+@pytest.mark.parametrize("name", ["adacomp, sum in levels", "adacomp", "scalecom", "block-adacomp"])
+def test_blocks_of_another_size(name: str) -> None:
+    """The lanes' and values' blocks, and so the rounding, are those of the pipeline."""
+    switched, played = ([make(name) for _ in range(3)] for _ in range(2))
+    places = leases(3, columns=SMALL.columns, block_words=SMALL.block_words)
+    same(switched, played, places, odd, 4, geometry=SMALL)
+    if name == "block-adacomp":
+        wide = [make(name) for _ in range(3)]
+        for step in range(4):
+            exchange_all(wide, [odd(rank, step) for rank in range(3)], leases(3))
+        assert wide[0].residue_norm() != played[0].residue_norm()
+
+
+class PipelineSwitch:
+    """The compiled program, with LocalGroup's job admitted."""
+
+    SLOTS = 16
+    JOB, EPOCH = 1, 7
+
+    def __init__(self, world_size: int) -> None:
+        self.rig = PipelineRig("small", world_size)
+        for rank in range(world_size):
+            match = (rank_port(rank), rank_ip(rank), rank_udp_port(rank), self.JOB)
+            lease = (1 << rank, (1 << world_size) - 1, 0, self.SLOTS, self.EPOCH, GROUP)
+            self.rig.insert("admission.admit", match, "admit_rank", lease)
+            home = (rank_mac(rank), rank_ip(rank), rank_udp_port(rank), MAC, IP)
+            member = self.rig.program.tables["MainEgress.reply.job_member"]
+            member.insert((self.JOB, rank), 0, "MainEgress.reply.address_to", home)
+
+    def process(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]:
+        return [(port - 1, payload_of(frame)) for port, frame in self.rig.send(rank, payload)]
+
+
+def few(rank: int, step: int) -> Gradients:
+    """A small part of `odd`: the program is executed in Python."""
+    given = odd(rank, step)
+    return {"conv": given["conv"], "bias": given["bias"], "small": given["small"], "zeros": given["zeros"]}
+
+
+@pytest.mark.parametrize("name", ["none", "adacomp", "adacomp, sum in levels", "scalecom", "block-adacomp"])
+def test_over_the_executed_program(name: str) -> None:
+    switched, played = ([make(name) for _ in range(3)] for _ in range(2))
+    switch = PipelineSwitch(3)
+    places = leases(3, columns=SMALL.columns, block_words=SMALL.block_words)
+    same(switched, played, places, few, 3, geometry=SMALL, slots=PipelineSwitch.SLOTS, switch=switch)
+    counter = switch.rig.program.counters["MainIngress.results"]
+    assert counter.read(PipelineSwitch.JOB)[0] > 3
+
+
+def test_ranks_that_ask_for_different_things_are_noticed() -> None:
+    compressors = [make("adacomp") for _ in range(2)]
+    given = [odd(0, 0), {**odd(1, 0), "small": torch.ones(3, 3)}]
+    with pytest.raises(AssertionError, match="the ranks ask for different collectives"):
+        exchange_all(compressors, given, leases(2))
+
+
+def test_ranks_with_different_settings_are_noticed() -> None:
+    """What they send looks alike, but for the collective's name."""
+    compressors: list[Compressor] = [AdaComp(form="sum", levels=levels) for levels in (2, 3)]
+    with pytest.raises(AssertionError, match="the ranks ask for different collectives: .*3 levels"):
+        exchange_all(compressors, [odd(0, 0), odd(1, 0)], leases(2))
+
+
+def test_the_leases_are_those_of_one_job() -> None:
+    places = leases(4)
+    assert [(place.rank, place.world_size) for place in places] == [(rank, 4) for rank in range(4)]
+    assert {place.geometry for place in places} == {DEFAULT}

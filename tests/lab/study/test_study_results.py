@@ -1,0 +1,223 @@
+"""The study's results: which count, how they are kept, what the tables say, and which runs are still missing."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import p4reduce_lab.study.__main__ as command
+from p4reduce_lab.study import report
+from p4reduce_lab.study.data import DataError
+from p4reduce_lab.study.grid import TASKS, Run, runs
+from p4reduce_lab.study.results import Group, is_current, keep, read
+from rigs.study_records import Record, put, record
+
+PAGE = Path(__file__).parents[3] / "docs" / "study.md"
+MLP = "mnist-mlp"
+
+
+def of(way: str, seed: int = 0, *, model: str = MLP, workers: int = 4, optimizer: str = "sgd") -> Run:
+    return Run(model, workers, optimizer, way, seed)
+
+
+def ids(records: list[Record]) -> list[str]:
+    return [one["id"] for one in records]
+
+
+def test_finished_runs_are_read_in_the_order_of_the_grid(tmp_path: Path) -> None:
+    some = list(runs())[::7]
+    put(tmp_path, *(record(run, 50.0) for run in reversed(some)))
+    assert ids(read(tmp_path)) == [run.id for run in some]
+
+
+def test_other_settings_and_runs_that_are_not_of_the_grid_do_not_count(tmp_path: Path) -> None:
+    good = record(of("dense"), 98.0)
+    older = record(of("scalecom"), 97.0)
+    older["settings"]["steps"] += 1
+    unknown = record(of("top-secret"), 97.0)
+    gone = {**record(of("dense", 1), 97.0), "model": "resnet", "id": "resnet-4-sgd-dense-1"}
+    put(tmp_path, good, older, unknown, gone)
+    (tmp_path / "mnist-mlp-4-sgd-adacomp-auto-0.partial").write_text("{", encoding="utf-8")
+    assert read(tmp_path) == [good]
+    assert not is_current(older) and not is_current(gone) and is_current(good)
+
+
+def test_files_of_runs_come_before_what_was_kept(tmp_path: Path) -> None:
+    kept = tmp_path / "study.json"
+    old = [record(of("dense"), 10.0), record(of("scalecom"), 20.0)]
+    keep(old, kept)
+    new = record(of("dense"), 98.0)
+    put(tmp_path / "runs", new)
+    assert read(tmp_path / "runs", kept) == [new, old[1]]
+    assert read(tmp_path / "runs", tmp_path / "nothing.json") == read(tmp_path / "runs") == [new]
+
+
+def test_records_are_kept_one_a_line(tmp_path: Path) -> None:
+    records = [record(of(way), 98.0, rates={"all": 3.5}) for way in ("dense", "adacomp-gather", "scalecom")]
+    keep(records, tmp_path / "study.json")
+    lines = (tmp_path / "study.json").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line.rstrip(",")) for line in lines[1:-1]] == records
+    assert (lines[0], lines[-1]) == ("[", "]")
+    assert read(tmp_path / "none", tmp_path / "study.json") == records
+
+
+def test_figures_are_over_the_seeds() -> None:
+    values = [97.0, None, 98.0]
+    group = Group([record(of("dense", seed), value) for seed, value in enumerate(values)])
+    assert group.measure().text(2) == "97.50 (97.00 to 98.00), 1 diverged"
+    assert (group.bytes_a_step("bytes_down"), group.least_bytes_down()) == (1000, 1000)
+    assert group.off_by() == pytest.approx(0.1)
+    assert [group.residue(part) for part in (0, 0.5, 1)] == [1, 2, 3]
+    assert Group([record(of("dense"), None)]).measure().text(2) == "diverged"
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    """A folder with a page: prose, and the places of docs/study.md for tables, still empty."""
+    markers = re.findall(r"<!-- table: .*? -->", PAGE.read_text(encoding="utf-8"))
+    assert len(markers) == len(TASKS) + 4
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    text = "# Study\n" + "".join(f"\nBefore {i}.\n{one}\nold\n<!-- end -->\n" for i, one in enumerate(markers))
+    (folder / "study.md").write_text(text + "\nThe end.\n", encoding="utf-8")
+    return folder
+
+
+def table(docs: Path, name: str) -> dict[tuple[str, ...], list[str]]:
+    """Cells by the first one (of the table of workers and others, the first two)."""
+    text = (docs / "study.md").read_text(encoding="utf-8")
+    found = text.partition(f"<!-- table: {name} -->\n")[2].partition("<!-- end -->")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in found.strip().splitlines()[2:]]
+    keys = 1 if name in TASKS else 2
+    return {tuple(row[:keys]): row[keys:] for row in rows}
+
+
+def everything() -> list[Record]:
+    """Some of every table's; the accuracy of ways other than dense is 1 point, or the loss 10 %, worse."""
+    rates = {"all": 200.0, "linear": 250.4, "recurrent": 150.0}
+    found = []
+    for run in runs():
+        best = 98.0 if TASKS[run.model].measure == "accuracy" else 1.5
+        worse = best - 1 if best > 50 else 1.65
+        if run.way == "dense":
+            found.append(record(run, best, down=8000.0))
+        else:
+            found.append(record(run, worse, down=100.0, rates=rates))
+    return found
+
+
+def test_the_tables_are_filled_and_the_prose_is_left(tmp_path: Path, docs: Path) -> None:
+    before = (docs / "study.md").read_text(encoding="utf-8")
+    put(tmp_path / "runs", *everything())
+    report.write_report(tmp_path / "runs", docs)
+    text = (docs / "study.md").read_text(encoding="utf-8")
+    assert re.sub(r"(<!-- table: \S+ -->\n).*?(<!-- end)", r"\1old\n\2", text, flags=re.DOTALL) == before
+    main = table(docs, MLP)
+    assert len(main) == 11
+    assert main["dense",][0] == "98.00 (98.00 to 98.00)"
+    assert main["dense",][1] == ""  # it is not held against itself
+    assert main["adacomp-gather",] == [
+        "97.00 (97.00 to 97.00)", "-1.00 points", "200x", "50", "100", "80.0x", "10%", "1.0 / 2.0 / 3.0"
+    ]  # fmt: skip
+    assert table(docs, "shakespeare-lstm")["scalecom",][:2] == ["1.6500 (1 seed)", "+10.00%"]
+    assert table(docs, "adam")["MNIST CNN", "scalecom"][1:2] == ["-1.00 points"]
+    assert table(docs, "adam")["MNIST CNN", "dense"][1] == ""
+    accuracies = [f"{best}.00 ({best}.00 to {best}.00)" for best in (98, 97, 97)]
+    assert table(docs, "workers")["MNIST MLP", "8"][:4] == [*accuracies, "8,000"]
+    assert table(docs, "rates")["MNIST MLP", "linear"] == ["500", "250x"]
+    for picture in ("study-bytes.png", "study-residues.png"):
+        assert (docs / picture).stat().st_size > 1000
+    assert read(tmp_path / "none", docs / "study.json") == everything()
+
+
+def test_written_again_nothing_changes(tmp_path: Path, docs: Path) -> None:
+    put(tmp_path / "runs", *everything()[:20])
+    report.write_report(tmp_path / "runs", docs)
+    first = [(docs / name).read_bytes() for name in ("study.md", "study.json")]
+    report.write_report(tmp_path / "none", docs)  # from what was kept
+    assert [(docs / name).read_bytes() for name in ("study.md", "study.json")] == first
+
+
+def test_what_diverged_is_called_so(tmp_path: Path, docs: Path) -> None:
+    diverged = [record(of("adacomp-sum", seed), None) for seed in range(3)]
+    put(tmp_path / "runs", record(of("dense"), 98.0), *diverged)
+    report.write_report(tmp_path / "runs", docs)
+    assert table(docs, MLP)["adacomp-sum",][:2] == ["diverged", ""]
+    assert table(docs, MLP)["dense",][0] == "98.00 (1 seed)"
+    assert "nan" not in (docs / "study.md").read_text(encoding="utf-8")
+
+
+def test_a_page_without_a_place_for_a_table_is_refused(tmp_path: Path, docs: Path) -> None:
+    put(tmp_path / "runs", record(of("dense"), 98.0))
+    page = docs / "study.md"
+    page.write_text(page.read_text(encoding="utf-8").replace("<!-- table: adam -->", ""), encoding="utf-8")
+    with pytest.raises(ValueError, match="no place for a table: <!-- table: adam -->"):
+        report.write_report(tmp_path / "runs", docs)
+
+
+def test_without_results_nothing_is_written(tmp_path: Path, docs: Path) -> None:
+    before = (docs / "study.md").read_bytes()
+    report.write_report(tmp_path / "none", docs)
+    assert [path.name for path in docs.iterdir()] == ["study.md"]
+    assert (docs / "study.md").read_bytes() == before
+
+
+@pytest.fixture
+def trained(tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Three runs, of which nothing is trained in earnest; the ids of those that `make study` would train."""
+    grid = [of("dense"), of("adacomp-gather"), of("scalecom")]
+    seen: list[str] = []
+
+    def train_all(missing: list[Run], out: Path, jobs: int) -> int:
+        seen.extend(run.id for run in missing)
+        put(out / "runs", *(record(run, 90.0) for run in missing))
+        return 0
+
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    monkeypatch.setattr(command, "runs", lambda: iter(grid))
+    monkeypatch.setattr(command, "train_all", train_all)
+    return seen
+
+
+def study(tmp_path: Path, *options: str) -> Any:
+    return CliRunner().invoke(command.main, ["--out", str(tmp_path), *options], catch_exceptions=False)
+
+
+def test_only_what_is_missing_is_trained(tmp_path: Path, docs: Path, trained: list[str]) -> None:
+    older = record(of("scalecom"), 97.0)
+    older["settings"]["batch"] = 1
+    put(tmp_path / "runs", record(of("dense"), 98.0), record(of("adacomp-gather"), 97.0), older)
+    assert study(tmp_path).exit_code == 0
+    assert trained == [of("scalecom").id]
+    assert study(tmp_path).exit_code == 0
+    assert trained == [of("scalecom").id]  # all of it is there now
+    assert set(table(docs, MLP)) == {("dense",), ("adacomp-gather",), ("scalecom",)}
+
+
+def test_a_part_of_it_and_the_report_alone(tmp_path: Path, docs: Path, trained: list[str]) -> None:
+    put(tmp_path / "runs", record(of("dense"), 98.0))
+    assert study(tmp_path, "--report-only").exit_code == 0
+    assert trained == [] and set(table(docs, MLP)) == {("dense",)}
+    assert study(tmp_path, "--only", "*-adacomp-*").exit_code == 0
+    assert trained == [of("adacomp-gather").id]
+
+
+def test_what_failed_is_said(
+    tmp_path: Path, docs: Path, trained: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "runs", record(of("dense"), 98.0))
+    monkeypatch.setattr(command, "train_all", lambda missing, out, jobs: len(missing))
+    assert study(tmp_path).exit_code == 1
+    assert set(table(docs, MLP)) == {("dense",)}
+
+    def no_network(missing: list[Run], out: Path, jobs: int) -> int:
+        raise DataError("check the network")
+
+    monkeypatch.setattr(command, "train_all", no_network)
+    failed = study(tmp_path)
+    assert failed.exit_code == 1 and "Error: check the network" in failed.output

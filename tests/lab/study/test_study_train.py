@@ -1,0 +1,95 @@
+"""A training of a few steps on random data, without a switch: what its record holds, and that it can be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from p4reduce_lab.study import data, models
+from p4reduce_lab.study import train as training
+from p4reduce_lab.study.grid import TASKS, Run
+from p4reduce_lab.study.results import is_current
+
+KEYS = {
+    "id", "model", "workers", "optimizer", "way", "seed", "settings", "parameters", "diverged_at", "train_loss",
+    "residue_norm", "rates", "switch", "weights", "seconds",
+}  # fmt: skip
+LETTERS = "abcdefgh "
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """As in the study's own processes."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five steps; random images, and random text."""
+    generator = torch.Generator().manual_seed(3)
+    x, y = torch.randn(64, 1, 28, 28, generator=generator), torch.randint(0, 10, (64,), generator=generator)
+    text = torch.randint(0, len(LETTERS), (900,), generator=generator)
+    for name, task in list(TASKS.items()):
+        monkeypatch.setitem(TASKS, name, replace(task, steps=5, batch=16))
+    monkeypatch.setattr(data, "mnist", lambda cache: data.Images(x, y, x[:40], y[:40]))
+    monkeypatch.setattr(data, "shakespeare", lambda cache: data.Text(text, text[:301], LETTERS))
+
+
+def trained(run: Run) -> dict[str, Any]:
+    seen: list[tuple[int, int]] = []
+    found = training.train(run, Path("nowhere"), None, lambda step, steps: seen.append((step, steps)))
+    assert seen == [(0, 5)]
+    return found
+
+
+@pytest.mark.parametrize("way", ["dense", "adacomp-auto", "scalecom", "block-top-k-ratio"])
+def test_the_record_of_a_training(way: str) -> None:
+    run = Run("mnist-mlp", 4, "sgd", way, 1)
+    found = trained(run)
+    assert set(found) == KEYS | {"accuracy"}
+    assert found["id"] == run.id and is_current(found)
+    assert 0 <= found["accuracy"] <= 100 and found["diverged_at"] is None
+    assert [step for step, _ in found["train_loss"]] == [step for step, _ in found["residue_norm"]] == list(range(5))
+    assert found["parameters"] == sum(p.numel() for p in models.make("mnist-mlp").parameters())
+    assert found["switch"] == []
+    sparse_from_the_start = way not in ("dense", "scalecom")  # ScaleCom begins with 50 dense steps
+    assert set(found["rates"]) == ({"all", "linear"} if sparse_from_the_start else set())
+    assert (found["residue_norm"][-1][1] > 0) == sparse_from_the_start
+    again = trained(run)
+    assert {**again, "seconds": 0} == {**found, "seconds": 0}
+    assert trained(replace(run, seed=2))["weights"] != found["weights"]
+
+
+def test_dense_training_is_the_same_for_any_number_of_workers_but_for_rounding() -> None:
+    losses = [trained(Run("mnist-cnn", workers, "adam", "dense", 0))["train_loss"] for workers in (2, 8)]
+    for (_, one), (_, other) in zip(*losses, strict=True):
+        assert one == pytest.approx(other, abs=1e-3)
+
+
+def test_text_is_measured_by_its_loss() -> None:
+    found = trained(Run("shakespeare-lstm", 2, "sgd", "adacomp-sum", 0))
+    assert set(found) == KEYS | {"loss"}
+    assert 1 < found["loss"] < 4
+    assert set(found["rates"]) == {"all", "linear", "recurrent", "embedding"}
+
+
+def test_a_training_that_diverges_ends_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = training._gradients
+
+    def diverging(*args: Any) -> Any:
+        gradients, loss = real(*args)
+        return gradients, loss if len(seen) < 2 else float("nan")
+
+    seen: list[int] = []
+    monkeypatch.setattr(training, "_gradients", lambda *args: (diverging(*args), seen.append(1))[0])
+    found = trained(Run("mnist-mlp", 2, "sgd", "adacomp-gather", 0))
+    assert found["diverged_at"] == 2 and found["accuracy"] is None
+    assert [step for step, _ in found["train_loss"]] == [0, 1]

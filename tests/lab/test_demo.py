@@ -1,0 +1,143 @@
+"""The whole demo, short: it works, it says what failed, and it leaves no process behind."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+pytest.importorskip("matplotlib")
+
+from p4reduce_lab.demo import run_demo
+from p4reduce_lab.processes import Children, ProcessError
+from p4reduce_lab.system import running_system
+from p4reduce_lab.training import WAYS, train, without_launcher
+
+pytestmark = pytest.mark.slow
+
+DENSE, ADACOMP = WAYS[1], WAYS[2]
+DEADLINE_S = 120.0
+
+
+def mentioning(text: str) -> set[int]:
+    """Processes whose command line has `text` in it."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if text.encode() in path.read_bytes():
+                found.add(int(path.parent.name))
+        except OSError:
+            continue
+    return found - {os.getpid()}
+
+
+@pytest.fixture
+def children(tmp_path: Path) -> Iterator[Children]:
+    with Children(tmp_path) as children:
+        yield children
+    assert not mentioning(str(tmp_path)), "a process was left behind"
+
+
+def test_one_epoch_of_the_whole_demo(tmp_path: Path) -> None:
+    text = io.StringIO()
+    run_demo(tmp_path, seeds=1, epochs=1, console=Console(file=text, width=130))
+    report = json.loads((tmp_path / "report.json").read_text())
+    gloo, dense, adacomp = report["runs"]
+    assert [run["name"] for run in report["runs"]] == [way.name for way in WAYS]
+    assert gloo["losses"] == pytest.approx(dense["losses"], rel=1e-3)
+    assert gloo["up_bytes_per_step"] is None or gloo["up_bytes_per_step"] > report["ring_bytes_formula"]
+    for key in ("up_bytes_per_step", "down_bytes_per_step"):
+        assert dense[key] > 3 * adacomp[key] > 0
+    assert all(way.name in text.getvalue() for way in WAYS)
+    assert (tmp_path / "demo.png").stat().st_size > 10_000
+    assert not mentioning(str(tmp_path))
+
+
+def test_a_killed_worker_ends_the_run_with_an_error(children: Children) -> None:
+    killed: list[int] = []
+
+    def kill_one(step: int, steps: int) -> None:
+        if not killed:
+            launcher, *workers = sorted(mentioning(f"--job={DENSE.name}"))
+            killed.append(workers[2])
+            os.kill(workers[2], signal.SIGKILL)
+
+    with running_system(children) as system:
+        system.client.create_job(DENSE.name, 4)
+        began = time.monotonic()
+        with pytest.raises(ProcessError) as caught:
+            train(
+                children,
+                DENSE,
+                seed=0,
+                epochs=500,
+                job=DENSE.name,
+                controller=system.controller,
+                progress=kill_one,
+            )
+        assert time.monotonic() - began < DEADLINE_S
+    assert "p4reduce-dense seed 0 failed with status 1" in caught.value.message
+    assert "failed (exitcode: -9)" in caught.value.message
+
+
+def test_a_switch_that_dies_is_named(children: Children) -> None:
+    with running_system(children) as system:
+        system.client.create_job(ADACOMP.name, 4)
+
+        def kill_switch(step: int, steps: int) -> None:
+            os.kill(system.switch.pid, signal.SIGKILL)
+
+        with pytest.raises(ProcessError, match="switch ended with status -9"):
+            train(
+                children,
+                ADACOMP,
+                seed=0,
+                epochs=500,
+                job=ADACOMP.name,
+                controller=system.controller,
+                progress=kill_switch,
+            )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    script = "from p4reduce_lab.demo import run_demo; from pathlib import Path; import sys\n"
+    script += "run_demo(Path(sys.argv[1]), epochs=500)"
+    log = tmp_path / "logs" / "gloo-dense-seed-0.log"
+    demo = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    try:
+        deadline = time.monotonic() + DEADLINE_S
+        while not (log.exists() and b"step" in log.read_bytes()):
+            assert demo.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)  # between two looks at a file
+        assert len(mentioning(str(tmp_path))) >= 6  # the demo, torchrun, four workers
+        demo.send_signal(number)
+        _, errors = demo.communicate(timeout=60)
+    finally:
+        demo.kill()
+        demo.wait(60)
+    assert b"KeyboardInterrupt" in errors
+    assert not mentioning(str(tmp_path))
+
+
+def test_the_error_shows_the_workers_part_of_the_log() -> None:
+    log = [
+        "Traceback (most recent call last):",
+        "p4reduce.errors.JoinError: rank 2 could not join",
+        "W1121 17795 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 17799 ...",
+        "E1121 17795 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 2",
+        "Traceback (most recent call last):",
+    ]
+    assert without_launcher(log) == [*log[:2], log[3]]
+    assert without_launcher(log[:2]) == log[:2]

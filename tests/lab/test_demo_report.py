@@ -1,0 +1,82 @@
+"""The demo's table, report and picture, from made-up runs."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+pytest.importorskip("matplotlib")
+
+from p4reduce_lab import report
+from p4reduce_lab.plot import draw
+
+
+def a_run(name: str, seed: int, up: float | None, **more: object) -> report.Run:
+    return {
+        "name": name,
+        "seed": seed,
+        "world_size": 4,
+        "parameters": 1000,
+        "steps": 30,
+        "test_accuracy": 0.97 + seed / 100,
+        "up_bytes_per_step": up,
+        "down_bytes_per_step": up,
+        "retransmissions": 0 if up is not None else None,
+        "seconds": 2.0,
+        "losses": [2.0 / (step + 1) for step in range(30)],
+        **more,
+    }
+
+
+def runs(seeds: int) -> list[report.Run]:
+    return [
+        a_run(name, seed, up)
+        for seed in range(seeds)
+        for name, up in (("gloo-dense", 6600.0), ("p4reduce-dense", 4500.0), ("p4reduce-adacomp", 600.0))
+    ]
+
+
+def shown(rows: list[report.Run]) -> str:
+    text = io.StringIO()
+    Console(file=text, width=120).print(report.table(rows))
+    return text.getvalue()
+
+
+def test_ring_formula() -> None:
+    assert report.ring_bytes(runs(1)) == 2 * 3 / 4 * 4 * 1000
+
+
+def test_table_of_one_seed() -> None:
+    text = shown(runs(1))
+    assert "2(N-1)/N·4·D" in text and "6,000 B" in text
+    rows = {line.split("│")[1].strip(): line for line in text.splitlines() if line.count("│") > 5}
+    assert "97.00 %" in rows["p4reduce-adacomp"]
+    assert "10.00x" in rows["p4reduce-adacomp"]
+    assert "0.91x" in rows["gloo-dense"]
+    assert "±" not in rows["p4reduce-dense"]
+
+
+def test_table_of_three_seeds_shows_the_spread() -> None:
+    assert "98.00 ± 1.00 %" in shown(runs(3))
+
+
+def test_bytes_that_were_not_measured_are_not_invented(tmp_path: Path) -> None:
+    rows = [a_run("gloo-dense", 0, None), a_run("p4reduce-dense", 0, 4500.0)]
+    assert shown(rows).count("not known") == 4
+    draw(tmp_path / "demo.png", rows)
+
+
+def test_report_file(tmp_path: Path) -> None:
+    report.save(tmp_path / "report.json", runs(2), 12.0)
+    saved = json.loads((tmp_path / "report.json").read_text())
+    assert [run["name"] for run in saved["runs"]] == 2 * ["gloo-dense", "p4reduce-dense", "p4reduce-adacomp"]
+    assert saved["ring_bytes_formula"] == 6000
+    assert {"processor", "cores", "python", "torch", "date"} <= set(saved["machine"])
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_picture(tmp_path: Path, seeds: int) -> None:
+    draw(tmp_path / "demo.png", runs(seeds))
+    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,301 @@
+"""For tests of the job service: a P4Runtime client with the switch in memory, and a controller in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from p4reduce_contracts.jobs.client import JobClient, JoinTicket, Lease
+from p4reduce_contracts.p4runtime.entries import CounterEntry, Entry, MulticastGroup, TableEntry
+from p4reduce_contracts.p4runtime.errors import Failure, P4RuntimeError, SwitchUnreachable, WriteError
+from p4reduce_controller.config import Config
+from p4reduce_controller.jobs.model import Member
+from p4reduce_controller.service import Controller
+
+LIMIT_S = 20.0
+T = TypeVar("T")
+
+
+@dataclass
+class Held:
+    """What get_pipeline answers."""
+
+    p4info: Any
+    device_config: bytes
+
+
+class FakeSwitchClient:
+    """As strict as a real switch: inserting twice or deleting what is absent is a WriteError."""
+
+    on_packet_in: Callable[[bytes, dict[str, int]], None] | None = None
+    on_digest: Callable[[str, list[tuple[int, ...]]], None] | None = None
+    on_lost: Callable[[P4RuntimeError], None] | None = None
+    on_primary: Callable[[bool], None] | None = None
+
+    def __init__(self) -> None:
+        self.reachable = True
+        self.connected = False
+        self.pipeline: Held | None = None
+        self.entries: dict[str, Entry] = {}
+        self.counters: dict[tuple[str, int], tuple[int, int]] = {}
+        self.refuse: Callable[[str, Entry], bool] = lambda operation, entry: False
+        self.before_write: Callable[[str, Entry], None] = lambda operation, entry: None
+        self.log: list[tuple[str, Entry]] = []
+        self.connections = 0
+        self.commits = 0
+        self.answering = threading.Event()  # cleared: calls get no answer, and the stream stays
+        self.answering.set()
+
+    def connect(self) -> None:
+        self._check()
+        self.connected = True
+        self.connections += 1
+
+    def close(self) -> None:
+        self.connected = False
+
+    def restart(self) -> None:
+        """The switch process ends and comes back empty."""
+        self.pipeline = None
+        self.entries.clear()
+        self.counters.clear()
+        self.lose()
+
+    def lose(self) -> None:
+        """The stream breaks."""
+        self.connected = False
+        assert self.on_lost is not None
+        self.on_lost(SwitchUnreachable("the stream ended"))
+
+    def get_pipeline(self) -> Held | None:
+        self._check()
+        return self.pipeline
+
+    def set_pipeline(self, p4info: Any, device_config: bytes) -> None:
+        self._check()
+        self.pipeline = Held(p4info, device_config)
+        self.commits += 1
+        self.entries.clear()
+        self.counters.clear()
+
+    def insert(self, *entries: Entry) -> None:
+        self.write([("insert", entry) for entry in entries])
+
+    def delete(self, *entries: Entry) -> None:
+        self.write([("delete", entry) for entry in entries])
+
+    def write(self, updates: Iterable[tuple[str, Entry]]) -> None:
+        self._check()
+        failures = []
+        for index, (operation, entry) in enumerate(updates):
+            self.before_write(operation, entry)
+            key = identity(entry)
+            code = ""
+            if self.refuse(operation, entry):
+                code = "RESOURCE_EXHAUSTED"
+            elif operation == "insert" and key in self.entries:
+                code = "ALREADY_EXISTS"
+            elif operation != "insert" and key not in self.entries:
+                code = "NOT_FOUND"
+            if code:
+                failures.append(Failure(index, operation, entry, code, "no"))
+            elif operation == "delete":
+                del self.entries[key]
+            else:
+                self.entries[key] = entry
+            self.log.append((operation, entry))
+        if failures:
+            raise WriteError(f"{failures[0]}", failures)
+
+    def read_table(self, name: str) -> list[TableEntry]:
+        self._check()
+        return [one for one in self.entries.values() if isinstance(one, TableEntry) and one.table == name]
+
+    def read_counter(self, name: str, index: int | None = None) -> list[CounterEntry]:
+        self._check()
+        indexes = range(256) if index is None else [index]
+        return [CounterEntry(name, one, *self.counters.get((name, one), (0, 0))) for one in indexes]
+
+    def read_groups(self) -> list[MulticastGroup]:
+        self._check()
+        return [one for one in self.entries.values() if isinstance(one, MulticastGroup)]
+
+    def tables(self) -> dict[str, int]:
+        """How many entries each table has, by the last part of its name; groups by number."""
+        counts: dict[str, int] = {}
+        for entry in self.entries.values():
+            if isinstance(entry, TableEntry):
+                name = entry.table.rpartition(".")[2]
+            elif isinstance(entry, MulticastGroup):
+                name = f"group {entry.group_id}"
+            else:
+                continue
+            counts[name] = counts.get(name, 0) + 1
+        return counts
+
+    def capabilities(self) -> str:
+        self._check()
+        return "1.3.0"
+
+    def _check(self) -> None:
+        if not self.answering.wait(5.0):
+            raise SwitchUnreachable("no answer in time")
+        if not self.reachable:
+            raise SwitchUnreachable("connection refused")
+
+
+def identity(entry: Entry) -> str:
+    """What makes two entries the same one to a switch."""
+    if isinstance(entry, TableEntry):
+        return f"{entry.table} {sorted(entry.match.items())}"
+    if isinstance(entry, MulticastGroup):
+        return f"group {entry.group_id}"
+    return repr(entry)
+
+
+def hello_frame(job_id: int, nonce: int, rank: int) -> bytes:
+    """The HELLO of a worker at 10.0.0.(10 + rank), as the switch punts it."""
+    payload = struct.pack("!BBBBHHIIQ", 1 << 4 | 4, job_id, 0, 0, 0, 0, 0, 0, nonce)
+    udp = struct.pack("!HHHH", 4000 + rank, 21072, 8 + len(payload), 0) + payload
+    ip = struct.pack("!BBHHHBBHII", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0, 0x0A00000A + rank, 0x0A0000FE)
+    return bytes.fromhex("020000000001") + (0x020000000A00 + rank).to_bytes(6, "big") + b"\x08\x00" + ip + udp
+
+
+@dataclass
+class FakeClock:
+    """Seconds that pass only when told."""
+
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Running:
+    """A controller that serves in a thread of its own."""
+
+    controller: Controller
+    client: FakeSwitchClient
+    clock: FakeClock
+    loop: asyncio.AbstractEventLoop
+    task: asyncio.Task[None]
+    errors: list[BaseException] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        return self.controller.address
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run `function` on the controller's loop."""
+
+        async def run() -> T:
+            return function()
+
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(LIMIT_S)
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        """Return when the condition holds on the controller's loop; it is looked at whenever something changes."""
+
+        async def run() -> None:
+            async with asyncio.timeout(LIMIT_S):
+                while not condition():
+                    await self.controller.pulse.wait()
+
+        asyncio.run_coroutine_threadsafe(run(), self.loop).result(2 * LIMIT_S)
+
+    def wait_for_waiters(self, members: dict[int, Member], count: int) -> None:
+        """Return when `count` calls of WaitLease are in progress for these members."""
+        self.wait(lambda: sum(member.waiting for member in members.values()) == count)
+
+    def hello(self, job_id: int, nonce: int, rank: int) -> None:
+        """A HELLO comes through the switch, from port 1 + rank; returns when the registry has seen it."""
+        assert self.client.on_packet_in is not None
+        self.client.on_packet_in(hello_frame(job_id, nonce, rank), {"ingress_port": 1 + rank})
+        self.call(lambda: None)
+
+    def pass_time(self, seconds: float) -> None:
+        """Time passes and the controller looks for silent members."""
+        self.clock.now += seconds
+        self.call(self.controller.sweep)
+
+
+def make_config(folder: Path, columns: int = 4, block_words: int = 8, slots: int = 16) -> Config:
+    """A configuration with a pipeline and all state in `folder`."""
+    pipeline = folder / "pipeline"
+    pipeline.mkdir(exist_ok=True)
+    (pipeline / "p4reduce.json").write_text("{}")
+    (pipeline / "p4reduce.p4info.txtpb").write_text('pkg_info { arch: "v1model" }')
+    (pipeline / "geometry.toml").write_text(
+        f"columns = {columns}\nblock_words = {block_words}\nslots = {slots}\n"
+    )
+    config = Config()
+    return replace(
+        config,
+        switch=replace(config.switch, pipeline=str(pipeline), connect_timeout_s=0.3),
+        controller=replace(config.controller, listen="127.0.0.1:0", state_dir=str(folder / "state")),
+    )
+
+
+@contextlib.contextmanager
+def serving(config: Config, client: FakeSwitchClient | None = None) -> Iterator[Running]:
+    """A controller that serves until the block ends; what it dies of is raised there."""
+    client = client or FakeSwitchClient()
+    clock = FakeClock()
+    started: list[Running | BaseException] = []
+    ready = threading.Event()
+    ended: list[BaseException] = []
+
+    async def serve() -> None:
+        controller = Controller(config, client, clock)
+        try:
+            await controller.start()
+        except BaseException as error:
+            started.append(error)
+            ready.set()
+            return
+        task = asyncio.ensure_future(controller.run())
+        started.append(Running(controller, client, clock, asyncio.get_running_loop(), task))
+        ready.set()
+        try:
+            await task
+        except Exception as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert ready.wait(LIMIT_S)
+    running = started[0]
+    try:
+        if isinstance(running, BaseException):
+            raise running
+        yield running
+    finally:
+        if isinstance(running, Running) and thread.is_alive():
+            running.loop.call_soon_threadsafe(running.controller.stop)
+        thread.join(LIMIT_S)
+        assert not thread.is_alive()
+    if ended:
+        raise ended[0]
+
+
+def join_all(running: Running, client: JobClient, job: str, world_size: int) -> list[JoinTicket]:
+    """Every rank joins and says HELLO."""
+    tickets = [client.join(job, rank, world_size) for rank in range(world_size)]
+    for ticket in tickets:
+        running.hello(ticket.job_id, ticket.nonce, ticket.rank)
+    return tickets
+
+
+def form(
+    running: Running, client: JobClient, job: str, world_size: int
+) -> tuple[list[JoinTicket], list[Lease]]:
+    """Every rank joins, says HELLO and gets its lease."""
+    tickets = join_all(running, client, job, world_size)
+    return tickets, [client.wait_lease(ticket.nonce, 10.0) for ticket in tickets]

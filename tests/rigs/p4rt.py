@@ -1,0 +1,281 @@
+"""What the P4Runtime tests share: the test program, a served switch, BMv2, whole processes, and raw requests."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import text_format
+
+from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4runtime.schema import Schema
+from p4reduce_switch.p4runtime import Server
+from p4reduce_switch.switch import Switch
+
+_PROGRAM = Path(__file__).parents[1] / "softswitch" / "p4runtime" / "every_kind"
+P4INFO = messages.parse_p4info(_PROGRAM.with_suffix(".p4info.txtpb").read_text())
+DEVICE_CONFIG = _PROGRAM.with_suffix(".json").read_bytes()
+SCHEMA = Schema.from_p4info(P4INFO)
+LIMIT_S = 10.0
+READY_S = 30.0
+COMMAND = [sys.executable, "-m", "p4reduce_contracts"]
+
+
+class MemoryPorts:
+    """Ports whose frames go to a queue."""
+
+    def __init__(self) -> None:
+        self.sent: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
+
+    def filenos(self) -> list[int]:
+        return []
+
+    def drain(self, fileno: int, receive: Any) -> None:
+        raise AssertionError("there is nothing to drain")
+
+    def send(self, port: int, frame: bytes) -> bool:
+        self.sent.put((port, frame))
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+class Served:
+    """A software switch with its P4Runtime server on a free port."""
+
+    def __init__(self) -> None:
+        self.switch = Switch()
+        self.ports = MemoryPorts()
+        self.switch.add_ports(self.ports)
+        self.server = Server(self.switch, "127.0.0.1:0")
+        self.server.start()
+        self.address = f"127.0.0.1:{self.server.port}"
+
+    def close(self) -> None:
+        self.server.stop()
+        self.switch.close()
+
+
+@contextlib.contextmanager
+def served() -> Iterator[Served]:
+    one = Served()
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def bmv2(*interfaces: str) -> Iterator[str]:
+    """simple_switch_grpc without a program; its P4Runtime address."""
+    if shutil.which("simple_switch_grpc") is None:
+        pytest.skip("needs simple_switch_grpc on PATH")
+    address = f"127.0.0.1:{free_port()}"
+    command = ["simple_switch_grpc", "--no-p4", "--device-id", "1"]
+    for interface in interfaces:
+        command += ["-i", interface]
+    command += ["--thrift-port", str(free_port()), "--", "--grpc-server-addr", address, "--cpu-port", "510"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield address
+        finally:
+            process.terminate()
+            process.wait(LIMIT_S)
+
+
+class Process:
+    """`p4reduce ...` in a process of its own, up to its first line of output."""
+
+    def __init__(self, log: Path, *arguments: str) -> None:
+        self.log = log
+        with log.open("a") as stderr:
+            self.process = subprocess.Popen(
+                [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=stderr, text=True, bufsize=1
+            )
+        assert self.process.stdout is not None
+        readable, _, _ = select.select([self.process.stdout], [], [], READY_S)
+        self.first_line = self.process.stdout.readline() if readable else ""
+        if not self.first_line:
+            self.end(signal.SIGKILL)
+            raise AssertionError(f"{arguments} did not get ready: {log.read_text()}")
+
+    def address(self, before: str) -> str:
+        found = re.search(rf"{before} (127\.0\.0\.1:\d+)", self.first_line)
+        assert found, self.first_line
+        return found[1]
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        status = self.process.wait(READY_S)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return status
+
+
+@dataclass
+class System:
+    """A running switch and controller."""
+
+    folder: Path
+    switch: Process
+    controller: Process
+
+    def start_switch(self) -> None:
+        """Start the switch again, at the addresses it had."""
+        self.switch = start_switch(self.folder, self.switch.address("UDP"), self.switch.address("P4Runtime"))
+
+    def start_controller(self, heartbeat_timeout_s: int = 60, state: str = "state") -> None:
+        """Start the controller again, at the address it had."""
+        listen = self.controller.address("jobs on")
+        self.controller = start_controller(self.folder, self.switch, listen, heartbeat_timeout_s, state)
+
+
+def start_switch(folder: Path, listen: str = "127.0.0.1:0", p4runtime: str = "127.0.0.1:0") -> Process:
+    return Process(folder / "switch.log", "switch", "run", "--listen", listen, "--p4runtime", p4runtime)
+
+
+def start_controller(
+    folder: Path,
+    switch: Process,
+    listen: str = "127.0.0.1:0",
+    heartbeat_timeout_s: int = 60,
+    state: str = "state",
+) -> Process:
+    udp_port = switch.address("UDP").rpartition(":")[2]
+    config = folder / "p4reduce.toml"
+    config.write_text(
+        f"[switch]\npipeline = 'small'\np4runtime = '{switch.address('P4Runtime')}'\nudp_port = {udp_port}\n"
+        f"[controller]\nlisten = '{listen}'\nstate_dir = '{folder / state}'\n"
+        f"heartbeat_interval_s = 0.2\nheartbeat_timeout_s = {heartbeat_timeout_s}\n"
+    )
+    return Process(folder / "controller.log", "controller", "run", "--config", str(config))
+
+
+class Raw:
+    """P4Runtime without the client: one channel, one stream, messages as they are."""
+
+    def __init__(self, address: str, election_id: tuple[int, int] | None = (0, 1)) -> None:
+        self.election_id = election_id
+        self.channel = grpc.insecure_channel(address)
+        self.rpc = messages.callables(self.channel)
+        self.received: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._stream: Any = None
+
+    def __enter__(self) -> Raw:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._outgoing.put(None)
+        self.channel.close()
+
+    def open(self) -> None:
+        self._stream = self.rpc["StreamChannel"](iter(self._outgoing.get, None), timeout=60)
+
+    def send(self, **fields: Any) -> None:
+        self._outgoing.put(messages.StreamMessageRequest(**fields))
+
+    def next(self) -> Any:
+        """The next message on the stream, or the error it ends with."""
+        return next(self._stream)
+
+    def arbitrate(self, device_id: int = 1, **fields: Any) -> Any:
+        if self._stream is None:
+            self.open()
+        update = messages.MasterArbitrationUpdate(device_id=device_id, **fields)
+        if self.election_id is not None:
+            update.election_id.high, update.election_id.low = self.election_id
+        self.send(arbitration=update)
+        return self.next().arbitration
+
+    def addressed(self, request: Any, device_id: int = 1) -> Any:
+        request.device_id = device_id
+        if self.election_id is not None:
+            request.election_id.high, request.election_id.low = self.election_id
+        return request
+
+    def set_config(self, action: str = "VERIFY_AND_COMMIT", config: Any = None, **where: Any) -> None:
+        request = self.addressed(messages.SetForwardingPipelineConfigRequest(), **where)
+        request.action = getattr(request, action)
+        if config is not None:
+            request.config.CopyFrom(config)
+        self.rpc["SetForwardingPipelineConfig"](request, timeout=LIMIT_S)
+
+    def get_config(self, kind: str = "ALL", device_id: int = 1) -> Any:
+        request = messages.GetForwardingPipelineConfigRequest(device_id=device_id)
+        request.response_type = getattr(request, kind)
+        return self.rpc["GetForwardingPipelineConfig"](request, timeout=LIMIT_S).config
+
+    def write(self, *updates: tuple[str, Any]) -> list[str]:
+        """The canonical code of each update; raises what is not a batch error."""
+        request = self.addressed(messages.WriteRequest())
+        for operation, entity in updates:
+            request.updates.add(type=getattr(messages.Update, operation)).entity.CopyFrom(entity)
+        try:
+            self.rpc["Write"](request, timeout=LIMIT_S)
+        except grpc.RpcError as error:
+            details = dict(error.trailing_metadata()).get("grpc-status-details-bin")
+            if details is None:
+                raise
+            return [_code(packed) for packed in messages.Status.FromString(details).details]
+        return ["OK"] * len(updates)
+
+    def read(self, *entities: Any, device_id: int = 1) -> list[Any]:
+        request = messages.ReadRequest(device_id=device_id, entities=entities)
+        return [entity for reply in self.rpc["Read"](request, timeout=LIMIT_S) for entity in reply.entities]
+
+
+def _code(packed: Any) -> str:
+    error = messages.Error()
+    assert packed.Unpack(error)
+    return next(code.name for code in grpc.StatusCode if code.value[0] == error.canonical_code)
+
+
+def config(device_config: bytes = DEVICE_CONFIG, cookie: int | None = None, p4info: Any = P4INFO) -> Any:
+    message = messages.ForwardingPipelineConfig(p4info=p4info, p4_device_config=device_config)
+    if cookie is not None:
+        message.cookie.cookie = cookie
+    return message
+
+
+def code_of(call: Any, *arguments: Any, **keywords: Any) -> str:
+    """The name of the status a call fails with."""
+    with pytest.raises(grpc.RpcError) as caught:
+        call(*arguments, **keywords)
+    return str(caught.value.code().name)
+
+
+def entry(table: str, match: str = "", action: str | None = None, priority: int = 0, **params: bytes) -> Any:
+    """A table entry; `match` is the repeated field in protobuf's text form."""
+    entity = messages.Entity()
+    out = entity.table_entry
+    text_format.Merge(match, out)
+    out.table_id = SCHEMA.tables[table].id
+    out.priority = priority
+    if action is not None:
+        info = SCHEMA.actions[action]
+        out.action.action.action_id = info.id
+        ids = {param.name: param.id for param in info.params}
+        for name, value in params.items():
+            out.action.action.params.add(param_id=ids[name], value=value)
+    return entity

@@ -1,0 +1,125 @@
+"""The compiled program with a job admitted, driven frame by frame without a controller."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from p4reduce_contracts import wire
+from p4reduce_switch.program import Program, Replica
+
+ARTIFACTS = Path(__file__).resolve().parents[2] / "p4src/artifacts/v1model"
+
+SWITCH_MAC, SWITCH_IP = 0x020000000001, 0x0A000001
+JOB, EPOCH, SLOT_COUNT, GROUP = 7, 9, 4, 256 + 7
+CPU_PORT = 510
+
+
+def rank_mac(rank: int) -> int:
+    return 0x020000000100 + rank
+
+
+def rank_ip(rank: int) -> int:
+    return 0x0A000100 + rank
+
+
+def rank_udp_port(rank: int) -> int:
+    return 40000 + rank
+
+
+def rank_port(rank: int) -> int:
+    return 1 + rank
+
+
+def ones_complement_sum(data: bytes) -> int:
+    total = sum(int.from_bytes(data[i : i + 2], "big") for i in range(0, len(data), 2))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+def ipv4_header(
+    src: int, dst: int, payload_bytes: int, protocol: int = 17, fragment: int = 0x4000, ttl: int = 64
+) -> bytes:
+    head = b"\x45\0" + (20 + payload_bytes).to_bytes(2, "big") + b"\0\0" + fragment.to_bytes(2, "big")
+    head += bytes((ttl, protocol))
+    tail = src.to_bytes(4, "big") + dst.to_bytes(4, "big")
+    return head + (0xFFFF ^ ones_complement_sum(head + tail)).to_bytes(2, "big") + tail
+
+
+def udp_frame(
+    rank: int, payload: bytes, dst_port: int = wire.AGGREGATION_PORT, dst_ip: int = SWITCH_IP
+) -> bytes:
+    """What rank's host sends: Ethernet, IPv4 and UDP around `payload`."""
+    udp = b"".join(n.to_bytes(2, "big") for n in (rank_udp_port(rank), dst_port, 8 + len(payload), 0))
+    ethernet = SWITCH_MAC.to_bytes(6, "big") + rank_mac(rank).to_bytes(6, "big") + b"\x08\0"
+    return ethernet + ipv4_header(rank_ip(rank), dst_ip, 8 + len(payload)) + udp + payload
+
+
+class PipelineRig:
+    """A program and one admitted job; ports 1.. are the ranks', in order."""
+
+    def __init__(self, geometry_name: str, world_size: int) -> None:
+        self.geometry = {"default": wire.DEFAULT, "small": wire.SMALL}[geometry_name]
+        self.world_size = world_size
+        self.program = Program.load((ARTIFACTS / geometry_name / "p4reduce.json").read_bytes())
+        self.insert("address.switch_address", (SWITCH_IP,), "is_switch", (SWITCH_MAC,))
+        for rank in range(world_size):
+            self.admit(rank)
+            address = (rank_mac(rank), rank_ip(rank), rank_udp_port(rank), SWITCH_MAC, SWITCH_IP)
+            self.program.tables["MainEgress.reply.job_member"].insert(
+                (JOB, rank), 0, "MainEgress.reply.address_to", address
+            )
+        self.program.replication.multicast_groups[GROUP] = [
+            Replica(rank_port(r), r) for r in range(world_size)
+        ]
+
+    def insert(self, table: str, match: tuple[int, ...], action: str, params: tuple[int, ...]) -> None:
+        control = table.split(".")[0]
+        self.program.tables[f"MainIngress.{table}"].insert(
+            match, 0, f"MainIngress.{control}.{action}", params
+        )
+
+    def admit(self, rank: int, epoch: int = EPOCH, slot_base: int = 2) -> None:
+        match = (rank_port(rank), rank_ip(rank), rank_udp_port(rank), JOB)
+        full = (1 << self.world_size) - 1
+        self.insert(
+            "admission.admit", match, "admit_rank", (1 << rank, full, slot_base, SLOT_COUNT, epoch, GROUP)
+        )
+
+    def contribution(
+        self,
+        slot: int = 0,
+        round_: int = 0,
+        keys: tuple[int, ...] | None = None,
+        blocks: dict[int, bytes] | None = None,
+    ) -> bytes:
+        """A well-formed CONTRIBUTE payload; `blocks` maps columns to block bytes."""
+        blocks = blocks or {}
+        keys = keys or (wire.KEY_NONE,) * self.geometry.columns
+        present = sum(1 << column for column in blocks)
+        data = b"".join(blocks[column] for column in sorted(blocks))
+        return wire.pack(
+            self.geometry, wire.Frame(wire.CONTRIBUTE, JOB, present, EPOCH, slot, round_, 0, keys, data)
+        )
+
+    def send(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]:
+        """One payload from rank's host through the program: (port, frame) of everything that comes out."""
+        return self.program.process(rank_port(rank), udp_frame(rank, payload))
+
+    def drops(self) -> dict[int, int]:
+        """Frames dropped so far, by reason; reasons without drops are left out."""
+        counter = self.program.counters["MainIngress.drops"]
+        counted = {reason: counter.read(reason)[0] for reason in range(counter.size)}
+        return {reason: count for reason, count in counted.items() if count}
+
+    def job_count(self, counter: str) -> int:
+        return self.program.counters[f"MainIngress.{counter}"].read(JOB)[0]
+
+
+def payload_of(frame: bytes) -> bytes:
+    """The UDP payload of a frame the switch sent, after checking the headers around it."""
+    assert frame[12:14] == b"\x08\0"
+    assert ones_complement_sum(frame[14:34]) == 0xFFFF, "IPv4 checksum"
+    assert int.from_bytes(frame[16:18], "big") == len(frame) - 14
+    assert int.from_bytes(frame[38:40], "big") == len(frame) - 34
+    return frame[42:]

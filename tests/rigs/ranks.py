@@ -1,0 +1,165 @@
+"""Several ranks of a compressor in one process: over a switch, and alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from p4reduce.codecs import coordinates
+from p4reduce.codecs.coordinates import Coordinates
+from p4reduce.compressors import (
+    AdaComp,
+    BlockAdaComp,
+    BlockRandomK,
+    BlockThreshold,
+    BlockTopK,
+    BlockTopKRatio,
+    NoCompression,
+    Policy,
+    ScaleCom,
+    SharedAdaComp,
+)
+from p4reduce.compressors.all_reduce import BucketReport, all_reduce_compressed
+from p4reduce.compressors.exchange import Outcome
+from p4reduce.compressors.interface import Compressor, Form, Stream
+from p4reduce.testing.local_group import LocalGroup
+from p4reduce_contracts.jobs.lease import Lease
+
+Shapes = Mapping[str, tuple[int, ...]]
+Source = Callable[[int, int], dict[str, torch.Tensor]]
+"""The gradients of a (rank, step)."""
+
+SHAPES = {"conv.weight": (6, 3, 3, 3), "conv.bias": (6,), "fc.weight": (10, 120), "fc.bias": (10,)}
+
+ODD = {
+    "conv": (8, 3, 5, 5),
+    "transposed": (60, 100),
+    "bias": (60,),
+    "empty": (0, 5),
+    "zeros": (30, 20),
+    "small": (2, 3),
+    "one": (1, 1, 1),
+}
+"""Shapes of every kind; see `odd`."""
+
+MAKERS: dict[str, Callable[[], Compressor]] = {
+    "none": NoCompression,
+    "adacomp": AdaComp,
+    "adacomp, shared allowed": lambda: AdaComp(allow_shared=True),
+    "adacomp, sum": lambda: AdaComp(form="sum"),
+    "adacomp, sum in levels": lambda: AdaComp(form="sum", levels=3),
+    "adacomp, gather": lambda: AdaComp(form="gather"),
+    "adacomp, shared": lambda: AdaComp(form="shared"),
+    "adacomp, auto in levels, warm-up": lambda: AdaComp(levels=5, warmup_steps=2),
+    "shared-adacomp": lambda: SharedAdaComp(value_bits=8),
+    "scalecom": lambda: ScaleCom(Policy(20, 20, 20, 20), warmup_steps=1),
+    "scalecom, 32 bits": lambda: ScaleCom(b=1.0, per_chunk=2, value_bits=32),
+    "block-adacomp": BlockAdaComp,
+    "block-top-k": lambda: BlockTopK(ratio=0.1),
+    "block-threshold": lambda: BlockThreshold(threshold=16.0),
+    "block-random-k": lambda: BlockRandomK(value_bits=16),
+    "block-top-k-ratio": lambda: BlockTopKRatio(Policy(50, 33, 33, 33), ratio=0.2),
+}
+"""Every compressor, and every form of AdaComp."""
+
+
+def make(name: str) -> Compressor:
+    """One of MAKERS, bound to a module of the shapes ODD."""
+    module = nn.Module()
+    for key, shape in ODD.items():
+        module.register_parameter(key, nn.Parameter(gaussian(shape, 4)))
+    compressor = MAKERS[name]()
+    compressor.bind(module)
+    return compressor
+
+
+def odd(rank: int, step: int) -> dict[str, torch.Tensor]:
+    """Normal gradients of the shapes ODD; `transposed` and `conv` are not contiguous, `zeros` is zero but on one rank
+    and step, and `empty` and `one` are what they say."""
+    found = gradients_of(rank, step, ODD)
+    found["transposed"] = gaussian((100, 60), 1000 * rank + step).t()
+    found["conv"] = found["conv"].to(memory_format=torch.channels_last)
+    if (rank, step) != (0, 2):
+        found["zeros"].zero_()
+    return found
+
+
+def lease(rank: int = 0, world_size: int = 1, **options: Any) -> Lease:
+    return Lease(1, "test", 7, rank, world_size, 64, 8, 32, **options)
+
+
+def gaussian(shape: tuple[int, ...], seed: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def gradients_of(rank: int, step: int, shapes: Shapes = SHAPES) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1000 * rank + step)
+    return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+
+
+def over_switch(
+    compressors: Sequence[Compressor], source: Source, steps: int | range, **options: Any
+) -> Iterator[list[tuple[Outcome, BucketReport]]]:
+    """What the ranks got, step by step, from communicators over a switch.
+
+    Nothing is lost on the way, and a slow clock keeps a busy machine from sending again, so the bytes are always alike.
+    ValueError for `lose`: with that clock a lost frame would never be sent again.
+    """
+    if "lose" in options:
+        raise ValueError("over_switch has a slowed clock: use LocalGroup where frames are lost")
+    options.setdefault("clock", lambda: time.monotonic() / 1000)
+    with LocalGroup(len(compressors), **options) as group:
+        for step in range(steps) if isinstance(steps, int) else steps:
+            given = [source(rank, step) for rank in range(len(compressors))]
+            yield group.run(
+                lambda comm, given=given: all_reduce_compressed(comm, compressors[comm.rank], given[comm.rank])
+            )
+
+
+def alone(adacomp: AdaComp, key: str, gradient: torch.Tensor) -> Coordinates:
+    """What one rank would send in the form gather; the residue is then what it keeps."""
+    message = adacomp.compress(key, gradient, Form.GATHER, lease())
+    adacomp.stepped(key)
+    assert isinstance(message, Stream)
+    return coordinates.decode(message.data, adacomp.length_of(key, gradient.shape), gradient.numel())[0]
+
+
+def as_tensor(sent: Coordinates, elements: int) -> torch.Tensor:
+    """±scale at the coordinates, 0 elsewhere."""
+    out = torch.zeros(elements)
+    out[torch.from_numpy(sent.indices)] = torch.from_numpy(sent.signs.astype(np.float32)) * sent.scale
+    return out
+
+
+def residue_of(compressor: Any, key: str) -> torch.Tensor:
+    residue = compressor.residue(key)
+    assert isinstance(residue, torch.Tensor)
+    return residue
+
+
+def by_the_book(
+    residue: NDArray[np.float64], step: NDArray[np.float64], size: int
+) -> tuple[NDArray[np.float64], float]:
+    """AdaComp's selection as its paper writes it down, one element at a time: (signs of what is sent, scale)."""
+    total, ahead = residue + step, residue + step + step
+    maxima = [np.abs(total[at : at + size]).max() for at in range(0, len(total), size)]
+    signs = np.zeros_like(total)
+    for j in range(len(total)):
+        if abs(ahead[j]) >= maxima[j // size] > 0:
+            signs[j] = np.sign(total[j])
+    return signs, float(np.mean(maxima))
+
+
+def equal(one: object, other: object) -> bool:
+    """Of states: nested dicts, lists, tensors and numbers."""
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and torch.equal(one, other)
+    if isinstance(one, dict):
+        return isinstance(other, dict) and list(one) == list(other) and all(equal(one[k], other[k]) for k in one)
+    return one == other

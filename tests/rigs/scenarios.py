@@ -1,0 +1,129 @@
+"""Random jobs for the engine: what each rank calls, and what the answer has to be, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from p4reduce.codecs import Float32, Int32
+from p4reduce.codecs.raw import RawSource, block_count
+from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.protocol.source import BlockSource, NoBlocks
+from p4reduce.testing.terrible_network import Member
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire import Geometry
+
+JOB, EPOCH = 3, 9
+
+
+@dataclass
+class Scenario:
+    """`members` to run, and per call the tensor every rank has to end with (None: nothing)."""
+
+    members: list[Member]
+    expected: list[np.ndarray | None]
+
+    def check(self, results: Sequence[Sequence[Any]]) -> None:
+        """Every rank holds exactly the expected bits."""
+        for rank, mine in enumerate(results):
+            assert len(mine) == len(self.expected), f"rank {rank} finished {len(mine)} collectives"
+            for got, want in zip(mine, self.expected, strict=True):
+                if want is None:
+                    assert got == []
+                else:
+                    (tensor,) = got
+                    assert tensor.dtype == want.dtype
+                    assert tensor.tobytes() == want.tobytes(), f"rank {rank}"
+
+
+def sum_of_float32(tensors: Sequence[np.ndarray], block_words: int) -> np.ndarray:
+    """The sum as the codec promises it, computed one block at a time with Python integers."""
+    world_size, size = len(tensors), tensors[0].size
+    spare = int(np.ceil(np.log2(world_size)))
+    out = np.zeros(size, np.float32)
+    for start in range(0, size, block_words):
+        parts = [t.reshape(-1)[start : start + block_words] for t in tensors]
+        largest = max(float(np.abs(p).max()) for p in parts)
+        if largest:
+            exponent = max(int(np.frexp(np.float32(largest))[1]), -126)
+            scale = 2.0 ** (30 - spare - exponent)
+            total = sum(np.rint(p.astype(np.float64) * scale).astype(np.int64) for p in parts)
+            out[start : start + block_words] = (total / scale).astype(np.float32)
+    return out.reshape(tensors[0].shape)
+
+
+def random_tensors(  # noqa: PLR0917
+    rng: np.random.Generator, world_size: int, size: int, density: float, dtype: type, block_words: int
+) -> list[np.ndarray]:
+    """One tensor a rank, in which about `density` of the blocks hold something."""
+    tensors = []
+    for _ in range(world_size):
+        if dtype is np.int32:
+            tensor = rng.integers(-(2**31), 2**31, size).astype(np.int32)
+        else:
+            tensor = (rng.standard_normal(size) * 2.0 ** rng.integers(-20, 20, size)).astype(np.float32)
+        blocks = -(-size // block_words)
+        kept = np.repeat(rng.random(blocks) < density, block_words)[:size]
+        tensors.append(np.where(kept, tensor, 0).astype(dtype))
+    return tensors
+
+
+def build(
+    seed: int,
+    world_size: int,
+    geometry: Geometry,
+    slots: int,
+    *,
+    collectives: int = 3,
+    largest: int = 400,
+    first_round: int = 0,
+    timeout_s: float = 300.0,
+    epoch: int = EPOCH,
+) -> Scenario:
+    """A job of random collectives; slot rounds start near `first_round`, each slot a little different."""
+    rng = np.random.default_rng(seed)
+    starts = [(first_round + int(rng.integers(0, 3))) & 0xFFFFFFFF for _ in range(slots)]
+    calls: list[list[tuple[BlockSource, Call]]] = [[] for _ in range(world_size)]
+    expected: list[np.ndarray | None] = []
+    words = geometry.block_words
+    for number in range(collectives):
+        kind = rng.choice(["float32", "int32", "gather", "barrier"], p=[0.4, 0.3, 0.2, 0.1])
+        size, dense = int(rng.integers(1, largest)), bool(rng.random() < 0.3)
+        density = float(rng.choice([0.0, 0.05, 0.3, 1.0]))
+        if kind == "barrier":
+            expected.append(None)
+            sources: list[BlockSource] = [NoBlocks() for _ in range(world_size)]
+            call = Call(number, Kind.BARRIER)
+        elif kind == "gather":
+            each = block_count(size, words)
+            data = [rng.integers(0, 256, size).astype(np.uint8) for _ in range(world_size)]
+            rows = np.stack([np.pad(part, (0, 4 * words * each - size)) for part in data])
+            reached = np.flatnonzero(rows.reshape(world_size, each, 4 * words).any(axis=(0, 2)))
+            expected.append(rows[:, : 4 * words * (reached.max(initial=-1) + 1)])  # blocks that some rank's bytes reach
+            sources = [RawSource(d, words, size, rank, world_size) for rank, d in enumerate(data)]
+            call = Call(number, Kind.ALL_GATHER, CodecId.RAW, 0, size)
+        elif kind == "int32":
+            tensors = random_tensors(rng, world_size, size, density, np.int32, words)
+            expected.append(np.sum(tensors, axis=0, dtype=np.int32))
+            sources = [Int32(t).bind(world_size, words, dense) for t in tensors]
+            call = Call(number, Kind.ALL_REDUCE, CodecId.INT32, 0, size)
+        else:
+            tensors = random_tensors(rng, world_size, size, density, np.float32, words)
+            expected.append(sum_of_float32(tensors, words))
+            sources = [Float32(t).bind(world_size, words, dense) for t in tensors]
+            call = Call(number, Kind.ALL_REDUCE, CodecId.FLOAT32, 0, size)
+        for rank in range(world_size):
+            calls[rank].append((sources[rank], call))
+    members = [
+        Member(
+            Lease(JOB, "random", epoch, rank, world_size, slots, geometry.columns, geometry.block_words),
+            calls[rank],
+            list(starts),
+            timeout_s,
+        )
+        for rank in range(world_size)
+    ]
+    return Scenario(members, expected)

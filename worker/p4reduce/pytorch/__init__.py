@@ -1,0 +1,1 @@
+"""The way into PyTorch: a communication hook for DistributedDataParallel."""

@@ -1,0 +1,107 @@
+"""N communicators in one process, over the reference switch: for tests of what uses collectives."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+from p4reduce.communicator import Communicator
+from p4reduce.testing.reference_switch import ReferenceSwitch
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire import DEFAULT, Geometry
+
+T = TypeVar("T")
+
+
+class SwitchSide(Protocol):
+    """Anything that plays the switch: the reference, or a real pipeline behind an adapter."""
+
+    def process(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]: ...
+
+
+class MemoryTransport:
+    """Frames go through the switch in the caller's thread and into the ranks' queues."""
+
+    def __init__(self, group: LocalGroup, rank: int) -> None:
+        self._group, self._rank = group, rank
+        self._inbox: queue.SimpleQueue[bytes] = group.inboxes[rank]
+
+    def send(self, frames: Iterable[bytes]) -> None:
+        for frame in frames:
+            self._group.deliver(self._rank, frame)
+
+    def receive(self, timeout_s: float) -> list[bytes]:
+        frames: list[bytes] = []
+        try:
+            frames.append(self._inbox.get(timeout=timeout_s) if timeout_s > 0 else self._inbox.get_nowait())
+            while len(frames) < 128:
+                frames.append(self._inbox.get_nowait())
+        except queue.Empty:
+            pass
+        return frames
+
+    def close(self) -> None:
+        pass
+
+
+class LocalGroup:
+    """`with LocalGroup(4) as group: sums = group.run(lambda comm: comm.all_reduce(mine[comm.rank]))`
+
+    `group.comms` are the communicators, by rank; `run` calls a function once per rank, each in its
+    own thread, and returns the results by rank (or raises the first rank's error).
+    `lose(rank, payload) -> bool` may drop frames on their way to the switch.
+    """
+
+    def __init__(
+        self,
+        world_size: int,
+        *,
+        geometry: Geometry = DEFAULT,
+        slots: int = 64,
+        timeout_s: float = 20.0,
+        switch: SwitchSide | None = None,
+        lose: Callable[[int, bytes], bool] | None = None,
+        **options: Any,
+    ) -> None:
+        self.world_size = world_size
+        if switch is None:
+            switch = ReferenceSwitch(geometry, slots)
+            switch.add_job(1, 7, world_size, 0, slots)
+        self.switch = switch
+        self._lose = lose
+        self._lock = threading.Lock()
+        self.inboxes: list[queue.SimpleQueue[bytes]] = [queue.SimpleQueue() for _ in range(world_size)]
+        self.comms = [
+            Communicator(
+                Lease(1, "test", 7, rank, world_size, slots, geometry.columns, geometry.block_words),
+                MemoryTransport(self, rank),
+                timeout_s=timeout_s,
+                **options,
+            )
+            for rank in range(world_size)
+        ]
+        self._pool = ThreadPoolExecutor(world_size, "rank")
+
+    def deliver(self, rank: int, payload: bytes) -> None:
+        if self._lose is not None and self._lose(rank, payload):
+            return
+        with self._lock:
+            for to, answer in self.switch.process(rank, payload):
+                self.inboxes[to].put(answer)
+
+    def run(self, function: Callable[[Communicator], T]) -> list[T]:
+        return [future.result(timeout=120) for future in [self._pool.submit(function, c) for c in self.comms]]
+
+    def __enter__(self) -> LocalGroup:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if exc[0] is None:
+            self.run(Communicator.close)
+        else:
+            for comm in self.comms:
+                comm.close(wait=False)
+        self._pool.shutdown()

@@ -1,0 +1,121 @@
+"""The switch's side of the protocol in plain Python, as the protocol page states it. For tests only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from p4reduce.errors import FrameError
+from p4reduce_contracts.wire import (
+    CONTRIBUTE,
+    KEY_NONE,
+    MAX_GROWTH_BYTES,
+    PENDING,
+    RESULT,
+    Frame,
+    Geometry,
+    pack,
+    unpack,
+)
+
+
+@dataclass
+class Job:
+    epoch: int
+    world_size: int
+    slot_base: int
+    slot_count: int
+
+
+@dataclass
+class Cell:
+    """One (slot, version): what the registers hold."""
+
+    epoch: int = 0
+    round: int = 0
+    seen: int = 0
+    present: int = 0
+    keys: list[int] = field(default_factory=list)
+    sums: dict[int, np.ndarray] = field(default_factory=dict)
+
+
+class ReferenceSwitch:
+    """`process(rank, payload)` stands for a frame that arrived from that rank's port."""
+
+    def __init__(self, geometry: Geometry, slots: int = 1024) -> None:
+        self.geometry = geometry
+        self.cells = [[Cell(), Cell()] for _ in range(slots)]
+        self.jobs: dict[int, Job] = {}
+        self.drops: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+
+    def add_job(
+        self, job: int, epoch: int, world_size: int, slot_base: int = 0, slot_count: int = 16
+    ) -> None:
+        self.jobs[job] = Job(epoch, world_size, slot_base, slot_count)
+
+    def remove_job(self, job: int) -> None:
+        del self.jobs[job]
+
+    def process(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]:
+        """[(rank, payload)] of everything the switch sends because of this frame."""
+        try:
+            frame = unpack(self.geometry, payload)
+        except FrameError as error:
+            return self._drop(error.reason)
+        job = self.jobs.get(frame.job)
+        if job is None or rank >= job.world_size or frame.type != CONTRIBUTE:
+            return self._drop("NOT_ADMITTED")
+        if frame.epoch != job.epoch:
+            return self._drop("EPOCH")
+        if frame.slot >= job.slot_count:
+            return self._drop("SLOT")
+        cell = self.cells[job.slot_base + frame.slot][frame.round & 1]
+        if (cell.epoch, cell.round) != (frame.epoch, frame.round):
+            if cell.epoch == frame.epoch and (frame.round - cell.round) & 0xFFFFFFFF >= 1 << 31:
+                return self._drop("STALE")
+            cell.__init__(frame.epoch, frame.round)  # type: ignore[misc]
+            cell.keys = [KEY_NONE] * self.geometry.columns
+        duplicate = bool(cell.seen >> rank & 1)
+        self.counts["duplicates" if duplicate else "contributions"] += 1
+        if not duplicate:
+            self._add(cell, rank, frame)
+        full = (1 << job.world_size) - 1
+        if cell.seen == full:
+            self.counts["results"] += 1
+            answer = self._answer(RESULT, cell, frame)
+            return [(r, answer) for r in ([rank] if duplicate else range(job.world_size))]
+        if duplicate:
+            self.counts["pendings"] += 1
+            return [(rank, self._answer(PENDING, cell, frame))]
+        return []
+
+    def _add(self, cell: Cell, rank: int, frame: Frame) -> None:
+        cell.seen |= 1 << rank
+        cell.keys = [min(a, b) for a, b in zip(cell.keys, frame.keys, strict=True)]
+        size, at = self.geometry.block_bytes, 0
+        for column in range(self.geometry.columns):
+            if frame.present >> column & 1:
+                block = np.frombuffer(frame.blocks, ">u4", self.geometry.block_words, at).astype(np.uint32)
+                cell.sums[column] = cell.sums[column] + block if cell.present >> column & 1 else block
+                cell.present |= 1 << column
+                at += size
+
+    def _answer(self, kind: int, cell: Cell, frame: Frame) -> bytes:
+        present, keys, blocks = 0, (KEY_NONE,) * self.geometry.columns, b""
+        if kind == RESULT:
+            present, keys = cell.present, tuple(cell.keys)
+            blocks = b"".join(cell.sums[c].astype(">u4").tobytes() for c in sorted(cell.sums))
+        answer = Frame(
+            kind, frame.job, present, frame.epoch, frame.slot, frame.round, cell.seen, keys, blocks
+        )
+        packed = pack(self.geometry, answer)
+        room = len(pack(self.geometry, frame)) + MAX_GROWTH_BYTES
+        assert len(packed) <= room, f"BMv2 would abort: {len(packed)} B in answer to {room - MAX_GROWTH_BYTES} B"
+        return packed
+
+    def _drop(self, reason: str) -> list[tuple[int, bytes]]:
+        self.drops[reason] += 1
+        return []

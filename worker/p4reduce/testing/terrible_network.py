@@ -1,0 +1,125 @@
+"""A network that loses, repeats, delays and reorders, on a virtual clock and from a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from heapq import heappop, heappush
+from typing import Any, Protocol
+
+from p4reduce.protocol.call import Call
+from p4reduce.protocol.engine import Collective
+from p4reduce.protocol.rtt import RoundTrip
+from p4reduce.protocol.source import BlockSource
+from p4reduce.stats import Stats
+from p4reduce_contracts.jobs.lease import Lease
+
+
+class SwitchSide(Protocol):
+    """The reference switch, or the executed pipeline behind an adapter."""
+
+    def process(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]: ...
+
+
+@dataclass(frozen=True)
+class Weather:
+    """Chances for each datagram, and how long it takes (seconds)."""
+
+    drop: float = 0.0
+    duplicate: float = 0.0
+    late: float = 0.0
+    """Chance of being held back for up to `late_s`, past many rounds."""
+    delay_s: float = 0.002
+    late_s: float = 3.0
+
+
+@dataclass
+class Member:
+    """One rank: the collectives it calls, one after the other, and what they returned."""
+
+    lease: Lease
+    calls: Sequence[tuple[BlockSource, Call]]
+    rounds: list[int]
+    timeout_s: float = 300.0
+    window: int | None = None
+    round_trip: RoundTrip = field(default_factory=RoundTrip)
+    stats: Stats = field(default_factory=Stats)
+    running: Collective | None = None
+    results: list[Any] = field(default_factory=list)
+
+
+class TerribleNetwork:
+    """Runs all members to the end; `log` keeps every payload a member sent, in order."""
+
+    def __init__(self, switch: SwitchSide, members: Sequence[Member], weather: Weather, seed: int) -> None:
+        self.switch, self.members, self.weather = switch, members, weather
+        self.random = random.Random(seed)
+        self.now = 0.0
+        self.log: list[tuple[int, bytes]] = []
+        self._order = 0
+        self._flying: list[tuple[float, int, Callable[[], None]]] = []
+
+    def run(self, limit: int = 200_000) -> list[list[Any]]:
+        """The results of every member; an AssertionError if it takes more than `limit` events."""
+        for member in self.members:
+            self._at(self.random.random() * 0.05, partial(self._begin, member))
+        for _ in range(limit):
+            timers = [(m.running.next_timer, m) for m in self.members if m.running is not None]
+            due = min(((t, m.lease.rank, m) for t, m in timers if t is not None), default=None)
+            if not self._flying and due is None:
+                return [member.results for member in self.members]
+            if due is not None and (not self._flying or due[0] <= self._flying[0][0]):
+                self.now = due[0]
+                running = due[2].running
+                assert running is not None
+                self._up(due[2], running.on_timer(self.now))
+            else:
+                self.now, _, event = heappop(self._flying)
+                event()
+        raise AssertionError(f"no end after {limit} events and {self.now:.1f} virtual seconds")
+
+    def _begin(self, member: Member) -> None:
+        member.running = None
+        if len(member.results) < len(member.calls):
+            source, call = member.calls[len(member.results)]
+            member.running = Collective(
+                member.lease,
+                member.rounds,
+                source,
+                call,
+                member.timeout_s,
+                round_trip=member.round_trip,
+                window=member.window,
+                stats=member.stats,
+            )
+            self._up(member, member.running.start(self.now))
+
+    def _up(self, member: Member, frames: list[bytes]) -> None:
+        for frame in frames:
+            self.log.append((member.lease.rank, frame))
+            self._send(partial(self._at_switch, member.lease.rank, frame))
+        if member.running is not None and member.running.done:
+            member.results.append(member.running.result())
+            self._begin(member)
+
+    def _at_switch(self, rank: int, payload: bytes) -> None:
+        for to, answer in self.switch.process(rank, payload):
+            self._send(partial(self._down, self.members[to], answer))
+
+    def _down(self, member: Member, payload: bytes) -> None:
+        if member.running is not None:
+            self._up(member, member.running.receive(payload, self.now))
+
+    def _send(self, arrive: Callable[[], None]) -> None:
+        weather, chance = self.weather, self.random.random
+        if chance() < weather.drop:
+            return
+        for _ in range(1 + (chance() < weather.duplicate)):
+            late = weather.late_s * chance() if chance() < weather.late else 0.0
+            self._at(self.now + late + weather.delay_s * (0.1 + self.random.expovariate(1.0)), arrive)
+
+    def _at(self, time: float, event: Callable[[], None]) -> None:
+        self._order += 1
+        heappush(self._flying, (time, self._order, event))
