@@ -9,7 +9,7 @@ from p4reduce_contracts.p4runtime.schema import CounterInfo
 from p4reduce_switch.p4runtime.pipeline import BoundTable, Pipeline
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
 from p4reduce_switch.p4runtime.tables import existing, identity_of, put_identity
-from p4reduce_switch.program import Counter, Entry
+from p4reduce_switch.program import CounterState, Entry
 
 MODIFY = messages.Update.MODIFY
 
@@ -38,7 +38,7 @@ def read(pipeline: Pipeline, query: Any) -> list[Any]:
     return _cells(info, counter)
 
 
-def _find(pipeline: Pipeline, id: int) -> tuple[CounterInfo, Counter]:
+def _find(pipeline: Pipeline, id: int) -> tuple[CounterInfo, CounterState]:
     if id not in pipeline.counters:
         invalid(f"the program has no counter with id {id}")
     return pipeline.counters[id]
@@ -53,11 +53,11 @@ def _check_index(info: CounterInfo, request: Any) -> None:
         raise Refused(Code.OUT_OF_RANGE, f"counter {info.name} has {info.size} cells, no {request.index.index}")
 
 
-def _cells(info: CounterInfo, counter: Counter) -> list[Any]:
+def _cells(info: CounterInfo, counter: CounterState) -> list[Any]:
     return [_cell(info, counter, index) for index in range(info.size)]
 
 
-def _cell(info: CounterInfo, counter: Counter, index: int) -> Any:
+def _cell(info: CounterInfo, counter: CounterState, index: int) -> Any:
     entity = messages.Entity()
     entity.counter_entry.counter_id = info.id
     entity.counter_entry.index.index = index
@@ -76,7 +76,7 @@ def write_direct(pipeline: Pipeline, operation: int, request: Any) -> None:
         invalid("a direct counter can only be modified")
     entry = _entry(bound, request.table_entry)
     if request.HasField("data"):
-        entry.packets, entry.bytes = request.data.packet_count, request.data.byte_count
+        bound.table.write_counter(entry.match, entry.priority, request.data.packet_count, request.data.byte_count)
 
 
 def read_direct(pipeline: Pipeline, query: Any) -> list[Any]:

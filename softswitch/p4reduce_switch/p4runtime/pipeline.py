@@ -10,7 +10,15 @@ from p4reduce_contracts.p4runtime.errors import SchemaError
 from p4reduce_contracts.p4runtime.schema import CounterInfo, FieldInfo, Schema, TableInfo
 from p4reduce_switch.p4runtime.packets import PacketHeader
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
-from p4reduce_switch.program import Counter, Executor, Program, ProgramError, Table, UnsupportedConstruct
+from p4reduce_switch.program import (
+    DEFAULT_EXECUTOR,
+    CounterState,
+    Executor,
+    ProgramError,
+    TableState,
+    UnsupportedConstruct,
+)
+from p4reduce_switch.program import load as load_program
 
 Identity = tuple[tuple[Any, ...], int]
 """What names an entry in a table: the match tuple of the executor and the priority."""
@@ -22,7 +30,7 @@ class BoundTable:
     p4c writes optional keys into the BMv2 JSON as ternary ones; `to_executor` and `from_executor` go between the two.
     """
 
-    def __init__(self, info: TableInfo, table: Table) -> None:
+    def __init__(self, info: TableInfo, table: TableState) -> None:
         self.info = info
         self.table = table
         self.keys = _key_order(info, table)
@@ -55,7 +63,7 @@ class Pipeline:
     schema: Schema
     program: Executor
     tables: dict[int, BoundTable]
-    counters: dict[int, tuple[CounterInfo, Counter]]
+    counters: dict[int, tuple[CounterInfo, CounterState]]
     packet_in: PacketHeader | None
     packet_out: PacketHeader | None
 
@@ -66,13 +74,13 @@ class Pipeline:
         return self.tables[id]
 
 
-def load(config: Any) -> Pipeline:
-    """Compiles a ForwardingPipelineConfig; INVALID_ARGUMENT when it is missing or cannot be realized."""
+def load(config: Any, executor: str = DEFAULT_EXECUTOR) -> Pipeline:
+    """Loads a ForwardingPipelineConfig into an executor; INVALID_ARGUMENT when it is missing or cannot be realized."""
     if not config.HasField("p4info") or not config.p4_device_config:
         invalid("the config needs both a p4info and a p4_device_config (the JSON of p4c-bm2-ss)")
     try:
         schema = Schema.from_p4info(config.p4info)
-        program = Program.load(config.p4_device_config)
+        program = load_program(config.p4_device_config, executor)
     except SchemaError as error:
         invalid(f"p4info: {error}")
     except UnsupportedConstruct as error:
@@ -93,7 +101,7 @@ def bind(config: Any, schema: Schema, program: Executor) -> Pipeline:
             name = schema.actions.by_id[action_id].name
             if name not in program.tables[info.name].action_params:
                 invalid(f"p4info and program do not belong together: table {info.name} has no action {name}")
-    counters: dict[int, tuple[CounterInfo, Counter]] = {}
+    counters: dict[int, tuple[CounterInfo, CounterState]] = {}
     for counter in schema.counters:
         if counter.name not in program.counters:
             invalid(f"p4info and program do not belong together: the program has no counter {counter.name}")
@@ -106,7 +114,7 @@ def bind(config: Any, schema: Schema, program: Executor) -> Pipeline:
     return Pipeline(config, schema, program, tables, counters, packet_in, packet_out)
 
 
-def _key_order(info: TableInfo, table: Table) -> tuple[FieldInfo, ...]:
+def _key_order(info: TableInfo, table: TableState) -> tuple[FieldInfo, ...]:
     """P4Info's keys in the executor's order: by name, or by place when a name is annotated in only one of them."""
     names = [key.name for key in table.keys]
     by_name = {key.name: key for key in info.keys}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from p4reduce_contracts.p4runtime import messages, quirks
@@ -88,7 +89,7 @@ def read(pipeline: Pipeline, query: Any) -> list[Any]:
     invalid("a packet replication entry is a multicast group or a clone session")
 
 
-def _ids(id: int, known: dict[int, Any], what: str) -> list[int]:
+def _ids(id: int, known: Mapping[int, Any], what: str) -> list[int]:
     if not id:
         return sorted(known)
     if id not in known:
@@ -96,7 +97,7 @@ def _ids(id: int, known: dict[int, Any], what: str) -> list[int]:
     return [id]
 
 
-def _group(id: int, replicas: list[Replica]) -> Any:
+def _group(id: int, replicas: Sequence[Replica]) -> Any:
     entity = messages.Entity()
     group = entity.packet_replication_engine_entry.multicast_group_entry
     group.multicast_group_id = id

@@ -74,7 +74,8 @@ def _write_const(bound: BoundTable, operation: int, entry: Any, identity: Identi
     if operation != MODIFY or entry.HasField("action"):
         raise Refused(Code.PERMISSION_DENIED, f"the entries of table {bound.info.name} are const")
     _check_counter(bound, entry)
-    _set_counter(existing(bound, identity), entry)
+    existing(bound, identity)
+    _set_counter(bound, identity, entry)
 
 
 def _write_default(pipeline: Pipeline, bound: BoundTable, operation: int, entry: Any) -> None:
@@ -104,14 +105,14 @@ def _check_counter(bound: BoundTable, entry: Any) -> None:
         invalid(f"table {bound.info.name} has no direct counter")
 
 
-def _set_counter(stored: Entry, entry: Any) -> None:
+def _set_counter(bound: BoundTable, identity: Identity, entry: Any) -> None:
     if entry.HasField("counter_data"):
-        stored.packets, stored.bytes = entry.counter_data.packet_count, entry.counter_data.byte_count
+        bound.table.write_counter(*identity, entry.counter_data.packet_count, entry.counter_data.byte_count)
 
 
 def _note(bound: BoundTable, entry: Any, identity: Identity) -> None:
     """After a successful write: counter and opaque metadata."""
-    _set_counter(existing(bound, identity), entry)
+    _set_counter(bound, identity, entry)
     _remember(bound, identity, entry)
 
 

@@ -1,4 +1,7 @@
-"""Executes P4 programs for v1model: the JSON that p4c-bm2-ss writes, compiled to Python when it is loaded."""
+"""Executes P4 programs for v1model: the JSON that p4c-bm2-ss writes, loaded into an executor.
+
+`load(config, executor="python")` gives an `Executor`; `Program` is the Python one.
+"""
 
 from .errors import (
     EntryExists,
@@ -9,17 +12,29 @@ from .errors import (
     TableError,
     TableFull,
     TableIsConst,
+    UnknownExecutor,
     UnsupportedConstruct,
 )
-from .executor import DigestHandler, Executor
-from .pipeline import Program
-from .replication import CloneSession, Replica, Replication
-from .stateful import Counter, Meter, MeterConfig, Register
-from .tables import Entry, KeyField, Table
+from .executor import (
+    CounterState,
+    DigestHandler,
+    Executor,
+    MeterState,
+    RegisterState,
+    ReplicationState,
+    TableState,
+)
+from .python import Program
+from .registry import DEFAULT_EXECUTOR, check_executor, executors, load
+from .state.replication import CloneSession, Replica, Replication
+from .state.stateful import Counter, Meter, MeterConfig, Register
+from .state.tables import Entry, KeyField, Table
 
 __all__ = [
+    "DEFAULT_EXECUTOR",
     "CloneSession",
     "Counter",
+    "CounterState",
     "DigestHandler",
     "Entry",
     "EntryExists",
@@ -30,14 +45,22 @@ __all__ = [
     "KeyField",
     "Meter",
     "MeterConfig",
+    "MeterState",
     "Program",
     "ProgramError",
     "Register",
+    "RegisterState",
     "Replica",
     "Replication",
+    "ReplicationState",
     "Table",
     "TableError",
     "TableFull",
     "TableIsConst",
+    "TableState",
+    "UnknownExecutor",
     "UnsupportedConstruct",
+    "check_executor",
+    "executors",
+    "load",
 ]

@@ -3,6 +3,7 @@
 ProgramError
 ├── UnsupportedConstruct   load(): the program uses something that is not implemented
 ├── InvalidProgram         load(): the configuration is not a BMv2 JSON of a v1model program
+├── UnknownExecutor        load(): there is no executor of that name
 ├── ExecutionError         process(): the frame ran into undefined behaviour and was dropped
 └── TableError
     ├── TableFull          insert() into a table that holds max_size entries
@@ -24,6 +25,10 @@ class UnsupportedConstruct(ProgramError):
 
 class InvalidProgram(ProgramError):
     """The configuration is not a well-formed BMv2 JSON."""
+
+
+class UnknownExecutor(ProgramError):
+    """There is no executor of that name; the message lists those there are."""
 
 
 class ExecutionError(ProgramError):

@@ -1,26 +1,191 @@
-"""The interface between the switch and whatever executes the P4 program."""
+"""What an executor is: the interface between the switch, its P4Runtime server, and whatever runs the P4 program.
+
+State is reached through methods alone, so that an executor may keep it where it likes. Between two calls of
+`process` everything may be read and written; the caller sees to it that nothing happens at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Protocol
 
-from .replication import Replication
-from .stateful import Counter, Meter, Register
-from .tables import Table
+from .state.lookup import Match
+from .state.replication import CloneSession, Replica
+from .state.stateful import MeterConfig
+from .state.tables import Entry, KeyField
 
 DigestHandler = Callable[[str, list[tuple[int, ...]]], None]
+"""Takes the name of a digest and its rows."""
+
+
+class TableState(Protocol):
+    """A match-action table.
+
+    Match tuples have one element for each key: exact -> int; lpm -> (value, prefix length);
+    ternary -> (value, mask); range -> (low, high); optional -> int or None. Bits that do not matter are
+    cleared. Priorities are P4Runtime's: larger wins; 0 in exact and lpm tables.
+
+    Errors: KeyError for an unknown action, ValueError for a malformed match or parameter, and the
+    TableErrors of `errors.py`.
+    """
+
+    @property
+    def name(self) -> str:
+        """As the program calls it."""
+
+    @property
+    def keys(self) -> Sequence[KeyField]:
+        """In the order of match tuples."""
+
+    @property
+    def max_size(self) -> int:
+        """Entries that it holds at most."""
+
+    @property
+    def action_params(self) -> Mapping[str, Sequence[tuple[str, int]]]:
+        """For each action the names and widths of its parameters."""
+
+    @property
+    def const(self) -> bool:
+        """True when the program declares its entries, for good."""
+
+    @property
+    def default_action(self) -> tuple[str, tuple[int, ...]] | None:
+        """What a miss runs now."""
+
+    @property
+    def default_is_const(self) -> bool:
+        """True when it cannot be changed."""
+
+    @property
+    def has_direct_counter(self) -> bool:
+        """True when each entry counts its packets."""
+
+    @property
+    def has_direct_meter(self) -> bool:
+        """True when each entry meters its packets."""
+
+    def insert(self, match: Match, priority: int, action: str, params: tuple[int, ...]) -> None:
+        """Add an entry."""
+
+    def modify(self, match: Match, priority: int, action: str, params: tuple[int, ...]) -> None:
+        """Give an entry another action; its direct counter goes on."""
+
+    def delete(self, match: Match, priority: int) -> None:
+        """Remove an entry."""
+
+    def entries(self) -> Iterator[Entry]:
+        """All entries, in the order in which they were added."""
+
+    def entry(self, match: Match, priority: int) -> Entry:
+        """The entry with this match; EntryMissing when there is none."""
+
+    def set_default(self, action: str, params: tuple[int, ...]) -> None:
+        """Set what a miss runs."""
+
+    def reset_default(self) -> None:
+        """Go back to what the program declares."""
+
+    def read_counter(self, match: Match, priority: int) -> tuple[int, int]:
+        """(packets, bytes) of an entry's direct counter."""
+
+    def write_counter(self, match: Match, priority: int, packets: int, bytes_: int) -> None:
+        """Set an entry's direct counter; those of const entries can be set too."""
+
+    def read_meter(self, match: Match, priority: int) -> MeterConfig | None:
+        """The rates of an entry's direct meter, None when there are none."""
+
+    def configure_meter(self, match: Match, priority: int, config: MeterConfig | None) -> None:
+        """Set the rates of an entry's direct meter; None removes them."""
+
+
+class CounterState(Protocol):
+    """An indirect counter array. IndexError for an index that does not exist."""
+
+    @property
+    def size(self) -> int:
+        """How many cells."""
+
+    def read(self, index: int) -> tuple[int, int]:
+        """(packets, bytes) of a cell."""
+
+    def write(self, index: int, packets: int, bytes_: int) -> None:
+        """Set a cell."""
+
+
+class RegisterState(Protocol):
+    """A register array. IndexError for an index that does not exist, ValueError for a value that does not fit."""
+
+    @property
+    def size(self) -> int:
+        """How many cells."""
+
+    @property
+    def bitwidth(self) -> int:
+        """Bits of a cell; cells are unsigned."""
+
+    def read(self, index: int) -> int:
+        """What a cell holds."""
+
+    def write(self, index: int, value: int) -> None:
+        """Set a cell."""
+
+
+class MeterState(Protocol):
+    """An indirect meter array. IndexError for an index that does not exist, ValueError for rates that make no sense."""
+
+    @property
+    def size(self) -> int:
+        """How many meters."""
+
+    def read(self, index: int) -> MeterConfig | None:
+        """The rates of one index, None when there are none."""
+
+    def configure(self, index: int, config: MeterConfig | None) -> None:
+        """Set the rates of one index; None removes them (everything is green)."""
+
+
+class ReplicationState(Protocol):
+    """The packet replication engine. Copies are made in the order of the replicas."""
+
+    @property
+    def multicast_groups(self) -> MutableMapping[int, Sequence[Replica]]:
+        """By group id."""
+
+    @property
+    def clone_sessions(self) -> MutableMapping[int, CloneSession]:
+        """By session id."""
 
 
 class Executor(Protocol):
-    """A loaded P4 program. `Program` executes it in Python; a native executor would offer the same."""
+    """A loaded P4 program."""
 
-    tables: dict[str, Table]
-    counters: dict[str, Counter]
-    registers: dict[str, Register]
-    meters: dict[str, Meter]
-    replication: Replication
     on_digest: DigestHandler | None
+    """Takes each digest, while `process` runs."""
+
+    @property
+    def tables(self) -> Mapping[str, TableState]:
+        """By name, like everything that follows."""
+
+    @property
+    def counters(self) -> Mapping[str, CounterState]:
+        """Indirect counters; direct ones are in the tables."""
+
+    @property
+    def registers(self) -> Mapping[str, RegisterState]:
+        """Registers."""
+
+    @property
+    def meters(self) -> Mapping[str, MeterState]:
+        """Indirect meters; direct ones are in the tables."""
+
+    @property
+    def replication(self) -> ReplicationState:
+        """Multicast groups and clone sessions."""
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """Take one frame that arrived at `port`; returns (port, frame) for each frame to send, in order."""
+        """Take one frame that arrived at `port`; returns (port, frame) for each frame to send, in order.
+
+        ExecutionError: the frame met undefined behaviour; nothing is sent, registers and counters
+        keep what was written before.
+        """

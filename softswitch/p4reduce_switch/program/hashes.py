@@ -5,6 +5,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 
+from .ir.program import Algorithm
+
 
 def _crc16_table(polynomial: int, reflected: bool) -> tuple[int, ...]:
     table = []
@@ -71,17 +73,12 @@ def identity(data: bytes) -> int:
     return int.from_bytes(data[:8], "big")
 
 
-# Name in the JSON -> (function, bits of its result). The custom CRCs keep BMv2's default parameters,
-# which are those of the plain ones.
-ALGORITHMS: dict[str, tuple[Callable[[bytes], int], int]] = {
-    "crc16": (crc16, 16),
-    "crc16_custom": (crc16, 16),
-    "crcCCITT": (crc_ccitt, 16),
-    "crc32": (crc32, 32),
-    "crc32_custom": (crc32, 32),
-    "csum16": (csum16, 16),
-    "cksum16": (csum16, 16),
-    "xor16": (xor16, 16),
-    "xor32": (xor32, 32),
-    "identity": (identity, 64),
+FUNCTIONS: dict[Algorithm, Callable[[bytes], int]] = {
+    Algorithm.CRC16: crc16,
+    Algorithm.CRC_CCITT: crc_ccitt,
+    Algorithm.CRC32: crc32,
+    Algorithm.CSUM16: csum16,
+    Algorithm.XOR16: xor16,
+    Algorithm.XOR32: xor32,
+    Algorithm.IDENTITY: identity,
 }

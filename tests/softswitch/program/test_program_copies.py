@@ -111,6 +111,25 @@ def test_endless_recirculation_is_stopped(config: Callable[[str], dict]) -> None
         Program.load(endless).process(1, command(0))
 
 
+@pytest.mark.parametrize("copied_back", [False, True])
+def test_mark_to_drop_acts_on_its_argument(config: Callable[[str], dict], copied_back: bool) -> None:
+    """A copy of standard_metadata that is marked drops nothing, unless it is copied back."""
+    changed = config("l2")
+    kind = next(h["header_type"] for h in changed["headers"] if h["name"] == "standard_metadata")
+    changed["headers"].append({"name": "copy", "id": 99, "header_type": kind, "metadata": True})
+    egress = next(p for p in changed["pipelines"] if p["name"] == "egress")
+    (drop,) = egress["tables"]
+    code = next(a["primitives"] for a in changed["actions"] if a["id"] == drop["action_ids"][0])
+    assert code == [{"op": "mark_to_drop", "parameters": [{"type": "header", "value": "standard_metadata"}]}]
+    code[0]["parameters"][0]["value"] = "copy"
+    if copied_back:
+        fields = [{"type": "field", "value": [name, "egress_spec"]} for name in ("standard_metadata", "copy")]
+        code.append({"op": "assign", "parameters": fields})
+    program = Program.load(changed)
+    program.tables["MyIngress.mac"].set_default("MyIngress.forward", (3,))
+    assert program.process(3, bytes(14)) == ([] if copied_back else [(3, bytes(14))])
+
+
 def test_replicas_are_checked() -> None:
     with pytest.raises(ValueError, match="port 512"):
         Replica(512, 0)

@@ -11,7 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p4reduce_switch.program import Program
-from p4reduce_switch.program.values import Value, binary, constant, saturate, unsigned, wrap
+from p4reduce_switch.program.ir.build import binary, constant, cut, saturate
+from p4reduce_switch.program.ir.expressions import Argument, Data
+from p4reduce_switch.program.ir.intervals import UNKNOWN, Interval, Op
+from p4reduce_switch.program.python.checks import nonzero
+from p4reduce_switch.program.python.expressions import Expressions, Names
+from p4reduce_switch.program.python.source import Source
 
 EDGES = (0, 1, 2, 7, 127, 128, 129, 254, 255)
 
@@ -69,35 +74,70 @@ def test_words_are_added_without_carries(load: Callable[[str], Program]) -> None
         assert program.process(1, frame) == [(1, struct.pack(">H32I", index, *sums[index]))]
 
 
-def test_huge_shift_takes_no_memory(load: Callable[[str], Program]) -> None:
-    value = binary("<<", unsigned("x", 8), unsigned("y", 32))
-    assert eval(value.code, {"x": 255, "y": 0xFFFFFFFF}) == 0
-    assert eval(value.code, {"x": 255, "y": 8}) == 255 << 8
+def argument(index: int, width: int) -> Data:
+    """A parameter of an action."""
+    return Argument(Interval.unsigned(width), index)
 
 
-@given(st.sampled_from("+-*&|^"), st.integers(1, 40), st.integers(1, 40), st.data())
-def test_bounds_hold(op: str, width_a: int, width_b: int, data: st.DataObject) -> None:
+def evaluate(node: Data, *arguments: int) -> int:
+    """What the generated Python makes of an expression over `a0`, `a1`, …"""
+    source = Source()
+    source.names["nonzero"] = nonzero
+    names = {f"a{index}": value for index, value in enumerate(arguments)}
+    with source.block(f"def value(f, {', '.join(names)}):"):
+        source.add(f"return {Expressions(source, Names(), len(arguments)).data(node)}")
+    namespace, _ = source.execute()
+    result: int = namespace["value"]([], **names)
+    return result
+
+
+def test_huge_shift_takes_no_memory() -> None:
+    value = binary(Op.SHIFT_LEFT, argument(0, 8), argument(1, 32))
+    assert evaluate(value, 255, 0xFFFFFFFF) == 0
+    assert evaluate(value, 255, 8) == 255 << 8
+
+
+def test_shifts_inside_shifts() -> None:
+    inner = cut(binary(Op.SHIFT_LEFT, argument(0, 8), argument(1, 32)), 64, False)
+    assert evaluate(binary(Op.SHIFT_LEFT, inner, argument(2, 32)), 3, 4, 5) == 3 << 4 << 5
+
+
+@given(st.integers(-5, 300), st.sampled_from([Op.SHIFT_LEFT, Op.SHIFT_RIGHT]))
+def test_a_shift_by_a_negative_number_gives_0(by: int, op: Op) -> None:
+    value = binary(op, argument(0, 8), Argument(Interval.signed_of(16), 1))
+    assert evaluate(value, 200, by) == (0 if by < 0 else 200 << by if op is Op.SHIFT_LEFT else 200 >> by)
+
+
+@given(st.sampled_from([*Op]), st.integers(1, 40), st.integers(1, 40), st.data())
+def test_bounds_hold(op: Op, width_a: int, width_b: int, data: st.DataObject) -> None:
     a, b = data.draw(st.integers(0, (1 << width_a) - 1)), data.draw(st.integers(0, (1 << width_b) - 1))
-    result = binary(op, unsigned("a", width_a), unsigned("b", width_b))
-    number = eval(result.code, {"a": a, "b": b})
-    assert number == eval(f"a {op} b", {"a": a, "b": b})
-    assert result.low is not None and result.high is not None
-    assert result.low <= number <= result.high
+    divides, shifts = op in (Op.DIVIDE, Op.MODULO), op in (Op.SHIFT_LEFT, Op.SHIFT_RIGHT)
+    if divides:
+        b = b or 1
+    if shifts:
+        width_b, b = min(width_b, 8), b & 0xFF
+    result = binary(op, argument(0, width_a), argument(1, width_b))
+    number = evaluate(result, a, b)
+    assert number == eval(f"a {'//' if op is Op.DIVIDE else op.value} b", {"a": a, "b": b})
+    assert result.interval.low is not None and result.interval.high is not None and result.width is not None
+    assert result.interval.low <= number <= result.interval.high
+    assert number.bit_length() + (number < 0) <= result.width or number == -(1 << (result.width - 1))
+    assert result.signed or number >= 0
 
 
 @given(st.integers(-1000, 1000), st.integers(2, 9), st.booleans())
-def test_wrap_and_saturate(number: int, width: int, is_signed: bool) -> None:
+def test_cut_and_saturate(number: int, width: int, is_signed: bool) -> None:
     low = -(1 << (width - 1)) if is_signed else 0
     high = low + (1 << width) - 1
-    wrapped = eval(wrap(Value("x"), width, is_signed).code, {"x": number})
+    anything = Argument(UNKNOWN, 0)
+    wrapped = evaluate(cut(anything, width, is_signed), number)
     assert low <= wrapped <= high and (wrapped - number) % (1 << width) == 0
-    assert eval(saturate(Value("x"), width, is_signed).code, {"x": number}) == clamp(number, low, high)
-    assert wrap(constant(number), width, is_signed).constant == wrapped
+    assert evaluate(saturate(anything, width, is_signed), number) == clamp(number, low, high)
+    assert cut(constant(number), width, is_signed).interval.constant == wrapped
 
 
-@pytest.mark.parametrize(
-    ("value", "width"), [(unsigned("x", 8), 8), (unsigned("x", 3), 8), (constant(255), 8)]
-)
-def test_no_mask_where_none_is_needed(value: Value, width: int) -> None:
-    assert wrap(value, width, False) == value
-    assert binary("&", value, constant((1 << width) - 1)) == value
+@pytest.mark.parametrize(("value", "width"), [(argument(0, 8), 8), (argument(0, 3), 8), (constant(255), 8)])
+def test_no_mask_where_none_is_needed(value: Data, width: int) -> None:
+    assert cut(value, width, False) is value
+    assert binary(Op.AND, value, constant((1 << width) - 1)).interval == value.interval
+    assert binary(Op.AND, argument(0, 3), constant(7)).interval == Interval.unsigned(3)

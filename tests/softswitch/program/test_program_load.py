@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from p4reduce_switch.program import InvalidProgram, Program, UnsupportedConstruct
+from p4reduce_switch.program import (
+    InvalidProgram,
+    Program,
+    UnknownExecutor,
+    UnsupportedConstruct,
+    executors,
+    load,
+)
 
 Config = dict[str, Any]
 
@@ -106,12 +113,183 @@ def test_deep_nesting_continues_in_another_function(config: Callable[[str], Conf
     assert program.process(3, bytes(14)) == []
 
 
-def test_nesting_beyond_what_python_takes_is_refused(config: Callable[[str], Config]) -> None:
-    deep = config("l2")
-    egress = next(p for p in deep["pipelines"] if p["name"] == "egress")
+def nested_nots(config: Config, levels: int) -> Config:
+    """The program with the condition of its egress control inside so many "not"s."""
+    egress = next(p for p in config["pipelines"] if p["name"] == "egress")
     expression = egress["conditionals"][0]["expression"]
-    for _ in range(400):
+    for _ in range(levels):
         expression = {"type": "expression", "value": {"op": "not", "left": None, "right": expression}}
     egress["conditionals"][0]["expression"] = expression
+    return config
+
+
+@pytest.mark.parametrize("levels", [1, 2, 400, 5000, 5001])
+def test_deep_expressions_are_computed_in_parts(config: Callable[[str], Config], levels: int) -> None:
+    program = Program.load(nested_nots(config("l2"), levels))
+    program.tables["MyIngress.mac"].set_default("MyIngress.forward", (3,))
+    back, on = program.process(3, bytes(14)), program.process(1, bytes(14))
+    assert (back, on) == (([], [(3, bytes(14))]) if levels % 2 == 0 else ([(3, bytes(14))], []))
+
+
+def test_nesting_beyond_the_limit_is_refused(config: Callable[[str], Config]) -> None:
     with pytest.raises(UnsupportedConstruct, match="nested deeper"):
-        Program.load(deep)
+        Program.load(nested_nots(config("l2"), 12_000))
+
+
+def test_json_nested_deeper_than_python_reads_is_refused() -> None:
+    with pytest.raises(UnsupportedConstruct, match="nested deeper"):
+        Program.load('{"header_types": ' + "[" * 100_000 + "]" * 100_000 + "}")
+
+
+def states(config: Config, count: int, transitions: Callable[[int], list[Config]]) -> Config:
+    """The program with a parser of so many states; `transitions` gives those of each."""
+    first = config["parsers"][0]["parse_states"][0]
+    key = [{"type": "field", "value": ["standard_metadata", "ingress_port"]}]
+    chain = []
+    for index in range(count):
+        chain.append(
+            {
+                "name": f"s{index}",
+                "id": index,
+                "parser_ops": first["parser_ops"] if index == count - 1 else [],
+                "transition_key": key,
+                "transitions": transitions(index),
+            }
+        )
+    config["parsers"][0] |= {"init_state": "s0", "parse_states": chain}
+    return config
+
+
+def go(value: int | None, state: int | None) -> Config:
+    name = None if state is None else f"s{state}"
+    if value is None:
+        return {"type": "default", "value": None, "mask": None, "next_state": name}
+    return {"type": "hexstr", "value": hex(value), "mask": None, "next_state": name}
+
+
+def forwards(program: Program) -> bool:
+    """True when the frame's Ethernet header was parsed: then the table is applied to its address."""
+    program.tables["MyIngress.mac"].insert((0xAABBCCDDEEFF,), 0, "MyIngress.forward", (3,))
+    return program.process(1, bytes.fromhex("aabbccddeeff") + bytes(8)) != []
+
+
+@pytest.mark.parametrize("count", [30, 150, 3000])
+def test_a_deep_parser_is_several_functions(config: Callable[[str], Config], count: int) -> None:
+    def transitions(index: int) -> list[Config]:
+        return [] if index == count - 1 else [go(2, None), go(1, index + 1), go(None, None)]
+
+    assert forwards(Program.load(states(config("l2"), count, transitions)))
+
+
+def test_a_parser_with_very_many_ways_stays_small(config: Callable[[str], Config]) -> None:
+    """Two ways from each state to each of the next two: 2^100 ways, if they were all written down."""
+
+    def transitions(index: int) -> list[Config]:
+        if index >= 198:
+            return [go(None, 199)] if index == 198 else []
+        first = index // 2 * 2 + 2
+        return [go(1, first), go(None, first + 1 if first < 198 else first)]
+
+    program = Program.load(states(config("l2"), 200, transitions))
+    assert len(program.source) < 100_000
+
+
+def test_a_select_with_very_many_cases(config: Callable[[str], Config]) -> None:
+    def transitions(index: int) -> list[Config]:
+        if index == 3000:
+            return []
+        return [go(2 + i % 500, i) for i in range(1, 2999)] + [go(1, 3000)] if index == 0 else [go(None, None)]
+
+    assert forwards(Program.load(states(config("l2"), 3001, transitions)))
+
+
+def test_a_control_with_very_many_ways_stays_small(config: Callable[[str], Config]) -> None:
+    many = config("l2")
+    egress = next(p for p in many["pipelines"] if p["name"] == "egress")
+    (condition,), (drop,) = egress["conditionals"], egress["tables"]
+    chain = []
+    for index in range(0, 200, 2):
+        last = index == 198
+        for side in (0, 1):
+            yes, no = (drop["name"], None) if last else (f"c{index + 2}", f"c{index + 3}")
+            chain.append({**condition, "name": f"c{index + side}", "id": index, "true_next": yes, "false_next": no})
+    egress["conditionals"], egress["init_table"] = chain, "c0"
+    program = Program.load(many)
+    program.tables["MyIngress.mac"].set_default("MyIngress.forward", (3,))
+    assert len(program.source) < 100_000
+    assert program.process(1, bytes(14)) == [(3, bytes(14))]
+    assert program.process(3, bytes(14)) == []
+
+
+def huge_register(config: Config) -> None:
+    config["register_arrays"] = [{"name": "r", "id": 0, "size": 1 << 31, "bitwidth": 32}]
+
+
+def many_registers(config: Config) -> None:
+    config["register_arrays"] = [{"name": f"r{i}", "id": i, "size": 1 << 20, "bitwidth": 32} for i in range(100)]
+
+
+def huge_counter(config: Config) -> None:
+    config["counter_arrays"][0] |= {"size": 1 << 31, "is_direct": False}
+
+
+def huge_meter(config: Config) -> None:
+    config["meter_arrays"] = [{"name": "m", "id": 0, "rate_count": 2, "size": 1 << 31, "type": "bytes"}]
+
+
+def wide_field(config: Config) -> None:
+    config["header_types"][-1]["fields"].append(["wide", 1 << 30, False])
+
+
+def wide_header(config: Config) -> None:
+    config["header_types"][-1]["fields"] += [[f"w{i}", 1 << 16, False] for i in range(9)]
+
+
+def many_fields(config: Config) -> None:
+    config["header_types"][-1]["fields"] += [[f"w{i}", 1, False] for i in range(70_000)]
+
+
+def huge_number(config: Config) -> None:
+    config["actions"][0]["primitives"] = [
+        {
+            "op": "assign",
+            "parameters": [
+                {"type": "field", "value": ["standard_metadata", "egress_spec"]},
+                {"type": "hexstr", "value": "0x" + "f" * 100_000},
+            ],
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        huge_register,
+        many_registers,
+        huge_counter,
+        huge_meter,
+        wide_field,
+        wide_header,
+        many_fields,
+        huge_number,
+    ],
+)
+def test_sizes_are_bounded(config: Callable[[str], Config], change: Callable[[Config], None]) -> None:
+    changed = config("l2")
+    change(changed)
+    with pytest.raises(InvalidProgram, match=r"not in 0\.\.|more than \d+"):
+        Program.load(changed)
+
+
+def test_a_wrong_type_is_named_with_its_place(config: Callable[[str], Config]) -> None:
+    changed = config("l2")
+    changed["pipelines"][0]["tables"][0]["max_size"] = "many"
+    with pytest.raises(InvalidProgram, match=r"pipelines\[0\]\.tables\[0\]\.max_size: expected a whole number"):
+        Program.load(changed)
+
+
+def test_executors_are_chosen_by_name(config: Callable[[str], Config]) -> None:
+    assert isinstance(load(config("l2")), Program)
+    assert all(set(load(config("l2"), name).tables) >= {"MyIngress.mac"} for name in executors)
+    with pytest.raises(UnknownExecutor, match="there is no executor 'abacus'; there is: python"):
+        load(config("l2"), "abacus")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from p4reduce_switch.program import ExecutionError, MeterConfig, Program
-from p4reduce_switch.program.stateful import GREEN, RED, YELLOW, Bucket
+from p4reduce_switch.program.state.stateful import GREEN, RED, YELLOW, Bucket
 
 RATES = MeterConfig(cir=1000, cburst=2, pir=2000, pburst=4)
 

@@ -16,7 +16,7 @@ from p4reduce_switch.program import (
     TableFull,
     TableIsConst,
 )
-from p4reduce_switch.program.tables import Binding
+from p4reduce_switch.program.state.tables import Binding
 
 FORWARD, FLOOD, DROP = "MyIngress.forward", "MyIngress.flood", "MyIngress.drop"
 MAC = bytes.fromhex("020000000002")

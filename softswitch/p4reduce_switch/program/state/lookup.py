@@ -6,9 +6,10 @@ result stored with the best entry, or None. `key` is an int for one key field, a
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from typing import Any, Protocol
 
-from .errors import ProgramError
+from ..errors import ProgramError
 
 Match = tuple[Any, ...]
 CACHE_SIZE = 1 << 15
@@ -27,6 +28,18 @@ class Lookup(Protocol):
 
     def search(self, key: Any) -> Any:
         """The best entry's result, or None."""
+
+
+# Rank (smaller wins), value and mask of all keys in a row, ranges by key, result.
+_Ranked = tuple[tuple[int, int], int, int, list[tuple[int, int, int]], Any]
+
+
+def _rank(entry: _Ranked) -> tuple[int, int]:
+    return entry[0]
+
+
+def _length(item: tuple[int, Any]) -> int:
+    return item[0]
 
 
 class ExactLookup:
@@ -60,8 +73,9 @@ class LpmLookup:
 
     def add(self, match: Match, priority: int, result: Any) -> None:
         length, key = self._split(match)
-        self._by_length.setdefault(length, {})[key] = result
-        self._by_length = dict(sorted(self._by_length.items(), reverse=True))
+        if length not in self._by_length:
+            self._by_length = dict(sorted([*self._by_length.items(), (length, {})], reverse=True, key=_length))
+        self._by_length[length][key] = result
 
     def remove(self, match: Match, priority: int) -> None:
         length, key = self._split(match)
@@ -86,7 +100,8 @@ class PriorityLookup:
         self.kinds = kinds
         self.widths = widths
         self.cache: dict[Any, Any] = {}
-        self._entries: list[tuple[int, int, int, int, list[tuple[int, int, int]], Match, Any]] = []
+        self._entries: list[_Ranked] = []
+        self._ranks: dict[tuple[Match, int], tuple[int, int]] = {}
         self._added = 0
 
     def _join(self, fields: Match) -> int:
@@ -96,25 +111,27 @@ class PriorityLookup:
         return joined
 
     def add(self, match: Match, priority: int, result: Any) -> None:
-        pairs = [
-            mask_of(kind, width, part)
-            for kind, width, part in zip(self.kinds, self.widths, match, strict=True)
-        ]
+        pairs = [mask_of(kind, width, part) for kind, width, part in zip(self.kinds, self.widths, match, strict=True)]
         ranges = [(i, *match[i]) for i, kind in enumerate(self.kinds) if kind == "range"]
         value, mask = self._join(tuple(p[0] for p in pairs)), self._join(tuple(p[1] for p in pairs))
-        rank = next((e[1] for e in self._entries if e[5] == match and -e[0] == priority), self._added)
-        self._entries = [e for e in self._entries if not (e[5] == match and -e[0] == priority)]
-        self._entries.append((-priority, rank, value, mask, ranges, match, result))
-        self._entries.sort(key=lambda e: e[:2])
-        self._added += 1
+        rank = self._ranks.get((match, priority))
+        if rank is not None:
+            del self._entries[self._position(rank)]
+        else:
+            rank = self._ranks[match, priority] = (-priority, self._added)
+            self._added += 1
+        insort(self._entries, (rank, value, mask, ranges, result), key=_rank)
 
     def remove(self, match: Match, priority: int) -> None:
-        self._entries = [e for e in self._entries if not (e[5] == match and -e[0] == priority)]
+        del self._entries[self._position(self._ranks.pop((match, priority)))]
+
+    def _position(self, rank: tuple[int, int]) -> int:
+        return bisect_left(self._entries, rank, key=_rank)
 
     def search(self, key: Any) -> Any:
         fields = key if isinstance(key, tuple) else (key,)
         joined = self._join(fields)
-        for _, _, value, mask, ranges, _, result in self._entries:
+        for _, value, mask, ranges, result in self._entries:
             if joined & mask == value and all(low <= fields[i] <= high for i, low, high in ranges):
                 return result
         return None

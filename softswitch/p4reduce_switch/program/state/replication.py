@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-MAX_PORT = 511  # ports are 9 bits wide in v1model, and 511 itself drops
+from ..packet import MAX_PORT
+
 MAX_INSTANCE = 0xFFFF
 
 
@@ -34,5 +36,5 @@ class Replication:
     """The packet replication engine. Copies are made in the order of the lists."""
 
     def __init__(self) -> None:
-        self.multicast_groups: dict[int, list[Replica]] = {}
+        self.multicast_groups: dict[int, Sequence[Replica]] = {}
         self.clone_sessions: dict[int, CloneSession] = {}

@@ -1,4 +1,4 @@
-"""Match-action tables: what the control plane sees and what the generated code calls."""
+"""Match-action tables of the Python executor: what the control plane sees and what the generated code calls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .errors import EntryExists, EntryMissing, TableFull, TableIsConst
+from ..errors import EntryExists, EntryMissing, TableFull, TableIsConst
 from .lookup import CACHE_SIZE, ExactLookup, Match, canonical, make_lookup
 from .stateful import Bucket, MeterConfig, microseconds
 
@@ -22,9 +22,9 @@ class KeyField:
     bitwidth: int
 
 
-@dataclass
+@dataclass(frozen=True)
 class Entry:
-    """An entry as the control plane wrote it, with its direct counter and meter if the table has them."""
+    """An entry as it was when it was read; packets and bytes are its direct counter, if the table has one."""
 
     match: Match
     priority: int
@@ -33,7 +33,24 @@ class Entry:
     packets: int = 0
     bytes: int = 0
     const: bool = False
-    meter: Bucket = field(default_factory=Bucket, repr=False)
+
+
+@dataclass(slots=True)
+class Stored:
+    """An entry in the table, with its direct counter and meter; the generated code counts in it."""
+
+    match: Match
+    priority: int
+    action: str
+    params: tuple[int, ...]
+    const: bool = False
+    packets: int = 0
+    bytes: int = 0
+    meter: Bucket = field(default_factory=Bucket)
+
+    def shown(self) -> Entry:
+        """What the control plane gets to see."""
+        return Entry(self.match, self.priority, self.action, self.params, self.packets, self.bytes, self.const)
 
 
 @dataclass
@@ -46,7 +63,7 @@ class Binding:
 
 
 # What a lookup returns to the generated code: (action, its parameters, next node, entry or None).
-Result = tuple[Action, tuple[int, ...], int, Entry | None]
+Result = tuple[Action, tuple[int, ...], int, Stored | None]
 
 
 class Table:
@@ -79,7 +96,7 @@ class Table:
         self.supports_timeout = supports_timeout
         self.const = False
         self._initial_default = default_action
-        self._entries: dict[tuple[Match, int], Entry] = {}
+        self._entries: dict[tuple[Match, int], Stored] = {}
         self._lookup = make_lookup([k.match_type for k in keys], [k.bitwidth for k in keys])
         self._exact = isinstance(self._lookup, ExactLookup)
         self._needs_priority = any(k.match_type in ("ternary", "range", "optional") for k in keys)
@@ -101,7 +118,7 @@ class Table:
             raise EntryExists(f"table {self.name} already has an entry for {match}")
         if len(self._entries) >= self.max_size:
             raise TableFull(f"table {self.name} holds {self.max_size} entries and is full")
-        self._put(Entry(*identity, action, params))
+        self._put(Stored(*identity, action, params))
 
     def modify(self, match: Match, priority: int, action: str, params: tuple[int, ...]) -> None:
         """Give an entry another action; its direct counter goes on."""
@@ -121,11 +138,11 @@ class Table:
 
     def entries(self) -> Iterator[Entry]:
         """All entries, in the order in which they were added."""
-        return iter(list(self._entries.values()))
+        return iter([entry.shown() for entry in self._entries.values()])
 
     def entry(self, match: Match, priority: int) -> Entry:
         """The entry with this match; EntryMissing when there is none."""
-        return self._existing(self._identity(match, priority))
+        return self._existing(self._identity(match, priority)).shown()
 
     def set_default(self, action: str, params: tuple[int, ...]) -> None:
         """Set what a miss executes."""
@@ -142,7 +159,21 @@ class Table:
 
     def configure_meter(self, match: Match, priority: int, config: MeterConfig | None) -> None:
         """Set the rates of an entry's direct meter; None removes them."""
-        self.entry(match, priority).meter.configure(config, microseconds())
+        self._existing(self._identity(match, priority)).meter.configure(config, microseconds())
+
+    def read_meter(self, match: Match, priority: int) -> MeterConfig | None:
+        """The rates of an entry's direct meter, None when there are none."""
+        return self._existing(self._identity(match, priority)).meter.config
+
+    def read_counter(self, match: Match, priority: int) -> tuple[int, int]:
+        """(packets, bytes) of an entry's direct counter."""
+        entry = self._existing(self._identity(match, priority))
+        return entry.packets, entry.bytes
+
+    def write_counter(self, match: Match, priority: int, packets: int, bytes_: int) -> None:
+        """Set an entry's direct counter; those of const entries can be set too."""
+        entry = self._existing(self._identity(match, priority))
+        entry.packets, entry.bytes = packets, bytes_
 
     # ---- generated code
 
@@ -157,7 +188,7 @@ class Table:
         cache[key] = result
         return result
 
-    def meter_color(self, entry: Entry, length: int) -> int:
+    def meter_color(self, entry: Stored, length: int) -> int:
         """Run a packet of `length` bytes through an entry's direct meter."""
         return entry.meter.execute(1 if self.direct_meter_unit == "packets" else length, microseconds())
 
@@ -166,15 +197,15 @@ class Table:
         self._bindings = bindings
         self._bind_default()
         for entry in const_entries:
-            entry.match, entry.priority = self._identity(entry.match, entry.priority)
-            if (entry.match, entry.priority) in self._entries:
+            identity = self._identity(entry.match, entry.priority)
+            if identity in self._entries:
                 raise EntryExists(f"table {self.name}: duplicate const entry {entry.match}")
-            self._put(entry)
+            self._put(Stored(*identity, entry.action, entry.params, const=True))
         self.const = bool(const_entries)
 
     # ---- helpers
 
-    def _put(self, entry: Entry) -> None:
+    def _put(self, entry: Stored) -> None:
         self._entries[entry.match, entry.priority] = entry
         binding = self._bindings[entry.action]
         result: Result = (binding.function, entry.params, binding.next_on_hit, entry)
@@ -207,7 +238,7 @@ class Table:
             raise TableIsConst(f"the entries of table {self.name} are const")
         return self._identity(match, priority)
 
-    def _existing(self, identity: tuple[Match, int]) -> Entry:
+    def _existing(self, identity: tuple[Match, int]) -> Stored:
         try:
             return self._entries[identity]
         except KeyError:

@@ -1,0 +1,14 @@
+"""The typed form of a v1model program, between the JSON and the executors.
+
+| file | what |
+| --- | --- |
+| `places.py` | headers, stacks, unions, and references to them and their fields |
+| `expressions.py`, `build.py`, `intervals.py` | integers and conditions; how they are made; what they can hold |
+| `statements.py` | what actions and parser states do |
+| `program.py` | tables, actions, graphs of controls and parser, externs, digests: the whole program |
+| `flow.py` | algorithms on the graphs |
+| `features.py` | questions about a program |
+
+Nothing here knows JSON or Python source. Numbers are ints, operators are enums, references are objects; the only
+strings are names, which a back-end hands to the control plane and never writes into code.
+"""

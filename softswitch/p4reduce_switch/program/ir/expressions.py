@@ -1,0 +1,278 @@
+"""Expressions: integers and conditions.
+
+Integers are unlimited, as on BMv2; every node has the interval of its values, and with it width and
+sign. Cuts to size are nodes of their own (`Cut`, `Saturate`). Evaluation has no side effect, but may end
+in an ExecutionError where P4 leaves a result undefined; so operands of conditions and choices are
+evaluated only where P4 does. Build nodes with the functions of `build.py`, which compute intervals and
+leave out what does nothing.
+
+Nodes are compared by identity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from .intervals import Interval, Op
+from .places import FieldRef, HeaderRef, Stack, UnionRef
+
+if TYPE_CHECKING:
+    from .program import Calculation, Register
+
+
+class Relation(Enum):
+    """A comparison of two integers."""
+
+    EQUAL = "=="
+    UNEQUAL = "!="
+    LESS = "<"
+    GREATER = ">"
+    AT_MOST = "<="
+    AT_LEAST = ">="
+
+
+class Junction(Enum):
+    """How two conditions are joined; the right one is evaluated only when it matters."""
+
+    AND = "and"
+    OR = "or"
+
+
+# ---- integers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Data:
+    """An integer."""
+
+    interval: Interval
+
+    @property
+    def width(self) -> int | None:
+        """Bits that hold every value; None: not known (varbit fields, and what is made of them)."""
+        return self.interval.width
+
+    @property
+    def signed(self) -> bool:
+        """True when the value may be negative."""
+        return self.interval.signed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant(Data):
+    """A literal."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FieldValue(Data):
+    """What a field holds."""
+
+    field: FieldRef
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Validity(Data):
+    """1 when the header is valid, else 0."""
+
+    header: HeaderRef
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Argument(Data):
+    """The value of the enclosing action's parameter number `index`."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StackCount(Data):
+    """How many elements of a stack were pushed or extracted."""
+
+    stack: Stack
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RegisterCell(Data):
+    """What a register cell holds; an index that does not exist is an ExecutionError."""
+
+    register: Register
+    index: Data
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Binary(Data):
+    """`left op right`; a divisor of 0 is an ExecutionError, and shifting left too far gives 0."""
+
+    op: Op
+    left: Data
+    right: Data
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Complement(Data):
+    """All bits inverted: -1 - operand."""
+
+    operand: Data
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cut(Data):
+    """`operand` modulo 2^bits, in two's complement when `to_signed`."""
+
+    operand: Data
+    bits: int
+    to_signed: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Saturate(Data):
+    """`operand` clamped to what `bits` bits hold."""
+
+    operand: Data
+    bits: int
+    to_signed: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choose(Data):
+    """`yes` if the condition holds, else `no`."""
+
+    condition: Condition
+    yes: Data
+    no: Data
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Number(Data):
+    """1 if the condition holds, else 0."""
+
+    condition: Condition
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hash(Data):
+    """`base + hash % modulus`; a modulus of 0 counts as 1, None leaves the hash as it is."""
+
+    calculation: Calculation
+    base: Data
+    modulus: Data | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lookahead(Data):
+    """`bits` bits of the frame, `skip` bits behind what is parsed; a RequireBytes has checked that they are there."""
+
+    skip: int
+    bits: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result(Data):
+    """What the statement computes in which this stands (`RegisterRead`, `MeterExecute`, `RandomNumber`)."""
+
+
+# ---- conditions
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Condition:
+    """True or false."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Truth(Condition):
+    """A literal."""
+
+    value: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NonZero(Condition):
+    """The integer is not 0."""
+
+    operand: Data
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Join(Condition):
+    """`left and right`, `left or right`."""
+
+    how: Junction
+    left: Condition
+    right: Condition
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Not(Condition):
+    """The condition does not hold."""
+
+    operand: Condition
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compare(Condition):
+    """A comparison of two integers."""
+
+    how: Relation
+    left: Data
+    right: Data
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SameTruth(Condition):
+    """Both conditions hold, or neither."""
+
+    left: Condition
+    right: Condition
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Valid(Condition):
+    """The header is valid."""
+
+    header: HeaderRef
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValidUnion(Condition):
+    """One of the union's members is valid."""
+
+    union: UnionRef
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SameHeader(Condition):
+    """Both headers are valid and all their fields equal."""
+
+    left: HeaderRef
+    right: HeaderRef
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SameUnion(Condition):
+    """The same member is valid in both, with equal fields."""
+
+    left: UnionRef
+    right: UnionRef
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChooseTruth(Condition):
+    """`yes` if the condition holds, else `no`."""
+
+    condition: Condition
+    yes: Condition
+    no: Condition
+
+
+def slot_of(value: Data) -> int | None:
+    """The slot of a value that is a plain field or validity, else None."""
+    if isinstance(value, FieldValue):
+        return value.field.slot
+    if isinstance(value, Validity):
+        return FieldRef(value.header, value.header.type.valid_offset).slot
+    return None

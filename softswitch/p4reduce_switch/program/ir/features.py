@@ -1,0 +1,73 @@
+"""What a program does, asked of its IR."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+
+from . import expressions, program, statements
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What a back-end may leave out when a program does not do it."""
+
+    clones: bool
+    resubmits: bool
+    recirculates: bool
+    reads: frozenset[int]
+    """Slots of fields that are read by name: in expressions, keys, calculations, digests and field lists."""
+
+    @property
+    def makes_passes(self) -> bool:
+        """True when a packet may go through the pipeline again, or a copy that it makes there."""
+        return self.clones or self.resubmits or self.recirculates
+
+
+def features(whole: program.Program) -> Features:
+    """Look through the whole program."""
+    kinds: set[type] = set()
+    reads: set[int] = set()
+    for node in walk(whole):
+        kinds.add(type(node))
+        if isinstance(node, expressions.FieldValue) and node.field.slot is not None:
+            reads.add(node.field.slot)
+        elif isinstance(node, program.Slot):
+            reads.add(node.number)
+    return Features(
+        statements.Clone in kinds,
+        statements.Resubmit in kinds,
+        statements.Recirculate in kinds,
+        frozenset(reads),
+    )
+
+
+def may_exit(action: program.Action) -> bool:
+    """True when the action contains an exit statement."""
+    return any(isinstance(instruction, statements.Exit) for instruction in action.code)
+
+
+def walk(root: object) -> Iterator[object]:
+    """Every node of the IR that is reached from `root`, once."""
+    seen: set[int] = set()
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (tuple, list)):
+            pending += node
+        elif isinstance(node, dict):
+            pending += node.values()
+        elif id(node) not in seen and (names := _names(type(node))) is not None:
+            seen.add(id(node))
+            yield node
+            pending += [getattr(node, name) for name in names]
+
+
+_KNOWN: dict[type[object], tuple[str, ...] | None] = {}
+
+
+def _names(kind: type[object]) -> tuple[str, ...] | None:
+    """The fields of a dataclass, None of any other type."""
+    if kind not in _KNOWN:
+        _KNOWN[kind] = tuple(item.name for item in fields(kind)) if is_dataclass(kind) else None
+    return _KNOWN[kind]

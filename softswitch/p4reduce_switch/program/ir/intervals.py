@@ -1,0 +1,147 @@
+"""The interval that an integer lies in: tells a back-end how wide a value is and where a cut is useless.
+
+BMv2 computes with unlimited integers and cuts a value to size when it is stored in a field.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+WIDEST_SHIFT = 1 << 14
+"""Shifting left by more than this gives 0."""
+WIDEST = 1 << 17
+"""Bits of the widest value that is followed; what may be wider counts as unknown."""
+
+
+class Op(Enum):
+    """An operation on two integers. DIVIDE and MODULO take no negative dividend and need a divisor above 0."""
+
+    ADD = "+"
+    SUBTRACT = "-"
+    MULTIPLY = "*"
+    AND = "&"
+    OR = "|"
+    XOR = "^"
+    SHIFT_LEFT = "<<"
+    SHIFT_RIGHT = ">>"
+    DIVIDE = "/"
+    MODULO = "%"
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """[low, high]; None: not known."""
+
+    low: int | None = None
+    high: int | None = None
+
+    @classmethod
+    def unsigned(cls, width: int) -> Interval:
+        """What `width` bits hold."""
+        return cls(0, (1 << width) - 1)
+
+    @classmethod
+    def signed_of(cls, width: int) -> Interval:
+        """What `width` bits hold in two's complement."""
+        return cls(-(1 << (width - 1)), (1 << (width - 1)) - 1)
+
+    @classmethod
+    def of(cls, width: int, signed: bool) -> Interval:
+        """What a field holds."""
+        return cls.signed_of(width) if signed else cls.unsigned(width)
+
+    @property
+    def constant(self) -> int | None:
+        """The value when there is only one."""
+        return self.low if self.low is not None and self.low == self.high else None
+
+    @property
+    def signed(self) -> bool:
+        """True when the value may be negative."""
+        return self.low is None or self.low < 0
+
+    @property
+    def width(self) -> int | None:
+        """Bits that hold every value (in two's complement where it may be negative); None: not known."""
+        if self.low is None or self.high is None:
+            return None
+        if self.low >= 0:
+            return self.high.bit_length()
+        return max((~self.low).bit_length(), self.high.bit_length()) + 1
+
+    def within(self, low: int, high: int) -> bool:
+        """True when the value is certain to lie in [low, high]."""
+        return self.low is not None and self.high is not None and low <= self.low and self.high <= high
+
+    def or_else(self, other: Interval) -> Interval:
+        """Of a value that is one or the other."""
+        if self.low is None or self.high is None or other.low is None or other.high is None:
+            return UNKNOWN
+        return Interval(min(self.low, other.low), max(self.high, other.high))
+
+    def complement(self) -> Interval:
+        """Of ~x."""
+        return Interval(None if self.high is None else ~self.high, None if self.low is None else ~self.low)
+
+
+UNKNOWN = Interval()
+BIT = Interval(0, 1)
+
+
+def fold(op: Op, a: int, b: int) -> int | None:
+    """`a op b`; None when it is undefined, or too wide to be worth writing down."""
+    if op in (Op.SHIFT_LEFT, Op.SHIFT_RIGHT) and b < 0:
+        return None
+    match op:
+        case Op.ADD:
+            return a + b
+        case Op.SUBTRACT:
+            return a - b
+        case Op.MULTIPLY:
+            return a * b if a.bit_length() + b.bit_length() <= WIDEST else None
+        case Op.AND:
+            return a & b
+        case Op.OR:
+            return a | b
+        case Op.XOR:
+            return a ^ b
+        case Op.SHIFT_LEFT:
+            return a << b if b <= WIDEST_SHIFT and a.bit_length() + b <= WIDEST else None
+        case Op.SHIFT_RIGHT:
+            return a >> b
+    return None
+
+
+def combined(op: Op, a: Interval, b: Interval) -> Interval:
+    """The interval of `a op b`."""
+    found = _combined(op, a, b)
+    width = found.width
+    return found if width is None or width <= WIDEST else UNKNOWN
+
+
+def _combined(op: Op, a: Interval, b: Interval) -> Interval:
+    if op is Op.AND:
+        highs = [v.high for v in (a, b) if v.low is not None and v.low >= 0 and v.high is not None]
+        return Interval(0, min(highs)) if highs else UNKNOWN
+    if op is Op.DIVIDE:
+        return Interval(0, a.high)
+    if op is Op.MODULO:
+        return Interval(0, a.high if b.high is None else max(0, b.high - 1))
+    if a.low is None or a.high is None or b.low is None or b.high is None:
+        return UNKNOWN
+    match op:
+        case Op.ADD:
+            return Interval(a.low + b.low, a.high + b.high)
+        case Op.SUBTRACT:
+            return Interval(a.low - b.high, a.high - b.low)
+        case Op.MULTIPLY:
+            corners = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
+            return Interval(min(corners), max(corners))
+        case Op.OR | Op.XOR if a.low >= 0 and b.low >= 0:
+            return Interval.unsigned(max(a.high.bit_length(), b.high.bit_length()))
+        case Op.SHIFT_RIGHT if a.low >= 0 and b.low >= 0:
+            return Interval(0, a.high >> b.low)
+        case Op.SHIFT_LEFT if a.low >= 0 and b.low >= 0 and b.high <= WIDEST_SHIFT:
+            return Interval(a.low << b.low, a.high << b.high)
+    return UNKNOWN

@@ -1,0 +1,218 @@
+"""Where values live: header types, headers, unions and stacks, and references to them.
+
+All places are numbered in slots, one for each field. A header takes a slot for each field in order,
+one more for the bit length of its varbit field if it has one, and its validity (0 or 1) last. The
+elements of a stack lie side by side, and so do the members of a union: element i of a stack starts
+at `base + i * stride`. A back-end may use the numbers as they are, or map them to addresses.
+
+Places are compared by identity: a program has one object for each of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .expressions import Data
+
+
+@dataclass(frozen=True, slots=True)
+class FieldType:
+    """One field of a header type; `width` in bits is 0 for varbit."""
+
+    name: str
+    offset: int
+    width: int
+    signed: bool
+    varbit: bool
+
+
+@dataclass(frozen=True, eq=False)
+class HeaderType:
+    """A header type; `max_bytes` limits one with a varbit field, 0 for no limit."""
+
+    name: str
+    fields: tuple[FieldType, ...]
+    max_bytes: int
+    fixed_bits: int
+    """Width in bits without the varbit field."""
+    varbit: FieldType | None
+
+    @property
+    def length_offset(self) -> int:
+        """Offset of the slot that holds the varbit field's length in bits."""
+        return len(self.fields)
+
+    @property
+    def valid_offset(self) -> int:
+        """Offset of the validity slot, the last one."""
+        return len(self.fields) + (self.varbit is not None)
+
+    @property
+    def slots(self) -> int:
+        """How many slots a header of this type takes."""
+        return self.valid_offset + 1
+
+    def same_as(self, other: HeaderType) -> bool:
+        """True when headers of both types hold the same fields."""
+        return self is other or self.fields == other.fields
+
+
+@dataclass(frozen=True, eq=False)
+class Header:
+    """A header instance, or an instance of metadata; `rivals` are the other members' validity slots in its union."""
+
+    name: str
+    type: HeaderType
+    metadata: bool
+    base: int
+    rivals: tuple[int, ...] = ()
+
+    @property
+    def valid(self) -> int:
+        """The slot of its validity."""
+        return self.base + self.type.valid_offset
+
+
+@dataclass(frozen=True, eq=False)
+class Union:
+    """A header union: its members lie side by side, at most one of them is valid."""
+
+    name: str
+    member_names: tuple[str, ...]
+    members: tuple[Header, ...]
+    base: int
+
+    @property
+    def slots(self) -> int:
+        """How many slots it takes."""
+        return sum(member.type.slots for member in self.members)
+
+    def same_as(self, other: Union) -> bool:
+        """True when both have the same members."""
+        return len(self.members) == len(other.members) and all(
+            a.type.same_as(b.type) for a, b in zip(self.members, other.members, strict=True)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class HeaderStack:
+    """A stack of headers; the slot `next` counts the elements that were pushed or extracted."""
+
+    name: str
+    elements: tuple[Header, ...]
+    base: int
+    next: int
+
+    @property
+    def size(self) -> int:
+        """How many elements it can hold."""
+        return len(self.elements)
+
+    @property
+    def type(self) -> HeaderType:
+        """The type of its elements."""
+        return self.elements[0].type
+
+    @property
+    def stride(self) -> int:
+        """Slots from one element to the next."""
+        return self.type.slots
+
+
+@dataclass(frozen=True, eq=False)
+class UnionStack:
+    """A stack of header unions."""
+
+    name: str
+    elements: tuple[Union, ...]
+    base: int
+    next: int
+
+    @property
+    def size(self) -> int:
+        """How many elements it can hold."""
+        return len(self.elements)
+
+    @property
+    def stride(self) -> int:
+        """Slots from one element to the next."""
+        return self.elements[0].slots
+
+
+class End(Enum):
+    """An element of a stack that is told by how many there are."""
+
+    LAST = "last"
+    """The one that came last; only in a parser, behind a RequireElement."""
+    NEXT = "next"
+    """The one that comes next; only as the target of an Extract, which checks that there is room."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeaderElement:
+    """An element that the packet chooses; an index that the stack does not have is an ExecutionError."""
+
+    stack: HeaderStack
+    index: Data | End
+
+    @property
+    def type(self) -> HeaderType:
+        """The type of the element."""
+        return self.stack.type
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnionElement:
+    """A union in a stack, chosen by the packet."""
+
+    stack: UnionStack
+    index: Data | End
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Member:
+    """A member of a union that the packet chooses."""
+
+    union: UnionElement
+    index: int
+
+    @property
+    def type(self) -> HeaderType:
+        """The type of the member."""
+        return self.union.stack.elements[0].members[self.index].type
+
+
+Stack = HeaderStack | UnionStack
+HeaderRef = Header | HeaderElement | Member
+UnionRef = Union | UnionElement
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FieldRef:
+    """A field of a header."""
+
+    header: HeaderRef
+    offset: int
+
+    @property
+    def type(self) -> FieldType:
+        """Width and sign of the field."""
+        return self.header.type.fields[self.offset]
+
+    @property
+    def slot(self) -> int | None:
+        """The slot, None when the packet chooses the header."""
+        return self.header.base + self.offset if isinstance(self.header, Header) else None
+
+
+def union_of(ref: UnionRef) -> Union:
+    """The union, or the first element of the stack that it is in."""
+    return ref if isinstance(ref, Union) else ref.stack.elements[0]
+
+
+def member(ref: UnionRef, index: int) -> HeaderRef:
+    """Member number `index` of a union."""
+    return ref.members[index] if isinstance(ref, Union) else Member(ref, index)

@@ -1,0 +1,361 @@
+"""A program: declarations, actions, tables, parser, controls, deparser, checksums, digests and field lists.
+
+Parsers, controls and actions are graphs: nodes by number, each with its successors (None is the end).
+`flow.py` has what a back-end needs to write one as nested statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from functools import cached_property
+
+from .expressions import Condition, Data
+from .places import FieldRef, Header
+from .statements import Instruction, ParserOperation
+
+# ---- externs
+
+
+@dataclass(frozen=True, eq=False)
+class Counter:
+    """An indirect counter array."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, eq=False)
+class Register:
+    """A register array; cells are unsigned."""
+
+    name: str
+    size: int
+    bitwidth: int
+
+
+class MeterUnit(StrEnum):
+    """What a meter counts."""
+
+    PACKETS = "packets"
+    BYTES = "bytes"
+
+
+@dataclass(frozen=True, eq=False)
+class Meter:
+    """An indirect meter array with two rates."""
+
+    name: str
+    size: int
+    unit: MeterUnit
+
+
+@dataclass(frozen=True, eq=False)
+class DirectMeter:
+    """A meter for each entry of a table; the color goes to `result`."""
+
+    name: str
+    unit: MeterUnit
+    result: FieldRef
+
+
+class Algorithm(Enum):
+    """A hash algorithm; the value is the width of its result in bits, and a name."""
+
+    CRC16 = (16, "crc16")
+    CRC_CCITT = (16, "crcCCITT")
+    CRC32 = (32, "crc32")
+    CSUM16 = (16, "csum16")
+    XOR16 = (16, "xor16")
+    XOR32 = (32, "xor32")
+    IDENTITY = (64, "identity")
+
+    @property
+    def bits(self) -> int:
+        """Width of the result."""
+        return self.value[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """A field or number that a calculation goes over; a field counts only while its header is valid (None: always)."""
+
+    value: Data
+    bits: int | None
+    """None for a varbit field: then `length` holds its length in bits."""
+    header: Header | None
+    length: int = 0
+    """A slot."""
+
+
+@dataclass(frozen=True, eq=False)
+class Calculation:
+    """A hash over pieces, and over the payload behind them if `payload`."""
+
+    name: str
+    algorithm: Algorithm
+    pieces: tuple[Piece, ...]
+    payload: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Checksum:
+    """A field that holds (or must hold) the result of a calculation, while the condition holds."""
+
+    name: str
+    target: FieldRef
+    calculation: Calculation
+    condition: Condition
+    verify: bool
+    update: bool
+
+
+# ---- actions and tables
+
+
+@dataclass(frozen=True, eq=False)
+class Action:
+    """What a table or a control may run; `parameters` are name and width of each."""
+
+    id: int
+    name: str
+    parameters: tuple[tuple[str, int], ...]
+    code: tuple[Instruction, ...]
+
+
+class MatchKind(StrEnum):
+    """How a key matches."""
+
+    EXACT = "exact"
+    LPM = "lpm"
+    TERNARY = "ternary"
+    RANGE = "range"
+    OPTIONAL = "optional"
+
+
+RANKED = frozenset({MatchKind.TERNARY, MatchKind.RANGE, MatchKind.OPTIONAL})
+"""Kinds whose entries have a priority."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Key:
+    """A key of a table; `value` is cut to `bits` and masked."""
+
+    name: str
+    kind: MatchKind
+    bits: int
+    value: Data
+
+
+Match = tuple[int | tuple[int, int] | None, ...]
+"""One element for each key: exact -> int; lpm -> (value, prefix length); ternary -> (value, mask);
+range -> (low, high); optional -> int or None."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConstEntry:
+    """An entry that the program declares; the larger priority wins."""
+
+    match: Match
+    priority: int
+    action: Action
+    arguments: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A match-action table."""
+
+    name: str
+    keys: tuple[Key, ...]
+    max_size: int
+    actions: tuple[Action, ...]
+    default: tuple[Action, tuple[int, ...]] | None
+    default_is_const: bool
+    entries: tuple[ConstEntry, ...]
+    has_direct_counter: bool
+    direct_meter: DirectMeter | None
+    supports_timeout: bool
+
+
+# ---- graphs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Apply:
+    """A table is applied; what follows depends on the action that ran, and on hit or miss.
+
+    `next_on_hit` and `next_on_miss` have an element for each of the table's actions; `next_without_default` is
+    for a miss in a table that has no default action.
+    """
+
+    table: Table
+    next_on_hit: tuple[int | None, ...]
+    next_on_miss: tuple[int | None, ...]
+    next_without_default: int | None
+
+    @property
+    def successors(self) -> tuple[int | None, ...]:
+        """Distinct nodes that may follow."""
+        missing = () if self.table.default else (self.next_without_default,)
+        return tuple(dict.fromkeys((*missing, *self.next_on_miss, *self.next_on_hit)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Branch:
+    """A condition."""
+
+    condition: Condition
+    yes: int | None
+    no: int | None
+
+    @property
+    def successors(self) -> tuple[int | None, ...]:
+        """Distinct nodes that may follow."""
+        return tuple(dict.fromkeys((self.yes, self.no)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """An action runs that no table chooses."""
+
+    action: Action
+    next: int | None
+
+    @property
+    def successors(self) -> tuple[int | None, ...]:
+        """The node that follows."""
+        return (self.next,)
+
+
+ControlNode = Apply | Branch | Call
+
+
+@dataclass(frozen=True, eq=False)
+class Control:
+    """Ingress or egress."""
+
+    name: str
+    entry: int | None
+    nodes: tuple[ControlNode, ...]
+
+    @cached_property
+    def graph(self) -> Mapping[int, tuple[int | None, ...]]:
+        """Successors of each node."""
+        return {index: node.successors for index, node in enumerate(self.nodes)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """A case of a select: for each key the bits that count, and their values."""
+
+    tests: tuple[tuple[int, int], ...]
+    """(mask, value) for each key; a mask of 0 matches all."""
+    next: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """A parser state: operations, then the first case that matches, or `default`."""
+
+    name: str
+    operations: tuple[ParserOperation, ...]
+    keys: tuple[tuple[Data, int], ...]
+    """Value, cut to size, and width of each."""
+    cases: tuple[Case, ...]
+    default: int | None
+
+    @property
+    def successors(self) -> tuple[int | None, ...]:
+        """Distinct states that may follow."""
+        return tuple(dict.fromkeys((*(case.next for case in self.cases), self.default)))
+
+
+@dataclass(frozen=True, eq=False)
+class Parser:
+    """The parser; without an entry it parses nothing."""
+
+    entry: int | None
+    states: tuple[State, ...]
+
+    @cached_property
+    def graph(self) -> Mapping[int, tuple[int | None, ...]]:
+        """Successors of each state."""
+        return {index: state.successors for index, state in enumerate(self.states)}
+
+
+@dataclass(frozen=True, slots=True)
+class ParserErrors:
+    """Numbers of the errors that the core library declares and a target raises."""
+
+    no_error: int
+    packet_too_short: int
+    stack_out_of_bounds: int
+    header_too_short: int
+    parser_invalid_argument: int
+
+
+# ---- the rest
+
+
+@dataclass(frozen=True, slots=True)
+class StandardMetadata:
+    """Slots of what the target reads and writes; None for a field that the program does not have."""
+
+    egress_spec: int
+    egress_port: int
+    instance_type: int
+    ingress_port: int
+    packet_length: int
+    mcast_grp: int | None
+    egress_rid: int | None
+    parser_error: int | None
+    checksum_error: int | None
+    ingress_time: int | None
+    egress_time: int | None
+    enqueue_time: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A field, or a header's validity, and its width in bits."""
+
+    number: int
+    bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What a digest sends: a name and fields."""
+
+    name: str
+    fields: tuple[Slot, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A v1model program. `slots` is how many slots a packet takes, those of the target (`packet.py`) included."""
+
+    slots: int
+    headers: tuple[Header, ...]
+    standard: StandardMetadata
+    errors: ParserErrors
+    counters: tuple[Counter, ...]
+    registers: tuple[Register, ...]
+    meters: tuple[Meter, ...]
+    calculations: tuple[Calculation, ...]
+    checksums: tuple[Checksum, ...]
+    actions: tuple[Action, ...]
+    parser: Parser
+    ingress: Control
+    egress: Control
+    deparser: tuple[Header, ...]
+    digests: Mapping[int, Digest]
+    field_lists: Mapping[int, tuple[Slot, ...]]
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """All tables of ingress and egress."""
+        nodes = (*self.ingress.nodes, *self.egress.nodes)
+        return tuple(node.table for node in nodes if isinstance(node, Apply))

@@ -1,0 +1,138 @@
+"""From the JSON that p4c-bm2-ss writes to the IR. Everything is checked here; nothing behind it sees JSON.
+
+| file | what |
+| --- | --- |
+| `reader.py`, `limits.py` | values of the right type, with the path of a wrong one; how large a program may be |
+| `layout.py`, `metadata.py` | where headers live, and which fields are the target's |
+| `expressions.py`, `statements.py`, `actions.py` | what is computed, and what is done |
+| `parser.py`, `control.py` | the graphs |
+| `externs.py`, `checksums.py`, `lists.py` | counters, registers, meters, hashes, digests, field lists |
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import InvalidProgram, UnsupportedConstruct
+from ..ir.places import Header
+from ..ir.program import ParserErrors, Program
+from .actions import load_actions
+from .checksums import load_calculations, load_checksums
+from .control import Known, load_control
+from .expressions import Expressions
+from .externs import load_externs
+from .layout import Layout, check_bytes
+from .lists import load_digests, load_field_lists
+from .metadata import standard_metadata
+from .parser import load_parser
+from .reader import Place, parse
+from .statements import Statements
+
+CORE_ERRORS = (
+    "NoError",
+    "PacketTooShort",
+    "NoMatch",
+    "StackOutOfBounds",
+    "HeaderTooShort",
+    "ParserTimeout",
+    "ParserInvalidArgument",
+)
+MAX_ERROR = 1 << 30
+
+
+def load_program(config: bytes | str | dict[str, Any]) -> Program:
+    """The IR of a BMv2 JSON.
+
+    UnsupportedConstruct names what the program uses and no executor does; InvalidProgram says where this is no
+    such JSON.
+    """
+    try:
+        return _load(parse(config))
+    except (RecursionError, MemoryError) as error:
+        raise UnsupportedConstruct("a program that is larger than there is memory for") from error
+
+
+def _load(config: Place) -> Program:
+    _refuse_unsupported(config)
+    layout = Layout(config)
+    externs = load_externs(config, layout)
+    externs.calculations = load_calculations(config, layout)
+    expressions = Expressions(layout, externs.registers)
+    checksums = load_checksums(config, layout, expressions, externs.calculations)
+    statements = Statements(layout, expressions, externs)
+    parser = load_parser(_named(config, "parsers", "parser"), layout, expressions, statements)
+    actions = load_actions(config, layout, externs)
+    known = Known(layout, expressions, actions, externs.direct_meters)
+    controls = [load_control(_named(config, "pipelines", name), known) for name in ("ingress", "egress")]
+    return Program(
+        slots=layout.size,
+        headers=tuple(layout.headers.values()),
+        standard=standard_metadata(layout),
+        errors=_errors(config),
+        counters=tuple(externs.counters.values()),
+        registers=tuple(externs.registers.values()),
+        meters=tuple(externs.meters.values()),
+        calculations=tuple(externs.calculations.values()),
+        checksums=checksums,
+        actions=tuple(actions.values()),
+        parser=parser,
+        ingress=controls[0],
+        egress=controls[1],
+        deparser=_deparser(config, layout),
+        digests=load_digests(config, layout),
+        field_lists=load_field_lists(config, layout),
+    )
+
+
+def _refuse_unsupported(config: Place) -> None:
+    meta = config.get("__meta__")
+    version = None if meta is None else meta.get("version")
+    if version is not None:
+        numbers = [number.integer() for number in version.elements()]
+        if numbers and numbers[0] != 2:
+            raise UnsupportedConstruct(f"BMv2 JSON of version {numbers[0]}, only version 2 is known")
+    for instance in config.rows("extern_instances"):
+        raise UnsupportedConstruct(f"extern {instance['name'].name()} of type {instance['type'].name()}")
+    for kind in ("parsers", "deparsers"):
+        if len(config[kind].elements()) > 1:
+            raise UnsupportedConstruct(f"more than one of {kind}")
+
+
+def _named(config: Place, kind: str, name: str) -> Place:
+    for item in config[kind].elements():
+        if item["name"].text() == name:
+            return item
+    raise InvalidProgram(f"there is no {name} among the {kind}")
+
+
+def _errors(config: Place) -> ParserErrors:
+    """Numbers of the parser errors; core errors that the program does not number come after the others."""
+    codes: dict[str, int] = {}
+    for item in config.rows("errors"):
+        name, code = item.pair()
+        codes[name.text()] = code.integer(0, MAX_ERROR)
+    for core in CORE_ERRORS:
+        if core not in codes:
+            first = core == "NoError" and 0 not in codes.values()
+            codes[core] = 0 if first else max([0, *codes.values()]) + 1
+    return ParserErrors(
+        no_error=codes["NoError"],
+        packet_too_short=codes["PacketTooShort"],
+        stack_out_of_bounds=codes["StackOutOfBounds"],
+        header_too_short=codes["HeaderTooShort"],
+        parser_invalid_argument=codes["ParserInvalidArgument"],
+    )
+
+
+def _deparser(config: Place, layout: Layout) -> tuple[Header, ...]:
+    deparser = _named(config, "deparsers", "deparser")
+    if deparser.rows("primitives"):
+        raise UnsupportedConstruct("statements in the deparser")
+    headers = []
+    for place in deparser["order"].elements():
+        header = layout.header(place)
+        if header.metadata:
+            place.fail("metadata in the deparser")
+        check_bytes(header.type)
+        headers.append(header)
+    return tuple(headers)

@@ -1,0 +1,322 @@
+"""Expressions of the JSON to expressions of the IR."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ..errors import UnsupportedConstruct
+from ..ir import build
+from ..ir.expressions import (
+    Argument,
+    ChooseTruth,
+    Compare,
+    Condition,
+    Data,
+    Join,
+    Junction,
+    Not,
+    RegisterCell,
+    Relation,
+    SameHeader,
+    SameTruth,
+    SameUnion,
+    Truth,
+    Valid,
+    ValidUnion,
+)
+from ..ir.intervals import Interval, Op
+from ..ir.places import (
+    End,
+    FieldRef,
+    Header,
+    HeaderElement,
+    HeaderRef,
+    HeaderStack,
+    Member,
+    Stack,
+    Union,
+    UnionElement,
+    UnionRef,
+    UnionStack,
+    member,
+    union_of,
+)
+from ..ir.program import Register
+from .layout import VALID, Layout, field_of, find
+from .limits import MAX_BITS
+from .reader import Place, shorten
+from .trampoline import Task, run
+
+ARITHMETIC = {op.value: op for op in Op}
+COMPARISON = {relation.value: relation for relation in Relation}
+JUNCTION = {junction.value: junction for junction in Junction}
+BINARY = {*ARITHMETIC, *COMPARISON, *JUNCTION, "two_comp_mod", "sat_cast", "usat_cast"}
+
+Expression = Data | Condition | HeaderRef | UnionRef | Stack
+
+
+class Expressions:
+    """Loads expressions; `widths` are those of the enclosing action's parameters.
+
+    `require` takes each stack whose last element an expression uses; None where there is no such thing as the last.
+    """
+
+    def __init__(self, layout: Layout, registers: Mapping[str, Register], widths: tuple[int, ...] = ()) -> None:
+        self.layout = layout
+        self.registers = registers
+        self.widths = widths
+        self.require: Callable[[Stack], None] | None = None
+
+    # ---- what others ask for
+
+    def data(self, place: Place) -> Data:
+        """An integer expression; a condition counts as 0 or 1."""
+        return self.as_data(run(self._any(place)), place)
+
+    def condition(self, place: Place) -> Condition:
+        """A condition; an integer counts as true when it is not 0."""
+        return self.as_condition(run(self._any(place)), place)
+
+    def header(self, place: Place) -> HeaderRef:
+        """A header."""
+        return self.as_header(run(self._any(place)), place)
+
+    def union(self, place: Place) -> UnionRef:
+        """A header union."""
+        return self.as_union(run(self._any(place)), place)
+
+    def stack(self, place: Place) -> Stack:
+        """A header stack, or a stack of unions."""
+        return self.as_stack(run(self._any(place)), place)
+
+    def field(self, place: Place) -> FieldRef | None:
+        """The field that an expression names, for an assignment to it; None when it is none."""
+        place = unwrapped(place)
+        kind = place["type"].text()
+        if kind == "field":
+            return self.layout.field(place["value"])
+        if kind == "expression" and place["value"]["op"].text() == "access_field":
+            header = self.header(place["value"]["left"])
+            return FieldRef(header, self._offset(header, place["value"]["right"]))
+        return None
+
+    # ---- from one sort to another
+
+    def as_data(self, found: Expression, place: Place) -> Data:
+        if isinstance(found, Data):
+            return found
+        if isinstance(found, Condition):
+            return build.number(found)
+        raise UnsupportedConstruct(f"expression of type {_word(place)}")
+
+    def as_condition(self, found: Expression, place: Place) -> Condition:
+        return found if isinstance(found, Condition) else build.truth(self.as_data(found, place))
+
+    def as_header(self, found: Expression, place: Place) -> HeaderRef:
+        if isinstance(found, (Header, HeaderElement, Member)):
+            return found
+        raise UnsupportedConstruct(f"header expression of type {_word(place)}")
+
+    def as_union(self, found: Expression, place: Place) -> UnionRef:
+        if isinstance(found, (Union, UnionElement)):
+            return found
+        raise UnsupportedConstruct(f"union expression of type {_word(place)}")
+
+    def as_stack(self, found: Expression, place: Place) -> Stack:
+        if isinstance(found, (HeaderStack, UnionStack)):
+            return found
+        place.fail("expected a header stack")
+
+    # ---- one expression
+
+    def _any(self, place: Place) -> Task[Expression]:
+        place = unwrapped(place)
+        kind, value = place["type"].text(), place["value"]
+        match kind:
+            case "expression":
+                result: Expression = yield self._operation(value)
+                return result
+            case "hexstr":
+                return build.constant(value.hexadecimal())
+            case "bool":
+                return Truth(value.boolean())
+            case "field":
+                return self._field(value)
+            case "local" | "runtime_data":
+                index = value.integer(0, len(self.widths) - 1)
+                return Argument(Interval.unsigned(self.widths[index]), index)
+            case "register":
+                name, index_place = value.pair()
+                register = find(self.registers, name, "register")
+                cell = self.as_data((yield self._any(index_place)), index_place)
+                return RegisterCell(Interval.unsigned(register.bitwidth), register, cell)
+            case "header":
+                return self.layout.header(value)
+            case "header_union":
+                return find(self.layout.unions, value, "header union")
+            case "header_stack" | "header_union_stack":
+                return self.layout.stack(value)
+            case "stack_field":
+                name, field = value.pair()
+                stack = self.layout.header_stack(name)
+                element = HeaderElement(stack, self._last(stack))
+                return build.field_value(FieldRef(element, field_of(stack.type, field)))
+            case "union_stack_field":
+                name, which, field = value.several(3)
+                unions = self.layout.union_stack(name)
+                chosen = member(UnionElement(unions, self._last(unions)), member_index(unions, which))
+                return build.field_value(FieldRef(chosen, field_of(chosen.type, field)))
+        raise UnsupportedConstruct(f"expression of type {place['type'].name()}")
+
+    def _field(self, place: Place) -> Data:
+        header_place, name = place.pair()
+        if header_place.is_object:  # p4c's JSON for stack[index].isValid(), which BMv2 refuses too
+            raise UnsupportedConstruct("the validity of a stack element whose index is not a constant")
+        header = self.layout.header(header_place)
+        if name.text() == VALID:
+            return build.validity(header)
+        return build.field_value(FieldRef(header, field_of(header.type, name)))
+
+    def _last(self, stack: Stack) -> End:
+        if self.require is None:
+            raise UnsupportedConstruct(f"{shorten(stack.name)}.last outside a parser")
+        self.require(stack)
+        return End.LAST
+
+    def _offset(self, header: HeaderRef, place: Place) -> int:
+        return place.integer(0, len(header.type.fields) - 1)
+
+    def _operation(self, place: Place) -> Task[Expression]:
+        op, right = place["op"].text(), place["right"]
+        found: Expression
+        match op:
+            case "access_field":
+                header = self.as_header((yield self._any(place["left"])), place["left"])
+                if right.value == len(header.type.fields):
+                    return build.validity(header)
+                return build.field_value(FieldRef(header, self._offset(header, right)))
+            case "access_union_header":
+                union = self.as_union((yield self._any(place["left"])), place["left"])
+                return member(union, right.integer(0, len(union_of(union).members) - 1))
+            case "dereference_header_stack" | "dereference_stack" | "dereference_union_stack":
+                found = yield self._element(place, op == "dereference_union_stack")
+                return found
+            case "?":
+                found = yield self._choice(place)
+                return found
+            case "last_stack_index":
+                return build.binary(Op.SUBTRACT, build.stack_count(self.stack(right)), build.constant(1))
+            case "size_stack":
+                return build.stack_count(self.stack(right))
+            case "not":
+                return Not(self.as_condition((yield self._any(right)), right))
+            case "d2b":
+                return build.truth(self.as_data((yield self._any(right)), right))
+            case "b2d":
+                return build.number(self.as_condition((yield self._any(right)), right))
+            case "valid":
+                return Valid(self.as_header((yield self._any(right)), right))
+            case "valid_union":
+                return ValidUnion(self.as_union((yield self._any(right)), right))
+            case "~":
+                return build.complement(self.as_data((yield self._any(right)), right))
+        found = yield self._binary(place, op)
+        return found
+
+    def _binary(self, place: Place, op: str) -> Task[Expression]:
+        left_place, right_place = place.get("left"), place["right"]
+        if op not in BINARY:
+            raise UnsupportedConstruct(f"operator {place['op'].name()}")
+        if left_place is None:
+            if op not in ("+", "-"):
+                place.fail(f"operator {op} without a left operand")
+            zero, sole = build.constant(0), self.as_data((yield self._any(right_place)), right_place)
+            return build.binary(ARITHMETIC[op], zero, sole)
+        left: Expression = yield self._any(left_place)
+        right: Expression = yield self._any(right_place)
+        if op in ("==", "!="):
+            equal = self._equality(left, right, left_place, right_place, COMPARISON[op])
+            return equal if op == "==" or isinstance(equal, Compare) else Not(equal)
+        if op in JUNCTION:
+            return Join(JUNCTION[op], self.as_condition(left, left_place), self.as_condition(right, right_place))
+        a, b = self.as_data(left, left_place), self.as_data(right, right_place)
+        if op in COMPARISON:
+            return Compare(COMPARISON[op], a, b)
+        if op in ARITHMETIC:
+            return self._arithmetic(ARITHMETIC[op], a, b)
+        return self._cast(op, a, b, right_place)
+
+    def _arithmetic(self, op: Op, a: Data, b: Data) -> Data:
+        if op in (Op.DIVIDE, Op.MODULO) and a.signed:
+            raise UnsupportedConstruct(f"{op.value} of a value that may be negative")
+        return build.binary(op, a, b)
+
+    def _cast(self, op: str, value: Data, bits: Data, place: Place) -> Data:
+        width = bits.interval.constant
+        if width is None:
+            raise UnsupportedConstruct(f"{op} to a width that is not constant")
+        if not 1 <= width <= MAX_BITS:
+            place.fail(f"the width is not in 1..{MAX_BITS}")
+        if op == "two_comp_mod":
+            return build.cut(value, width, True)
+        return build.saturate(value, width, op == "sat_cast")
+
+    def _choice(self, place: Place) -> Task[Expression]:
+        left_place, right_place, condition_place = place["left"], place["right"], place["cond"]
+        left: Expression = yield self._any(left_place)
+        right: Expression = yield self._any(right_place)
+        condition = self.as_condition((yield self._any(condition_place)), condition_place)
+        if isinstance(left, Condition):
+            return ChooseTruth(condition, left, self.as_condition(right, right_place))
+        return build.choose(condition, self.as_data(left, left_place), self.as_data(right, right_place))
+
+    def _equality(
+        self, left: Expression, right: Expression, left_place: Place, right_place: Place, how: Relation
+    ) -> Condition:
+        """Both are equal; of integers, the comparison itself."""
+        if isinstance(left, Data):
+            return Compare(how, left, self.as_data(right, right_place))
+        if isinstance(left, Condition):
+            return SameTruth(left, self.as_condition(right, right_place))
+        if isinstance(left, (HeaderStack, UnionStack)):
+            raise UnsupportedConstruct("comparison of stacks")
+        if isinstance(left, (Union, UnionElement)):
+            other = self.as_union(right, right_place)
+            if not union_of(left).same_as(union_of(other)):
+                right_place.fail("unions of different types are compared")
+            return SameUnion(left, other)
+        header = self.as_header(right, right_place)
+        if not left.type.same_as(header.type):
+            right_place.fail("headers of different types are compared")
+        return SameHeader(left, header)
+
+    def _element(self, place: Place, union: bool) -> Task[Expression]:
+        name = place["left"]["value"]
+        stack = self.layout.union_stack(name) if union else self.layout.header_stack(name)
+        index = self.as_data((yield self._any(place["right"])), place["right"])
+        constant = index.interval.constant
+        if constant is not None and 0 <= constant < stack.size:
+            return stack.elements[constant]
+        return UnionElement(stack, index) if isinstance(stack, UnionStack) else HeaderElement(stack, index)
+
+
+def member_index(stack: UnionStack, place: Place) -> int:
+    """The number of the member of a stack's unions that a string names."""
+    names = stack.elements[0].member_names
+    name = place.text()
+    if name not in names:
+        place.fail(f"the unions of {place.name()} have no such member")
+    return names.index(name)
+
+
+def unwrapped(place: Place) -> Place:
+    """An expression without the layers that p4c puts around it."""
+    while place["type"].text() == "expression" and not place["value"].has("op"):
+        place = place["value"]
+    return place
+
+
+def _word(place: Place) -> str:
+    place = unwrapped(place)
+    kind = place["type"]
+    return kind.name() if kind.text() != "expression" else place["value"]["op"].name()

@@ -1,0 +1,71 @@
+"""Counters, registers, meters and calculations: the objects that statements refer to by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..errors import UnsupportedConstruct
+from ..ir.program import Calculation, Counter, DirectMeter, Meter, MeterUnit, Register
+from .layout import Layout, put
+from .limits import MAX_BITS, MAX_STATE_BYTES
+from .reader import Place
+
+COUNTER_CELL_BYTES, METER_CELL_BYTES, LEAST_CELL_BYTES = 16, 64, 8
+
+
+@dataclass
+class Externs:
+    """All of a program, by name. Direct meters belong to a table, and so do direct counters, which need no name."""
+
+    counters: dict[str, Counter] = field(default_factory=dict)
+    registers: dict[str, Register] = field(default_factory=dict)
+    meters: dict[str, Meter] = field(default_factory=dict)
+    direct_meters: dict[str, DirectMeter] = field(default_factory=dict)
+    calculations: dict[str, Calculation] = field(default_factory=dict)
+
+
+def load_externs(config: Place, layout: Layout) -> Externs:
+    """Everything but the calculations, which `checksums.py` adds."""
+    found = Externs()
+    room = _Room()
+    for item in config["counter_arrays"].elements():
+        if not item.flag("is_direct"):
+            size = room.take(item["size"], COUNTER_CELL_BYTES)
+            put(found.counters, item["name"], Counter(item["name"].text(), size))
+    for item in config["register_arrays"].elements():
+        bits = item["bitwidth"].integer(1, MAX_BITS)
+        size = room.take(item["size"], max(LEAST_CELL_BYTES, (bits + 7) // 8))
+        put(found.registers, item["name"], Register(item["name"].text(), size, bits))
+    for item in config["meter_arrays"].elements():
+        rates = item.get("rate_count")
+        if rates is not None and rates.integer() != 2:
+            raise UnsupportedConstruct(f"meter {item['name'].name()} with {rates.integer()} rates")
+        unit = _unit(item["type"])
+        if item.flag("is_direct"):
+            result = layout.field(item["result_target"])
+            put(found.direct_meters, item["name"], DirectMeter(item["name"].text(), unit, result))
+        else:
+            size = room.take(item["size"], METER_CELL_BYTES)
+            put(found.meters, item["name"], Meter(item["name"].text(), size, unit))
+    return found
+
+
+def _unit(place: Place) -> MeterUnit:
+    if place.text() not in tuple(MeterUnit):
+        place.fail("a meter counts packets or bytes")
+    return MeterUnit(place.text())
+
+
+class _Room:
+    """What is left of the memory that state may take."""
+
+    def __init__(self) -> None:
+        self._left = MAX_STATE_BYTES
+
+    def take(self, size: Place, cell_bytes: int) -> int:
+        """The number of cells; InvalidProgram when they do not fit."""
+        cells = size.integer()
+        self._left -= cells * cell_bytes
+        if self._left < 0:
+            size.fail(f"registers, counters and meters take more than {MAX_STATE_BYTES} bytes")
+        return cells

@@ -1,0 +1,20 @@
+"""How large a program may be. Whoever may set a pipeline must not be able to exhaust the switch by it."""
+
+from __future__ import annotations
+
+MAX_JSON_BYTES = 64 << 20
+MAX_NESTING = 5_000
+"""Levels of an expression: a back-end may need a stack frame for some of them."""
+MAX_BITS = 1 << 16
+"""Bits of a field, a register cell or a constant."""
+MAX_HEADER_BITS = 1 << 19
+"""Bits of a header: no frame has room for more."""
+MAX_SLOTS = 1 << 16
+"""Fields, validities and stack counters of all headers together: every packet has them all."""
+MAX_STATE_BYTES = 256 << 20
+"""Registers, counters and meters together, a cell counted as a native executor would store it."""
+MAX_NODES = 1 << 14
+"""Nodes of a control, states of a parser, instructions of an action."""
+MAX_ID = (1 << 32) - 1
+MAX_TABLE_SIZE = (1 << 32) - 1
+MAX_PRIORITY = (1 << 31) - 1

@@ -1,0 +1,50 @@
+"""Which slots hold the metadata that the target itself reads and writes."""
+
+from __future__ import annotations
+
+from ..errors import InvalidProgram
+from ..ir.places import FieldRef
+from ..ir.program import StandardMetadata
+from .layout import Layout
+
+# Names that simple_switch uses, and the width that v1model gives them; field_aliases lead to the program's own fields.
+REQUIRED = {
+    "egress_spec": ("standard_metadata.egress_spec", 9),
+    "egress_port": ("standard_metadata.egress_port", 9),
+    "instance_type": ("standard_metadata.instance_type", 32),
+    "ingress_port": ("standard_metadata.ingress_port", 9),
+    "packet_length": ("standard_metadata.packet_length", 32),
+}
+OPTIONAL = {
+    "mcast_grp": ("intrinsic_metadata.mcast_grp", 16),
+    "egress_rid": ("intrinsic_metadata.egress_rid", 16),
+    "parser_error": ("standard_metadata.parser_error", 32),
+    "checksum_error": ("standard_metadata.checksum_error", 1),
+    # There is no queue: depths and times in it are always 0.
+    "ingress_time": ("intrinsic_metadata.ingress_global_timestamp", 48),
+    "egress_time": ("intrinsic_metadata.egress_global_timestamp", 48),
+    "enqueue_time": ("queueing_metadata.enq_timestamp", 32),
+}
+
+
+def standard_metadata(layout: Layout) -> StandardMetadata:
+    """Look all of them up; InvalidProgram when one that v1model requires is missing, or one is too narrow."""
+    required: dict[str, int] = {}
+    for attribute, (name, bits) in REQUIRED.items():
+        field = layout.target_field(name)
+        if field is None:
+            raise InvalidProgram(f"the program has no {name}: it is not a v1model program")
+        required[attribute] = _slot(field, name, bits)
+    optional: dict[str, int | None] = {}
+    for attribute, (name, bits) in OPTIONAL.items():
+        field = layout.target_field(name)
+        optional[attribute] = None if field is None else _slot(field, name, bits)
+    return StandardMetadata(**required, **optional)  # type: ignore[arg-type]
+
+
+def _slot(field: FieldRef, name: str, bits: int) -> int:
+    kind, slot = field.type, field.slot
+    assert slot is not None
+    if kind.varbit or kind.signed or kind.width < bits:
+        raise InvalidProgram(f"{name} is not an unsigned field of {bits} bits: it is not a v1model program")
+    return slot

@@ -1,0 +1,178 @@
+"""Reading JSON with checks: a wrong type or value is an InvalidProgram that says where it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from ..errors import InvalidProgram, UnsupportedConstruct
+from .limits import MAX_BITS, MAX_ID, MAX_JSON_BYTES
+
+_HEX = re.compile(r"(-?)(?:0[xX])?([0-9a-fA-F]+)")
+_SHOWN = 8  # keys at the end of a path that a message shows
+_TYPES = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+
+
+def parse(config: bytes | str | dict[str, Any]) -> Place:
+    """The root of a JSON text, or of what it was parsed to."""
+    if isinstance(config, (bytes, str)):
+        if len(config) > MAX_JSON_BYTES:
+            raise InvalidProgram(f"the pipeline configuration is longer than {MAX_JSON_BYTES} bytes")
+        try:
+            config = json.loads(config)
+        except ValueError as error:
+            raise InvalidProgram(f"the pipeline configuration is not JSON: {shorten(str(error))}") from error
+        except RecursionError as error:
+            raise UnsupportedConstruct("JSON nested deeper than Python's reader can") from error
+    if not isinstance(config, dict):
+        raise InvalidProgram("the pipeline configuration is not a JSON object")
+    return Place(config, None, "")
+
+
+def shorten(text: str) -> str:
+    """A string of the program as a message shows it: on one line, and not too long."""
+    text = text if len(text) <= 100 else text[:100] + "…"
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
+class Place:
+    """A value in the JSON, and the way to it."""
+
+    __slots__ = ("key", "parent", "value")
+
+    def __init__(self, value: Any, parent: Place | None, key: str | int) -> None:
+        self.value = value
+        self.parent = parent
+        self.key = key
+
+    # ---- objects and lists
+
+    def __getitem__(self, key: str) -> Place:
+        """The member of an object; it must be there."""
+        if type(self.value) is not dict:
+            self.wrong("an object")
+        if key not in self.value:
+            self.fail(f"{key} is missing")
+        return Place(self.value[key], self, key)
+
+    def get(self, key: str) -> Place | None:
+        """The member of an object; None when it is missing or null."""
+        if type(self.value) is not dict:
+            self.wrong("an object")
+        value = self.value.get(key)
+        return None if value is None else Place(value, self, key)
+
+    def rows(self, key: str) -> list[Place]:
+        """The elements of a list in an object; none when it is missing or null."""
+        found = self.get(key)
+        return [] if found is None else found.elements()
+
+    def elements(self) -> list[Place]:
+        """The elements of a list."""
+        if type(self.value) is not list:
+            self.wrong("a list")
+        return [Place(value, self, index) for index, value in enumerate(self.value)]
+
+    def pair(self) -> tuple[Place, Place]:
+        """A list of two elements."""
+        first, second = self.several(2)
+        return first, second
+
+    def several(self, count: int) -> list[Place]:
+        """A list of so many elements."""
+        found = self.elements()
+        if len(found) != count:
+            self.fail(f"expected {count} elements, found {len(found)}")
+        return found
+
+    def members(self) -> Iterator[tuple[str, Place]]:
+        """Keys and values of an object."""
+        if type(self.value) is not dict:
+            self.wrong("an object")
+        for key, value in self.value.items():
+            yield str(key), Place(value, self, str(key))
+
+    def has(self, key: str) -> bool:
+        """True when an object has this member, even if it is null."""
+        return type(self.value) is dict and key in self.value
+
+    @property
+    def is_object(self) -> bool:
+        """True for an object."""
+        return type(self.value) is dict
+
+    @property
+    def is_null(self) -> bool:
+        """True for null."""
+        return self.value is None
+
+    # ---- values
+
+    def text(self) -> str:
+        """A string."""
+        if type(self.value) is not str:
+            self.wrong("a string")
+        return str(self.value)
+
+    def boolean(self) -> bool:
+        """true or false."""
+        if type(self.value) is not bool:
+            self.wrong("true or false")
+        return bool(self.value)
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """A boolean member of an object; the default when it is missing or null."""
+        found = self.get(key)
+        return default if found is None else found.boolean()
+
+    def integer(self, low: int = 0, high: int = MAX_ID) -> int:
+        """A whole number in low..high."""
+        if type(self.value) is not int:
+            self.wrong("a whole number")
+        if not low <= self.value <= high:
+            self.fail(f"the number is not in {low}..{high}")
+        return int(self.value)
+
+    def hexadecimal(self) -> int:
+        """A number written as a hexadecimal string; it may be negative."""
+        text = self.text()
+        found = _HEX.fullmatch(text)
+        if found is None:
+            self.fail(f"expected a hexadecimal number, found {shorten(text)!r}")
+        sign, digits = found.groups()
+        if len(digits) > MAX_BITS // 4:
+            self.fail(f"a number of more than {MAX_BITS} bits")
+        return int(sign + digits, 16)
+
+    def natural(self, bits: int) -> int:
+        """A hexadecimal number that fits so many bits."""
+        value = self.hexadecimal()
+        if not 0 <= value < 1 << bits:
+            self.fail(f"the number does not fit {bits} bits")
+        return value
+
+    def name(self) -> str:
+        """A string for a message."""
+        return shorten(self.text())
+
+    # ---- errors
+
+    def wrong(self, expected: str) -> NoReturn:
+        """InvalidProgram: another type was expected."""
+        self.fail(f"expected {expected}, found {_TYPES.get(type(self.value), 'a number')}")
+
+    def fail(self, what: str) -> NoReturn:
+        """InvalidProgram, with the path of this place."""
+        raise InvalidProgram(f"this is not a BMv2 JSON of a v1model program: {self.path()}: {what}")
+
+    def path(self) -> str:
+        """Where this is, like pipelines[0].tables[3].key; the end of it if it is long."""
+        keys: list[str | int] = []
+        place: Place | None = self
+        while place is not None and place.parent is not None:
+            keys.append(place.key)
+            place = place.parent
+        text = "".join(f"[{k}]" if isinstance(k, int) else f".{shorten(k)}" for k in reversed(keys[:_SHOWN]))
+        return ("…" if len(keys) > _SHOWN else "") + text.removeprefix(".") or "the root"

@@ -1,0 +1,274 @@
+"""Primitives of the JSON to statements of the IR, one small method each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import UnsupportedConstruct
+from ..ir import build
+from ..ir.expressions import Data, Hash
+from ..ir.intervals import Interval
+from ..ir.places import FieldRef, HeaderRef, HeaderStack, Stack, union_of
+from ..ir.statements import (
+    AddHeader,
+    Assert,
+    Assignment,
+    Clone,
+    CopyHeader,
+    CopyStack,
+    CopyUnion,
+    CopyVarbit,
+    Count,
+    Exit,
+    Log,
+    MeterExecute,
+    PopFront,
+    PushFront,
+    RandomNumber,
+    Recirculate,
+    RegisterRead,
+    RegisterWrite,
+    RemoveHeader,
+    Resubmit,
+    SendDigest,
+    Statement,
+    Store,
+    Truncate,
+)
+from ..packet import DROP_PORT
+from .expressions import Expressions, unwrapped
+from .externs import Externs
+from .layout import Layout, find
+from .reader import Place, shorten
+
+LIST_BITS, SESSION_BITS, LENGTH_BITS, OFFSET_BITS = 16, 15, 32, 64
+
+
+class Statements:
+    """Loads primitive calls."""
+
+    def __init__(self, layout: Layout, expressions: Expressions, externs: Externs) -> None:
+        self.layout = layout
+        self.expressions = expressions
+        self.externs = externs
+
+    def load(self, call: Place) -> list[Statement]:
+        """One primitive call."""
+        op = call["op"].text()
+        loader = _LOADERS.get(op)
+        if loader is None:
+            raise UnsupportedConstruct(f"primitive {call['op'].name()}")
+        count, method = loader
+        parameters = call["parameters"].elements()
+        if count is not None and len(parameters) != count:
+            call.fail(f"primitive {op} takes {count} parameters, not {len(parameters)}")
+        return [*method(self, *parameters)]
+
+    # ---- assignments
+
+    def assignment(self, target: Place, value: Data) -> Assignment:
+        """`value` into a field, a field of a stack element, or a register cell."""
+        target = unwrapped(target)
+        field = self.expressions.field(target)
+        if field is not None:
+            return self._store(field, value)
+        if target["type"].text() == "register":
+            name, index = target["value"].pair()
+            return self._register_write(name, index, value)
+        raise UnsupportedConstruct(f"assignment to {target['type'].name()}")
+
+    def _store(self, field: FieldRef, value: Data) -> Store:
+        kind = field.type
+        if kind.varbit:
+            raise UnsupportedConstruct(f"assignment of a number to the varbit field {shorten(kind.name)}")
+        return Store(field, build.cut(value, kind.width, kind.signed))
+
+    def _assign(self, target: Place, value: Place) -> list[Statement]:
+        return [self.assignment(target, self.expressions.data(value))]
+
+    def copy_varbit(self, target: Place, value: Place) -> list[Statement]:
+        fields = []
+        for place in (target, value):
+            if place["type"].text() != "field":
+                raise UnsupportedConstruct(f"assign_VL with a {place['type'].name()}")
+            field = self.layout.field(place["value"])
+            if not field.type.varbit:
+                place.fail("assign_VL with a field that is not varbit")
+            fields.append(field)
+        return [CopyVarbit(*fields)]
+
+    def _copy_header(self, target: Place, value: Place) -> list[Statement]:
+        to, source = self.expressions.header(target), self.expressions.header(value)
+        if not to.type.same_as(source.type):
+            value.fail("a header is copied to one of another type")
+        return [CopyHeader(to, source)]
+
+    def _copy_union(self, target: Place, value: Place) -> list[Statement]:
+        to, source = self.expressions.union(target), self.expressions.union(value)
+        if not union_of(to).same_as(union_of(source)):
+            value.fail("a union is copied to one of another type")
+        return [CopyUnion(to, source)]
+
+    def _copy_stack(self, target: Place, value: Place) -> list[Statement]:
+        to, source = self.expressions.stack(target), self.expressions.stack(value)
+        if isinstance(to, HeaderStack):
+            same = isinstance(source, HeaderStack) and to.type.same_as(source.type)
+        else:
+            same = not isinstance(source, HeaderStack) and to.elements[0].same_as(source.elements[0])
+        if not same or to.size != source.size:
+            value.fail("a stack is copied to one of another type or size")
+        return [CopyStack(to, source)]
+
+    # ---- validity
+
+    def _add_header(self, target: Place) -> list[Statement]:
+        return [AddHeader(self.expressions.header(target))]
+
+    def _remove_header(self, target: Place) -> list[Statement]:
+        return [RemoveHeader(self.expressions.header(target))]
+
+    def _amount(self, stack: Stack, count: Place) -> int:
+        number = self.expressions.data(count).interval.constant
+        if number is None:
+            raise UnsupportedConstruct(f"push or pop of {shorten(stack.name)} by an amount that is not constant")
+        if number < 0:
+            count.fail("the amount is negative")
+        return min(number, stack.size)
+
+    def _push(self, target: Place, count: Place) -> list[Statement]:
+        stack = self.expressions.stack(target)
+        return [PushFront(stack, self._amount(stack, count))]
+
+    def _pop(self, target: Place, count: Place) -> list[Statement]:
+        stack = self.expressions.stack(target)
+        return [PopFront(stack, self._amount(stack, count))]
+
+    # ---- what happens to the packet
+
+    def _mark_to_drop(self, *metadata: Place) -> list[Statement]:
+        """The argument may be a copy of standard_metadata; without one it is standard_metadata itself."""
+        if len(metadata) > 1:
+            metadata[1].fail("mark_to_drop takes one parameter")
+        argument = self.expressions.header(metadata[0]) if metadata else None
+        found: list[Statement] = []
+        for name, value in (("standard_metadata.egress_spec", DROP_PORT), ("intrinsic_metadata.mcast_grp", 0)):
+            field = self.layout.target_field(name)
+            if field is not None:
+                field = _counterpart(field, argument) if argument is not None else field
+                found.append(self._store(field, build.constant(value)))
+        return found
+
+    def _exit(self) -> list[Statement]:
+        return [Exit()]
+
+    def _nothing(self) -> list[Statement]:
+        return []
+
+    def _number(self, place: Place, bits: int) -> Data:
+        return build.cut(self.expressions.data(place), bits, False)
+
+    def _clone(self, session: Place, field_list: Place) -> list[Statement]:
+        return [Clone(self._number(session, SESSION_BITS), self._number(field_list, LIST_BITS))]
+
+    def _resubmit(self, field_list: Place) -> list[Statement]:
+        return [Resubmit(self._number(field_list, LIST_BITS))]
+
+    def _recirculate(self, field_list: Place) -> list[Statement]:
+        return [Recirculate(self._number(field_list, LIST_BITS))]
+
+    def _digest(self, _receiver: Place, digest: Place) -> list[Statement]:
+        return [SendDigest(self._number(digest, LIST_BITS))]
+
+    def _truncate(self, length: Place) -> list[Statement]:
+        return [Truncate(self._number(length, LENGTH_BITS))]
+
+    # ---- state
+
+    def _count(self, counter: Place, index: Place) -> list[Statement]:
+        found = find(self.externs.counters, counter["value"], "counter")
+        return [Count(found, self.expressions.data(index))]
+
+    def _register_read(self, target: Place, register: Place, index: Place) -> list[Statement]:
+        found = find(self.externs.registers, register["value"], "register")
+        cell = build.result(Interval.unsigned(found.bitwidth))
+        return [RegisterRead(found, self.expressions.data(index), self.assignment(target, cell))]
+
+    def _write_register(self, register: Place, index: Place, value: Place) -> list[Statement]:
+        return [self._register_write(register["value"], index, self.expressions.data(value))]
+
+    def _register_write(self, name: Place, index: Place, value: Data) -> RegisterWrite:
+        found = find(self.externs.registers, name, "register")
+        return RegisterWrite(found, self.expressions.data(index), build.cut(value, found.bitwidth, False))
+
+    def _execute_meter(self, meter: Place, index: Place, target: Place) -> list[Statement]:
+        found = find(self.externs.meters, meter["value"], "meter")
+        into = self.assignment(target, build.result(Interval(0, 2)))
+        return [MeterExecute(found, self.expressions.data(index), into)]
+
+    def _hash(self, target: Place, base: Place, calculation: Place, size: Place) -> list[Statement]:
+        """Base and size are 64 bits wide on BMv2, and a size of 0 counts as 1."""
+        found = find(self.externs.calculations, calculation["value"], "calculation")
+        start, modulus = self._number(base, OFFSET_BITS), self._number(size, OFFSET_BITS)
+        constant = modulus.interval.constant
+        whole = constant is not None and constant >= 1 << found.algorithm.bits
+        largest = modulus.interval.high
+        assert start.interval.high is not None and largest is not None
+        most = (1 << found.algorithm.bits) - 1 if whole else max(0, largest - 1)
+        interval = Interval(start.interval.low, start.interval.high + most)
+        return [self.assignment(target, Hash(interval, found, start, None if whole else modulus))]
+
+    def _random(self, target: Place, low: Place, high: Place) -> list[Statement]:
+        least, most = self.expressions.data(low), self.expressions.data(high)
+        number = build.result(Interval(least.interval.low, most.interval.high))
+        return [RandomNumber(least, most, self.assignment(target, number))]
+
+    # ---- checks and messages
+
+    def _assert(self, condition: Place) -> list[Statement]:
+        return [Assert(self.expressions.condition(condition))]
+
+    def _log(self, text: Place, values: Place) -> list[Statement]:
+        items = tuple(self.expressions.data(item) for item in values["value"].elements())
+        return [Log(text["value"].text(), items)]
+
+
+def _counterpart(field: FieldRef, argument: HeaderRef) -> FieldRef:
+    """The field of that name in `argument`; the field itself where there is none."""
+    fields = argument.type.fields
+    offset = next((other.offset for other in fields if other.name == field.type.name), None)
+    return field if offset is None else FieldRef(argument, offset)
+
+
+_LOADERS: dict[str, tuple[int | None, Callable[..., list[Statement]]]] = {
+    "assign": (2, Statements._assign),
+    "modify_field": (2, Statements._assign),
+    "assign_VL": (2, Statements.copy_varbit),
+    "assign_header": (2, Statements._copy_header),
+    "copy_header": (2, Statements._copy_header),
+    "assign_union": (2, Statements._copy_union),
+    "assign_header_stack": (2, Statements._copy_stack),
+    "assign_union_stack": (2, Statements._copy_stack),
+    "add_header": (1, Statements._add_header),
+    "remove_header": (1, Statements._remove_header),
+    "push": (2, Statements._push),
+    "pop": (2, Statements._pop),
+    "mark_to_drop": (None, Statements._mark_to_drop),
+    "drop": (None, Statements._mark_to_drop),
+    "exit": (0, Statements._exit),
+    "no_op": (0, Statements._nothing),
+    "clone_ingress_pkt_to_egress": (2, Statements._clone),
+    "clone_egress_pkt_to_egress": (2, Statements._clone),
+    "resubmit": (1, Statements._resubmit),
+    "recirculate": (1, Statements._recirculate),
+    "generate_digest": (2, Statements._digest),
+    "truncate": (1, Statements._truncate),
+    "count": (2, Statements._count),
+    "register_read": (3, Statements._register_read),
+    "register_write": (3, Statements._write_register),
+    "execute_meter": (3, Statements._execute_meter),
+    "modify_field_with_hash_based_offset": (4, Statements._hash),
+    "modify_field_rng_uniform": (3, Statements._random),
+    "assert": (1, Statements._assert),
+    "assume": (1, Statements._assert),
+    "log_msg": (2, Statements._log),
+}

@@ -1,0 +1,139 @@
+"""From the IR to the functions that execute it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ExecutionError, UnsupportedConstruct
+from ..ir.program import Action, Apply, Program, Table
+from ..state.stateful import Counter, Meter, Register
+from ..state.tables import Binding, Entry, KeyField
+from ..state.tables import Table as TableState
+from ..traffic import Stages
+from .actions import Actions
+from .checks import checked_index, nonzero, one_same, one_valid
+from .checksums import Checksums
+from .control import ControlWriter, functions_of
+from .deparser import write_deparser
+from .expressions import Expressions
+from .parser import ParserWriter
+from .source import Source
+from .statements import Statements, StateNames
+
+
+@dataclass(frozen=True)
+class Module:
+    """The generated functions, their source, and the state they share."""
+
+    stages: Stages
+    source: str
+    tables: dict[str, TableState]
+    counters: dict[str, Counter]
+    registers: dict[str, Register]
+    meters: dict[str, Meter]
+
+
+def compile_program(program: Program, log: Callable[[str, tuple[int, ...]], None], numbers: random.Random) -> Module:
+    """Write and compile everything; `log` takes the program's messages, `numbers` are its dice."""
+    try:
+        return _compile(program, log, numbers)
+    except (RecursionError, SyntaxError, MemoryError) as error:
+        raise UnsupportedConstruct(f"a program nested deeper than Python takes: {error}") from error
+
+
+def _compile(program: Program, log: Callable[[str, tuple[int, ...]], None], numbers: random.Random) -> Module:
+    source = Source()
+    source.names.update(
+        log=log,
+        random=numbers,
+        from_bytes=int.from_bytes,
+        checked_index=checked_index,
+        nonzero=nonzero,
+        one_valid=one_valid,
+        one_same=one_same,
+        ExecutionError=ExecutionError,
+    )
+    names = StateNames()
+    counters, registers, meters = _state(program, source, names)
+    expressions = Expressions(source, names)
+    checksums = Checksums(source, expressions)
+    for calculation in program.calculations:
+        names.calculations[calculation] = source.fresh("calculation")
+        checksums.write_calculation(calculation, names.calculations[calculation])
+    verified = [checksum for checksum in program.checksums if checksum.verify]
+    updated = [checksum for checksum in program.checksums if checksum.update]
+    checksums.write_verify(verified, "verify")
+    checksums.write_update(updated, "update")
+    statements = Statements(source, names, expressions)
+    ParserWriter(source, expressions, statements, program.errors).write(program.parser, "parse")
+    actions = Actions(source, names)
+    tables = {table: _table(table) for table in program.tables}
+    functions = {table: functions_of(table, actions) for table in program.tables}
+    for control, name in ((program.ingress, "ingress"), (program.egress, "egress")):
+        ControlWriter(source, expressions, actions, tables).write(control, name)
+    write_deparser(source, program.deparser, "deparse")
+
+    namespace, text = source.execute()
+    for control in (program.ingress, program.egress):
+        for node in control.nodes:
+            if isinstance(node, Apply) and functions[node.table]:
+                _connect(node, tables[node.table], functions[node.table], namespace)
+    stages = Stages(
+        parse=namespace["parse"],
+        verify=namespace["verify"] if verified else None,
+        ingress=namespace["ingress"],
+        egress=namespace["egress"],
+        update=namespace["update"] if updated else None,
+        deparse=namespace["deparse"],
+    )
+    named = {table.name: state for table, state in tables.items()}
+    return Module(stages, text, named, counters, registers, meters)
+
+
+def _state(
+    program: Program, source: Source, names: StateNames
+) -> tuple[dict[str, Counter], dict[str, Register], dict[str, Meter]]:
+    counters, registers, meters = {}, {}, {}
+    for counter in program.counters:
+        cells = counters[counter.name] = Counter(counter.name, counter.size)
+        packets, bytes_ = source.bind("packets", cells.packet_counts), source.bind("bytes", cells.byte_counts)
+        names.counters[counter] = (packets, bytes_)
+    for register in program.registers:
+        array = registers[register.name] = Register(register.name, register.size, register.bitwidth)
+        names.registers[register] = source.bind("register", array.cells)
+    for meter in program.meters:
+        buckets = meters[meter.name] = Meter(meter.name, meter.size, meter.unit)
+        names.meters[meter] = source.bind("meter", buckets)
+    return counters, registers, meters
+
+
+def _table(table: Table) -> TableState:
+    default = table.default
+    return TableState(
+        table.name,
+        keys=[KeyField(key.name, key.kind, key.bits) for key in table.keys],
+        max_size=table.max_size,
+        action_params={action.name: list(action.parameters) for action in table.actions},
+        default_action=None if default is None else (default[0].name, default[1]),
+        default_is_const=table.default_is_const,
+        has_direct_counter=table.has_direct_counter,
+        direct_meter_unit=None if table.direct_meter is None else table.direct_meter.unit,
+        supports_timeout=table.supports_timeout,
+    )
+
+
+def _connect(node: Apply, state: TableState, functions: dict[Action, str], namespace: dict[str, Any]) -> None:
+    """Hand the generated functions to a table; what follows a lookup is a number among the node's successors."""
+    numbers = {target: number for number, target in enumerate(node.successors)}
+    bindings = {
+        action.name: Binding(namespace[functions[action]], numbers[hit], numbers[miss])
+        for action, hit, miss in zip(node.table.actions, node.next_on_hit, node.next_on_miss, strict=True)
+    }
+    entries = [
+        Entry(entry.match, entry.priority, entry.action.name, entry.arguments, const=True)
+        for entry in node.table.entries
+    ]
+    state.bind(bindings, entries)

@@ -1,0 +1,257 @@
+"""The traffic manager of simple_switch: what happens between parser, ingress, egress and deparser."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from . import packet
+from .errors import ExecutionError
+from .executor import DigestHandler
+from .ir.features import Features
+from .ir.program import Program
+from .packet import DROP_PORT, MAX_PORT
+from .state.replication import CloneSession, Replica, Replication
+from .state.stateful import microseconds
+
+NORMAL, INGRESS_CLONE, EGRESS_CLONE, COALESCED, RECIRCULATED, REPLICATION, RESUBMITTED = range(7)
+MAX_PASSES = 1000  # ingress and egress passes that one frame may cause
+
+Fields = list[Any]
+"""A packet: an element for each slot."""
+Frames = list[tuple[int, bytes]]
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What runs a packet through one block of the program; `parse` gives the number of bytes parsed."""
+
+    parse: Callable[[Fields, bytes], int]
+    verify: Callable[[Fields], None] | None
+    ingress: Callable[[Fields], None]
+    egress: Callable[[Fields], None]
+    update: Callable[[Fields], None] | None
+    deparse: Callable[[Fields], bytes]
+
+
+class TrafficManager:
+    """Takes frames through the stages of a program, in simple_switch's order."""
+
+    def __init__(
+        self,
+        program: Program,
+        features: Features,
+        stages: Stages,
+        replication: Replication,
+        on_digest: DigestHandler,
+    ) -> None:
+        self.replication = replication
+        self._stages = stages
+        self._on_digest = on_digest
+        self._meta = meta = program.standard
+        self._started_us = microseconds()
+        self._blank: Fields = [0] * program.slots
+        self._blank[packet.PAYLOAD] = b""
+        self._blank[packet.TRUNCATE] = packet.NO_TRUNCATION
+        self._blank[packet.PARSER_ERROR] = program.errors.no_error
+        # A program that never clones, resubmits or recirculates takes a short way.
+        self._simple = not features.makes_passes
+        # Times are filled only when the program reads them.
+        self._ingress_time, self._egress_time, self._enqueue_time = (
+            slot if slot in features.reads else None
+            for slot in (meta.ingress_time, meta.egress_time, meta.enqueue_time)
+        )
+        self._metadata = [(h.base, h.base + h.type.slots) for h in program.headers if h.metadata]
+        self._field_lists = {id: [slot.number for slot in slots] for id, slots in program.field_lists.items()}
+        self._digests = {
+            id: (digest.name, [(slot.number, (1 << slot.bits) - 1) for slot in digest.fields])
+            for id, digest in program.digests.items()
+        }
+
+    def process(self, port: int, frame: bytes) -> Frames:
+        """Take one frame that arrived at `port`; returns all frames to send, in order."""
+        if not 0 <= port <= MAX_PORT:
+            raise ValueError(f"port {port} is outside 0..{MAX_PORT}")
+        out: Frames = []
+        fields = self._new_packet(port, len(frame), NORMAL)
+        if not self._simple:
+            self._run(fields, frame, out)
+            return out
+        self._parse(fields, frame)
+        self._stages.ingress(fields)
+        for copy in self._dispatch(fields):
+            self._run_egress(copy, out)
+        return out
+
+    def _new_packet(self, port: int, length: int, kind: int) -> Fields:
+        fields = self._blank[:]
+        fields[packet.LENGTH] = fields[packet.INGRESS_LENGTH] = fields[self._meta.packet_length] = length
+        fields[self._meta.ingress_port] = port
+        fields[self._meta.instance_type] = kind
+        if self._ingress_time is not None:
+            fields[self._ingress_time] = self._now()
+        return fields
+
+    def _now(self) -> int:
+        return microseconds() - self._started_us & 0xFFFFFFFFFFFF
+
+    # ---- passes
+
+    def _parse(self, fields: Fields, frame: bytes) -> None:
+        stages = self._stages
+        fields[packet.PAYLOAD] = frame[stages.parse(fields, frame) :]
+        if stages.verify is not None:
+            stages.verify(fields)
+        if self._meta.parser_error is not None:
+            fields[self._meta.parser_error] = fields[packet.PARSER_ERROR]
+        if self._meta.checksum_error is not None:
+            fields[self._meta.checksum_error] = fields[packet.CHECKSUM_ERROR]
+
+    def _dispatch(self, fields: Fields) -> Iterable[Fields]:
+        """After ingress: digest, then the copies that go to egress."""
+        fields[packet.EXIT] = 0
+        if fields[packet.DIGEST]:
+            self._send_digest(fields)
+        group = fields[self._meta.mcast_grp] if self._meta.mcast_grp is not None else 0
+        if group:
+            fields[self._meta.instance_type] = REPLICATION
+            return self._replicate(fields, self.replication.multicast_groups.get(group, ()))
+        port = fields[self._meta.egress_spec]
+        if port == DROP_PORT:
+            return ()
+        fields[self._meta.instance_type] = NORMAL
+        fields[self._meta.egress_port] = port
+        return (fields,)
+
+    def _replicate(self, fields: Fields, replicas: Iterable[Replica]) -> list[Fields]:
+        copies = []
+        for replica in replicas:
+            copy = fields[:]
+            copy[self._meta.egress_port] = replica.port
+            if self._meta.egress_rid is not None:
+                copy[self._meta.egress_rid] = replica.instance
+            copies.append(copy)
+        return copies
+
+    def _run_egress(self, fields: Fields, out: Frames) -> None:
+        """Egress and deparser of a packet that makes no further copies."""
+        self._start_egress(fields)
+        self._stages.egress(fields)
+        if fields[self._meta.egress_spec] != DROP_PORT:
+            out.append((fields[self._meta.egress_port], self._deparse(fields)))
+
+    def _start_egress(self, fields: Fields) -> None:
+        if self._egress_time is not None:
+            fields[self._egress_time] = self._now()
+        if self._enqueue_time is not None:
+            fields[self._enqueue_time] = self._now() & 0xFFFFFFFF
+        fields[self._meta.egress_spec] = 0  # anything but the drop port
+        fields[self._meta.packet_length] = fields[packet.LENGTH] & 0xFFFFFFFF
+
+    def _deparse(self, fields: Fields) -> bytes:
+        stages = self._stages
+        if stages.update is not None:
+            stages.update(fields)
+        frame = stages.deparse(fields)
+        limit: int = fields[packet.TRUNCATE]
+        return frame if len(frame) <= limit else frame[:limit]
+
+    def _send_digest(self, fields: Fields) -> None:
+        digest = self._digests.get(fields[packet.DIGEST])
+        fields[packet.DIGEST] = 0
+        if digest is not None:
+            name, columns = digest
+            self._on_digest(name, [tuple(fields[slot] & mask for slot, mask in columns)])
+
+    # ---- the general case: clones, resubmits and recirculations
+
+    def _run(self, fields: Fields, frame: bytes, out: Frames) -> None:
+        """Run a frame and all that comes of it. Copies wait for egress in order; a resubmitted or
+        recirculated packet starts when all copies made before it have left."""
+        arrivals = deque([(fields, frame)])
+        departures: deque[Fields] = deque()
+        passes = 0
+        while arrivals or departures:
+            passes += 1
+            if passes > MAX_PASSES:
+                raise ExecutionError(
+                    f"one frame caused more than {MAX_PASSES} passes: does the program recirculate for ever?"
+                )
+            if departures:
+                again = self._egress_pass(departures.popleft(), departures, out)
+            else:
+                again = self._ingress_pass(*arrivals.popleft(), departures)
+            if again is not None:
+                arrivals.append(again)
+
+    def _ingress_pass(self, fields: Fields, frame: bytes, departures: deque[Fields]) -> tuple[Fields, bytes] | None:
+        port, length = fields[self._meta.ingress_port], fields[packet.LENGTH]
+        self._parse(fields, frame)
+        self._stages.ingress(fields)
+        if fields[packet.CLONE]:
+            session = self._take_clone(fields)
+            if session is not None:
+                # Only the ingress port is set when the clone is parsed again; then metadata starts anew.
+                copy = self._blank[:]
+                copy[self._meta.ingress_port] = port
+                copy[packet.LENGTH] = copy[packet.INGRESS_LENGTH] = length
+                self._parse(copy, frame)
+                self._keep(copy, fields, fields[packet.CLONE_FIELDS], INGRESS_CLONE)
+                departures.extend(self._clone_copies(copy, session))
+        if fields[packet.RESUBMIT]:
+            if fields[packet.DIGEST]:
+                self._send_digest(fields)
+            copy = self._blank[:]
+            copy[packet.LENGTH] = copy[packet.INGRESS_LENGTH] = length
+            self._keep(copy, fields, fields[packet.RESUBMIT], RESUBMITTED)
+            copy[self._meta.packet_length] = length
+            return copy, frame
+        departures.extend(self._dispatch(fields))
+        return None
+
+    def _egress_pass(self, fields: Fields, departures: deque[Fields], out: Frames) -> tuple[Fields, bytes] | None:
+        self._start_egress(fields)
+        self._stages.egress(fields)
+        fields[packet.EXIT] = 0
+        if fields[packet.CLONE]:
+            session = self._take_clone(fields)
+            if session is not None:
+                copy = fields[:]
+                copy[packet.RECIRCULATE] = 0
+                self._reset_metadata(copy)
+                self._keep(copy, fields, fields[packet.CLONE_FIELDS], EGRESS_CLONE)
+                departures.extend(self._clone_copies(copy, session))
+        if fields[self._meta.egress_spec] == DROP_PORT:
+            return None
+        frame = self._deparse(fields)
+        if not fields[packet.RECIRCULATE]:
+            out.append((fields[self._meta.egress_port], frame))
+            return None
+        copy = self._blank[:]
+        self._keep(copy, fields, fields[packet.RECIRCULATE], RECIRCULATED)
+        copy[packet.LENGTH] = copy[packet.INGRESS_LENGTH] = copy[self._meta.packet_length] = len(frame)
+        return copy, frame
+
+    def _take_clone(self, fields: Fields) -> CloneSession | None:
+        session = self.replication.clone_sessions.get(fields[packet.CLONE] - 1)
+        fields[packet.CLONE] = 0
+        return session
+
+    def _clone_copies(self, copy: Fields, session: CloneSession) -> list[Fields]:
+        if session.truncate_len:
+            copy[packet.TRUNCATE] = min(copy[packet.TRUNCATE], session.truncate_len)
+        return self._replicate(copy, session.replicas)
+
+    def _reset_metadata(self, fields: Fields) -> None:
+        for start, end in self._metadata:
+            fields[start:end] = self._blank[start:end]
+
+    def _keep(self, copy: Fields, fields: Fields, field_list: int, kind: int) -> None:
+        """Metadata of a copy: all zero (the ingress port too, as on BMv2) but the fields of the list,
+        and its instance type."""
+        self._reset_metadata(copy)
+        for slot in self._field_lists.get(field_list, ()):
+            copy[slot] = fields[slot]
+        copy[self._meta.instance_type] = kind
