@@ -48,6 +48,7 @@ def switch() -> None:
     show_default=True,
     help="The port that leads to the controller.",
 )
+@click.option("--executor", default="python", show_default=True, help="What runs the program.")
 def run(**options: Any) -> None:
     """Run a software switch until interrupted."""
     from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch

@@ -16,6 +16,7 @@ from p4reduce_switch.p4runtime import Refused, Server
 from p4reduce_switch.ports import PortError, Ports
 from p4reduce_switch.ports.ethernet import EthernetPorts, parse_interface
 from p4reduce_switch.ports.udp import UdpUnderlay
+from p4reduce_switch.program import DEFAULT_EXECUTOR, UnknownExecutor, check_executor
 from p4reduce_switch.switch import DEFAULT_CPU_PORT, Switch
 
 DEFAULT_LISTEN = f"127.0.0.1:{AGGREGATION_PORT}"
@@ -38,6 +39,8 @@ class SwitchOptions:
     p4runtime: str = DEFAULT_P4RUNTIME
     device_id: int = 1
     cpu_port: int = DEFAULT_CPU_PORT
+    executor: str = DEFAULT_EXECUTOR
+    """What runs the program, by name."""
 
 
 def print_line(line: str) -> None:
@@ -48,16 +51,18 @@ def print_line(line: str) -> None:
 def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line) -> None:
     """Runs a switch until SIGINT or SIGTERM. `ready` gets one line when all of it answers.
 
-    Raises SwitchError when an address is taken, an interface is missing, or the pipeline is not one.
+    Raises SwitchError when an address is taken, an interface is missing, the pipeline is not one, or there is no such
+    executor.
     Handles signals only in the main thread; elsewhere the process must end by other means.
     """
     try:
+        check_executor(options.executor)
         with ExitStack() as stack:
             switch = Switch(options.device_id, options.cpu_port)
             stack.callback(switch.close)
             ports, words = _ports(options)
             switch.add_ports(ports)
-            server = Server(switch, options.p4runtime)
+            server = Server(switch, options.p4runtime, options.executor)
             stack.callback(server.stop)
             if options.pipeline is not None:
                 _load(server, options.pipeline)
@@ -65,9 +70,12 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
             stack.enter_context(_stopped_by_signals(switch))
             host = options.p4runtime.rpartition(":")[0]
             program = options.pipeline or "none yet, a controller brings it"
-            ready(f"switch {options.device_id} ready: {words}; P4Runtime {host}:{server.port}; pipeline {program}")
+            ready(
+                f"switch {options.device_id} ready: {words}; P4Runtime {host}:{server.port}; "
+                f"pipeline {program}; executor {options.executor}"
+            )
             switch.run()
-    except PortError as error:
+    except (PortError, UnknownExecutor) as error:
         raise SwitchError(str(error)) from error
 
 

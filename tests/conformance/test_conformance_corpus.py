@@ -15,6 +15,7 @@ from conformance.exceptions import ANY_ORDER, DIFFERENT
 from conformance.replay import differences, replay
 from p4reduce_contracts.p4runtime.errors import PipelineError
 from p4reduce_controller.p4rt.client import Client
+from p4reduce_switch.program import executors
 
 REFUSED = {
     "action_profile": "action profile",
@@ -50,10 +51,11 @@ def test_random_traffic_reaches_every_reply_and_drop(geometry: str) -> None:
     assert reasons == 12, f"drop reasons seen: {sorted(counted['drops'])}"
 
 
+@pytest.mark.parametrize("executor", sorted(executors))
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_what_is_not_implemented_is_refused_by_name(name: str) -> None:
+def test_what_is_not_implemented_is_refused_by_name(name: str, executor: str) -> None:
     path = PROGRAMS / "refused" / name
-    with EmbeddedTarget() as target, Client(target.address) as client, pytest.raises(PipelineError) as refused:
+    with EmbeddedTarget(executor) as target, Client(target.address) as client, pytest.raises(PipelineError) as refused:
         client.set_pipeline(path.with_suffix(".p4info.txtpb").read_text(), path.with_suffix(".json").read_bytes())
     assert REFUSED[name] in str(refused.value)
 
@@ -66,10 +68,11 @@ def test_exceptions_are_of_cases_that_exist() -> None:
     assert set(ANY_ORDER) | set(DIFFERENT) <= set(all_cases())
 
 
+@pytest.mark.parametrize("executor", sorted(executors))
 @pytest.mark.parametrize("name", sorted(ANY_ORDER))
-def test_any_order_is_needed(name: str) -> None:
+def test_any_order_is_needed(name: str, executor: str) -> None:
     known = recording.load(name)
-    with EmbeddedTarget() as target:
+    with EmbeddedTarget(executor) as target:
         ours = replay(all_cases()[name], target, known.steps)
     assert differences(known.steps, ours, known.answers)
 

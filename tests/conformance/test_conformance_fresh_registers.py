@@ -10,6 +10,7 @@ from conformance.embedded import EmbeddedTarget
 from conformance.network import Network
 from conformance.replay import Target, replay
 from p4reduce_contracts import wire
+from p4reduce_switch.program import executors
 
 
 def check(target: Target) -> None:
@@ -24,8 +25,9 @@ def check(target: Target) -> None:
     assert replay(case, target).steps == first, "the contribution of before the commit must be forgotten"
 
 
-def test_embedded_switch() -> None:
-    with EmbeddedTarget() as target:
+@pytest.mark.parametrize("executor", sorted(executors))
+def test_embedded_switch(executor: str) -> None:
+    with EmbeddedTarget(executor) as target:
         check(target)
 
 

@@ -17,6 +17,7 @@ from p4reduce_switch.p4runtime.digests import Digests
 from p4reduce_switch.p4runtime.entities import Entities
 from p4reduce_switch.p4runtime.status import NO_PIPELINE, Code, Refused, abort, abort_batch, invalid
 from p4reduce_switch.ports import PortError
+from p4reduce_switch.program import DEFAULT_EXECUTOR
 from p4reduce_switch.switch import Switch
 
 API_VERSION = "1.3.0"
@@ -30,10 +31,11 @@ KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS = 10_000, 5_000
 
 
 class Server:
-    """Serves one switch. `address` is "host:port" (port 0: any; see `port`)."""
+    """Serves one switch. `address` is "host:port" (port 0: any; see `port`); `executor` names what runs programs."""
 
-    def __init__(self, switch: Switch, address: str) -> None:
+    def __init__(self, switch: Switch, address: str, executor: str = DEFAULT_EXECUTOR) -> None:
         self.switch = switch
+        self._executor = executor
         self.packet_in_dropped = 0
         """Frames to the CPU port that no primary controller was there to take, or too short for their header."""
         self._lock = switch.lock
@@ -170,7 +172,7 @@ class Server:
     # ---- programs
 
     def _load(self, config: Any) -> Entities:
-        pipeline = pipelines.load(config)
+        pipeline = pipelines.load(config, self._executor)
         return Entities(pipeline, Digests(pipeline.schema, self._send_digest_list, self._digests_changed))
 
     def _set_config(self, request: Any) -> None:
