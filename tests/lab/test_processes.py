@@ -4,8 +4,8 @@ import contextlib
 import os
 import signal
 import sys
-import time
 import threading
+import time
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,9 @@
 """Every string and number of a pipeline is data: none becomes code, whatever stands in it.
 
 Each place of the JSON (places that differ in list indices alone count once) is replaced by strings that would
-betray themselves as code, and by numbers where a string is expected. The program is then refused, or it loads and
-runs, and the generated source names nothing that came from the string.
+betray themselves as code, and by numbers and values of every other type. The program is then refused with a
+ProgramError, or it loads and runs, and the generated source names nothing that came from the string. Hypothesis does
+the same to several places at once, and to the P4Info that comes with a program.
 """
 
 from __future__ import annotations
@@ -11,18 +12,20 @@ import ast
 import builtins
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from p4reduce_contracts.p4runtime import messages
+from p4reduce_switch.p4runtime import Refused, pipeline
 from p4reduce_switch.program import Program, ProgramError
 
 REFUSED = {"profile", "random_hash", "valueset"}  # programs that are refused as they are
-PROGRAMS = [
-    path for path in sorted((Path(__file__).parent / "programs").glob("*.json")) if path.stem not in REFUSED
-]
+PROGRAMS = [path for path in sorted((Path(__file__).parent / "programs").glob("*.json")) if path.stem not in REFUSED]
 CANARY = "canary_of_the_test"
 CALL = f"__import__('builtins').{CANARY}()"
 PAYLOADS = [
@@ -32,9 +35,15 @@ PAYLOADS = [
     f"x\r {CALL}\r#",
     f'"+{CALL}+"',
     -1,
+    1 << 20,
+    1 << 70,
+    10**5000,
+    True,
     1.5,
+    float("nan"),
     None,
     [CALL],
+    {"op": CALL, "type": "expression", "value": CALL},
 ]
 Place = tuple[str | int, ...]
 
@@ -72,6 +81,12 @@ def distinct_places(paths: list[Path]) -> list[tuple[Path, list[Place]]]:
         result.append((path, [place for key, place in unique.items() if key not in seen]))
         seen |= unique.keys()
     return result
+
+
+def value_at(config: Any, place: Place) -> Any:
+    for key in place:
+        config = config[key]
+    return config
 
 
 @contextmanager
@@ -124,6 +139,90 @@ def test_no_string_or_number_becomes_code(path: Path, found: list[Place], canary
                 finally:
                     assert not canary, f"{place}: {payload!r} was executed"
             assert CANARY not in identifiers(program.source), f"{place}: {payload!r} stands in the code"
+
+
+TREES = [json.loads(path.read_text()) for path in PROGRAMS]
+PLACES = [list(places(tree)) for tree in TREES]
+VALUES = st.one_of(
+    st.sampled_from(PAYLOADS),
+    st.integers(),
+    st.integers(0, 300),
+    st.integers(0, 1 << 40).map(hex),
+    st.integers(-(1 << 40), 0).map(hex),
+    st.floats(),
+    st.text(max_size=8),
+    st.booleans(),
+    st.lists(st.integers(0, 3), max_size=3),
+)
+
+
+@settings(
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(data=st.data())
+def test_several_places_at_once(canary: list[str], data: st.DataObject) -> None:
+    """Random values, and values that stand elsewhere in the program: names of other things, other types, indices."""
+    number = data.draw(st.integers(0, len(TREES) - 1))
+    config, known = TREES[number], PLACES[number]
+    originals = st.sampled_from(known).map(lambda place: value_at(config, place))
+    changes = data.draw(st.lists(st.tuples(st.sampled_from(known), VALUES | originals), min_size=1, max_size=6))
+    with ExitStack() as stack:
+        for place, value in changes:
+            stack.enter_context(replaced(config, place, value))
+        try:
+            program = Program.load(config)
+            for frame in (b"", bytes(64), b"\xff" * 80, bytes(range(90))):
+                program.process(1, frame)
+        except ProgramError:
+            return
+        finally:
+            assert not canary
+    assert CANARY not in identifiers(program.source)
+
+
+P4INFOS = [
+    path
+    for path in sorted((Path(__file__).parents[2] / "conformance/programs").glob("*.p4info.txtpb"))
+    if path.exists()
+][::6]
+
+
+def scalars(message: Any) -> list[tuple[Any, Any]]:
+    """(message, field) of every string and number in a protobuf message."""
+    found = []
+    for field, value in message.ListFields():
+        if isinstance(value, (str, int)):
+            found.append((message, field))
+        elif hasattr(value, "ListFields"):
+            found += scalars(value)
+        elif field.type == field.TYPE_MESSAGE and not hasattr(value, "items"):
+            found += [place for part in value for place in scalars(part)]
+    return found
+
+
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(data=st.data())
+def test_p4info_is_data_too(canary: list[str], data: st.DataObject) -> None:
+    """A P4Info with wrong strings and numbers is refused, or goes with the program."""
+    path = data.draw(st.sampled_from(P4INFOS))
+    p4info = messages.parse_p4info(path.read_text())
+    known = scalars(p4info)
+    for index in data.draw(st.lists(st.integers(0, len(known) - 1), min_size=1, max_size=4)):
+        message, field = known[index]
+        values = (
+            st.sampled_from([CALL, PAYLOADS[2], "", "NoAction"]) | st.text(max_size=6)
+            if field.type == field.TYPE_STRING
+            else st.sampled_from([0, 1, 2, 5])
+        )
+        with suppress(TypeError, ValueError):
+            setattr(message, field.name, data.draw(values))
+    program = path.with_name(path.name.removesuffix(".p4info.txtpb") + ".json").read_bytes()
+    config = messages.ForwardingPipelineConfig(p4info=p4info, p4_device_config=program)
+    with suppress(Refused):
+        pipeline.load(config)
+    assert not canary
 
 
 def test_the_mask_that_ran_a_command_is_refused(canary: list[str]) -> None:
