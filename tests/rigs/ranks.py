@@ -20,16 +20,21 @@ from p4reduce.compressors import (
     BlockThreshold,
     BlockTopK,
     BlockTopKRatio,
+    Compressed,
+    Compressor,
+    Decompressed,
+    Form,
     NoCompression,
     Policy,
     ScaleCom,
     SharedAdaComp,
+    Step,
+    Stream,
 )
 from p4reduce.compressors.all_reduce import BucketReport, all_reduce_compressed
 from p4reduce.compressors.exchange import Outcome
-from p4reduce.compressors.interface import Compressor, Form, Stream
+from p4reduce.group import Group
 from p4reduce.testing.local_group import LocalGroup
-from p4reduce_contracts.jobs.lease import Lease
 
 Shapes = Mapping[str, tuple[int, ...]]
 Source = Callable[[int, int], dict[str, torch.Tensor]]
@@ -90,8 +95,8 @@ def odd(rank: int, step: int) -> dict[str, torch.Tensor]:
     return found
 
 
-def lease(rank: int = 0, world_size: int = 1, **options: Any) -> Lease:
-    return Lease(1, "test", 7, rank, world_size, 64, 8, 32, **options)
+def group(rank: int = 0, world_size: int = 1, **options: Any) -> Group:
+    return Group("test", rank, world_size, 32, 8, 64, **options)
 
 
 def gaussian(shape: tuple[int, ...], seed: int) -> torch.Tensor:
@@ -122,10 +127,23 @@ def over_switch(
             )
 
 
-def alone(adacomp: AdaComp, key: str, gradient: torch.Tensor) -> Coordinates:
+def begun(compressor: Compressor, key: str, gradient: torch.Tensor, form: Form) -> Step:
+    """A step of the only rank there is, from where the compressor is."""
+    return Step(key, gradient, compressor.state_of(key), form, group())
+
+
+def compress_alone(compressor: Compressor, key: str, gradient: torch.Tensor, form: Form) -> Compressed:
+    """What one rank would send; then what it kept is its residue."""
+    step = begun(compressor, key, gradient, form)
+    compressed = compressor.compress(step)
+    left = Decompressed(torch.zeros(gradient.numel()), compressed.kept, compressed.sent_bits)
+    compressor.commit_step({key: step.state.after(left)})
+    return compressed
+
+
+def coordinates_alone(adacomp: AdaComp, key: str, gradient: torch.Tensor) -> Coordinates:
     """What one rank would send in the form gather; the residue is then what it keeps."""
-    message = adacomp.compress(key, gradient, Form.GATHER, lease())
-    adacomp.stepped(key)
+    message = compress_alone(adacomp, key, gradient, Form.GATHER).message
     assert isinstance(message, Stream)
     return coordinates.decode(message.data, adacomp.length_of(key, gradient.shape), gradient.numel())[0]
 

@@ -5,6 +5,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 import p4reduce
 from p4reduce.codecs import coordinates
-from p4reduce.compressors import AdaComp, Form
-from p4reduce.compressors.interface import AUTO, Integers, Stream
+from p4reduce.compressors import AdaComp, Decompressed, Form, Integers, Step, Stream
+from p4reduce.compressors.interface import AUTO
+from p4reduce.group import Group, group_of
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
-from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_lab.processes import Child, Children
 from p4reduce_lab.system import System, running_system
 
@@ -105,27 +106,32 @@ def same_everywhere(tensors: dict[str, torch.Tensor]) -> bool:
 
 
 def expected_of_adacomp(
-    alone: AdaComp, local: dict[str, torch.Tensor], mean: dict[str, torch.Tensor], lease: Lease
+    alone: AdaComp, local: dict[str, torch.Tensor], mean: dict[str, torch.Tensor], group: Group
 ) -> dict[str, torch.Tensor]:
     """What AdaComp should make of the local gradients, with its scales and its sums agreed over gloo."""
-    expected = dict(mean)
-    form = Form(alone.form)
+    expected, states = dict(mean), {}
     for name, gradient in local.items():
         if gradient.dim() < 2:
             continue
-        if form is Form.SUM and (first := alone.first_facts(name, gradient)):
-            alone.agree(name, mean_over_ranks(torch.tensor([first])).numpy())
-        message = alone.compress(name, gradient, form, lease)
+        step = Step(name, gradient, alone.state_of(name), Form(alone.form), group)
+        if first := alone.first_facts(step):
+            scale = alone.agreed_scale(mean_over_ranks(torch.tensor([first])).numpy())
+            step = replace(step, state=replace(step.state, scale=scale))
+        compressed = alone.compress(step)
+        message = compressed.message
+        scale = None
         if isinstance(message, Integers):
             sent = message.values * message.unit
+            scale = alone.agreed_scale(mean_over_ranks(torch.tensor([compressed.facts])).numpy())
         else:
             assert isinstance(message, Stream)
             own, _ = coordinates.decode(message.data, alone.length_of(name, gradient.shape), gradient.numel())
             sent = torch.zeros(gradient.numel())
             sent[torch.from_numpy(own.indices)] = torch.from_numpy(own.signs).float() * own.scale
         expected[name] = mean_over_ranks(sent.view_as(gradient))
-        alone.agree(name, mean_over_ranks(torch.tensor([[alone.facts(name, Form.SUM)[0]]])).numpy())
-        alone.stepped(name)
+        left = Decompressed(expected[name].flatten(), compressed.kept, compressed.sent_bits, scale=scale)
+        states[name] = step.state.after(left)
+    alone.commit_step(states)
     return expected
 
 
@@ -153,7 +159,8 @@ def check_steps(comm: p4reduce.Communicator, compressor: AdaComp | None) -> None
                 local = make().module
                 loss(local(x), y).backward()
                 parts = {name: p.grad for name, p in local.named_parameters() if p.grad is not None}
-                expected = expected_of_adacomp(alone, parts, expected, comm.lease) if alone.form != AUTO else {}
+                group = group_of(comm.lease)
+                expected = expected_of_adacomp(alone, parts, expected, group) if alone.form != AUTO else {}
             for name in expected:
                 gradient = found[name]
                 torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-7, msg=name)

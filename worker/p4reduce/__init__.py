@@ -8,6 +8,8 @@
 Importing this package does not import torch.
 """
 
+# ruff: noqa: F405 (the compressors' names stand once, in p4reduce.compressors, and once more in __all__)
+
 from __future__ import annotations
 
 from importlib import import_module
@@ -35,41 +37,8 @@ from p4reduce.stats import Report, Stats
 from p4reduce_contracts.jobs.lease import Lease
 
 if TYPE_CHECKING:
-    from p4reduce.compressors import (
-        AdaComp,
-        BlockAdaComp,
-        BlockRandomK,
-        BlockThreshold,
-        BlockTopK,
-        BlockTopKRatio,
-        Compressor,
-        Form,
-        NoCompression,
-        Policy,
-        ScaleCom,
-        SharedAdaComp,
-    )
+    from p4reduce.compressors import *  # noqa: F403
     from p4reduce.pytorch.ddp import DDPState, ddp_hook
-
-_COMPRESSORS = (
-    "AdaComp",
-    "BlockAdaComp",
-    "BlockRandomK",
-    "BlockThreshold",
-    "BlockTopK",
-    "BlockTopKRatio",
-    "Compressor",
-    "Form",
-    "NoCompression",
-    "Policy",
-    "ScaleCom",
-    "SharedAdaComp",
-)
-_NEED_TORCH = {
-    **dict.fromkeys(_COMPRESSORS, "p4reduce.compressors"),
-    "DDPState": "p4reduce.pytorch.ddp",
-    "ddp_hook": "p4reduce.pytorch.ddp",
-}
 
 __all__ = [
     "AdaComp",
@@ -110,10 +79,14 @@ __all__ = [
 ]
 
 
+_NEED_TORCH = set(__all__) - set(globals())
+
+
 def __getattr__(name: str) -> Any:
     """The names that need torch are imported when they are first used."""
     if name == "compressors":
         return import_module("p4reduce.compressors")
     if name in _NEED_TORCH:
-        return getattr(import_module(_NEED_TORCH[name]), name)
+        module = "p4reduce.pytorch.ddp" if name in ("DDPState", "ddp_hook") else "p4reduce.compressors"
+        return getattr(import_module(module), name)
     raise AttributeError(f"module 'p4reduce' has no attribute {name!r}")

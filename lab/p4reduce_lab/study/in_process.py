@@ -15,17 +15,17 @@ from p4reduce.codecs import Segment
 from p4reduce.codecs.float_lanes import FloatLanes
 from p4reduce.compressors.exchange import Gradients, Outcome, Request, exchange
 from p4reduce.compressors.interface import Compressor
+from p4reduce.group import Group
 from p4reduce.protocol.source import UNTOUCHED
-from p4reduce_contracts.jobs.lease import Lease
 
 
-def leases(world_size: int, *, columns: int = 8, block_words: int = 32, slots: int = 64) -> list[Lease]:
-    """What the controller would grant the ranks of a job."""
-    return [Lease(1, "study", 1, rank, world_size, slots, columns, block_words) for rank in range(world_size)]
+def groups(world_size: int, *, columns: int = 8, block_words: int = 32, slots: int = 64) -> list[Group]:
+    """The places of a job's ranks, as the controller would grant them."""
+    return [Group("study", rank, world_size, block_words, columns, slots) for rank in range(world_size)]
 
 
 def exchange_all(
-    compressors: Sequence[Compressor], gradients: Sequence[Gradients], places: Sequence[Lease]
+    compressors: Sequence[Compressor], gradients: Sequence[Gradients], places: Sequence[Group]
 ) -> list[Outcome]:
     """Exchange one bucket between ranks that all live here; all by rank."""
     steps = [exchange(*one) for one in zip(compressors, gradients, places, strict=True)]
@@ -44,21 +44,21 @@ def exchange_all(
         requests = following
 
 
-def _sum(requests: Sequence[Request], lease: Lease) -> list[list[Any]]:
+def _sum(requests: Sequence[Request], group: Group) -> list[list[Any]]:
     """The results of one collective, by rank and segment."""
     layouts = {(request.name, *(segment.layout for segment in request.segments)) for request in requests}
     if len(layouts) != 1:
         raise AssertionError(f"the ranks ask for different collectives: {layouts}")
-    by_segment = [_sum_segment(parts, lease) for parts in zip(*(one.segments for one in requests), strict=True)]
+    by_segment = [_sum_segment(parts, group) for parts in zip(*(one.segments for one in requests), strict=True)]
     return [list(results) for results in zip(*by_segment, strict=True)]
 
 
-def _sum_segment(parts: Sequence[Segment], lease: Lease) -> list[Any]:
-    sources = [part.bind(lease.world_size, lease.block_words, False) for part in parts]
+def _sum_segment(parts: Sequence[Segment], group: Group) -> list[Any]:
+    sources = [part.bind(group.world_size, group.block_words, False) for part in parts]
     exponents = np.full(sources[0].n_blocks, UNTOUCHED, np.uint8)
     held = np.logical_or.reduce([source.nonzero for source in sources])
     exponents[held] = np.max([np.where(s.nonzero, s.exponents, 0)[held] for s in sources], axis=0)
-    sums = np.zeros((sources[0].n_blocks, lease.block_words), np.uint32)
+    sums = np.zeros((sources[0].n_blocks, group.block_words), np.uint32)
     for source in sources:
         blocks = np.flatnonzero(source.nonzero)
         if len(blocks):

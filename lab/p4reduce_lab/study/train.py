@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from p4reduce.compressors import Compressor
 from p4reduce_lab.study import data, models
 from p4reduce_lab.study.grid import CHARACTERS, MOMENTUM, TASKS, WAYS, Run, Task
-from p4reduce_lab.study.in_process import exchange_all, leases
+from p4reduce_lab.study.in_process import exchange_all, groups
 from p4reduce_lab.study.on_switch import OnSwitch
 
 SWITCH_STEPS = {"dense": 6}
@@ -43,7 +43,7 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
     compressors = [WAYS[run.way].make(task) for _ in range(run.workers)]
     for compressor in compressors:
         compressor.bind(model)
-    places = leases(run.workers)
+    places = groups(run.workers)
     optimizer = _optimizer(run, task, model)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, task.steps)
     switch_steps = _spread(SWITCH_STEPS.get(run.way, OTHER_SWITCH_STEPS), task.steps) if controller else set()

@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
-from p4reduce.compressors import AdaComp
-from p4reduce.compressors.interface import Compressor
-from p4reduce_contracts.jobs.lease import Lease
+from p4reduce.compressors import AdaComp, Compressor
+from p4reduce.group import Group
 from p4reduce_contracts.wire import DEFAULT, SMALL
-from p4reduce_lab.study.in_process import exchange_all, leases
+from p4reduce_lab.study.in_process import exchange_all, groups
 from rigs.pipeline import GROUP, PipelineRig, payload_of, rank_ip, rank_mac, rank_port, rank_udp_port
 from rigs.pipeline import SWITCH_IP as IP
 from rigs.pipeline import SWITCH_MAC as MAC
@@ -23,7 +22,7 @@ Gradients = dict[str, torch.Tensor]
 def same(
     switched: Sequence[Compressor],
     played: Sequence[Compressor],
-    places: Sequence[Lease],
+    places: Sequence[Group],
     source: Callable[[int, int], Gradients],
     steps: int,
     **options: object,
@@ -54,7 +53,7 @@ def same(
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_compressor(name: str, world_size: int) -> None:
     switched, played = ([make(name) for _ in range(world_size)] for _ in range(2))
-    forms = same(switched, played, leases(world_size), odd, 6)
+    forms = same(switched, played, groups(world_size), odd, 6)
     if name == "adacomp, shared allowed" and world_size == 8:
         assert {"gather", "shared"} <= {form for step in forms for form in step.values()}
 
@@ -63,12 +62,12 @@ def test_every_compressor(name: str, world_size: int) -> None:
 def test_blocks_of_another_size(name: str) -> None:
     """The lanes' and values' blocks, and so the rounding, are those of the pipeline."""
     switched, played = ([make(name) for _ in range(3)] for _ in range(2))
-    places = leases(3, columns=SMALL.columns, block_words=SMALL.block_words)
+    places = groups(3, columns=SMALL.columns, block_words=SMALL.block_words)
     same(switched, played, places, odd, 4, geometry=SMALL)
     if name == "block-adacomp":
         wide = [make(name) for _ in range(3)]
         for step in range(4):
-            exchange_all(wide, [odd(rank, step) for rank in range(3)], leases(3))
+            exchange_all(wide, [odd(rank, step) for rank in range(3)], groups(3))
         assert wide[0].residue_norm() != played[0].residue_norm()
 
 
@@ -102,7 +101,7 @@ def few(rank: int, step: int) -> Gradients:
 def test_over_the_executed_program(name: str) -> None:
     switched, played = ([make(name) for _ in range(3)] for _ in range(2))
     switch = PipelineSwitch(3)
-    places = leases(3, columns=SMALL.columns, block_words=SMALL.block_words)
+    places = groups(3, columns=SMALL.columns, block_words=SMALL.block_words)
     same(switched, played, places, few, 3, geometry=SMALL, slots=PipelineSwitch.SLOTS, switch=switch)
     counter = switch.rig.program.counters["MainIngress.results"]
     assert counter.read(PipelineSwitch.JOB)[0] > 3
@@ -112,17 +111,17 @@ def test_ranks_that_ask_for_different_things_are_noticed() -> None:
     compressors = [make("adacomp") for _ in range(2)]
     given = [odd(0, 0), {**odd(1, 0), "small": torch.ones(3, 3)}]
     with pytest.raises(AssertionError, match="the ranks ask for different collectives"):
-        exchange_all(compressors, given, leases(2))
+        exchange_all(compressors, given, groups(2))
 
 
 def test_ranks_with_different_settings_are_noticed() -> None:
     """What they send looks alike, but for the collective's name."""
     compressors: list[Compressor] = [AdaComp(form="sum", levels=levels) for levels in (2, 3)]
     with pytest.raises(AssertionError, match="the ranks ask for different collectives: .*3 levels"):
-        exchange_all(compressors, [odd(0, 0), odd(1, 0)], leases(2))
+        exchange_all(compressors, [odd(0, 0), odd(1, 0)], groups(2))
 
 
-def test_the_leases_are_those_of_one_job() -> None:
-    places = leases(4)
+def test_the_places_are_those_of_one_job() -> None:
+    places = groups(4)
     assert [(place.rank, place.world_size) for place in places] == [(rank, 4) for rank in range(4)]
-    assert {place.geometry for place in places} == {DEFAULT}
+    assert {(place.columns, place.block_words) for place in places} == {(DEFAULT.columns, DEFAULT.block_words)}

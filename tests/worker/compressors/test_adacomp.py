@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from p4reduce.compressors import AdaComp, Form, Policy
-from p4reduce.compressors.interface import Integers
+from p4reduce.compressors import AdaComp, Form, Integers, ParameterState, Policy
 from p4reduce.errors import InvalidTensor
-from rigs.ranks import alone, as_tensor, by_the_book, gaussian, lease, residue_of
+from rigs.ranks import as_tensor, begun, by_the_book, compress_alone, coordinates_alone, gaussian, residue_of
 
 FC = (40, 500)  # bins of 500, one a row
 CONV = (20, 10, 10, 10)  # 400 bins of 50
@@ -17,9 +18,8 @@ CONV = (20, 10, 10, 10)  # 400 bins of 50
 
 def with_scale(adacomp: AdaComp, scale: float, step: torch.Tensor) -> Integers:
     """What is sent in the form sum, the ranks having agreed on `scale`."""
-    adacomp.agree("w", np.array([[scale]], np.float32))
-    message = adacomp.compress("w", step, Form.SUM, lease())
-    adacomp.stepped("w")
+    adacomp.commit_step({"w": replace(adacomp.state_of("w"), scale=scale)})
+    message = compress_alone(adacomp, "w", step, Form.SUM).message
     assert isinstance(message, Integers)
     return message
 
@@ -31,7 +31,7 @@ def test_selection_is_the_one_of_the_paper(shape: tuple[int, ...], size: int) ->
     for seed in range(6):
         step = gaussian(shape, seed)
         signs, scale = by_the_book(residue, step.flatten().double().numpy(), size)
-        sent = alone(adacomp, "w", step)
+        sent = coordinates_alone(adacomp, "w", step)
         assert sent.scale == pytest.approx(scale, rel=1e-6)
         assert sent.indices.tolist() == np.flatnonzero(signs).tolist()
         assert sent.signs.tolist() == signs[signs != 0].tolist()
@@ -52,7 +52,7 @@ def test_steady_state_selection_of_gaussian_gradients(
     generator = torch.Generator().manual_seed(5)
     selected = 0
     for step in range(settled + steps):
-        sent = alone(adacomp, "w", torch.randn(shape, generator=generator))
+        sent = coordinates_alone(adacomp, "w", torch.randn(shape, generator=generator))
         if step >= settled:
             selected += len(sent.indices)
     assert selected / (bins * steps) == pytest.approx(expected, rel=0.03)
@@ -64,15 +64,15 @@ def test_effective_compression_rate_is_the_formula_of_the_paper() -> None:
     conv = torch.zeros(2, 2, 5, 5)
     conv[0, 0, 0, :3] = torch.tensor([4.0, -4.0, 2.0])  # bin 0: |H| of 2.0 is 4, so all three are selected
     conv[1, 0, 0, 1] = 1.0  # bin 1
-    assert alone(adacomp, "conv", conv).indices.tolist() == [0, 1, 2, 51]
+    assert coordinates_alone(adacomp, "conv", conv).indices.tolist() == [0, 1, 2, 51]
     assert adacomp.effective_compression_rate == 32 * 100 / (8 * 4 + 32)
     fc = torch.zeros(2, 600)
     fc[0, 7] = 3.0
-    assert alone(adacomp, "fc", fc).indices.tolist() == [7]
+    assert coordinates_alone(adacomp, "fc", fc).indices.tolist() == [7]
     assert adacomp.rate_of("fc") == 32 * 1200 / (16 * 1 + 32)
     assert adacomp.rate_of("conv") == 32 * 100 / 64
     assert adacomp.effective_compression_rate == 32 * (100 + 1200) / (64 + 48)
-    alone(adacomp, "fc", torch.zeros(2, 600))  # nothing selected: a scale of 32 bits
+    coordinates_alone(adacomp, "fc", torch.zeros(2, 600))  # nothing selected: a scale of 32 bits
     assert adacomp.rate_of("fc") == 32 * 2400 / (48 + 32)
 
 
@@ -83,7 +83,7 @@ def test_what_is_sent_and_the_residue_make_up_all_gradients() -> None:
     for seed in range(200):
         step = gaussian((11, 100), seed) * (1 + seed % 7)
         gradients += step.flatten()
-        sent += as_tensor(alone(adacomp, "w", step), 1100)
+        sent += as_tensor(coordinates_alone(adacomp, "w", step), 1100)
     # 200 float32 roundings of |G| < 100:
     torch.testing.assert_close(sent + residue_of(adacomp, "w"), gradients, rtol=0, atol=2e-3)
     assert sent.abs().sum() > 0
@@ -107,10 +107,13 @@ def test_with_a_shared_scale_too_nothing_is_lost(levels: int) -> None:
 
 def test_with_a_shared_scale_the_residue_is_of_what_was_sent() -> None:
     adacomp = AdaComp(form="sum")
-    message = with_scale(adacomp, 3.0, torch.tensor([[1.0, -4.0, 0.5]]))
+    adacomp.commit_step({"w": ParameterState(scale=3.0)})
+    compressed = compress_alone(adacomp, "w", torch.tensor([[1.0, -4.0, 0.5]]), Form.SUM)
+    message = compressed.message
+    assert isinstance(message, Integers)
     assert message.values.tolist() == [0, -1, 0]
     assert message.unit == 3.0
-    assert adacomp.facts("w", Form.SUM) == [4.0, 1.0]  # its own scale, and how many it selected
+    assert compressed.facts == (4.0, 1.0)  # its own scale, and how many it selected
     assert residue_of(adacomp, "w").tolist() == [1.0, -1.0, 0.5]
 
 
@@ -121,12 +124,9 @@ def test_levels_are_multiples_of_a_part_of_the_largest_scale() -> None:
         assert message.values.tolist() == [0, -weight, 0]
         assert message.unit == scale / 4
         assert residue_of(adacomp, "w").tolist() == [1.0, -4.0 + weight * scale / 4, 0.5]
-    adacomp = AdaComp(form="sum", levels=4)
-    adacomp.agree("w", np.array([[1.0], [5.0], [3.0]], np.float32))
-    assert adacomp.shared_scale("w") == 5.0
-    one = AdaComp(form="sum")
-    one.agree("w", np.array([[1.0], [5.0], [3.0]], np.float32))
-    assert one.shared_scale("w") == 3.0
+    scales = np.array([[1.0], [5.0], [3.0]], np.float32)
+    assert AdaComp(form="sum", levels=4).agreed_scale(scales) == 5.0
+    assert AdaComp(form="sum").agreed_scale(scales) == 3.0
 
 
 def test_a_scale_of_zero_keeps_everything_back() -> None:
@@ -140,14 +140,14 @@ def test_a_scale_of_zero_keeps_everything_back() -> None:
 def test_a_bin_of_zeros_selects_nothing() -> None:
     step = torch.zeros(2, 500)
     step[1, 3] = -2.0
-    sent = alone(AdaComp(), "w", step)
+    sent = coordinates_alone(AdaComp(), "w", step)
     assert (sent.indices.tolist(), sent.signs.tolist()) == ([503], [-1])
     assert sent.scale == 1.0  # the mean counts the empty bin
 
 
 def test_all_zeros_and_empty_tensors_send_nothing() -> None:
     for shape in ((4, 500), (0, 500), (3, 0, 3)):
-        sent = alone(AdaComp(), "w", torch.zeros(shape))
+        sent = coordinates_alone(AdaComp(), "w", torch.zeros(shape))
         assert (sent.scale, len(sent.indices)) == (0.0, 0)
         message = with_scale(AdaComp(form="sum"), 1.0, torch.zeros(shape))
         assert message.values.numel() == torch.Size(shape).numel() and not message.values.any()
@@ -155,18 +155,19 @@ def test_all_zeros_and_empty_tensors_send_nothing() -> None:
 
 def test_a_gradient_of_zeros_leaves_the_residue_where_it_is() -> None:
     adacomp = AdaComp()
-    alone(adacomp, "w", gaussian((3, 400), 1))
+    coordinates_alone(adacomp, "w", gaussian((3, 400), 1))
     before = residue_of(adacomp, "w").clone()
     assert before.any()
-    assert len(alone(adacomp, "w", torch.zeros(3, 400)).indices) == 0
+    assert len(coordinates_alone(adacomp, "w", torch.zeros(3, 400)).indices) == 0
     assert torch.equal(residue_of(adacomp, "w"), before)
-    assert len(alone(adacomp, "w", torch.full((3, 400), 1e-30)).indices) > 0  # the residue is sent with any other
+    tiny = torch.full((3, 400), 1e-30)
+    assert len(coordinates_alone(adacomp, "w", tiny).indices) > 0  # the residue is sent with any other
 
 
 def test_a_partial_last_bin_is_a_bin_of_its_own() -> None:
     step = torch.full((1, 501), 0.25)
     step[0, 10] = 8.0
-    sent = alone(AdaComp(), "w", step)
+    sent = coordinates_alone(AdaComp(), "w", step)
     assert sent.indices.tolist() == [10, 500]
     assert sent.scale == (8.0 + 0.25) / 2
 
@@ -176,14 +177,15 @@ def test_layout_does_not_matter() -> None:
     strange = step.to(memory_format=torch.channels_last)
     strided = torch.stack([step, -step], dim=-1)[..., 0]
     transposed = step.transpose(0, 3).contiguous().transpose(0, 3)
-    plain = alone(AdaComp(), "w", step)
+    plain = coordinates_alone(AdaComp(), "w", step)
     for other in (strange, strided, transposed):
         assert not other.is_contiguous()
-        found = alone(AdaComp(), "w", other)
+        found = coordinates_alone(AdaComp(), "w", other)
         assert found.indices.tolist() == plain.indices.tolist()
         assert found.signs.tolist() == plain.signs.tolist()
     matrix = gaussian((9, 8), 1).t()
-    assert alone(AdaComp(), "w", matrix).indices.tolist() == alone(AdaComp(), "w", matrix.contiguous()).indices.tolist()
+    transposed, plain = (coordinates_alone(AdaComp(), "w", laid) for laid in (matrix, matrix.contiguous()))
+    assert transposed.indices.tolist() == plain.indices.tolist()
 
 
 def test_bins_follow_the_kind_of_layer() -> None:
@@ -192,7 +194,7 @@ def test_bins_follow_the_kind_of_layer() -> None:
     for shape in ((), (8,)):
         assert adacomp.is_dense("w", torch.Size(shape))
     with pytest.raises(ValueError, match="the policy sends 'bias' dense"):
-        adacomp.compress("bias", torch.ones(8), Form.GATHER, lease())
+        adacomp.compress(begun(adacomp, "bias", torch.ones(8), Form.GATHER))
 
 
 def test_bad_settings_are_refused() -> None:
@@ -214,23 +216,23 @@ def test_bad_settings_are_refused() -> None:
 
 def test_a_gradient_of_another_length_than_the_residue_is_refused() -> None:
     adacomp = AdaComp()
-    alone(adacomp, "w", torch.ones(2, 2))
+    coordinates_alone(adacomp, "w", torch.ones(2, 2))
     for form in Form:
         with pytest.raises(InvalidTensor, match="gradient of 'w' has 9 elements, its residue 4: load the state of the"):
-            adacomp.compress("w", torch.ones(3, 3), form, lease())
+            adacomp.compress(begun(adacomp, "w", torch.ones(3, 3), form))
     assert residue_of(adacomp, "w").numel() == 4
 
 
 def test_the_scale_of_large_gradients_does_not_overflow() -> None:
-    sent = alone(AdaComp(), "w", torch.full((4, 500), 2e38))
+    sent = coordinates_alone(AdaComp(), "w", torch.full((4, 500), 2e38))
     assert sent.scale == pytest.approx(2e38)
 
 
 def test_the_first_facts_change_nothing() -> None:
     adacomp = AdaComp(form="sum")
     step = gaussian((2, 600), 3)
-    (scale,) = adacomp.first_facts("w", step)
+    (scale,) = adacomp.first_facts(begun(adacomp, "w", step, Form.SUM))
     assert adacomp.residue("w") is None
-    with_scale(adacomp, 1.0, step)
-    assert adacomp.facts("w", Form.SUM)[0] == scale
-    assert adacomp.first_facts("w", step) == []  # asked once
+    adacomp.commit_step({"w": ParameterState(scale=1.0)})
+    assert compress_alone(adacomp, "w", step, Form.SUM).facts[0] == scale
+    assert adacomp.first_facts(begun(adacomp, "w", step, Form.SUM)) == ()  # asked once

@@ -59,8 +59,8 @@ def test_sum_uses_what_the_ranks_agreed_on_a_step_before(world_size: int, levels
             np.testing.assert_allclose(mean.flatten().numpy(), np.mean(sent, axis=0), rtol=1e-5, atol=1e-6)
             for rank, (outcome, _) in enumerate(found):
                 assert torch.equal(outcome.means[name], mean)
-                assert compressors[rank].shared_scale(name) == compressors[0].shared_scale(name)
-                assert compressors[rank].shared_scale(name) == pytest.approx(agreed[name], rel=1e-5)
+                assert compressors[rank].state_of(name).scale == compressors[0].state_of(name).scale
+                assert compressors[rank].state_of(name).scale == pytest.approx(agreed[name], rel=1e-5)
                 kept = residue_of(compressors[rank], name).numpy()
                 np.testing.assert_allclose(kept, residues[name][rank], rtol=1e-5, atol=1e-5)
     assert levels == 1 or world_size == 1 or max(weights) > 1
@@ -133,5 +133,5 @@ def test_the_integers_of_levels_stay_within_their_bound() -> None:
             sums = found[0][0].means["fc.weight"].double() * 5 / (scale / 3)
             torch.testing.assert_close(sums, sums.round(), rtol=0, atol=1e-3)
             largest.append(int(sums.abs().max()))
-        scale = compressors[0].shared_scale("fc.weight")
+        scale = compressors[0].state_of("fc.weight").scale
     assert max(largest) <= 15 and min(largest) >= 3

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from p4reduce.communicator import Communicator
-from p4reduce.compressors import AdaComp, BlockTopK, Policy, ScaleCom
+from p4reduce.compressors import AdaComp, BlockTopK, Compressor, Policy, ScaleCom
 from p4reduce.compressors.all_reduce import all_reduce_compressed
-from p4reduce.compressors.interface import Compressor
 from p4reduce.errors import InvalidTensor
 from p4reduce.testing.local_group import LocalGroup
 from rigs.ranks import MAKERS, equal, gradients_of, make, odd, over_switch

@@ -9,12 +9,20 @@ import torch
 from torch import nn
 
 from p4reduce.communicator import Communicator
-from p4reduce.compressors import BlockAdaComp, BlockRandomK, BlockThreshold, BlockTopK, BlockTopKRatio, Form, Policy
+from p4reduce.compressors import (
+    BlockAdaComp,
+    BlockRandomK,
+    BlockThreshold,
+    BlockTopK,
+    BlockTopKRatio,
+    Form,
+    Policy,
+    Values,
+)
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.compressors.block_sparsifier import BlockSparsifier
-from p4reduce.compressors.interface import Values
 from p4reduce.testing.local_group import LocalGroup
-from rigs.ranks import gaussian, lease, over_switch, residue_of
+from rigs.ranks import begun, compress_alone, gaussian, group, over_switch, residue_of
 
 FOUR = Policy(linear=4)
 """Blocks of four elements."""
@@ -31,8 +39,7 @@ def example() -> torch.Tensor:
 
 def chosen(compressor: BlockSparsifier, gradient: torch.Tensor) -> list[int]:
     """The blocks of four that one rank sends."""
-    message = compressor.compress("w", gradient, Form.SUM, lease())
-    compressor.stepped("w")  # all of it stays in the residue: there was no decompress
+    message = compress_alone(compressor, "w", gradient, Form.SUM).message  # all of it stays in the residue
     assert isinstance(message, Values)
     flat = gradient.flatten()
     blocks = sorted({index // 4 for index in message.values.nonzero().flatten().tolist()})
@@ -73,7 +80,7 @@ def test_the_blocks_of_block_adacomp() -> None:
     grown = BlockAdaComp(FOUR, bin_blocks=7, factor=1.12, value_bits=32)
     chosen(grown, example())
     residue_of(grown, "w").copy_(torch.cat([-example().flatten()[:8], torch.zeros(18)]))  # cancels blocks 0 and 1
-    grown_again = grown.compress("w", example(), Form.SUM, lease())
+    grown_again = grown.compress(begun(grown, "w", example(), Form.SUM)).message
     assert isinstance(grown_again, Values)
     assert not grown_again.values[:8].any() and grown_again.values[24:].any()
 
@@ -143,12 +150,13 @@ def test_the_union_of_the_ranks_blocks_travels() -> None:
 
 def test_the_ratio_to_the_weights_needs_the_module() -> None:
     with pytest.raises(ValueError, match="block-top-k-ratio needs the weights of 'w': give the module"):
-        BlockTopKRatio().compress("w", example(), Form.SUM, lease())
+        ratio = BlockTopKRatio()
+        ratio.compress(begun(ratio, "w", example(), Form.SUM))
     ratio = BlockTopKRatio(FOUR)
     with pytest.raises(ValueError, match="block-top-k-ratio compares gradients with weights: give DDPState module=m"):
-        ratio.check(lease())
+        ratio.check(group())
     ratio.bind(linear([1.0] * 7))
-    ratio.check(lease())
+    ratio.check(group())
 
 
 @pytest.mark.parametrize(("at", "elements"), [(256, 1), (3, 256)])
@@ -156,8 +164,7 @@ def test_the_effective_rate_counts_the_elements_of_a_partial_last_block(at: int,
     gradient = torch.zeros(1, 257)
     gradient[0, at] = 5.0
     compressor = BlockTopK(ratio=0.5)
-    message = compressor.compress("w", gradient, Form.SUM, lease())
-    compressor.stepped("w")
+    message = compress_alone(compressor, "w", gradient, Form.SUM).message
     assert isinstance(message, Values) and message.values.nonzero().tolist() == [[at]]
     assert compressor.effective_compression_rate == 257 / elements
 
@@ -185,6 +192,6 @@ def test_other_bad_settings_are_refused() -> None:
 
 def test_the_default_block_is_256_elements_in_every_kind_of_layer() -> None:
     compressor = BlockTopK(ratio=0.5)
-    message = compressor.compress("w", torch.arange(1.0, 1025).view(4, 4, 64), Form.SUM, lease())
+    message = compress_alone(compressor, "w", torch.arange(1.0, 1025).view(4, 4, 64), Form.SUM).message
     assert isinstance(message, Values)
     assert message.values.nonzero().flatten().tolist() == list(range(512, 1024))

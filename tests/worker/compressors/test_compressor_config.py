@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import p4reduce
-from p4reduce.compressors import Policy, by_name, config, from_toml, register
+from p4reduce.compressors import Policy, by_name, from_toml, register, registry
 
 CLASSES: dict[str, tuple[type[p4reduce.Compressor], dict[str, Any]]] = {
     "none": (p4reduce.NoCompression, {}),
@@ -160,20 +160,24 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_a_class_of_ones_own_is_registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(config, "_classes", dict(config._classes))
+    monkeypatch.setattr(registry, "_classes", registry.registered())
 
-    @register
+    @register("own")
     class Own(p4reduce.ScaleCom):
-        name = "own"
+        pass
 
     assert type(by_name("own", b=0.5)) is Own
     assert type(from_toml(written(tmp_path, 'compressor = "own"'))) is Own
-    assert register(Own) is Own
+    assert register("own")(Own) is Own and Own.name == "own" and p4reduce.ScaleCom.name == "scalecom"
     with pytest.raises(ValueError, match="two compressors are called 'own': Own and Other"):
 
-        @register
+        @register("own")
         class Other(p4reduce.AdaComp):
-            name = "own"
+            pass
+
+    assert p4reduce.AdaComp.name == "adacomp"
+    with pytest.raises(ValueError, match='give the compressor a name: @register'):
+        register(Own)  # type: ignore[arg-type]
 
 
 def test_the_package_is_an_attribute_after_importing_p4reduce_alone() -> None:

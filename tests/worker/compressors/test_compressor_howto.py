@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from p4reduce.compressors import by_name, config, from_toml
+from p4reduce.compressors import by_name, from_toml, registry
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.testing.local_group import LocalGroup
 
@@ -29,7 +29,7 @@ def blocks(heading: str, language: str) -> list[str]:
 @pytest.fixture
 def howto(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """The names that the example and its test define."""
-    monkeypatch.setattr(config, "_classes", dict(config._classes))  # what it registers goes again
+    monkeypatch.setattr(registry, "_classes", registry.registered())  # what it registers goes again
     module = types.ModuleType("howto")
     monkeypatch.setitem(sys.modules, "howto", module)
     for text in blocks("How to write a new compressor", "python"):
@@ -83,6 +83,6 @@ def test_code_and_file_of_the_document_say_the_same(tmp_path: Path) -> None:
 def test_the_table_names_every_compressor_with_its_forms() -> None:
     rows = [[cell.strip(" `") for cell in line.split("|")] for line in section("The compressors").splitlines()]
     table = {row[1]: (row[2], row[4]) for row in rows if len(row) == 8}
-    for name, cls in config._classes.items():
+    for name, cls in registry.registered().items():
         forms = "" if name == "none" else ", ".join(cls.forms)
         assert table[name] == (cls.__name__, forms)

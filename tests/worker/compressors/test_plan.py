@@ -8,11 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from p4reduce.compressors import AdaComp, BlockTopK, Form, Policy, ScaleCom
+from p4reduce.compressors import AdaComp, BlockTopK, Compressor, Decompressed, Form, Policy, ScaleCom
 from p4reduce.compressors.all_reduce import BucketReport
 from p4reduce.compressors.cost import Plan, plan
-from p4reduce.compressors.interface import Compressor
-from p4reduce_lab.study.in_process import exchange_all, leases
+from p4reduce_lab.study.in_process import exchange_all, groups
 from rigs.ranks import Source, gradients_of, over_switch
 
 CONV = {"conv": (20, 16, 5, 5), "small": (6, 1, 5, 5), "bias": (20,)}
@@ -42,7 +41,7 @@ def of(shapes: dict[str, tuple[int, ...]], sparse: float = 1.0) -> Source:
 
 def plans(compressors: list[AdaComp], source: Source, steps: int, lane_bits: int = 0) -> list[Plan]:
     """The plan of each step, the same on all ranks."""
-    places = [replace(place, lane_bits=lane_bits) for place in leases(len(compressors))]
+    places = [replace(place, lane_bits=lane_bits) for place in groups(len(compressors))]
     found = []
     for step in range(steps):
         outcomes = exchange_all(compressors, [source(rank, step) for rank in range(len(places))], places)
@@ -108,22 +107,22 @@ def test_a_bucket_without_compressed_parameters_has_a_plan_too() -> None:
     (one,) = plans([AdaComp()], of({"bias": (1000,)}), 1)
     assert one.forms == {}
     assert one.bytes_down is not None and 4000 < one.bytes_down < 5500
-    assert plan(AdaComp(), {}, 0, leases(1)[0]).forms == {}
+    assert plan(AdaComp(), {}, 0, groups(1)[0]).forms == {}
 
 
 def test_the_first_step_does_not_count_for_the_cost_once_there_is_a_second() -> None:
     compressor = BlockTopK()
     expected = []
     for blocks in (100.0, 8.0, 4.0, 4.0):
-        compressor.note("w", [blocks])
-        compressor.stepped("w")
-        expected.append(compressor.expected_bytes("w", torch.Size((9, 9)), Form.SUM, leases(1)[0]))
+        left = Decompressed(torch.zeros(81), torch.zeros(81), sent_bits=0, counts=(blocks,))
+        compressor.commit_step({"w": compressor.state_of("w").after(left)})
+        expected.append(compressor.expected_bytes("w", torch.Size((9, 9)), Form.SUM, groups(1)[0]))
     assert expected == [128 * blocks for blocks in (100, 8, 6, 5)]
 
 
 def settle(compressors: list[Compressor], source: Source, steps: int) -> range:
     """Let selections become as steady as they will; returns ten steps more."""
-    places = leases(len(compressors))
+    places = groups(len(compressors))
     for step in range(steps):
         exchange_all(compressors, [source(rank, step) for rank in range(len(compressors))], places)
     return range(steps, steps + 10)

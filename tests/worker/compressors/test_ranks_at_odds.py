@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from p4reduce.communicator import Communicator
-from p4reduce.compressors import AdaComp, BlockTopK, Policy, ScaleCom, SharedAdaComp
+from p4reduce.compressors import AdaComp, BlockTopK, Compressor, Policy, ScaleCom, SharedAdaComp
 from p4reduce.compressors.all_reduce import all_reduce_compressed
-from p4reduce.compressors.interface import Compressor
+from p4reduce.compressors.forms.sum import lane_width
 from p4reduce.errors import CollectiveMismatch, CollectiveTimeout, InvalidTensor
 from p4reduce.testing.local_group import LocalGroup
-from p4reduce_lab.study.in_process import exchange_all, leases
+from p4reduce_lab.study.in_process import exchange_all, groups
 from rigs.ranks import equal, gaussian, gradients_of, over_switch
 
 FAMILIES: dict[str, Callable[[], Compressor]] = {
@@ -40,7 +40,7 @@ def settled(name: str) -> list[Compressor]:
     """Two ranks after BEFORE steps."""
     compressors = [FAMILIES[name]() for _ in range(2)]
     for step in range(BEFORE):
-        exchange_all(compressors, [source(rank, step) for rank in range(2)], leases(2))
+        exchange_all(compressors, [source(rank, step) for rank in range(2)], groups(2))
     return compressors
 
 
@@ -112,11 +112,11 @@ def test_what_a_failed_step_left_is_not_taken_up_after_loading_a_state() -> None
     compressor = AdaComp(form="gather", warmup_steps=2)
     start = compressor.state_dict()
     for step in range(2):
-        exchange_all([compressor], [source(0, step)], leases(1))
+        exchange_all([compressor], [source(0, step)], groups(1))
     with LocalGroup(2, timeout_s=ABSENT_S) as group, pytest.raises(CollectiveTimeout):
         all_reduce_compressed(group.comms[0], compressor, source(0, 2))
     compressor.load_state_dict(start)
-    exchange_all([compressor], [source(0, 0)], leases(1))
+    exchange_all([compressor], [source(0, 0)], groups(1))
     assert compressor.residue_norm() == 0
 
 
@@ -135,8 +135,8 @@ def told(compressors: list[Compressor], step: int) -> list[str]:
 def test_ranks_with_different_levels_are_told_so() -> None:
     """Both fill lanes of four bits: what travels looks alike."""
     compressors: list[Compressor] = [AdaComp(form="sum", levels=levels) for levels in (3, 3, 2)]
-    compressors[1].check(leases(3)[1])
-    assert len({compressors[0].lane_bits(3, leases(2)[0]), compressors[2].lane_bits(2, leases(2)[0])}) == 1
+    compressors[1].check(groups(3)[1])
+    assert len({lane_width(levels, groups(2)[0], "adacomp") for levels in (3, 2)}) == 1
     assert all("the ranks called different collectives" in text for text in told(compressors[1:], 0))
     assert all("the ranks called different collectives" in text for text in told(compressors, 0))
 
@@ -145,7 +145,7 @@ def test_ranks_with_different_levels_are_told_so() -> None:
 def test_ranks_with_states_of_different_steps_are_told_so_in_a_fixed_form(name: str) -> None:
     compressors = settled(name)
     earlier = compressors[1].state_dict()
-    exchange_all(compressors, [source(rank, BEFORE) for rank in range(2)], leases(2))
+    exchange_all(compressors, [source(rank, BEFORE) for rank in range(2)], groups(2))
     compressors[1].load_state_dict(earlier)
     assert all("the ranks called different collectives" in text for text in told(compressors, BEFORE + 1))
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from p4reduce.compressors import AdaComp
-from p4reduce.compressors.interface import Compressor
+from p4reduce.compressors import AdaComp, Compressor
 from p4reduce.errors import CollectiveMismatch
 from rigs.ranks import MAKERS, make, odd, over_switch, residue_of
 
@@ -53,7 +52,7 @@ def test_training_goes_on_as_if_it_had_not_stopped(name: str) -> None:
     for one, other in zip(steady, resumed, strict=True):
         assert one.residue_norm() == other.residue_norm()
         assert one.effective_compression_rate == other.effective_compression_rate or name == "none"
-        assert one.step_of("conv") == other.step_of("conv") == BEFORE + AFTER
+        assert one.state_of("conv").steps == other.state_of("conv").steps == BEFORE + AFTER
 
 
 def test_the_state_is_a_copy_in_both_directions() -> None:
@@ -91,7 +90,7 @@ def test_the_state_of_another_compressor_is_refused(name: str, other: str) -> No
     compressor = make(name)
     with pytest.raises(ValueError, match=f"this is the state of {other}, not of {name}: load it into that"):
         compressor.load_state_dict(through_a_file(saved[0]))
-    assert compressor.step_of("conv") == 0 and compressor.residue("conv") is None
+    assert compressor.state_of("conv").steps == 0 and compressor.residue("conv") is None
 
 
 def test_state_is_by_parameter_and_takes_them_in_any_order() -> None:
@@ -106,4 +105,4 @@ def test_state_is_by_parameter_and_takes_them_in_any_order() -> None:
             pass
     for key in ("conv", "transposed", "small"):
         assert torch.equal(residue_of(one[1], key), residue_of(two[1], key))
-        assert one[0].shared_scale(key) == two[0].shared_scale(key)
+        assert one[0].state_of(key).scale == two[0].state_of(key).scale

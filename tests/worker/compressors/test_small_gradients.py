@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from p4reduce.compressors import AdaComp, BlockTopK, Form, ScaleCom, SharedAdaComp
-from p4reduce.compressors.interface import Compressor
+from p4reduce.compressors import AdaComp, BlockTopK, Compressor, Form, ScaleCom, SharedAdaComp
 from p4reduce.compressors.policy import Policy
-from p4reduce_lab.study.in_process import exchange_all, leases
-from rigs.ranks import gaussian
+from p4reduce_lab.study.in_process import exchange_all, groups
+from rigs.ranks import begun, gaussian
 
 RANKS = 32
 SIZES = {"micro": 1e-6, "nano": 1e-8}
@@ -26,17 +25,25 @@ def small(rank: int, step: int) -> dict[str, torch.Tensor]:
     }
 
 
+def own_scale(adacomp: AdaComp, gradients: dict[str, torch.Tensor], key: str) -> float:
+    """The scale that a rank finds for itself in the step to come."""
+    step = begun(adacomp, key, gradients[key], Form.SUM)
+    return adacomp.scale_of(step.add_residue(), adacomp.length_of(key, gradients[key].shape))
+
+
 @pytest.mark.parametrize("levels", [1, 4])
 def test_the_agreed_scale_is_exactly_that_of_the_ranks_however_small(levels: int) -> None:
     """Each rank's own scale is a float32; the agreed one is their mean, or with levels the largest."""
     adacomps = [AdaComp(form="sum", levels=levels) for _ in range(RANKS)]
     for step in range(4):
-        exchange_all(adacomps, [small(rank, step) for rank in range(RANKS)], leases(RANKS))
+        gradients = [small(rank, step) for rank in range(RANKS)]
+        scales = {key: [own_scale(*both, key) for both in zip(adacomps, gradients, strict=True)] for key in SIZES}
+        exchange_all(adacomps, gradients, groups(RANKS))
         for key, size in SIZES.items():
-            own = np.array([one.facts(key, Form.SUM)[0] for one in adacomps], np.float32)
+            own = np.array(scales[key], np.float32)
             assert (own > size).all() and len(set(own.tolist())) > 1
             expected = own.mean(dtype=np.float64) if levels == 1 else own.max()
-            assert {one.shared_scale(key) for one in adacomps} == {float(expected)}
+            assert {adacomp.state_of(key).scale for adacomp in adacomps} == {float(expected)}
 
 
 def test_small_gradients_arrive_in_the_form_sum() -> None:
@@ -45,7 +52,7 @@ def test_small_gradients_arrive_in_the_form_sum() -> None:
     received = {key: torch.zeros(3, 200, dtype=torch.float64) for key in SIZES}
     for step in range(60):
         gradients = [small(rank, step) for rank in range(RANKS)]
-        outcome = exchange_all(adacomps, gradients, leases(RANKS))[0]
+        outcome = exchange_all(adacomps, gradients, groups(RANKS))[0]
         for key in SIZES:
             assert outcome.means[key].any()
             received[key] += outcome.means[key]
@@ -76,7 +83,7 @@ def test_a_small_parameter_beside_a_large_one_loses_nothing_in_the_form_shared(
     given = {key: torch.zeros(4, 8, dtype=torch.float64) for key in order}
     for step in range(6):
         gradients = [{key: sizes[key] * gaussian((4, 8), 10 * step + rank) for key in order} for rank in range(3)]
-        outcome = exchange_all(compressors, gradients, leases(3))[0]
+        outcome = exchange_all(compressors, gradients, groups(3))[0]
         for key in order:
             received[key] += 3 * outcome.means[key].double()
             given[key] += sum(one[key].double() for one in gradients)
@@ -96,7 +103,7 @@ def test_the_largest_floats_stay_finite_in_narrow_values(bits: int, ranks: int) 
         given = {"w": torch.full((2, 60), 3.4e38) * torch.tensor([[1.0], [-1.0]])}
         for step in range(2):
             gradients = {"w": given["w"] if step == 0 else given["w"] * 1e-3}
-            means = exchange_all(compressors, [gradients] * ranks, leases(ranks))[0].means["w"]
+            means = exchange_all(compressors, [gradients] * ranks, groups(ranks))[0].means["w"]
             assert means.isfinite().all()
             for one in compressors:
                 residue = one.residue("w")

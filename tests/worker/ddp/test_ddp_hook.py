@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, Policy
 from p4reduce.errors import CollectiveTimeout, CommunicatorClosed, InvalidTensor
+from p4reduce.group import group_of
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_lab.study.in_process import exchange_all
@@ -93,7 +94,7 @@ def test_the_state_of_a_parameter_survives_the_rebuilding_of_buckets(comm: Commu
             step(plain, seed)
             given = {name: one for name, one in gradients(plain).items() if one is not None}
             assert len(given) == 4
-            (outcome,) = exchange_all([alone], [given], [comm.lease])
+            (outcome,) = exchange_all([alone], [given], [group_of(comm.lease)])
             for name, expected in outcome.means.items():
                 torch.testing.assert_close(gradients(model.module)[name], expected, rtol=1e-4, atol=1e-7)
             assert [set(report.forms) for report in state.reports].count(set()) < len(state.reports) == counts[-1]

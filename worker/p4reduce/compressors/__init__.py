@@ -1,31 +1,46 @@
 """Gradient compressors: what a rank sends of a gradient, and what it keeps back for a later step."""
 
-from p4reduce.compressors.adacomp import AdaComp
-from p4reduce.compressors.block_adacomp import BlockAdaComp
-from p4reduce.compressors.block_random_k import BlockRandomK
-from p4reduce.compressors.block_threshold import BlockThreshold
-from p4reduce.compressors.block_top_k import BlockTopK
-from p4reduce.compressors.block_top_k_ratio import BlockTopKRatio
-from p4reduce.compressors.config import by_name, from_toml, register
-from p4reduce.compressors.interface import Compressor, Form
-from p4reduce.compressors.no_compression import NoCompression
+from p4reduce.compressors.config import from_toml
+from p4reduce.compressors.forms import Form
+from p4reduce.compressors.forms.gather import Stream
+from p4reduce.compressors.forms.shared import Support
+from p4reduce.compressors.forms.sum import Integers, Values
+from p4reduce.compressors.interface import Compressor
+from p4reduce.compressors.methods.adacomp import AdaComp
+from p4reduce.compressors.methods.block_adacomp import BlockAdaComp
+from p4reduce.compressors.methods.block_random_k import BlockRandomK
+from p4reduce.compressors.methods.block_threshold import BlockThreshold
+from p4reduce.compressors.methods.block_top_k import BlockTopK
+from p4reduce.compressors.methods.block_top_k_ratio import BlockTopKRatio
+from p4reduce.compressors.methods.no_compression import NoCompression
+from p4reduce.compressors.methods.scalecom import ScaleCom
+from p4reduce.compressors.methods.shared_adacomp import SharedAdaComp
 from p4reduce.compressors.policy import Policy
-from p4reduce.compressors.scalecom import ScaleCom
-from p4reduce.compressors.shared_adacomp import SharedAdaComp
+from p4reduce.compressors.registry import by_name, register
+from p4reduce.compressors.step import Answer, Compressed, Decompressed, ParameterState, Step
 
 __all__ = [
     "AdaComp",
+    "Answer",
     "BlockAdaComp",
     "BlockRandomK",
     "BlockThreshold",
     "BlockTopK",
     "BlockTopKRatio",
+    "Compressed",
     "Compressor",
+    "Decompressed",
     "Form",
+    "Integers",
     "NoCompression",
+    "ParameterState",
     "Policy",
     "ScaleCom",
     "SharedAdaComp",
+    "Step",
+    "Stream",
+    "Support",
+    "Values",
     "by_name",
     "from_toml",
     "register",

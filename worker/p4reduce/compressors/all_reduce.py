@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from p4reduce.communicator import Communicator
 from p4reduce.compressors.exchange import Gradients, Outcome, exchange
-from p4reduce.compressors.interface import Compressor, Form
+from p4reduce.compressors.forms import Form
+from p4reduce.compressors.interface import Compressor
+from p4reduce.group import group_of
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,11 @@ def all_reduce_compressed(
 ) -> tuple[Outcome, BucketReport]:
     """Exchange a bucket's gradients: see `exchange`.
 
-    Raises CollectiveError when the ranks are at odds; the compressor's state is then no longer of use with this
-    communicator.
+    Raises CollectiveError when the ranks are at odds or one is lost. The compressor is then as it was before; other
+    ranks may have finished the step, so all go on from a checkpoint.
     """
     before = comm.stats.copy()
-    steps = exchange(compressor, gradients, comm.lease)
+    steps = exchange(compressor, gradients, group_of(comm.lease))
     try:
         request = next(steps)
         while True:

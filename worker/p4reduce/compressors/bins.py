@@ -12,7 +12,7 @@ def by_bin(flat: torch.Tensor, length: int) -> torch.Tensor:
     return (torch.nn.functional.pad(flat, (0, missing)) if missing else flat).view(bins, length)
 
 
-def flat_again(binned: torch.Tensor, elements: int) -> torch.Tensor:
+def without_padding(binned: torch.Tensor, elements: int) -> torch.Tensor:
     """[bins, length] as [elements]."""
     return binned.reshape(-1)[:elements]
 

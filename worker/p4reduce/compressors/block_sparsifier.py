@@ -8,16 +8,18 @@ The values travel as float32 (`value_bits` 32), or in lanes of 16 or 8 bits whos
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
-from p4reduce.codecs.float_lanes import Summed, levels
-from p4reduce.compressors.bins import by_bin, flat_again
-from p4reduce.compressors.interface import Compressor, Form, Message, Values
+from p4reduce.codecs.float_lanes import levels
+from p4reduce.compressors.bins import by_bin, without_padding
+from p4reduce.compressors.forms import Form
+from p4reduce.compressors.forms.sum import Values, numbers_per_block, payload_bytes
+from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.policy import Policy
-from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire.lanes import lanes_per_word
+from p4reduce.compressors.step import Answer, Compressed, Decompressed, Step
+from p4reduce.group import Group
 
 BLOCK_ELEMENTS = 256
 
@@ -56,37 +58,30 @@ class BlockSparsifier(Compressor):
         return blocks_policy()
 
     @abstractmethod
-    def choose(self, key: str, total: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+    def choose(self, step: Step, total: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         """The blocks to send, bool [blocks], from G = R + dW and dW, both [blocks, length]."""
 
-    def check(self, lease: Lease) -> None:
+    def check(self, group: Group) -> None:
         if self.value_bits < 32:
-            levels(self.value_bits, lease.world_size)
+            levels(self.value_bits, group.world_size)
 
-    def compress(self, key: str, gradient: torch.Tensor, form: Form, lease: Lease) -> Message:
-        length = self.policy.length(key, gradient.shape)
-        if length is None:
-            raise ValueError(f"the policy sends {key!r} dense: it is not compressed")
-        step = gradient.detach().reshape(-1)
-        total = self._residues.added_to(key, step)
-        self.keep_back(key, total)
+    def compress(self, step: Step) -> Compressed:
+        length = self.length_of(step.key, step.gradient.shape)
+        total = step.add_residue()
         values, sent = torch.zeros_like(total), 0
-        if bool(step.any()):
+        if bool(step.flat.any()):
             blocks = by_bin(total, length)
-            chosen = self.choose(key, blocks, by_bin(step, length))
-            values = flat_again(blocks * chosen[:, None], total.numel())
+            chosen = self.choose(step, blocks, by_bin(step.flat, length))
+            values = without_padding(blocks * chosen[:, None], total.numel())
             sent = int(chosen.sum()) * length - int(chosen[-1]) * (blocks.numel() - total.numel())
-        self.counted(key, total.numel(), sent * self.value_bits)
-        return Values(values, self.value_bits)
+        return Compressed(Values(values, self.value_bits), kept=total, sent_bits=sent * self.value_bits)
 
-    def decompress(self, key: str, message: Message, answer: Any, lease: Lease) -> torch.Tensor:
-        assert isinstance(answer, Summed)
-        self.keep_back(key, self._kept_back[key] - answer.sent)
-        per_block = lease.block_words * lanes_per_word(self.value_bits)
-        mean: torch.Tensor = answer.total
-        self.note(key, [float(by_bin(mean, per_block).any(dim=1).sum()) if mean.numel() else 0.0])
-        return mean
+    def decompress(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
+        mean, sent = answer.result
+        per_block = numbers_per_block(self.value_bits, step.group)
+        union = float(by_bin(mean, per_block).any(dim=1).sum()) if mean.numel() else 0.0
+        return Decompressed(mean, compressed.kept - sent, compressed.sent_bits, counts=(union,))
 
-    def expected_bytes(self, key: str, shape: torch.Size, form: Form, lease: Lease) -> float | None:
-        counts = self._counts.get(key)
-        return None if counts is None else 4 * lease.block_words * counts[0]
+    def expected_bytes(self, key: str, shape: torch.Size, form: Form, group: Group) -> float | None:
+        counts = self.state_of(key).counts
+        return None if counts is None else payload_bytes(counts[0], group)

@@ -10,17 +10,19 @@ A rank whose gradient is all zero still sends its values where another leads, an
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
 
 import numpy as np
 import torch
 
 from p4reduce.codecs import coordinates
 from p4reduce.codecs.coordinates import Coordinates, Part
-from p4reduce.codecs.float_lanes import Summed, levels
-from p4reduce.compressors.interface import AUTO, Compressor, Form, Message, Support, Values
+from p4reduce.codecs.float_lanes import levels
+from p4reduce.compressors.forms import Form, shared
+from p4reduce.compressors.forms.shared import Support
+from p4reduce.compressors.interface import AUTO, Compressor
 from p4reduce.compressors.policy import Policy
-from p4reduce_contracts.jobs.lease import Lease
+from p4reduce.compressors.step import Answer, Compressed, Decompressed, Step
+from p4reduce.group import Group
 
 
 class SharedSupport(Compressor):
@@ -36,67 +38,54 @@ class SharedSupport(Compressor):
         super().__init__(policy, form, warmup_steps=warmup_steps)
         self.policy = self.policy.limited(coordinates.LONGEST_BIN)
         self.value_bits = value_bits
-        self._pending: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}  # between compress and decompress: G, dW
 
     @abstractmethod
-    def choose(self, total: torch.Tensor, step: torch.Tensor, length: int) -> torch.Tensor:
+    def choose(self, total: torch.Tensor, gradient: torch.Tensor, length: int) -> torch.Tensor:
         """The elements to send, bool [elements], from G = R + dW and dW."""
 
-    def next_residue(self, total: torch.Tensor, step: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
-        """The next residue; all float32 [elements]."""
+    def next_residue(self, total: torch.Tensor, gradient: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
+        """The next residue, from G, dW and what this rank sent of G; all float32 [elements]."""
         return total - sent
 
-    def length_of(self, key: str, shape: torch.Size) -> int:
-        """Elements in a bin. ValueError for a parameter that the policy leaves dense."""
-        length = self.policy.length(key, shape)
-        if length is None:
-            raise ValueError(f"the policy sends {key!r} dense: it is not compressed")
-        return length
-
-    def check(self, lease: Lease) -> None:
+    def check(self, group: Group) -> None:
         if self.value_bits < 32 and self.form in (AUTO, Form.SHARED):
-            levels(self.value_bits, lease.world_size)
+            levels(self.value_bits, group.world_size)
 
-    def compress(self, key: str, gradient: torch.Tensor, form: Form, lease: Lease) -> Message:
-        length = self.length_of(key, gradient.shape)
-        step = gradient.detach().reshape(-1)
-        total = self._residues.added_to(key, step)
-        self._pending[key] = total, step
-        leader = self.step_of(key) % lease.world_size
+    def compress(self, step: Step) -> Compressed:
+        length = self.length_of(step.key, step.gradient.shape)
+        total = step.add_residue()
+        leader = step.state.steps % step.group.world_size
         data = np.zeros(0, np.uint8)
-        if lease.rank == leader:
-            chosen = self.choose(total, step, length) if bool(step.any()) else torch.zeros_like(total, dtype=torch.bool)
-            indices = torch.nonzero(chosen).reshape(-1).numpy()
+        if step.group.rank == leader:
+            indices = torch.nonzero(self.chosen_of(step, total, length)).reshape(-1).numpy()
             data = coordinates.encode(Coordinates(0.0, indices, np.ones(len(indices), np.int8)), length)
-        return Support(data, Part(total.numel(), length, leader))
+        return Compressed(Support(data, Part(total.numel(), length, leader), total, self.value_bits), kept=total)
 
-    def values_at(self, key: str, support: torch.Tensor) -> Values:
-        return Values(self._pending[key][0][support], self.value_bits)
-
-    def decompress(self, key: str, message: Message, answer: Any, lease: Lease) -> torch.Tensor:
-        assert isinstance(message, Support)
-        support, summed = answer
-        assert isinstance(summed, Summed)
-        total, step = self._pending.pop(key)
+    def decompress(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
+        indices, mean_there, sent_there = answer.result
+        total, length = compressed.kept, self.length_of(step.key, step.gradient.shape)
         sent, mean = torch.zeros_like(total), torch.zeros_like(total)
-        sent[support] = summed.sent
-        mean[support] = summed.total
-        self.keep_back(key, self.next_residue(total, step, sent))
-        entry_bits = 8 * coordinates.entry_bytes(message.part.bin_length)
-        self.counted(key, total.numel(), len(support) * (entry_bits + self.value_bits))
-        self.note(key, self.counts_of(len(support), total.numel(), lease))
-        return mean
+        sent[indices] = sent_there
+        mean[indices] = mean_there
+        return Decompressed(
+            mean,
+            residue=self.next_residue(total, step.flat, sent),
+            sent_bits=len(indices) * (8 * coordinates.entry_bytes(length) + self.value_bits),
+            counts=self.counts_of(len(indices), total.numel(), step.group),
+        )
 
-    def counts_of(self, chosen: int, elements: int, lease: Lease) -> list[float]:
+    def chosen_of(self, step: Step, total: torch.Tensor, length: int) -> torch.Tensor:
+        """What `choose` chooses; nothing of a gradient that is all zero: its residue waits."""
+        if not bool(step.flat.any()):
+            return torch.zeros_like(total, dtype=torch.bool)
+        return self.choose(total, step.flat, length)
+
+    def counts_of(self, chosen: int, elements: int, group: Group) -> tuple[float, ...]:
         """What a step of the form shared tells about the cost of the next."""
-        return [float(chosen)]
+        return (float(chosen),)
 
-    def expected_bytes(self, key: str, shape: torch.Size, form: Form, lease: Lease) -> float | None:
-        counts = self._counts.get(key)
+    def expected_bytes(self, key: str, shape: torch.Size, form: Form, group: Group) -> float | None:
+        counts = self.state_of(key).counts
         if counts is None:
             return None
-        return self.shared_bytes(counts[0], self.length_of(key, shape))
-
-    def shared_bytes(self, chosen: float, length: int) -> float:
-        """Payload of the form shared for `chosen` elements."""
-        return coordinates.STREAM_HEADER_BYTES + chosen * (coordinates.entry_bytes(length) + self.value_bits / 8)
+        return shared.payload_bytes(counts[0], self.length_of(key, shape), self.value_bits)

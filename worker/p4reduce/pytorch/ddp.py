@@ -34,6 +34,7 @@ from p4reduce.compressors import Compressor
 from p4reduce.compressors.all_reduce import BucketReport, all_reduce_compressed
 from p4reduce.compressors.exchange import check_gradients
 from p4reduce.errors import CommunicatorClosed, InvalidTensor
+from p4reduce.group import group_of
 
 __all__ = ["DDPState", "ddp_hook"]
 
@@ -83,7 +84,7 @@ class DDPState:
         elif compressor is not None and compressor.policy.needs_module:
             raise ValueError("the compressor's policy names parameters or the first layer: give DDPState module=model")
         if compressor is not None:
-            compressor.check(comm.lease)
+            compressor.check(group_of(comm.lease))
         self.reports: list[BucketReport] = []
         """Of each bucket of the last backward pass with a compressor: wire forms, bytes predicted and measured."""
         self._tasks: queue.Queue[Callable[[], None] | None] = queue.Queue()

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 
 from p4reduce.compressors.block_sparsifier import BlockSparsifier, check_ratio, share_of
 from p4reduce.compressors.policy import Policy
+from p4reduce.compressors.registry import register
+from p4reduce.compressors.step import Step
 
 
+@register("block-top-k")
 class BlockTopK(BlockSparsifier):
     """A fixed share of every parameter's blocks."""
-
-    name: ClassVar[str] = "block-top-k"
 
     def __init__(
         self, policy: Policy | None = None, *, ratio: float = 0.01, value_bits: int = 32, warmup_steps: int = 0
@@ -22,7 +21,7 @@ class BlockTopK(BlockSparsifier):
         super().__init__(policy, value_bits=value_bits, warmup_steps=warmup_steps)
         self.ratio = check_ratio(ratio)
 
-    def choose(self, key: str, total: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+    def choose(self, step: Step, total: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         chosen = torch.zeros(len(total), dtype=torch.bool)
         chosen[total.norm(dim=1).topk(share_of(self.ratio, len(total))).indices] = True
         return chosen

@@ -6,18 +6,17 @@ of blocks). AdaComp's own f = 2 selects nearly every block: norms of blocks are 
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 
 from p4reduce.compressors.block_sparsifier import BlockSparsifier
 from p4reduce.compressors.policy import Policy
+from p4reduce.compressors.registry import register
+from p4reduce.compressors.step import Step
 
 
+@register("block-adacomp")
 class BlockAdaComp(BlockSparsifier):
     """As many blocks of each bin as the test lets through."""
-
-    name: ClassVar[str] = "block-adacomp"
 
     def __init__(
         self,
@@ -37,9 +36,9 @@ class BlockAdaComp(BlockSparsifier):
         self.bin_blocks = bin_blocks
         self.factor = factor
 
-    def choose(self, key: str, total: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+    def choose(self, step: Step, total: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         norms = total.norm(dim=1)
-        ahead = (total + (self.factor - 1) * step).norm(dim=1)
+        ahead = (total + (self.factor - 1) * gradient).norm(dim=1)
         missing = -len(norms) % self.bin_blocks
         bins = torch.nn.functional.pad(norms, (0, missing)).view(-1, self.bin_blocks)
         most = bins.amax(dim=1).repeat_interleave(self.bin_blocks)[: len(norms)]

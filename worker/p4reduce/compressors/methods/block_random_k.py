@@ -7,18 +7,18 @@ ranks draw alike could not be read (unverified).
 from __future__ import annotations
 
 import zlib
-from typing import ClassVar
 
 import torch
 
 from p4reduce.compressors.block_sparsifier import BlockSparsifier, check_ratio, share_of
 from p4reduce.compressors.policy import Policy
+from p4reduce.compressors.registry import register
+from p4reduce.compressors.step import Step
 
 
+@register("block-random-k")
 class BlockRandomK(BlockSparsifier):
     """A fixed share of every parameter's blocks, drawn anew each step."""
-
-    name: ClassVar[str] = "block-random-k"
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class BlockRandomK(BlockSparsifier):
         self.ratio = check_ratio(ratio)
         self.seed = seed
 
-    def choose(self, key: str, total: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
-        draw = zlib.crc32(f"{self.seed}/{key}/{self.step_of(key)}".encode())
+    def choose(self, step: Step, total: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        draw = zlib.crc32(f"{self.seed}/{step.key}/{step.state.steps}".encode())
         order = torch.randperm(len(total), generator=torch.Generator().manual_seed(draw))
         chosen = torch.zeros(len(total), dtype=torch.bool)
         chosen[order[: share_of(self.ratio, len(total))]] = True

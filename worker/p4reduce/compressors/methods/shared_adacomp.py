@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from p4reduce.compressors.adacomp import AdaComp
-from p4reduce.compressors.interface import Form
+from p4reduce.compressors.forms import Form
+from p4reduce.compressors.methods.adacomp import AdaComp
 from p4reduce.compressors.policy import Policy
+from p4reduce.compressors.registry import register
 
 
+@register("shared-adacomp")
 class SharedAdaComp(AdaComp):
     """AdaComp in the form shared."""
 
-    name: ClassVar[str] = "shared-adacomp"
     forms: ClassVar[tuple[Form, ...]] = (Form.SHARED,)
 
     def __init__(self, policy: Policy | None = None, *, value_bits: int = 16, warmup_steps: int = 0) -> None:

@@ -5,23 +5,22 @@ That the ratio is |gradient block| / |parameter block| could not be read in the 
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 
 from p4reduce.compressors.bins import by_bin
 from p4reduce.compressors.block_sparsifier import BlockSparsifier, check_ratio, share_of
 from p4reduce.compressors.policy import Policy
-from p4reduce_contracts.jobs.lease import Lease
+from p4reduce.compressors.registry import register
+from p4reduce.compressors.step import Step
+from p4reduce.group import Group
 
 TINY = 1e-12
 """Added to a block's weights' norm, so that blocks of zeros have a ratio."""
 
 
+@register("block-top-k-ratio")
 class BlockTopKRatio(BlockSparsifier):
     """A fixed share of every parameter's blocks, by norm of the gradient over norm of the weights."""
-
-    name: ClassVar[str] = "block-top-k-ratio"
 
     def __init__(
         self, policy: Policy | None = None, *, ratio: float = 0.01, value_bits: int = 32, warmup_steps: int = 0
@@ -35,15 +34,15 @@ class BlockTopKRatio(BlockSparsifier):
         super().bind(module)
         self._weights = dict(module.named_parameters())
 
-    def check(self, lease: Lease) -> None:
-        super().check(lease)
+    def check(self, group: Group) -> None:
+        super().check(group)
         if not self._weights:
             raise ValueError(f"{self.name} compares gradients with weights: give DDPState module=model")
 
-    def choose(self, key: str, total: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
-        if key not in self._weights:
-            raise ValueError(f"{self.name} needs the weights of {key!r}: give the module")
-        weights = by_bin(self._weights[key].detach().reshape(-1), total.shape[1]).norm(dim=1)
+    def choose(self, step: Step, total: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        if step.key not in self._weights:
+            raise ValueError(f"{self.name} needs the weights of {step.key!r}: give the module")
+        weights = by_bin(self._weights[step.key].detach().reshape(-1), total.shape[1]).norm(dim=1)
         ratios = total.norm(dim=1) / (weights + TINY)
         chosen = torch.zeros(len(total), dtype=torch.bool)
         chosen[ratios.topk(share_of(self.ratio, len(total))).indices] = True

@@ -18,16 +18,17 @@ from typing import ClassVar
 
 import torch
 
-from p4reduce.compressors.bins import by_bin, flat_again
-from p4reduce.compressors.interface import Form
+from p4reduce.compressors.bins import by_bin, without_padding
+from p4reduce.compressors.forms import Form
 from p4reduce.compressors.policy import Policy
+from p4reduce.compressors.registry import register
 from p4reduce.compressors.shared_support import SharedSupport
 
 
+@register("scalecom")
 class ScaleCom(SharedSupport):
     """ScaleCom's state: the memory of every parameter."""
 
-    name: ClassVar[str] = "scalecom"
     forms: ClassVar[tuple[Form, ...]] = (Form.SHARED,)
 
     def __init__(
@@ -52,13 +53,13 @@ class ScaleCom(SharedSupport):
     def default_policy(cls) -> Policy:
         return Policy(conv=100, linear=100, recurrent=100, embedding=100)
 
-    def choose(self, total: torch.Tensor, step: torch.Tensor, length: int) -> torch.Tensor:
+    def choose(self, total: torch.Tensor, gradient: torch.Tensor, length: int) -> torch.Tensor:
         """The `per_chunk` largest |p| of each chunk, zeros left out."""
         binned = by_bin(total.abs(), length)
         largest = binned.topk(min(self.per_chunk, length), dim=1)
         chosen = torch.zeros_like(binned, dtype=torch.bool).scatter_(1, largest.indices, largest.values > 0)
-        return flat_again(chosen, total.numel())
+        return without_padding(chosen, total.numel())
 
-    def next_residue(self, total: torch.Tensor, step: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
-        memory = total - step
-        return memory + self.b * (step - sent)
+    def next_residue(self, total: torch.Tensor, gradient: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
+        memory = total - gradient
+        return memory + self.b * (gradient - sent)

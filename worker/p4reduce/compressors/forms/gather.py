@@ -1,0 +1,71 @@
+"""The form gather: each rank's coordinates beside all others'; every rank adds them up itself.
+
+All of a rank's bytes lie one parameter after the other in one segment, the leaders' choices of the form shared among
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.codecs import Segment, coordinates
+from p4reduce.codecs.coordinates import GatheredCoordinates, Part, RanksCoordinates
+from p4reduce.compressors.forms.interface import Blocks, Journey, Piece, WireForm
+from p4reduce.group import Group
+
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """This rank's encoded coordinates (codecs/coordinates.py). The answer is a RanksCoordinates: all ranks'."""
+
+    data: Bytes
+    part: Part  #: every rank sends: its `sender` is None
+
+    def travel(self, owner: str, group: Group) -> Journey:
+        return (yield CoordinatesPiece(self.data, self.part))
+
+
+@dataclass(frozen=True)
+class CoordinatesPiece(Piece):
+    """One parameter's coordinates, no bytes where another rank is the sender."""
+
+    order: ClassVar[int] = 2
+    data: Bytes
+    part: Part
+
+    @classmethod
+    def segment(cls, pieces: Mapping[str, CoordinatesPiece], owner: str, group: Group) -> Segment:
+        parts = [piece.part for piece in pieces.values()]
+        return GatheredCoordinates(parts, [piece.data for piece in pieces.values()], group.rank)
+
+    @classmethod
+    def answers(
+        cls, pieces: Sequence[CoordinatesPiece], result: list[RanksCoordinates], group: Group
+    ) -> list[RanksCoordinates]:
+        return result
+
+
+class GatherForm(WireForm):
+    """All ranks' bytes, in blocks of their own."""
+
+    for_first_steps: ClassVar[bool] = True
+
+    def add_blocks(self, blocks: Blocks, payloads: Sequence[float], group: Group) -> Blocks:
+        gathered = 0.0
+        for payload in payloads:
+            gathered += payload
+        # Each rank's last block is half full, on average, and it has one at least.
+        whole = max(gathered / (4 * group.block_words) + group.world_size / 2, group.world_size) if gathered else 0.0
+        return blocks._replace(first=blocks.first + whole)
+
+
+def payload_bytes(entries: float, bin_length: int, group: Group) -> float:
+    """Bytes down of one parameter of which all ranks together send `entries` elements."""
+    return group.world_size * coordinates.STREAM_HEADER_BYTES + entries * coordinates.entry_bytes(bin_length)

@@ -1,0 +1,144 @@
+"""The form sum: numbers at their places, added by the switch; a block in which no rank holds anything is left out.
+
+All parameters of one lane width or value width share a segment, one after the other, each from a block's start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from p4reduce.codecs import Float32, FloatLanes, Lanes, Segment
+from p4reduce.codecs.float_lanes import Summed
+from p4reduce.compressors.forms.interface import Blocks, Journey, Piece, WireForm
+from p4reduce.errors import LaneOverflow
+from p4reduce.group import Group
+from p4reduce_contracts.wire.lanes import check_lanes, check_width, lanes_per_word, narrowest
+
+
+@dataclass(frozen=True)
+class Integers:
+    """Integers times a unit that is the same on all ranks. The answer is their int32 sums [elements]."""
+
+    values: torch.Tensor  #: int8 or int32 [elements]
+    bound: int  #: no rank's |value| is larger
+    unit: float  #: what a value stands for; it does not travel
+
+    def travel(self, owner: str, group: Group) -> Journey:
+        return (yield IntegersPiece(self.values, lane_width(self.bound, group, owner), self.bound))
+
+
+@dataclass(frozen=True)
+class Values:
+    """Floats in 8, 16 or 32 bits. The answer is a Summed: the mean, and what this rank sent of its own."""
+
+    values: torch.Tensor  #: float32 [elements]
+    bits: int = 32
+
+    def travel(self, owner: str, group: Group) -> Journey:
+        return (yield ValuesPiece(self.values, self.bits))
+
+
+@dataclass(frozen=True)
+class IntegersPiece(Piece):
+    """One parameter's integers, in lanes of `bits` bits."""
+
+    order: ClassVar[int] = 1
+    values: torch.Tensor
+    bits: int
+    bound: int
+
+    @property
+    def segment_key(self) -> Hashable:
+        return type(self), self.bits
+
+    @classmethod
+    def segment(cls, pieces: Mapping[str, IntegersPiece], owner: str, group: Group) -> Segment:
+        bits = next(iter(pieces.values())).bits
+        flat = _joined([piece.values for piece in pieces.values()], numbers_per_block(bits, group))
+        bound = max(piece.bound for piece in pieces.values())
+        return Lanes(flat, bits, bound=bound, name=f"{owner} of {', '.join(pieces)}")
+
+    @classmethod
+    def answers(cls, pieces: Sequence[IntegersPiece], result: torch.Tensor, group: Group) -> list[torch.Tensor]:
+        return _cut(result, [piece.values.numel() for piece in pieces], numbers_per_block(pieces[0].bits, group))
+
+
+@dataclass(frozen=True)
+class ValuesPiece(Piece):
+    """One parameter's floats, in `bits` bits each."""
+
+    order: ClassVar[int] = 1
+    values: torch.Tensor
+    bits: int
+
+    @property
+    def segment_key(self) -> Hashable:
+        return type(self), self.bits
+
+    @classmethod
+    def segment(cls, pieces: Mapping[str, ValuesPiece], owner: str, group: Group) -> Segment:
+        bits = next(iter(pieces.values())).bits
+        flat = _joined([piece.values for piece in pieces.values()], numbers_per_block(bits, group))
+        name = f"{owner} of {', '.join(pieces)}"
+        return Float32(flat, mean=True, name=name) if bits == 32 else FloatLanes(flat, bits, mean=True, name=name)
+
+    @classmethod
+    def answers(cls, pieces: Sequence[ValuesPiece], result: Any, group: Group) -> list[Summed]:
+        """As float32 nothing worth keeping was rounded away: what was sent is what was given."""
+        given = [piece.values for piece in pieces]
+        sizes, per_block = [values.numel() for values in given], numbers_per_block(pieces[0].bits, group)
+        if not isinstance(result, Summed):
+            return [Summed(*pair) for pair in zip(_cut(result, sizes, per_block), given, strict=True)]
+        totals, sent = (_cut(flat, sizes, per_block) for flat in result)
+        return [Summed(*pair) for pair in zip(totals, sent, strict=True)]
+
+
+class SumForm(WireForm):
+    """A block for each that any rank holds."""
+
+    def add_blocks(self, blocks: Blocks, payloads: Sequence[float], group: Group) -> Blocks:
+        first = blocks.first
+        for payload in payloads:
+            first += payload / (4 * group.block_words)
+        return blocks._replace(first=first)
+
+
+def payload_bytes(union_blocks: float, group: Group) -> float:
+    """Bytes down of a parameter of which some rank or other holds `union_blocks` blocks."""
+    return 4 * group.block_words * union_blocks
+
+
+def numbers_per_block(bits: int, group: Group) -> int:
+    """Lanes or values of `bits` bits in a block."""
+    return group.block_words * lanes_per_word(bits)
+
+
+def lane_width(bound: int, group: Group, owner: str) -> int:
+    """Bits of a lane: the group's, or the narrowest that does.
+
+    LaneOverflow, in the name of the compressor `owner`, when the sum of all ranks' integers of `bound` does not fit.
+    """
+    if group.lane_bits:
+        check_width(group.lane_bits)
+        check_lanes(group.world_size, bound, group.lane_bits, f"{owner} in job {group.name!r}")
+    if bound > group.lane_bound and (group.lane_bits or group.lane_bound > 1):
+        raise LaneOverflow(
+            f"{owner} sends integers up to {bound}, and job {group.name!r} was created for |t| <= "
+            f"{group.lane_bound}: create it with --lane-bound {bound}"
+        )
+    return group.lane_bits or narrowest(group.world_size, bound)
+
+
+def _joined(tensors: Sequence[torch.Tensor], per_block: int) -> torch.Tensor:
+    """One after the other, each padded with zeros to whole blocks."""
+    return torch.cat([torch.nn.functional.pad(tensor, (0, -tensor.numel() % per_block)) for tensor in tensors])
+
+
+def _cut(flat: torch.Tensor, sizes: Sequence[int], per_block: int) -> list[torch.Tensor]:
+    """The tensors that `_joined` put together."""
+    wholes = torch.split(flat, [-(-size // per_block) * per_block for size in sizes])
+    return [whole[:size] for whole, size in zip(wholes, sizes, strict=True)]

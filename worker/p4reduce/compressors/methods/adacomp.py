@@ -1,0 +1,198 @@
+"""AdaComp: residual gradient compression with an adaptive number of elements a bin.
+
+Source: Chen et al., "AdaComp: Adaptive Residual Gradient Compression for Data-Parallel Distributed
+Training", AAAI 2018. What the paper's own text would settle beyond the selection rule below is not claimed
+here.
+
+For one parameter, with residue R and this step's gradient dW (all element-wise):
+
+    G = R + dW          H = G + dW
+    in each bin of L_T elements    gmax = max |G|
+    select j        <=>  |H_j| >= gmax and gmax > 0
+    scale            =   mean over the bins of gmax          (one number a parameter)
+    sent_j           =   sign(G_j) * scale where selected, else 0
+    R                <-  G - sent
+
+How that meets a switch that only sums words depends on the form:
+
+gather   As published: each rank's coordinates travel with its own scale, and every rank adds them up in the order of
+         the ranks.
+sum      One factor must decode the sum, so all ranks use one unit: the mean over the ranks of the *previous* step's
+         scales, and integers -1, 0 and 1. For unequal ranks give `levels` > 1: the unit t then is the largest scale
+         of the previous step over `levels`, and rank w sends k_w = max(1, round(scale / t)) <= levels times its signs.
+shared   One rank a step, in turn, selects for all, and the values of all ranks there are summed (shared_support.py;
+         ours). A step then carries less: "auto" takes it only with `allow_shared`.
+
+The residue is taken from what was really sent, so nothing is lost when a scale is off. A rank whose gradient is all
+zero (a layer that was not used) selects nothing of it and keeps its residue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from p4reduce.codecs import coordinates
+from p4reduce.codecs.coordinates import Coordinates, Part, RanksCoordinates
+from p4reduce.compressors.bins import by_bin, mean_of, without_padding
+from p4reduce.compressors.forms import Form, facts, gather, shared
+from p4reduce.compressors.forms import sum as sum_form
+from p4reduce.compressors.forms.gather import Stream
+from p4reduce.compressors.forms.sum import Integers
+from p4reduce.compressors.interface import AUTO
+from p4reduce.compressors.policy import Policy
+from p4reduce.compressors.registry import register
+from p4reduce.compressors.shared_support import SharedSupport
+from p4reduce.compressors.step import Answer, Compressed, Decompressed, ParameterState, Step
+from p4reduce.group import Group
+from p4reduce_contracts.wire.lanes import narrowest
+
+SCALE_BITS = 32
+
+
+@register("adacomp")
+class AdaComp(SharedSupport):
+    """AdaComp; a parameter's state is its residue and the scale that the ranks agreed on: their mean, or with levels
+    their largest."""
+
+    forms: ClassVar[tuple[Form, ...]] = (Form.SUM, Form.GATHER, Form.SHARED)
+
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        form: str = AUTO,
+        *,
+        levels: int = 1,
+        allow_shared: bool = False,
+        value_bits: int = 16,
+        warmup_steps: int = 0,
+    ) -> None:
+        """`policy` gives L_T (default: 50 for convolutions, 500 for other layers). `levels`: of the form sum.
+        `value_bits`: 8, 16 or 32, of the form shared."""
+        if levels < 1:
+            raise ValueError(f"levels is {levels}; give 1 or more")
+        super().__init__(policy, form, value_bits=value_bits, warmup_steps=warmup_steps)
+        self.levels = levels
+        self.allow_shared = allow_shared
+
+    def auto_forms(self) -> tuple[Form, ...]:
+        return self.forms if self.allow_shared else (Form.SUM, Form.GATHER)
+
+    def check(self, group: Group) -> None:
+        if self.form in (AUTO, Form.SUM):
+            sum_form.lane_width(self.levels, group, self.name)
+        if self.form == Form.SHARED or self.allow_shared:
+            super().check(group)
+
+    def choose(self, total: torch.Tensor, gradient: torch.Tensor, length: int) -> torch.Tensor:
+        """|H| >= gmax > 0, bin by bin."""
+        binned = by_bin(total, length)
+        most = binned.abs().amax(dim=1, keepdim=True)
+        chosen = ((binned + by_bin(gradient, length)).abs() >= most) & (most > 0)
+        return without_padding(chosen, total.numel())
+
+    def scale_of(self, total: torch.Tensor, length: int) -> float:
+        """The mean over the bins of max |G|, as a float32 holds it."""
+        return float(np.float32(mean_of(by_bin(total.abs(), length).amax(dim=1)))) if total.numel() else 0.0
+
+    # ----- a step
+
+    def compress(self, step: Step) -> Compressed:
+        length = self.length_of(step.key, step.gradient.shape)
+        if step.form is Form.SHARED:
+            compressed = super().compress(step)
+            # Where a later step may go in the form sum, it needs a scale.
+            return replace(compressed, facts=(self.scale_of(compressed.kept, length),) if self.form == AUTO else ())
+        total = step.add_residue()
+        scale = self.scale_of(total, length)
+        indices = torch.nonzero(self.chosen_of(step, total, length) & (total != 0)).reshape(-1)  # 0 has no sign to send
+        signs = total[indices].sign()
+        sent_bits = SCALE_BITS + 8 * coordinates.entry_bytes(length) * len(indices)
+        if step.form is Form.GATHER:
+            total[indices] -= signs * scale
+            own = Coordinates(scale, indices.numpy(), signs.to(torch.int8).numpy())
+            stream = Stream(coordinates.encode(own, length), Part(total.numel(), length, None))
+            return Compressed(stream, total, sent_bits)
+        assert step.state.scale is not None, "a first step in the form sum begins with the first agreement"
+        unit = step.state.scale / self.levels
+        weight = min(self.levels, max(1, round(scale / unit))) if unit > 0 else 1
+        total[indices] -= signs * (weight * unit)
+        integers = torch.zeros(total.numel(), dtype=torch.int32)
+        integers[indices] = (signs * weight).to(torch.int32)
+        message = Integers(integers, self.levels, unit)
+        return Compressed(message, total, sent_bits, facts=(scale, float(len(indices))))
+
+    def decompress(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
+        scale = self.agreed_scale(answer.facts) if compressed.facts else None
+        if step.form is Form.SHARED:
+            return replace(super().decompress(step, compressed, answer), scale=scale)
+        if step.form is Form.GATHER:
+            return self._of_coordinates(step, compressed, answer.result)
+        assert isinstance(compressed.message, Integers)
+        # The union's blocks of lanes; where the ranks cancelled out one is missed, the same on all of them.
+        per_block = self._lanes_per_block(step.group)
+        union = int(by_bin(answer.result, per_block).any(dim=1).sum()) if answer.result.numel() else 0
+        mean = answer.result.to(torch.float32) * (compressed.message.unit / step.group.world_size)
+        counts = float(np.rint(answer.facts[:, 1]).sum()), float(union)
+        return Decompressed(mean, compressed.kept, compressed.sent_bits, counts, scale)
+
+    def _of_coordinates(self, step: Step, compressed: Compressed, result: RanksCoordinates) -> Decompressed:
+        """The mean of the ranks' coordinates, their scale, and the counts for the next step's choice of form."""
+        per_block = self._lanes_per_block(step.group)
+        union = np.zeros(-(-result.elements // per_block), bool)
+        for rank in result.ranks:
+            union[rank.indices // per_block] = True
+        counts = float(sum(len(rank.indices) for rank in result.ranks)), float(union.sum())
+        scale = self.agreed_scale(np.array([[rank.scale] for rank in result.ranks], np.float32))
+        return Decompressed(torch.from_numpy(result.mean), compressed.kept, compressed.sent_bits, counts, scale)
+
+    # ----- what the ranks agree on
+
+    def first_facts(self, step: Step) -> tuple[float, ...]:
+        if step.form is not Form.SUM or step.state.scale is not None:
+            return ()
+        return (self.scale_of(step.add_residue(), self.length_of(step.key, step.gradient.shape)),)
+
+    def agreed_scale(self, facts: NDArray[np.float32]) -> float:
+        """The ranks' mean scale, or their largest where there are levels."""
+        scales = facts[:, 0]
+        return float(scales.mean(dtype=np.float64) if self.levels == 1 else scales.max(initial=0))
+
+    def agreement_text(self, states: Iterable[ParameterState]) -> str:
+        states = list(states)
+        scales = [state.scale for state in states]
+        return f"{super().agreement_text(states)}, {self.levels} levels, scales {scales}"
+
+    # ----- the cost of a form
+
+    def expected_bytes(self, key: str, shape: torch.Size, form: Form, group: Group) -> float | None:
+        counts = self.state_of(key).counts
+        if counts is None:
+            return None
+        selected, union = counts
+        length = self.length_of(key, shape)
+        if form is Form.SHARED:
+            payload = shared.payload_bytes(selected / group.world_size, length, self.value_bits)
+            return payload + facts.payload_bytes(1 if self.form == AUTO else 0, group)
+        if form is Form.GATHER:
+            return gather.payload_bytes(selected, length, group)
+        return sum_form.payload_bytes(union, group) + facts.payload_bytes(2, group)
+
+    def counts_of(self, chosen: int, elements: int, group: Group) -> tuple[float, ...]:
+        selected = float(chosen * group.world_size)
+        return selected, self._likely_union(selected, elements, group)
+
+    def _likely_union(self, selected: float, elements: int, group: Group) -> float:
+        """Blocks of lanes that `selected` elements would touch anywhere: the form shared cannot count them."""
+        per_block = self._lanes_per_block(group)
+        density = min(1.0, selected / elements) if elements else 0.0
+        return -(-elements // per_block) * (1 - (1 - density) ** per_block)
+
+    def _lanes_per_block(self, group: Group) -> int:
+        """Elements in a block of the form sum, whether or not its sums would fit the group's lanes."""
+        return sum_form.numbers_per_block(group.lane_bits or narrowest(group.world_size, self.levels), group)

@@ -1,0 +1,88 @@
+"""What a compressor remembers of all parameters: asked for, changed a step at a time, saved and loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+
+from p4reduce.compressors.step import ParameterState
+
+UNSEEN = ParameterState()
+
+
+class ParameterStates:
+    """The states of one rank's parameters, by name: DDP rebuilds its buckets after the first step."""
+
+    name: ClassVar[str]
+
+    def __init__(self) -> None:
+        self._states: dict[str, ParameterState] = {}
+
+    def state_of(self, key: str) -> ParameterState:
+        """What is remembered of this parameter."""
+        return self._states.get(key, UNSEEN)
+
+    def commit_step(self, states: Mapping[str, ParameterState]) -> None:
+        """Take over the states that a step of these parameters left: the only change that a step makes."""
+        self._states.update(states)
+
+    def residue(self, key: str) -> torch.Tensor | None:
+        """What is kept back of `key` for later steps, float32 [elements]; None before its first step."""
+        return self.state_of(key).residue
+
+    def residue_norm(self) -> float:
+        """The L2 norm of everything kept back for later steps."""
+        squares = [float(residue.double().square().sum()) for residue in self._residues().values()]
+        return float(sum(squares) ** 0.5)
+
+    def rate_of(self, *keys: str) -> float:
+        """32 D / bits sent of these parameters (all of them without keys), over every compressed step so far.
+
+        Bits as the method's paper counts them, not what a switch saw: that is in the communicator's `stats`. NaN
+        before the first step.
+        """
+        counted = [self.state_of(key).bits or (0, 0) for key in (keys or self._states)]
+        sent = sum(bits[1] for bits in counted)
+        return sum(bits[0] for bits in counted) / sent if sent else float("nan")
+
+    @property
+    def effective_compression_rate(self) -> float:
+        """The rate over all parameters that are compressed; see `rate_of`."""
+        return self.rate_of()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a checkpoint needs. Each rank's is its own: residues differ between ranks."""
+        known = self._states.items()
+        return {
+            "compressor": self.name,
+            "residues": {key: residue.clone() for key, residue in self._residues().items()},
+            "steps": {key: state.steps for key, state in known},
+            "bits": {key: list(state.bits) for key, state in known if state.bits is not None},
+            "counts": {key: list(state.counts) for key, state in known if state.counts is not None},
+            "scales": {key: state.scale for key, state in known if state.scale is not None},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take up where `state_dict` was made. All ranks must load the same step's state.
+
+        Raises ValueError for the state of another compressor.
+        """
+        if state["compressor"] != self.name:
+            raise ValueError(f"this is the state of {state['compressor']}, not of {self.name}: load it into that")
+        residues, bits, counts = state["residues"], state["bits"], state["counts"]
+        scales = state.get("scales", {})  # only of compressors that have any, in the states of version 0.1
+        self._states = {
+            key: ParameterState(
+                steps=state["steps"].get(key, 0),
+                residue=residues[key].clone() if key in residues else None,
+                scale=scales.get(key),
+                counts=tuple(counts[key]) if key in counts else None,
+                bits=(bits[key][0], bits[key][1]) if key in bits else None,
+            )
+            for key in {**state["steps"], **residues, **scales}
+        }
+
+    def _residues(self) -> dict[str, torch.Tensor]:
+        return {key: state.residue for key, state in self._states.items() if state.residue is not None}

@@ -1,0 +1,152 @@
+"""One step of one parameter on one rank, as values: nothing in them changes the compressor.
+
+    ParameterState  +  gradient   =  Step          what goes into a step
+    compress(step)                -> Compressed    what to send, and what to keep until the answer is there
+    decompress(step, ..., answer) -> Decompressed  the mean over the ranks, and what the step leaves
+    state.after(decompressed)     -> ParameterState
+
+Exchange commits the new states of all of a bucket's parameters at once, when nothing can fail any more. So a step that
+fails changes nothing, wherever it does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from p4reduce.compressors.forms import Form
+from p4reduce.compressors.forms.interface import Message
+from p4reduce.errors import InvalidTensor
+from p4reduce.group import Group
+
+FLOAT_BITS = 32
+RECENT_STEPS = 2
+"""Steps that count for the cost of the next one."""
+
+
+@dataclass(frozen=True)
+class ParameterState:
+    """What a rank remembers of one parameter between steps."""
+
+    steps: int = 0
+    """Gradients exchanged so far, whole ones included."""
+    residue: torch.Tensor | None = None
+    """What was not sent yet, float32 [elements]; None before the first compressed step."""
+    scale: float | None = None
+    """The scale that all ranks agreed on for the next step, where the compressor has one."""
+    counts: tuple[float, ...] | None = None
+    """What the last steps moved, the same numbers on all ranks: a running mean over about RECENT_STEPS."""
+    bits: tuple[int, int] | None = None
+    """32 D and the bits sent, of all compressed steps so far."""
+
+    def after(self, done: Decompressed) -> ParameterState:
+        """The state that a compressed step leaves."""
+        dense, sent = self.bits or (0, 0)
+        return ParameterState(
+            steps=self.steps + 1,
+            residue=done.residue,
+            scale=self.scale if done.scale is None else done.scale,
+            counts=self._mean_with(done.counts) if done.counts else self.counts,
+            bits=(dense + FLOAT_BITS * done.mean.numel(), sent + done.sent_bits),
+        )
+
+    def after_dense(self) -> ParameterState:
+        """The state after a gradient that travelled whole."""
+        return replace(self, steps=self.steps + 1)
+
+    def _mean_with(self, counts: tuple[float, ...]) -> tuple[float, ...]:
+        """Selections vary much from one step to the next, and those of the very first step are not typical."""
+        before = counts if self.steps < 2 or self.counts is None else self.counts
+        return tuple(a + (b - a) / RECENT_STEPS for a, b in zip(before, counts, strict=True))
+
+
+@dataclass(frozen=True)
+class Step:
+    """What goes into a step of one parameter."""
+
+    key: str
+    """The parameter's name."""
+    gradient: torch.Tensor
+    """Of this rank, float32 in the parameter's shape, finite, of any layout."""
+    state: ParameterState
+    """Before the step."""
+    form: Form
+    """How it is to travel."""
+    group: Group
+
+    @cached_property
+    def flat(self) -> torch.Tensor:
+        """dW, the gradient as [elements]; not to be written to."""
+        return self.gradient.detach().reshape(-1)
+
+    def add_residue(self) -> torch.Tensor:
+        """G = R + dW, a new tensor [elements].
+
+        Raises InvalidTensor when the two differ in length, or a sum is no longer finite.
+        """
+        residue = self.state.residue
+        if residue is None:
+            return self.flat.clone()
+        if residue.numel() != self.flat.numel():
+            raise InvalidTensor(
+                f"gradient of {self.key!r} has {self.flat.numel()} elements, its residue {residue.numel()}: "
+                "load the state of the same model"
+            )
+        total = residue + self.flat
+        if not is_finite(total):
+            raise InvalidTensor(f"the residue of {self.key!r} overflows float32: lower the learning rate or clip")
+        return total
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """What a rank makes of its gradient: what to send together with what to keep."""
+
+    message: Message
+    """Stream, Integers, Values or Support, by the form."""
+    kept: torch.Tensor
+    """What `decompress` makes the residue of, float32 [elements]: often that residue itself."""
+    sent_bits: int = 0
+    """Of this rank's choice, as the method's paper counts them, where `compress` knows already."""
+    facts: tuple[float, ...] = ()
+    """A few numbers of this rank that all ranks learn with the answer; as many on every rank."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the ranks together made of their messages."""
+
+    result: Any
+    """To a Stream all ranks' coordinates (RanksCoordinates), to Integers their int32 sums [elements], to Values a
+    Summed (mean, and what this rank sent), to a Support an AtSupport (indices, mean, and what this rank sent)."""
+    facts: NDArray[np.float32]
+    """Every rank's, [world_size, facts]."""
+
+
+@dataclass(frozen=True)
+class Decompressed:
+    """What a step comes to."""
+
+    mean: torch.Tensor
+    """Over all ranks, float32 [elements], the same bits on each."""
+    residue: torch.Tensor
+    """What is left for later steps, float32 [elements]."""
+    sent_bits: int
+    """For the effective compression rate: of this rank's choice, as the method's paper counts them."""
+    counts: tuple[float, ...] = ()
+    """What the step moved, the same numbers on all ranks, for the cost of the next; empty: as before."""
+    scale: float | None = None
+    """What all ranks agreed on for the next step; None: as before."""
+
+
+def is_finite(tensor: torch.Tensor) -> bool:
+    """Whether no element is a NaN or an infinity; one pass, without a tensor of flags."""
+    if not tensor.numel():
+        return True
+    least, most = torch.aminmax(tensor.detach())
+    return bool(torch.isfinite(least) & torch.isfinite(most))

@@ -1,0 +1,40 @@
+"""The ranks that exchange gradients, as codecs and compressors see them: no switch, no epoch, no addresses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from p4reduce_contracts.jobs.lease import Lease
+
+
+@dataclass(frozen=True)
+class Group:
+    """One rank's place among the ranks of a job, and the shape of what carries their words."""
+
+    name: str
+    rank: int
+    world_size: int
+    block_words: int
+    """32-bit words in a block: what is sent and left out as one."""
+    columns: int
+    """Blocks in a full frame."""
+    slot_count: int
+    """Frames that can be under way at once."""
+    lane_bits: int = 0
+    """How wide lanes of integers are; 0: the narrowest that holds the sums."""
+    lane_bound: int = 1
+    """The largest |t| that a rank may send in a lane."""
+
+
+def group_of(lease: Lease) -> Group:
+    """The group that a lease admits its holder to."""
+    return Group(
+        name=lease.name,
+        rank=lease.rank,
+        world_size=lease.world_size,
+        block_words=lease.block_words,
+        columns=lease.columns,
+        slot_count=lease.slot_count,
+        lane_bits=lease.lane_bits,
+        lane_bound=lease.lane_bound,
+    )
