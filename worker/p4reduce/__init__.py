@@ -33,7 +33,7 @@ from p4reduce.errors import (
     P4ReduceError,
 )
 from p4reduce.join import join
-from p4reduce.stats import Report, Stats
+from p4reduce.stats import CollectiveReport, CollectiveStats
 from p4reduce_contracts.jobs.lease import Lease
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ __all__ = [
     "BlockTopKRatio",
     "CollectiveError",
     "CollectiveMismatch",
+    "CollectiveReport",
+    "CollectiveStats",
     "CollectiveTimeout",
     "Communicator",
     "CommunicatorClosed",
@@ -70,10 +72,8 @@ __all__ = [
     "NoCompression",
     "P4ReduceError",
     "Policy",
-    "Report",
     "ScaleCom",
     "SharedAdaComp",
-    "Stats",
     "ddp_hook",
     "join",
 ]

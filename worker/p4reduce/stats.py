@@ -1,4 +1,4 @@
-"""What a communicator has sent, received and repeated."""
+"""What collectives have sent, received and repeated: one of them, or all that a communicator has run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from dataclasses import dataclass, fields, replace
 
 
 @dataclass
-class Stats:
-    """Counts since the communicator was made. Bytes are those on the wire: frame + 42 B of headers."""
+class CollectiveStats:
+    """Counts of one collective, or of all since the communicator was made.
+
+    Bytes are those on the wire: frame + 42 B of headers.
+    """
 
     collectives: int = 0
     rounds: int = 0
@@ -31,28 +34,28 @@ class Stats:
     malformed: int = 0
     """Datagrams that are not frames, or RESULTs that contradict what was agreed, ignored."""
 
-    def copy(self) -> Stats:
+    def copy(self) -> CollectiveStats:
         return replace(self)
 
-    def add(self, other: Stats) -> None:
+    def add(self, other: CollectiveStats) -> None:
         for f in fields(self):
             setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
 
-    def __sub__(self, earlier: Stats) -> Stats:
-        """What happened since `earlier`, a copy taken before."""
-        return Stats(**{f.name: getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)})
+    def __sub__(self, earlier: CollectiveStats) -> CollectiveStats:
+        """Return what happened since `earlier`, a copy taken before."""
+        return CollectiveStats(**{f.name: getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)})
 
     def as_dict(self) -> dict[str, int]:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 @dataclass(frozen=True)
-class Report:
+class CollectiveReport:
     """What the last finished collective was and cost; all but `stats` and `seconds` agree on all ranks."""
 
     call: str
     seconds: float
-    stats: Stats
+    stats: CollectiveStats
     union_blocks: tuple[int, ...]
     """Per segment, how many blocks at least one rank held."""
     slots: int

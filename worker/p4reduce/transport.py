@@ -23,7 +23,7 @@ class Transport(Protocol):
     def send(self, frames: Iterable[bytes]) -> None: ...
 
     def receive(self, timeout_s: float) -> list[bytes]:
-        """Wait up to `timeout_s` for a datagram; returns it and whatever else has arrived."""
+        """Wait up to `timeout_s` for a datagram; return it and whatever else has arrived."""
         ...
 
     def close(self) -> None: ...
@@ -33,8 +33,8 @@ class UdpTransport:
     """A UDP socket connected to the switch. Whatever goes wrong on it counts as loss."""
 
     def __init__(self, host: str, port: int) -> None:
-        family, kind, proto, _, address = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_DGRAM)[0]
-        self._socket = socket.socket(family, kind, proto)
+        family, socket_type, proto, _, address = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_DGRAM)[0]
+        self._socket = socket.socket(family, socket_type, proto)
         try:
             for forced, plain in ((_SO_RCVBUFFORCE, socket.SO_RCVBUF), (_SO_SNDBUFFORCE, socket.SO_SNDBUF)):
                 try:

@@ -22,7 +22,7 @@ class Turns:
         self._line: deque[_Turn] = deque()
 
     def hold(self, timeout_s: float, body: Callable[[bool], T]) -> T:
-        """What `body` returns. It runs when it is its turn, or else after `timeout_s`; it is told which."""
+        """Return what `body` returns. It runs when it is its turn, or else after `timeout_s`; it is told which."""
         turn = _Turn()
         try:
             try:

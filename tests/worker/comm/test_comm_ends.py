@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from p4reduce import CollectiveTimeout, Communicator, communicator
+from p4reduce import CollectiveTimeout, Communicator, session
 from p4reduce.codecs import Float32
 from p4reduce.errors import CollectiveError, CommunicatorClosed, JobReset
 from p4reduce.testing.local_group import LocalGroup
@@ -57,7 +57,7 @@ def test_the_deadline_holds_while_another_thread_has_its_turn(busy: Busy) -> Non
 
 @pytest.mark.parametrize("wait", [True, False])
 def test_close_tells_a_running_collective(busy: Busy, wait: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(communicator, "CLOSE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(session, "CLOSE_TIMEOUT_S", 0.1)
     begun = time.monotonic()
     busy.comm.close(wait=wait)
     assert time.monotonic() - begun < 5
@@ -69,7 +69,7 @@ def test_an_interrupt_in_the_waiting_line_is_no_obstacle(busy: Busy, monkeypatch
     def interrupt() -> None:
         raise KeyboardInterrupt  # after the turn was taken, before anything was sent
 
-    monkeypatch.setattr(busy.comm, "check", interrupt)
+    monkeypatch.setattr(busy.comm.session, "check", interrupt)
     busy.group.comms[1].barrier()
     busy.barrier.result(10)
     with pytest.raises(KeyboardInterrupt):
@@ -104,7 +104,7 @@ def test_closed_stays_closed_whatever_the_membership_answers(answer: JobReset | 
             comm.close(wait=False)  # as another thread may, at this moment
             return answer
 
-        comm._membership = Membership([close])
+        comm.session.membership = Membership([close])
         for _ in range(2):
             with pytest.raises(CommunicatorClosed):
                 comm.check()
@@ -119,7 +119,7 @@ def test_a_sum_that_has_arrived_is_handed_out_despite_a_reset() -> None:
             inbox.put(inbox.get(timeout=10))  # the last RESULT is here
             return JobReset("rank 1 left")
 
-        comm._membership = Membership([None, reset])
+        comm.session.membership = Membership([None, reset])
         group.run(Communicator.barrier)
         with pytest.raises(JobReset):
             comm.barrier()

@@ -9,7 +9,7 @@ from p4reduce.codecs import Float32
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CollectiveMismatch
 from p4reduce.protocol.window import Window, slots_for
-from p4reduce.stats import Stats
+from p4reduce.stats import CollectiveStats
 from p4reduce.testing.local_group import LocalGroup
 
 
@@ -46,7 +46,7 @@ def test_ranks_that_expect_different_numbers_are_told_so() -> None:
 def test_a_short_collective_says_nothing_for_a_wider_window() -> None:
     def proposal(*, limited: bool, losses: int = 0) -> int:
         window = Window(256)
-        window.finished(64, Stats(rounds=400, losses=losses), limited=limited)
+        window.finished(64, CollectiveStats(rounds=400, losses=losses), limited=limited)
         return window.proposal
 
     assert proposal(limited=False) == 72

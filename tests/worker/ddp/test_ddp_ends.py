@@ -69,7 +69,7 @@ def test_the_first_error_leaves_the_job_and_says_what_to_do(bad: str) -> None:
     model = DistributedDataParallel(module.double() if bad == "float64" else module)
     with LocalGroup(1) as group:
         comm, membership = group.comms[0], Membership()
-        comm._membership = membership
+        comm.session.membership = membership
         with DDPState(comm, module=model) as state:
             model.register_comm_hook(state, ddp_hook)
             x = torch.full((1, 3), float("nan") if bad == "nan" else 1.0, dtype=module.weight.dtype)
@@ -86,7 +86,7 @@ def test_the_first_error_leaves_the_job_and_says_what_to_do(bad: str) -> None:
 def test_a_failed_collective_has_a_note_of_what_to_do() -> None:
     group = LocalGroup(1, lose=lambda rank, frame: True)
     comm, membership = group.comms[0], Membership()
-    comm._membership, comm._timeout_s = membership, 0.1
+    comm.session.membership, comm.session.timeout_s = membership, 0.1
     with DDPState(comm) as state:
         with pytest.raises(CollectiveTimeout) as caught:
             state.reduce(Bucket(torch.ones(3)))  # type: ignore[arg-type]

@@ -30,15 +30,15 @@ def run(tensors: list[np.ndarray], codec: type[Int32] | type[Float32]) -> tuple[
         source = codec(tensor).bind(world_size, DEFAULT.block_words, False)
         call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, tensor.size)
         ranks.append(Collective(lease, [0] * SLOTS, source, call, 5.0))
-    queue = [(rank, frame) for rank, one in enumerate(ranks) for frame in one.start(0.0)]
+    queue = [(rank, frame) for rank, collective in enumerate(ranks) for frame in collective.start(0.0)]
     sent = []
     while queue:
         rank, frame = queue.pop(0)
         sent.append(frame)
         for to, answer in switch.process(rank, frame):
             queue += [(to, more) for more in ranks[to].receive(answer, 0.0)]
-    assert all(one.done for one in ranks)
-    return [one.result()[0] for one in ranks], sent
+    assert all(collective.done for collective in ranks)
+    return [collective.result()[0] for collective in ranks], sent
 
 
 @pytest.mark.parametrize("holder", [0, 1, 2])

@@ -13,7 +13,7 @@ from p4reduce.protocol.lookahead import keys_at_or_after
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.source import BlockSource, NoBlocks
 from p4reduce.protocol.window import Window
-from p4reduce.stats import Stats
+from p4reduce.stats import CollectiveStats
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import KEY_NONE, MAX_BLOCKS, PENDING, SMALL, Frame, pack, unpack
@@ -75,10 +75,10 @@ def test_different_calls_are_named_on_every_rank() -> None:
     calls = [Call(4, Kind.ALL_REDUCE, CodecId.FLOAT32, 0, 100), Call(4, Kind.BARRIER)]
     source = Float32(np.ones(100, np.float32)).bind(2, SMALL.block_words, False)
     ranks = [make(source, calls[0]), make(NoBlocks(), calls[1], rank=1)]
-    got = exchange(switch(), {rank: one.start(0.0) for rank, one in enumerate(ranks)})
-    for rank, one in enumerate(ranks):
+    got = exchange(switch(), {rank: collective.start(0.0) for rank, collective in enumerate(ranks)})
+    for rank, collective in enumerate(ranks):
         with pytest.raises(CollectiveMismatch) as caught:
-            one.receive_burst(got[rank], 0.1)
+            collective.receive_burst(got[rank], 0.1)
         assert caught.value.calls[0].startswith("all_reduce of 100 float32 (operation 4")
         assert caught.value.calls[1].startswith("barrier (operation 4")
 
@@ -95,7 +95,7 @@ def test_different_calls_are_named_on_every_rank() -> None:
 )
 def test_every_part_of_a_call_is_compared(other: Call) -> None:
     ranks = [make(), make(call=other, rank=1)]
-    got = exchange(switch(), {rank: one.start(0.0) for rank, one in enumerate(ranks)})
+    got = exchange(switch(), {rank: collective.start(0.0) for rank, collective in enumerate(ranks)})
     with pytest.raises(CollectiveMismatch):
         ranks[0].receive_burst(got[0], 0.1)
 
@@ -216,7 +216,7 @@ def test_the_last_result_can_be_fetched_after_the_others_have_gone() -> None:
     """Rank 0 finishes and stops; rank 1 lost every last RESULT and gets it by asking again."""
     reference = switch()
     ranks = [make(), make(rank=1)]
-    sent = {rank: one.start(0.0) for rank, one in enumerate(ranks)}
+    sent = {rank: collective.start(0.0) for rank, collective in enumerate(ranks)}
     last: list[bytes] = []
     while not ranks[0].done:
         got = exchange(reference, sent)
@@ -287,12 +287,12 @@ def test_a_backed_off_timeout_is_kept_until_a_clean_sample() -> None:
 def test_window_shrinks_on_loss_and_grows_when_full_and_clean() -> None:
     window = Window(256)
     assert window.slots == 64
-    window.finished(64, Stats(rounds=1000, losses=100))
+    window.finished(64, CollectiveStats(rounds=1000, losses=100))
     assert (window.slots, window.proposal) == (64, 32)
-    window.finished(32, Stats(rounds=1000))
+    window.finished(32, CollectiveStats(rounds=1000))
     assert (window.slots, window.proposal) == (32, 72)
-    window.finished(32, Stats(rounds=10))
+    window.finished(32, CollectiveStats(rounds=10))
     assert window.proposal == 32
     fixed = Window(256, 16)
-    fixed.finished(16, Stats(rounds=1000, losses=100))
+    fixed.finished(16, CollectiveStats(rounds=1000, losses=100))
     assert (fixed.slots, fixed.proposal) == (16, 16)

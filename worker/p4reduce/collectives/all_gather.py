@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,33 +10,31 @@ from numpy.typing import NDArray
 from p4reduce.codecs.arrays import like, to_numpy
 from p4reduce.codecs.raw import RawSource, bytes_of, first_bytes
 from p4reduce.protocol.call import CodecId, Kind
-
-if TYPE_CHECKING:
-    from p4reduce.communicator import Communicator
+from p4reduce.session import Session
 
 
-def all_gather(comm: Communicator, array: Any, *, timeout_s: float | None) -> Any:
+def all_gather(session: Session, array: Any, *, timeout_s: float | None) -> Any:
     given = to_numpy(array)
-    rows = _gather(comm, bytes_of(given), given.nbytes, f"{given.dtype.str}{given.shape}", timeout_s)
+    rows = _gather(session, bytes_of(given), given.nbytes, f"{given.dtype.str}{given.shape}", timeout_s)
     stacked = np.ascontiguousarray(rows).reshape(-1).view(given.dtype)
-    return like(array, stacked.reshape(comm.world_size, *given.shape))
+    return like(array, stacked.reshape(session.lease.world_size, *given.shape))
 
 
-def all_gather_bytes(comm: Communicator, data: bytes, *, timeout_s: float | None) -> list[bytes]:
+def all_gather_bytes(session: Session, data: bytes, *, timeout_s: float | None) -> list[bytes]:
     """Two collectives: the lengths, then the bytes in ranges as long as the longest."""
-    lengths = all_gather(comm, np.array([len(data)], np.uint64), timeout_s=timeout_s)
+    lengths = all_gather(session, np.array([len(data)], np.uint64), timeout_s=timeout_s)
     sizes = [int(size) for size in lengths[:, 0]]
-    rows = _gather(comm, np.frombuffer(data, np.uint8), max(sizes), "bytes", timeout_s)
+    rows = _gather(session, np.frombuffer(data, np.uint8), max(sizes), "bytes", timeout_s)
     return [row[:size].tobytes() for row, size in zip(rows, sizes, strict=True)]
 
 
 def _gather(
-    comm: Communicator, mine: NDArray[np.uint8], size: int, layout: str, timeout_s: float | None
+    session: Session, mine: NDArray[np.uint8], size: int, layout: str, timeout_s: float | None
 ) -> NDArray[np.uint8]:
     """[world_size, size] bytes; `mine` may be shorter than `size`."""
-    (data,) = comm.run(
+    (data,) = session.run(
         Kind.ALL_GATHER,
-        RawSource(mine, comm.lease.block_words, size, comm.rank, comm.world_size),
+        RawSource(mine, session.lease.block_words, size, session.lease.rank, session.lease.world_size),
         codec=CodecId.RAW,
         elements=size,
         layout=layout,

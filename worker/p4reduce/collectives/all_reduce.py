@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +11,12 @@ from p4reduce.codecs import Float32, Int32, Segment
 from p4reduce.codecs.arrays import to_numpy
 from p4reduce.errors import InvalidTensor
 from p4reduce.protocol.call import CodecId, Kind
-from p4reduce.protocol.source import Segments
-
-if TYPE_CHECKING:
-    from p4reduce.communicator import Communicator
+from p4reduce.protocol.source import ConcatenatedBlocks
+from p4reduce.session import Session
 
 
 def all_reduce(
-    comm: Communicator, array: Any, *, dense: bool, timeout_s: float | None, name: str | None
+    session: Session, array: Any, *, dense: bool, timeout_s: float | None, name: str | None
 ) -> Any:
     dtype = to_numpy(array, name or "the tensor").dtype
     if dtype == np.float32:
@@ -29,9 +27,9 @@ def all_reduce(
         raise InvalidTensor(
             f"{name or 'the tensor'} is {dtype}; all_reduce sums float32 and int32, convert it"
         )
-    (result,) = comm.run(
+    (result,) = session.run(
         Kind.ALL_REDUCE,
-        segment.bind(comm.world_size, comm.lease.block_words, dense),
+        segment.bind(session.lease.world_size, session.lease.block_words, dense),
         codec=segment.codec,
         elements=segment.elements,
         layout=f"{name}|{segment.layout}",
@@ -41,7 +39,7 @@ def all_reduce(
 
 
 def all_reduce_segments(
-    comm: Communicator,
+    session: Session,
     segments: Sequence[Segment],
     *,
     dense: bool,
@@ -49,11 +47,11 @@ def all_reduce_segments(
     timeout_s: float | None,
     name: str | None,
 ) -> list[Any]:
-    block_words = comm.lease.block_words
-    parts = [segment.bind(comm.world_size, block_words, dense) for segment in segments]
-    results = comm.run(
+    block_words = session.lease.block_words
+    parts = [segment.bind(session.lease.world_size, block_words, dense) for segment in segments]
+    results = session.run(
         Kind.ALL_REDUCE,
-        Segments(parts, block_words),
+        ConcatenatedBlocks(parts, block_words),
         codec=CodecId.SEGMENTS,
         detail=len(segments) & 0xFF,
         elements=sum(segment.elements for segment in segments),

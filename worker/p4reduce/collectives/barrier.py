@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from p4reduce.protocol.call import Kind
 from p4reduce.protocol.source import NoBlocks
-
-if TYPE_CHECKING:
-    from p4reduce.communicator import Communicator
+from p4reduce.session import Session
 
 
-def barrier(comm: Communicator, *, timeout_s: float | None) -> None:
-    comm.run(Kind.BARRIER, NoBlocks(), timeout_s=timeout_s)
+def barrier(session: Session, *, timeout_s: float | None) -> None:
+    session.run(Kind.BARRIER, NoBlocks(), timeout_s=timeout_s)

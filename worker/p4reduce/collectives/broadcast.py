@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -10,19 +10,17 @@ from p4reduce.codecs.arrays import like, to_numpy
 from p4reduce.codecs.raw import RawSource, bytes_of, first_bytes
 from p4reduce.errors import InvalidTensor
 from p4reduce.protocol.call import CodecId, Kind
-
-if TYPE_CHECKING:
-    from p4reduce.communicator import Communicator
+from p4reduce.session import Session
 
 
-def broadcast(comm: Communicator, array: Any, root: int, *, timeout_s: float | None) -> Any:
-    if not 0 <= root < comm.world_size:
-        raise InvalidTensor(f"root {root} is not a rank of this job; ranks are 0 to {comm.world_size - 1}")
+def broadcast(session: Session, array: Any, root: int, *, timeout_s: float | None) -> Any:
+    if not 0 <= root < session.lease.world_size:
+        raise InvalidTensor(f"root {root} is not a rank of this job; ranks are 0 to {session.lease.world_size - 1}")
     given = to_numpy(array)
-    mine = bytes_of(given) if comm.rank == root else np.zeros(0, np.uint8)
-    (data,) = comm.run(
+    mine = bytes_of(given) if session.lease.rank == root else np.zeros(0, np.uint8)
+    (data,) = session.run(
         Kind.BROADCAST,
-        RawSource(mine, comm.lease.block_words, given.nbytes, 0 if comm.rank == root else None),
+        RawSource(mine, session.lease.block_words, given.nbytes, 0 if session.lease.rank == root else None),
         codec=CodecId.RAW,
         detail=root,
         elements=given.nbytes,

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from p4reduce.errors import CollectiveTimeout
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.slot import SlotState
-from p4reduce.stats import Stats
+from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.lease import Lease
 
 
 def too_late(
-    call: Call, lease: Lease, slots: Iterable[SlotState], timeout_s: float, stats: Stats
+    call: Call, lease: Lease, slots: Iterable[SlotState], timeout_s: float, stats: CollectiveStats
 ) -> CollectiveTimeout:
     """The error that names the ranks the switch was still waiting for, as far as its PENDINGs told."""
     missing = 0

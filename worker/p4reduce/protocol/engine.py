@@ -30,7 +30,7 @@ from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.slot import COLUMN_DONE, SlotState
 from p4reduce.protocol.source import UNTOUCHED, BlockSource
 from p4reduce.protocol.timers import Timers
-from p4reduce.stats import Stats
+from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import CONTRIBUTE, KEY_NONE, MAX_BLOCKS, PENDING, ROUND_MASK, WIRE_VERSION, unpack
 
@@ -54,14 +54,14 @@ class Collective:
         round_trip: RoundTrip | None = None,
         window: int | None = None,
         proposal: int | None = None,
-        stats: Stats | None = None,
+        stats: CollectiveStats | None = None,
     ) -> None:
         if source.n_blocks > MAX_BLOCKS:
             raise InvalidTensor(
                 f"{call} has {source.n_blocks} blocks, more than {MAX_BLOCKS}; split the tensor"
             )
         self.call = call
-        self.stats = Stats() if stats is None else stats
+        self.stats = CollectiveStats() if stats is None else stats
         self._lease, self._geometry = lease, lease.geometry
         self._source = source
         self._rounds = slot_rounds
@@ -108,13 +108,13 @@ class Collective:
         return np.frombuffer(self._agreed, np.uint8)
 
     def result(self) -> list[NDArray[Any]]:
-        """The summed tensors; only once `done`."""
+        """Return the summed tensors; RuntimeError before `done`."""
         if self._open:
             raise RuntimeError(f"{self.call} is not done")
         return self._source.decode(self._sums, self.agreed_exponents)
 
     def start(self, now: float) -> list[bytes]:
-        """The opening frame of every slot."""
+        """Return the opening frame of every slot."""
         self._deadline = now + self._timeout_s
         columns, frames = self._lease.columns, []
         for slot in self._slots:
@@ -129,11 +129,11 @@ class Collective:
         return frames
 
     def receive(self, frame: bytes, now: float) -> list[bytes]:
-        """Take in one datagram; returns what to send."""
+        """Take in one datagram; return what to send."""
         return self.receive_burst((frame,), now)
 
     def receive_burst(self, frames: Iterable[bytes], now: float) -> list[bytes]:
-        """Take in several datagrams; blocks of all the answers are encoded at once."""
+        """Take in several datagrams; return what to send, the blocks of all the answers encoded at once."""
         answers: list[tuple[SlotState, int, int, int]] = []
         blocks: list[int] = []
         exponents = bytearray()
@@ -147,7 +147,7 @@ class Collective:
         return self._answer(answers, blocks, exponents, now) if answers else []
 
     def on_timer(self, now: float) -> list[bytes]:
-        """Repeat the frames that were not answered in time; CollectiveTimeout at the deadline."""
+        """Return the frames that were not answered in time, to be sent again; CollectiveTimeout at the deadline."""
         if not self._open:
             return []
         if now >= self._deadline:
@@ -162,22 +162,22 @@ class Collective:
         return frames
 
     def _accept(self, payload: bytes, now: float) -> SlotState | None:
-        """Store the sums of a RESULT this rank waits for; the slot, if it goes on."""
+        """Store the sums of a RESULT this rank waits for; return the slot, if it goes on."""
         stats = self.stats
         try:
             frame = unpack(self._geometry, payload)
         except FrameError:
             stats.malformed += 1
             return None
-        kind, job, present, epoch, index, round_, seen, keys, data = frame
-        if job != self._lease.job_id or epoch != self._lease.epoch or kind == CONTRIBUTE:
+        frame_type, job, present, epoch, index, round_, seen, keys, data = frame
+        if job != self._lease.job_id or epoch != self._lease.epoch or frame_type == CONTRIBUTE:
             stats.foreign += 1
             return None
         slot = self._slots[index] if index < len(self._slots) else None
         if slot is None or slot.done or round_ != slot.round:
             stats.stale += 1
             return None
-        if kind == PENDING:
+        if frame_type == PENDING:
             stats.pendings += 1
             slot.seen = seen
             return None
@@ -202,7 +202,7 @@ class Collective:
         return slot if self._advance(slot) else None
 
     def _plausible(self, slot: SlotState, keys: tuple[int, ...]) -> bool:
-        """Whether agreed keys are no later than this rank's own and stay in their column."""
+        """Return whether agreed keys are no later than this rank's own and stay in their column."""
         stream = slot.index * len(keys)
         stride, limit = self._stride, len(self._agreed)
         for column, (key, own) in enumerate(zip(keys, slot.keys, strict=True)):
@@ -230,7 +230,7 @@ class Collective:
         self.stats.blocks_down += count
 
     def _advance(self, slot: SlotState) -> bool:
-        """Move on to the blocks the keys of a RESULT name; False when the slot is finished."""
+        """Move on to the blocks the keys of a RESULT name; return False when the slot is finished."""
         slot.opening = False
         blocks, exponents, expected = [], bytearray(), 0
         for column, key in enumerate(slot.keys):
@@ -251,7 +251,7 @@ class Collective:
         return True
 
     def _choose(self, slot: SlotState, blocks: list[int], exponents: bytearray) -> int:
-        """Append the agreed blocks this rank holds, set its next keys; returns `present`."""
+        """Append the agreed blocks this rank holds, set its next keys; return `present`."""
         present, bit, keys = 0, 1, []
         mine, stride = self._keys, self._stride
         for key in slot.keys:

@@ -40,8 +40,8 @@ class BlockSource(Protocol):
         ...
 
 
-class Segments:
-    """Several sources, one after the other in one block space."""
+class ConcatenatedBlocks:
+    """Several sources, one after the other in one space of blocks."""
 
     def __init__(self, parts: Sequence[BlockSource], block_words: int) -> None:
         self._parts = list(parts)

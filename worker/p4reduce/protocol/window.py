@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from p4reduce.stats import Stats
+from p4reduce.stats import CollectiveStats
 
 ROUNDS_A_SLOT: Final = 4
 """What a slot should carry: its opening frame then is a small part, and a few round trips suffice."""
@@ -35,7 +35,7 @@ class Window:
         self.proposal = self.slots
         """What this rank proposes, in the next collective, for the one after it."""
 
-    def finished(self, agreed: int, stats: Stats, *, limited: bool = False) -> None:
+    def finished(self, agreed: int, stats: CollectiveStats, *, limited: bool = False) -> None:
         """Take over what the ranks agreed on, and judge the collective that just ended.
 
         `limited`: it used fewer slots than the window, so it says nothing for a wider one.

@@ -103,13 +103,13 @@ class ReferenceSwitch:
                 cell.present |= 1 << column
                 at += size
 
-    def _answer(self, kind: int, cell: Cell, frame: Frame) -> bytes:
+    def _answer(self, frame_type: int, cell: Cell, frame: Frame) -> bytes:
         present, keys, blocks = 0, (KEY_NONE,) * self.geometry.columns, b""
-        if kind == RESULT:
+        if frame_type == RESULT:
             present, keys = cell.present, tuple(cell.keys)
             blocks = b"".join(cell.sums[c].astype(">u4").tobytes() for c in sorted(cell.sums))
         answer = Frame(
-            kind, frame.job, present, frame.epoch, frame.slot, frame.round, cell.seen, keys, blocks
+            frame_type, frame.job, present, frame.epoch, frame.slot, frame.round, cell.seen, keys, blocks
         )
         packed = pack(self.geometry, answer)
         room = len(pack(self.geometry, frame)) + MAX_GROWTH_BYTES

@@ -13,7 +13,7 @@ from p4reduce.protocol.call import Call
 from p4reduce.protocol.engine import Collective
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.source import BlockSource
-from p4reduce.stats import Stats
+from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.lease import Lease
 
 
@@ -45,7 +45,7 @@ class Member:
     timeout_s: float = 300.0
     window: int | None = None
     round_trip: RoundTrip = field(default_factory=RoundTrip)
-    stats: Stats = field(default_factory=Stats)
+    stats: CollectiveStats = field(default_factory=CollectiveStats)
     running: Collective | None = None
     results: list[Any] = field(default_factory=list)
 

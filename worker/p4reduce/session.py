@@ -1,0 +1,227 @@
+"""A session: one rank's collectives, run one after the other over a transport.
+
+The protocol engine (protocol/engine.py) turns frames and times into frames. This is what gives it both: whose turn it
+is, the clock, the transport, the deadline, what was counted, and what ends it all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.errors import CollectiveError, CollectiveTimeout, CommunicatorClosed, InvalidTensor, P4ReduceError
+from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.protocol.engine import Collective
+from p4reduce.protocol.rtt import RoundTrip
+from p4reduce.protocol.source import UNTOUCHED, BlockSource, ConcatenatedBlocks, NoBlocks
+from p4reduce.protocol.window import Window, slots_for
+from p4reduce.stats import CollectiveReport, CollectiveStats
+from p4reduce.transport import Transport
+from p4reduce.turns import Turns
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire import ENCAP_BYTES
+
+DEFAULT_TIMEOUT_S: Final = 60.0
+CLOSE_TIMEOUT_S: Final = 2.0
+_LONGEST_WAIT_S: Final = 0.1
+"""How often a running collective looks whether the job was reset."""
+_LAST_LOOK_S: Final = 0.3
+"""How long close() lets a running collective of another thread notice that it is over."""
+
+
+class Membership(Protocol):
+    """This rank's standing with the controller."""
+
+    def failure(self) -> CollectiveError | None:
+        """Return why the job can no longer be used, once it can't."""
+        ...
+
+    def leave(self) -> None:
+        """Give the place up; does not raise."""
+        ...
+
+
+class Session:
+    """What the functions in `collectives/` run on; thread-safe, one collective at a time.
+
+    After a CollectiveError the session is broken and raises the same error again at once.
+    """
+
+    def __init__(
+        self,
+        lease: Lease,
+        transport: Transport,
+        *,
+        membership: Membership | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        window: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        slot_rounds: Sequence[int] | None = None,
+    ) -> None:
+        """`timeout_s`: of collectives that name none. `window`: a fixed number of slots; None adapts it.
+
+        `slot_rounds`: the first round of each slot of the lease; None begins at 0.
+        """
+        self.lease = lease
+        self.transport = transport
+        self.membership = membership
+        self.timeout_s = timeout_s
+        self.stats = CollectiveStats()
+        self.last: CollectiveReport | None = None
+        """What the last finished collective cost."""
+        self._clock = clock
+        self._rounds = list(slot_rounds or [0] * lease.slot_count)
+        self._round_trip = RoundTrip()
+        self._window = Window(lease.slot_count, window)
+        self._operations = 0
+        self._turns = Turns()
+        self._failure: P4ReduceError | None = None
+        self._failing = threading.Lock()
+        self._closing = threading.Lock()
+
+    def run(
+        self,
+        kind: Kind,
+        source: BlockSource,
+        *,
+        codec: CodecId = CodecId.NONE,
+        detail: int = 0,
+        elements: int = 0,
+        layout: str = "",
+        expected_blocks: int | None = None,
+        timeout_s: float | None = None,
+    ) -> list[NDArray[Any]]:
+        """Take part in one collective, when it is this call's turn; return the decoded sums.
+
+        `codec` to `layout` are what the ranks compare (protocol/call.py). Raises CollectiveError, and ValueError for
+        a `timeout_s` that is no time to wait.
+        """
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        if timeout_s <= 0:
+            raise ValueError(f"timeout_s is {timeout_s:g}; give a time to wait in seconds")
+        deadline = self._clock() + timeout_s
+
+        def body(in_time: bool) -> Collective:
+            self.check()
+            if not in_time:
+                raise CollectiveTimeout(
+                    f"{kind.name.lower()} could not begin in {timeout_s:g} s: another collective of this process "
+                    "was still running; nothing was sent"
+                )
+            slots = self._window.slots
+            if expected_blocks is not None:
+                slots = min(slots, slots_for(expected_blocks, self.lease.columns))
+            call = Call(self._operations, kind, codec, detail, elements, f"{layout}|{slots}")
+            return self._take_part(call, source, slots, max(round(deadline - self._clock(), 3), 1e-3))
+
+        return self._turns.hold(timeout_s, body).result()
+
+    def check(self) -> None:
+        """Raise what makes this session unusable, if anything does."""
+        failure = self._lost()
+        if failure is not None:
+            raise failure.with_traceback(None)
+
+    def close(self, *, wait: bool) -> None:
+        """Leave the job: see `Communicator.close`."""
+        with self._closing:
+            if isinstance(self._failure, CommunicatorClosed):
+                return
+            try:
+                if wait and self._failure is None:
+                    with contextlib.suppress(P4ReduceError):
+                        self.run(Kind.CLOSE, NoBlocks(), timeout_s=CLOSE_TIMEOUT_S)
+            finally:
+                self._fail(CommunicatorClosed("this communicator was closed; join the job again"))
+                if self.membership is not None:
+                    self.membership.leave()
+                self._turns.hold(_LAST_LOOK_S, lambda in_time: self.transport.close())
+
+    def _lost(self) -> P4ReduceError | None:
+        """Return what makes this session unusable: the first that did, or that it was closed."""
+        if self._failure is None and self.membership is not None:
+            lost = self.membership.failure()
+            if lost is not None:
+                self._fail(lost)
+        return self._failure
+
+    def _fail(self, error: P4ReduceError) -> None:
+        with self._failing:
+            if self._failure is None or isinstance(error, CommunicatorClosed):
+                self._failure = error
+
+    def _take_part(self, call: Call, source: BlockSource, slots: int, timeout_s: float) -> Collective:
+        stats = CollectiveStats(collectives=1)
+        collective = Collective(
+            self.lease,
+            self._rounds,
+            source,
+            call,
+            timeout_s,
+            round_trip=self._round_trip,
+            window=slots,
+            proposal=self._window.proposal,
+            stats=stats,
+        )
+        self._operations += 1
+        begun = self._clock()
+        try:
+            self._drive(collective, begun)
+        except InvalidTensor:
+            raise
+        except BaseException as error:
+            self._break(error, call)
+            raise
+        finally:
+            self.stats.add(stats)
+        self._window.finished(collective.next_window, stats, limited=slots < self._window.slots)
+        self.last = CollectiveReport(
+            str(call), self._clock() - begun, stats, _union_blocks(source, collective), collective.slots
+        )
+        return collective
+
+    def _drive(self, collective: Collective, now: float) -> None:
+        clock, receive = self._clock, self.transport.receive
+        self._send(collective.start(now), collective.stats)
+        while (timer := collective.next_timer) is not None:
+            lost = self._lost()
+            frames = receive(0.0 if lost is not None else min(max(0.0, timer - now), _LONGEST_WAIT_S))
+            now = clock()
+            if frames:
+                collective.stats.frames_down += len(frames)
+                collective.stats.bytes_down += sum(map(len, frames)) + ENCAP_BYTES * len(frames)
+                answers = collective.receive_burst(frames, now)
+                if lost is None:
+                    self._send(answers, collective.stats)
+            elif lost is not None:  # but not before all that had arrived: the sum may be complete with it
+                raise lost.with_traceback(None)
+            if now >= timer and lost is None:
+                self._send(collective.on_timer(now), collective.stats)
+
+    def _send(self, frames: list[bytes], stats: CollectiveStats) -> None:
+        if frames:
+            stats.frames_up += len(frames)
+            stats.bytes_up += sum(map(len, frames)) + ENCAP_BYTES * len(frames)
+            self.transport.send(frames)
+
+    def _break(self, error: BaseException, call: Call) -> None:
+        """A collective that stopped half-way leaves the ranks at odds: let no other follow."""
+        if isinstance(error, P4ReduceError):
+            self._fail(error)
+        else:
+            self._fail(CollectiveError(f"{call} was interrupted by {type(error).__name__}; join again"))
+
+
+def _union_blocks(source: BlockSource, collective: Collective) -> tuple[int, ...]:
+    """Return how many blocks at least one rank held, of each segment."""
+    held = collective.agreed_exponents != UNTOUCHED
+    if not isinstance(source, ConcatenatedBlocks):
+        return (int(np.count_nonzero(held)),)
+    spans = zip(source.starts[:-1], source.starts[1:], strict=True)
+    return tuple(int(np.count_nonzero(held[start:end])) for start, end in spans)
