@@ -11,8 +11,10 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from p4reduce.communicator import DEFAULT_TIMEOUT_S, Communicator
-from p4reduce.errors import CollectiveError, ControllerLost, GeometryMismatch, JobReset, JoinError
+from p4reduce.communicator import Communicator
+from p4reduce.errors import GeometryMismatch, JoinError
+from p4reduce.heartbeat import Heartbeat
+from p4reduce.session import DEFAULT_TIMEOUT_S
 from p4reduce.transport import Transport, UdpTransport
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.lease import Lease
@@ -170,49 +172,3 @@ def _repeating(transport: Transport, frame: bytes, interval_s: float) -> Iterato
     finally:
         stop.set()
         thread.join(timeout=5.0)
-
-
-class Heartbeat:
-    """Keeps a membership alive from a thread of its own, and notices when it ends."""
-
-    def __init__(self, client: JobClient, nonce: int, lease: Lease) -> None:
-        self._client = client
-        self._nonce = nonce
-        self._lease = lease
-        self._stop = threading.Event()
-        self._failure: CollectiveError | None = None
-        self._thread = threading.Thread(
-            target=self._beat, name=f"p4reduce-heartbeat-{lease.rank}", daemon=True
-        )
-        self._thread.start()
-
-    def failure(self) -> CollectiveError | None:
-        """JobReset or ControllerLost, once the membership is void."""
-        return self._failure
-
-    def leave(self) -> None:
-        """Stop the heartbeat and give the place up; a controller that does not answer is no error."""
-        if self._stop.is_set():
-            return
-        self._stop.set()
-        self._thread.join(timeout=self._client.timeout_s + 1)
-        with contextlib.suppress(Exception):
-            self._client.leave(self._nonce)
-        self._client.close()
-
-    def _beat(self) -> None:
-        from p4reduce_contracts.jobs.client import JobServiceError, MemberReset, UnknownJob
-
-        answered = time.monotonic()
-        while self._failure is None and not self._stop.wait(self._lease.heartbeat_interval_s):
-            try:
-                reset, reason = self._client.heartbeat(self._nonce)
-                answered = time.monotonic()
-                if reset:
-                    self._failure = JobReset(reason)
-            except (MemberReset, UnknownJob) as error:
-                self._failure = JobReset(str(error))
-            except JobServiceError as error:
-                silent = time.monotonic() - answered
-                if silent >= self._lease.dead_after_s:
-                    self._failure = ControllerLost(f"no heartbeat was answered for {silent:.0f} s ({error})")

@@ -11,7 +11,7 @@ import pytest
 
 import p4reduce
 from p4reduce.errors import ControllerLost, GeometryMismatch, JobReset, JoinError
-from p4reduce.join import Heartbeat
+from p4reduce.heartbeat import Heartbeat
 from p4reduce_contracts.jobs import client as jobs
 from p4reduce_contracts.jobs import lease
 from p4reduce_contracts.jobs.lease import Lease
