@@ -53,7 +53,7 @@ def step(model: nn.Module, seed: int, extra: bool = True) -> dict[str, torch.Ten
     model.zero_grad()
     x = torch.randn(8, 20, generator=torch.Generator().manual_seed(seed))
     model(x, extra).square().mean().backward()
-    return {name: one.grad.clone() for name, one in model.module.named_parameters() if one.grad is not None}
+    return {name: p.grad.clone() for name, p in model.module.named_parameters() if p.grad is not None}
 
 
 def wrapped(**options: bool | float) -> DistributedDataParallel:

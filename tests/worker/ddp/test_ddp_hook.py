@@ -92,7 +92,7 @@ def test_the_state_of_a_parameter_survives_the_rebuilding_of_buckets(comm: Commu
             counts.append(0)
             step(model, seed)
             step(plain, seed)
-            given = {name: one for name, one in gradients(plain).items() if one is not None}
+            given = {name: gradient for name, gradient in gradients(plain).items() if gradient is not None}
             assert len(given) == 4
             (outcome,) = exchange_all([alone], [given], [group_of(comm.lease)])
             for name, expected in outcome.means.items():

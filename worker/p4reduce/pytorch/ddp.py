@@ -17,10 +17,8 @@ pass through it.
 import atexit
 import contextlib
 import os
-import queue
 import threading
 import weakref
-from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -35,6 +33,7 @@ from p4reduce.compressors.all_reduce import BucketReport, all_reduce_compressed
 from p4reduce.compressors.exchange import check_gradients
 from p4reduce.errors import CommunicatorClosed, InvalidTensor
 from p4reduce.group import group_of
+from p4reduce.pytorch.bucket_thread import BucketThread
 
 __all__ = ["DDPState", "ddp_hook"]
 
@@ -44,7 +43,7 @@ _EXIT_S = 5.0
 
 
 class DDPState:
-    """What the hook keeps between buckets: communicator, compressor, and the thread that runs collectives.
+    """What the hook keeps between buckets: communicator, compressor, names, and the thread that sums buckets.
 
     One thread runs them in the order of the buckets, so that they overlap with the rest of the backward
     pass and every rank calls the same ones in the same order. Until `close()` no other collective may be
@@ -87,10 +86,7 @@ class DDPState:
             compressor.check(group_of(comm.lease))
         self.reports: list[BucketReport] = []
         """Of each bucket of the last backward pass with a compressor: wire forms, bytes predicted and measured."""
-        self._tasks: queue.Queue[Callable[[], None] | None] = queue.Queue()
-        # A daemon, because the interpreter joins other threads before atexit has ended their collectives.
-        self._thread = threading.Thread(target=self._work, name="p4reduce-ddp", daemon=True)
-        self._thread.start()
+        self._thread = BucketThread()
         self._failing = threading.Lock()
         self._closed = False
         self._process = os.getpid()
@@ -117,14 +113,14 @@ class DDPState:
         if bucket.index() == 0:
             self.reports = []
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        self._tasks.put(lambda: self._run(buffer, parts, future))
+        self._thread.put(lambda: self._run(buffer, parts, future))
         if bucket.is_last():
             self.wait()
         return future
 
     def wait(self) -> None:
-        """Until the buckets handed in so far are done; raises what went wrong with one of them."""
-        self._tasks.join()  # each collective has the communicator's own deadline
+        """Return when the buckets handed in so far are done; raise what went wrong with one of them."""
+        self._thread.wait()  # each collective has the communicator's own deadline
         if self.error is not None:
             raise self.error
 
@@ -137,17 +133,16 @@ class DDPState:
             self._closed = True
             if self.error is not None:
                 self.comm.close(wait=False)
-            self._tasks.put(None)
-            self._thread.join()
+            self._thread.end()
             self.comm.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None and self.error is None:
+        if error_type is not None and self.error is None:
             self.error = error  # the other ranks may be anywhere: do not wait to meet them
         self.close()
 
@@ -156,8 +151,7 @@ class DDPState:
         if not self._closed and self._process == os.getpid():  # not in a forked child
             self._closed = True
             self.comm.close(wait=self.error is None)
-            self._tasks.put(None)
-            self._thread.join(_EXIT_S)
+            self._thread.end(_EXIT_S)
 
     def _fail(self, error: BaseException) -> None:
         """Keep the first error, and leave the job: the other ranks must not wait for this one."""
@@ -168,14 +162,6 @@ class DDPState:
             if FINISHED not in str(error):
                 error.add_note(FINISHED)
         self.comm.close(wait=False)
-
-    def _work(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            try:
-                task()
-            finally:
-                del task  # not to keep the bucket's tensors until the next one
-                self._tasks.task_done()
 
     def _names_of(self, parameters: list[torch.Tensor]) -> list[str]:
         return [self._names.setdefault(parameter, f"parameter{len(self._names)}") for parameter in parameters]
