@@ -10,6 +10,7 @@ import numpy as np
 
 from p4reduce.codecs import Float32, Int32
 from p4reduce.codecs.raw import RawSource, block_count
+from p4reduce.errors import Reason
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.source import BlockSource, NoBlocks
 from p4reduce.testing.terrible_network import Member
@@ -21,10 +22,10 @@ JOB, EPOCH = 3, 9
 
 @dataclass
 class Scenario:
-    """`members` to run, and per call the tensor every rank has to end with (None: nothing)."""
+    """`members` to run, and per call the tensor every rank has to end with (None: nothing), or who refuses and why."""
 
     members: list[Member]
-    expected: list[np.ndarray | None]
+    expected: list[np.ndarray | dict[int, Reason] | None]
 
     def check(self, results: Sequence[Sequence[Any]]) -> None:
         """Every rank holds exactly the expected bits."""
@@ -33,6 +34,8 @@ class Scenario:
             for got, want in zip(mine, self.expected, strict=True):
                 if want is None:
                     assert got == []
+                elif isinstance(want, dict):
+                    assert got == want
                 else:
                     (tensor,) = got
                     assert tensor.dtype == want.dtype
@@ -82,12 +85,17 @@ def build(
     first_round: int = 0,
     timeout_s: float = 300.0,
     epoch: int = EPOCH,
+    refusals: float = 0.0,
 ) -> Scenario:
-    """A job of random collectives; slot rounds start near `first_round`, each slot a little different."""
+    """A job of random collectives; slot rounds start near `first_round`, each slot a little different.
+
+    `refusals`: the chance of a rank to refuse a collective.
+    """
+    refusing = np.random.default_rng([seed, 1])
     rng = np.random.default_rng(seed)
     starts = [(first_round + int(rng.integers(0, 3))) & 0xFFFFFFFF for _ in range(slots)]
     calls: list[list[tuple[BlockSource, Call]]] = [[] for _ in range(world_size)]
-    expected: list[np.ndarray | None] = []
+    expected: list[np.ndarray | dict[int, Reason] | None] = []
     words = geometry.block_words
     for number in range(collectives):
         kind = rng.choice(["float32", "int32", "gather", "barrier"], p=[0.4, 0.3, 0.2, 0.1])
@@ -115,8 +123,18 @@ def build(
             expected.append(sum_of_float32(tensors, words))
             sources = [Float32(t).bind(world_size, words, dense) for t in tensors]
             call = Call(number, Kind.ALL_REDUCE, CodecId.FLOAT32, 0, size)
+        refused = {
+            rank: Reason(int(refusing.integers(0, len(Reason))))
+            for rank in range(world_size)
+            if refusing.random() < refusals
+        }
+        if refused:
+            expected[-1] = refused
         for rank in range(world_size):
-            calls[rank].append((sources[rank], call))
+            if rank in refused:
+                calls[rank].append((NoBlocks(), Call(number, Kind.REFUSED, detail=refused[rank])))
+            else:
+                calls[rank].append((sources[rank], call))
     members = [
         Member(
             Lease(JOB, "random", epoch, rank, world_size, slots, geometry.columns, geometry.block_words),

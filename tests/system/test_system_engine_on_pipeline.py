@@ -103,7 +103,8 @@ def run(
         largest=150,
         first_round=first_round,
         epoch=switch.epoch,
-        collectives=2,
+        collectives=2 + 3 * (seed % 2),
+        refusals=0.2 * (seed % 2),
     )
     switch.lease(switch.epoch, world_size, SLOTS - slots, slots)
     scenario.check(TerribleNetwork(switch, scenario.members, weather, seed).run())

@@ -30,7 +30,9 @@ from p4reduce.errors import (
     JobReset,
     JoinError,
     LaneOverflow,
+    NotFinite,
     P4ReduceError,
+    PeerRefused,
 )
 from p4reduce.join import join
 from p4reduce.stats import CollectiveReport, CollectiveStats
@@ -70,7 +72,9 @@ __all__ = [
     "Lanes",
     "Lease",
     "NoCompression",
+    "NotFinite",
     "P4ReduceError",
+    "PeerRefused",
     "Policy",
     "ScaleCom",
     "SharedAdaComp",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -12,6 +12,7 @@ from p4reduce.collectives.all_gather import all_gather, all_gather_bytes
 from p4reduce.collectives.all_reduce import all_reduce, all_reduce_segments
 from p4reduce.collectives.barrier import barrier
 from p4reduce.collectives.broadcast import broadcast
+from p4reduce.errors import Reason
 from p4reduce.session import DEFAULT_TIMEOUT_S, Membership, Session
 from p4reduce.stats import CollectiveReport, CollectiveStats
 from p4reduce.transport import Transport
@@ -23,6 +24,9 @@ class Communicator:
 
     All ranks have to call the same collectives in the same order. After a CollectiveError the
     communicator is broken and raises the same error again at once: close it and join again.
+
+    A rank whose data cannot be summed raises InvalidTensor, and the others raise PeerRefused in the same collective;
+    that takes the other ranks, so it may last as long as the collective would. The communicator stays usable.
     """
 
     def __init__(
@@ -73,8 +77,8 @@ class Communicator:
         """Return the sum over all ranks of a float32 or int32 tensor; the same bits on every rank.
 
         Blocks of zeros do not travel, unless `dense` (then the walk is straight, a little cheaper
-        when few blocks are zero). `name` appears in errors. Raises InvalidTensor before anything is
-        sent, CollectiveError once the ranks are at odds.
+        when few blocks are zero). `name` appears in errors. Raises InvalidTensor for data that cannot be
+        summed, PeerRefused for another rank's, CollectiveError once the ranks are at odds.
 
         `timeout_s` bounds the whole call. A float32 sum beyond the type's range is an infinity, without
         an error, and an int32 sum wraps, as numpy's additions do.
@@ -110,6 +114,16 @@ class Communicator:
     def all_gather_bytes(self, data: bytes, *, timeout_s: float | None = None) -> list[bytes]:
         """Return every rank's bytes, of any length, by rank."""
         return all_gather_bytes(self.session, data, timeout_s=timeout_s)
+
+    def refuse(self, error: Exception, *, timeout_s: float | None = None) -> Mapping[int, Reason]:
+        """Tell the other ranks, in the place of the next collective, that this rank cannot take part in it.
+
+        For an error that comes up before the collective is called: they raise PeerRefused there instead of waiting
+        for this rank, and all are in step for the next one. What a collective raises itself has been told already
+        and is not told twice. Returns why each rank refused, by rank. Raises CollectiveError when the other ranks
+        call something else or do not come.
+        """
+        return self.session.refuse(error, timeout_s=timeout_s)
 
     def barrier(self, *, timeout_s: float | None = None) -> None:
         """Return once every rank has called it."""

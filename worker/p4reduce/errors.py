@@ -8,8 +8,10 @@ P4ReduceError
 │   ├── CollectiveMismatch     the ranks called different collectives; says what each called
 │   └── JobReset               the controller ended this epoch of the job; join again
 │       └── ControllerLost     no heartbeat was answered for the lease's dead time
+├── PeerRefused                another rank cannot take part in this collective; all go on with the next
 ├── CommunicatorClosed         a collective was called after close()
-├── InvalidTensor              the data cannot be summed (NaN, Inf, type, size); nothing was sent
+├── InvalidTensor              the data cannot be summed (type, size, ...); the other ranks get PeerRefused
+│   ├── NotFinite              ... since it holds a NaN or an infinity
 │   ├── LaneOverflow           the sum of the lanes could leave the lane's range
 │   └── IntegerOverflow        the sum of the integers could leave 32 bits
 └── FrameError                 the bytes are not a frame of this protocol
@@ -18,6 +20,7 @@ P4ReduceError
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 
 from p4reduce_contracts.errors import (
     FrameError,
@@ -41,7 +44,10 @@ __all__ = [
     "JobReset",
     "JoinError",
     "LaneOverflow",
+    "NotFinite",
     "P4ReduceError",
+    "PeerRefused",
+    "Reason",
 ]
 
 
@@ -78,8 +84,47 @@ class ControllerLost(JobReset):
     """The controller answered no heartbeat for longer than the lease allows."""
 
 
+class Reason(IntEnum):
+    """Why a rank refused, as one byte tells the others."""
+
+    OTHER = 0
+    NOT_FINITE = 1
+    LANE_OVERFLOW = 2
+    INTEGER_OVERFLOW = 3
+    INVALID_TENSOR = 4
+
+    def __str__(self) -> str:
+        return _REASON_TEXTS[self]
+
+
+_REASON_TEXTS = {
+    Reason.OTHER: "an error of its own program",
+    Reason.NOT_FINITE: "a NaN or an infinity",
+    Reason.LANE_OVERFLOW: "a sum that could leave its lanes",
+    Reason.INTEGER_OVERFLOW: "a sum that could leave int32",
+    Reason.INVALID_TENSOR: "a tensor that cannot be summed",
+}
+
+
+class PeerRefused(P4ReduceError):
+    """Another rank could not take part in this collective; `reasons` maps each such rank to why.
+
+    Every rank raises in the same collective, the one that refused the error it had, and none has a result. The
+    communicator stays usable, and the ranks in step: call the next collective on all of them.
+    """
+
+    def __init__(self, call: str, reasons: Mapping[int, Reason]) -> None:
+        self.reasons = dict(reasons)
+        said = "; ".join(f"rank {rank}: {reason}" for rank, reason in sorted(self.reasons.items()))
+        super().__init__(f"{call} was refused, so no rank has its result ({said}); all ranks can go on with the next")
+
+
 class CommunicatorClosed(P4ReduceError):
     """A collective was called on a communicator that was closed."""
+
+
+class NotFinite(InvalidTensor):
+    """The data holds a NaN or an infinity."""
 
 
 class IntegerOverflow(InvalidTensor):

@@ -9,17 +9,26 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.errors import CollectiveError, CollectiveTimeout, CommunicatorClosed, InvalidTensor, P4ReduceError
+from p4reduce.errors import (
+    CollectiveError,
+    CollectiveTimeout,
+    CommunicatorClosed,
+    P4ReduceError,
+    PeerRefused,
+    Reason,
+)
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.engine import Collective
+from p4reduce.protocol.refusal import reason_of
 from p4reduce.protocol.rtt import RoundTrip
-from p4reduce.protocol.source import UNTOUCHED, BlockSource, ConcatenatedBlocks, NoBlocks
+from p4reduce.protocol.source import UNTOUCHED, BlockSource, ConcatenatedBlocks, NoBlocks, check_size
 from p4reduce.protocol.window import Window, slots_for
 from p4reduce.stats import CollectiveReport, CollectiveStats
 from p4reduce.transport import Transport
@@ -35,6 +44,18 @@ _LAST_LOOK_S: Final = 0.3
 """How long close() lets a running collective of another thread notice that it is over."""
 
 
+def is_waiting_time(seconds: object) -> bool:
+    """Return whether a lock or a poll can wait that many seconds, and at least a little."""
+    return isinstance(seconds, SupportsFloat) and 0 < float(seconds) <= threading.TIMEOUT_MAX
+
+
+def waiting_time(seconds: float, what: str = "timeout_s") -> float:
+    """Return `seconds`; ValueError for what is no time to wait: zero, less, NaN, infinity."""
+    if not is_waiting_time(seconds):
+        raise ValueError(f"{what} is {seconds}; give a time to wait in seconds")
+    return float(seconds)
+
+
 class Membership(Protocol):
     """This rank's standing with the controller."""
 
@@ -45,6 +66,21 @@ class Membership(Protocol):
     def leave(self) -> None:
         """Give the place up; does not raise."""
         ...
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What this rank brings to a collective, and all that the ranks compare of it (protocol/call.py)."""
+
+    source: BlockSource
+    codec: CodecId = CodecId.NONE
+    detail: int = 0
+    elements: int = 0
+    layout: str = ""
+    expected_blocks: int | None = None
+    """About how many blocks will travel, the same number on all ranks; None: most of them."""
+    finish: Callable[[list[NDArray[Any]]], Any] = list
+    """Makes of the decoded sums what the caller gets."""
 
 
 class Session:
@@ -71,7 +107,7 @@ class Session:
         self.lease = lease
         self.transport = transport
         self.membership = membership
-        self.timeout_s = timeout_s
+        self.timeout_s = waiting_time(timeout_s)
         self.stats = CollectiveStats()
         self.last: CollectiveReport | None = None
         """What the last finished collective cost."""
@@ -80,31 +116,48 @@ class Session:
         self._round_trip = RoundTrip()
         self._window = Window(lease.slot_count, window)
         self._operations = 0
+        self._refusal: tuple[Exception, Mapping[int, Reason]] | None = None
+        """The error with which this rank refused last, and why each rank refused then."""
         self._turns = Turns()
         self._failure: P4ReduceError | None = None
         self._failing = threading.Lock()
         self._closing = threading.Lock()
 
-    def run(
-        self,
-        kind: Kind,
-        source: BlockSource,
-        *,
-        codec: CodecId = CodecId.NONE,
-        detail: int = 0,
-        elements: int = 0,
-        layout: str = "",
-        expected_blocks: int | None = None,
-        timeout_s: float | None = None,
-    ) -> list[NDArray[Any]]:
-        """Take part in one collective, when it is this call's turn; return the decoded sums.
+    def run(self, kind: Kind, prepare: Callable[[], Contribution], *, timeout_s: float | None = None) -> Any:
+        """Take part in one collective, when it is this call's turn; return what the contribution's `finish` returns.
 
-        `codec` to `layout` are what the ranks compare (protocol/call.py). Raises CollectiveError, and ValueError for
-        a `timeout_s` that is no time to wait.
+        When `prepare` raises, because this rank's data cannot be summed, the rank refuses in the place of this
+        collective: that error is raised here and PeerRefused on the others, and all are in step for the next. Raises
+        CollectiveError when the ranks are at odds, and ValueError for a `timeout_s` that is no time to wait.
         """
-        timeout_s = self.timeout_s if timeout_s is None else timeout_s
-        if timeout_s <= 0:
-            raise ValueError(f"timeout_s is {timeout_s:g}; give a time to wait in seconds")
+        try:
+            wait_s = self.timeout_s if timeout_s is None else waiting_time(timeout_s)
+            contribution = prepare()
+            check_size(contribution.source)
+        except Exception as error:
+            self.refuse(error, timeout_s=timeout_s)
+            raise
+        collective = self._in_turn(kind, contribution, wait_s)
+        if collective.refusals:
+            raise PeerRefused(str(collective.call), collective.refusals)
+        return contribution.finish(collective.result())
+
+    def refuse(self, error: Exception, *, timeout_s: float | None = None) -> Mapping[int, Reason]:
+        """Take part in the next collective as a rank that cannot, because of `error`; return why each rank refused it.
+
+        For an error that was told so already, nothing is sent again. Raises CollectiveError when the other ranks
+        cannot be told.
+        """
+        if self._refusal is None or self._refusal[0] is not error:
+            wait_s = self.timeout_s if timeout_s is None or not is_waiting_time(timeout_s) else timeout_s
+            try:
+                collective = self._in_turn(Kind.REFUSED, Contribution(NoBlocks(), detail=reason_of(error)), wait_s)
+            except P4ReduceError as failure:
+                raise failure from error
+            self._refusal = error, collective.refusals
+        return self._refusal[1]
+
+    def _in_turn(self, kind: Kind, contribution: Contribution, timeout_s: float) -> Collective:
         deadline = self._clock() + timeout_s
 
         def body(in_time: bool) -> Collective:
@@ -115,12 +168,19 @@ class Session:
                     "was still running; nothing was sent"
                 )
             slots = self._window.slots
-            if expected_blocks is not None:
-                slots = min(slots, slots_for(expected_blocks, self.lease.columns))
-            call = Call(self._operations, kind, codec, detail, elements, f"{layout}|{slots}")
-            return self._take_part(call, source, slots, max(round(deadline - self._clock(), 3), 1e-3))
+            if contribution.expected_blocks is not None:
+                slots = min(slots, slots_for(contribution.expected_blocks, self.lease.columns))
+            call = Call(
+                self._operations,
+                kind,
+                contribution.codec,
+                contribution.detail,
+                contribution.elements,
+                f"{contribution.layout}|{slots}",
+            )
+            return self._take_part(call, contribution.source, slots, max(round(deadline - self._clock(), 3), 1e-3))
 
-        return self._turns.hold(timeout_s, body).result()
+        return self._turns.hold(timeout_s, body)
 
     def check(self) -> None:
         """Raise what makes this session unusable, if anything does."""
@@ -136,7 +196,7 @@ class Session:
             try:
                 if wait and self._failure is None:
                     with contextlib.suppress(P4ReduceError):
-                        self.run(Kind.CLOSE, NoBlocks(), timeout_s=CLOSE_TIMEOUT_S)
+                        self.run(Kind.CLOSE, lambda: Contribution(NoBlocks()), timeout_s=CLOSE_TIMEOUT_S)
             finally:
                 self._fail(CommunicatorClosed("this communicator was closed; join the job again"))
                 if self.membership is not None:
@@ -173,14 +233,15 @@ class Session:
         begun = self._clock()
         try:
             self._drive(collective, begun)
-        except InvalidTensor:
-            raise
         except BaseException as error:
             self._break(error, call)
             raise
         finally:
             self.stats.add(stats)
-        self._window.finished(collective.next_window, stats, limited=slots < self._window.slots)
+        limited = slots < self._window.slots or bool(collective.refusals)
+        self._window.finished(collective.next_window, stats, limited=limited)
+        if collective.refusals:
+            return collective
         self.last = CollectiveReport(
             str(call), self._clock() - begun, stats, _union_blocks(source, collective), collective.slots
         )

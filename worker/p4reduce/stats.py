@@ -13,6 +13,8 @@ class CollectiveStats:
     """
 
     collectives: int = 0
+    refused: int = 0
+    """Collectives in which a rank could not take part: none of the ranks got a result."""
     rounds: int = 0
     """Rounds finished, summed over slots."""
     frames_up: int = 0

@@ -33,11 +33,23 @@ def reference(geometry: Geometry, world_size: int, slots: int) -> ReferenceSwitc
     weather=weathers,
     first_round=st.sampled_from([0, 2**31 - 2, 2**32 - 3]),
     geometry=st.sampled_from([SMALL, Geometry(8, 4), Geometry(1, 32)]),
+    refusals=st.sampled_from([0.0, 0.2]),
 )
 def test_every_rank_ends_with_the_reference_sum(
-    *, seed: int, world_size: int, slots: int, weather: Weather, first_round: int, geometry: Geometry
+    *, seed: int, world_size: int, slots: int, weather: Weather, first_round: int, geometry: Geometry, refusals: float
 ) -> None:
-    scenario = build(seed, world_size, geometry, slots, largest=200, first_round=first_round)
+    """Or with the same refusals: those change nothing of the collectives before and after them."""
+    count = 8 if refusals else 3
+    scenario = build(
+        seed,
+        world_size,
+        geometry,
+        slots,
+        largest=200,
+        first_round=first_round,
+        collectives=count,
+        refusals=refusals,
+    )
     network = TerribleNetwork(reference(geometry, world_size, slots), scenario.members, weather, seed)
     scenario.check(network.run())
 

@@ -12,30 +12,35 @@ from p4reduce.codecs.arrays import to_numpy
 from p4reduce.errors import InvalidTensor
 from p4reduce.protocol.call import CodecId, Kind
 from p4reduce.protocol.source import ConcatenatedBlocks
-from p4reduce.session import Session
+from p4reduce.session import Contribution, Session
 
 
 def all_reduce(
     session: Session, array: Any, *, dense: bool, timeout_s: float | None, name: str | None
 ) -> Any:
+    lease = session.lease
+
+    def prepare() -> Contribution:
+        segment = _segment(array, name)
+        return Contribution(
+            segment.bind(lease.world_size, lease.block_words, dense),
+            codec=segment.codec,
+            elements=segment.elements,
+            layout=f"{name}|{segment.layout}",
+            finish=lambda sums: segment.wrap(sums[0]),
+        )
+
+    return session.run(Kind.ALL_REDUCE, prepare, timeout_s=timeout_s)
+
+
+def _segment(array: Any, name: str | None) -> Segment:
+    """The tensor with the codec of its type; InvalidTensor for another than float32 and int32."""
     dtype = to_numpy(array, name or "the tensor").dtype
     if dtype == np.float32:
-        segment: Segment = Float32(array, name=name)
-    elif dtype == np.int32:
-        segment = Int32(array, name=name)
-    else:
-        raise InvalidTensor(
-            f"{name or 'the tensor'} is {dtype}; all_reduce sums float32 and int32, convert it"
-        )
-    (result,) = session.run(
-        Kind.ALL_REDUCE,
-        segment.bind(session.lease.world_size, session.lease.block_words, dense),
-        codec=segment.codec,
-        elements=segment.elements,
-        layout=f"{name}|{segment.layout}",
-        timeout_s=timeout_s,
-    )
-    return segment.wrap(result)
+        return Float32(array, name=name)
+    if dtype == np.int32:
+        return Int32(array, name=name)
+    raise InvalidTensor(f"{name or 'the tensor'} is {dtype}; all_reduce sums float32 and int32, convert it")
 
 
 def all_reduce_segments(
@@ -47,16 +52,19 @@ def all_reduce_segments(
     timeout_s: float | None,
     name: str | None,
 ) -> list[Any]:
-    block_words = session.lease.block_words
-    parts = [segment.bind(session.lease.world_size, block_words, dense) for segment in segments]
-    results = session.run(
-        Kind.ALL_REDUCE,
-        ConcatenatedBlocks(parts, block_words),
-        codec=CodecId.SEGMENTS,
-        detail=len(segments) & 0xFF,
-        elements=sum(segment.elements for segment in segments),
-        layout=f"{name}|" + ",".join(segment.layout for segment in segments),
-        expected_blocks=expected_blocks,
-        timeout_s=timeout_s,
-    )
-    return [segment.wrap(result) for segment, result in zip(segments, results, strict=True)]
+    lease = session.lease
+
+    def prepare() -> Contribution:
+        parts = [segment.bind(lease.world_size, lease.block_words, dense) for segment in segments]
+        return Contribution(
+            ConcatenatedBlocks(parts, lease.block_words),
+            codec=CodecId.SEGMENTS,
+            detail=len(segments) & 0xFF,
+            elements=sum(segment.elements for segment in segments),
+            layout=f"{name}|" + ",".join(segment.layout for segment in segments),
+            expected_blocks=expected_blocks,
+            finish=lambda sums: [segment.wrap(total) for segment, total in zip(segments, sums, strict=True)],
+        )
+
+    results: list[Any] = session.run(Kind.ALL_REDUCE, prepare, timeout_s=timeout_s)
+    return results

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from p4reduce.protocol.call import Kind
 from p4reduce.protocol.source import NoBlocks
-from p4reduce.session import Session
+from p4reduce.session import Contribution, Session
 
 
 def barrier(session: Session, *, timeout_s: float | None) -> None:
-    session.run(Kind.BARRIER, NoBlocks(), timeout_s=timeout_s)
+    session.run(Kind.BARRIER, lambda: Contribution(NoBlocks()), timeout_s=timeout_s)

@@ -15,6 +15,7 @@ from enum import IntEnum
 
 import numpy as np
 
+from p4reduce.protocol.refusal import reason_in
 from p4reduce_contracts.wire import WORDS_PER_CALL
 
 _WORD = 0xFFFFFFFF
@@ -28,6 +29,8 @@ class Kind(IntEnum):
     ALL_GATHER = 3
     BARRIER = 4
     CLOSE = 5
+    REFUSED = 6
+    """This rank cannot take part in the collective (protocol/refusal.py)."""
 
 
 class CodecId(IntEnum):
@@ -43,7 +46,7 @@ class CodecId(IntEnum):
 
 @dataclass(frozen=True)
 class Call:
-    """One rank's call. `detail` is the root of a broadcast, the lane bits, or the number of segments."""
+    """One rank's call. `detail`: a broadcast's root, lane bits, number of segments, or reason of a refusal."""
 
     number: int
     kind: Kind
@@ -68,6 +71,8 @@ def describe(words: Sequence[int]) -> str:
     kind, codec, detail = shape >> 28, shape >> 24 & 15, shape >> 16 & 0xFF
     if kind not in set(Kind) or codec not in set(CodecId):
         return f"an unknown call {[hex(word) for word in words]}"
+    if kind == Kind.REFUSED:
+        return f"a refusal for {reason_in(words)} (operation {number})"
     text = Kind(kind).name.lower()
     if codec == CodecId.SEGMENTS:
         text += f" of {detail} segments, {elements} elements"
@@ -104,6 +109,11 @@ def read_opening(blocks: bytes, world_size: int) -> list[tuple[int, ...]]:
 def agreed_part(words: Sequence[int]) -> tuple[int, ...]:
     """The part of a descriptor that has to be equal on all ranks."""
     return words[0], words[1] >> 16, words[2], words[3]
+
+
+def kind_of(words: Sequence[int]) -> int:
+    """Return which collective a descriptor says, as a number: it may be none of `Kind`."""
+    return words[1] >> 28
 
 
 def proposed_window(words: Sequence[int]) -> int:

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.errors import CollectiveMismatch, FrameError, InvalidTensor
+from p4reduce.errors import CollectiveMismatch, FrameError, Reason
 from p4reduce.protocol.call import (
     Call,
+    Kind,
     agreed_part,
     describe,
+    kind_of,
     opening_block,
     opening_columns,
     proposed_window,
@@ -26,13 +28,14 @@ from p4reduce.protocol.call import (
 from p4reduce.protocol.deadline import too_late
 from p4reduce.protocol.growth import with_zero_blocks, zero_blocks
 from p4reduce.protocol.lookahead import keys_at_or_after
+from p4reduce.protocol.refusal import reason_in
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.slot import COLUMN_DONE, SlotState
-from p4reduce.protocol.source import UNTOUCHED, BlockSource
+from p4reduce.protocol.source import UNTOUCHED, BlockSource, check_size
 from p4reduce.protocol.timers import Timers
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import CONTRIBUTE, KEY_NONE, MAX_BLOCKS, PENDING, ROUND_MASK, WIRE_VERSION, unpack
+from p4reduce_contracts.wire import CONTRIBUTE, KEY_NONE, PENDING, ROUND_MASK, WIRE_VERSION, unpack
 
 
 class Collective:
@@ -56,10 +59,7 @@ class Collective:
         proposal: int | None = None,
         stats: CollectiveStats | None = None,
     ) -> None:
-        if source.n_blocks > MAX_BLOCKS:
-            raise InvalidTensor(
-                f"{call} has {source.n_blocks} blocks, more than {MAX_BLOCKS}; split the tensor"
-            )
+        check_size(source)
         self.call = call
         self.stats = CollectiveStats() if stats is None else stats
         self._lease, self._geometry = lease, lease.geometry
@@ -80,13 +80,15 @@ class Collective:
         self._words = call.words(limit if proposal is None else min(proposal, lease.slot_count))
         self.next_window = limit
         """Known after the opening round: the smallest window any rank proposed for the next collective."""
+        self.refusals: dict[int, Reason] = {}
+        """Known after the opening round: the ranks that cannot take part. With any, the collective ends there."""
         self._sums = np.zeros((source.n_blocks, lease.block_words), ">i4")
         self._sum_bytes = self._sums.data.cast("B") if source.n_blocks else memoryview(bytearray())
         self._agreed = bytearray([UNTOUCHED]) * source.n_blocks
 
     @property
     def done(self) -> bool:
-        """Whether every slot has its last RESULT."""
+        """Whether every slot has its last RESULT, or some rank refused."""
         return not self._open
 
     @property
@@ -108,9 +110,9 @@ class Collective:
         return np.frombuffer(self._agreed, np.uint8)
 
     def result(self) -> list[NDArray[Any]]:
-        """Return the summed tensors; RuntimeError before `done`."""
-        if self._open:
-            raise RuntimeError(f"{self.call} is not done")
+        """Return the summed tensors; RuntimeError before `done`, and when a rank refused."""
+        if self._open or self.refusals:
+            raise RuntimeError(f"{self.call} {'was refused' if self.refusals else 'is not done'}")
         return self._source.decode(self._sums, self.agreed_exponents)
 
     def start(self, now: float) -> list[bytes]:
@@ -186,6 +188,9 @@ class Collective:
             return None
         if slot.opening and index == 0:
             self._compare_calls(data)  # first: between different calls the keys make no sense
+            if self.refusals:
+                self._abandon()
+                return None
         if not self._plausible(slot, keys):
             stats.malformed += 1
             return None
@@ -311,6 +316,19 @@ class Collective:
 
     def _compare_calls(self, data: bytes) -> None:
         calls = read_opening(data, self._lease.world_size)
-        if len({agreed_part(words) for words in calls}) > 1:
+        self.refusals = {rank: reason_in(words) for rank, words in enumerate(calls) if kind_of(words) == Kind.REFUSED}
+        willing = [words for rank, words in enumerate(calls) if rank not in self.refusals]
+        closing = bool(self.refusals) and any(kind_of(words) == Kind.CLOSE for words in willing)
+        if len({words[0] for words in calls}) > 1 or len({agreed_part(words) for words in willing}) > 1 or closing:
             raise CollectiveMismatch({rank: describe(words) for rank, words in enumerate(calls)})
         self.next_window = max(1, min(proposed_window(words) for words in calls))
+
+    def _abandon(self) -> None:
+        """End the collective as every rank does that learns of a refusal: one round further in every slot."""
+        self.stats.rounds += 1
+        self.stats.refused += 1
+        self._rounds[:] = [(round_ + 1) & ROUND_MASK for round_ in self._rounds]
+        for slot in self._slots:
+            slot.done = True
+            slot.frame = b""
+        self._open = 0

@@ -8,6 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from p4reduce.errors import InvalidTensor
+from p4reduce_contracts.wire import MAX_BLOCKS
+
 Words = NDArray[Any]
 """Big-endian 32-bit words, shape [blocks, block_words]."""
 
@@ -38,6 +41,12 @@ class BlockSource(Protocol):
     def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[NDArray[Any]]:
         """The summed tensors. `sums` [n_blocks, block_words] is zero where `exponents` is UNTOUCHED."""
         ...
+
+
+def check_size(source: BlockSource) -> None:
+    """Raise InvalidTensor when the blocks are more than a key can number."""
+    if source.n_blocks > MAX_BLOCKS:
+        raise InvalidTensor(f"{source.n_blocks} blocks, more than the {MAX_BLOCKS} of a collective: split the tensor")
 
 
 class ConcatenatedBlocks:

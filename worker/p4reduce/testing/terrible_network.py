@@ -37,7 +37,7 @@ class Weather:
 
 @dataclass
 class Member:
-    """One rank: the collectives it calls, one after the other, and what they returned."""
+    """One rank: the collectives it calls, one after the other, and what they returned (or who refused, and why)."""
 
     lease: Lease
     calls: Sequence[tuple[BlockSource, Call]]
@@ -101,7 +101,7 @@ class TerribleNetwork:
             self.log.append((member.lease.rank, frame))
             self._send(partial(self._at_switch, member.lease.rank, frame))
         if member.running is not None and member.running.done:
-            member.results.append(member.running.result())
+            member.results.append(member.running.refusals or member.running.result())
             self._begin(member)
 
     def _at_switch(self, rank: int, payload: bytes) -> None:

@@ -1,0 +1,201 @@
+"""A rank that cannot take part in a collective: every rank learns of it in that collective, and all go on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from p4reduce import Communicator, Float32, Int32, Lanes
+from p4reduce.errors import (
+    CollectiveMismatch,
+    CollectiveTimeout,
+    CommunicatorClosed,
+    IntegerOverflow,
+    InvalidTensor,
+    LaneOverflow,
+    NotFinite,
+    PeerRefused,
+    Reason,
+)
+from p4reduce.testing.local_group import LocalGroup
+
+BIG = np.ones(5000, np.float32)
+
+
+def with_nan() -> np.ndarray:
+    tensor = BIG.copy()
+    tensor[4321] = np.nan
+    return tensor
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    """What the call returns, or the error it raises."""
+    try:
+        return call()
+    except (InvalidTensor, PeerRefused, TypeError, ValueError) as error:
+        return error
+
+
+def test_a_step_that_one_rank_skips_is_skipped_by_all() -> None:
+    """Both catch what the step raises and go on, as a training loop that skips steps does: sums of equal steps."""
+    with LocalGroup(2) as group:
+
+        def train(comm: Communicator) -> list[Any]:
+            results = []
+            for step in range(1, 6):
+                mine = with_nan() if (comm.rank, step) == (0, 2) else BIG * (step * 10**comm.rank)
+                results.append(outcome(lambda mine=mine: comm.all_reduce(mine)))  # type: ignore[misc]
+            return results
+
+        for rank, results in enumerate(group.run(train)):
+            assert isinstance(results[1], PeerRefused if rank else InvalidTensor)
+            for step in (1, 3, 4, 5):
+                assert (results[step - 1] == 11 * step).all()
+        assert group.comms[0].stats.refused == group.comms[1].stats.refused == 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "reason"),
+    [
+        (lambda comm: comm.all_reduce(with_nan()), InvalidTensor, Reason.INVALID_TENSOR),
+        (lambda comm: comm.all_reduce([1.0]), InvalidTensor, Reason.INVALID_TENSOR),
+        (lambda comm: comm.all_reduce(np.ones(3)), InvalidTensor, Reason.INVALID_TENSOR),
+        (
+            lambda comm: comm.all_reduce_segments([Lanes(np.array([9]), 4)]),
+            LaneOverflow,
+            Reason.LANE_OVERFLOW,
+        ),
+        (
+            lambda comm: comm.all_reduce_segments([Int32(np.array([2**30], np.int32), refuse_overflow=True)]),
+            IntegerOverflow,
+            Reason.INTEGER_OVERFLOW,
+        ),
+        (lambda comm: comm.broadcast(np.ones(3), 9), InvalidTensor, Reason.INVALID_TENSOR),
+        (lambda comm: comm.all_gather("text"), InvalidTensor, Reason.INVALID_TENSOR),
+        (lambda comm: comm.all_gather_bytes("text"), TypeError, Reason.OTHER),
+        (lambda comm: comm.barrier(timeout_s=float("nan")), ValueError, Reason.OTHER),
+        (lambda comm: comm.barrier(timeout_s=-1), ValueError, Reason.OTHER),
+    ],
+)
+def test_the_other_ranks_are_told_the_reason(
+    bad: Callable[[Communicator], Any], error: type[Exception], reason: Reason
+) -> None:
+    with LocalGroup(3) as group:
+        results = group.run(lambda comm: outcome(lambda: bad(comm) if comm.rank == 1 else comm.all_reduce(BIG)))
+        assert type(results[1]) is error
+        for rank in (0, 2):
+            assert isinstance(results[rank], PeerRefused)
+            assert results[rank].reasons == {1: reason}
+            assert f"rank 1: {reason}" in str(results[rank])
+            assert str(results[rank]).startswith("all_reduce of 5000 float32 (operation 0")
+        for total in group.run(lambda comm: comm.all_reduce(BIG)):
+            assert (total == 3).all()
+
+
+def test_when_all_refuse_each_has_its_own_error() -> None:
+    with LocalGroup(3) as group:
+        results = group.run(lambda comm: outcome(lambda: comm.all_reduce(with_nan())))
+        assert all(type(error) is InvalidTensor for error in results)
+        for total in group.run(lambda comm: comm.all_reduce(BIG)):
+            assert (total == 3).all()
+
+
+def test_an_error_is_told_once() -> None:
+    """refuse() is for errors that come up before a collective; what a collective raised is not told twice."""
+    error = NotFinite("found elsewhere")
+    with LocalGroup(2) as group:
+
+        def step(comm: Communicator) -> Any:
+            if comm.rank == 0:
+                assert comm.refuse(error) == comm.refuse(error) == {0: Reason.NOT_FINITE}
+                raised = outcome(lambda: comm.all_reduce(with_nan()))
+                assert comm.refuse(raised) == {0: Reason.INVALID_TENSOR}
+            else:
+                for reason in (Reason.NOT_FINITE, Reason.INVALID_TENSOR):
+                    with pytest.raises(PeerRefused) as caught:
+                        comm.all_reduce(BIG)
+                    assert caught.value.reasons == {0: reason}
+            return comm.all_reduce(BIG)
+
+        for total in group.run(step):
+            assert (total == 2).all()
+
+
+def test_slots_that_others_opened_and_left_are_clean_in_the_next_collective() -> None:
+    """Refused calls and good ones open few slots or many: no keys or sums are left over in any."""
+    with LocalGroup(2, slots=32) as group:
+
+        def step(comm: Communicator) -> list[Any]:
+            results = []
+            for number in range(12):
+                refuses = number % 3 == comm.rank
+                tensor = with_nan() if refuses else np.full(5000 if number % 2 else 40, number + 1, np.float32)
+                results.append(outcome(lambda tensor=tensor: comm.all_reduce(tensor)))  # type: ignore[misc]
+            return results
+
+        for results in group.run(step):
+            for number, total in enumerate(results):
+                if number % 3 == 2:
+                    assert (total == 2 * (number + 1)).all()
+                else:
+                    assert isinstance(total, InvalidTensor | PeerRefused)
+
+
+def test_a_refusal_in_another_place_is_a_mismatch_on_every_rank() -> None:
+    with LocalGroup(2) as group:
+        group.comms[1].session._operations += 1
+
+        def step(comm: Communicator) -> str:
+            with pytest.raises(CollectiveMismatch) as caught:
+                comm.all_reduce(with_nan() if comm.rank == 0 else BIG)
+            if comm.rank == 0:
+                assert isinstance(caught.value.__cause__, InvalidTensor)
+            return str(caught.value)
+
+        messages = set(group.run(step))
+        assert len(messages) == 1
+        assert "rank 0: a refusal for a tensor that cannot be summed (operation 0)" in messages.pop()
+
+
+def test_a_refusal_while_another_rank_leaves_is_a_mismatch() -> None:
+    with LocalGroup(2) as group:
+
+        def step(comm: Communicator) -> None:
+            if comm.rank == 1:
+                comm.close()
+                return
+            with pytest.raises(CollectiveMismatch, match="rank 1: close"):
+                comm.all_reduce(with_nan())
+
+        group.run(step)
+
+
+def test_a_refusal_that_nobody_hears_says_both() -> None:
+    with LocalGroup(2) as group:
+        with pytest.raises(CollectiveTimeout, match="the switch still waits for rank 1") as caught:
+            group.comms[0].all_reduce(with_nan(), timeout_s=0.4)
+        assert isinstance(caught.value.__cause__, InvalidTensor)
+        for comm in group.comms:
+            comm.close(wait=False)
+
+
+def test_a_closed_communicator_says_so_before_it_says_what_is_wrong_with_the_tensor() -> None:
+    with LocalGroup(1) as group:
+        group.comms[0].close()
+        with pytest.raises(CommunicatorClosed):
+            group.comms[0].all_reduce(with_nan())
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf"), -float("inf"), 1e300, "soon"])
+def test_what_is_no_time_to_wait_is_refused(timeout_s: Any) -> None:
+    with LocalGroup(1) as group:
+        comm = group.comms[0]
+        with pytest.raises(ValueError, match=re.escape(f"timeout_s is {timeout_s}; give a time to wait in seconds")):
+            comm.barrier(timeout_s=timeout_s)
+        with pytest.raises(ValueError, match="give a time to wait in seconds"):
+            Communicator(comm.lease, comm.session.transport, timeout_s=timeout_s)
+        assert comm.all_reduce_segments([Float32(BIG)], timeout_s=1e6)[0].sum() == 5000

@@ -1,0 +1,34 @@
+"""A rank that cannot take part in a collective says so in the opening round of that very collective.
+
+Its call descriptor is of the kind REFUSED, with the collective's own operation number and a reason, and it opens slot 0
+alone, with no blocks. So every rank learns of it from the RESULT of slot 0's opening round. No other slot can have gone
+beyond its opening round, for that would take a contribution of the rank that refused. The ranks leave those rounds
+unfinished: each counts every slot of the lease on by one, and all of them are in step for the next collective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from p4reduce.errors import IntegerOverflow, InvalidTensor, LaneOverflow, NotFinite, Reason
+
+_REASONS: tuple[tuple[type[BaseException], Reason], ...] = (
+    (NotFinite, Reason.NOT_FINITE),
+    (LaneOverflow, Reason.LANE_OVERFLOW),
+    (IntegerOverflow, Reason.INTEGER_OVERFLOW),
+    (InvalidTensor, Reason.INVALID_TENSOR),
+)
+
+
+def reason_of(error: BaseException) -> Reason:
+    """Return how an error is told to the other ranks."""
+    for error_type, reason in _REASONS:
+        if isinstance(error, error_type):
+            return reason
+    return Reason.OTHER
+
+
+def reason_in(words: Sequence[int]) -> Reason:
+    """Return the reason in a descriptor of the kind REFUSED; one this version does not know is OTHER."""
+    code = words[1] >> 16 & 0xFF
+    return Reason(code) if code in set(Reason) else Reason.OTHER
