@@ -12,12 +12,9 @@ from collections.abc import Iterable
 from p4reduce_contracts.p4runtime.entries import MulticastGroup, TableEntry
 from p4reduce_controller.config import Config
 from p4reduce_controller.jobs.switch_entries import mac_value
+from p4reduce_controller.p4names import FLOOD_GROUP, V1MODEL
 from p4reduce_controller.p4rt.client import Operation
 
-MAC_TABLE = "MainIngress.forwarding.mac_table"
-LEARNED = "MainIngress.forwarding.learned"
-MAC_LEARN = "mac_learn_t"
-FLOOD_GROUP = 1
 MAX_LEARNED = 1024
 _GROUP_BIT = 1 << 40  # of a MAC address: it names several hosts
 
@@ -76,17 +73,17 @@ class MacTable:
 
 def _forward(mac: int, port: int) -> TableEntry:
     return TableEntry(
-        table=MAC_TABLE,
+        table=V1MODEL.mac_table,
         match={"dst_mac": mac},
-        action="MainIngress.forwarding.forward",
+        action=V1MODEL.forward,
         params={"port": port},
     )
 
 
 def _known(mac: int, port: int) -> TableEntry:
     return TableEntry(
-        table=LEARNED,
+        table=V1MODEL.learned,
         match={"src_mac": mac, "ingress_port": port},
-        action="MainIngress.forwarding.known",
+        action=V1MODEL.known,
         params={},
     )

@@ -7,7 +7,7 @@
 #define COLUMNS 8          // blocks a frame can carry, 1..8
 #endif
 #ifndef BLOCK_WORDS
-#define BLOCK_WORDS 32     // 32-bit words in a block; a block is one field of at most 2048 bits
+#define BLOCK_WORDS 32     // 32-bit words in a block
 #endif
 #ifndef SLOTS
 #define SLOTS 1024         // slots of the whole switch, leased out to jobs
@@ -17,7 +17,7 @@
 #error "COLUMNS must be 1..8: `present` is one byte"
 #endif
 #if BLOCK_WORDS < 4 || BLOCK_WORDS > 64 || BLOCK_WORDS % 4 != 0
-#error "BLOCK_WORDS must be 4, 8 .. 64: a rank describes its call in 4 words, and p4c's fields end at 2048 bits"
+#error "BLOCK_WORDS must be 4, 8 .. 64: a rank describes its call in 4 words"
 #endif
 #if SLOTS < 1 || SLOTS > 32768
 #error "SLOTS must be 1..32768: slot numbers are 16 bits and each slot has two versions"

@@ -1,8 +1,8 @@
 // Is this frame for the switch itself? The controller writes the switch's own address.
 control Address(inout headers_t hdr, inout metadata_t meta) {
-    bit<32> target_ip = 0;
+    ipv4_address_t target_ip = 0;
 
-    action is_switch(bit<48> mac) {
+    action is_switch(mac_address_t mac) {
         meta.to_switch = true;
         meta.switch_mac = mac;
     }

@@ -1,7 +1,7 @@
 // Who may contribute to what. The rank comes from this table, never from the frame.
 control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
-    action admit_rank(bit<32> rank_bit, bit<32> full, bit<16> slot_base, bit<16> slot_count,
-                      bit<16> epoch, bit<16> group) {
+    action admit_rank(rank_bitmap_t rank_bit, rank_bitmap_t full, slot_index_t slot_base, slot_index_t slot_count,
+                      epoch_t epoch, group_t group) {
         meta.rank_bit = rank_bit;
         meta.full = full;
         meta.slot_base = slot_base;
@@ -11,7 +11,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
     }
 
     action refuse() {
-        meta.drop = DROP_NOT_ADMITTED;
+        meta.drop = Drop.NOT_ADMITTED;
     }
 
     table admit {
@@ -28,12 +28,12 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
 
     apply {
         admit.apply();
-        if (meta.drop == DROP_NONE) {
+        if (meta.drop == Drop.NONE) {
             bit<32> slot = (bit<32>)meta.slot_base + (bit<32>)hdr.base.slot;
             if (hdr.base.epoch != meta.lease_epoch) {
-                meta.drop = DROP_EPOCH;
+                meta.drop = Drop.EPOCH;
             } else if (hdr.base.slot >= meta.slot_count || slot >= SLOTS) {
-                meta.drop = DROP_SLOT;
+                meta.drop = Drop.SLOT;
             }
             meta.index = slot << 1 | (bit<32>)hdr.base.round[0:0];
         }

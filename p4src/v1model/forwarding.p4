@@ -1,6 +1,6 @@
 // An ordinary learning L2 switch, for every frame that is not for the switch itself.
 control Forwarding(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
-    action forward(bit<9> port) {
+    action forward(port_t port) {
         standard.egress_spec = port;
     }
 

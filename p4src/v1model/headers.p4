@@ -2,8 +2,15 @@
 #ifndef P4REDUCE_HEADERS_P4
 #define P4REDUCE_HEADERS_P4
 
-const bit<9> CPU_PORT = 510;
-const bit<16> FLOOD_GROUP = 1;
+#include "block.p4"
+
+typedef bit<9>  port_t;
+typedef bit<16> group_t;                  // of multicast
+typedef bit<48> mac_address_t;
+typedef bit<32> ipv4_address_t;
+
+const port_t CPU_PORT = 510;
+const group_t FLOOD_GROUP = 1;
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<16> ETHERTYPE_ARP = 0x0806;
@@ -11,35 +18,35 @@ const bit<8> PROTOCOL_ICMP = 1;
 const bit<8> PROTOCOL_UDP = 17;
 
 header ethernet_t {
-    bit<48> dst_mac;
-    bit<48> src_mac;
-    bit<16> ethertype;
+    mac_address_t dst_mac;
+    mac_address_t src_mac;
+    bit<16>       ethertype;
 }
 
 header arp_t {
-    bit<16> hardware_type;
-    bit<16> protocol_type;
-    bit<8>  hardware_bytes;
-    bit<8>  protocol_bytes;
-    bit<16> operation;
-    bit<48> sender_mac;
-    bit<32> sender_ip;
-    bit<48> target_mac;
-    bit<32> target_ip;
+    bit<16>        hardware_type;
+    bit<16>        protocol_type;
+    bit<8>         hardware_bytes;
+    bit<8>         protocol_bytes;
+    bit<16>        operation;
+    mac_address_t  sender_mac;
+    ipv4_address_t sender_ip;
+    mac_address_t  target_mac;
+    ipv4_address_t target_ip;
 }
 
 header ipv4_t {
-    bit<8>  version_ihl;
-    bit<8>  tos;
-    bit<16> total_bytes;
-    bit<16> identification;
-    bit<2>  reserved_df;
-    bit<14> more_and_offset;   // 0: not a fragment
-    bit<8>  ttl;
-    bit<8>  protocol;
-    bit<16> checksum;
-    bit<32> src_ip;
-    bit<32> dst_ip;
+    bit<8>         version_ihl;
+    bit<8>         tos;
+    byte_count_t   total_bytes;
+    bit<16>        identification;
+    bit<2>         reserved_df;
+    bit<14>        more_and_offset;   // 0: not a fragment
+    bit<8>         ttl;
+    bit<8>         protocol;
+    bit<16>        checksum;
+    ipv4_address_t src_ip;
+    ipv4_address_t dst_ip;
 }
 
 header icmp_t {
@@ -49,21 +56,21 @@ header icmp_t {
 }
 
 header udp_t {
-    bit<16> src_port;
-    bit<16> dst_port;
-    bit<16> bytes;
-    bit<16> checksum;
+    udp_port_t   src_port;
+    udp_port_t   dst_port;
+    byte_count_t bytes;
+    bit<16>      checksum;
 }
 
 @controller_header("packet_in")
 header packet_in_t {
-    bit<9> ingress_port;
+    port_t ingress_port;
     bit<7> _pad;
 }
 
 @controller_header("packet_out")
 header packet_out_t {
-    bit<9> egress_port;
+    port_t egress_port;
     bit<7> _pad;
 }
 
@@ -82,36 +89,38 @@ struct headers_t {
 }
 
 // What the packet is to its round; decided once, in slot_state.p4.
-const bit<2> VERDICT_FIRST = 0;       // opens a new round: overwrites what the slot held
-const bit<2> VERDICT_ADD = 1;         // another rank's contribution to the slot's round
-const bit<2> VERDICT_DUPLICATE = 2;   // this rank's contribution is in already
+enum bit<2> Verdict {
+    FIRST = 0,                // opens a new round: overwrites what the slot held
+    ADD = 1,                  // another rank's contribution to the slot's round
+    DUPLICATE = 2             // this rank's contribution is in already
+}
 
 struct metadata_t {
-    bit<8>  drop;             // DROP_*, 0: keep
-    bool    to_switch;        // the target IP is the switch's own
-    bit<48> switch_mac;
+    Drop            drop;
+    bool            to_switch;    // the target IP is the switch's own
+    mac_address_t   switch_mac;
 
     // from the admission table
-    bit<32> rank_bit;
-    bit<32> full;             // one bit a rank of the job
-    bit<16> slot_base;
-    bit<16> slot_count;
-    bit<16> lease_epoch;
-    bit<16> group;
+    rank_bitmap_t   rank_bit;
+    rank_bitmap_t   full;         // all ranks of the job
+    slot_index_t    slot_base;
+    slot_index_t    slot_count;
+    epoch_t         lease_epoch;
+    group_t         group;
 
     // from slot state
-    bit<32> index;            // of (slot, version) in every register
-    bit<2>  verdict;
-    bit<8>  held;             // columns the slot holds a sum for
-    bool    complete;
+    bit<32>         index;        // of (slot, version) in every register
+    Verdict         verdict;
+    column_bitmap_t held;         // columns the slot holds a sum for
+    bool            complete;
 
-    bool    to_job;           // a multicast RESULT: egress addresses each replica
-    bool    flooded;
+    bool            to_job;       // a multicast RESULT: egress addresses each replica
+    bool            flooded;
 }
 
 struct mac_learn_t {
-    bit<48> mac;
-    bit<9>  port;
+    mac_address_t mac;
+    port_t        port;
 }
 
 #endif

@@ -33,7 +33,7 @@ control MainIngress(inout headers_t hdr, inout metadata_t meta, inout standard_m
     counter(256, CounterType.packets_and_bytes) duplicates;
     counter(256, CounterType.packets_and_bytes) results;     // rounds completed, by their last contribution
     counter(256, CounterType.packets_and_bytes) pendings;    // duplicates of a round still incomplete
-    // By DROP_* reason:
+    // By reason (Drop):
     counter(DROP_REASONS, CounterType.packets_and_bytes) drops;
 
     apply {
@@ -48,14 +48,14 @@ control MainIngress(inout headers_t hdr, inout metadata_t meta, inout standard_m
             } else if (hdr.ipv4.isValid() && hdr.ipv4.protocol == PROTOCOL_UDP
                        && (!hdr.udp.isValid() || hdr.udp.dst_port == AGGREGATION_PORT)) {
                 validation.apply(hdr, meta, standard);
-                if (meta.drop == DROP_NONE && hdr.hello.isValid()) {
+                if (meta.drop == Drop.NONE && hdr.hello.isValid()) {
                     punt.apply(standard);
-                } else if (meta.drop == DROP_NONE) {
+                } else if (meta.drop == Drop.NONE) {
                     admission.apply(hdr, meta, standard);
-                    if (meta.drop == DROP_NONE) {
+                    if (meta.drop == Drop.NONE) {
                         slot_state.apply(hdr, meta);
                     }
-                    if (meta.drop == DROP_NONE) {
+                    if (meta.drop == Drop.NONE) {
 #define APPLY_COLUMN(c, next) \
                         column_##c.apply(meta, hdr.keys.key_##c, hdr.block[c], \
                                          hdr.base.present[c:c], meta.held[c:c]);
@@ -63,7 +63,7 @@ control MainIngress(inout headers_t hdr, inout metadata_t meta, inout standard_m
                         reply.apply(hdr, meta, standard);
 
                         bit<32> job = (bit<32>)hdr.base.job;
-                        if (meta.verdict != VERDICT_DUPLICATE) {
+                        if (meta.verdict != Verdict.DUPLICATE) {
                             contributions.count(job);
                             if (meta.complete) {
                                 results.count(job);
@@ -79,8 +79,8 @@ control MainIngress(inout headers_t hdr, inout metadata_t meta, inout standard_m
             } else {
                 responder.apply(hdr, meta, standard);
             }
-            if (meta.drop != DROP_NONE) {
-                drops.count((bit<32>)meta.drop);
+            if (meta.drop != Drop.NONE) {
+                drops.count((bit<32>)(bit<8>)meta.drop);
                 mark_to_drop(standard);
             }
         }
@@ -88,12 +88,12 @@ control MainIngress(inout headers_t hdr, inout metadata_t meta, inout standard_m
 }
 
 control MainEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
-    AddressReply() reply;
+    AddressReply() address_reply;
     PruneFlood() prune_flood;
     PacketIn() to_cpu;
 
     apply {
-        reply.apply(hdr, meta, standard);
+        address_reply.apply(hdr, meta, standard);
         prune_flood.apply(meta, standard);
         to_cpu.apply(hdr, standard);
     }

@@ -55,8 +55,8 @@ parser MainParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     state base {
         packet.extract(hdr.base);
         transition select(hdr.base.version, hdr.base.type) {
-            (WIRE_VERSION, TYPE_CONTRIBUTE): keys;
-            (WIRE_VERSION, TYPE_HELLO): hello;
+            (WIRE_VERSION, FrameType.CONTRIBUTE): keys;
+            (WIRE_VERSION, FrameType.HELLO): hello;
             default: accept;
         }
     }

@@ -11,7 +11,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
 
     // The frame turned round; for a multicast RESULT egress sets each member's address over it.
     action turn_round() {
-        bit<32> switch_ip = hdr.ipv4.dst_ip;
+        ipv4_address_t switch_ip = hdr.ipv4.dst_ip;
         hdr.ethernet.dst_mac = hdr.ethernet.src_mac;
         hdr.ethernet.src_mac = meta.switch_mac;
         hdr.ipv4.dst_ip = hdr.ipv4.src_ip;
@@ -24,11 +24,11 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
 
     apply {
         hdr.base.present = 0;
-        hdr.base.type = TYPE_PENDING;
+        hdr.base.type = FrameType.PENDING;
         if (meta.complete) {
-            hdr.base.type = TYPE_RESULT;
+            hdr.base.type = FrameType.RESULT;
         }
-        bit<16> payload = BASE_BYTES + KEYS_BYTES;
+        byte_count_t payload = BASE_BYTES + KEYS_BYTES;
 #define COUNT_BLOCK(c, next) \
         if (hdr.block[c].isValid()) { \
             hdr.base.present = hdr.base.present | (8w1 << c); \
@@ -39,7 +39,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         hdr.ipv4.total_bytes = IPV4_BYTES + UDP_BYTES + payload;
 
         turn_round();
-        if (meta.verdict == VERDICT_DUPLICATE) {
+        if (meta.verdict == Verdict.DUPLICATE) {
             to_sender();
         } else if (meta.complete) {
             to_job();
@@ -51,7 +51,8 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
 
 // Egress: a replica of a RESULT carries an instance that stands for the rank it is for.
 control AddressReply(inout headers_t hdr, in metadata_t meta, inout standard_metadata_t standard) {
-    action address_to(bit<48> dst_mac, bit<32> dst_ip, bit<16> dst_port, bit<48> src_mac, bit<32> src_ip) {
+    action address_to(mac_address_t dst_mac, ipv4_address_t dst_ip, udp_port_t dst_port,
+                      mac_address_t src_mac, ipv4_address_t src_ip) {
         hdr.ethernet.dst_mac = dst_mac;
         hdr.ethernet.src_mac = src_mac;
         hdr.ipv4.dst_ip = dst_ip;

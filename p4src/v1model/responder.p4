@@ -12,7 +12,7 @@ control Responder(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 
     action answer_arp() {
-        bit<32> switch_ip = hdr.arp.target_ip;
+        ipv4_address_t switch_ip = hdr.arp.target_ip;
         hdr.arp.operation = ARP_REPLY;
         hdr.arp.target_mac = hdr.arp.sender_mac;
         hdr.arp.target_ip = hdr.arp.sender_ip;
@@ -22,7 +22,7 @@ control Responder(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 
     action answer_ping() {
-        bit<32> switch_ip = hdr.ipv4.dst_ip;
+        ipv4_address_t switch_ip = hdr.ipv4.dst_ip;
         hdr.ipv4.dst_ip = hdr.ipv4.src_ip;
         hdr.ipv4.src_ip = switch_ip;
         hdr.ipv4.ttl = 64;
@@ -40,7 +40,7 @@ control Responder(inout headers_t hdr, inout metadata_t meta, inout standard_met
                    && standard.checksum_error == 0) {
             answer_ping();
         } else {
-            meta.drop = DROP_NOT_SERVED;
+            meta.drop = Drop.NOT_SERVED;
         }
     }
 }

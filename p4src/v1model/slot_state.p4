@@ -2,37 +2,37 @@
 // `version` is the round's lowest bit, so a slot remembers its last result while the next round fills.
 // A new round's first contribution overwrites everything: nothing is ever cleared.
 control SlotState(inout headers_t hdr, inout metadata_t meta) {
-    register<bit<48>>(2 * SLOTS) tags;       // epoch ++ round; fresh registers hold epoch 0, which no job has
-    register<bit<32>>(2 * SLOTS) seen;       // bit r: rank r has contributed
-    register<bit<8>>(2 * SLOTS) held;        // bit c: column c holds a sum
+    register<bit<48>>(2 * SLOTS) tags;           // epoch ++ round; fresh registers hold epoch 0, which no job has
+    register<rank_bitmap_t>(2 * SLOTS) seen;     // ranks that have contributed
+    register<column_bitmap_t>(2 * SLOTS) held;   // columns that hold a sum
 
     apply {
         bit<48> tag = hdr.base.epoch ++ hdr.base.round;
         bit<48> stored_tag;
-        bit<32> ranks = 0;
-        bit<8> columns = 0;
+        rank_bitmap_t ranks = 0;
+        column_bitmap_t columns = 0;
         tags.read(stored_tag, meta.index);
 
         if (stored_tag == tag) {
             seen.read(ranks, meta.index);
             held.read(columns, meta.index);
-            meta.verdict = VERDICT_ADD;
+            meta.verdict = Verdict.ADD;
             if (ranks & meta.rank_bit != 0) {
-                meta.verdict = VERDICT_DUPLICATE;
+                meta.verdict = Verdict.DUPLICATE;
             }
         } else {
             // Another epoch's tag is a dead job's: admission let only this epoch through.
-            bit<32> ahead = hdr.base.round - stored_tag[31:0];
-            meta.verdict = VERDICT_FIRST;
+            round_t ahead = hdr.base.round - stored_tag[31:0];
+            meta.verdict = Verdict.FIRST;
             if (stored_tag[47:32] == hdr.base.epoch && ahead[31:31] == 1) {
-                meta.drop = DROP_STALE;
+                meta.drop = Drop.STALE;
             }
         }
 
-        if (meta.drop == DROP_NONE) {
+        if (meta.drop == Drop.NONE) {
             meta.held = columns;
             ranks = ranks | meta.rank_bit;
-            if (meta.verdict != VERDICT_DUPLICATE) {
+            if (meta.verdict != Verdict.DUPLICATE) {
                 columns = columns | hdr.base.present;
                 tags.write(meta.index, tag);
                 seen.write(meta.index, ranks);

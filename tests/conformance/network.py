@@ -96,7 +96,10 @@ class Network:
         address = {"dst_mac": rank_mac(rank), "dst_ip": rank_ip(rank), "dst_port": rank_udp_port(rank)}
         switch = {"src_mac": SWITCH_MAC, "src_ip": SWITCH_IP}
         return TableEntry(
-            "MainEgress.reply.job_member", {"job": JOB, "rank": rank}, "MainEgress.reply.address_to", address | switch
+            "MainEgress.address_reply.job_member",
+            {"job": JOB, "rank": rank},
+            "MainEgress.address_reply.address_to",
+            address | switch,
         )
 
     def admission(self, rank: int, epoch: int = EPOCH) -> TableEntry:

@@ -1,9 +1,6 @@
-"""Packing and parsing frames, and the Python constants against p4src/shared/wire.p4."""
+"""Packing and parsing frames."""
 
 from __future__ import annotations
-
-import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,8 +9,6 @@ from hypothesis import strategies as st
 from p4reduce.errors import FrameError, GeometryMismatch
 from p4reduce_contracts import wire
 from p4reduce_contracts.wire import DEFAULT, KEY_NONE, SMALL, Frame, Geometry, key_of, pack, unpack
-
-P4_WIRE = Path(__file__).parents[2] / "p4src" / "shared" / "wire.p4"
 
 
 @st.composite
@@ -112,36 +107,3 @@ def test_impossible_geometries_are_refused(columns: int, block_words: int) -> No
 
 def test_default_geometry_fits_an_ethernet_frame() -> None:
     assert DEFAULT.max_frame_bytes + 28 <= 1500
-
-
-def test_constants_are_those_of_the_p4_program() -> None:
-    text = P4_WIRE.read_text()
-    constants = {
-        name: int(value, 0)
-        for name, value in re.findall(r"const bit<\d+> (\w+) = (0x[\dA-Fa-f]+|\d+);", text)
-    }
-    assert constants["AGGREGATION_PORT"] == wire.AGGREGATION_PORT
-    assert constants["WIRE_VERSION"] == wire.WIRE_VERSION
-    assert constants["KEY_NONE"] == wire.KEY_NONE
-    assert constants["BASE_BYTES"] == wire.BASE_BYTES
-    assert constants["HELLO_BYTES"] == wire.NONCE_BYTES
-    assert constants["IPV4_BYTES"] + constants["UDP_BYTES"] + 14 == wire.ENCAP_BYTES
-    types = {value: name[5:] for name, value in constants.items() if name.startswith("TYPE_")}
-    assert types == wire.TYPE_NAMES
-
-
-def test_base_header_fields_are_those_of_the_p4_program() -> None:
-    base = re.search(r"header base_t \{(.*?)\}", P4_WIRE.read_text(), re.DOTALL)
-    assert base is not None
-    fields = [(name, int(bits)) for bits, name in re.findall(r"bit<(\d+)>\s+(\w+);", base[1])]
-    assert fields == [
-        ("version", 4),
-        ("type", 4),
-        ("job", 8),
-        ("present", 8),
-        ("reserved", 8),
-        ("epoch", 16),
-        ("slot", 16),
-        ("round", 32),
-        ("seen", 32),
-    ]

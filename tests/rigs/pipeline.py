@@ -66,8 +66,8 @@ class PipelineRig:
         for rank in range(world_size):
             self.admit(rank)
             address = (rank_mac(rank), rank_ip(rank), rank_udp_port(rank), SWITCH_MAC, SWITCH_IP)
-            self.program.tables["MainEgress.reply.job_member"].insert(
-                (JOB, rank), 0, "MainEgress.reply.address_to", address
+            self.program.tables["MainEgress.address_reply.job_member"].insert(
+                (JOB, rank), 0, "MainEgress.address_reply.address_to", address
             )
         self.program.replication.multicast_groups[GROUP] = [
             Replica(rank_port(r), r) for r in range(world_size)

@@ -35,7 +35,7 @@ class PipelineSwitch:
     def lease(self, epoch: int, world_size: int, slot_base: int, slot_count: int) -> None:
         """What the controller writes for a job, in place of what was there."""
         tables = self.program.tables
-        admit, member = tables["MainIngress.admission.admit"], tables["MainEgress.reply.job_member"]
+        admit, member = tables["MainIngress.admission.admit"], tables["MainEgress.address_reply.job_member"]
         address = tables["MainIngress.address.switch_address"]
         for table in (admit, member, address):
             for entry in list(table.entries()):
@@ -47,7 +47,7 @@ class PipelineSwitch:
             lease = (1 << rank, full, slot_base, slot_count, epoch, GROUP)
             admit.insert((port, ip, udp, JOB), 0, "MainIngress.admission.admit_rank", lease)
             home = (mac, ip, udp, SWITCH_MAC, SWITCH_IP)
-            member.insert((JOB, rank), 0, "MainEgress.reply.address_to", home)
+            member.insert((JOB, rank), 0, "MainEgress.address_reply.address_to", home)
         replicas = [Replica(self.place(rank)[0], rank) for rank in range(world_size)]
         self.program.replication.multicast_groups[GROUP] = replicas
         self.ranks = {(self.place(rank)[0], self.place(rank)[3]): rank for rank in range(world_size)}

@@ -17,18 +17,11 @@ from p4reduce_contracts.p4runtime.errors import P4RuntimeError, ReadError, Write
 from p4reduce_contracts.p4runtime.messages import parse_p4info
 from p4reduce_contracts.wire import DROP_REASONS, MAX_JOBS
 from p4reduce_controller.config import SwitchConfig
-from p4reduce_controller.forwarding import FLOOD_GROUP, LEARNED, MAC_LEARN, MAC_TABLE, MacTable
+from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs import switch_entries
 from p4reduce_controller.jobs.model import Grant
+from p4reduce_controller.p4names import FLOOD_GROUP, V1MODEL
 from p4reduce_controller.p4rt.client import Operation
-
-_OUR_TABLES = (
-    switch_entries.ADMIT,
-    switch_entries.JOB_MEMBER,
-    switch_entries.SWITCH_ADDRESS,
-    MAC_TABLE,
-    LEARNED,
-)
 
 
 class SwitchClient(Protocol):
@@ -118,11 +111,11 @@ class SwitchProgrammer:
 
     def job_counters(self, job_id: int) -> dict[str, Count]:
         """The counters of one job id since the pipeline was set, by name."""
-        return {name: self._count(table, job_id) for name, table in switch_entries.COUNTERS.items()}
+        return {name: self._count(counter, job_id) for name, counter in V1MODEL.job_counters.items()}
 
     def drop_counters(self) -> dict[str, Count]:
         """Frames dropped since the pipeline was set, by reason."""
-        cells = self.client.read_counter(switch_entries.DROPS)
+        cells = self.client.read_counter(V1MODEL.drops)
         by_index = {cell.index: Count(cell.packets, cell.bytes) for cell in cells}
         return {
             reason: by_index.get(index, Count()) for index, reason in DROP_REASONS.items()
@@ -143,7 +136,7 @@ class SwitchProgrammer:
     def _clear(self) -> int:
         """Delete every entry and group. Returns the highest epoch of an admission entry."""
         epoch = 0
-        for table in _OUR_TABLES:
+        for table in V1MODEL.tables:
             entries = self.client.read_table(table)
             epoch = max([epoch, *(entry.params.get("epoch", 0) for entry in entries)])
             if entries:
@@ -154,7 +147,7 @@ class SwitchProgrammer:
 
     def _clear_job(self, job_id: int) -> None:
         """Delete whatever the switch holds for one job."""
-        for table in (switch_entries.ADMIT, switch_entries.JOB_MEMBER):
+        for table in (V1MODEL.admit, V1MODEL.job_member):
             entries = [entry for entry in self.client.read_table(table) if entry.match["job"] == job_id]
             if entries:
                 self.client.delete(*entries)
@@ -179,7 +172,7 @@ class SwitchProgrammer:
         if not self._mac_table.learns:
             return
         try:
-            self.client.insert(DigestConfig(MAC_LEARN, max_list_size=16, max_timeout_ns=100_000_000))
+            self.client.insert(DigestConfig(V1MODEL.mac_learn, max_list_size=16, max_timeout_ns=100_000_000))
         except WriteError as error:
             if not error.only("ALREADY_EXISTS"):
                 raise

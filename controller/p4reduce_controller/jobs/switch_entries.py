@@ -1,4 +1,4 @@
-"""Which P4Runtime entries a job's grant needs, and the switch's own. Names are those of the P4 program."""
+"""Which P4Runtime entries a job's grant needs, and the switch's own."""
 
 from __future__ import annotations
 
@@ -7,26 +7,17 @@ import ipaddress
 from p4reduce_contracts.p4runtime.entries import MulticastGroup, TableEntry
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_controller.jobs.model import Grant
+from p4reduce_controller.p4names import V1MODEL
 
-SWITCH_ADDRESS = "MainIngress.address.switch_address"
-ADMIT = "MainIngress.admission.admit"
-JOB_MEMBER = "MainEgress.reply.job_member"
-COUNTERS = {
-    "contributions": "MainIngress.contributions",
-    "duplicates": "MainIngress.duplicates",
-    "results": "MainIngress.results",
-    "pendings": "MainIngress.pendings",
-}
-DROPS = "MainIngress.drops"
 _FIRST_JOB_GROUP = 256
 
 
 def switch_address(switch: SwitchConfig) -> TableEntry:
     """The entry that makes the switch answer for its own IP address."""
     return TableEntry(
-        table=SWITCH_ADDRESS,
+        table=V1MODEL.switch_address,
         match={"target_ip": int(ipaddress.IPv4Address(switch.address))},
-        action="MainIngress.address.is_switch",
+        action=V1MODEL.is_switch,
         params={"mac": mac_value(switch.mac)},
     )
 
@@ -36,14 +27,14 @@ def admission(grant: Grant) -> list[TableEntry]:
     full = (1 << grant.world_size) - 1
     return [
         TableEntry(
-            table=ADMIT,
+            table=V1MODEL.admit,
             match={
                 "ingress_port": address.ingress_port,
                 "ipv4_src": address.ip,
                 "udp_src_port": address.udp_port,
                 "job": grant.job_id,
             },
-            action="MainIngress.admission.admit_rank",
+            action=V1MODEL.admit_rank,
             params={
                 "rank_bit": 1 << rank,
                 "full": full,
@@ -61,9 +52,9 @@ def members(grant: Grant, switch: SwitchConfig) -> list[TableEntry]:
     """The entries that address a reply to each rank."""
     return [
         TableEntry(
-            table=JOB_MEMBER,
+            table=V1MODEL.job_member,
             match={"job": grant.job_id, "rank": rank},
-            action="MainEgress.reply.address_to",
+            action=V1MODEL.address_to,
             params={
                 "dst_mac": address.mac,
                 "dst_ip": address.ip,

@@ -26,10 +26,10 @@ def compile_per_word(folder: Path) -> Path:
     """The default geometry with a field and a register a word; returns its pipeline folder."""
     shutil.copytree(ROOT / "p4src", folder / "p4src")
     shutil.copy(HERE / "column_sum_per_word.p4", folder / "p4src/v1model/column_sum.p4")
-    wire = folder / "p4src/shared/wire.p4"
-    text, one_field = wire.read_text(), "bit<BLOCK_BITS> words;"
+    block = folder / "p4src/v1model/block.p4"
+    text, one_field = block.read_text(), "    words_t words;"
     assert text.count(one_field) == 1
-    wire.write_text(text.replace(one_field, " ".join(f"bit<32> word_{word};" for word in range(32))))
+    block.write_text(text.replace(one_field, " ".join(f"bit<32> word_{word};" for word in range(32))))
     spec = importlib.util.spec_from_file_location("per_word_build", folder / "p4src/build.py")
     assert spec is not None and spec.loader is not None
     build = importlib.util.module_from_spec(spec)

@@ -4,18 +4,18 @@
     X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) \
     X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23) X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31)
 
-control ColumnSum(inout metadata_t meta, inout bit<32> key, inout block_t block,
+control ColumnSum(inout metadata_t meta, inout key_t key, inout block_t block,
                   in bit<1> carried, in bit<1> held) {
-    register<bit<32>>(2 * SLOTS) keys;
+    register<key_t>(2 * SLOTS) keys;
 #define DECLARE_WORD(w) register<bit<32>>(2 * SLOTS) sums_##w;
     EACH_WORD(DECLARE_WORD)
 
     apply {
-        bit<32> least = key;
-        if (meta.verdict != VERDICT_FIRST) {
+        key_t least = key;
+        if (meta.verdict != Verdict.FIRST) {
             keys.read(least, meta.index);
         }
-        if (meta.verdict != VERDICT_DUPLICATE) {
+        if (meta.verdict != Verdict.DUPLICATE) {
             if (key < least) {
                 least = key;
             }
@@ -23,7 +23,7 @@ control ColumnSum(inout metadata_t meta, inout bit<32> key, inout block_t block,
         }
         key = least;
 
-        bool adds = carried == 1 && meta.verdict != VERDICT_DUPLICATE;
+        bool adds = carried == 1 && meta.verdict != Verdict.DUPLICATE;
 #define DECLARE_SUM(w) bit<32> sum_##w = 0;
         EACH_WORD(DECLARE_SUM)
         if (held == 1) {

@@ -32,7 +32,7 @@ def test_what_the_switch_is_told(running: Running, client: JobClient) -> None:
     assert admit.params == {
         "rank_bit": 2, "full": 3, "slot_base": 3, "slot_count": 5, "epoch": 1, "group": group
     }  # fmt: skip
-    member = running.client.read_table("MainEgress.reply.job_member")[1]
+    member = running.client.read_table("MainEgress.address_reply.job_member")[1]
     assert member.match == {"job": made.id, "rank": 1}
     assert member.params == {
         "dst_mac": 0x020000000A01, "dst_ip": 0x0A00000B, "dst_port": 4001,

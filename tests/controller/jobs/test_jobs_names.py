@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +22,8 @@ from p4reduce_controller.jobs import switch_entries
 from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant
 from p4reduce_controller.jobs.slots import SlotRange
+from p4reduce_controller.p4names import V1MODEL
+from rigs.wire_p4 import WIRE_P4
 
 ROOT = Path(__file__).resolve().parents[3]
 GRANT = Grant(
@@ -47,30 +48,25 @@ def test_every_entry_fits_the_program_even_with_the_largest_values(schema: Schem
         switch_entries.group(GRANT),
         *(entry for _, entry in macs.opening()),
         *(entry for _, entry in macs.learn([(0x020000000022, 2)])),
-        DigestConfig(forwarding.MAC_LEARN),
+        DigestConfig(V1MODEL.mac_learn),
     ]
     for entry in entries:
         codec.encode(schema, entry)
-    for counter in (*switch_entries.COUNTERS.values(), switch_entries.DROPS):
+    for counter in (*V1MODEL.job_counters.values(), V1MODEL.drops):
         assert counter in schema.counters, counter
 
 
 def test_the_tables_hold_what_is_learned(schema: Schema) -> None:
-    for table in (forwarding.MAC_TABLE, forwarding.LEARNED):
+    for table in (V1MODEL.mac_table, V1MODEL.learned):
         assert schema.tables[table].size >= forwarding.MAX_LEARNED
 
 
 def test_drop_reasons_and_hello_are_those_of_wire_p4() -> None:
-    text = (ROOT / "p4src/shared/wire.p4").read_text()
-    reasons = {
-        int(number): name
-        for name, number in re.findall(r"const bit<8> DROP_(\w+) = (\d+);", text)
-        if name != "NONE"
-    }
+    reasons = {number: name for name, number in WIRE_P4.enums["Drop"].items()}
+    assert reasons.pop(0) == "NONE"
     assert reasons == wire.DROP_REASONS
-    constants = dict(re.findall(r"const bit<4> (\w+) = (\d+);", text))
-    assert int(constants["WIRE_VERSION"]) == wire.WIRE_VERSION
-    assert int(constants["TYPE_HELLO"]) == wire.HELLO
+    assert WIRE_P4.constants["WIRE_VERSION"] == wire.WIRE_VERSION
+    assert WIRE_P4.enums["FrameType"]["HELLO"] == wire.HELLO
 
 
 @pytest.mark.parametrize(("name", "limit"), [("default", 32), ("small", 8)])

@@ -16,7 +16,7 @@ import pytest
 
 import p4reduce
 from p4reduce_contracts.jobs.client import JobClient, JoinTicket, Lease, LeaseTimeout, SwitchAway
-from p4reduce_controller.jobs import switch_entries
+from p4reduce_controller.p4names import V1MODEL
 from p4reduce_controller.p4rt.client import Client
 from rigs.p4rt import System, start_controller, start_switch
 
@@ -260,6 +260,6 @@ def test_signals_end_the_controller_well(system: System, number: signal.Signals)
     assert "Traceback" not in system.controller.log.read_text()
     with Client(system.switch.address("P4Runtime")) as left:
         assert left.get_pipeline() is not None
-        for table in (switch_entries.ADMIT, switch_entries.JOB_MEMBER):
+        for table in (V1MODEL.admit, V1MODEL.job_member):
             assert left.read_table(table) == [], "the stopped controller took the job's entries away"
     close(workers)

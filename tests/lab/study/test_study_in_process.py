@@ -84,8 +84,8 @@ class PipelineSwitch:
             lease = (1 << rank, (1 << world_size) - 1, 0, self.SLOTS, self.EPOCH, GROUP)
             self.rig.insert("admission.admit", match, "admit_rank", lease)
             home = (rank_mac(rank), rank_ip(rank), rank_udp_port(rank), MAC, IP)
-            member = self.rig.program.tables["MainEgress.reply.job_member"]
-            member.insert((self.JOB, rank), 0, "MainEgress.reply.address_to", home)
+            member = self.rig.program.tables["MainEgress.address_reply.job_member"]
+            member.insert((self.JOB, rank), 0, "MainEgress.address_reply.address_to", home)
 
     def process(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]:
         return [(port - 1, payload_of(frame)) for port, frame in self.rig.send(rank, payload)]

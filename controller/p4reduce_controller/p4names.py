@@ -1,0 +1,68 @@
+"""The names of the P4 programs' objects, as their P4Info has them: one P4Names for each target.
+
+Match fields and action parameters have the same names on every target; they stand where entries are made
+(jobs/switch_entries.py, forwarding.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class P4Names:
+    """The objects of one target's program that the controller writes and reads."""
+
+    switch_address: str
+    """Table: the switch's own IP address; `is_switch` is its action."""
+    is_switch: str
+    admit: str
+    """Table: who may contribute to what; `admit_rank` is its action."""
+    admit_rank: str
+    job_member: str
+    """Table: where each rank of a job is; `address_to` is its action."""
+    address_to: str
+    mac_table: str
+    """Table: the port of a MAC address; `forward` is its action."""
+    forward: str
+    learned: str
+    """Table: the addresses not to be reported again; `known` is its action."""
+    known: str
+    mac_learn: str
+    """Digest of an unknown (MAC address, port)."""
+    drops: str
+    """Counter by drop reason."""
+    job_counters: Mapping[str, str]
+    """Counters by job id: their names in the job service's statistics, and in the program."""
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Every table that the controller writes, admission first: no frame may outlive the way back."""
+        return self.admit, self.job_member, self.switch_address, self.mac_table, self.learned
+
+
+V1MODEL: Final = P4Names(
+    switch_address="MainIngress.address.switch_address",
+    is_switch="MainIngress.address.is_switch",
+    admit="MainIngress.admission.admit",
+    admit_rank="MainIngress.admission.admit_rank",
+    job_member="MainEgress.address_reply.job_member",
+    address_to="MainEgress.address_reply.address_to",
+    mac_table="MainIngress.forwarding.mac_table",
+    forward="MainIngress.forwarding.forward",
+    learned="MainIngress.forwarding.learned",
+    known="MainIngress.forwarding.known",
+    mac_learn="mac_learn_t",
+    drops="MainIngress.drops",
+    job_counters={
+        "contributions": "MainIngress.contributions",
+        "duplicates": "MainIngress.duplicates",
+        "results": "MainIngress.results",
+        "pendings": "MainIngress.pendings",
+    },
+)
+
+FLOOD_GROUP: Final = 1
+"""Multicast group of unknown destinations, as headers.p4 of each target has it."""
