@@ -1,4 +1,4 @@
-"""The demo's picture: loss, accuracy and bytes of the three ways to train."""
+"""The picture of a comparison: loss, accuracy and bytes of the variants."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from p4reduce_lab.report import Run, of, ring_bytes, values
-from p4reduce_lab.training import WAYS
+from p4reduce_lab.report import of, ring_bytes, values
+from p4reduce_lab.training import VARIANTS, Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ _LOOK: dict[Any, Any] = {
 }
 
 
-def draw(path: Path, runs: list[Run]) -> None:
+def draw(path: Path, results: list[Result]) -> None:
     """Write a PNG with three panels."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -41,10 +41,10 @@ def draw(path: Path, runs: list[Run]) -> None:
         figure = Figure(figsize=(13, 4.2), dpi=150, layout="constrained")
         FigureCanvasAgg(figure)
         loss, accuracy, wire = figure.subplots(1, 3, width_ratios=(1.25, 1, 1.25))
-        _draw_loss(loss, runs)
-        _draw_accuracy(accuracy, runs)
-        _draw_bytes(wire, runs)
-        seeds, first = len({run["seed"] for run in runs}), runs[0]
+        _draw_loss(loss, results)
+        _draw_accuracy(accuracy, results)
+        _draw_bytes(wire, results)
+        seeds, first = len({result["seed"] for result in results}), results[0]
         figure.suptitle(
             f"{first['world_size']} workers, {first['parameters']:,} parameters, {first['steps']} steps"
             + (f", {seeds} seeds" if seeds > 1 else ""),
@@ -55,13 +55,13 @@ def draw(path: Path, runs: list[Run]) -> None:
         figure.savefig(path, facecolor="white")
 
 
-def _ways(runs: list[Run]) -> list[tuple[str, list[Run]]]:
-    return [(way.name, mine) for way in WAYS if (mine := of(runs, way.name))]
+def _by_variant(results: list[Result]) -> list[tuple[str, list[Result]]]:
+    return [(variant.name, mine) for variant in VARIANTS if (mine := of(results, variant.name))]
 
 
-def _draw_loss(axes: Axes, runs: list[Run]) -> None:
-    for name, mine in _ways(runs):
-        curve = [statistics.mean(losses) for losses in zip(*(run["losses"] for run in mine), strict=True)]
+def _draw_loss(axes: Axes, results: list[Result]) -> None:
+    for name, mine in _by_variant(results):
+        curve = [statistics.mean(losses) for losses in zip(*(result["losses"] for result in mine), strict=True)]
         window = min(_WINDOW, len(curve))
         smooth = [statistics.mean(curve[i - window : i]) for i in range(window, len(curve) + 1)]
         axes.plot(range(window, len(curve) + 1), smooth, color=COLORS[name], label=name, linewidth=_WIDTHS[name])
@@ -70,9 +70,9 @@ def _draw_loss(axes: Axes, runs: list[Run]) -> None:
     axes.legend(frameon=False)
 
 
-def _draw_accuracy(axes: Axes, runs: list[Run]) -> None:
+def _draw_accuracy(axes: Axes, results: list[Result]) -> None:
     lowest = 100.0
-    for at, (name, mine) in enumerate(_ways(runs)):
+    for at, (name, mine) in enumerate(_by_variant(results)):
         points = [100 * value for value in values(mine, "test_accuracy")]
         mean = statistics.mean(points)
         axes.bar(at, mean, color=COLORS[name], width=0.62)
@@ -82,12 +82,12 @@ def _draw_accuracy(axes: Axes, runs: list[Run]) -> None:
         lowest = min(lowest, *points)
     floor = max(0.0, 5 * (lowest // 5) - 5)
     axes.set(title=f"Test accuracy, % (axis from {floor:.0f})", ylim=(floor, 100.0))
-    _name_bars(axes, runs)
+    _name_bars(axes, results)
 
 
-def _draw_bytes(axes: Axes, runs: list[Run]) -> None:
-    tallest = ring = ring_bytes(runs) / 1000
-    for at, (name, mine) in enumerate(_ways(runs)):
+def _draw_bytes(axes: Axes, results: list[Result]) -> None:
+    tallest = ring = ring_bytes(results) / 1000
+    for at, (name, mine) in enumerate(_by_variant(results)):
         for offset, key, alpha in ((-0.2, "up_bytes_per_step", 1.0), (0.2, "down_bytes_per_step", 0.55)):
             if not (found := values(mine, key)):
                 continue
@@ -107,10 +107,10 @@ def _draw_bytes(axes: Axes, runs: list[Run]) -> None:
         fontsize=9,
     )
     axes.set(title="On the wire, kB a worker and step", ylim=(0, 1.2 * tallest), xlim=(-0.5, 2.55))
-    _name_bars(axes, runs)
+    _name_bars(axes, results)
 
 
-def _name_bars(axes: Any, runs: list[Run]) -> None:
-    names = [name.replace("-", "\n", 1) for name, _ in _ways(runs)]
+def _name_bars(axes: Any, results: list[Result]) -> None:
+    names = [name.replace("-", "\n", 1) for name, _ in _by_variant(results)]
     axes.set_xticks(range(len(names)), names)
     axes.tick_params(axis="x", length=0)

@@ -1,4 +1,8 @@
-"""Child processes: each writes a log, all of them end when the program that started them does, however it ends."""
+"""Child processes: each writes a log, all of them end when the program that started them does, however it ends.
+
+`Children` ends them in order when its block ends. A guardian process (guardian.py) ends what is left: descendants of
+a child that had to be killed, and all of them when the program itself is killed.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 
 import click
+
+from p4reduce_lab.guardian import MODULE, guarded
 
 POLL_S = 0.05
 GRACE_S = 10.0
@@ -89,26 +95,27 @@ class Child:
             raise self.failure(f"still runs after {timeout_s:g} s") from None
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL for it and all its descendants if it does not end in time."""
-        if self.status is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            self._process.terminate()
+        """SIGTERM, and SIGKILL if it does not end in time."""
+        self._process.terminate()  # nothing, if it has ended
         try:
             self._process.wait(GRACE_S)
         except subprocess.TimeoutExpired:
-            for pid in [*_descendants(self.pid), self.pid]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            self._process.kill()
             self._process.wait(GRACE_S)
 
 
 class Children:
-    """A program's children: `with Children(folder) as children: children.start(...)` ends them all."""
+    """A program's children: `with Children(folder) as children: children.start(...)` ends them all.
 
-    def __init__(self, logs: Path) -> None:
+    Every process that is started in the block, by `start` or otherwise, bears `mark` in its environment.
+    """
+
+    def __init__(self, logs: Path, guardian: str = MODULE) -> None:
+        """`logs`: the folder of their logs. `guardian`: the module that sweeps up after them (`guardian.guarded`)."""
         self.logs = logs
+        self.mark = ""
         self._children: list[Child] = []
+        self._guarded = guarded(guardian)
 
     def start(
         self,
@@ -133,12 +140,22 @@ class Children:
         """Stop watching a child that has ended by itself."""
         self._children.remove(child)
 
+    def stop(self) -> None:
+        """End them, the last one first: workers before the controller, then the switch."""
+        while self._children:
+            self._children.pop().stop()
+
     def __enter__(self) -> Children:
+        self.mark = self._guarded.__enter__()
         return self
 
-    def __exit__(self, *error: object) -> None:
-        while self._children:
-            self._children.pop().stop()  # the last one first: workers before the controller, then the switch
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.stop()
+        finally:
+            self._guarded.__exit__(kind, error, trace)
 
 
 @contextlib.contextmanager
@@ -161,16 +178,3 @@ def terminable() -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler)
 
-
-def _descendants(pid: int) -> list[int]:
-    """All processes below `pid`, from /proc; empty where there is no /proc."""
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(stat.parent.name))
-    found, left = [], [pid]
-    while left:
-        left.extend(below := children.get(left.pop(), []))
-        found.extend(below)
-    return found

@@ -1,4 +1,4 @@
-"""The demo's numbers: a table for people, report.json for programs."""
+"""What trainings measured: a table for people, report.json for programs, and a picture."""
 
 from __future__ import annotations
 
@@ -7,56 +7,54 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 
-from p4reduce_lab.training import WAYS
-
-Run = dict[str, Any]
+from p4reduce_lab.training import VARIANTS, Result
 
 FLOAT_BYTES = 4
 
 
-def ring_bytes(runs: list[Run]) -> float:
-    """What a ring all-reduce of the dense gradient sends a worker and step: 2(N-1)/N · 4 · D, without
-    headers."""
-    workers, parameters = runs[0]["world_size"], runs[0]["parameters"]
+def ring_bytes(results: list[Result]) -> float:
+    """Return the bytes a worker and step of a ring all-reduce of the dense gradient: 2(N-1)/N · 4 · D, no headers."""
+    workers, parameters = results[0]["world_size"], results[0]["parameters"]
     return float(2 * (workers - 1) / workers * FLOAT_BYTES * parameters)
 
 
-def of(runs: list[Run], name: str) -> list[Run]:
-    """The runs of one way to train."""
-    return [run for run in runs if run["name"] == name]
+def of(results: list[Result], name: str) -> list[Result]:
+    """Return the results of one variant."""
+    return [result for result in results if result["name"] == name]
 
 
-def values(runs: Iterable[Run], key: str) -> list[float]:
-    """One number of each run; empty when one of them has none."""
-    found = [run[key] for run in runs]
+def values(results: Iterable[Result], key: str) -> list[float]:
+    """Return one number of each result; nothing when one of them has none."""
+    found = [result[key] for result in results]
     return [] if None in found else [float(value) for value in found]
 
 
 def spread(numbers: list[float], show: Callable[[float], str]) -> str:
-    """The mean, and with several numbers how far they lie from it (standard deviation)."""
+    """Show the mean, and with several numbers how far they lie from it (standard deviation)."""
     if not numbers:
         return "not known"
     text = show(statistics.mean(numbers))
     return f"{text} ± {show(statistics.stdev(numbers))}" if len(numbers) > 1 else text
 
 
-def ratio(runs: list[Run], ring: float) -> float | None:
-    """How many times fewer bytes, up and down together, than the ring's formula; None when not measured."""
-    up, down = values(runs, "up_bytes_per_step"), values(runs, "down_bytes_per_step")
+def ratio(results: list[Result], ring: float) -> float | None:
+    """Return how many times fewer bytes, up and down together, than the ring's formula; None when not measured."""
+    up, down = values(results, "up_bytes_per_step"), values(results, "down_bytes_per_step")
     return 2 * ring / (statistics.mean(up) + statistics.mean(down)) if up and down else None
 
 
-def table(runs: list[Run]) -> Table:
-    """The result as people read it."""
-    ring = ring_bytes(runs)
-    first, seeds = runs[0], len({run["seed"] for run in runs})
+def table(results: list[Result]) -> Table:
+    """Make the table that people read."""
+    ring = ring_bytes(results)
+    first, seeds = results[0], len({result["seed"] for result in results})
     shown = Table(
         title=f"{first['world_size']} workers, {first['parameters']} parameters, {first['steps']} steps"
         + (f", mean ± standard deviation of {seeds} seeds" if seeds > 1 else ""),
@@ -74,12 +72,12 @@ def table(runs: list[Run]) -> Table:
         "frames\nrepeated",
     ):
         shown.add_column(heading, justify="right")
-    for way in WAYS:
-        if mine := of(runs, way.name):
+    for variant in VARIANTS:
+        if mine := of(results, variant.name):
             times = ratio(mine, ring)
             shown.add_row(
-                way.name,
-                spread([100 * one for one in values(mine, "test_accuracy")], "{:.2f}".format) + " %",
+                variant.name,
+                spread([100 * share for share in values(mine, "test_accuracy")], "{:.2f}".format) + " %",
                 spread(values(mine, "up_bytes_per_step"), "{:,.0f}".format),
                 spread(values(mine, "down_bytes_per_step"), "{:,.0f}".format),
                 "not known" if times is None else f"{times:.2f}x",
@@ -90,7 +88,7 @@ def table(runs: list[Run]) -> Table:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
+    """Return what the numbers were measured on."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "system": f"{platform.system()} {platform.release()}",
@@ -111,12 +109,31 @@ def _processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def save(path: Path, runs: list[Run], seconds: float) -> None:
-    """Write report.json. `seconds`: what the whole demo took."""
-    report = {
+def save(path: Path, results: list[Result], seconds: float, more: Mapping[str, Any]) -> None:
+    """Write report.json. `seconds`: what all of it took; `more` goes into it too."""
+    document = {
         "machine": machine(),
         "demo_seconds": seconds,
-        "ring_bytes_formula": ring_bytes(runs),
-        "runs": runs,
+        "ring_bytes_formula": ring_bytes(results),
+        "runs": results,
+        **more,
     }
-    path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+def write(
+    out: Path, results: list[Result], seconds: float, console: Console, more: Mapping[str, Any] | None = None
+) -> None:
+    """Write demo.png and report.json (`save`) to the folder `out`, and a table to the console."""
+    from p4reduce_lab.plot import draw
+
+    save(out / "report.json", results, seconds, more or {})
+    draw(out / "demo.png", results)
+    console.print(table(results))
+    console.print(f"{out / 'demo.png'} and {out / 'report.json'} written, {seconds:.0f} s in all")
+
+
+def console(width_of_a_file: int) -> Console:
+    """Return the terminal, or standard output as a file of that width."""
+    terminal = Console(highlight=False)
+    return terminal if terminal.is_terminal else Console(highlight=False, width=width_of_a_file)

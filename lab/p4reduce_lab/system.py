@@ -1,54 +1,93 @@
-"""The demo's switch and controller, on free ports of the loopback interface."""
+"""A switch and its controller as child processes: started one after the other, each waited for."""
 
 from __future__ import annotations
 
+import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import JobServiceError
+from p4reduce_lab.addresses import answers, free_address
 from p4reduce_lab.processes import P4REDUCE, Child, Children
 
 READY_S = 30.0
 
 
+@dataclass(frozen=True)
 class System:
-    """A running switch and controller."""
+    """A running switch and controller, and what a job needs of them."""
 
-    def __init__(self, controller: str, switch: Child, client: JobClient) -> None:
-        self.controller = controller
-        """HOST:PORT of the job service."""
-        self.switch = switch
-        self.client = client
+    controller: str
+    """HOST:PORT of the job service."""
+    client: JobClient
+    switch: Child
+    controller_process: Child
+
+    def check(self) -> None:
+        """Raise ProcessError if the switch or the controller has ended."""
+        self.switch.check_running()
+        self.controller_process.check_running()
+
+    @contextmanager
+    def job(self, name: str, world_size: int) -> Iterator[str]:
+        """Make a job for the block and yield its name. After an error it stays, for whoever looks for the cause."""
+        self.client.create_job(name, world_size)
+        yield name
+        self.client.remove_job(name)
 
 
 @contextmanager
 def running_system(children: Children) -> Iterator[System]:
-    """Start a switch and a controller and wait until jobs can be created. ProcessError if they do not come
-    up."""
-    underlay, p4runtime, jobs = _free_port(socket.SOCK_DGRAM), _free_port(), _free_port()
-    switch = children.start(
-        "switch",
-        [*P4REDUCE, "switch", "run", "--listen", _at(underlay), "--p4runtime", _at(p4runtime)],
-    )
-    switch.wait_ready(lambda: _answers(p4runtime), READY_S)
-    config = children.logs / "controller.toml"
-    config.write_text(
-        f'[switch]\np4runtime = "{_at(p4runtime)}"\nudp_port = {underlay}\n\n'
-        f'[controller]\nlisten = "{_at(jobs)}"\nstate_dir = "{_state(children.logs)}"\n',
-        encoding="utf-8",
-    )
-    controller = children.start("controller", [*P4REDUCE, "controller", "run", "--config", str(config)])
-    with JobClient(_at(jobs)) as client:
+    """Start the embedded switch and a controller on free ports of the loopback interface.
+
+    They run until `children` ends. Raises ProcessError if they do not come up.
+    """
+    underlay, p4runtime, jobs = free_address(socket.SOCK_DGRAM), free_address(), free_address()
+    switch = [*P4REDUCE, "switch", "run", "--listen", underlay, "--p4runtime", p4runtime]
+    config = [
+        "[switch]",
+        f"p4runtime = {toml_text(p4runtime)}",
+        f"udp_port = {underlay.rpartition(':')[2]}",
+        "",
+        "[controller]",
+        f"listen = {toml_text(jobs)}",
+        f"state_dir = {toml_text(state_dir(children.logs))}",
+    ]
+    with started_system(children, switch, p4runtime, jobs, config) as system:
+        yield system
+
+
+@contextmanager
+def started_system(
+    children: Children, switch_command: Sequence[str], p4runtime: str, jobs: str, config: Sequence[str]
+) -> Iterator[System]:
+    """Start a switch and, when it answers at `p4runtime`, a controller; wait until it serves jobs at `jobs`.
+
+    `config` are the lines of the controller's TOML file. They run until `children` ends. Raises ProcessError if they
+    do not come up.
+    """
+    switch = children.start("switch", switch_command)
+    switch.wait_ready(lambda: answers(p4runtime), READY_S)
+    path = children.logs / "controller.toml"
+    path.write_text("\n".join(config) + "\n", encoding="utf-8")
+    controller = children.start("controller", [*P4REDUCE, "controller", "run", "--config", str(path)])
+    with JobClient(jobs) as client:
         controller.wait_ready(lambda: _serves(client), READY_S)
-        yield System(_at(jobs), switch, client)
+        yield System(jobs, client, switch, controller)
 
 
-def _state(folder: Path) -> str:
-    state = folder.resolve() / "controller-state"
-    return str(state).replace("\\", "\\\\").replace('"', '\\"')
+def toml_text(value: object) -> str:
+    """Write a value as a TOML string."""
+    return json.dumps(str(value), ensure_ascii=False)  # what JSON escapes, TOML escapes alike
+
+
+def state_dir(logs: Path) -> Path:
+    """Return the folder in which a controller beside these logs keeps its state."""
+    return logs.resolve() / "controller-state"
 
 
 def _serves(client: JobClient) -> bool:
@@ -57,21 +96,3 @@ def _serves(client: JobClient) -> bool:
     except JobServiceError:
         return False
     return True
-
-
-def _answers(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
-    except OSError:
-        return False
-    return True
-
-
-def _free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
-    with socket.socket(socket.AF_INET, kind) as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
-def _at(port: int) -> str:
-    return f"127.0.0.1:{port}"

@@ -1,27 +1,37 @@
-"""One training run of the demo: torchrun over examples/train.py."""
+"""The variants of the training in examples/train.py, and one run of it on this machine, by torchrun."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from p4reduce_lab.processes import POLL_S, Child, Children, ProcessError
+from p4reduce_lab.system import System
 
 WORLD_SIZE = 4
 STALL_S = 60.0
 """A run that shows no progress for this long has failed."""
 _LAUNCHER = "torch/distributed/elastic/"
-_STEP = re.compile(rb"step (\d+)/(\d+) loss")
+STEP = re.compile(rb"step (\d+)/(\d+) loss")
+"""What a training prints as it goes."""
+MODULE = "p4reduce_lab.measured_training"
+NEEDED = ("torch", "sklearn", "matplotlib")
+"""What has to be installed beside p4reduce's own needs, to train and to draw."""
+
+Result = dict[str, Any]
+"""What a training measured (measured_training.py), and the "name" of its variant."""
 
 
 @dataclass(frozen=True)
-class Way:
+class Variant:
     """One way to train: who sums, and what is done to the gradients before."""
 
     name: str
@@ -29,15 +39,20 @@ class Way:
     compressor: str
 
 
-WAYS = (
-    Way("gloo-dense", "gloo", "none"),
-    Way("p4reduce-dense", "p4reduce", "none"),
-    Way("p4reduce-adacomp", "p4reduce", "adacomp"),
+VARIANTS = (
+    Variant("gloo-dense", "gloo", "none"),
+    Variant("p4reduce-dense", "p4reduce", "none"),
+    Variant("p4reduce-adacomp", "p4reduce", "adacomp"),
 )
 
 
+def missing_packages() -> list[str]:
+    """Return which of NEEDED are not installed."""
+    return [name for name in NEEDED if find_spec(name) is None]
+
+
 def find_script() -> Path:
-    """The training script: of this checkout, or installed beside the package."""
+    """Return the training script: of this checkout, or installed beside the package. Raises ProcessError."""
     checkout = Path(__file__).resolve().parents[2] / "examples" / "train.py"
     installed = Path(sys.prefix) / "share" / "p4reduce" / "examples" / "train.py"
     for path in (checkout, installed):
@@ -46,41 +61,65 @@ def find_script() -> Path:
     raise ProcessError(f"the training script is neither at {checkout} nor at {installed}: install p4reduce anew")
 
 
-def train(
-    children: Children,
-    way: Way,
-    *,
-    seed: int,
-    epochs: int | None,
-    job: str,
-    controller: str,
-    progress: Callable[[int, int], None],
-) -> dict[str, Any]:
-    """Train once; what the script measured. `progress(step, steps)` is called as it goes.
+@dataclass(frozen=True)
+class Training:
+    """One training to be run: its options, and the file in which it leaves what it measured."""
 
-    ProcessError when a worker fails, the switch or the controller ends, or nothing moves for STALL_S.
+    variant: Variant
+    seed: int
+    epochs: int | None  #: None is the script's own number
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """What its job is called."""
+        return f"{self.variant.name}-{self.seed}"
+
+    def command(self) -> list[str]:
+        """Return what a worker runs, as arguments of the interpreter. An older result is deleted."""
+        self._path.unlink(missing_ok=True)
+        variant = self.variant
+        options = [f"--aggregation={variant.aggregation}", f"--compressor={variant.compressor}", f"--job={self.name}"]
+        options += [f"--seed={self.seed}", f"--out={self._path}"]
+        return ["-m", MODULE, *options] + ([f"--epochs={self.epochs}"] if self.epochs else [])
+
+    def job(self, system: System, world_size: int) -> contextlib.AbstractContextManager[object]:
+        """Return the context it runs in: a job on the switch; gloo needs none."""
+        return contextlib.nullcontext() if self.variant.aggregation == "gloo" else system.job(self.name, world_size)
+
+    def result(self) -> Result:
+        """Read what it measured. Raises ProcessError if it left nothing to read."""
+        try:
+            measured = json.loads(self._path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ProcessError(f"{self.name} wrote no result ({error}); its logs are in {self.folder}") from None
+        return {"name": self.variant.name, **measured}
+
+    @property
+    def _path(self) -> Path:
+        return self.folder.resolve() / f"{self.name}.json"
+
+
+def train(children: Children, training: Training, controller: str, progress: Callable[[int, int], None]) -> Result:
+    """Train once with WORLD_SIZE workers; `progress(step, steps)` is called as it goes.
+
+    Raises ProcessError when a worker fails, the switch or the controller ends, or nothing moves for STALL_S.
     """
-    result = children.logs / f"{way.name}-{seed}.json"
-    result.unlink(missing_ok=True)
-    options = [f"--aggregation={way.aggregation}", f"--compressor={way.compressor}", f"--job={job}"]
-    options += [f"--seed={seed}", f"--out={result}"] + ([f"--epochs={epochs}"] if epochs else [])
     launcher = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
-    command = [sys.executable, *launcher, f"--nproc-per-node={WORLD_SIZE}", str(find_script()), *options]
+    command = [sys.executable, *launcher, f"--nproc-per-node={WORLD_SIZE}", *training.command()]
     env = {"OMP_NUM_THREADS": "1", "P4REDUCE_CONTROLLER": controller, "PYTHONUNBUFFERED": "1"}
     if sys.platform == "linux":
         env["GLOO_SOCKET_IFNAME"] = "lo"  # the host's own name need not resolve
-    workers = children.start(f"{way.name} seed {seed}", command, env, without_launcher)
+    workers = children.start(f"{training.variant.name} seed {training.seed}", command, env, without_launcher)
     _follow(children, workers, progress)
     children.forget(workers)
     if workers.status != 0:
         raise workers.failure(f"failed with status {workers.status}")
-    measured = json.loads(result.read_text(encoding="utf-8"))
-    assert isinstance(measured, dict)
-    return {"name": way.name, **measured}
+    return training.result()
 
 
 def without_launcher(lines: list[str]) -> list[str]:
-    """The workers' part of a log of torchrun, which ends in a long report of its own; of that, who failed."""
+    """Return the workers' part of a log of torchrun, which ends in a long report of its own; of that, who failed."""
     launcher = [number for number, line in enumerate(lines) if _LAUNCHER in line]
     if not launcher:
         return lines
@@ -96,7 +135,7 @@ def _follow(children: Children, workers: Child, progress: Callable[[int, int], N
         while True:
             ended = workers.status is not None  # looked at before the log: nothing written is missed
             text = text[-200:] + log.read()
-            steps = _STEP.findall(text)
+            steps = STEP.findall(text)
             if steps and int(steps[-1][0]) != seen:
                 seen, moved = int(steps[-1][0]), time.monotonic()
                 progress(seen, int(steps[-1][1]))

@@ -75,20 +75,24 @@ def run(
 ) -> None:
     """Build TOPOLOGY (JSON; default: four workers), then run a command on every host, or give a prompt."""
     from p4reduce_testbed.testbed import Settings, running_testbed
-    from p4reduce_testbed.workers import fill_in, job, run_on_all
+    from p4reduce_testbed.workers import fill_in, run_on_all
 
     with _errors_in_one_line(), _owned_by_caller(out):
         wanted = _load(topology)
-        with running_testbed(wanted, Settings(**building), out / "logs") as running, job(running, name):
+        world_size = len(wanted.hosts)
+        with (
+            running_testbed(wanted, Settings(**building), out / "logs") as running,
+            running.system.job(name, world_size),
+        ):
             if command is None:
                 environments = {host.name: running.environment(host, name) for host in wanted.hosts}
-                running.network.prompt(environments, running.controller)
+                running.network.prompt(environments, running.system.controller)
                 return
-            text, size = command, len(wanted.hosts)
+            text = command
             run_on_all(
                 running,
                 "exec",
-                lambda host: ["sh", "-c", fill_in(text, host, size)],
+                lambda host: ["sh", "-c", fill_in(text, host, world_size)],
                 name,
                 on_line=lambda rank, line: click.echo(f"[{rank:>{_RANK_WIDTH}}] {line}"),
                 timeout_s=timeout,
@@ -101,7 +105,7 @@ def run(
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Repetitions.")
 @click.option("--epochs", type=click.IntRange(min=1), help="Training epochs. [default: the script's own]")
 def train(topology: Path | None, out: Path, seeds: int, epochs: int | None, **building: Any) -> None:
-    """Train as `p4reduce demo` does, on the hosts of TOPOLOGY, and compare."""
+    """Train a small model on the hosts of TOPOLOGY, with gloo and over the switch, and compare."""
     from p4reduce_testbed.testbed import Settings
     from p4reduce_testbed.train import train_on_testbed
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
 
+from p4reduce_lab.addresses import free_port
 from p4reduce_lab.processes import P4REDUCE
 from p4reduce_testbed.commands import need
 
@@ -15,9 +15,9 @@ TARGETS = ("bmv2", "embedded")
 
 
 def command(target: str, interfaces: Sequence[str], p4runtime: str) -> list[str]:
-    """How to start a switch without a program, which the controller brings. Interfaces are like "1@s1-eth1".
+    """Return the command that starts a switch without a program, which the controller brings.
 
-    Raises MissingTool.
+    Interfaces are like "1@s1-eth1". Raises MissingTool.
     """
     ports = [word for interface in interfaces for word in ("-i", interface)]
     if target == "embedded":
@@ -30,19 +30,3 @@ def command(target: str, interfaces: Sequence[str], p4runtime: str) -> list[str]
     own = ["--grpc-server-addr", p4runtime, "--cpu-port", str(CPU_PORT)]
     return [bmv2, *general, *ports, "--", *own]
 
-
-def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
-def answers(address: str) -> bool:
-    """Whether somebody listens at HOST:PORT."""
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=1.0).close()
-    except OSError:
-        return False
-    return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import IO
 
 from p4reduce_lab.processes import POLL_S, Child
@@ -15,16 +15,8 @@ OnLine = Callable[[int, str], None]
 """Takes (rank, line) for each line a worker writes."""
 
 
-@contextlib.contextmanager
-def job(testbed: Testbed, name: str) -> Iterator[str]:
-    """A job of all hosts, for as long as the block lasts."""
-    testbed.client.create_job(name, len(testbed.topology.hosts))
-    yield name
-    testbed.client.remove_job(name)
-
-
 def fill_in(command: str, host: Host, world_size: int) -> str:
-    """`command` with {rank}, {host}, {ip} and {world_size} replaced; other braces stay."""
+    """Replace {rank}, {host}, {ip} and {world_size} in `command`; other braces stay."""
     for key, value in (
         ("rank", host.rank),
         ("host", host.name),
@@ -81,7 +73,7 @@ def _follow(
             running = [worker for worker, status in zip(workers, statuses, strict=True) if status is None]
             if not running:
                 return
-            testbed.check()
+            testbed.system.check()
             now = time.monotonic()
             if timeout_s is not None and now - began > timeout_s:
                 raise running[0].failure(f"still ran after {timeout_s:g} s")
@@ -98,7 +90,7 @@ class _Lines:
         self._rest = b""
 
     def read(self, last: bool) -> list[str]:
-        """The lines written since; with `last`, also one without an end."""
+        """Return the lines written since; with `last`, also one without an end."""
         *lines, self._rest = (self._rest + self._log.read()).split(b"\n")
         if last and self._rest:
             lines.append(self._rest)

@@ -11,9 +11,10 @@ pytest.importorskip("matplotlib")
 
 from p4reduce_lab import report
 from p4reduce_lab.plot import draw
+from p4reduce_lab.training import Result
 
 
-def a_run(name: str, seed: int, up: float | None, **more: object) -> report.Run:
+def a_run(name: str, seed: int, up: float | None, **more: object) -> Result:
     return {
         "name": name,
         "seed": seed,
@@ -30,7 +31,7 @@ def a_run(name: str, seed: int, up: float | None, **more: object) -> report.Run:
     }
 
 
-def runs(seeds: int) -> list[report.Run]:
+def runs(seeds: int) -> list[Result]:
     return [
         a_run(name, seed, up)
         for seed in range(seeds)
@@ -38,7 +39,7 @@ def runs(seeds: int) -> list[report.Run]:
     ]
 
 
-def shown(rows: list[report.Run]) -> str:
+def shown(rows: list[Result]) -> str:
     text = io.StringIO()
     Console(file=text, width=120).print(report.table(rows))
     return text.getvalue()
@@ -69,10 +70,11 @@ def test_bytes_that_were_not_measured_are_not_invented(tmp_path: Path) -> None:
 
 
 def test_report_file(tmp_path: Path) -> None:
-    report.save(tmp_path / "report.json", runs(2), 12.0)
+    report.save(tmp_path / "report.json", runs(2), 12.0, {"testbed": {"target": "bmv2"}})
     saved = json.loads((tmp_path / "report.json").read_text())
     assert [run["name"] for run in saved["runs"]] == 2 * ["gloo-dense", "p4reduce-dense", "p4reduce-adacomp"]
     assert saved["ring_bytes_formula"] == 6000
+    assert saved["testbed"] == {"target": "bmv2"}
     assert {"processor", "cores", "python", "torch", "date"} <= set(saved["machine"])
 
 

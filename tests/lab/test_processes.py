@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from p4reduce_lab import guardian
 from p4reduce_lab import processes as children_module
 from p4reduce_lab.processes import Children, ProcessError, terminable
 
@@ -67,10 +69,58 @@ def test_one_that_ignores_sigterm_is_killed_with_its_descendants(
         child.wait_ready(lambda: child.log.read_text().endswith("\n"), 30)
         below = int(child.log.read_text())
         assert alive(below)
-    deadline = time.monotonic() + 10
-    while alive(below) and time.monotonic() < deadline:  # a killed process takes a moment to go
-        time.sleep(0.01)
     assert not alive(child.pid) and not alive(below)
+
+
+def test_descendants_of_a_child_that_was_killed_end_with_the_block(tmp_path: Path) -> None:
+    with Children(tmp_path) as children:
+        child = children.start("deaf", DEAF)
+        child.wait_ready(lambda: child.log.read_text().endswith("\n"), 30)
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait(30)
+        assert alive(int(child.log.read_text()))
+    assert not alive(int(child.log.read_text()))
+
+
+PROGRAM = f"""
+import sys, time
+from pathlib import Path
+from p4reduce_lab.processes import Children
+with Children(Path(sys.argv[1])) as children:
+    deaf = children.start("deaf", {DEAF!r})
+    sleeper = children.start("sleeper", {SLEEPER!r})
+    deaf.wait_ready(lambda: deaf.log.read_text().endswith("\\n"), 30)
+    print(children.mark, deaf.pid, sleeper.pid, deaf.log.read_text(), flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_killed_program_leaves_nothing_behind(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, text=True) as program:
+        try:
+            assert program.stdout is not None
+            mark, *pids = program.stdout.readline().split()
+            assert len(pids) == 3 and set(map(int, pids)) == set(guardian.processes(mark))
+        finally:
+            program.kill()
+    deadline = time.monotonic() + 30
+    while guardian.processes(mark) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not any(alive(int(pid)) for pid in pids)
+
+
+def test_what_is_started_after_the_block_bears_no_mark(tmp_path: Path) -> None:
+    before = os.environ.get(guardian.MARK)
+    with Children(tmp_path) as outer:
+        with Children(tmp_path) as inner:
+            assert os.environ[guardian.MARK] == inner.mark != outer.mark
+        assert os.environ[guardian.MARK] == outer.mark
+    assert os.environ.get(guardian.MARK) == before
+
+
+def test_a_guardian_that_does_not_start_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="nowhere.at_all` did not start"), Children(tmp_path, "nowhere.at_all"):
+        raise AssertionError("the block began")
 
 
 def test_the_end_of_another_child_is_noticed(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import re
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from google.protobuf import text_format
 
 from p4reduce_contracts.p4runtime import messages
 from p4reduce_contracts.p4runtime.schema import Schema
+from p4reduce_lab.addresses import free_address, free_port
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.switch import Switch
 
@@ -79,18 +79,12 @@ def served() -> Iterator[Served]:
         one.close()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextlib.contextmanager
 def bmv2(*interfaces: str) -> Iterator[str]:
     """simple_switch_grpc without a program; its P4Runtime address."""
     if shutil.which("simple_switch_grpc") is None:
         pytest.skip("needs simple_switch_grpc on PATH")
-    address = f"127.0.0.1:{free_port()}"
+    address = free_address()
     command = ["simple_switch_grpc", "--no-p4", "--device-id", "1"]
     for interface in interfaces:
         command += ["-i", interface]

@@ -76,8 +76,7 @@ def train_all(missing: list[Run], out: Path, jobs: int) -> int:
                     except Exception as error:  # one run's, whatever it was: the others go on
                         failed += 1
                         bars.console.print(f"{run.id} failed: {type(error).__name__}: {error}")
-                children.check_others(system.switch)
-                system.switch.check_running()
+                system.check()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():

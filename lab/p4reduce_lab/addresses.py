@@ -1,0 +1,29 @@
+"""Addresses of the loopback interface: which are free, and which answer."""
+
+from __future__ import annotations
+
+import socket
+
+LOOPBACK = "127.0.0.1"
+
+
+def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
+    """Return a port of the loopback interface that nobody has; SOCK_STREAM for TCP, SOCK_DGRAM for UDP."""
+    with socket.socket(socket.AF_INET, kind) as sock:
+        sock.bind((LOOPBACK, 0))
+        return int(sock.getsockname()[1])
+
+
+def free_address(kind: socket.SocketKind = socket.SOCK_STREAM) -> str:
+    """Return HOST:PORT of such a port."""
+    return f"{LOOPBACK}:{free_port(kind)}"
+
+
+def answers(address: str) -> bool:
+    """Return whether somebody listens for TCP at HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=1.0).close()
+    except OSError:
+        return False
+    return True

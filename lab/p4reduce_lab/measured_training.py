@@ -1,0 +1,158 @@
+"""Runs as a worker: the training of examples/train.py, measured.
+
+Takes the options of train.py and --out, and works like it; rank 0 writes what all ranks measured to --out: bytes on
+the wire, seconds, losses, test accuracy, and a hash of the weights, which have to be the same on all ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import math
+import os
+import socket
+import struct
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch.distributed as dist
+
+from p4reduce_lab.training import find_script
+
+ETHERNET_IP_TCP = 14 + 20 + 32
+"""Header bytes of a TCP segment with timestamps."""
+
+TcpCounts = dict[int, tuple[int, int, int]]
+"""By inode of a socket: bytes up and bytes down, both with headers, and segments sent again."""
+
+
+def measure(script: ModuleType, args: Any) -> None:
+    """Train once on this rank; rank 0 writes the result of all ranks.
+
+    Raises SystemExit if the ranks end with different weights.
+    """
+    training, test = script.digits()
+    model, state = script.build(args)
+    dist.barrier()
+    tcp_before, started = tcp_counts(), time.monotonic()
+    losses = script.train(model, *training, args)
+    seconds = time.monotonic() - started
+    reports = []  # of the last step's buckets; only a compressor makes them
+    if state is None:
+        counted = tcp_since(tcp_before)
+    else:
+        stats, reports = state.comm.stats, state.reports
+        counted = (stats.bytes_up, stats.bytes_down, stats.retransmissions)
+        state.close()
+    weights = b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters())
+    of_rank = {"weights": hashlib.sha256(weights).hexdigest(), "counted": counted, "losses": losses}
+    of_all: list[dict[str, Any]] = [{} for _ in range(dist.get_world_size())]
+    dist.all_gather_object(of_all, of_rank)
+    if len(hashes := {rank["weights"] for rank in of_all}) != 1:
+        raise SystemExit("the ranks ended with different weights: " + ", ".join(sorted(hash[:12] for hash in hashes)))
+    if dist.get_rank() != 0:
+        return
+    accuracy = script.accuracy(model, *test)
+    print(f"test accuracy {100 * accuracy:.2f} %, {seconds:.1f} s, {len(losses)} steps", flush=True)
+    result = {
+        "aggregation": args.aggregation,
+        "compressor": args.compressor.name if args.compressor else "none",
+        "seed": args.seed,
+        "world_size": len(of_all),
+        "epochs": args.epochs,
+        "steps": len(losses),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "test_accuracy": accuracy,
+        **_wire([rank["counted"] for rank in of_all], len(losses)),
+        "seconds": seconds,
+        **_compression(args.compressor, reports),
+        "weights": of_rank["weights"],
+        "losses": [sum(column) / len(of_all) for column in zip(*(rank["losses"] for rank in of_all), strict=True)],
+    }
+    if args.out:
+        args.out.write_text(json.dumps(result), encoding="utf-8")
+
+
+def _wire(counted: list[tuple[int, int, int] | None], steps: int) -> dict[str, Any]:
+    """Return what the ranks counted of a worker and step, and of all frames; None where one could not count."""
+    known = [counts for counts in counted if counts is not None]
+    if len(known) != len(counted):
+        return {"up_bytes_per_step": None, "down_bytes_per_step": None, "retransmissions": None}
+    up, down, again = (sum(column) for column in zip(*known, strict=True))
+    return {
+        "up_bytes_per_step": up / len(known) / steps,
+        "down_bytes_per_step": down / len(known) / steps,
+        "retransmissions": again,
+    }
+
+
+def _compression(compressor: Any, reports: list[Any]) -> dict[str, Any]:
+    """Return the compression rate of the training, and the wire forms and bytes down of its last step."""
+    rate = compressor.effective_compression_rate if compressor else math.nan
+    predicted = [report.predicted_bytes_down for report in reports if report.predicted_bytes_down is not None]
+    return {
+        "effective_compression_rate": None if math.isnan(rate) else rate,
+        "forms": {name: str(form) for report in reports for name, form in report.forms.items()},
+        "last_step_down_bytes": sum(report.bytes_down for report in reports) if reports else None,
+        "last_step_down_bytes_predicted": sum(predicted) if reports and len(predicted) == len(reports) else None,
+    }
+
+
+def tcp_counts() -> TcpCounts | None:
+    """Read what the kernel counted on each TCP socket of this process; only Linux tells: elsewhere return None."""
+    counts: TcpCounts = {}
+    try:
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):  # not a TCP socket, or closed meanwhile
+                sock = socket.socket(fileno=os.dup(int(name)))
+                with sock:
+                    if sock.type != socket.SOCK_STREAM or sock.family not in (socket.AF_INET, socket.AF_INET6):
+                        continue
+                    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+                    inode = os.fstat(sock.fileno()).st_ino
+                (again,) = struct.unpack_from("=I", info, 100)  # struct tcp_info in linux/tcp.h
+                (received,) = struct.unpack_from("=Q", info, 128)
+                segments_out, segments_in = struct.unpack_from("=II", info, 136)
+                (sent,) = struct.unpack_from("=Q", info, 200)
+                up, down = sent + ETHERNET_IP_TCP * segments_out, received + ETHERNET_IP_TCP * segments_in
+                counts[inode] = (up, down, again)
+    except (OSError, AttributeError, struct.error):
+        return None
+    return counts
+
+
+def tcp_since(before: TcpCounts | None) -> tuple[int, int, int] | None:
+    """Return bytes up, bytes down and segments sent again since `before`, over the sockets open now."""
+    now = tcp_counts()
+    if now is None or before is None:
+        return None
+    grown = [
+        [count - old for count, old in zip(counts, before.get(inode, (0, 0, 0)), strict=True)]
+        for inode, counts in now.items()
+    ]
+    up, down, again = (sum(column) for column in zip(*grown, strict=True))
+    return up, down, again
+
+
+def load_script() -> ModuleType:
+    """Import the training script, which is in no package."""
+    spec = importlib.util.spec_from_file_location("train", find_script())
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return script
+
+
+def main() -> None:
+    """Run the script's process group around `measure`."""
+    script = load_script()
+    script.settings.add_argument("--out", type=Path, help="write the results to this JSON file")
+    script.run(lambda args: measure(script, args))
+
+
+if __name__ == "__main__":
+    main()
