@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from p4reduce_lab.addresses import free_port
 from p4reduce_lab.processes import P4REDUCE
-from p4reduce_testbed.commands import need
+from p4reduce_testbed.commands import need, run
 
 DEVICE_ID = 1
 CPU_PORT = 510
@@ -25,8 +25,8 @@ def command(target: str, interfaces: Sequence[str], p4runtime: str) -> list[str]
         return [*P4REDUCE, "switch", "run", *ports, *options]
     bmv2 = need(BMV2, "install BMv2 (github.com/p4lang/behavioral-model), or choose --target embedded")
     general = ["--device-id", str(DEVICE_ID), "--no-p4", "--log-console", "--log-level", "warn"]
-    # Distributed builds listen for Thrift too, all at one port unless told otherwise; others ignore it.
-    general += ["--thrift-port", str(free_port())]
+    if "--thrift-port" in run([bmv2, "--help"]):  # else it was built without Thrift, and refuses the option
+        general += ["--thrift-port", str(free_port())]  # not the same one for all
     own = ["--grpc-server-addr", p4runtime, "--cpu-port", str(CPU_PORT)]
     return [bmv2, *general, *ports, "--", *own]
 

@@ -21,9 +21,10 @@ from google.protobuf import text_format
 
 from p4reduce_contracts.p4runtime import messages
 from p4reduce_contracts.p4runtime.schema import Schema
-from p4reduce_lab.addresses import free_address, free_port
+from p4reduce_lab.addresses import free_address
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.switch import Switch
+from p4reduce_testbed import targets
 
 _PROGRAM = Path(__file__).parents[1] / "softswitch" / "p4runtime" / "every_kind"
 P4INFO = messages.parse_p4info(_PROGRAM.with_suffix(".p4info.txtpb").read_text())
@@ -85,10 +86,7 @@ def bmv2(*interfaces: str) -> Iterator[str]:
     if shutil.which("simple_switch_grpc") is None:
         pytest.skip("needs simple_switch_grpc on PATH")
     address = free_address()
-    command = ["simple_switch_grpc", "--no-p4", "--device-id", "1"]
-    for interface in interfaces:
-        command += ["-i", interface]
-    command += ["--thrift-port", str(free_port()), "--", "--grpc-server-addr", address, "--cpu-port", "510"]
+    command = targets.command("bmv2", interfaces, address)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             yield address

@@ -39,12 +39,19 @@ def test_the_controllers_configuration_is_one_it_reads(topology: Topology, tmp_p
 
 def test_bmv2_gets_general_options_before_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "need", lambda program, how: f"/somewhere/{program}")
+    monkeypatch.setattr(targets, "run", lambda command: "  --thrift-port arg   TCP port for the Thrift server")
     command = targets.command("bmv2", ["1@s1-eth1", "2@s1-eth2"], "127.0.0.1:5000")
     general, own = command[: command.index("--")], command[command.index("--") + 1 :]
     assert general[0] == "/somewhere/simple_switch_grpc" and "--no-p4" in general
     assert [general[at + 1] for at, word in enumerate(general) if word == "-i"] == ["1@s1-eth1", "2@s1-eth2"]
     assert int(general[general.index("--thrift-port") + 1]) not in (0, 9090)
     assert own == ["--grpc-server-addr", "127.0.0.1:5000", "--cpu-port", "510"]
+
+
+def test_a_bmv2_without_thrift_gets_no_port_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "need", lambda program, how: f"/somewhere/{program}")
+    monkeypatch.setattr(targets, "run", lambda command: "  -h [ --help ]   Display this help message")
+    assert "--thrift-port" not in targets.command("bmv2", ["1@s1-eth1"], "127.0.0.1:5000")
 
 
 def test_a_missing_bmv2_says_what_else_there_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

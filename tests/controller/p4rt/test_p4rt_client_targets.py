@@ -25,7 +25,8 @@ from p4reduce_controller.p4rt import (
     TableEntry,
     WriteError,
 )
-from rigs.p4rt import DEVICE_CONFIG, LIMIT_S, P4INFO, SCHEMA, bmv2, free_port, served
+from p4reduce_lab.addresses import free_address
+from rigs.p4rt import DEVICE_CONFIG, LIMIT_S, P4INFO, SCHEMA, bmv2, served
 
 I = "SampleIngress."  # noqa: E741
 FORWARD = TableEntry(I + "exact_table", {"h.sample.id": 5, "s.ingress_port": 2}, I + "forward", {"port": 1})
@@ -207,7 +208,7 @@ def _until(connect: Callable[[], None]) -> None:
 
 def test_nobody_there_is_said_within_the_deadline() -> None:
     with pytest.raises(SwitchUnreachable, match="is the switch running"):
-        Client(f"127.0.0.1:{free_port()}", timeout_s=0.2).connect()
+        Client(free_address(), timeout_s=0.2).connect()
 
 
 def test_without_a_connection_calls_say_so() -> None:

@@ -14,8 +14,9 @@ import pytest
 
 from p4reduce_contracts import artifacts
 from p4reduce_controller.p4rt import Client
+from p4reduce_lab.addresses import free_port
 from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch
-from rigs.p4rt import LIMIT_S, free_port
+from rigs.p4rt import LIMIT_S
 
 RUN = "import sys; from p4reduce_switch.run import *; run_switch(SwitchOptions(*eval(sys.argv[1])))"
 
