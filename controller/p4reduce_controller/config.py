@@ -88,6 +88,11 @@ class Config:
     forwarding: ForwardingConfig = field(default_factory=ForwardingConfig)
 
 
+def mac_value(text: str) -> int:
+    """A MAC address as a number."""
+    return int(text.replace(":", ""), 16)
+
+
 def load(path: str | os.PathLike[str] | None = None) -> Config:
     """Read a configuration file; without one, the defaults. Raises ConfigError."""
     if path is None:

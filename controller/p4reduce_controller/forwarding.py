@@ -10,8 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from p4reduce_contracts.p4runtime.entries import MulticastGroup, TableEntry
-from p4reduce_controller.config import Config
-from p4reduce_controller.jobs.switch_entries import mac_value
+from p4reduce_controller.config import Config, mac_value
 from p4reduce_controller.p4names import FLOOD_GROUP, V1MODEL
 from p4reduce_controller.p4rt.client import Operation
 

@@ -6,7 +6,7 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from p4reduce_lab.report import of, ring_bytes, values
+from p4reduce_lab.results import of, ring_bytes, values
 from p4reduce_lab.training import VARIANTS, Result
 
 if TYPE_CHECKING:

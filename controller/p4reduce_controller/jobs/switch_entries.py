@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 
 from p4reduce_contracts.p4runtime.entries import MulticastGroup, TableEntry
-from p4reduce_controller.config import SwitchConfig
+from p4reduce_controller.config import SwitchConfig, mac_value
 from p4reduce_controller.jobs.model import Grant
 from p4reduce_controller.p4names import V1MODEL
 
@@ -76,8 +76,3 @@ def group(grant: Grant) -> MulticastGroup:
 def group_number(job_id: int) -> int:
     """The multicast group of a job id."""
     return _FIRST_JOB_GROUP + job_id
-
-
-def mac_value(text: str) -> int:
-    """A MAC address as a number."""
-    return int(text.replace(":", ""), 16)

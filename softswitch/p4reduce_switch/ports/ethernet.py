@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from . import PortError, Receiver
+from p4reduce_switch.ports import PortError, Receiver
 
 BURST: Final = 256
 SOCKET_BUFFER_BYTES: Final = 8 << 20

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from p4reduce_contracts.wire import AGGREGATION_PORT, ENCAP_BYTES
-
-from . import PortError, Receiver
+from p4reduce_switch.ports import PortError, Receiver
 
 SWITCH_MAC: Final = 0x020000000001
 FIRST_PORT, LAST_PORT = 1, 510

@@ -3,7 +3,7 @@
 `load(config, executor="python")` gives an `Executor`; `Program` is the Python one.
 """
 
-from .errors import (
+from p4reduce_switch.program.errors import (
     EntryExists,
     EntryMissing,
     ExecutionError,
@@ -15,7 +15,7 @@ from .errors import (
     UnknownExecutor,
     UnsupportedConstruct,
 )
-from .executor import (
+from p4reduce_switch.program.executor import (
     CounterState,
     DigestHandler,
     Executor,
@@ -24,11 +24,11 @@ from .executor import (
     ReplicationState,
     TableState,
 )
-from .python import Program
-from .registry import DEFAULT_EXECUTOR, check_executor, executors, load
-from .state.replication import CloneSession, Replica, Replication
-from .state.stateful import Counter, Meter, MeterConfig, Register
-from .state.tables import Entry, KeyField, Table
+from p4reduce_switch.program.python import Program
+from p4reduce_switch.program.registry import DEFAULT_EXECUTOR, check_executor, executors, load
+from p4reduce_switch.program.state.replication import CloneSession, Replica, Replication
+from p4reduce_switch.program.state.stateful import Counter, Meter, MeterConfig, Register
+from p4reduce_switch.program.state.tables import Entry, KeyField, Table
 
 __all__ = [
     "DEFAULT_EXECUTOR",

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Protocol
 
-from .state.lookup import Match
-from .state.replication import CloneSession, Replica
-from .state.stateful import MeterConfig
-from .state.tables import Entry, KeyField
+from p4reduce_switch.program.state.lookup import Match
+from p4reduce_switch.program.state.replication import CloneSession, Replica
+from p4reduce_switch.program.state.stateful import MeterConfig
+from p4reduce_switch.program.state.tables import Entry, KeyField
 
 DigestHandler = Callable[[str, list[tuple[int, ...]]], None]
 """Takes the name of a digest and its rows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 
-from .ir.program import Algorithm
+from p4reduce_switch.program.ir.externs import Algorithm
 
 
 def _crc16_table(polynomial: int, reflected: bool) -> tuple[int, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .errors import UnknownExecutor
-from .executor import Executor
-from .python import Program
+from p4reduce_switch.program.errors import UnknownExecutor
+from p4reduce_switch.program.executor import Executor
+from p4reduce_switch.program.python import Program
 
 DEFAULT_EXECUTOR = "python"
 

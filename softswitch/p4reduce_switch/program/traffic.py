@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from . import packet
-from .errors import ExecutionError
-from .executor import DigestHandler
-from .ir.features import Features
-from .ir.program import Program
-from .packet import DROP_PORT, MAX_PORT
-from .state.replication import CloneSession, Replica, Replication
-from .state.stateful import microseconds
+from p4reduce_switch.program import packet
+from p4reduce_switch.program.errors import ExecutionError
+from p4reduce_switch.program.executor import DigestHandler
+from p4reduce_switch.program.ir.features import Features
+from p4reduce_switch.program.ir.program import Program
+from p4reduce_switch.program.packet import DROP_PORT, MAX_PORT
+from p4reduce_switch.program.state.replication import CloneSession, Replica, Replication
+from p4reduce_switch.program.state.stateful import microseconds
 
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, COALESCED, RECIRCULATED, REPLICATION, RESUBMITTED = range(7)
 MAX_PASSES = 1000  # ingress and egress passes that one frame may cause

@@ -3,9 +3,10 @@
 | file | what |
 | --- | --- |
 | `places.py` | headers, stacks, unions, and references to them and their fields |
-| `expressions.py`, `build.py`, `intervals.py` | integers and conditions; how they are made; what they can hold |
+| `data.py`, `expressions.py`, `build.py`, `intervals.py` | integers and conditions, how they are made, what they hold |
+| `externs.py` | counters, registers, meters, hashes |
 | `statements.py` | what actions and parser states do |
-| `program.py` | tables, actions, graphs of controls and parser, externs, digests: the whole program |
+| `program.py` | tables, actions, graphs of controls and parser, digests: the whole program |
 | `flow.py` | algorithms on the graphs |
 | `features.py` | questions about a program |
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from .expressions import (
+from p4reduce_switch.program.ir.data import Data
+from p4reduce_switch.program.ir.expressions import (
     Binary,
     Choose,
     Complement,
     Condition,
     Constant,
     Cut,
-    Data,
     FieldValue,
     NonZero,
     Number,
@@ -19,8 +19,8 @@ from .expressions import (
     Truth,
     Validity,
 )
-from .intervals import BIT, UNKNOWN, Interval, Op, combined, fold
-from .places import FieldRef, HeaderRef, Stack
+from p4reduce_switch.program.ir.intervals import BIT, UNKNOWN, Interval, Op, combined, fold
+from p4reduce_switch.program.ir.places import FieldRef, HeaderRef, Stack
 
 _NEUTRAL_ZERO = (Op.ADD, Op.SUBTRACT, Op.OR, Op.XOR, Op.SHIFT_LEFT, Op.SHIFT_RIGHT)
 

@@ -13,13 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
-from .intervals import Interval, Op
-from .places import FieldRef, HeaderRef, Stack, UnionRef
-
-if TYPE_CHECKING:
-    from .program import Calculation, Register
+from p4reduce_switch.program.ir.data import Data
+from p4reduce_switch.program.ir.externs import Calculation, Register
+from p4reduce_switch.program.ir.intervals import Op
+from p4reduce_switch.program.ir.places import FieldRef, HeaderRef, Stack, UnionRef
 
 
 class Relation(Enum):
@@ -41,23 +39,6 @@ class Junction(Enum):
 
 
 # ---- integers
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Data:
-    """An integer."""
-
-    interval: Interval
-
-    @property
-    def width(self) -> int | None:
-        """Bits that hold every value; None: not known (varbit fields, and what is made of them)."""
-        return self.interval.width
-
-    @property
-    def signed(self) -> bool:
-        """True when the value may be negative."""
-        return self.interval.signed
 
 
 @dataclass(frozen=True, slots=True, eq=False)

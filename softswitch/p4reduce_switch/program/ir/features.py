@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 
-from . import expressions, program, statements
+from p4reduce_switch.program.ir import expressions, program, statements
 
 
 @dataclass(frozen=True, slots=True)

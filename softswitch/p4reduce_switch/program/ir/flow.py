@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from .statements import Instruction, Jump, JumpUnless
+from p4reduce_switch.program.ir.statements import Instruction, Jump, JumpUnless
 
 Node = TypeVar("Node", bound=Hashable)
 BRANCHES_OF_A_LEVEL = 16

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .expressions import Data
+from p4reduce_switch.program.ir.data import Data
 
 
 @dataclass(frozen=True, slots=True)

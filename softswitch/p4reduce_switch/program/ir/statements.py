@@ -7,13 +7,11 @@ counters and meters at an index that does not exist do nothing, as on BMv2.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from .expressions import Condition, Data
-from .places import FieldRef, HeaderRef, HeaderStack, Stack, UnionRef, UnionStack
-
-if TYPE_CHECKING:
-    from .program import Counter, Meter, Register
+from p4reduce_switch.program.ir.data import Data
+from p4reduce_switch.program.ir.expressions import Condition
+from p4reduce_switch.program.ir.externs import Counter, Meter, Register
+from p4reduce_switch.program.ir.places import FieldRef, HeaderRef, HeaderStack, Stack, UnionRef, UnionStack
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,20 +13,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import InvalidProgram, UnsupportedConstruct
-from ..ir.places import Header
-from ..ir.program import ParserErrors, Program
-from .actions import load_actions
-from .checksums import load_calculations, load_checksums
-from .control import Known, load_control
-from .expressions import Expressions
-from .externs import load_externs
-from .layout import Layout, check_bytes
-from .lists import load_digests, load_field_lists
-from .metadata import standard_metadata
-from .parser import load_parser
-from .reader import Place, parse
-from .statements import Statements
+from p4reduce_switch.program.errors import InvalidProgram, UnsupportedConstruct
+from p4reduce_switch.program.ir.places import Header
+from p4reduce_switch.program.ir.program import ParserErrors, Program
+from p4reduce_switch.program.load.actions import load_actions
+from p4reduce_switch.program.load.checksums import load_calculations, load_checksums
+from p4reduce_switch.program.load.control import Known, load_control
+from p4reduce_switch.program.load.expressions import Expressions
+from p4reduce_switch.program.load.externs import load_externs
+from p4reduce_switch.program.load.layout import Layout, check_bytes
+from p4reduce_switch.program.load.lists import load_digests, load_field_lists
+from p4reduce_switch.program.load.metadata import standard_metadata
+from p4reduce_switch.program.load.parser import load_parser
+from p4reduce_switch.program.load.reader import Place, parse
+from p4reduce_switch.program.load.statements import Statements
 
 CORE_ERRORS = (
     "NoError",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from ..errors import UnsupportedConstruct
-from ..ir.program import Action
-from ..ir.statements import Instruction, Jump, JumpUnless
-from .expressions import Expressions
-from .externs import Externs
-from .layout import Layout, put_id
-from .limits import MAX_BITS, MAX_NODES
-from .reader import Place
-from .statements import Statements
+from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.ir.program import Action
+from p4reduce_switch.program.ir.statements import Instruction, Jump, JumpUnless
+from p4reduce_switch.program.load.expressions import Expressions
+from p4reduce_switch.program.load.externs import Externs
+from p4reduce_switch.program.load.layout import Layout, put_id
+from p4reduce_switch.program.load.limits import MAX_BITS, MAX_NODES
+from p4reduce_switch.program.load.reader import Place
+from p4reduce_switch.program.load.statements import Statements
 
 JUMP, JUMP_UNLESS = "_jump", "_jump_if_zero"
 

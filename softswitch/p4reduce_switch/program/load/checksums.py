@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..errors import UnsupportedConstruct
-from ..ir import build
-from ..ir.expressions import Truth
-from ..ir.places import FieldRef, Header
-from ..ir.program import Algorithm, Calculation, Checksum, Piece
-from .expressions import Expressions
-from .layout import Layout, field_of, find, put
-from .limits import MAX_BITS
-from .reader import Place
+from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.ir import build
+from p4reduce_switch.program.ir.expressions import Truth
+from p4reduce_switch.program.ir.externs import Algorithm, Calculation, Piece
+from p4reduce_switch.program.ir.places import FieldRef, Header
+from p4reduce_switch.program.ir.program import Checksum
+from p4reduce_switch.program.load.expressions import Expressions
+from p4reduce_switch.program.load.layout import Layout, field_of, find, put
+from p4reduce_switch.program.load.limits import MAX_BITS
+from p4reduce_switch.program.load.reader import Place
 
 # The custom CRCs keep BMv2's default parameters, which are those of the plain ones.
 ALGORITHMS = {

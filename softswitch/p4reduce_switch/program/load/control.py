@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..errors import UnsupportedConstruct
-from ..ir import build
-from ..ir.flow import loop_heads
-from ..ir.intervals import Op
-from ..ir.places import FieldRef
-from ..ir.program import (
+from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.ir import build
+from p4reduce_switch.program.ir.externs import DirectMeter
+from p4reduce_switch.program.ir.flow import loop_heads
+from p4reduce_switch.program.ir.intervals import Op
+from p4reduce_switch.program.ir.places import FieldRef
+from p4reduce_switch.program.ir.program import (
     RANKED,
     Action,
     Apply,
@@ -19,15 +20,14 @@ from ..ir.program import (
     ConstEntry,
     Control,
     ControlNode,
-    DirectMeter,
     Key,
     MatchKind,
     Table,
 )
-from .expressions import Expressions
-from .layout import VALID, Layout, find, put
-from .limits import MAX_BITS, MAX_NODES, MAX_PRIORITY, MAX_TABLE_SIZE
-from .reader import Place, shorten
+from p4reduce_switch.program.load.expressions import Expressions
+from p4reduce_switch.program.load.layout import VALID, Layout, find, put
+from p4reduce_switch.program.load.limits import MAX_BITS, MAX_NODES, MAX_PRIORITY, MAX_TABLE_SIZE
+from p4reduce_switch.program.load.reader import Place, shorten
 
 
 @dataclass(frozen=True)

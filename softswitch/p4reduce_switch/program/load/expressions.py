@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ..errors import UnsupportedConstruct
-from ..ir import build
-from ..ir.expressions import (
+from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.ir import build
+from p4reduce_switch.program.ir.data import Data
+from p4reduce_switch.program.ir.expressions import (
     Argument,
     ChooseTruth,
     Compare,
     Condition,
-    Data,
     Join,
     Junction,
     Not,
@@ -24,8 +24,9 @@ from ..ir.expressions import (
     Valid,
     ValidUnion,
 )
-from ..ir.intervals import Interval, Op
-from ..ir.places import (
+from p4reduce_switch.program.ir.externs import Register
+from p4reduce_switch.program.ir.intervals import Interval, Op
+from p4reduce_switch.program.ir.places import (
     End,
     FieldRef,
     Header,
@@ -41,11 +42,10 @@ from ..ir.places import (
     member,
     union_of,
 )
-from ..ir.program import Register
-from .layout import VALID, Layout, field_of, find
-from .limits import MAX_BITS
-from .reader import Place, shorten
-from .trampoline import Task, run
+from p4reduce_switch.program.load.layout import VALID, Layout, field_of, find
+from p4reduce_switch.program.load.limits import MAX_BITS
+from p4reduce_switch.program.load.reader import Place, shorten
+from p4reduce_switch.program.load.trampoline import Task, run
 
 ARITHMETIC = {op.value: op for op in Op}
 COMPARISON = {relation.value: relation for relation in Relation}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..errors import UnsupportedConstruct
-from ..ir.program import Calculation, Counter, DirectMeter, Meter, MeterUnit, Register
-from .layout import Layout, put
-from .limits import MAX_BITS, MAX_STATE_BYTES
-from .reader import Place
+from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.ir.externs import Calculation, Counter, DirectMeter, Meter, MeterUnit, Register
+from p4reduce_switch.program.load.layout import Layout, put
+from p4reduce_switch.program.load.limits import MAX_BITS, MAX_STATE_BYTES
+from p4reduce_switch.program.load.reader import Place
 
 COUNTER_CELL_BYTES, METER_CELL_BYTES, LEAST_CELL_BYTES = 16, 64, 8
 

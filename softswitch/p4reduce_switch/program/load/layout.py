@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from ..errors import UnsupportedConstruct
-from ..ir.places import FieldRef, FieldType, Header, HeaderStack, HeaderType, Union, UnionStack
-from ..packet import FIRST_FREE
-from .limits import MAX_BITS, MAX_HEADER_BITS, MAX_SLOTS
-from .reader import Place, shorten
+from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.ir.places import FieldRef, FieldType, Header, HeaderStack, HeaderType, Union, UnionStack
+from p4reduce_switch.program.load.limits import MAX_BITS, MAX_HEADER_BITS, MAX_SLOTS
+from p4reduce_switch.program.load.reader import Place, shorten
+from p4reduce_switch.program.packet import FIRST_FREE
 
 VALID = "$valid$"
 

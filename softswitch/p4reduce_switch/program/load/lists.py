@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..errors import UnsupportedConstruct
-from ..ir.program import Digest, Slot
-from .layout import VALID, Layout, put_id
-from .reader import Place
+from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.ir.program import Digest, Slot
+from p4reduce_switch.program.load.layout import VALID, Layout, put_id
+from p4reduce_switch.program.load.reader import Place
 
 
 def load_digests(config: Place, layout: Layout) -> dict[int, Digest]:

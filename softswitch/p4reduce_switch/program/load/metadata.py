@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..errors import InvalidProgram
-from ..ir.places import FieldRef
-from ..ir.program import StandardMetadata
-from .layout import Layout
+from p4reduce_switch.program.errors import InvalidProgram
+from p4reduce_switch.program.ir.places import FieldRef
+from p4reduce_switch.program.ir.program import StandardMetadata
+from p4reduce_switch.program.load.layout import Layout
 
 # Names that simple_switch uses, and the width that v1model gives them; field_aliases lead to the program's own fields.
 REQUIRED = {

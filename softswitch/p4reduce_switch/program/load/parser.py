@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from ..errors import UnsupportedConstruct
-from ..ir import build
-from ..ir.expressions import Data, FieldValue, Lookahead, Validity
-from ..ir.intervals import Interval
-from ..ir.places import End, FieldRef, HeaderElement, HeaderRef, Stack, UnionElement, member
-from ..ir.program import Case, Parser, State
-from ..ir.statements import Advance, Extract, ParserOperation, RequireBytes, RequireElement, Verify
-from .expressions import Expressions, member_index
-from .layout import VALID, Layout, check_bytes, find, put
-from .limits import MAX_BITS, MAX_HEADER_BITS, MAX_NODES
-from .reader import Place, shorten
-from .statements import Statements
+from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.ir import build
+from p4reduce_switch.program.ir.data import Data
+from p4reduce_switch.program.ir.expressions import FieldValue, Lookahead, Validity
+from p4reduce_switch.program.ir.intervals import Interval
+from p4reduce_switch.program.ir.places import End, FieldRef, HeaderElement, HeaderRef, Stack, UnionElement, member
+from p4reduce_switch.program.ir.program import Case, Parser, State
+from p4reduce_switch.program.ir.statements import (
+    Advance,
+    Extract,
+    ParserOperation,
+    RequireBytes,
+    RequireElement,
+    Verify,
+)
+from p4reduce_switch.program.load.expressions import Expressions, member_index
+from p4reduce_switch.program.load.layout import VALID, Layout, check_bytes, find, put
+from p4reduce_switch.program.load.limits import MAX_BITS, MAX_HEADER_BITS, MAX_NODES
+from p4reduce_switch.program.load.reader import Place, shorten
+from p4reduce_switch.program.load.statements import Statements
 
 BITS_OF_SHIFT = 8  # P4_14's shift counts bytes
 ERROR_BITS = 32

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from ..errors import InvalidProgram, UnsupportedConstruct
-from .limits import MAX_BITS, MAX_ID, MAX_JSON_BYTES
+from p4reduce_switch.program.errors import InvalidProgram, UnsupportedConstruct
+from p4reduce_switch.program.load.limits import MAX_BITS, MAX_ID, MAX_JSON_BYTES
 
 _HEX = re.compile(r"(-?)(?:0[xX])?([0-9a-fA-F]+)")
 _SHOWN = 8  # keys at the end of a path that a message shows

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..errors import UnsupportedConstruct
-from ..ir import build
-from ..ir.expressions import Data, Hash
-from ..ir.intervals import Interval
-from ..ir.places import FieldRef, HeaderRef, HeaderStack, Stack, union_of
-from ..ir.statements import (
+from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.ir import build
+from p4reduce_switch.program.ir.data import Data
+from p4reduce_switch.program.ir.expressions import Hash
+from p4reduce_switch.program.ir.intervals import Interval
+from p4reduce_switch.program.ir.places import FieldRef, HeaderRef, HeaderStack, Stack, union_of
+from p4reduce_switch.program.ir.statements import (
     AddHeader,
     Assert,
     Assignment,
@@ -35,11 +36,11 @@ from ..ir.statements import (
     Store,
     Truncate,
 )
-from ..packet import DROP_PORT
-from .expressions import Expressions, unwrapped
-from .externs import Externs
-from .layout import Layout, find
-from .reader import Place, shorten
+from p4reduce_switch.program.load.expressions import Expressions, unwrapped
+from p4reduce_switch.program.load.externs import Externs
+from p4reduce_switch.program.load.layout import Layout, find
+from p4reduce_switch.program.load.reader import Place, shorten
+from p4reduce_switch.program.packet import DROP_PORT
 
 LIST_BITS, SESSION_BITS, LENGTH_BITS, OFFSET_BITS = 16, 15, 32, 64
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, TypeVar
 
-from ..errors import UnsupportedConstruct
-from .limits import MAX_NESTING
+from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.load.limits import MAX_NESTING
 
 CALLS_OF_A_LEVEL = 3
 

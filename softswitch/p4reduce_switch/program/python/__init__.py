@@ -11,6 +11,6 @@
 | how it all is put together | `module.py`, `source.py` |
 """
 
-from .program import Program
+from p4reduce_switch.program.python.program import Program
 
 __all__ = ["Program"]

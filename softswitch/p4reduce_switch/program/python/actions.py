@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from ..ir.flow import expanded, joins, jumps, loop_heads, path
-from ..ir.program import Action
-from ..ir.statements import Instruction, Jump, JumpUnless
-from .expressions import Expressions, literal
-from .source import Source
-from .statements import Statements, StateNames
+from p4reduce_switch.program.ir.flow import expanded, joins, jumps, loop_heads, path
+from p4reduce_switch.program.ir.program import Action
+from p4reduce_switch.program.ir.statements import Instruction, Jump, JumpUnless
+from p4reduce_switch.program.python.expressions import Expressions, literal
+from p4reduce_switch.program.python.source import Source
+from p4reduce_switch.program.python.statements import Statements, StateNames
 
 MAX_DEPTH = 20
 """Levels of if statements in an action; a control adds its own."""

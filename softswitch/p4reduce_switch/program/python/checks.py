@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ExecutionError
+from p4reduce_switch.program.errors import ExecutionError
 
 if TYPE_CHECKING:
-    from .expressions import Span
+    from p4reduce_switch.program.python.expressions import Span
 
 
 def checked_index(index: int, size: int) -> int:

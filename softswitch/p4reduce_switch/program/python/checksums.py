@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from .. import packet
-from ..hashes import FUNCTIONS
-from ..ir import build
-from ..ir.intervals import Interval
-from ..ir.places import Header
-from ..ir.program import Algorithm, Calculation, Checksum, Piece
-from .expressions import Expressions, slot
-from .source import Source
-from .units import joined
+from p4reduce_switch.program import packet
+from p4reduce_switch.program.hashes import FUNCTIONS
+from p4reduce_switch.program.ir import build
+from p4reduce_switch.program.ir.externs import Algorithm, Calculation, Piece
+from p4reduce_switch.program.ir.intervals import Interval
+from p4reduce_switch.program.ir.places import Header
+from p4reduce_switch.program.ir.program import Checksum
+from p4reduce_switch.program.python.expressions import Expressions, slot
+from p4reduce_switch.program.python.source import Source
+from p4reduce_switch.program.python.units import joined
 
 
 class Checksums:

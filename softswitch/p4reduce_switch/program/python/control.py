@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .. import packet
-from ..errors import UnsupportedConstruct
-from ..ir.features import may_exit
-from ..ir.flow import expanded, joins, path, visits
-from ..ir.places import FieldRef
-from ..ir.program import Action, Apply, Branch, Call, Control, Table
-from ..state.tables import Table as TableState
-from .actions import Actions
-from .expressions import Expressions, slot
-from .source import Source
+from p4reduce_switch.program import packet
+from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.ir.features import may_exit
+from p4reduce_switch.program.ir.flow import expanded, joins, path, visits
+from p4reduce_switch.program.ir.places import FieldRef
+from p4reduce_switch.program.ir.program import Action, Apply, Branch, Call, Control, Table
+from p4reduce_switch.program.python.actions import Actions
+from p4reduce_switch.program.python.expressions import Expressions, slot
+from p4reduce_switch.program.python.source import Source
+from p4reduce_switch.program.state.tables import Table as TableState
 
 MAX_DEPTH = 40  # deeper nesting continues in a function of its own (Python allows 100 levels)
 SPARE = 64  # nodes that may be written twice, besides as many as there are

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .. import packet
-from ..ir.places import Header
-from .expressions import slot
-from .source import Source
-from .units import pack_units, parts
+from p4reduce_switch.program import packet
+from p4reduce_switch.program.ir.places import Header
+from p4reduce_switch.program.python.expressions import slot
+from p4reduce_switch.program.python.source import Source
+from p4reduce_switch.program.python.units import pack_units, parts
 
 
 def write_deparser(source: Source, order: tuple[Header, ...], name: str) -> None:

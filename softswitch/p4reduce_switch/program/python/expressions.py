@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ir.expressions import (
+from p4reduce_switch.program.ir.data import Data
+from p4reduce_switch.program.ir.expressions import (
     Argument,
     Binary,
     Choose,
@@ -19,7 +20,6 @@ from ..ir.expressions import (
     Condition,
     Constant,
     Cut,
-    Data,
     FieldValue,
     Hash,
     Join,
@@ -39,10 +39,10 @@ from ..ir.expressions import (
     Validity,
     ValidUnion,
 )
-from ..ir.intervals import WIDEST_SHIFT, Interval, Op
-from ..ir.places import End, Header, HeaderElement, HeaderRef, Stack, Union, UnionRef, union_of
-from ..ir.program import Calculation, Register
-from .source import Source
+from p4reduce_switch.program.ir.externs import Calculation, Register
+from p4reduce_switch.program.ir.intervals import WIDEST_SHIFT, Interval, Op
+from p4reduce_switch.program.ir.places import End, Header, HeaderElement, HeaderRef, Stack, Union, UnionRef, union_of
+from p4reduce_switch.program.python.source import Source
 
 MAX_LEVELS = 24
 """Levels of an expression that are written in place; Python takes 200 parentheses."""

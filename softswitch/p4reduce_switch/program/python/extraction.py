@@ -8,13 +8,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from ..ir.expressions import Data
-from ..ir.places import HeaderElement, HeaderRef, HeaderType, Member, Stack
-from ..ir.program import ParserErrors
-from ..ir.statements import Extract
-from .expressions import Expressions, Start, literal, rivals, slot, slots
-from .source import Source
-from .units import STRUCT_CODES, Unit, format_of, parts
+from p4reduce_switch.program.ir.data import Data
+from p4reduce_switch.program.ir.places import HeaderElement, HeaderRef, HeaderType, Member, Stack
+from p4reduce_switch.program.ir.program import ParserErrors
+from p4reduce_switch.program.ir.statements import Extract
+from p4reduce_switch.program.python.expressions import Expressions, Start, literal, rivals, slot, slots
+from p4reduce_switch.program.python.source import Source
+from p4reduce_switch.program.python.units import STRUCT_CODES, Unit, format_of, parts
 
 
 class Extraction:

@@ -7,21 +7,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ExecutionError, UnsupportedConstruct
-from ..ir.program import Action, Apply, Program, Table
-from ..state.stateful import Counter, Meter, Register
-from ..state.tables import Binding, Entry, KeyField
-from ..state.tables import Table as TableState
-from ..traffic import Stages
-from .actions import Actions
-from .checks import checked_index, nonzero, one_same, one_valid
-from .checksums import Checksums
-from .control import ControlWriter, functions_of
-from .deparser import write_deparser
-from .expressions import Expressions
-from .parser import ParserWriter
-from .source import Source
-from .statements import Statements, StateNames
+from p4reduce_switch.program.errors import ExecutionError, UnsupportedConstruct
+from p4reduce_switch.program.ir.program import Action, Apply, Program, Table
+from p4reduce_switch.program.python.actions import Actions
+from p4reduce_switch.program.python.checks import checked_index, nonzero, one_same, one_valid
+from p4reduce_switch.program.python.checksums import Checksums
+from p4reduce_switch.program.python.control import ControlWriter, functions_of
+from p4reduce_switch.program.python.deparser import write_deparser
+from p4reduce_switch.program.python.expressions import Expressions
+from p4reduce_switch.program.python.parser import ParserWriter
+from p4reduce_switch.program.python.source import Source
+from p4reduce_switch.program.python.statements import Statements, StateNames
+from p4reduce_switch.program.state.stateful import Counter, Meter, Register
+from p4reduce_switch.program.state.tables import Binding, Entry, KeyField
+from p4reduce_switch.program.state.tables import Table as TableState
+from p4reduce_switch.program.traffic import Stages
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from .. import packet
-from ..ir.expressions import slot_of
-from ..ir.flow import expanded, joins, loop_heads, path
-from ..ir.program import Case, Parser, ParserErrors, State
-from ..ir.statements import Advance, Extract, ParserOperation, RequireBytes, RequireElement, Verify
-from .expressions import Expressions, literal
-from .extraction import Extraction
-from .source import WIDEST_CHAIN, Source
-from .statements import Statements
+from p4reduce_switch.program import packet
+from p4reduce_switch.program.ir.expressions import slot_of
+from p4reduce_switch.program.ir.flow import expanded, joins, loop_heads, path
+from p4reduce_switch.program.ir.program import Case, Parser, ParserErrors, State
+from p4reduce_switch.program.ir.statements import (
+    Advance,
+    Extract,
+    ParserOperation,
+    RequireBytes,
+    RequireElement,
+    Verify,
+)
+from p4reduce_switch.program.python.expressions import Expressions, literal
+from p4reduce_switch.program.python.extraction import Extraction
+from p4reduce_switch.program.python.source import WIDEST_CHAIN, Source
+from p4reduce_switch.program.python.statements import Statements
 
 MAX_STATES = 10_000  # functions of states that a frame may pass
 MAX_DEPTH = 40  # levels of if statements

@@ -6,12 +6,12 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from ..executor import DigestHandler
-from ..ir.features import features
-from ..load import load_program
-from ..state.replication import Replication
-from ..traffic import Frames, TrafficManager
-from .module import compile_program
+from p4reduce_switch.program.executor import DigestHandler
+from p4reduce_switch.program.ir.features import features
+from p4reduce_switch.program.load import load_program
+from p4reduce_switch.program.python.module import compile_program
+from p4reduce_switch.program.state.replication import Replication
+from p4reduce_switch.program.traffic import Frames, TrafficManager
 
 
 class Program:

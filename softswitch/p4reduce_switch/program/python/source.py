@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..errors import UnsupportedConstruct
+from p4reduce_switch.program.errors import UnsupportedConstruct
 
 MAX_TEXT = 4 << 20
 """Characters of a module: Python takes seconds to compile more."""

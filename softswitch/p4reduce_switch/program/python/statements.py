@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .. import packet
-from ..ir.expressions import Data, slot_of
-from ..ir.places import HeaderRef, union_of
-from ..ir.program import Counter, Meter
-from ..ir.statements import (
+from p4reduce_switch.program import packet
+from p4reduce_switch.program.ir.data import Data
+from p4reduce_switch.program.ir.expressions import slot_of
+from p4reduce_switch.program.ir.externs import Counter, Meter
+from p4reduce_switch.program.ir.places import HeaderRef, union_of
+from p4reduce_switch.program.ir.statements import (
     AddHeader,
     Assert,
     Assignment,
@@ -35,8 +36,8 @@ from ..ir.statements import (
     Store,
     Truncate,
 )
-from .expressions import Expressions, Names, Start, rivals, slot, slots
-from .source import Source
+from p4reduce_switch.program.python.expressions import Expressions, Names, Start, rivals, slot, slots
+from p4reduce_switch.program.python.source import Source
 
 
 class StateNames(Names):

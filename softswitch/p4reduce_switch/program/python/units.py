@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from ..ir.places import FieldType, HeaderType
-from .expressions import Start, literal, slot
-from .source import Source
+from p4reduce_switch.program.ir.places import FieldType, HeaderType
+from p4reduce_switch.program.python.expressions import Start, literal, slot
+from p4reduce_switch.program.python.source import Source
 
 STRUCT_CODES = {8: "B", 16: "H", 32: "I", 64: "Q"}
 TERMS_IN_A_LINE = 32

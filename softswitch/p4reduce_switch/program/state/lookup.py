@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import Any, Protocol
 
-from ..errors import ProgramError
+from p4reduce_switch.program.errors import ProgramError
 
 Match = tuple[Any, ...]
 CACHE_SIZE = 1 << 15

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..packet import MAX_PORT
+from p4reduce_switch.program.packet import MAX_PORT
 
 MAX_INSTANCE = 0xFFFF
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import EntryExists, EntryMissing, TableFull, TableIsConst
-from .lookup import CACHE_SIZE, ExactLookup, Match, canonical, make_lookup
-from .stateful import Bucket, MeterConfig, microseconds
+from p4reduce_switch.program.errors import EntryExists, EntryMissing, TableFull, TableIsConst
+from p4reduce_switch.program.state.lookup import CACHE_SIZE, ExactLookup, Match, canonical, make_lookup
+from p4reduce_switch.program.state.stateful import Bucket, MeterConfig, microseconds
 
 Action = Callable[..., None]
 

@@ -1,0 +1,90 @@
+"""Externs: counters, registers, meters, and calculations (hashes over fields)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+
+from p4reduce_switch.program.ir.data import Data
+from p4reduce_switch.program.ir.places import FieldRef, Header
+
+
+@dataclass(frozen=True, eq=False)
+class Counter:
+    """An indirect counter array."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, eq=False)
+class Register:
+    """A register array; cells are unsigned."""
+
+    name: str
+    size: int
+    bitwidth: int
+
+
+class MeterUnit(StrEnum):
+    """What a meter counts."""
+
+    PACKETS = "packets"
+    BYTES = "bytes"
+
+
+@dataclass(frozen=True, eq=False)
+class Meter:
+    """An indirect meter array with two rates."""
+
+    name: str
+    size: int
+    unit: MeterUnit
+
+
+@dataclass(frozen=True, eq=False)
+class DirectMeter:
+    """A meter for each entry of a table; the color goes to `result`."""
+
+    name: str
+    unit: MeterUnit
+    result: FieldRef
+
+
+class Algorithm(Enum):
+    """A hash algorithm; the value is the width of its result in bits, and a name."""
+
+    CRC16 = (16, "crc16")
+    CRC_CCITT = (16, "crcCCITT")
+    CRC32 = (32, "crc32")
+    CSUM16 = (16, "csum16")
+    XOR16 = (16, "xor16")
+    XOR32 = (32, "xor32")
+    IDENTITY = (64, "identity")
+
+    @property
+    def bits(self) -> int:
+        """Width of the result."""
+        return self.value[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """A field or number that a calculation goes over; a field counts only while its header is valid (None: always)."""
+
+    value: Data
+    bits: int | None
+    """None for a varbit field: then `length` holds its length in bits."""
+    header: Header | None
+    length: int = 0
+    """A slot."""
+
+
+@dataclass(frozen=True, eq=False)
+class Calculation:
+    """A hash over pieces, and over the payload behind them if `payload`."""
+
+    name: str
+    algorithm: Algorithm
+    pieces: tuple[Piece, ...]
+    payload: bool
