@@ -1,20 +1,27 @@
 # `make demo` and `make test` are all a newcomer needs; both set up .venv by themselves.
 PYTHON ?= python3
 SEEDS ?= 1
+TEST_PROCESSES ?= 4
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint study testbed conformance p4 proto clean
+.PHONY: demo test lint format study testbed conformance p4 proto clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/p4reduce demo --seeds $(SEEDS) --out out/demo
 
 test: $(VENV)/dev.stamp $(VENV)/interop.stamp
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES)
 
 lint: $(VENV)/dev.stamp
+	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --config layers.toml
+
+format: $(VENV)/dev.stamp
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
 
 study: $(VENV)/demo.stamp  # hours on two cores; starts again where it was interrupted
 	$(BIN)/python -m p4reduce_lab.study

@@ -1,0 +1,30 @@
+"""The house: layers.toml is held by import-linter, and an arrow that goes the wrong way is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from importlinter import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+LAYERS = ROOT / "layers.toml"
+
+
+def broken(config: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What import-linter says is broken; empty when nothing is."""
+    status = cli.lint_imports(config_filename=str(config), cache_dir=None, no_cache=True)
+    return "" if status == cli.EXIT_STATUS_SUCCESS else capsys.readouterr().out
+
+
+def test_the_layers_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not broken(LAYERS, capsys)
+
+
+def test_an_arrow_upwards_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With two storeys the wrong way round, today's imports break the contract."""
+    storeys = '"p4reduce_testbed",\n    "p4reduce_lab"'
+    upside_down = LAYERS.read_text().replace(storeys, '"p4reduce_lab",\n    "p4reduce_testbed"')
+    config = tmp_path / "layers.toml"
+    config.write_text(upside_down)
+    assert "p4reduce_testbed is not allowed to import p4reduce_lab" in broken(config, capsys)
