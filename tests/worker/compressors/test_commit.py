@@ -1,0 +1,114 @@
+"""A step is committed as a whole or not at all: an exception anywhere in it leaves a compressor's state as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+from p4reduce.communicator import Communicator
+from p4reduce.compressors import Compressor
+from p4reduce.compressors.all_reduce import all_reduce_compressed
+from p4reduce.compressors.exchange import exchange
+from p4reduce.testing.local_group import LocalGroup
+from rigs.ranks import MAKERS, equal, group, make, odd
+
+AFTER = 3
+"""Steps that went well before the one that fails; also none: a first step."""
+
+
+class Failed(Exception):
+    """What goes wrong."""
+
+
+@pytest.fixture
+def comm() -> Iterator[Communicator]:
+    with LocalGroup(1) as local:
+        yield local.comms[0]
+
+
+@contextmanager
+def failing(target: Any, name: str, call: int) -> Iterator[list[int]]:
+    """Make a method raise Failed, once it has done what it does, in its `call`th call; counts the calls."""
+    usual: Callable[..., Any] = getattr(target, name)
+    calls = [0]
+
+    def maybe(*args: Any, **options: Any) -> Any:
+        calls[0] += 1
+        result = usual(*args, **options)
+        if calls[0] == call:
+            raise Failed
+        return result
+
+    setattr(target, name, maybe)
+    try:
+        yield calls
+    finally:
+        delattr(target, name)
+
+
+def settled(name: str, comm: Communicator, steps: int) -> Compressor:
+    compressor = make(name)
+    for step in range(steps):
+        all_reduce_compressed(comm, compressor, odd(0, step))
+    return compressor
+
+
+@pytest.mark.parametrize("steps", [0, AFTER])
+@pytest.mark.parametrize("name", sorted(set(MAKERS) - {"none"}))
+def test_an_exception_in_any_call_of_a_step_changes_nothing(name: str, steps: int, comm: Communicator) -> None:
+    """In `compress` and `decompress` of each parameter, and in each collective; then the step goes well."""
+    compressor, other = (settled(name, comm, steps) for _ in range(2))
+    before = compressor.state_dict()
+    failures = 0
+    places: list[tuple[object, str]] = [
+        (compressor, "compress"),
+        (comm, "all_reduce_segments"),
+        (compressor, "decompress"),
+    ]
+    for target, method in places:
+        for call in range(1, 20):
+            with failing(target, method, call) as calls:
+                try:
+                    all_reduce_compressed(comm, compressor, odd(0, steps))
+                except Failed:
+                    failures += 1
+                else:
+                    assert calls[0] < call
+                    compressor.load_state_dict(before)
+                    break
+            assert equal(compressor.state_dict(), before), f"changed by a step that failed in {method}, call {call}"
+    dense = steps < compressor.warmup_steps
+    assert failures >= (1 if dense else 9), "the step was not made to fail: the test tests nothing"
+    means = [all_reduce_compressed(comm, each, odd(0, steps))[0].means for each in (compressor, other)]
+    assert equal(*means)
+    assert equal(compressor.state_dict(), other.state_dict()) and not equal(compressor.state_dict(), before)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_step_that_is_given_up_changes_nothing(name: str) -> None:
+    compressor = make(name)
+    before = compressor.state_dict()
+    begun = exchange(compressor, odd(0, 0), group())
+    next(begun)
+    begun.close()
+    assert equal(compressor.state_dict(), before)
+
+
+@pytest.mark.parametrize("name", sorted(set(MAKERS) - {"none"}))
+def test_a_step_does_not_write_into_the_state_it_began_with(name: str, comm: Communicator) -> None:
+    """So a state that was asked for stays what it was, whatever steps follow."""
+    compressor = settled(name, comm, AFTER)
+    key = "transposed"
+    state = compressor.state_of(key)
+    assert state.residue is not None
+    residue, counts = state.residue.clone(), state.counts
+    gradient = odd(0, AFTER)
+    given = {name: tensor.clone() for name, tensor in gradient.items()}
+    all_reduce_compressed(comm, compressor, gradient)
+    assert torch.equal(state.residue, residue) and state.counts == counts
+    assert compressor.state_of(key).steps == state.steps + 1
+    assert equal(gradient, given)
