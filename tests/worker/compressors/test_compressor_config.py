@@ -180,6 +180,42 @@ def test_a_class_of_ones_own_is_registered(monkeypatch: pytest.MonkeyPatch, tmp_
         register(Own)  # type: ignore[arg-type]
 
 
+def bring(folder: Path, name: str, text: str) -> None:
+    """What installing a package leaves whose entry point names a compressor, and its module."""
+    module = f"brought_{name}"
+    metadata = folder / f"{module}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n", encoding="utf-8")
+    (metadata / "entry_points.txt").write_text(f"[p4reduce.compressors]\n{name} = {module}\n", encoding="utf-8")
+    (folder / f"{module}.py").write_text(text, encoding="utf-8")
+
+
+def test_an_installed_package_brings_a_compressor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its module is imported when the name is used, and not before."""
+    monkeypatch.setattr(registry, "_classes", registry.registered())
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = """
+import p4reduce
+from p4reduce.compressors import register
+
+@register("{}")
+class Brought(p4reduce.ScaleCom):
+    pass
+"""
+    bring(tmp_path, "ours", text.format("ours"))
+    bring(tmp_path, "mute", text.format("another"))
+    bring(tmp_path, "broken", "import no_such_module")
+    with pytest.raises(ValueError, match="unknown compressor 'our'; known are .*adacomp.*ours"):
+        by_name("our")
+    assert "brought_ours" not in sys.modules
+    for made in (by_name("ours"), from_toml(written(tmp_path, 'compressor = "ours"'))):
+        assert (type(made).__module__, made.name) == ("brought_ours", "ours")
+    with pytest.raises(ValueError, match='brought_mute brings \'mute\', but nothing in brought_mute is @register'):
+        by_name("mute")
+    with pytest.raises(ValueError, match="brought_broken brings 'broken', but it cannot be imported: .*no_such_module"):
+        by_name("broken")
+
+
 def test_the_package_is_an_attribute_after_importing_p4reduce_alone() -> None:
     code = "import p4reduce; print(p4reduce.compressors.from_toml.__name__, p4reduce.compressors.AdaComp.name)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

@@ -1,7 +1,11 @@
 """docs/compressors.md: the compressor that it shows and the test of it run as they stand there."""
 
+import os
 import re
+import subprocess
 import sys
+import sysconfig
+import tomllib
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +19,7 @@ from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.testing.local_group import LocalGroup
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "compressors.md"
+HOWTO = "How to write a new compressor"
 
 
 def section(heading: str) -> str:
@@ -32,7 +37,7 @@ def howto(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     monkeypatch.setattr(registry, "_classes", registry.registered())  # what it registers goes again
     module = types.ModuleType("howto")
     monkeypatch.setitem(sys.modules, "howto", module)
-    for text in blocks("How to write a new compressor", "python"):
+    for text in blocks(HOWTO, "python"):
         exec(compile(text, str(DOCUMENT), "exec"), vars(module))
     yield vars(module)
 
@@ -86,3 +91,56 @@ def test_the_table_names_every_compressor_with_its_forms() -> None:
     for name, cls in registry.registered().items():
         forms = "" if name == "none" else ", ".join(cls.forms)
         assert table[name] == (cls.__name__, forms)
+
+
+def run(*command: str | Path, **options: Any) -> str:
+    """What a command prints; its errors are the test's."""
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=300, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def installed(folder: Path) -> dict[str, str]:
+    """Install the project's wheel into a folder; the environment in which only that and what it depends on is found.
+
+    The `.pth` files of this environment, which lead into the checkout, are not read with Python's -S.
+    """
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
+    wheels = folder.parent / "wheels"
+    run(*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", wheels, DOCUMENT.parents[1])
+    run(*pip, "install", "--no-deps", "--no-index", "--target", folder, *wheels.glob("p4reduce-*.whl"))
+    path = os.pathsep.join([str(folder), str(folder.parent / "project"), sysconfig.get_path("purelib")])
+    return {**{key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}, "PYTHONPATH": path}
+
+
+@pytest.mark.slow
+def test_an_installed_user_writes_a_compressor(tmp_path: Path) -> None:
+    """The document's file, test and entry point, with nothing of the checkout; then the file as one of the package."""
+    environment = installed(tmp_path / "site")
+    project = tmp_path / "project"
+    project.mkdir()
+    (example, test), (entry,) = blocks(HOWTO, "python"), blocks(HOWTO, "toml")
+    ((group, names),) = tomllib.loads(entry)["project"]["entry-points"].items()
+    (project / "top_signs.py").write_text(example, encoding="utf-8")
+    (project / "test_top_signs.py").write_text(test, encoding="utf-8")
+    (project / "own.toml").write_text('compressor = "top-signs"\n[options]\nk = 3\n', encoding="utf-8")
+    metadata = project / "top_signs-1.0.dist-info"  # what installing a package with this entry point leaves
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: top-signs\nVersion: 1.0\n", encoding="utf-8")
+    listed = "".join(f"{name} = {value}\n" for name, value in names.items())
+    (metadata / "entry_points.txt").write_text(f"[{group}]\n{listed}", encoding="utf-8")
+
+    python = (sys.executable, "-S", "-P", "-c")
+    code = (
+        "import p4reduce, p4reduce_contracts, test_top_signs; test_top_signs.test_nothing_is_lost();"
+        "print(p4reduce.__file__, p4reduce_contracts.__file__);"
+        "print(type(p4reduce.compressors.from_toml('own.toml')).__module__)"
+    )
+    files, module = run(*python, code, cwd=project, env=environment).splitlines()
+    assert all(Path(file).is_relative_to(tmp_path / "site") for file in files.split())
+    assert module == "top_signs"
+
+    methods = tmp_path / "site" / "p4reduce" / "compressors" / "methods"
+    (methods / "top_signs.py").write_text(example.replace('"top-signs"', '"built-in-signs"'), encoding="utf-8")
+    code = "from p4reduce.compressors import by_name; print(type(by_name('built-in-signs', k=3)).__module__)"
+    assert run(*python, code, cwd=project, env=environment) == "p4reduce.compressors.methods.top_signs\n"
