@@ -10,7 +10,7 @@ import torch
 
 from p4reduce.compressors import AdaComp, Compressor
 from p4reduce.errors import CollectiveMismatch
-from rigs.ranks import MAKERS, make, odd, over_switch, residue_of
+from rigs.ranks import MAKERS, equal, make, odd, over_switch, residue_of
 
 WORLD_SIZE = 4
 BEFORE, AFTER = 4, 4
@@ -53,6 +53,17 @@ def test_training_goes_on_as_if_it_had_not_stopped(name: str) -> None:
         assert one.residue_norm() == other.residue_norm()
         assert one.effective_compression_rate == other.effective_compression_rate or name == "none"
         assert one.state_of("conv").steps == other.state_of("conv").steps == BEFORE + AFTER
+
+
+def test_a_state_without_scales_is_taken_where_there_are_none() -> None:
+    """As version 0.1 saved it."""
+    ranks = [make("scalecom") for _ in range(2)]
+    means(ranks, range(2))
+    state = ranks[0].state_dict()
+    assert state.pop("scales") == {}
+    loaded = make("scalecom")
+    loaded.load_state_dict(state)
+    assert equal(loaded.state_dict(), ranks[0].state_dict())
 
 
 def test_the_state_is_a_copy_in_both_directions() -> None:

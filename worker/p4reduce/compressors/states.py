@@ -72,7 +72,7 @@ class ParameterStates:
         if state["compressor"] != self.name:
             raise ValueError(f"this is the state of {state['compressor']}, not of {self.name}: load it into that")
         residues, bits, counts = state["residues"], state["bits"], state["counts"]
-        scales = state.get("scales", {})  # only of compressors that have any, in the states of version 0.1
+        scales = state.get("scales", {})  # version 0.1 saved them only of compressors that have any
         self._states = {
             key: ParameterState(
                 steps=state["steps"].get(key, 0),
