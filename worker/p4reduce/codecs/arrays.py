@@ -30,8 +30,8 @@ def to_numpy(tensor: Any, what: str = "the tensor") -> NDArray[Any]:
     return np.ascontiguousarray(tensor).reshape(tensor.shape)
 
 
-def like(tensor: Any, result: NDArray[Any]) -> Any:
-    """`result` as the kind `tensor` is: numpy, or torch on the same device."""
+def as_kind_of(tensor: Any, result: NDArray[Any]) -> Any:
+    """Return `result` as the kind of thing that `tensor` is: numpy, or torch on the same device."""
     if is_torch(tensor):
         return sys.modules["torch"].from_numpy(result).to(tensor.device)
     return result
@@ -45,7 +45,7 @@ def blocks_of(flat: NDArray[Any], block_words: int) -> NDArray[Any]:
     return flat.reshape(-1, block_words)
 
 
-def place(tensor: str | None, shape: tuple[int, ...], index: int) -> str:
-    """Where element `index` of the flattened tensor is, for error messages."""
+def name_element(tensor: str | None, shape: tuple[int, ...], index: int) -> str:
+    """Name element `index` of the flattened tensor by its place in `shape`, for error messages."""
     where = tuple(int(i) for i in np.unravel_index(index, shape)) if shape else ()
     return f"element {list(where)} of {tensor or 'the tensor'}"

@@ -56,10 +56,10 @@ def encode(coordinates: Coordinates, bin_length: int) -> NDArray[np.uint8]:
     passed_at_once = 1 << 8 * size - 2
     bins, offsets = np.divmod(coordinates.indices, bin_length)
     gaps = np.diff(bins, prepend=0)
-    told = (gaps == 0) | ((gaps == 1) & (np.diff(offsets, prepend=LONGEST_BIN) <= 0))
-    if len(told):
-        told[0] = gaps[0] == 0  # nothing before it to compare with
-    ends = np.where(told, 0, -(-gaps // passed_at_once))
+    evident = (gaps == 0) | ((gaps == 1) & (np.diff(offsets, prepend=LONGEST_BIN) <= 0))
+    if len(evident):
+        evident[0] = gaps[0] == 0  # nothing before it to compare with
+    ends = np.where(evident, 0, -(-gaps // passed_at_once))
     places = np.arange(len(bins)) + np.cumsum(ends)
     count = int(len(bins) + ends.sum())
     entries = np.full(count, (passed_at_once - 1) << 2 | _END, np.int64)
@@ -119,8 +119,8 @@ class RanksCoordinates:
         Added up as float64, so that the mean is finite even where the sum is beyond float32.
         """
         total = np.zeros(self.elements)
-        for one in self.ranks:
-            total[one.indices] += one.scale * one.signs
+        for rank in self.ranks:
+            total[rank.indices] += rank.scale * rank.signs
         return (total / len(self.ranks)).astype(np.float32)
 
 
@@ -140,8 +140,8 @@ class GatheredCoordinates(Gathered):
         for elements, bin_length, sender in self._parts:
             ranks = []
             for rank in range(len(result)) if sender is None else [sender]:
-                one, used = decode(result[rank, at[rank] :], bin_length, elements)
-                ranks.append(one)
+                sent, used = decode(result[rank, at[rank] :], bin_length, elements)
+                ranks.append(sent)
                 at[rank] += used
             wrapped.append(RanksCoordinates(elements, ranks))
         return wrapped

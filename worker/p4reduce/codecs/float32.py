@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import blocks_of, like, place, to_numpy
+from p4reduce.codecs.arrays import as_kind_of, blocks_of, name_element, to_numpy
 from p4reduce.errors import InvalidTensor
 from p4reduce.protocol.call import CodecId
 from p4reduce.protocol.source import UNTOUCHED, Words
@@ -89,11 +89,11 @@ class Float32:
         flat = self.values.reshape(-1)
         index = int(np.isfinite(flat).argmin())
         bad = int(flat.size - np.isfinite(flat).sum())
-        text = f"{place(self._name, self.values.shape, index)} is {flat[index]}"
+        text = f"{name_element(self._name, self.values.shape, index)} is {flat[index]}"
         return f"{text} ({bad} such elements); a sum needs finite numbers, skip this step or clip first"
 
     def wrap(self, result: NDArray[Any]) -> Any:
-        return like(self._given, result)
+        return as_kind_of(self._given, result)
 
 
 class Float32Source:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import blocks_of, like, place, to_numpy
+from p4reduce.codecs.arrays import as_kind_of, blocks_of, name_element, to_numpy
 from p4reduce.codecs.float32 import headroom_bits
 from p4reduce.codecs.lanes import pack_lanes, unpack_lanes
 from p4reduce.errors import InvalidTensor, LaneOverflow
@@ -70,12 +70,12 @@ class FloatLanes:
         flat = self.values.reshape(-1)
         if not np.isfinite(flat).all():
             index = int(np.isfinite(flat).argmin())
-            where = place(self._name, self.values.shape, index)
+            where = name_element(self._name, self.values.shape, index)
             raise InvalidTensor(f"{where} is {flat[index]}; a sum needs finite numbers, skip this step or clip first")
         return FloatLanesSource(flat, self.detail, world_size, block_words, dense, world_size if self._mean else 1)
 
     def wrap(self, result: NDArray[Any]) -> Summed:
-        total, sent = (like(self._given, row.reshape(self.values.shape)) for row in result)
+        total, sent = (as_kind_of(self._given, row.reshape(self.values.shape)) for row in result)
         return Summed(total, sent)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import like, place, to_numpy
+from p4reduce.codecs.arrays import as_kind_of, name_element, to_numpy
 from p4reduce.codecs.words import WordSource
 from p4reduce.errors import IntegerOverflow, InvalidTensor
 from p4reduce.protocol.call import CodecId
@@ -44,7 +44,7 @@ class Int32:
         worst = int(sizes.argmax())
         if world_size * int(sizes[worst]) > 2**31 - 1:
             raise IntegerOverflow(
-                f"{place(self._name, self.values.shape, worst)} is {flat[worst]}: the sum of {world_size} "
+                f"{name_element(self._name, self.values.shape, worst)} is {flat[worst]}: the sum of {world_size} "
                 f"ranks could leave int32; keep |x| <= {(2**31 - 1) // world_size}"
             )
 
@@ -52,4 +52,4 @@ class Int32:
         return words.view(np.int32).reshape(self.values.shape)
 
     def wrap(self, result: NDArray[Any]) -> Any:
-        return like(self._given, result)
+        return as_kind_of(self._given, result)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import like, place, to_numpy
+from p4reduce.codecs.arrays import as_kind_of, name_element, to_numpy
 from p4reduce.codecs.words import WordSource
 from p4reduce.errors import InvalidTensor, LaneOverflow
 from p4reduce.protocol.call import CodecId
@@ -68,7 +68,7 @@ class Lanes:
         largest = max(-low, high)
         if self._bound is not None and largest > self._bound:
             worst = int(flat.argmin() if -low > high else flat.argmax())
-            where = place(self._name, self.values.shape, worst)
+            where = name_element(self._name, self.values.shape, worst)
             raise LaneOverflow(f"{where} is {flat[worst]}, beyond the stated bound {self._bound}")
         bound = largest if self._bound is None else self._bound
         check_lanes(world_size, bound, self.detail, self._name or "the tensor")
@@ -78,4 +78,4 @@ class Lanes:
         return unpack_lanes(words, self.detail, self.elements).reshape(self.values.shape)
 
     def wrap(self, result: NDArray[Any]) -> Any:
-        return like(self._given, result)
+        return as_kind_of(self._given, result)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import like, to_numpy
+from p4reduce.codecs.arrays import as_kind_of, to_numpy
 from p4reduce.codecs.raw import RawSource, bytes_of, first_bytes
 from p4reduce.protocol.call import CodecId, Kind
 from p4reduce.session import Contribution, Session
@@ -23,7 +23,7 @@ def all_gather(session: Session, array: Any, *, timeout_s: float | None) -> Any:
 
         def finish(rows: Rows) -> Any:
             stacked = np.ascontiguousarray(rows).reshape(-1).view(given.dtype)
-            return like(array, stacked.reshape(session.lease.world_size, *given.shape))
+            return as_kind_of(array, stacked.reshape(session.lease.world_size, *given.shape))
 
         return _contribution(session, bytes_of(given), given.nbytes, f"{given.dtype.str}{given.shape}", finish)
 

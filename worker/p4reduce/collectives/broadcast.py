@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import like, to_numpy
+from p4reduce.codecs.arrays import as_kind_of, to_numpy
 from p4reduce.codecs.raw import RawSource, bytes_of, first_bytes
 from p4reduce.errors import InvalidTensor
 from p4reduce.protocol.call import CodecId, Kind
@@ -23,7 +23,7 @@ def broadcast(session: Session, array: Any, root: int, *, timeout_s: float | Non
         given = to_numpy(array)
 
         def finish(sums: list[NDArray[Any]]) -> Any:
-            return like(array, first_bytes(sums[0], given.nbytes)[0].view(given.dtype).reshape(given.shape))
+            return as_kind_of(array, first_bytes(sums[0], given.nbytes)[0].view(given.dtype).reshape(given.shape))
 
         mine = bytes_of(given) if lease.rank == root else np.zeros(0, np.uint8)
         return Contribution(
