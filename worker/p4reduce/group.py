@@ -27,7 +27,7 @@ class Group:
 
 
 def group_of(lease: Lease) -> Group:
-    """The group that a lease admits its holder to."""
+    """Return the place in a group that a lease grants its holder."""
     return Group(
         name=lease.name,
         rank=lease.rank,

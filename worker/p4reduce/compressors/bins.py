@@ -6,17 +6,17 @@ import torch
 
 
 def by_bin(flat: torch.Tensor, length: int) -> torch.Tensor:
-    """[elements] as [bins, length], zeros after the last element."""
+    """Return [elements] as [bins, length], with zeros after the last element."""
     bins = -(-flat.numel() // length)
     missing = bins * length - flat.numel()
     return (torch.nn.functional.pad(flat, (0, missing)) if missing else flat).view(bins, length)
 
 
 def without_padding(binned: torch.Tensor, elements: int) -> torch.Tensor:
-    """[bins, length] as [elements]."""
+    """Return [bins, length] as [elements]."""
     return binned.reshape(-1)[:elements]
 
 
 def mean_of(values: torch.Tensor) -> float:
-    """Mean, in double precision so that it cannot overflow; 0 for an empty parameter, where torch's would be NaN."""
+    """Return the mean, in double precision so that it cannot overflow; 0 of nothing, where torch's would be NaN."""
     return float(values.mean(dtype=torch.float64)) if values.numel() else 0.0

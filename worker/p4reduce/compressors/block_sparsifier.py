@@ -25,17 +25,17 @@ BLOCK_ELEMENTS = 256
 
 
 def blocks_policy(elements: int = BLOCK_ELEMENTS) -> Policy:
-    """Blocks of one length in every kind of layer."""
+    """Return a policy of blocks of one length in every kind of layer."""
     return Policy(conv=elements, linear=elements, recurrent=elements, embedding=elements)
 
 
 def share_of(ratio: float, blocks: int) -> int:
-    """How many of `blocks` a ratio stands for: at least 1."""
+    """Return how many of `blocks` a ratio stands for: at least 1."""
     return min(blocks, max(1, round(ratio * blocks)))
 
 
 def check_ratio(ratio: float) -> float:
-    """ValueError unless 0 < ratio <= 1."""
+    """Return `ratio`. Raises ValueError unless it is more than 0 and at most 1."""
     if not 0 < ratio <= 1:
         raise ValueError(f"ratio is {ratio:g}; give the share of blocks to send, more than 0 and at most 1")
     return ratio
@@ -59,7 +59,7 @@ class BlockSparsifier(Compressor):
 
     @abstractmethod
     def choose(self, step: Step, total: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-        """The blocks to send, bool [blocks], from G = R + dW and dW, both [blocks, length]."""
+        """Choose the blocks to send, bool [blocks], from G = R + dW and dW, both [blocks, length]."""
 
     def check(self, group: Group) -> None:
         if self.value_bits < 32:

@@ -27,7 +27,7 @@ from p4reduce.compressors.registry import by_name, check_known, class_of, known_
 
 
 def from_toml(path: str | PathLike[str]) -> Compressor:
-    """The compressor that a file describes. ValueError names the file and what is wrong with it."""
+    """Make the compressor that a file describes. Raises ValueError that names the file and what is wrong with it."""
     try:
         return _from_table(tomllib.loads(Path(path).read_text(encoding="utf-8")))
     except OSError as error:

@@ -25,7 +25,7 @@ Costs = Mapping[Form, float | None]
 
 
 def bytes_down(blocks: float, group: Group, slots: int | None = None) -> float:
-    """Of a collective that moves `blocks` blocks: an opening frame for each slot, then full frames."""
+    """Return what a collective of `blocks` blocks costs: an opening frame for each slot, then full frames."""
     geometry = Geometry(group.columns, group.block_words)
     blocks = math.ceil(blocks)
     slots = slots or min(group.slot_count, slots_for(blocks, group.columns))
@@ -72,7 +72,7 @@ def plan(compressor: Compressor, shapes: Mapping[str, torch.Size], dense_element
 def _cheapest_together(
     costs: Mapping[str, Costs], candidates: Sequence[Form], dense_elements: int, group: Group
 ) -> dict[str, Form]:
-    """The cheapest of: each parameter's own cheapest form, the same in one collective, and one form for all.
+    """Choose the cheapest of: each parameter's own cheapest form, the same in one collective, and one form for all.
 
     For a form costs something by itself: the form gather a block for every rank, the form shared a second collective.
     """
@@ -87,7 +87,7 @@ def _cheapest_together(
 
 
 def _cheapest(costs: Costs, candidates: Sequence[Form]) -> Form:
-    """The cheapest form of one parameter; before all costs are known one that needs nothing of earlier steps."""
+    """Choose one parameter's cheapest form; before all costs are known one that needs nothing of earlier steps."""
     known = {form: cost for form in candidates if (cost := costs[form]) is not None}
     if len(known) < len(candidates):
         return next((form for form in candidates if WIRE_FORMS[form].for_first_steps), candidates[0])
@@ -97,7 +97,7 @@ def _cheapest(costs: Costs, candidates: Sequence[Form]) -> Form:
 def _total(
     costs: Mapping[str, Costs], forms: Mapping[str, Form], dense_elements: int, group: Group
 ) -> tuple[tuple[int, int | None], float] | None:
-    """(blocks of the two collectives, bytes down of both) of a bucket; None when a parameter's cost is unknown."""
+    """Return (blocks of the two collectives, bytes down of both); None when a parameter's cost is unknown."""
     payloads: dict[Form, list[float]] = {form: [] for form in Form}
     for key, form in forms.items():
         cost = costs[key][form]

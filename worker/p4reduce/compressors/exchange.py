@@ -51,7 +51,7 @@ class Outcome:
 
 
 def exchange(compressor: Compressor, gradients: Gradients, group: Group) -> Generator[Request, list[Any], Outcome]:
-    """The mean over all ranks of each gradient of a bucket.
+    """Find the mean over all ranks of each gradient of a bucket, and commit what the step leaves.
 
     `gradients`: float32 on the CPU, by parameter name, the same names and shapes in the same order on every
     rank. Raises InvalidTensor, naming the parameter and before anything is sent or kept, when one holds a NaN or an
@@ -109,7 +109,7 @@ def check_gradients(gradients: Gradients) -> None:
 def _agree_first(
     compressor: Compressor, steps: Mapping[str, Step], group: Group
 ) -> Generator[Request, list[Any], dict[str, Step]]:
-    """The steps that need a scale of all ranks before they can be made, with that scale in their states."""
+    """Return the steps that need a scale of all ranks before they can be made, with that scale in their states."""
     facts = {key: values for key, step in steps.items() if (values := compressor.first_facts(step))}
     if not facts:
         return {}
@@ -126,7 +126,7 @@ def _travel(
     names: Sequence[str],
     expected_blocks: Sequence[int | None],
 ) -> Generator[Request, list[Any], list[Any]]:
-    """Send these parameters' messages together; the answers to them, in their order.
+    """Send these parameters' messages together; return the answers, in the order of the messages.
 
     `names` and `expected_blocks`: of the first collective, which takes place in any case, and of a second, which does
     when a message asks for it.
@@ -152,7 +152,7 @@ def _travel(
 
 
 def _next_pieces(journeys: Sequence[Journey], received: Mapping[int, Any], answers: dict[int, Any]) -> dict[int, Piece]:
-    """Hand every message what it received; what it sends next, or its answer into `answers`. By place in `journeys`."""
+    """Hand on what was received; return what is sent next, or put the answer into `answers`. By place in `journeys`."""
     pieces = {}
     for index in sorted(received):
         try:
@@ -163,7 +163,7 @@ def _next_pieces(journeys: Sequence[Journey], received: Mapping[int, Any], answe
 
 
 def _segments_of(pieces: Mapping[int, Piece]) -> list[tuple[type[Piece], list[int]]]:
-    """Which pieces make up each segment of a collective, in the order in which the segments lie there."""
+    """Return which pieces make up each segment of a collective, in the order in which the segments lie there."""
     together: dict[Hashable, list[int]] = {}
     for index in sorted(pieces, key=lambda index: (pieces[index].order, index)):
         together.setdefault(pieces[index].segment_key, []).append(index)

@@ -56,17 +56,17 @@ class Compressor(ParameterStates, ABC):
 
     @abstractmethod
     def compress(self, step: Step) -> Compressed:
-        """What this rank sends of the gradient, with what it keeps."""
+        """Return what this rank sends of the gradient, with what it keeps."""
 
     @abstractmethod
     def decompress(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
-        """The mean over all ranks, the same bits on each, with what the step leaves on this rank."""
+        """Return the mean over all ranks, the same bits on each, with what the step leaves on this rank."""
 
     # ----- settings
 
     @classmethod
     def default_policy(cls) -> Policy:
-        """What counts where no policy is given."""
+        """Return the policy that counts where none is given."""
         return Policy()
 
     def bind(self, module: torch.nn.Module) -> None:
@@ -77,36 +77,36 @@ class Compressor(ParameterStates, ABC):
         """Raise LaneOverflow when this compressor's settings do not fit the group."""
 
     def length_of(self, key: str, shape: torch.Size) -> int:
-        """Elements in a bin, chunk or block. ValueError for a parameter that the policy leaves dense."""
+        """Return the elements in a bin, chunk or block. Raises ValueError for a parameter that stays dense."""
         length = self.policy.length(key, shape)
         if length is None:
             raise ValueError(f"the policy sends {key!r} dense: it is not compressed")
         return length
 
     def is_dense(self, key: str, shape: torch.Size) -> bool:
-        """Whether this parameter's next gradient travels whole: by the policy, or for the warm-up."""
+        """Return whether this parameter's next gradient travels whole: by the policy, or for the warm-up."""
         return self.policy.length(key, shape) is None or self.state_of(key).steps < self.warmup_steps
 
     # ----- the choice of a form
 
     def auto_forms(self) -> tuple[Form, ...]:
-        """The forms among which "auto" chooses."""
+        """Return the forms among which "auto" chooses."""
         return self.forms
 
     def expected_bytes(self, key: str, shape: torch.Size, form: Form, group: Group) -> float | None:
-        """Expected payload bytes down in this form, facts included, by what all ranks know; None: nothing yet."""
+        """Return the expected payload bytes down in this form, with facts, by what all ranks know; None: not yet."""
         return None
 
     # ----- what ranks agree on
 
     def first_facts(self, step: Step) -> tuple[float, ...]:
-        """What all ranks must know of each other before `compress` can make this step; mostly nothing."""
+        """Return what all ranks must know of each other before `compress` can make this step; mostly nothing."""
         return ()
 
     def agreed_scale(self, facts: NDArray[np.float32]) -> float:
-        """The scale that follows from all ranks' first facts, float32 [world_size, facts]."""
+        """Return the scale that follows from all ranks' first facts, float32 [world_size, facts]."""
         raise NotImplementedError(f"{self.name} gives first facts: it must say what scale follows from them")
 
     def agreement_text(self, states: Iterable[ParameterState]) -> str:
-        """What must be equal on all ranks before a step: those at odds get an error and not different gradients."""
+        """Write what must be equal on all ranks before a step: those at odds get an error, not different gradients."""
         return f"{self.name}, steps {[state.steps for state in states]}"

@@ -54,7 +54,7 @@ class Policy:
 
     @classmethod
     def from_mapping(cls, table: Mapping[str, Any], rest: Policy | None = None) -> Policy:
-        """A policy from a TOML table: the lengths, `first_layer`, and `names` as a table of pattern = length.
+        """Make a policy from a TOML table: the lengths, `first_layer`, and `names` as a table of pattern = length.
 
         What the table leaves out comes from `rest`.
         """
@@ -71,7 +71,7 @@ class Policy:
         return replace(rest, **{**table, "names": tuple(names.items())})
 
     def limited(self, most: int) -> Policy:
-        """A copy of this policy, checked against the longest length a compressor takes."""
+        """Return a copy of this policy, checked against the longest length a compressor takes."""
         lengths = [(kind, getattr(self, kind)) for kind, _ in _KINDS] + list(self.names)
         for what, length in lengths:
             if length != DENSE and length > most:
@@ -105,7 +105,7 @@ class Policy:
                     self._kinds[full] = None
 
     def kind(self, name: str, shape: torch.Size) -> str | None:
-        """conv, linear, recurrent or embedding; None for biases, norms and other parameters."""
+        """Return conv, linear, recurrent or embedding; None for biases, norms and other parameters."""
         if name in self._kinds:
             return self._kinds[name]
         if len(shape) < 2:
@@ -113,7 +113,7 @@ class Policy:
         return "linear" if len(shape) == 2 else "conv"
 
     def length(self, name: str, shape: torch.Size) -> int | None:
-        """Elements in a bin of this parameter; None: it stays dense."""
+        """Return the elements in a bin of this parameter; None: it stays dense."""
         for pattern, length in self.names:
             if fnmatchcase(name, pattern):
                 return None if length == DENSE else int(length)

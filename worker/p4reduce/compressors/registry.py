@@ -50,12 +50,12 @@ def register(name: str) -> Callable[[Class], Class]:
 
 
 def registered() -> Mapping[str, type[Compressor]]:
-    """The classes known so far, by name."""
+    """Return the classes known so far, by name."""
     return dict(_classes)
 
 
 def class_of(name: str) -> type[Compressor]:
-    """The class of this name; imports the module of an installed package that says it has it.
+    """Return the class of this name; import the module of an installed package that says it has it.
 
     Raises ValueError that lists the known names, or names the package that does not keep its word.
     """
@@ -73,12 +73,12 @@ def class_of(name: str) -> type[Compressor]:
 
 
 def known_names() -> list[str]:
-    """Every name that `class_of` takes."""
+    """Return every name that `class_of` takes."""
     return list(dict.fromkeys([*_classes, *_brought()]))
 
 
 def by_name(name: str, /, **options: Any) -> Compressor:
-    """The compressor of this name, made with these keywords. ValueError names what is unknown or wrong."""
+    """Make the compressor of this name with these keywords. Raises ValueError that names what is unknown or wrong."""
     cls = class_of(name)
     known = inspect.signature(cls).parameters
     check_known(f"{name}: unknown option", options, known)
@@ -95,19 +95,19 @@ def by_name(name: str, /, **options: Any) -> Compressor:
 
 
 def check_known(what: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """ValueError that lists the known names when others are given."""
+    """Raise ValueError that lists the known names when others are given."""
     known = list(known)
     if unknown := [name for name in given if name not in known]:
         raise ValueError(f"{what} {', '.join(unknown)}; known are {', '.join(known) or 'none'}")
 
 
 def _brought() -> dict[str, EntryPoint]:
-    """What installed packages bring, by name."""
+    """Return what installed packages bring, by name."""
     return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
 
 
 def _check_type(what: str, value: Any, hint: Any) -> None:
-    """ValueError unless `value` is what the annotation says; annotations of other kinds are not checked."""
+    """Raise ValueError unless `value` is what the annotation says; annotations of other kinds are not checked."""
     if hint == Policy | None:
         if value is not None and not isinstance(value, Policy):
             raise ValueError(f"{what} is {value!r}; give a Policy")

@@ -41,10 +41,10 @@ class SharedSupport(Compressor):
 
     @abstractmethod
     def choose(self, total: torch.Tensor, gradient: torch.Tensor, length: int) -> torch.Tensor:
-        """The elements to send, bool [elements], from G = R + dW and dW."""
+        """Choose the elements to send, bool [elements], from G = R + dW and dW."""
 
     def next_residue(self, total: torch.Tensor, gradient: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
-        """The next residue, from G, dW and what this rank sent of G; all float32 [elements]."""
+        """Return the next residue, from G, dW and what this rank sent of G; all float32 [elements]."""
         return total - sent
 
     def check(self, group: Group) -> None:
@@ -75,13 +75,13 @@ class SharedSupport(Compressor):
         )
 
     def chosen_of(self, step: Step, total: torch.Tensor, length: int) -> torch.Tensor:
-        """What `choose` chooses; nothing of a gradient that is all zero: its residue waits."""
+        """Choose as `choose` does, but nothing of a gradient that is all zero: its residue waits."""
         if not bool(step.flat.any()):
             return torch.zeros_like(total, dtype=torch.bool)
         return self.choose(total, step.flat, length)
 
     def counts_of(self, chosen: int, elements: int, group: Group) -> tuple[float, ...]:
-        """What a step of the form shared tells about the cost of the next."""
+        """Return what a step of the form shared tells about the cost of the next."""
         return (float(chosen),)
 
     def expected_bytes(self, key: str, shape: torch.Size, form: Form, group: Group) -> float | None:

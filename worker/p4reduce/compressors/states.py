@@ -21,7 +21,7 @@ class ParameterStates:
         self._states: dict[str, ParameterState] = {}
 
     def state_of(self, key: str) -> ParameterState:
-        """What is remembered of this parameter."""
+        """Return what is remembered of this parameter."""
         return self._states.get(key, UNSEEN)
 
     def commit_step(self, states: Mapping[str, ParameterState]) -> None:
@@ -29,16 +29,16 @@ class ParameterStates:
         self._states.update(states)
 
     def residue(self, key: str) -> torch.Tensor | None:
-        """What is kept back of `key` for later steps, float32 [elements]; None before its first step."""
+        """Return what is kept back of `key` for later steps, float32 [elements]; None before its first step."""
         return self.state_of(key).residue
 
     def residue_norm(self) -> float:
-        """The L2 norm of everything kept back for later steps."""
+        """Return the L2 norm of everything kept back for later steps."""
         squares = [float(residue.double().square().sum()) for residue in self._residues().values()]
         return float(sum(squares) ** 0.5)
 
     def rate_of(self, *keys: str) -> float:
-        """32 D / bits sent of these parameters (all of them without keys), over every compressed step so far.
+        """Return 32 D / bits sent of these parameters (all of them without keys), over every compressed step so far.
 
         Bits as the method's paper counts them, not what a switch saw: that is in the communicator's `stats`. NaN
         before the first step.
@@ -53,7 +53,7 @@ class ParameterStates:
         return self.rate_of()
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a checkpoint needs. Each rank's is its own: residues differ between ranks."""
+        """Return everything a checkpoint needs. Each rank's is its own: residues differ between ranks."""
         known = self._states.items()
         return {
             "compressor": self.name,

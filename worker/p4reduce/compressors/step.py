@@ -45,7 +45,7 @@ class ParameterState:
     """32 D and the bits sent, of all compressed steps so far."""
 
     def after(self, done: Decompressed) -> ParameterState:
-        """The state that a compressed step leaves."""
+        """Return the state that a compressed step leaves."""
         dense, sent = self.bits or (0, 0)
         return ParameterState(
             steps=self.steps + 1,
@@ -56,11 +56,11 @@ class ParameterState:
         )
 
     def after_dense(self) -> ParameterState:
-        """The state after a gradient that travelled whole."""
+        """Return the state after a gradient that travelled whole."""
         return replace(self, steps=self.steps + 1)
 
     def _mean_with(self, counts: tuple[float, ...]) -> tuple[float, ...]:
-        """Selections vary much from one step to the next, and those of the very first step are not typical."""
+        """Take counts into the running mean: they vary much from step to step, and the very first are not typical."""
         before = counts if self.steps < 2 or self.counts is None else self.counts
         return tuple(a + (b - a) / RECENT_STEPS for a, b in zip(before, counts, strict=True))
 
@@ -85,7 +85,7 @@ class Step:
         return self.gradient.detach().reshape(-1)
 
     def add_residue(self) -> torch.Tensor:
-        """G = R + dW, a new tensor [elements].
+        """Return G = R + dW, a new tensor [elements].
 
         Raises InvalidTensor when the two differ in length, or a sum is no longer finite.
         """
@@ -145,7 +145,7 @@ class Decompressed:
 
 
 def is_finite(tensor: torch.Tensor) -> bool:
-    """Whether no element is a NaN or an infinity; one pass, without a tensor of flags."""
+    """Return whether no element is a NaN or an infinity; one pass, without a tensor of flags."""
     if not tensor.numel():
         return True
     least, most = torch.aminmax(tensor.detach())

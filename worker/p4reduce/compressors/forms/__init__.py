@@ -31,7 +31,7 @@ WIRE_FORMS: Final[Mapping[Form, WireForm]] = {
 
 
 def second_collective(forms: Iterable[Form]) -> str:
-    """What the second collective of a bucket in these forms is for; empty when there is none."""
+    """Return what the second collective of a bucket in these forms is for; empty when there is none."""
     purposes = [WIRE_FORMS[form].second for form in forms]
     return ", ".join(dict.fromkeys(purpose for purpose in purposes if purpose is not None))
 

@@ -41,5 +41,5 @@ class WholePiece(Piece):
 
 
 def dense_blocks(elements: int, group: Group) -> Blocks:
-    """The blocks of `elements` dense elements."""
+    """Return the blocks of `elements` dense elements."""
     return Blocks(float(-(-elements // group.block_words)))

@@ -48,5 +48,5 @@ class FactsPiece(Piece):
 
 
 def payload_bytes(facts: int, group: Group) -> int:
-    """Bytes down of a parameter's facts."""
+    """Return the bytes down of a parameter's facts."""
     return 4 * group.world_size * facts

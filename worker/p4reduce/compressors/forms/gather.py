@@ -67,5 +67,5 @@ class GatherForm(WireForm):
 
 
 def payload_bytes(entries: float, bin_length: int, group: Group) -> float:
-    """Bytes down of one parameter of which all ranks together send `entries` elements."""
+    """Return the bytes down of one parameter of which all ranks together send `entries` elements."""
     return group.world_size * coordinates.STREAM_HEADER_BYTES + entries * coordinates.entry_bytes(bin_length)

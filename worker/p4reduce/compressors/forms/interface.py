@@ -32,12 +32,12 @@ class Piece(ABC):
     @classmethod
     @abstractmethod
     def segment(cls, pieces: Mapping[str, Self], owner: str, group: Group) -> Segment:
-        """The segment of these pieces, by parameter. `owner` is the compressor's name, for error messages."""
+        """Join these pieces, by parameter, to a segment. `owner` is the compressor's name, for error messages."""
 
     @classmethod
     @abstractmethod
     def answers(cls, pieces: Sequence[Self], result: Any, group: Group) -> list[Any]:
-        """The answer to each piece, cut from the segment's result."""
+        """Cut the answer to each piece from the segment's result."""
 
 
 Journey = Generator[Piece, Any, Any]
@@ -69,4 +69,4 @@ class WireForm(ABC):
 
     @abstractmethod
     def add_blocks(self, blocks: Blocks, payloads: Sequence[float], group: Group) -> Blocks:
-        """`blocks`, and those of this form's parameters, whose payloads down are given in bytes."""
+        """Return `blocks` with those of this form's parameters, whose payloads down are given in bytes."""

@@ -55,5 +55,5 @@ class SharedForm(WireForm):
 
 
 def payload_bytes(chosen: float, bin_length: int, value_bits: int) -> float:
-    """Bytes down of one parameter of which `chosen` elements travel."""
+    """Return the bytes down of one parameter of which `chosen` elements travel."""
     return coordinates.STREAM_HEADER_BYTES + chosen * (coordinates.entry_bytes(bin_length) + value_bits / 8)

@@ -88,7 +88,7 @@ class ValuesPiece(Piece):
 
     @classmethod
     def answers(cls, pieces: Sequence[ValuesPiece], result: Any, group: Group) -> list[Summed]:
-        """As float32 nothing worth keeping was rounded away: what was sent is what was given."""
+        """Cut both; as float32 nothing worth keeping was rounded away, so what was sent is what was given."""
         given = [piece.values for piece in pieces]
         sizes, per_block = [values.numel() for values in given], numbers_per_block(pieces[0].bits, group)
         if not isinstance(result, Summed):
@@ -108,19 +108,19 @@ class SumForm(WireForm):
 
 
 def payload_bytes(union_blocks: float, group: Group) -> float:
-    """Bytes down of a parameter of which some rank or other holds `union_blocks` blocks."""
+    """Return the bytes down of a parameter of which some rank or other holds `union_blocks` blocks."""
     return 4 * group.block_words * union_blocks
 
 
 def numbers_per_block(bits: int, group: Group) -> int:
-    """Lanes or values of `bits` bits in a block."""
+    """Return how many lanes or values of `bits` bits a block holds."""
     return group.block_words * lanes_per_word(bits)
 
 
 def lane_width(bound: int, group: Group, owner: str) -> int:
-    """Bits of a lane: the group's, or the narrowest that does.
+    """Return the bits of a lane: the group's, or the narrowest that does.
 
-    LaneOverflow, in the name of the compressor `owner`, when the sum of all ranks' integers of `bound` does not fit.
+    Raises LaneOverflow, in the name of the compressor `owner`, when the ranks' integers of up to `bound` do not fit.
     """
     if group.lane_bits:
         check_width(group.lane_bits)
@@ -134,11 +134,11 @@ def lane_width(bound: int, group: Group, owner: str) -> int:
 
 
 def _joined(tensors: Sequence[torch.Tensor], per_block: int) -> torch.Tensor:
-    """One after the other, each padded with zeros to whole blocks."""
+    """Join them one after the other, each padded with zeros to whole blocks."""
     return torch.cat([torch.nn.functional.pad(tensor, (0, -tensor.numel() % per_block)) for tensor in tensors])
 
 
 def _cut(flat: torch.Tensor, sizes: Sequence[int], per_block: int) -> list[torch.Tensor]:
-    """The tensors that `_joined` put together."""
+    """Return the tensors that `_joined` put together."""
     wholes = torch.split(flat, [-(-size // per_block) * per_block for size in sizes])
     return [whole[:size] for whole, size in zip(wholes, sizes, strict=True)]

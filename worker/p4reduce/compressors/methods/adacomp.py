@@ -90,14 +90,14 @@ class AdaComp(SharedSupport):
             super().check(group)
 
     def choose(self, total: torch.Tensor, gradient: torch.Tensor, length: int) -> torch.Tensor:
-        """|H| >= gmax > 0, bin by bin."""
+        """Choose where |H| >= gmax > 0, bin by bin."""
         binned = by_bin(total, length)
         most = binned.abs().amax(dim=1, keepdim=True)
         chosen = ((binned + by_bin(gradient, length)).abs() >= most) & (most > 0)
         return without_padding(chosen, total.numel())
 
     def scale_of(self, total: torch.Tensor, length: int) -> float:
-        """The mean over the bins of max |G|, as a float32 holds it."""
+        """Return the mean over the bins of max |G|, as a float32 holds it."""
         return float(np.float32(mean_of(by_bin(total.abs(), length).amax(dim=1)))) if total.numel() else 0.0
 
     # ----- a step
@@ -142,7 +142,7 @@ class AdaComp(SharedSupport):
         return Decompressed(mean, compressed.kept, compressed.sent_bits, counts, scale)
 
     def _of_coordinates(self, step: Step, compressed: Compressed, result: RanksCoordinates) -> Decompressed:
-        """The mean of the ranks' coordinates, their scale, and the counts for the next step's choice of form."""
+        """Add the ranks' coordinates up, and count them for the next step's choice of form."""
         per_block = self._lanes_per_block(step.group)
         union = np.zeros(-(-result.elements // per_block), bool)
         for rank in result.ranks:
@@ -159,7 +159,7 @@ class AdaComp(SharedSupport):
         return (self.scale_of(step.add_residue(), self.length_of(step.key, step.gradient.shape)),)
 
     def agreed_scale(self, facts: NDArray[np.float32]) -> float:
-        """The ranks' mean scale, or their largest where there are levels."""
+        """Return the ranks' mean scale, or their largest where there are levels."""
         scales = facts[:, 0]
         return float(scales.mean(dtype=np.float64) if self.levels == 1 else scales.max(initial=0))
 
@@ -188,11 +188,11 @@ class AdaComp(SharedSupport):
         return selected, self._likely_union(selected, elements, group)
 
     def _likely_union(self, selected: float, elements: int, group: Group) -> float:
-        """Blocks of lanes that `selected` elements would touch anywhere: the form shared cannot count them."""
+        """Estimate the blocks of lanes that `selected` elements touch: the form shared cannot count them."""
         per_block = self._lanes_per_block(group)
         density = min(1.0, selected / elements) if elements else 0.0
         return -(-elements // per_block) * (1 - (1 - density) ** per_block)
 
     def _lanes_per_block(self, group: Group) -> int:
-        """Elements in a block of the form sum, whether or not its sums would fit the group's lanes."""
+        """Return the elements in a block of the form sum, whether or not its sums would fit the group's lanes."""
         return sum_form.numbers_per_block(group.lane_bits or narrowest(group.world_size, self.levels), group)

@@ -54,7 +54,7 @@ class ScaleCom(SharedSupport):
         return Policy(conv=100, linear=100, recurrent=100, embedding=100)
 
     def choose(self, total: torch.Tensor, gradient: torch.Tensor, length: int) -> torch.Tensor:
-        """The `per_chunk` largest |p| of each chunk, zeros left out."""
+        """Choose the `per_chunk` largest |p| of each chunk, zeros left out."""
         binned = by_bin(total.abs(), length)
         largest = binned.topk(min(self.per_chunk, length), dim=1)
         chosen = torch.zeros_like(binned, dtype=torch.bool).scatter_(1, largest.indices, largest.values > 0)
