@@ -11,7 +11,7 @@ import click
 from p4reduce_contracts.artifacts import PipelineNotFound
 from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.jobs.errors import JobServiceError
-from p4reduce_contracts.terminal import controller_option, one_line
+from p4reduce_contracts.terminal import controller_for_all, one_line
 
 COMMANDS = "p4reduce.commands"
 
@@ -20,17 +20,22 @@ class _Commands(click.Group):
     """The commands of all installed packages. Expected errors become one line on stderr and exit status 1."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names, for the help."""
-        return sorted(one.name for one in metadata.entry_points(group=COMMANDS))
+        """Return their names, for the help."""
+        return sorted({entry.name for entry in metadata.entry_points(group=COMMANDS)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the package that brings this command."""
-        found = tuple(metadata.entry_points(group=COMMANDS, name=cmd_name))
-        if not found:
-            return None
-        command = found[0].load()
-        assert isinstance(command, click.Command)
-        return command
+        """Import the package that brings this command; None when none does.
+
+        A package that cannot be imported spoils its own command alone: the help shows why, and calling it is an error.
+        """
+        for entry in metadata.entry_points(group=COMMANDS, name=cmd_name):
+            try:
+                command = entry.load()
+            except Exception as error:  # whatever goes wrong in somebody's module
+                return _broken(cmd_name, error)
+            assert isinstance(command, click.Command)
+            return command
+        return None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the chosen command."""
@@ -38,6 +43,17 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except (JobServiceError, ConfigError, PipelineNotFound, OSError) as error:
             raise click.ClickException(one_line(error)) from error
+
+
+def _broken(name: str, error: Exception) -> click.Command:
+    """Make a command that takes any arguments and says why there is no other."""
+    text = f"cannot be loaded: {one_line(error)}"
+
+    def refuse() -> None:
+        raise click.ClickException(f"`p4reduce {name}` {text}") from error
+
+    lenient = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return click.Command(name, callback=refuse, help=text, short_help=text, context_settings=lenient)
 
 
 def _version() -> str:
@@ -49,6 +65,6 @@ def _version() -> str:
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(_version(), prog_name="p4reduce")
-@controller_option
-def main(address: str) -> None:
+@controller_for_all
+def main() -> None:
     """Sum gradients inside a P4 switch: run the switch, its controller, and jobs."""

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
-from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 
 _WIDTH_OF_A_FILE = 200
+_Command = Callable[..., None]
+CONTROLLER_VARIABLE = "P4REDUCE_CONTROLLER"
 
 json_option: Callable[[Any], Any] = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON instead of a table."
@@ -28,7 +30,7 @@ class HostPort(click.ParamType[str]):
     name = "HOST:PORT"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Check it."""
+        """Return it as it is, or fail."""
         host, _, port = str(value).rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65535:
             self.fail(f"{value!r} is not HOST:PORT, like 127.0.0.1:9600", param, ctx)
@@ -36,22 +38,44 @@ class HostPort(click.ParamType[str]):
 
 
 def controller_option(command: Callable[..., None]) -> Callable[..., None]:
-    """--controller, as `address`: of this command, or else of the command above it, the environment, the default."""
+    """Add --controller, as the keyword `address`: of this command, else of a command before it (`controller_for_all`),
+    else of the environment, else the default. The first of them that is given is the only one looked at.
+    """
 
-    def inherited(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
-        typed = ctx.get_parameter_source("address") is ParameterSource.COMMANDLINE
-        ctx.obj = value if typed else ctx.obj or value or DEFAULT_CONTROLLER
-        return str(ctx.obj)
+    def resolve(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+        if given := value or ctx.find_object(str):
+            return given
+        if not (from_environment := os.environ.get(CONTROLLER_VARIABLE)):
+            return DEFAULT_CONTROLLER
+        try:
+            return HostPort().convert(from_environment, None, ctx)
+        except click.BadParameter as error:
+            raise click.UsageError(f"{CONTROLLER_VARIABLE}: {error.message}", ctx) from None
 
+    return _controller_option(resolve)(command)
+
+
+def controller_for_all(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --controller to a group, for those of its commands that have the option too."""
+
+    def keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+        ctx.obj = value
+
+    return _controller_option(keep, expose_value=False)(command)
+
+
+def _controller_option(
+    callback: Callable[[click.Context, click.Parameter, str | None], str | None], expose_value: bool = True
+) -> Callable[[_Command], _Command]:
     return click.option(
         "--controller",
         "address",
         type=HostPort(),
-        envvar="P4REDUCE_CONTROLLER",
-        show_envvar=True,
-        callback=inherited,
-        help=f"Where the controller's job service is. [default: {DEFAULT_CONTROLLER}]",
-    )(command)
+        callback=callback,
+        expose_value=expose_value,
+        help="Where the controller's job service is. "
+        f"[env var: {CONTROLLER_VARIABLE}; default: {DEFAULT_CONTROLLER}]",
+    )
 
 
 def print_json(value: Any) -> None:
@@ -71,5 +95,5 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], title:
 
 
 def one_line(error: BaseException) -> str:
-    """An error's message without line breaks."""
+    """Return an error's message without line breaks."""
     return " ".join(str(error).split()) or type(error).__name__

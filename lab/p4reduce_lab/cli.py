@@ -20,7 +20,10 @@ from p4reduce_contracts.terminal import one_line
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Repetitions.")
 @click.option("--epochs", type=click.IntRange(min=1), help="Training epochs. [default: the demo's own]")
 def demo(out: Path, seeds: int, epochs: int | None) -> None:
-    """Train a small model over a switch, a controller and workers on this machine, and compare."""
+    """Train a small model on this machine, and compare.
+
+    A switch, a controller and four workers are started; they train with gloo, over the switch, and compressed.
+    """
     try:
         from p4reduce_lab.demo import run_demo
     except ImportError as error:

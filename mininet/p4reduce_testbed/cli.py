@@ -21,7 +21,10 @@ _RANK_WIDTH = 2
 
 @click.group()
 def testbed() -> None:
-    """Run p4reduce on emulated hosts: Mininet or network namespaces around a switch."""
+    """Run p4reduce on emulated hosts.
+
+    They are Mininet's or network namespaces, around a switch process.
+    """
 
 
 def _building(command: Callable[..., None]) -> Callable[..., None]:

@@ -63,16 +63,16 @@ def list_jobs(address: str, as_json: bool) -> None:
         ("job", "#id", "state", "#epoch", "#joined", "#ranks", "slots", "last reset"),
         (
             (
-                one.name,
-                one.id,
-                one.state,
-                one.epoch or "-",
-                len(one.members),
-                one.world_size,
-                _slots(one),
-                one.last_reset or "-",
+                info.name,
+                info.id,
+                info.state,
+                info.epoch or "-",
+                len(info.members),
+                info.world_size,
+                _slots(info),
+                info.last_reset or "-",
             )
-            for one in jobs.jobs
+            for info in jobs.jobs
         ),
     )
     click.echo(f"{jobs.free_slots} of {jobs.slots} slots free")
@@ -95,16 +95,17 @@ def show(address: str, name: str, as_json: bool) -> None:
     click.echo(f"lanes: {width}, |t| <= {found.lane_bound}")
     if found.last_reset:
         click.echo(f"last reset: {found.last_reset}")
-    members = {one.rank: one for one in found.members}
+    members = {member.rank: member for member in found.members}
     rows: list[tuple[object, ...]] = []
     for rank in range(found.world_size):
-        one = members.get(rank)
-        if one is None:
+        member = members.get(rank)
+        if member is None:
             rows.append((rank, "not joined", "-", "-", "-"))
-        elif not one.host:
-            rows.append((rank, "joined, no HELLO yet", "-", "-", f"{one.silent_s:.1f}"))
+        elif not member.host:
+            rows.append((rank, "joined, no HELLO yet", "-", "-", f"{member.silent_s:.1f}"))
         else:
-            rows.append((rank, f"{one.host}:{one.port}", one.mac, one.ingress_port, f"{one.silent_s:.1f}"))
+            address = f"{member.host}:{member.port}"
+            rows.append((rank, address, member.mac, member.ingress_port, f"{member.silent_s:.1f}"))
     print_table(("#rank", "address", "MAC", "#switch port", "#silent (s)"), rows)
 
 
@@ -118,5 +119,5 @@ def remove(address: str, name: str) -> None:
     click.echo(f"job {name} removed")
 
 
-def _slots(one: JobInfo) -> str:
-    return f"{one.first_slot}..{one.first_slot + one.slots - 1}"
+def _slots(info: JobInfo) -> str:
+    return f"{info.first_slot}..{info.first_slot + info.slots - 1}"

@@ -14,7 +14,10 @@ from p4reduce_contracts.terminal import controller_option, json_option, print_js
 @json_option
 @controller_option
 def stats(address: str, name: str | None, all_drops: bool, as_json: bool) -> None:
-    """Show what the switch counted: frames and bytes by job, drops by reason."""
+    """Show what the switch counted.
+
+    Frames and bytes by job, and frames that were dropped by reason.
+    """
     with JobClient(address, timeout_s=10.0) as client:
         counted = client.stats(name)
     if as_json:
@@ -24,23 +27,23 @@ def stats(address: str, name: str | None, all_drops: bool, as_json: bool) -> Non
         ("job", "#id", "#contributions", "#bytes", "#duplicates", "#results", "#pendings"),
         (
             (
-                one.name,
-                one.id,
-                one.contributions.packets,
-                one.contributions.bytes,
-                one.duplicates.packets,
-                one.results.packets,
-                one.pendings.packets,
+                job.name,
+                job.id,
+                job.contributions.packets,
+                job.contributions.bytes,
+                job.duplicates.packets,
+                job.results.packets,
+                job.pendings.packets,
             )
-            for one in counted.jobs
+            for job in counted.jobs
         ),
         title="Aggregation",
     )
-    drops = [one for one in counted.drops if all_drops or one.count.packets]
+    drops = [drop for drop in counted.drops if all_drops or drop.count.packets]
     if drops:
         print_table(
             ("reason", "#frames", "#bytes"),
-            ((one.reason, one.count.packets, one.count.bytes) for one in drops),
+            ((drop.reason, drop.count.packets, drop.count.bytes) for drop in drops),
             title="Dropped frames",
         )
     else:

@@ -116,8 +116,45 @@ def test_stats(running: Running) -> None:
     assert {"reason": "EPOCH", "count": {"packets": 7, "bytes": 89}} in counted["drops"]
 
 
+NOBODY = "127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["job", "create", "new", "--world-size", "1", "--slots", "1"],
+        ["job", "show", "train"],
+        ["job", "list"],
+        ["job", "remove", "train"],
+        ["stats"],
+    ],
+    ids=" ".join,
+)
+def test_who_says_where_the_controller_is(running: Running, command: list[str]) -> None:
+    """The command itself, else the root, else the environment."""
+    at = running.address
+    assert p4reduce("job", "create", "train", "--world-size", "1", "--slots", "1", controller=at).exit_code == 0
+    elsewhere = p4reduce(*command, "--controller", NOBODY, controller=at, P4REDUCE_CONTROLLER=at)
+    assert f"no controller at {NOBODY}" in elsewhere.stderr
+    elsewhere = p4reduce(*command, controller=NOBODY, P4REDUCE_CONTROLLER=at)
+    assert f"no controller at {NOBODY}" in elsewhere.stderr
+    elsewhere = p4reduce(*command, P4REDUCE_CONTROLLER=NOBODY)
+    assert f"no controller at {NOBODY}" in elsewhere.stderr
+    done = p4reduce(*command, "--controller", at, controller=NOBODY, P4REDUCE_CONTROLLER="nonsense")
+    assert (done.exit_code, done.stderr) == (0, "")
+
+
 def test_the_controllers_address_may_come_from_the_environment(running: Running) -> None:
     assert p4reduce("job", "list", P4REDUCE_CONTROLLER=running.address).exit_code == 0
+    assert p4reduce("job", "list", P4REDUCE_CONTROLLER="", controller=running.address).exit_code == 0
+
+
+def test_nonsense_in_the_environment_is_named_by_those_who_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = p4reduce("job", "list", P4REDUCE_CONTROLLER="nonsense")
+    assert wrong.exit_code == 2
+    assert "P4REDUCE_CONTROLLER: 'nonsense' is not HOST:PORT" in wrong.stderr
+    monkeypatch.setattr("p4reduce_switch.run.run_switch", lambda options, ready: None)
+    assert p4reduce("switch", "run", P4REDUCE_CONTROLLER="nonsense").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -198,10 +235,18 @@ def test_version_and_help() -> None:
 def test_every_command_says_what_it_does() -> None:
     def walk(command: click.Command) -> Iterator[click.Command]:
         yield command
-        for one in getattr(command, "commands", {}).values():
-            yield from walk(one)
+        if isinstance(command, click.Group):
+            with click.Context(command) as context:
+                for name in command.list_commands(context):
+                    found = command.get_command(context, name)
+                    assert found is not None
+                    yield from walk(found)
 
-    for command in walk(main):
+    commands = list(walk(main))
+    assert {"main", "controller", "create", "demo", "stats", "switch", "testbed", "train"} <= {
+        command.name for command in commands
+    }
+    for command in commands:
         assert command.help, command.name
         for option in command.params:
             assert not isinstance(option, click.Option) or option.help, (command.name, option.name)
