@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from p4reduce_contracts.checked import is_host_port
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 
 _WIDTH_OF_A_FILE = 200
@@ -31,8 +32,7 @@ class HostPort(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return it as it is, or fail."""
-        host, _, port = str(value).rpartition(":")
-        if not host or not port.isdecimal() or int(port) > 65535:
+        if not is_host_port(str(value)):
             self.fail(f"{value!r} is not HOST:PORT, like 127.0.0.1:9600", param, ctx)
         return str(value)
 

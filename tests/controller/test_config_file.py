@@ -66,7 +66,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[swich]", "unknown section [swich]; the sections are switch, controller, ports, forwarding"),
+        ("[swich]", "unknown key swich; the keys are switch, controller, ports, forwarding"),
         ("[switch]\nport = 1", "unknown key switch.port; the keys of switch are p4runtime, device_id"),
         ("[[ports]]\nnumber = 1\nname = 'x'", "unknown key ports[0].name"),
         ("[[ports]]\nnumber = 1", "ports[0].mac is missing"),
@@ -116,7 +116,7 @@ def test_errors_name_the_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read the configuration"):
         load(path)
     path.write_text("[x]")
-    with pytest.raises(ConfigError, match=r"broken\.toml: unknown section"):
+    with pytest.raises(ConfigError, match=r"broken\.toml: unknown key x;"):
         load(path)
 
 

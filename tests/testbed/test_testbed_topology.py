@@ -82,21 +82,36 @@ def test_keys_of_the_tutorials_that_are_not_used_here_are_let_through() -> None:
 
 
 def test_unknown_keys_are_named() -> None:
-    assert "unknown key 'host'" in refusal(host={})
-    assert "hosts.h2: unknown key 'rate'" in with_host(rate=3)
-    assert "switches.s1: unknown key 'port'" in refusal(switches={"s1": {"port": 1}})
+    assert "unknown key host; the keys are hosts, switches, links" in refusal(host={})
+    assert "unknown key hosts.h2.rate; the keys of hosts.h2 are ip, mac, commands" in with_host(rate=3)
+    assert "unknown key switches.s1.port;" in refusal(switches={"s1": {"port": 1}})
 
 
 def test_what_is_missing_is_named() -> None:
     for section in ("hosts", "switches", "links"):
         document = a_topology()
         del document[section]
-        with pytest.raises(TopologyError, match=f"'{section}' is missing"):
+        with pytest.raises(TopologyError, match=f"^{section} is missing"):
             parse(json.dumps(document))
     hosts = a_topology()["hosts"]
     del hosts["h2"]["mac"]
     assert "hosts.h2.mac is missing" in refusal(hosts=hosts)
     assert "host h2 has no link" in with_links(["h1", "s1-p1"])
+
+
+def test_what_is_of_another_kind_is_named() -> None:
+    for section in ("hosts", "switches"):
+        assert f"{section} must be a table of keys and values, not 3" in refusal(**{section: 3})
+    assert "links must be a list, not 3" in refusal(links=3)
+    assert "hosts.h2 must be a table of keys and values, not '10.0.0.2'" in refusal(
+        hosts=a_topology()["hosts"] | {"h2": "10.0.0.2"}
+    )
+    assert "hosts.h2.commands must be a list of commands, not 'true'" in with_host(commands="true")
+    assert "hosts.h2.commands[1] must be a string, not 3" in with_host(commands=["true", 3])
+    assert "hosts.h2.ip must be a string, not 3" in with_host(ip=3)
+    assert "switches.s1.ip must be like '10.0.0.254', not 's1'" in refusal(switches={"s1": {"ip": "s1"}})
+    with pytest.raises(TopologyError, match="the file must be a table of keys and values, not 3"):
+        parse("3")
 
 
 def test_exactly_one_switch() -> None:
@@ -128,6 +143,7 @@ def test_addresses_that_cannot_be() -> None:
     assert "put all hosts into one subnet" in with_host(ip="10.0.1.2/24")
     assert "needs its subnet, like 10.0.0.2/24" in with_host(ip="10.0.0.2")
     assert "hosts.h2.ip must be like '10.0.0.1/24'" in with_host(ip="h2")
+    assert "hosts.h2.ip must be like '10.0.0.1/24'" in with_host(ip="10.0.0.2/33")
     assert "the ip 10.0.0.1 is given to two nodes" in with_host(ip="10.0.0.1/24")
     assert "the ip 10.0.0.254 is given to two nodes" in with_host(ip="10.0.0.254/24")
     assert "no host's address" in with_host(ip="10.0.0.255/24")
@@ -153,7 +169,7 @@ def test_not_json_and_not_there(tmp_path: Path) -> None:
     with pytest.raises(TopologyError, match=r"cannot read the topology .*nowhere\.json"):
         load(tmp_path / "nowhere.json")
     (tmp_path / "empty.json").write_text("{}")
-    with pytest.raises(TopologyError, match=r"empty\.json: 'hosts' is missing"):
+    with pytest.raises(TopologyError, match=r"empty\.json: hosts is missing"):
         load(tmp_path / "empty.json")
 
 
