@@ -68,18 +68,18 @@ class Child:
         return self._process.poll()
 
     def failure(self, what: str) -> ProcessError:
-        """An error about this child that shows the end of its log."""
+        """Return an error about this child that shows the end of its log."""
         lines = self._keep(self.log.read_text(errors="replace").splitlines())[-_TAIL_LINES:]
         tail = "\n".join(f"  | {line}" for line in lines) or "  | (nothing)"
         return ProcessError(f"{self.name} {what}; the end of {self.log}:\n{tail}")
 
     def check_running(self) -> None:
-        """ProcessError if it has ended, whatever its status."""
+        """Raise ProcessError if it has ended, whatever its status."""
         if self.status is not None:
             raise self.failure(f"ended with status {self.status}")
 
     def wait_ready(self, ready: Callable[[], bool], timeout_s: float) -> None:
-        """Until `ready()`; ProcessError if the child ends first or the time is up."""
+        """Wait until `ready()`. Raises ProcessError if the child ends first or the time is up."""
         deadline = time.monotonic() + timeout_s
         while not ready():
             self.check_running()
@@ -88,14 +88,14 @@ class Child:
             time.sleep(POLL_S)
 
     def wait(self, timeout_s: float) -> None:
-        """Until it has ended; ProcessError if it has not by then."""
+        """Wait until it has ended. Raises ProcessError if it has not by then."""
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise self.failure(f"still runs after {timeout_s:g} s") from None
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL if it does not end in time."""
+        """End it: SIGTERM, and SIGKILL if it has not ended after GRACE_S."""
         self._process.terminate()  # nothing, if it has ended
         try:
             self._process.wait(GRACE_S)
@@ -131,7 +131,7 @@ class Children:
         return child
 
     def check_others(self, but: Child) -> None:
-        """ProcessError if a child has ended; `but` may."""
+        """Raise ProcessError if a child has ended; `but` may."""
         for child in self._children:
             if child is not but:
                 child.check_running()

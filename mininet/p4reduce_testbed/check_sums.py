@@ -20,7 +20,7 @@ _BLOCK = 32
 
 
 def values(seed: int, number: int, rank: int) -> NDArray[np.int32]:
-    """What a rank contributes to sum `number`: int32 of any size, in blocks of which some are zero."""
+    """Return what a rank contributes to sum `number`: int32 of any size, in blocks of which some are zero."""
     source = np.random.default_rng([seed, number, rank])
     size, sparsity = SIZES[number % len(SIZES)], SPARSITY[number % len(SPARSITY)]
     data = source.integers(-(2**25), 2**25, size, dtype=np.int32)

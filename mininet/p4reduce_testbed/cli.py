@@ -28,7 +28,7 @@ def testbed() -> None:
 
 
 def _building(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say what to build."""
+    """Add the options that say what to build."""
     for option in (
         click.option(
             "--network",

@@ -34,18 +34,18 @@ def run(command: Sequence[str], env: dict[str, str] | None = None) -> str:
 
 
 def ip(*arguments: str) -> str:
-    """`ip ARGUMENTS` on this machine."""
+    """Run `ip ARGUMENTS` on this machine; return what it printed."""
     return run(["ip", *arguments])
 
 
 def need_root() -> None:
-    """Raises MissingTool for anybody else."""
+    """Raise MissingTool for anybody else."""
     if os.geteuid() != 0:
         raise MissingTool("making network namespaces and interfaces takes root: run with sudo")
 
 
 def need(program: str, how: str) -> str:
-    """The path of a program. Raises MissingTool, which says how to get it."""
+    """Return the path of a program. Raises MissingTool, which says how to get it."""
     path = shutil.which(program)
     if path is None:
         raise MissingTool(f"{program} is not on PATH: {how}")

@@ -79,7 +79,7 @@ class MininetNetwork:
 
 
 def import_mininet(module: str) -> Any:
-    """`mininet.<module>`, from wherever it is installed. Raises MissingTool.
+    """Import `mininet.<module>`, from wherever it is installed. Raises MissingTool.
 
     It is looked for among the distribution's packages too, but nothing else there becomes importable. A
     folder named mininet on the import path, such as this repository's own, does not count.
@@ -108,18 +108,18 @@ def _load_package() -> None:
 
 
 def _switch_class() -> Any:
-    """Mininet's node for the switch: its place in the network; the process behind it is the testbed's."""
+    """Return Mininet's node for the switch: its place in the network; the process behind it is the testbed's."""
     base: Any = import_mininet("node").Switch
 
     class P4Switch(base):  # type: ignore[misc]
         def start(self, controllers: object) -> None:
-            """The testbed starts the process once all interfaces are there."""
+            """Do nothing: the testbed starts the process once all interfaces are there."""
 
     return P4Switch
 
 
 def _link_class(mark: str) -> Any:
-    """Mininet's link, made with the testbed's own veth: marked, and without offloads on both ends."""
+    """Return Mininet's link, made with the testbed's own veth: marked, and without offloads on both ends."""
     base: Any = import_mininet("link").Link
 
     class QuietLink(base):  # type: ignore[misc]
@@ -137,7 +137,7 @@ def _link_class(mark: str) -> Any:
             wiring.add_data_link(intfname2, addr1, str(node1.pid), mark)
 
         def delete(self) -> None:
-            """The switch's end alone: the other goes with it."""
+            """Delete the switch's end alone: the other goes with it."""
             self.intf2.delete()
 
     return QuietLink

@@ -25,10 +25,10 @@ class Network(Protocol):
         """Undo `open`, also one that failed half-way."""
 
     def within(self, host: Host) -> list[str]:
-        """What goes before a command to run it on a host."""
+        """Return what goes before a command to run it on a host."""
 
     def namespace(self, host: Host) -> str:
-        """The host's network namespace, as `ip link set DEVICE netns` takes it: a name or a process id."""
+        """Return the host's network namespace as `ip link set DEVICE netns` takes it: a name or a process id."""
 
     def prompt(self, environments: Mapping[str, Mapping[str, str]], address: str) -> None:
         """Serve a person until they leave. `environments` are the variables of each host, by name."""

@@ -27,7 +27,7 @@ _VALUE = struct.Struct("=II")  # struct ethtool_value: command, data
 
 
 def read_offloads(interface: str) -> dict[str, bool]:
-    """Which offloads are on."""
+    """Return which offloads are on."""
     return {name: bool(_ioctl(interface, get, 0)) for name, (get, _) in _GET_AND_SET.items()}
 
 

@@ -16,12 +16,12 @@ _HELP = "HOST COMMAND runs a command on a host, p4reduce ... talks to the contro
 
 
 def run_p4reduce(line: str, address: str) -> None:
-    """`p4reduce LINE` against the testbed's controller."""
+    """Run `p4reduce LINE` against the testbed's controller."""
     subprocess.run([*P4REDUCE, "--controller", address, *shlex.split(line)], check=False)
 
 
 def serve_mininet(base: Any, net: Any, address: str) -> None:
-    """Mininet's command line, with `p4reduce` added to it."""
+    """Serve Mininet's command line, with `p4reduce` added to it."""
 
     class TestbedCLI(base):  # type: ignore[misc]
         prompt = "p4reduce> "
@@ -57,7 +57,7 @@ class NetnsPrompt(cmd.Cmd):
         self.cmdloop(f"controller at {self._address}, hosts {', '.join(self._hosts)}. {_HELP}")
 
     def default(self, line: str) -> None:
-        """HOST COMMAND, with hosts' names in it replaced by their addresses as Mininet does."""
+        """Run HOST COMMAND, with hosts' names in it replaced by their addresses as Mininet does."""
         name, _, rest = line.partition(" ")
         host = self._hosts.get(name)
         if host is None or not rest.strip():
@@ -84,5 +84,5 @@ class NetnsPrompt(cmd.Cmd):
         return True
 
     def emptyline(self) -> bool:
-        """Nothing; not the last command again."""
+        """Do nothing; not the last command again."""
         return False

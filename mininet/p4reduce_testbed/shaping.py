@@ -41,7 +41,7 @@ def shape(host: Host, interface: str, switch_interface: str, within: list[str]) 
 
 
 def qdiscs(wanted: Shape, device: str, loss_percent: float = 0.0) -> list[list[str]]:
-    """The `tc` commands for what leaves by a device."""
+    """Return the `tc` commands for what leaves by a device."""
     netem: list[str] = []
     if wanted.delay_ms:
         netem += ["delay", f"{wanted.delay_ms:g}ms", "limit", "10000"]
@@ -60,7 +60,7 @@ def qdiscs(wanted: Shape, device: str, loss_percent: float = 0.0) -> list[list[s
 
 
 def nft_rules(interface: str, loss_percent: float) -> str:
-    """nftables text that drops at random what enters and leaves by an interface."""
+    """Return nftables text that drops at random what enters and leaves by an interface."""
     drop = f"numgen random mod {_LOSS_PARTS} < {round(loss_percent * _LOSS_PARTS / 100)} counter drop;"
     chains = " ".join(
         f'chain {hook} {{ type filter hook {hook} device "{interface}" priority 0; {drop} }};'

@@ -54,7 +54,7 @@ class Testbed:
     """The switch and the controller; its job service is where hosts and this machine reach it."""
 
     def environment(self, host: Host, job: str) -> dict[str, str]:
-        """The variables of a worker on a host, as torchrun would set them, and p4reduce's."""
+        """Return the variables of a worker on a host, as torchrun would set them, and p4reduce's."""
         return {
             "RANK": str(host.rank),
             "WORLD_SIZE": str(len(self.topology.hosts)),
@@ -144,7 +144,7 @@ def _inside() -> Iterator[None]:
 
 @contextmanager
 def _taken_down_in_peace() -> Iterator[ExitStack]:
-    """An exit stack that a second Ctrl-C does not interrupt; each of its steps has a deadline."""
+    """Yield an exit stack that a second Ctrl-C does not interrupt; each of its steps has a deadline."""
     stack = ExitStack()
     try:
         yield stack

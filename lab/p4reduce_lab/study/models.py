@@ -9,7 +9,7 @@ NAMES = ("mnist-mlp", "mnist-cnn", "shakespeare-lstm")
 
 
 def make(name: str, alphabet_size: int = 0) -> nn.Module:
-    """The named model with torch's default initial weights; only shakespeare-lstm uses `alphabet_size`."""
+    """Make the named model with torch's default initial weights; only shakespeare-lstm uses `alphabet_size`."""
     if name == "mnist-mlp":
         return mnist_mlp()
     if name == "mnist-cnn":
@@ -20,7 +20,7 @@ def make(name: str, alphabet_size: int = 0) -> nn.Module:
 
 
 def mnist_mlp() -> nn.Module:
-    """Three linear layers, 784-300-100-10: float32 [batch, 1, 28, 28] to logits [batch, 10]; 266,610 parameters."""
+    """Make linear layers 784-300-100-10: float32 [batch, 1, 28, 28] to logits [batch, 10]; 266,610 parameters."""
     return nn.Sequential(
         nn.Flatten(),
         nn.Linear(784, 300),
@@ -32,7 +32,7 @@ def mnist_mlp() -> nn.Module:
 
 
 def mnist_cnn() -> nn.Module:
-    """Two convolutions, two linear layers: float32 [batch, 1, 28, 28] to logits [batch, 10]; 54,314 parameters."""
+    """Make 2 convolutions, 2 linear layers: float32 [batch, 1, 28, 28] to logits [batch, 10]; 54,314 parameters."""
     return nn.Sequential(
         nn.Conv2d(1, 8, 5, padding=2),
         nn.ReLU(),
@@ -59,7 +59,7 @@ class ShakespeareLSTM(nn.Module):
         self.output = nn.Linear(128, alphabet_size)
 
     def forward(self, signs: torch.Tensor) -> torch.Tensor:
-        """int64 [batch, time] to the next sign's logits [batch * time, alphabet]; the state starts at zero."""
+        """Map int64 [batch, time] to the next sign's logits [batch * time, alphabet]; the state starts at zero."""
         states, _ = self.lstm(self.embedding(signs))
         logits: torch.Tensor = self.output(states).flatten(0, 1)
         return logits

@@ -21,7 +21,7 @@ def draw(records: Sequence[Record], docs: Path) -> None:
 
 
 def _bytes(records: Sequence[Record], path: Path) -> None:
-    """How much is lost against dense, over how many times fewer bytes come down."""
+    """Draw how much is lost against dense, over how many times fewer bytes come down."""
     figure, axes = pyplot.subplots(1, len(TASKS), figsize=(13, 4.2))
     for axis, (model, task) in zip(axes, TASKS.items(), strict=True):
         dense = select(records, model=model, workers=4, optimizer="sgd", way="dense")
@@ -46,7 +46,7 @@ def _bytes(records: Sequence[Record], path: Path) -> None:
 
 
 def _residues(records: Sequence[Record], path: Path) -> None:
-    """The norm of what is kept back, over the steps; seed 0, mean of the workers."""
+    """Draw the norm of what is kept back, over the steps; seed 0, mean of the workers."""
     figure, axes = pyplot.subplots(1, len(TASKS), figsize=(13, 4.2))
     for axis, model in zip(axes, TASKS, strict=True):
         for way in WAYS:

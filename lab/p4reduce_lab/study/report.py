@@ -39,7 +39,7 @@ def _tables(records: Sequence[Record]) -> dict[str, str]:
 
 
 def _model(records: Sequence[Record], model: str) -> str:
-    """Every way with 4 workers and SGD."""
+    """Write the table of every way with 4 workers and SGD."""
     at = {"model": model, "workers": 4, "optimizer": "sgd"}
     dense = select(records, **at, way="dense")
     digits = 2 if TASKS[model].measure == "accuracy" else 4
@@ -115,7 +115,7 @@ def _adam(records: Sequence[Record]) -> str:
 
 
 def _rates(records: Sequence[Record]) -> str:
-    """AdaComp's effective compression rate by kind of layer."""
+    """Write the table of AdaComp's effective compression rate by kind of layer."""
     rows = []
     for model, title in MODELS.items():
         group = select(records, model=model, workers=4, optimizer="sgd", way="adacomp-gather")
@@ -127,7 +127,7 @@ def _rates(records: Sequence[Record]) -> str:
 
 
 def _against(group: Group, dense: Group, model: str) -> str:
-    """Points of accuracy, or per cent of loss; better is positive in the first, negative in the second."""
+    """Show points of accuracy, or per cent of loss; better is positive in the first, negative in the second."""
     ours, theirs = group.measure().mean, dense.measure().mean
     if math.isnan(ours) or math.isnan(theirs):  # diverged, or not run
         return ""

@@ -16,7 +16,7 @@ Record = dict[str, Any]
 
 
 def read(results: Path, kept: Path | None = None) -> list[Record]:
-    """The records of all finished runs, in the order of the grid: from RESULTS, else those kept in docs/study.json."""
+    """Read the records of all finished runs, in the grid's order: from RESULTS, else those kept in docs/study.json."""
     everything = json.loads(kept.read_text(encoding="utf-8")) if kept and kept.exists() else []
     everything += [json.loads(path.read_text(encoding="utf-8")) for path in results.glob("*.json")]
     found = {record["id"]: record for record in everything if is_current(record)}
@@ -24,7 +24,7 @@ def read(results: Path, kept: Path | None = None) -> list[Record]:
 
 
 def is_current(record: Record) -> bool:
-    """Whether a record is of the grid's present settings; others count as not there."""
+    """Return whether a record is of the grid's present settings; others count as not there."""
     return record["model"] in TASKS and record["settings"] == vars(TASKS[record["model"]])
 
 
@@ -45,7 +45,7 @@ class Spread:
     diverged: int  #: seeds whose loss became infinite or NaN
 
     def text(self, digits: int) -> str:
-        """As in the tables: mean (least to most)."""
+        """Write it as in the tables: mean (least to most)."""
         if not self.seeds:
             return "diverged"
         text = f"{self.mean:.{digits}f} ({self.least:.{digits}f} to {self.most:.{digits}f})"
@@ -64,7 +64,7 @@ class Group:
         return bool(self.records)
 
     def measure(self) -> Spread:
-        """Test accuracy in %, or test loss in nats a character."""
+        """Return the test accuracy in %, or the test loss in nats a character."""
         values = [record[TASKS[record["model"]].measure] for record in self.records]
         finished = [value for value in values if value is not None]
         if not finished:
@@ -72,12 +72,12 @@ class Group:
         return Spread(mean(finished), min(finished), max(finished), len(finished), len(values) - len(finished))
 
     def rate(self, kind: str) -> float | None:
-        """Effective compression rate of a kind of layer, or of "all"; over the seeds, the mean."""
+        """Return the effective compression rate of a kind of layer, or of "all"; over the seeds, the mean."""
         values = [record["rates"][kind] for record in self.records if kind in record["rates"]]
         return mean(values) if values else None
 
     def bytes_a_step(self, what: str, *, after_warmup: bool = False) -> float | None:
-        """bytes_up, bytes_down or predicted_bytes_down of a worker and step, over the steps that took the switch."""
+        """Return bytes_up, bytes_down or predicted_bytes_down of a worker and step, over steps that took the switch."""
         steps = [step for record in self.records for step in record["switch"]]
         if after_warmup:
             steps = [step for step in steps if step["step"] >= WARMUP_STEPS]
@@ -85,11 +85,11 @@ class Group:
         return mean(values) if values else None
 
     def least_bytes_down(self) -> float | None:
-        """The cheapest step: for dense gradients, the one in which nothing had to be sent again."""
+        """Return the bytes of the cheapest step: for dense gradients, the one in which nothing had to be sent again."""
         return min((step["bytes_down"] for record in self.records for step in record["switch"]), default=None)
 
     def off_by(self) -> float | None:
-        """How far the predicted bytes down of a step were off, on average, as a share of the measured."""
+        """Return how far the predicted bytes down of a step were off, on average, as a share of the measured."""
         steps = [step for record in self.records for step in record["switch"]]
         known = [step for step in steps if step["predicted_bytes_down"] is not None]
         if not known:
@@ -98,11 +98,11 @@ class Group:
         return float(mean(shares))
 
     def residue(self, part: float) -> float | None:
-        """The residue's norm at this part (0 to 1) of the training; the mean over seeds."""
+        """Return the residue's norm at this part (0 to 1) of the training; the mean over seeds."""
         values = [record["residue_norm"][round(part * (len(record["residue_norm"]) - 1))][1] for record in self.records]
         return float(mean(values)) if values else None
 
 
 def select(records: Iterable[Record], **wanted: Any) -> Group:
-    """The records whose fields are as wanted, e.g. model="mnist-mlp", workers=4, optimizer="sgd", way="dense"."""
+    """Return the records with these fields, like model="mnist-mlp", workers=4, optimizer="sgd", way="dense"."""
     return Group([record for record in records if all(record[key] == value for key, value in wanted.items())])

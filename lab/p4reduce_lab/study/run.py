@@ -25,7 +25,7 @@ _progress: Any = None
 
 
 def _begin(progress: Any) -> None:
-    """In a new process of the pool."""
+    """Begin a new process of the pool."""
     global _progress
     _progress = progress
     torch.set_num_threads(1)
@@ -36,7 +36,7 @@ def _run(run: Run, cache: Path, controller: str | None) -> dict[str, Any]:
 
 
 def train_all(missing: list[Run], out: Path, jobs: int) -> int:
-    """Results go to OUT/runs, a file a run, logs and data beside it. Returns how many runs failed."""
+    """Train, and write results to OUT/runs, a file a run, logs and data beside it. Return how many runs failed."""
     cache = out / "data"
     click.echo("loading MNIST and Shakespeare's plays")
     data.mnist(cache)
@@ -97,7 +97,7 @@ def _show(steps: Any, bars: Progress, shown: dict[str, Any]) -> None:
 
 
 def _write(result: dict[str, Any], path: Path) -> None:
-    """All of it or nothing: an interrupted study leaves no half-written result."""
+    """Write all of it or nothing: an interrupted study leaves no half-written result."""
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(result), encoding="utf-8")
     partial.replace(path)

@@ -33,7 +33,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int, int], None]) -> dict[str, Any]:
-    """Train once; what came of it, as plain numbers. `controller`: of a running switch, for the bytes."""
+    """Train once; return what came of it, as plain numbers. `controller`: of a running switch, for the bytes."""
     started = time.monotonic()
     torch.manual_seed(run.seed)
     task = TASKS[run.model]
@@ -98,14 +98,14 @@ def _optimizer(run: Run, task: Task, model: nn.Module) -> torch.optim.Optimizer:
 
 
 def _spread(points: int, steps: int) -> set[int]:
-    """Steps in the middle of equal parts of the training, and the last one."""
+    """Return steps in the middle of equal parts of the training, and the last one."""
     return {int((i + 0.5) * steps / points) for i in range(points)} | {steps - 1}
 
 
 def _gradients(
     model: nn.Module, parameters: Mapping[str, torch.Tensor], batches: list[Batch]
 ) -> tuple[list[dict[str, torch.Tensor]], float]:
-    """Each worker's gradients by parameter name, and the mean of their losses."""
+    """Return each worker's gradients by parameter name, and the mean of their losses."""
     gradients, total = [], 0.0
     for x, y in batches:
         loss = F.cross_entropy(model(x), y)
@@ -116,7 +116,7 @@ def _gradients(
 
 
 def _measured(step: int, reports: list[Any], again: int) -> dict[str, Any]:
-    """What one step cost a worker on the wire: the mean over the workers."""
+    """Return what one step cost a worker on the wire: the mean over the workers."""
     return {
         "step": step,
         "bytes_up": sum(report.bytes_up for report in reports) / len(reports),
@@ -128,7 +128,7 @@ def _measured(step: int, reports: list[Any], again: int) -> dict[str, Any]:
 
 
 def _rates(compressor: Compressor, parameters: Mapping[str, torch.Tensor]) -> dict[str, float]:
-    """Effective compression rates, of all compressed parameters and by kind of layer."""
+    """Return the effective compression rates, of all compressed parameters and by kind of layer."""
     kinds: dict[str, list[str]] = {}
     for name, parameter in parameters.items():
         if compressor.policy.length(name, parameter.shape) is not None:
@@ -141,7 +141,7 @@ def _rates(compressor: Compressor, parameters: Mapping[str, torch.Tensor]) -> di
 
 
 def _data(task: Task, run: Run, cache: Path) -> tuple[Iterator[list[Batch]], Callable[[nn.Module], float], int]:
-    """Each step's batch of every worker, the test, and the size of the alphabet."""
+    """Return each step's batch of every worker, the test, and the size of the alphabet."""
     generator = torch.Generator().manual_seed(1000 + run.seed)
     if task.measure == "loss":
         text = data.shakespeare(cache)
@@ -165,7 +165,7 @@ def _images(
         order = torch.randperm(len(y), generator=generator)
         for start in range(0, len(y) - task.batch + 1, task.batch):
             chosen = order[start : start + task.batch].view(workers, -1)
-            yield [(x[one], y[one]) for one in chosen]
+            yield [(x[indexes], y[indexes]) for indexes in chosen]
 
 
 def _pieces(text: torch.Tensor, task: Task, workers: int, generator: torch.Generator) -> Iterator[list[Batch]]:
@@ -177,7 +177,7 @@ def _pieces(text: torch.Tensor, task: Task, workers: int, generator: torch.Gener
 
 @torch.no_grad()
 def _accuracy(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
-    """Of the test images, in %."""
+    """Return the accuracy on the test images, in %."""
     parts = zip(torch.split(x, 1000), torch.split(y, 1000), strict=True)
     right = sum(int((model(part).argmax(1) == labels).sum()) for part, labels in parts)
     return round(100 * right / len(y), 2)
@@ -185,7 +185,7 @@ def _accuracy(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
 
 @torch.no_grad()
 def _test_loss(model: nn.Module, text: torch.Tensor) -> float:
-    """Cross-entropy in nats a character."""
+    """Return the cross-entropy in nats a character."""
     count = (len(text) - 1) // PIECE
     x = text[: count * PIECE].long().view(count, PIECE)
     y = text[1 : count * PIECE + 1].long().view(count, PIECE)
