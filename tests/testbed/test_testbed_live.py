@@ -1,4 +1,8 @@
-"""Testbeds that are really built: what is in them, and that nothing of them is left, however they end."""
+"""Testbeds that are really built: what is in them, and that nothing of them is left, however they end.
+
+Each test has a machine of its own: a network and a mount namespace, so that tests can run at the same time and beside
+other testbeds.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,8 @@ DEADLINE_S = 60.0
 POLL_S = 0.02
 CLI = [sys.executable, "-c", "from p4reduce_testbed.cli import testbed; testbed()"]
 CHECK_SUMS = Path(errors.__file__).with_name("check_sums.py")
+MININET_LIMITS = "*** Error setting resource limits. Mininet's performance may be affected.\n"
+"""Said by Mininet in a network namespace, because some of the limits are the whole machine's."""
 TRACE = "P4REDUCE_TEST_TRACE"
 """In the environment of the testbed that a test starts, and so of all its descendants."""
 
@@ -34,6 +40,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0, reason="takes root: network namespaces and interfaces"),
     pytest.mark.skipif(shutil.which("ip") is None, reason="ip (iproute2) is not on PATH"),
+    pytest.mark.skipif(shutil.which("nsenter") is None, reason="nsenter (util-linux) is not on PATH"),
 ]
 needs_bmv2 = pytest.mark.skipif(
     shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not on PATH"
@@ -56,17 +63,47 @@ needs_mininet = pytest.mark.skipif(
 NETWORKS = ["netns", pytest.param("mininet", marks=needs_mininet)]
 
 
-def machine() -> tuple[list[str], list[str]]:
-    """The machine's named namespaces and its links."""
-    namespaces = subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
-    links = json.loads(
-        subprocess.run(["ip", "-j", "link"], capture_output=True, text=True, check=True).stdout
-    )
-    return sorted(namespaces.split()), sorted(link["ifname"] for link in links)
+class Machine:
+    """A network of its own, with `lo` alone, and a folder of its own for named namespaces."""
+
+    def __init__(self) -> None:
+        script = "mkdir -p /run/netns && mount -t tmpfs none /run/netns && ip link set lo up && echo ready && exec cat"
+        self._holder = subprocess.Popen(
+            ["unshare", "--net", "--mount", "sh", "-c", script],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._holder.stdout is not None
+        if self._holder.stdout.readline() != "ready\n":
+            self.close()
+            pytest.skip("namespaces cannot be made here")
+        of_holder = f"/proc/{self._holder.pid}/ns"
+        self.within = ["nsenter", f"--net={of_holder}/net", f"--mount={of_holder}/mnt", "--"]
+
+    def run(self, *command: str) -> str:
+        """Run a command on it, and return what it printed."""
+        return subprocess.run([*self.within, *command], capture_output=True, text=True, check=True).stdout
+
+    def content(self) -> tuple[list[str], list[str]]:
+        """Return its named namespaces and its links."""
+        links = json.loads(self.run("ip", "-j", "link"))
+        return sorted(self.run("ip", "netns").split()), sorted(link["ifname"] for link in links)
+
+    def close(self) -> None:
+        """Let it go."""
+        self._holder.communicate()
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    machine = Machine()
+    yield machine
+    machine.close()
 
 
 def processes(trace: str) -> list[str]:
-    """The command lines of what runs with the trace in its environment."""
+    """Return the command lines of what runs with the trace in its environment."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -91,25 +128,23 @@ class Started:
     def finish(self, given: str | None = None) -> tuple[int, str, str]:
         """Wait for its end: status, stdout, stderr."""
         out, err = self.process.communicate(given, timeout=DEADLINE_S)
-        return self.process.returncode, out, err
+        return self.process.returncode, out, err.replace(MININET_LIMITS, "")
 
 
 @pytest.fixture
-def found_as_left() -> Iterator[str]:
+def found_as_left(machine: Machine) -> Iterator[str]:
     """A trace for one testbed; afterwards the machine has to be as it was, with nothing running."""
-    before, trace = machine(), uuid.uuid4().hex
+    before, trace = machine.content(), uuid.uuid4().hex
     yield trace
     deadline = time.monotonic() + DEADLINE_S
-    while (
-        running := processes(trace)
-    ) and time.monotonic() < deadline:  # after SIGKILL its guardian still works
+    while (running := processes(trace)) and time.monotonic() < deadline:  # after SIGKILL its guardian still works
         time.sleep(POLL_S)
     assert running == []
-    assert machine() == before
+    assert machine.content() == before
 
 
 @pytest.fixture
-def start(found_as_left: str, tmp_path: Path) -> Iterator[Any]:
+def start(machine: Machine, found_as_left: str, tmp_path: Path) -> Iterator[Any]:
     """Starts `p4reduce testbed run`, by default two hosts in namespaces around the embedded switch."""
 
     started: list[subprocess.Popen[str]] = []
@@ -123,19 +158,9 @@ def start(found_as_left: str, tmp_path: Path) -> Iterator[Any]:
     ) -> Started:
         topology = tmp_path / "topology.json"
         topology.write_text(json.dumps(a_topology(**changes)))
-        command = [
-            *CLI,
-            "run",
-            str(topology),
-            "--network",
-            network,
-            "--target",
-            target,
-            "--pipeline",
-            pipeline,
-        ]
+        building = ["--network", network, "--target", target, "--pipeline", pipeline, "--out", str(tmp_path / "out")]
         process = subprocess.Popen(
-            [*command, "--out", str(tmp_path / "out"), *options],
+            [*machine.within, *CLI, "run", str(topology), *building, *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -209,11 +234,11 @@ def assert_sums(out: str, sums: int) -> None:
 @pytest.mark.bmv2
 @needs_bmv2
 @needs_mininet
-def test_training_over_bmv2(found_as_left: str, tmp_path: Path) -> None:
+def test_training_over_bmv2(machine: Machine, found_as_left: str, tmp_path: Path) -> None:
     for module in ("torch", "sklearn", "matplotlib"):
         pytest.importorskip(module)
     environment = {**os.environ, TRACE: found_as_left}
-    command = [*CLI, "train", "--epochs", "1", "--out", str(tmp_path)]
+    command = [*machine.within, *CLI, "train", "--epochs", "1", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "report.json").read_text())
@@ -300,7 +325,7 @@ def test_delay_or_a_word_on_what_it_takes(start: Any) -> None:
         assert "h2 has a delay of 2 ms, and this kernel has no netem" in err
 
 
-def test_offloads_are_off_at_both_ends(start: Any) -> None:
+def test_offloads_are_off_at_both_ends(start: Any, machine: Machine) -> None:
     script = "from p4reduce_testbed.offloads import read_offloads as r; print(sum(r('{}').values()))"
     started = start("--exec", f'python -c "{script.format("eth0")}"; echo up; sleep 600')
     lines = []
@@ -308,19 +333,14 @@ def test_offloads_are_off_at_both_ends(start: Any) -> None:
     while len(lines) < 4:
         lines.append(started.process.stdout.readline().split("] ")[1].strip())
     assert sorted(lines) == ["0", "0", "up", "up"]
-    outside = subprocess.run(
-        [sys.executable, "-c", script.format("t1-eth1")], capture_output=True, text=True, check=True
-    )
-    assert outside.stdout == "0\n"
+    assert machine.run(sys.executable, "-c", script.format("t1-eth1")) == "0\n"
     started.process.send_signal(signal.SIGINT)
     assert started.finish()[0] == 1
 
 
-def test_an_interface_that_is_already_there(start: Any) -> None:
-    subprocess.run(["ip", "link", "add", "t1-eth2", "type", "bridge"], check=True)
-    try:
-        status, _, err = start("--exec", "true").finish()
-        assert status == 1 and "there already is an interface t1-eth2" in err
-        assert "t1-eth2" in machine()[1]
-    finally:
-        subprocess.run(["ip", "link", "delete", "t1-eth2"], check=True)
+def test_an_interface_that_is_already_there(start: Any, machine: Machine) -> None:
+    machine.run("ip", "link", "add", "t1-eth2", "type", "bridge")
+    status, _, err = start("--exec", "true").finish()
+    assert status == 1 and "there already is an interface t1-eth2" in err
+    assert "t1-eth2" in machine.content()[1]
+    machine.run("ip", "link", "delete", "t1-eth2")
