@@ -178,4 +178,4 @@ def test_the_state_of_another_model_is_refused(comm: Communicator) -> None:
         model.register_comm_hook(state, ddp_hook)
         with pytest.raises(InvalidTensor, match=r"gradient of 'fc1\.weight' has 800 elements, its residue 9"):
             step(model, 1)
-    assert comm.stats.frames_up == 0
+    assert (comm.stats.refused, comm.stats.blocks_up) == (1, 0)

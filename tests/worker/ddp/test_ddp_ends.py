@@ -64,23 +64,29 @@ class Bucket:
 
 
 @pytest.mark.parametrize("bad", ["nan", "float64"])
-def test_the_first_error_leaves_the_job_and_says_what_to_do(bad: str) -> None:
+def test_gradients_that_cannot_be_summed_end_the_state_but_not_the_communicator(bad: str) -> None:
     module = nn.Linear(3, 2)
     model = DistributedDataParallel(module.double() if bad == "float64" else module)
     with LocalGroup(1) as group:
         comm, membership = group.comms[0], Membership()
         comm.session.membership = membership
-        with DDPState(comm, module=model) as state:
-            model.register_comm_hook(state, ddp_hook)
-            x = torch.full((1, 3), float("nan") if bad == "nan" else 1.0, dtype=module.weight.dtype)
-            with pytest.raises(InvalidTensor, match="this DDPState is finished: fix that, .* join again") as caught:
-                model(x).sum().backward()
-            assert membership.left == 1
-            with pytest.raises(InvalidTensor) as again:
-                state.reduce(Bucket(torch.ones(3)))  # type: ignore[arg-type]
-            assert again.value is caught.value
-            with pytest.raises(CommunicatorClosed):
-                comm.barrier()
+        state = DDPState(comm, module=model)
+        model.register_comm_hook(state, ddp_hook)
+        x = torch.full((1, 3), float("nan") if bad == "nan" else 1.0, dtype=module.weight.dtype)
+        with pytest.raises(InvalidTensor) as caught:
+            model(x).sum().backward()
+        (note,) = caught.value.__notes__
+        assert "this DDPState is finished, its communicator is not" in note
+        with pytest.raises(InvalidTensor) as again:
+            state.reduce(Bucket(torch.ones(3)))  # type: ignore[arg-type]
+        assert again.value is caught.value
+        state.close(leave=False)
+        assert membership.left == 0
+        with DDPState(comm) as fresh:
+            assert fresh.reduce(Bucket(torch.ones(3))).wait().tolist() == [1, 1, 1]  # type: ignore[arg-type]
+        assert membership.left == 1
+        with pytest.raises(CommunicatorClosed):
+            comm.barrier()
 
 
 def test_a_failed_collective_has_a_note_of_what_to_do() -> None:

@@ -7,6 +7,10 @@ and with compression, naming parameters as the model does:
 
     state = p4reduce.DDPState(p4reduce.join(), p4reduce.AdaComp(), module=model)
 
+With a GradScaler, or wherever a NaN or an infinity is no error but a step to skip:
+
+    state = p4reduce.DDPState(p4reduce.join(), on_nonfinite="skip")
+
 The process group that DistributedDataParallel was given still sets up the model; the gradients no longer
 pass through it.
 """
@@ -20,7 +24,7 @@ import os
 import threading
 import weakref
 from types import TracebackType
-from typing import Self
+from typing import Any, Literal, Self
 
 import torch
 import torch.distributed as dist
@@ -30,14 +34,17 @@ from p4reduce.codecs import Float32
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import Compressor
 from p4reduce.compressors.all_reduce import BucketReport, all_reduce_compressed
-from p4reduce.compressors.exchange import check_gradients
-from p4reduce.errors import CommunicatorClosed, InvalidTensor
+from p4reduce.errors import CommunicatorClosed, InvalidTensor, NotFinite, P4ReduceError, PeerRefused, Reason
 from p4reduce.group import group_of
 from p4reduce.pytorch.bucket_thread import BucketThread
 
 __all__ = ["DDPState", "ddp_hook"]
 
 FINISHED = "this DDPState is finished: fix that, wrap the module anew and join again"
+REFUSED = (
+    "this DDPState is finished, its communicator is not: fix that, wrap the module anew, and give the communicator to "
+    "a new DDPState"
+)
 _EXIT_S = 5.0
 """How long the end of the interpreter waits for the background thread."""
 
@@ -50,20 +57,33 @@ class DDPState:
     called on the communicator while a backward pass runs. The state owns the communicator: `close()` closes
     both, and so does the end of the interpreter.
 
-    The first error ends the state: it leaves the job at once, so that the other ranks get JobReset instead of
-    waiting for this one.
+    The first error ends the state on every rank. When one rank's gradients cannot be summed, all ranks raise in the
+    same bucket (InvalidTensor there, PeerRefused elsewhere), and the communicator stays usable. After any other error
+    the state leaves the job at once, so that the other ranks get JobReset instead of waiting for this one.
     """
 
     def __init__(
-        self, comm: Communicator, compressor: Compressor | None = None, *, module: torch.nn.Module | None = None
+        self,
+        comm: Communicator,
+        compressor: Compressor | None = None,
+        *,
+        module: torch.nn.Module | None = None,
+        on_nonfinite: Literal["raise", "skip"] = "raise",
     ) -> None:
         """`module` gives the parameters their names, in errors and in the compressor's state; without it
         they are called `parameter0`, `parameter1`, ... in the order in which they first come by (the same
         on all ranks, and the same in another run only while the buckets are).
 
+        `on_nonfinite`: what happens when a bucket of any rank holds a NaN or an infinity. "raise" is an error on all
+        ranks. With "skip" the gradients of that bucket and the later ones are NaN on all ranks, so that a GradScaler,
+        or a check of your own for finite gradients, skips the step on all of them; the compressor's state is what it
+        was before the step, and training goes on. Without such a check the weights become NaN.
+
         Raises ValueError when the module's process group and the communicator have different sizes, or the
         compressor's policy does not fit the module, and LaneOverflow when its settings do not fit the job.
         """
+        if on_nonfinite not in ("raise", "skip"):
+            raise ValueError(f'on_nonfinite is {on_nonfinite!r}; give "raise" or "skip"')
         if isinstance(module, torch.nn.parallel.DistributedDataParallel):
             ranks = dist.get_world_size(module.process_group)
             if ranks != comm.world_size:
@@ -75,6 +95,13 @@ class DDPState:
         self.compressor = compressor
         self.error: BaseException | None = None
         """What the first failed bucket raised; every later one raises it again."""
+        self.on_nonfinite = on_nonfinite
+        self.skipped_steps = 0
+        """Backward passes whose gradients are NaN since some rank's were not finite; equal on all ranks."""
+        self._skipping = False
+        """Whether the rest of this backward pass is skipped; of the background thread."""
+        self._before: dict[str, Any] | None = None
+        """The compressor's state before this backward pass, where the pass may still have to be undone."""
         self._names: dict[torch.Tensor, str] = {}
         if module is not None:
             self._names = {parameter: name for name, parameter in module.named_parameters()}
@@ -105,16 +132,12 @@ class DDPState:
             raise self.error
         buffer = bucket.buffer()
         parts = dict(zip(self._names_of(bucket.parameters()), bucket.gradients(), strict=True))
-        try:
-            _check(bucket.index(), buffer)
-        except InvalidTensor as error:
-            self._fail(error)
-            raise
-        if bucket.index() == 0:
+        index, last = bucket.index(), bucket.is_last()
+        if index == 0:
             self.reports = []
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        self._thread.put(lambda: self._run(buffer, parts, future))
-        if bucket.is_last():
+        self._thread.put(lambda: self._run(index, last, buffer, parts, future))
+        if last:
             self.wait()
         return future
 
@@ -124,17 +147,19 @@ class DDPState:
         if self.error is not None:
             raise self.error
 
-    def close(self) -> None:
+    def close(self, *, leave: bool = True) -> None:
         """End the thread, once it has done what it was given, and close the communicator. Idempotent.
 
-        After an error it does not wait for a collective that still runs.
+        After an error it does not wait for a collective that still runs. Without `leave` the communicator stays open,
+        for a new DDPState.
         """
         if not self._closed:
             self._closed = True
-            if self.error is not None:
+            if leave and self.error is not None:
                 self.comm.close(wait=False)
             self._thread.end()
-            self.comm.close()
+            if leave:
+                self.comm.close()
 
     def __enter__(self) -> Self:
         return self
@@ -154,61 +179,114 @@ class DDPState:
             self._thread.end(_EXIT_S)
 
     def _fail(self, error: BaseException) -> None:
-        """Keep the first error, and leave the job: the other ranks must not wait for this one."""
+        """Keep the first error; unless all ranks have it, leave the job: they must not wait for this one."""
+        told = isinstance(error, PeerRefused | InvalidTensor)
         with self._failing:
             if self.error is not None:
                 return
             self.error = error
-            if FINISHED not in str(error):
-                error.add_note(FINISHED)
-        self.comm.close(wait=False)
+            error.add_note(REFUSED if told else FINISHED)
+        if not told:
+            self.comm.close(wait=False)
 
     def _names_of(self, parameters: list[torch.Tensor]) -> list[str]:
         return [self._names.setdefault(parameter, f"parameter{len(self._names)}") for parameter in parameters]
 
     def _run(
-        self, buffer: torch.Tensor, parts: dict[str, torch.Tensor], future: torch.futures.Future[torch.Tensor]
+        self,
+        index: int,
+        last: bool,
+        buffer: torch.Tensor,
+        parts: dict[str, torch.Tensor],
+        future: torch.futures.Future[torch.Tensor],
     ) -> None:
         """On the background thread: one bucket, its mean written over its gradients."""
         try:
             if self.error is not None:
                 raise self.error
             with torch.no_grad():
-                if self.compressor is None:
-                    check_gradients(parts)
-                    buffer.copy_(*self.comm.all_reduce_segments([Float32(buffer, mean=True)], name="gradients"))
-                else:
-                    outcome, report = all_reduce_compressed(self.comm, self.compressor, parts)
-                    self.reports.append(report)
-                    for name, mean in outcome.means.items():
-                        parts[name].copy_(mean)
+                if index == 0:
+                    self._begin_step(last)
+                if not self._skipping:
+                    self._sum_or_refuse(index, buffer, parts)
+                if self._skipping:
+                    buffer.fill_(torch.nan)
         except BaseException as error:
             self._fail(error)
             future.set_exception(error)  # type: ignore[arg-type]  # torch types it as the value
         else:
             future.set_result(buffer)
 
+    def _begin_step(self, only_bucket: bool) -> None:
+        self._skipping = False
+        # A bucket that fails changes nothing of the compressor's state; those before it have to be undone.
+        undo = self.compressor is not None and self.on_nonfinite == "skip" and not only_bucket
+        self._before = self.compressor.state_dict() if self.compressor is not None and undo else None
+
+    def _sum_or_refuse(self, index: int, buffer: torch.Tensor, parts: dict[str, torch.Tensor]) -> None:
+        """Sum a bucket. What one rank finds wrong with it all ranks learn, and all of them raise, or skip the step."""
+        refusal: P4ReduceError
+        try:
+            _check(index, buffer, parts)
+            self._sum(buffer, parts)
+            return
+        except PeerRefused as error:
+            refusal, reasons = error, error.reasons
+        except InvalidTensor as error:
+            refusal, reasons = error, dict(self.comm.refuse(error))
+        if self.on_nonfinite != "skip" or set(reasons.values()) != {Reason.NOT_FINITE}:
+            raise refusal
+        self._skipping = True
+        self.skipped_steps += 1
+        if self.compressor is not None and self._before is not None:
+            self.compressor.load_state_dict(self._before)
+
+    def _sum(self, buffer: torch.Tensor, parts: dict[str, torch.Tensor]) -> None:
+        if self.compressor is None:
+            buffer.copy_(*self.comm.all_reduce_segments([Float32(buffer, mean=True)], name="gradients"))
+            return
+        outcome, report = all_reduce_compressed(self.comm, self.compressor, parts)
+        self.reports.append(report)
+        for name, mean in outcome.means.items():
+            parts[name].copy_(mean)
+
 
 def ddp_hook(state: DDPState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The communication hook: `model.register_comm_hook(state, ddp_hook)`.
 
     Gives the mean of the bucket over all ranks, the same bits on every rank. Raises, in backward(),
-    InvalidTensor (wrong type, or a NaN or infinity, naming the parameter) and CollectiveError
-    (CollectiveTimeout, JobReset, ...). An error ends the state, and neither it nor the DistributedDataParallel
-    object can be used again: make both anew from the module, with a new `join()`.
+    InvalidTensor (wrong type, or a NaN or infinity, naming the parameter), PeerRefused (another rank's) and
+    CollectiveError (CollectiveTimeout, JobReset, ...). An error ends the state, and neither it nor the
+    DistributedDataParallel object can be used again: make both anew from the module, after a CollectiveError with a
+    new `join()`.
     """
     return state.reduce(bucket)
 
 
-def _check(index: int, buffer: torch.Tensor) -> None:
+def _check(index: int, buffer: torch.Tensor, parts: dict[str, torch.Tensor]) -> None:
+    """Raise InvalidTensor for a bucket that cannot be summed, NotFinite where the reason is a NaN or an infinity."""
     if buffer.dtype != torch.float32:
         raise InvalidTensor(
-            f"gradient bucket {index} is {buffer.dtype}; p4reduce sums float32: keep the parameters float32; {FINISHED}"
+            f"gradient bucket {index} is {buffer.dtype}; p4reduce sums float32: keep the parameters float32"
         )
     if buffer.device.type != "cpu":
         raise InvalidTensor(
-            f"gradient bucket {index} is on {buffer.device}; p4reduce's hook takes models on the CPU only; {FINISHED}"
+            f"gradient bucket {index} is on {buffer.device}; p4reduce's hook takes models on the CPU only"
         )
+    if not _is_finite(buffer):
+        bad = [name for name, gradient in parts.items() if not _is_finite(gradient)]
+        raise NotFinite(
+            f"the gradient of {', '.join(bad)} holds a NaN or an infinity: lower the learning rate, or skip such steps "
+            'on all ranks with DDPState(..., on_nonfinite="skip")'
+        )
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    """Whether no element is a NaN or an infinity; one pass, without a tensor of flags."""
+    if not tensor.numel():
+        return True
+    least, most = torch.aminmax(tensor)
+    return bool(torch.isfinite(least) & torch.isfinite(most))
 
 
 _states: "weakref.WeakSet[DDPState]" = weakref.WeakSet()

@@ -1,0 +1,187 @@
+"""A NaN or an infinity in some rank's gradients: all ranks raise, or all skip the step."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from p4reduce.communicator import Communicator
+from p4reduce.compressors import Compressor
+from p4reduce.errors import InvalidTensor, NotFinite, PeerRefused, Reason
+from p4reduce.pytorch.ddp import DDPState
+from p4reduce.testing.local_group import LocalGroup
+from p4reduce.testing.udp_switch import UdpSwitch
+from rigs.ranks import MAKERS, equal
+
+TESTS = Path(__file__).parents[2]
+NAMES = ("first", "second", "third")
+
+
+class Bucket:
+    """The part of torch's GradBucket that the hook uses: one parameter a bucket."""
+
+    def __init__(self, index: int, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
+        self._index, self._parameter, self._gradient = index, parameter, gradient
+
+    def index(self) -> int:
+        return self._index
+
+    def buffer(self) -> torch.Tensor:
+        return self._gradient.reshape(-1)
+
+    def gradients(self) -> list[torch.Tensor]:
+        return [self._gradient]
+
+    def parameters(self) -> list[torch.Tensor]:
+        return [self._parameter]
+
+    def is_last(self) -> bool:
+        return self._index == len(NAMES) - 1
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(1)
+        for name in NAMES:
+            self.register_parameter(name, torch.nn.Parameter(torch.randn(40, 50, generator=generator)))
+
+
+def step_of(
+    state: DDPState, model: Model, rank: int, step: int, spoil: Callable[[int, int, int], float] | None
+) -> list[torch.Tensor]:
+    """The means of a backward pass of three buckets; `spoil(rank, step, bucket)` is put into an element of each."""
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    futures = []
+    for index, parameter in enumerate(model.parameters()):
+        gradient = torch.randn(40, 50, generator=generator)
+        if spoil is not None and (bad := spoil(rank, step, index)):
+            gradient[7, 7] = bad
+        futures.append(state.reduce(Bucket(index, parameter, gradient)))  # type: ignore[arg-type]
+    return [future.wait().clone() for future in futures]
+
+
+def raised(call: Callable[[], Any]) -> BaseException:
+    with pytest.raises((InvalidTensor, PeerRefused)) as caught:
+        call()
+    return caught.value
+
+
+@pytest.mark.parametrize("bad_bucket", [0, 1, 2])
+def test_by_default_all_ranks_raise_in_that_bucket_and_the_communicator_goes_on(bad_bucket: int) -> None:
+    def spoil(rank: int, step: int, bucket: int) -> float:
+        return float("nan") if (rank, bucket) == (1, bad_bucket) else 0.0
+
+    with LocalGroup(3) as group:
+
+        def train(comm: Communicator) -> tuple[BaseException, torch.Tensor]:
+            model = Model()
+            state = DDPState(comm, module=model)
+            error = raised(lambda: step_of(state, model, comm.rank, 0, spoil))
+            state.close(leave=False)
+            with DDPState(comm, module=model) as fresh:
+                return error, step_of(fresh, model, comm.rank, 1, None)[2]
+
+        results = group.run(train)
+        for rank, (error, mean) in enumerate(results):
+            if rank == 1:
+                assert isinstance(error, NotFinite)
+                assert f"the gradient of {NAMES[bad_bucket]} holds a NaN" in str(error)
+            else:
+                assert isinstance(error, PeerRefused)
+                assert error.reasons == {1: Reason.NOT_FINITE}
+            assert torch.equal(mean, results[0][1])
+        assert len({comm.stats.collectives for comm in group.comms}) == 1
+
+
+@pytest.mark.parametrize("name", ["dense", "adacomp", "adacomp, shared", "scalecom, 32 bits", "block-top-k"])
+def test_a_skipped_step_is_skipped_by_all_and_changes_no_state(name: str) -> None:
+    """Ranks that skip two steps end where ranks end that never had them."""
+    bad_steps = {2: (0, 1, float("inf")), 4: (1, 0, float("nan")), 5: (0, 2, -float("inf"))}
+    """step: (rank, bucket, element)"""
+
+    def spoil(rank: int, step: int, bucket: int) -> float:
+        bad = bad_steps.get(step)
+        return bad[2] if bad is not None and bad[:2] == (rank, bucket) else 0.0
+
+    def train(steps: list[int]) -> list[tuple[list[list[torch.Tensor]], Any, int]]:
+        with LocalGroup(2) as group:
+
+            def rank_main(comm: Communicator) -> tuple[list[list[torch.Tensor]], Any, int]:
+                model = Model()
+                compressor: Compressor | None = None if name == "dense" else MAKERS[name]()
+                with DDPState(comm, compressor, module=model, on_nonfinite="skip") as state:
+                    means = [step_of(state, model, comm.rank, step, spoil) for step in steps]
+                    kept = None if compressor is None else compressor.state_dict()
+                return means, kept, state.skipped_steps
+
+            return group.run(rank_main)
+
+    everything = train(list(range(7)))
+    without = train([step for step in range(7) if step not in bad_steps])
+    for rank in range(2):
+        means, kept, skipped = everything[rank]
+        assert skipped == 3
+        for step, (_, bad_bucket, _) in bad_steps.items():
+            for bucket, mean in enumerate(means[step]):
+                assert bool(mean.isnan().all()) == (bucket >= bad_bucket)
+                assert bool(mean.isfinite().all()) == (bucket < bad_bucket)
+        good = [means[step] for step in range(7) if step not in bad_steps]
+        for got, want in zip(good, without[rank][0], strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
+        assert equal(kept, without[rank][1])
+        assert without[rank][2] == 0
+
+
+def test_other_refusals_are_raised_even_where_steps_may_be_skipped() -> None:
+    """Also where another rank has an infinity in the same bucket: all ranks decide alike."""
+    with LocalGroup(2) as group:
+
+        def train(comm: Communicator) -> BaseException:
+            state = DDPState(comm, on_nonfinite="skip")
+            gradient = torch.full((3,), float("inf")) if comm.rank == 0 else torch.ones(3, dtype=torch.float64)
+            error = raised(lambda: state.reduce(Bucket(2, gradient, gradient)))  # type: ignore[arg-type]
+            state.close(leave=False)
+            return error
+
+        first, second = group.run(train)
+        assert isinstance(first, NotFinite)
+        assert type(second) is InvalidTensor
+
+
+def test_what_to_do_is_one_of_two() -> None:
+    with LocalGroup(1) as group, pytest.raises(ValueError, match='on_nonfinite is \'ignore\'; give "raise" or "skip"'):
+        DDPState(group.comms[0], on_nonfinite="ignore")  # type: ignore[arg-type]
+
+
+def test_a_grad_scaler_skips_the_steps_that_it_skips_over_gloo(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("scaled_training.py")
+    env = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
+    with UdpSwitch(2) as switch:
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, str(script), str(switch.port), str(rank), str(tmp_path / "store")],
+                env=env,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(2)
+        ]
+        try:
+            outputs = [json.loads(rank.communicate(timeout=120)[0]) for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+                rank.wait()
+    assert outputs[0] == outputs[1], "the ranks ended with other weights"
+    gloo, over_switch = outputs[0]["gloo"], outputs[0]["switch"]
+    assert over_switch["skipped"] == gloo["skipped"]
+    assert 2 < len(gloo["skipped"]) < 20, "nothing was skipped, or everything: the test tests nothing"
+    weights, expected = torch.tensor(over_switch["weights"]), torch.tensor(gloo["weights"])
+    torch.testing.assert_close(weights, expected, rtol=1e-4, atol=1e-5)
