@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from p4reduce.communicator import Communicator
 from p4reduce.errors import GeometryMismatch, JoinError
 from p4reduce.heartbeat import Heartbeat
-from p4reduce.session import DEFAULT_TIMEOUT_S
+from p4reduce.session import DEFAULT_TIMEOUT_S, is_waiting_time
 from p4reduce.transport import Transport, UdpTransport
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.lease import Lease
@@ -23,7 +25,11 @@ from p4reduce_contracts.wire import pack_hello
 if TYPE_CHECKING:
     from p4reduce_contracts.jobs.client import JobClient
 
+_log = logging.getLogger(__name__)
+
 _RETRY_S: Final = 0.5
+_SAY_EVERY_S: Final = 5.0
+"""How often join() says what it waits for."""
 
 
 def join(
@@ -36,22 +42,23 @@ def join(
     collective_timeout_s: float = DEFAULT_TIMEOUT_S,
     window: int | None = None,
 ) -> Communicator:
-    """Join a job and wait until all its ranks have.
+    """Join a job and wait until all its ranks have, and before that for the controller.
 
     What is not given is read from the environment: P4REDUCE_JOB, RANK, WORLD_SIZE (as torchrun sets
     them) and P4REDUCE_CONTROLLER (host:port of the controller, default 127.0.0.1:9600).
-    `timeout_s` bounds the joining, `collective_timeout_s` every collective that names no timeout,
-    `window` fixes how many slots a collective uses (default: adaptive); all ranks must give the same.
+    `timeout_s` bounds the joining, and is used in full; what it waits for is logged every few seconds.
+    `collective_timeout_s` bounds every collective that names no timeout, `window` fixes how many slots
+    a collective uses (default: adaptive); all ranks must give the same.
     What is not closed by the end of the interpreter is closed then.
     Raises JoinError, whose message says what to change.
     """
-    from p4reduce_contracts.jobs.client import JobClient, JobServiceError, SwitchAway
+    from p4reduce_contracts.jobs.client import JobClient
 
-    if timeout_s <= 0:
-        raise JoinError(f"timeout_s is {timeout_s:g}; give a time to wait in seconds")
+    for what, seconds in (("timeout_s", timeout_s), ("collective_timeout_s", collective_timeout_s)):
+        if not is_waiting_time(seconds):
+            raise JoinError(f"{what} is {seconds}; give a time to wait in seconds")
     if window is not None and window < 1:
         raise JoinError(f"window is {window}; a collective uses 1 slot or more")
-    deadline = time.monotonic() + timeout_s
     environment = os.environ
     job = job or environment.get("P4REDUCE_JOB")
     if not job:
@@ -65,17 +72,7 @@ def join(
     address = controller or environment.get("P4REDUCE_CONTROLLER") or DEFAULT_CONTROLLER
     client = JobClient(address)
     try:
-        while True:
-            try:
-                lease, transport, nonce = _admit(client, job, rank, world_size, deadline)
-                break
-
-            except SwitchAway as error:  # the controller is reconnecting to its switch
-                if time.monotonic() + _RETRY_S >= deadline:
-                    raise JoinError(f"rank {rank} could not join job {job!r}: {error}") from error
-                time.sleep(_RETRY_S)
-            except JobServiceError as error:
-                raise JoinError(f"rank {rank} could not join job {job!r}: {error}") from error
+        lease, transport, nonce = _admit(client, job, rank, world_size, _Patience(job, rank, timeout_s))
     except BaseException:
         client.close()
         raise
@@ -125,26 +122,122 @@ def _number(what: str, variable: str, given: int | None, environment: Mapping[st
         raise JoinError(f"{variable} is {text!r}; it has to be a whole number") from None
 
 
+class _Patience:
+    """The time that is left for joining; says every few seconds what it is waited for."""
+
+    def __init__(self, job: str, rank: int, timeout_s: float) -> None:
+        self._who = f"rank {rank} could not join job {job!r}"
+        self._waits = f"rank {rank} waits to join job {job!r}"
+        self._timeout_s = timeout_s
+        self._deadline = time.monotonic() + timeout_s
+        self._say_at = 0.0
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left, never fewer than a call to the controller needs to be tried at all."""
+        return max(0.1, self._deadline - time.monotonic())
+
+    def pause(self, error: Exception) -> None:
+        """Wait a little for what `error` says is missing; JoinError when the time is over."""
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            raise JoinError(f"{self._who} in {self._timeout_s:g} s: {error}") from error
+        self.say(str(error))
+        time.sleep(min(_RETRY_S, left_s))
+
+    def say(self, what: str) -> None:
+        """Log what is missing, unless something was logged a moment ago."""
+        now = time.monotonic()
+        if now >= self._say_at:
+            self._say_at = now + _SAY_EVERY_S
+            _log.warning("%s: %s (%.0f s of %g s left)", self._waits, what, self.left_s, self._timeout_s)
+
+    def give_up(self, error: Exception) -> JoinError:
+        """Return the error for what no waiting mends."""
+        return JoinError(f"{self._who}: {error}")
+
+
 def _admit(
-    client: JobClient, job: str, rank: int, world_size: int, deadline: float
+    client: JobClient, job: str, rank: int, world_size: int, patience: _Patience
+) -> tuple[Lease, Transport, int]:
+    """Join until the controller grants the lease; return it with the socket that it admits and the nonce."""
+    from p4reduce_contracts.jobs.client import ControllerUnreachable, JobServiceError, SwitchAway
+
+    longest_call_s = client.timeout_s
+    try:
+        while True:
+            client.timeout_s = min(longest_call_s, patience.left_s)
+            try:
+                return _admit_once(client, job, rank, world_size, patience)
+            except (ControllerUnreachable, SwitchAway) as error:  # it is not up yet, or reconnects to its switch
+                patience.pause(error)
+            except JobServiceError as error:
+                raise patience.give_up(error) from error
+    finally:
+        client.timeout_s = longest_call_s
+
+
+def _admit_once(
+    client: JobClient, job: str, rank: int, world_size: int, patience: _Patience
 ) -> tuple[Lease, Transport, int]:
     """Join, and say HELLO until the controller grants the lease; the place is given up on any error."""
+    from p4reduce_contracts.jobs.client import ControllerUnreachable
+
     ticket = client.join(job, rank, world_size)
     transport: UdpTransport | None = None
     try:
         transport = _socket(ticket.switch_host, ticket.switch_port)
         hello = pack_hello(ticket.job_id, ticket.nonce)
-        with _repeating(transport, hello, ticket.hello_interval_s or 0.1):
-            granted = client.wait_lease(ticket.nonce, max(0.1, deadline - time.monotonic()))
+        say_hello = partial(transport.send, [hello])
+        say_missing = partial(_say_who_is_missing, client, job, patience)
+        with (
+            _meanwhile("p4reduce-hello", say_hello, first_s=0.0, every_s=ticket.hello_interval_s or 0.1),
+            _meanwhile("p4reduce-missing", say_missing, first_s=_SAY_EVERY_S, every_s=_SAY_EVERY_S),
+        ):
+            granted = _wait_lease(client, ticket.nonce, patience)
         return granted, transport, ticket.nonce
     except BaseException as error:
         if transport is not None:
             transport.close()
-        with contextlib.suppress(Exception):
-            client.leave(ticket.nonce)
+        if not isinstance(error, ControllerUnreachable):
+            with contextlib.suppress(Exception):
+                client.leave(ticket.nonce)
         if isinstance(error, GeometryMismatch):
             raise GeometryMismatch(f"the switch's pipeline does not suit this worker: {error}") from error
         raise
+
+
+def _wait_lease(client: JobClient, nonce: int, patience: _Patience) -> Lease:
+    """Wait for the lease, through breaks of the connection: joining anew would reset the others if they have theirs."""
+    from p4reduce_contracts.jobs.client import ControllerUnreachable, MemberReset
+
+    lost: ControllerUnreachable | None = None
+    while True:
+        try:
+            return client.wait_lease(nonce, patience.left_s)
+        except ControllerUnreachable as error:
+            lost = error
+            patience.pause(error)
+        except MemberReset:
+            if lost is not None:  # the controller was started anew, and has forgotten this member
+                raise lost from None
+            raise
+
+
+def _say_who_is_missing(client: JobClient, job: str, patience: _Patience) -> None:
+    with contextlib.suppress(Exception):  # a controller that does not answer is told by whoever needs its answer
+        info = client.get_job(job)
+        joined = {member.rank for member in info.members}
+        heard = {member.rank for member in info.members if member.host}
+        parts = [
+            f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))} {what}"
+            for ranks, what in (
+                ([rank for rank in range(info.world_size) if rank not in joined], "did not join yet"),
+                (sorted(joined - heard), "joined, but no HELLO came through the switch yet"),
+            )
+            if ranks
+        ]
+        patience.say("; ".join(parts) or "every rank is there, the switch does not have the job's entries yet")
 
 
 def _socket(host: str, port: int) -> UdpTransport:
@@ -155,17 +248,17 @@ def _socket(host: str, port: int) -> UdpTransport:
 
 
 @contextlib.contextmanager
-def _repeating(transport: Transport, frame: bytes, interval_s: float) -> Iterator[None]:
-    """Send `frame` at once and then every `interval_s`, while the body runs."""
+def _meanwhile(name: str, action: Callable[[], None], *, first_s: float, every_s: float) -> Iterator[None]:
+    """Do `action` after `first_s` and then every `every_s`, on a thread of that name, while the body runs."""
     stop = threading.Event()
 
     def repeat() -> None:
-        while True:
-            transport.send([frame])
-            if stop.wait(interval_s):
-                return
+        wait_s = first_s
+        while not stop.wait(wait_s):
+            action()
+            wait_s = every_s
 
-    thread = threading.Thread(target=repeat, name="p4reduce-hello", daemon=True)
+    thread = threading.Thread(target=repeat, name=name, daemon=True)
     thread.start()
     try:
         yield

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,10 +16,12 @@ from p4reduce.errors import ControllerLost, GeometryMismatch, JobReset, JoinErro
 from p4reduce.heartbeat import Heartbeat
 from p4reduce_contracts.jobs import client as jobs
 from p4reduce_contracts.jobs import lease
+from p4reduce_contracts.jobs.answers import JobInfo, MemberInfo
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import unpack_hello
 
 NONCE = 0xFEED
+join_module = sys.modules["p4reduce.join"]  # p4reduce.join is the function
 
 
 class FakeClient:
@@ -46,6 +50,9 @@ class FakeClient:
         self.log.append(("wait_lease", nonce))
         lease = jobs.Lease(5, "mnist", 9, 0, 1, 16, 8, 32, 0.01, "127.0.0.1", self.switch_port)
         return self._answer("wait_lease", lease)
+
+    def get_job(self, job: str) -> JobInfo:
+        return self._answer("get_job", JobInfo(job, 1, 1, 0, 16, "FORMING", 0, (), ""))
 
     def heartbeat(self, nonce: int) -> tuple[bool, str]:
         answer = self._answer("heartbeat", (False, ""))
@@ -118,7 +125,10 @@ def test_join_says_hello_until_the_lease_and_leaves_on_close(
         ({"job": "a", "rank": 0}, "set WORLD_SIZE"),
         ({"job": "a", "rank": 2, "world_size": 2}, "ranks are 0 to 1"),
         ({"job": "a", "rank": -1, "world_size": 2}, "ranks are 0 to 1"),
-        ({"job": "a", "rank": 0, "world_size": 1, "timeout_s": 0}, "timeout_s"),
+        ({"job": "a", "rank": 0, "world_size": 1, "timeout_s": 0}, "timeout_s is 0; give a time to wait"),
+        ({"job": "a", "rank": 0, "world_size": 1, "timeout_s": float("nan")}, "timeout_s is nan"),
+        ({"job": "a", "rank": 0, "world_size": 1, "timeout_s": float("inf")}, "timeout_s is inf"),
+        ({"job": "a", "rank": 0, "world_size": 1, "collective_timeout_s": float("nan")}, "collective_timeout_s is nan"),
         ({"job": "a", "rank": 0, "world_size": 1, "window": 0}, "window is 0"),
     ],
 )
@@ -137,7 +147,6 @@ def test_a_rank_that_is_no_number(fake: type[FakeClient], monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("step", "error"),
     [
-        ("join", jobs.ControllerUnreachable("no controller at 127.0.0.1:9600: start one")),
         ("join", jobs.UnknownJob("no job 'a'; there is 'b'")),
         ("join", jobs.InvalidRequest("job 'a' has 4 ranks, not 1")),
         ("wait_lease", jobs.LeaseTimeout("rank 1 never joined")),
@@ -166,8 +175,110 @@ def test_a_switch_that_is_away_for_a_moment_is_waited_for(fake: type[FakeClient]
     fake.answers["join"] = answer
     p4reduce.join("a", rank=0, world_size=1).close(wait=False)
     fake.answers["join"] = refuse(jobs.SwitchAway("reconnecting"))
-    with pytest.raises(JoinError, match="reconnecting"):
+    with pytest.raises(JoinError, match=r"could not join job 'a' in 0\.1 s: reconnecting"):
         p4reduce.join("a", rank=0, world_size=1, timeout_s=0.1)
+
+
+def test_an_absent_controller_is_waited_for_to_the_end_and_that_is_said(
+    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(join_module, "_RETRY_S", 0.01)
+    monkeypatch.setattr(join_module, "_SAY_EVERY_S", 0.2)
+    fake.answers["join"] = refuse(jobs.ControllerUnreachable("no controller at 127.0.0.1:9600: start one"))
+    begun = time.monotonic()
+    with pytest.raises(JoinError) as caught:
+        p4reduce.join("a", rank=3, world_size=4, timeout_s=1.0)
+    assert time.monotonic() - begun >= 1.0
+    assert str(caught.value) == (
+        "rank 3 could not join job 'a' in 1 s: no controller at 127.0.0.1:9600: start one"
+    )
+    (client,) = fake.instances
+    assert client.log.count(("join", "a", 3, 4)) > 5
+    assert client.log[-1] == "close"
+    assert 2 <= len(caplog.messages) <= 6
+    assert all(
+        message.startswith("rank 3 waits to join job 'a': no controller at 127.0.0.1:9600: start one (")
+        for message in caplog.messages
+    )
+
+
+def test_a_controller_that_comes_up_late_is_joined(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join_module, "_RETRY_S", 0.01)
+    left = [3]
+
+    def late(step: str) -> Callable[[], Any]:
+        def answer() -> Any:
+            left[0] -= 1
+            if left[0] > 0:
+                raise jobs.ControllerUnreachable("no answer")
+            del fake.answers[step]
+            return getattr(fake.instances[-1], step)(*{"join": ("a", 0, 1), "wait_lease": (NONCE, 1.0)}[step])
+
+        return answer
+
+    for step in ("join", "wait_lease"):
+        left[0] = 3
+        fake.answers[step] = late(step)
+        p4reduce.join("a", rank=0, world_size=1).close(wait=False)
+        log = fake.instances[-1].log
+        assert log.count(("join", "a", 0, 1)) == (4 if step == "join" else 1)  # a lost connection is none to rejoin
+        assert log.count(("leave", NONCE)) == 1
+
+
+def test_a_controller_that_forgot_this_member_while_it_was_away_is_joined_again(
+    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(join_module, "_RETRY_S", 0.01)
+    errors = [jobs.ControllerUnreachable("no answer"), jobs.MemberReset("unknown; join again")]
+
+    def answer() -> Any:
+        if errors:
+            raise errors.pop(0)
+        return jobs.Lease(5, "a", 9, 0, 1, 16, 8, 32, 0.01, "127.0.0.1", fake.switch_port)
+
+    fake.answers["wait_lease"] = answer
+    p4reduce.join("a", rank=0, world_size=1).close(wait=False)
+    assert fake.instances[-1].log.count(("join", "a", 0, 1)) == 2
+
+
+def test_who_is_missing_is_said_while_the_lease_is_awaited(
+    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(join_module, "_SAY_EVERY_S", 0.02)
+    members = (MemberInfo(0, "10.0.0.1", 5, 1, "", 0.0), MemberInfo(2, "", 0, 0, "", 0.0))
+    fake.answers["get_job"] = lambda: JobInfo("a", 1, 4, 0, 16, "FORMING", 0, members, "")
+
+    def slow() -> Any:
+        time.sleep(0.3)
+        return jobs.Lease(5, "a", 9, 0, 4, 16, 8, 32, 0.01, "127.0.0.1", fake.switch_port)
+
+    fake.answers["wait_lease"] = slow
+    p4reduce.join("a", rank=0, world_size=4).close(wait=False)
+    assert "ranks 1, 3 did not join yet; rank 2 joined, but no HELLO came through the switch yet" in caplog.messages[0]
+
+
+def test_the_time_of_a_call_ends_with_the_time_for_joining(fake: type[FakeClient]) -> None:
+    seen: list[float] = []
+
+    def unreachable() -> Any:
+        seen.append(fake.instances[-1].timeout_s)
+        raise jobs.ControllerUnreachable("no answer")
+
+    fake.answers["join"] = unreachable
+    with pytest.raises(JoinError):
+        p4reduce.join("a", rank=0, world_size=1, timeout_s=0.3)
+    assert all(0.1 <= timeout_s <= 0.3 for timeout_s in seen)
+    assert fake.instances[-1].timeout_s == 1.0
+
+
+def test_a_real_client_waits_for_a_controller_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        begun = time.monotonic()
+        with pytest.raises(JoinError, match=f"in 2 s: no controller at {address}: start one"):
+            p4reduce.join("a", rank=0, world_size=1, controller=address, timeout_s=2.0)
+        assert 2.0 <= time.monotonic() - begun < 10.0
 
 
 def test_a_pipeline_that_does_not_suit_is_refused(fake: type[FakeClient]) -> None:
