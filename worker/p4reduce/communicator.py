@@ -27,6 +27,8 @@ class Communicator:
 
     A rank whose data cannot be summed raises InvalidTensor, and the others raise PeerRefused in the same collective;
     that takes the other ranks, so it may last as long as the collective would. The communicator stays usable.
+
+    A forked child cannot use it, nor close it: ForkedProcess.
     """
 
     def __init__(

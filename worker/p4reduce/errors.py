@@ -10,6 +10,7 @@ P4ReduceError
 │       └── ControllerLost     no heartbeat was answered for the lease's dead time
 ├── PeerRefused                another rank cannot take part in this collective; all go on with the next
 ├── CommunicatorClosed         a collective was called after close()
+├── ForkedProcess              a forked child used its parent's communicator
 ├── InvalidTensor              the data cannot be summed (type, size, ...); the other ranks get PeerRefused
 │   ├── NotFinite              ... since it holds a NaN or an infinity
 │   ├── LaneOverflow           the sum of the lanes could leave the lane's range
@@ -37,6 +38,7 @@ __all__ = [
     "CollectiveTimeout",
     "CommunicatorClosed",
     "ControllerLost",
+    "ForkedProcess",
     "FrameError",
     "GeometryMismatch",
     "IntegerOverflow",
@@ -121,6 +123,10 @@ class PeerRefused(P4ReduceError):
 
 class CommunicatorClosed(P4ReduceError):
     """A collective was called on a communicator that was closed."""
+
+
+class ForkedProcess(P4ReduceError):
+    """A forked child used its parent's communicator; it has to join as a rank of its own, or not at all."""
 
 
 class NotFinite(InvalidTensor):

@@ -7,6 +7,7 @@ is, the clock, the transport, the deadline, what was counted, and what ends it a
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ from p4reduce.errors import (
     CollectiveError,
     CollectiveTimeout,
     CommunicatorClosed,
+    ForkedProcess,
     P4ReduceError,
     PeerRefused,
     Reason,
@@ -111,6 +113,7 @@ class Session:
         self.stats = CollectiveStats()
         self.last: CollectiveReport | None = None
         """What the last finished collective cost."""
+        self._process = os.getpid()
         self._clock = clock
         self._rounds = list(slot_rounds or [0] * lease.slot_count)
         self._round_trip = RoundTrip()
@@ -130,6 +133,7 @@ class Session:
         collective: that error is raised here and PeerRefused on the others, and all are in step for the next. Raises
         CollectiveError when the ranks are at odds, and ValueError for a `timeout_s` that is no time to wait.
         """
+        self.check_process()
         try:
             wait_s = self.timeout_s if timeout_s is None else waiting_time(timeout_s)
             contribution = prepare()
@@ -148,6 +152,7 @@ class Session:
         For an error that was told so already, nothing is sent again. Raises CollectiveError when the other ranks
         cannot be told.
         """
+        self.check_process()
         if self._refusal is None or self._refusal[0] is not error:
             wait_s = self.timeout_s if timeout_s is None or not is_waiting_time(timeout_s) else timeout_s
             try:
@@ -182,14 +187,24 @@ class Session:
 
         return self._turns.hold(timeout_s, body)
 
+    def check_process(self) -> None:
+        """Raise ForkedProcess in a forked child: its frames would count as the parent's."""
+        if os.getpid() != self._process:
+            raise ForkedProcess(
+                f"this communicator is of process {self._process}, and this is process {os.getpid()}, forked from it: "
+                "let the child call p4reduce.join() as a rank of its own, or leave collectives to the parent"
+            )
+
     def check(self) -> None:
         """Raise what makes this session unusable, if anything does."""
+        self.check_process()
         failure = self._lost()
         if failure is not None:
             raise failure.with_traceback(None)
 
     def close(self, *, wait: bool) -> None:
-        """Leave the job: see `Communicator.close`."""
+        """Leave the job: see `Communicator.close`. Raises ForkedProcess in a forked child, whose parent stays."""
+        self.check_process()
         with self._closing:
             if isinstance(self._failure, CommunicatorClosed):
                 return

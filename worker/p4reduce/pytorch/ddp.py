@@ -126,6 +126,7 @@ class DDPState:
         is raised in backward() as what it is: DistributedDataParallel would make a RuntimeError of an error
         inside a future.
         """
+        self.comm.session.check_process()  # a forked child has no background thread
         if self._closed:
             raise CommunicatorClosed("this DDPState was closed: register a new one with a model wrapped anew")
         if self.error is not None:
@@ -153,6 +154,7 @@ class DDPState:
         After an error it does not wait for a collective that still runs. Without `leave` the communicator stays open,
         for a new DDPState.
         """
+        self.comm.session.check_process()
         if not self._closed:
             self._closed = True
             if leave and self.error is not None:
