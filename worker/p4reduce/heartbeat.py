@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from p4reduce.errors import CollectiveError, ControllerLost, JobReset
 from p4reduce_contracts.jobs.lease import Lease
 
 if TYPE_CHECKING:
     from p4reduce_contracts.jobs.client import JobClient
+
+LEAVE_TIMEOUT_S: Final = 1.0
+"""How long leaving waits for the controller: it notices anyway, when the heartbeats stop."""
 
 
 class Heartbeat:
@@ -33,14 +36,15 @@ class Heartbeat:
         return self._failure
 
     def leave(self) -> None:
-        """Stop the heartbeat and give the place up; a controller that does not answer is no error."""
+        """Stop the heartbeat and give the place up; a controller that does not answer soon is no error."""
         if self._stop.is_set():
             return
         self._stop.set()
-        self._thread.join(timeout=self._client.timeout_s + 1)
+        self._client.timeout_s = min(self._client.timeout_s, LEAVE_TIMEOUT_S)
         with contextlib.suppress(Exception):
             self._client.leave(self._nonce)
-        self._client.close()
+        self._client.close()  # ends a heartbeat that still waits for its answer
+        self._thread.join(LEAVE_TIMEOUT_S)
 
     def _beat(self) -> None:
         from p4reduce_contracts.jobs.client import JobServiceError, MemberReset, UnknownJob

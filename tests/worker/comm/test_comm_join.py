@@ -318,3 +318,18 @@ def test_a_silent_controller_is_tolerated_for_the_dead_time(
     fake.answers["heartbeat"] = unreachable
     assert isinstance(beating(fake).failure(), ControllerLost)
     assert len(beats) > 1
+
+
+def test_leaving_does_not_wait_for_a_controller_that_has_stopped() -> None:
+    """It accepts the connection, as a stopped process's kernel does, and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        client = jobs.JobClient(f"127.0.0.1:{stopped.getsockname()[1]}")
+        granted = Lease(5, "a", 9, 0, 1, 16, 8, 32, heartbeat_interval_s=0.01)
+        heartbeat = Heartbeat(client, NONCE, granted)
+        time.sleep(0.1)  # a heartbeat is on its way
+        begun = time.monotonic()
+        heartbeat.leave()
+        assert time.monotonic() - begun < 2.5
+        heartbeat._thread.join(10)
+        assert not heartbeat._thread.is_alive()
+        assert heartbeat.failure() is None

@@ -190,6 +190,21 @@ def test_a_closed_communicator_says_so_before_it_says_what_is_wrong_with_the_ten
             group.comms[0].all_reduce(with_nan())
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+def test_torch_tensors_without_numbers_of_their_own_say_what_to_do() -> None:
+    torch = pytest.importorskip("torch")
+    given = {
+        "device meta, without any numbers; give it some": torch.ones(3, device="meta"),
+        "sparse .*; give its to_dense": torch.eye(3).to_sparse(),
+        "sparse .*; give its to_dense()": torch.eye(3).to_sparse_csr(),
+    }
+    with LocalGroup(1) as group:
+        for message, tensor in given.items():
+            for call in (group.comms[0].all_reduce, group.comms[0].broadcast, Float32):
+                with pytest.raises(InvalidTensor, match=message):
+                    call(tensor)
+
+
 @pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf"), -float("inf"), 1e300, "soon"])
 def test_what_is_no_time_to_wait_is_refused(timeout_s: Any) -> None:
     with LocalGroup(1) as group:

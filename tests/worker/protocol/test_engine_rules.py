@@ -202,6 +202,25 @@ def test_the_deadline_says_when_nothing_answered() -> None:
     assert caught.value.missing_ranks == ()
 
 
+def test_the_deadline_says_what_came_and_was_refused() -> None:
+    mine, results = opened()
+    frame = unpack(SMALL, results[1])
+    for change in ({"job": 2}, {"epoch": 8}, {"seen": 1}, {"round": 9}):
+        mine.receive(pack(SMALL, frame._replace(**change)), 0.1)  # type: ignore[arg-type]
+    refused = "2 of another job or epoch, 1 malformed or not what was agreed, 1 of a round that is over"
+    with pytest.raises(CollectiveTimeout, match=f"frames came from .*, and none was of use: {refused}"):
+        mine.on_timer(TIMEOUT_S)
+
+
+def test_the_deadline_says_when_answers_stopped() -> None:
+    """Also when some were refused before the last good one: those were not what was missing in the end."""
+    mine, results = opened()
+    mine.receive(pack(SMALL, unpack(SMALL, results[1])._replace(job=2)), 0.1)
+    mine.receive(results[1], 0.2)
+    with pytest.raises(CollectiveTimeout, match="answers from the switch at .* stopped; look for a lost link"):
+        mine.on_timer(TIMEOUT_S)
+
+
 def test_a_pending_of_another_round_says_nothing() -> None:
     mine = make()
     mine.start(0.0)

@@ -20,9 +20,13 @@ def is_torch(tensor: object) -> bool:
 def to_numpy(tensor: Any, what: str = "the tensor") -> NDArray[Any]:
     """A C-contiguous numpy array; shares memory with the tensor where it can."""
     if is_torch(tensor):
+        if tensor.is_meta:
+            raise InvalidTensor(f"{what} is on the device meta, without any numbers; give it some (to_empty) first")
+        if tensor.layout is not sys.modules["torch"].strided:
+            raise InvalidTensor(f"{what} is sparse ({tensor.layout}); give its to_dense(): zeros do not travel")
         try:
             tensor = tensor.detach().cpu().numpy()
-        except TypeError as error:
+        except (TypeError, RuntimeError) as error:
             raise InvalidTensor(f"{what} is {tensor.dtype}, which numpy does not know; convert it") from error
     if not isinstance(tensor, np.ndarray):
         kind = type(tensor).__name__

@@ -12,25 +12,43 @@ from p4reduce_contracts.jobs.lease import Lease
 
 
 def too_late(
-    call: Call, lease: Lease, slots: Iterable[SlotState], timeout_s: float, stats: CollectiveStats
+    call: Call, lease: Lease, slots: Iterable[SlotState], timeout_s: float, stats: CollectiveStats, heard: Refused
 ) -> CollectiveTimeout:
-    """The error that names the ranks the switch was still waiting for, as far as its PENDINGs told."""
+    """Return the error that names the ranks the switch was still waiting for, as far as its PENDINGs told.
+
+    `heard`: the refused frames when the last answer came that was not refused.
+    """
     missing = 0
     for slot in slots:
         if not slot.done and slot.seen is not None:
             missing |= lease.full & ~slot.seen
     ranks = [rank for rank in range(lease.world_size) if missing >> rank & 1]
     text = f"{call} did not finish in {timeout_s:g} s: "
+    where = f"{lease.switch_host}:{lease.switch_port}"
+    refused = [count - before for count, before in zip(refused_frames(stats), heard, strict=True)]
     if ranks:
         plural = "s" if len(ranks) > 1 else ""
         text += f"the switch still waits for rank{plural} {', '.join(map(str, ranks))}"
-    elif stats.rounds or stats.pendings:
-        text += "answers from the switch stopped; look for a lost link or an overloaded switch"
-    elif stats.malformed or stats.foreign:
+    elif any(refused):
+        foreign, malformed, stale = refused
         text += (
-            f"the answers do not fit this job ({stats.foreign} foreign, {stats.malformed} malformed frames)"
+            f"frames came from {where}, and none was of use: {foreign} of another job or epoch, {malformed} malformed "
+            f"or not what was agreed, {stale} of a round that is over"
+        )
+    elif stats.rounds or stats.pendings:
+        text += (
+            f"answers from the switch at {where} stopped; look for a lost link, an overloaded switch, or frames "
+            "that it drops (`p4reduce stats`)"
         )
     else:
-        where = f"{lease.switch_host}:{lease.switch_port}"
         text += f"the switch at {where} answered nothing; see that it runs and that the job is active"
     return CollectiveTimeout(text, ranks)
+
+
+Refused = tuple[int, int, int]
+"""Foreign, malformed and stale frames."""
+
+
+def refused_frames(stats: CollectiveStats) -> Refused:
+    """Return how many frames came and were of no use."""
+    return stats.foreign, stats.malformed, stats.stale

@@ -25,7 +25,7 @@ from p4reduce.protocol.call import (
     proposed_window,
     read_opening,
 )
-from p4reduce.protocol.deadline import too_late
+from p4reduce.protocol.deadline import refused_frames, too_late
 from p4reduce.protocol.growth import with_zero_blocks, zero_blocks
 from p4reduce.protocol.lookahead import keys_at_or_after
 from p4reduce.protocol.refusal import reason_in
@@ -67,6 +67,8 @@ class Collective:
         self._rounds = slot_rounds
         self._timeout_s = timeout_s
         self._deadline = 0.0
+        self._heard = refused_frames(self.stats)
+        """The frames refused when the last answer came that was of use."""
         self._round_trip = RoundTrip() if round_trip is None else round_trip
         columns = lease.columns
         limit = min(window or lease.slot_count, lease.slot_count)
@@ -153,7 +155,7 @@ class Collective:
         if not self._open:
             return []
         if now >= self._deadline:
-            raise too_late(self.call, self._lease, self._slots, self._timeout_s, self.stats)
+            raise too_late(self.call, self._lease, self._slots, self._timeout_s, self.stats, self._heard)
         frames = []
         for slot in self._timers.expired(now):
             slot.tries += 1
@@ -182,6 +184,7 @@ class Collective:
         if frame_type == PENDING:
             stats.pendings += 1
             slot.seen = seen
+            self._heard = refused_frames(stats)
             return None
         if present != slot.expected or seen != self._lease.full:
             stats.malformed += 1
@@ -202,6 +205,7 @@ class Collective:
             else:
                 self._round_trip.sample(now - slot.sent_at)
         stats.rounds += 1
+        self._heard = refused_frames(stats)
         self._rounds[index] = slot.round = (round_ + 1) & ROUND_MASK
         slot.keys = keys
         return slot if self._advance(slot) else None
