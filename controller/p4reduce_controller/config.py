@@ -43,7 +43,7 @@ class SwitchConfig:
 
 @dataclass(frozen=True)
 class ControllerConfig:
-    """[controller]: the job service. Times are in seconds; `state_dir` keeps the epoch counter."""
+    """[controller]: the job service. Times are in seconds; `state_dir` keeps the jobs and the epochs."""
 
     listen: str = DEFAULT_CONTROLLER
     state_dir: str = ""

@@ -46,6 +46,16 @@ class MacTable:
             updates.append(("insert", MulticastGroup(FLOOD_GROUP, tuple((port, 1) for port in self._flood))))
         return updates
 
+    def adopt(self, found: Iterable[TableEntry]) -> list[TableEntry]:
+        """Take up what an earlier controller learned, of the entries found on a switch; the entries that say it."""
+        self._learned.clear()
+        for entry in found:
+            if self._learn and entry.table == V1MODEL.learned and len(self._learned) < self._limit:
+                mac, port = entry.match["src_mac"], entry.match["ingress_port"]
+                if isinstance(mac, int) and isinstance(port, int) and mac not in self._static:
+                    self._learned[mac] = port
+        return [entry for mac, port in self._learned.items() for entry in (_forward(mac, port), _known(mac, port))]
+
     def learn(self, sightings: Iterable[tuple[int, ...]]) -> list[Update]:
         """The writes for a digest's (MAC, port) pairs. Static, group and the switch's own addresses stay."""
         updates: list[Update] = []

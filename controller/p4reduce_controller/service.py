@@ -15,19 +15,18 @@ from p4reduce_contracts.artifacts import find, geometry
 from p4reduce_contracts.jobs import jobs_pb2_grpc
 from p4reduce_controller.config import Config
 from p4reduce_controller.forwarding import MacTable
-from p4reduce_controller.jobs.epochs import EpochCounter
 from p4reduce_controller.jobs.keeper import SwitchKeeper
 from p4reduce_controller.jobs.programmer import Pipeline, SwitchClient, SwitchProgrammer
 from p4reduce_controller.jobs.pulse import Pulse
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.servicer import JobsServicer, Terms
+from p4reduce_controller.jobs.store import Store
 from p4reduce_controller.p4rt.client import Client
 
 _log = logging.getLogger(__name__)
 
 _GRACE_S = 1.0
 _CALL_LIMIT_S = 5.0  # of one P4Runtime call
-_SETTLE_LIMIT_S = 5.0  # of taking all entries away at the end
 _SERVER_OPTIONS = [("grpc.so_reuseport", 0)]  # a second controller on the same port must fail, not share it
 
 
@@ -38,7 +37,7 @@ class ControllerError(Exception):
 class Controller:
     """The controller of one switch. `start`, then `run` until `stop` is called.
 
-    Raises ConfigError, PipelineNotFound, ControllerError or P4RuntimeError from `start`.
+    Raises ConfigError, PipelineNotFound, ControllerError, StoreError or P4RuntimeError from `start`.
     """
 
     def __init__(
@@ -53,8 +52,8 @@ class Controller:
         self.address = settings.listen
         self._clock = clock
         self.pulse = Pulse()
-        epochs = EpochCounter(settings.state_path)
-        self.registry = Registry(geometry(folder), epochs.draw, settings.heartbeat_timeout_s)
+        self._store = Store(settings.state_path)
+        self.registry = Registry(geometry(folder), self._store, settings.heartbeat_timeout_s)
         if client is None:
             client = Client(
                 switch.p4runtime,
@@ -66,7 +65,7 @@ class Controller:
         self.keeper = SwitchKeeper(
             programmer=programmer,
             registry=self.registry,
-            epochs=epochs,
+            store=self._store,
             clock=clock,
             pulse=self.pulse,
             address=switch.p4runtime,
@@ -79,7 +78,10 @@ class Controller:
         self._stop = asyncio.Event()
 
     async def start(self) -> None:
-        """Take the port, connect to the switch and prepare it, then serve. `address` is then the true one."""
+        """Take the port and the jobs of an earlier run, connect to the switch and prepare it, then serve.
+
+        `address` is then the true one.
+        """
         self._server = grpc.aio.server(options=_SERVER_OPTIONS)
         jobs_pb2_grpc.add_JobsServicer_to_server(self._servicer, self._server)
         host, _, _ = self.address.rpartition(":")
@@ -92,21 +94,24 @@ class Controller:
             ) from error
         self.address = f"{host}:{port}"
         try:
+            self._store.open()
+            self.registry.restore(self._store.jobs(), self._clock())
             await self.keeper.connect(self.config.switch.connect_timeout_s)
         except BaseException:
             await self.keeper.close()
+            self._store.close()
             raise
+        self.registry.give_time(self._clock())  # connecting took a while
         await self._server.start()
 
     async def run(self) -> None:
-        """Serve until `stop`, then end every job and leave the switch without entries of theirs."""
+        """Serve until `stop`. Jobs go on without the controller: another one with its state takes them up."""
         keeper = asyncio.create_task(self.keeper.run(), name="keeper")
         sweeper = asyncio.create_task(self._keep_sweeping(), name="sweeper")
         stopped = asyncio.create_task(self._stop.wait(), name="stopped")
         tasks: list[asyncio.Task[Any]] = [keeper, sweeper, stopped]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            await self._end_jobs(keeper)
             for task in done:
                 task.result()  # raises what a task died of
         finally:
@@ -118,14 +123,6 @@ class Controller:
     def stop(self) -> None:
         """Ask `run` to end. Call it on the event loop."""
         self._stop.set()
-
-    async def _end_jobs(self, keeper: asyncio.Task[None]) -> None:
-        """Tell everybody who waits or beats that it is over."""
-        for job in self.registry.jobs():
-            self.registry.reset(job.name, "the controller was stopped")
-        self.pulse.fire()
-        if not keeper.done():
-            await self.keeper.settled(_SETTLE_LIMIT_S)
 
     def sweep(self) -> None:
         """Drop members that have gone silent. `run` does this by itself."""
@@ -140,9 +137,11 @@ class Controller:
             self.sweep()
 
     async def _close(self) -> None:
+        self._servicer.stop()
         if self._server is not None:
             await self._server.stop(_GRACE_S)
         await self.keeper.close()
+        self._store.close()
 
 
 def run_controller(config: Config, ready: Callable[[Controller], None]) -> None:

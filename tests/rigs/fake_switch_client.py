@@ -28,6 +28,7 @@ class Held:
 
     p4info: Any
     device_config: bytes
+    cookie: int | None = None
 
 
 class FakeSwitchClient:
@@ -77,9 +78,9 @@ class FakeSwitchClient:
         self._check()
         return self.pipeline
 
-    def set_pipeline(self, p4info: Any, device_config: bytes) -> None:
+    def set_pipeline(self, p4info: Any, device_config: bytes, *, cookie: int | None = None) -> None:
         self._check()
-        self.pipeline = Held(p4info, device_config)
+        self.pipeline = Held(p4info, device_config, cookie)
         self.commits += 1
         self.entries.clear()
         self.counters.clear()

@@ -10,9 +10,11 @@ The registry raises them, the servicer sends them as gRPC statuses, and the clie
      ├── SwitchFull              RESOURCE_EXHAUSTED   no slots or job ids left
      ├── LeaseTimeout            DEADLINE_EXCEEDED    not every rank came in time
      ├── MemberReset             ABORTED              this member's join is void: join again
+     ├── ControllerStopped       UNAVAILABLE          the controller ends (the client raises ControllerUnreachable)
      ├── SwitchAway              FAILED_PRECONDITION  the controller has no connection to its switch now
      └── ControllerFailed        INTERNAL             everything else, with the controller's own message
-          └── EpochError         the epoch counter is used up or cannot be kept
+          ├── EpochError         no epoch is left for the job's slots
+          └── StoreError         the controller's state cannot be read or written
 """
 
 from __future__ import annotations
@@ -52,6 +54,10 @@ class MemberReset(JobServiceError):
     """The join that this nonce stands for is void."""
 
 
+class ControllerStopped(JobServiceError):
+    """The controller ends now; its jobs go on when it is started again."""
+
+
 class SwitchAway(JobServiceError):
     """The controller is not connected to its switch at the moment."""
 
@@ -64,6 +70,10 @@ class EpochError(ControllerFailed):
     """No fresh epoch can be drawn."""
 
 
+class StoreError(ControllerFailed):
+    """What the controller must remember cannot be read or written."""
+
+
 _CODES: dict[type[JobServiceError], grpc.StatusCode] = {
     UnknownJob: grpc.StatusCode.NOT_FOUND,
     JobExists: grpc.StatusCode.ALREADY_EXISTS,
@@ -71,6 +81,7 @@ _CODES: dict[type[JobServiceError], grpc.StatusCode] = {
     SwitchFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
     LeaseTimeout: grpc.StatusCode.DEADLINE_EXCEEDED,
     MemberReset: grpc.StatusCode.ABORTED,
+    ControllerStopped: grpc.StatusCode.UNAVAILABLE,
     SwitchAway: grpc.StatusCode.FAILED_PRECONDITION,
 }
 _CLASSES = {code: cls for cls, code in _CODES.items()}

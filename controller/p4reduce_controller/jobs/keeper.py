@@ -17,19 +17,21 @@ from typing import TypeVar
 from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.errors import SwitchAway
 from p4reduce_contracts.p4runtime.errors import P4RuntimeError, ReadError, SwitchUnreachable, WriteError
-from p4reduce_controller.jobs.epochs import EpochCounter
 from p4reduce_controller.jobs.hello import parse_hello
-from p4reduce_controller.jobs.model import Grant
+from p4reduce_controller.jobs.model import Grant, Job
 from p4reduce_controller.jobs.programmer import SwitchClient, SwitchProgrammer
 from p4reduce_controller.jobs.pulse import Pulse
 from p4reduce_controller.jobs.registry import Registry
+from p4reduce_controller.jobs.store import LAST_EPOCH, Store
 
 _log = logging.getLogger(__name__)
 
 RESTARTED = "the switch restarted, or the controller lost its connection to it"
+_LOST_AFTER_S = 1.0  # a connection that is back by then, to a switch that kept its entries, is no loss
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 _ANSWER_LIMIT_S = 2.0  # of what a caller of the job service waits for: well below JobClient's 5 s
+_ENOUGH_EPOCHS = LAST_EPOCH // 2
 _PROBE_INTERVAL_S = 3.0
 _PROBE_LIMIT_S = 3.0
 _PROBE_FAILURES = 3  # in a row, and the switch counts as lost
@@ -45,14 +47,14 @@ class SwitchKeeper:
         *,
         programmer: SwitchProgrammer,
         registry: Registry,
-        epochs: EpochCounter,
+        store: Store,
         clock: Callable[[], float],
         pulse: Pulse,
         address: str,
     ) -> None:
         self._programmer = programmer
         self._registry = registry
-        self._epochs = epochs
+        self._store = store
         self._clock = clock
         self._pulse = pulse
         self._address = address
@@ -63,9 +65,9 @@ class SwitchKeeper:
         self._installed: dict[int, Grant] = {}
         self._settled_version = -1
         self._sightings: list[tuple[int, ...]] = []
-        self._since: dict[int, dict[str, Count]] = {}  # a job's counters before its first entries, by job id
         self._next_probe = 0.0
         self._probes_failed = 0
+        self._giving_up: asyncio.TimerHandle | None = None
 
     async def connect(self, timeout_s: float) -> None:
         """Connect for the first time, trying until `timeout_s` have passed. Raises P4RuntimeError."""
@@ -91,7 +93,7 @@ class SwitchKeeper:
         pause_s = _FIRST_PAUSE_S
         while True:
             if self._lost:
-                self._forget()
+                self._disconnected()
             if not self._connected:
                 try:
                     await self._open()
@@ -113,6 +115,7 @@ class SwitchKeeper:
     async def close(self) -> None:
         """End the connection and its thread. Entries stay: remove the jobs and settle first to have none."""
         self._connected = False
+        self._stop_giving_up()
         client = self._programmer.client
         client.on_packet_in = client.on_digest = client.on_lost = client.on_primary = None
         await asyncio.get_running_loop().run_in_executor(self._thread, client.close)
@@ -134,19 +137,15 @@ class SwitchKeeper:
         except TimeoutError:
             _log.warning("the switch takes long to follow")
 
-    async def job_counters(self, job_id: int) -> dict[str, Count]:
+    async def job_counters(self, job: Job) -> dict[str, Count]:
         """Counters of one job by name, since it was made or the switch was lost. Raises SwitchAway."""
-        counts = await self._ask(lambda: self._programmer.job_counters(job_id))
-        since = self._since.get(job_id, counts)  # nothing counts for a job before its first entries
+        counts = await self._ask(lambda: self._programmer.job_counters(job.id))
+        since = counts if job.counted_from is None else job.counted_from  # nothing counts before the first entries
         return {name: count - since.get(name, Count()) for name, count in counts.items()}
 
     async def drop_counters(self) -> dict[str, Count]:
         """Drops by reason. Raises SwitchAway."""
         return await self._ask(self._programmer.drop_counters)
-
-    def start_counting(self, job_id: int) -> None:
-        """A job with this id was just made: its counters begin at 0. Ids come round; counters only grow."""
-        self._since.pop(job_id, None)
 
     async def _ask(self, call: Callable[[], T]) -> T:
         if self.complaint():
@@ -190,35 +189,60 @@ class SwitchKeeper:
             self._lost = True
             self._pulse.fire()
 
-    def _forget(self) -> None:
-        """The switch holds nothing of ours that we know of."""
-        _log.warning("lost the switch at %s", self._address)
+    def _disconnected(self) -> None:
+        """What the switch holds is not known now. If that lasts, the jobs are told."""
+        _log.warning("lost the connection to the switch at %s", self._address)
         self._lost = self._connected = False
         self._installed.clear()
         self._sightings.clear()
-        self._since.clear()  # it may come back with all counters at 0
+        self._stop_giving_up()
+        self._giving_up = asyncio.get_running_loop().call_later(_LOST_AFTER_S, self._give_up)
+
+    def _give_up(self) -> None:
+        """The switch has been away for too long: whoever is in a job is told."""
         self._registry.switch_lost(RESTARTED)
         self._pulse.fire()
 
+    def _stop_giving_up(self) -> None:
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
+
     async def _open(self) -> None:
-        """Connect and prepare the switch. News of earlier connections no longer count."""
+        """Connect, and take the switch over or start it afresh. News of earlier connections no longer count."""
         client = self._programmer.client
         client.on_packet_in = client.on_digest = client.on_lost = client.on_primary = None
         self._generation += 1
         self._lost = False
 
-        def connect() -> int:
+        def connect() -> frozenset[int] | None:
             client.close()
             self._listen(loop)
             client.connect()
-            return self._programmer.prepare()
+            return self._programmer.take_over(era, active.values(), given)
 
         loop = asyncio.get_running_loop()
-        self._epochs.raise_to(await self._on_thread(connect))
+        era, given = self._store.era, self._store.given_epochs()
+        active = {job.id: job.grant for job in self._registry.jobs() if job.active and job.grant is not None}
+        kept = await self._on_thread(connect)
+        if kept is None:
+            await self._start_afresh()
+        else:
+            self._stop_giving_up()
+            self._installed = {job_id: active[job_id] for job_id in kept}
+            self._registry.switch_lost(RESTARTED, kept)
         self._next_probe = loop.time() + _PROBE_INTERVAL_S
         self._probes_failed = 0
         self._connected = True
         self._pulse.fire()
+
+    async def _start_afresh(self) -> None:
+        """Begin an era: the switch's registers are zeroed, and no epoch counts as used."""
+        era = self._store.begin_era()
+        self._stop_giving_up()
+        self._installed.clear()
+        self._registry.switch_lost(RESTARTED)
+        await self._on_thread(lambda: self._programmer.start_afresh(era))
 
     async def _probe(self) -> None:
         """See whether the switch answers: one that hangs, or a host that vanished, does not end the stream."""
@@ -242,6 +266,7 @@ class SwitchKeeper:
         version = self._registry.version
         try:
             await self._remove_stale()
+            await self._clear_registers()
             await self._install_missing()
             await self._learn()
         except P4RuntimeError as error:
@@ -258,11 +283,18 @@ class SwitchKeeper:
                 await self._on_thread(lambda grant=grant: self._programmer.remove(grant))  # type: ignore[misc]
                 del self._installed[job_id]
 
+    async def _clear_registers(self) -> None:
+        """Begin another era while no job is on the switch, well before its registers remember every epoch."""
+        idle = not self._installed and not self._registry.grants()
+        if idle and len(self._store.given_epochs()) >= _ENOUGH_EPOCHS:
+            _log.info("the switch's registers are cleared: %d epochs were used", _ENOUGH_EPOCHS)
+            await self._start_afresh()
+
     async def _install_missing(self) -> None:
         for job_id, grant in self._registry.grants().items():
             if job_id in self._installed:
                 continue
-            await self._count_from_now(job_id)
+            await self._count_from_now(grant)
             try:
                 await self._on_thread(lambda grant=grant: self._programmer.install(grant))  # type: ignore[misc]
             except WriteError as error:
@@ -273,15 +305,17 @@ class SwitchKeeper:
             self._registry.installed(grant, self._clock())
             self._pulse.fire()
 
-    async def _count_from_now(self, job_id: int) -> None:
+    async def _count_from_now(self, grant: Grant) -> None:
         """Note the job's counters, unless that was done; the job has had no entries yet."""
-        if job_id in self._since:
+        job = self._registry.holder(grant)
+        if job is None or job.counted_from is not None:
             return
         try:
-            self._since[job_id] = await self._on_thread(lambda: self._programmer.job_counters(job_id))
+            counts = await self._on_thread(lambda: self._programmer.job_counters(grant.job_id))
         except ReadError as error:
-            _log.warning("the stats of job id %d begin with old counts: %s", job_id, error)
-            self._since[job_id] = {}
+            _log.warning("the stats of job %s begin with old counts: %s", grant.name, error)
+            counts = {}
+        self._registry.count_from(grant, counts)
 
     async def _learn(self) -> None:
         sightings, self._sightings = self._sightings, []

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from p4reduce_contracts.errors import InvalidTensor
+from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.errors import InvalidRequest
 from p4reduce_contracts.wire.lanes import WIDTHS, check_lanes, check_width
 from p4reduce_controller.jobs.hello import Address
@@ -54,6 +55,7 @@ class Job:
 
     `grant` is None while ranks are missing. The job is ACTIVE from when the switch holds the grant's entries.
     `lane_bits` 0 leaves the width to the workers; `lane_bound` is the largest |t| a rank may send in a lane.
+    `counted_from` is what the switch's counters showed before the job's first entries, None before that.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Job:
     grant: Grant | None = None
     active: bool = False
     last_reset: str = ""
+    counted_from: dict[str, Count] | None = None
 
     @property
     def state(self) -> str:

@@ -6,7 +6,7 @@ and the multicast group, then admission; and they are taken away the other way r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,8 +20,16 @@ from p4reduce_controller.config import SwitchConfig
 from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs import switch_entries
 from p4reduce_controller.jobs.model import Grant
+from p4reduce_controller.jobs.takeover import Held, compare
 from p4reduce_controller.p4names import FLOOD_GROUP, V1MODEL
 from p4reduce_controller.p4rt.client import Operation
+
+_OUR_GROUPS = (FLOOD_GROUP, *(switch_entries.group_number(job) for job in range(1, MAX_JOBS + 1)))
+
+
+def _closing_order(entries: Iterable[Held]) -> list[Held]:
+    """Entries in the order in which they may be deleted: admission first."""
+    return sorted(entries, key=lambda entry: not (isinstance(entry, TableEntry) and entry.table == V1MODEL.admit))
 
 
 class SwitchClient(Protocol):
@@ -35,7 +43,7 @@ class SwitchClient(Protocol):
     def connect(self) -> None: ...
     def close(self) -> None: ...
     def get_pipeline(self) -> Any: ...
-    def set_pipeline(self, p4info: Any, device_config: bytes) -> None: ...
+    def set_pipeline(self, p4info: Any, device_config: bytes, *, cookie: int | None = None) -> None: ...
     def insert(self, *entries: Entry) -> None: ...
     def delete(self, *entries: Entry) -> None: ...
     def write(self, updates: Iterable[tuple[Operation, Entry]]) -> None: ...
@@ -66,25 +74,39 @@ class SwitchProgrammer:
         self._switch = switch
         self._pipeline = pipeline
         self._mac_table = mac_table
-        self._committed = False
 
-    def prepare(self) -> int:
-        """Bring a switch just connected to into the state that jobs begin from.
+    def take_over(self, era: int, grants: Iterable[Grant], given: Collection[int]) -> frozenset[int] | None:
+        """Go on with a switch just connected to, if its registers hold rounds of this era's epochs and no others.
 
-        Deletes what an earlier controller left, sets the pipeline, and writes the switch's own entries. Later in
-        the life of this controller a switch that has this very pipeline keeps it. The first time it is set in any
-        case: that zeroes the registers, which may hold rounds of epochs that another epoch counter gave out.
-        Returns the highest epoch that was found in use.
+        That is so when it has this very pipeline with the era's number as cookie, and no entry of an epoch that is not
+        among those `given` (then the controller's state is an older copy). What belongs to none of `grants` is
+        deleted. Returns the ids of the jobs whose entries are all there, or None: then the switch has to start afresh.
         """
-        ours = self._has_pipeline()
-        epoch = self._clear() if ours else 0
-        if not ours or not self._committed:
-            self.client.set_pipeline(self._pipeline.p4info, self._pipeline.program)
-            self._committed = True
+        if not self._has_pipeline(era):
+            return None
+        try:
+            found = self._everything()
+        except ReadError:  # some targets cannot list their groups
+            return None
+        if any(isinstance(entry, TableEntry) and entry.params.get("epoch", 0) not in {0, *given} for entry in found):
+            return None
+        own: list[Held] = [switch_entries.switch_address(self._switch)]
+        own += [entry for _, entry in self._mac_table.opening()]
+        own += self._mac_table.adopt(entry for entry in found if isinstance(entry, TableEntry))
+        takeover = compare(found, grants, self._switch, own)
+        self.client.delete(*_closing_order(takeover.delete))
+        self.client.insert(*takeover.insert)
+        self._ask_for_digests()
+        return takeover.kept
+
+    def start_afresh(self, era: int) -> None:
+        """Set the pipeline, which zeroes registers and counters, and write the switch's own entries."""
+        if self._has_pipeline():
+            self._clear()
+        self.client.set_pipeline(self._pipeline.p4info, self._pipeline.program, cookie=era)
         own = switch_entries.switch_address(self._switch)
         self.client.write([("insert", own), *self._mac_table.opening()])
         self._ask_for_digests()
-        return epoch
 
     def install(self, grant: Grant) -> None:
         """Let a job's ranks in. On an error nothing of it stays."""
@@ -125,25 +147,26 @@ class SwitchProgrammer:
         cell = next(iter(self.client.read_counter(counter, index)), None)
         return Count(cell.packets, cell.bytes) if cell is not None else Count()
 
-    def _has_pipeline(self) -> bool:
+    def _has_pipeline(self, era: int | None = None) -> bool:
+        """Whether the switch has this very program, and if an era is given, set in that one."""
         held = self.client.get_pipeline()
         return (
             held is not None
+            and era in (None, held.cookie)
             and held.p4info == self._pipeline.p4info
             and held.device_config == self._pipeline.program
         )
 
-    def _clear(self) -> int:
-        """Delete every entry and group. Returns the highest epoch of an admission entry."""
-        epoch = 0
+    def _everything(self) -> list[Held]:
+        """Every entry of our tables and every group of ours."""
+        entries: list[Held] = [entry for table in V1MODEL.tables for entry in self.client.read_table(table)]
+        return entries + [group for group in self.client.read_groups() if group.group_id in _OUR_GROUPS]
+
+    def _clear(self) -> None:
+        """Delete every entry and group."""
         for table in V1MODEL.tables:
-            entries = self.client.read_table(table)
-            epoch = max([epoch, *(entry.params.get("epoch", 0) for entry in entries)])
-            if entries:
-                self.client.delete(*entries)
-        jobs = range(1, MAX_JOBS + 1)
-        self._delete_groups([FLOOD_GROUP, *(switch_entries.group_number(job) for job in jobs)])
-        return epoch
+            self.client.delete(*self.client.read_table(table))
+        self._delete_groups(list(_OUR_GROUPS))
 
     def _clear_job(self, job_id: int) -> None:
         """Delete whatever the switch holds for one job."""

@@ -11,30 +11,48 @@ A job goes
 
 and each time round its grant has a fresh epoch. On the way back from ACTIVE all members are dropped: each
 one's nonce is then answered with the reason, and it must join again.
+
+What a later run of the controller has to know is saved at every step (`Books`), and taken up with `restore`. Only
+making and removing a job, and drawing an epoch, depend on that: else a disk that fails stops nothing. What an older
+state of the disk says is safe, since the switch is compared with it, and silent members are dropped.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from typing import Protocol
 
 from p4reduce_contracts.artifacts import SwitchGeometry
+from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.errors import (
-    EpochError,
+    ControllerFailed,
     InvalidRequest,
     JobExists,
     MemberReset,
+    StoreError,
     SwitchFull,
     UnknownJob,
 )
 from p4reduce_contracts.wire import MAX_JOBS
 from p4reduce_controller.jobs.hello import Hello
 from p4reduce_controller.jobs.model import Grant, Job, Member, check_job_lanes, check_name
-from p4reduce_controller.jobs.slots import SlotAllocator
+from p4reduce_controller.jobs.slots import SlotAllocator, SlotRange
+
+_log = logging.getLogger(__name__)
 
 _REMEMBERED = 4096
-_STRANGER = "the controller does not know this member: it was restarted, or the job was removed long ago"
+_STRANGER = "the controller does not know this member: it restarted after the job's reset, or that was long ago"
+
+
+class Books(Protocol):
+    """Where the registry's jobs are kept; see `store.Store`. Each method raises StoreError when it cannot."""
+
+    def draw_epoch(self, slots: SlotRange, in_use: Collection[int]) -> int: ...
+    def save(self, job: Job) -> None: ...
+    def delete(self, name: str) -> None: ...
 
 
 def _random_nonce() -> int:
@@ -47,14 +65,15 @@ class Registry:
     def __init__(
         self,
         geometry: SwitchGeometry,
-        draw_epoch: Callable[[], int],
+        books: Books,
         heartbeat_timeout_s: float = 10.0,
         draw_nonce: Callable[[], int] = _random_nonce,
     ) -> None:
         self.geometry = geometry
         self.slots = SlotAllocator(geometry.slots)
         self.version = 0
-        self._draw_epoch = draw_epoch
+        self._books = books
+        self._unsaved: set[str] = set()
         self._draw_nonce = draw_nonce
         self._heartbeat_timeout_s = heartbeat_timeout_s
         self._jobs: dict[str, Job] = {}
@@ -93,21 +112,53 @@ class Registry:
             raise JobExists(f"there is a job {name!r} already; remove it or choose another name")
         job_id = self._free_id()
         job = Job(name, job_id, world_size, self.slots.take(name, slots), lane_bits, lane_bound)
+        try:
+            self._books.save(job)
+        except StoreError:
+            self.slots.release(name)
+            raise
         self._jobs[name] = job
         self._last_id = job_id
         self.version += 1
         return job
 
     def remove(self, name: str) -> None:
-        """Remove a job in any state. Raises UnknownJob."""
+        """Remove a job in any state. Raises UnknownJob, or StoreError, and then the job stays."""
         job = self.get(name)
+        self._books.delete(name)
+        del self._jobs[name]
+        self._unsaved.discard(name)
         self._reset(job, f"job {name} was removed")
         self.slots.release(name)
-        del self._jobs[name]
 
-    def reset(self, name: str, reason: str) -> None:
-        """Drop every member of a job. Raises UnknownJob."""
-        self._reset(self.get(name), reason)
+    def restore(self, jobs: Iterable[Job], now: float) -> None:
+        """Take up the jobs of an earlier run of the controller; their members have time to be heard again.
+
+        A job that this switch's pipeline has no room for is dropped, and a warning says so.
+        """
+        for job in jobs:
+            if job.world_size > self.geometry.max_world_size:
+                _log.warning("job %s is dropped: its world size is too large for this pipeline", job.name)
+                self._books.delete(job.name)
+                continue
+            try:
+                self.slots.hold(job.name, job.slots)
+            except SwitchFull as error:
+                _log.warning("job %s is dropped: %s", job.name, error)
+                self._books.delete(job.name)
+                continue
+            self._jobs[job.name] = job
+            self._last_id = max(self._last_id, job.id)
+            for member in job.members.values():
+                self._members[member.nonce] = (job, member)
+                if not job.active:
+                    member.address = None
+        self.give_time(now)
+
+    def give_time(self, now: float) -> None:
+        """Count every member as heard now: the controller itself was away, so their silence means nothing."""
+        for _, member in self._members.values():
+            member.last_seen = now
 
     def join(self, name: str, rank: int, world_size: int, now: float) -> Member:
         """Rank `rank` takes part. In an ACTIVE job that resets it. Raises UnknownJob or InvalidRequest."""
@@ -124,6 +175,7 @@ class Registry:
         member = Member(rank, self._fresh_nonce(), now)
         job.members[rank] = member
         self._members[member.nonce] = (job, member)
+        self._save(job)
         return member
 
     def hello(self, hello: Hello, now: float) -> bool:
@@ -195,25 +247,45 @@ class Registry:
                 silent = now - member.last_seen >= limit and member.waiting == 0
                 if silent and member.nonce in self._members:
                     self._drop(job, member.rank, f"rank {member.rank} sent no heartbeat for {limit:g} s")
+        for name in list(self._unsaved):
+            self._save(self._jobs[name])
+
+    def holder(self, grant: Grant) -> Job | None:
+        """The job that wants this grant, or None if it does so no longer."""
+        job = self._jobs.get(grant.name)
+        return job if job is not None and job.grant == grant else None
 
     def installed(self, grant: Grant, now: float) -> None:
         """The switch holds the grant's entries: the job is ACTIVE, unless it wants them no longer."""
-        job = self._jobs.get(grant.name)
-        if job is not None and job.grant == grant:
+        job = self.holder(grant)
+        if job is not None:
             job.active = True
             for member in job.members.values():
                 member.last_seen = now
-            self.version += 1
+            self._changed(job)
+
+    def count_from(self, grant: Grant, counts: dict[str, Count]) -> None:
+        """Remember what the switch's counters showed before the job's first entries, unless there were some."""
+        job = self.holder(grant)
+        if job is not None and job.counted_from is None:
+            job.counted_from = counts
+            self._save(job)
 
     def install_failed(self, grant: Grant, reason: str) -> None:
         """The switch refused the grant's entries."""
-        job = self._jobs.get(grant.name)
-        if job is not None and job.grant == grant:
+        job = self.holder(grant)
+        if job is not None:
             self._reset(job, reason)
 
-    def switch_lost(self, reason: str) -> None:
-        """The switch has forgotten everything: ACTIVE jobs are reset, others wait for new HELLOs."""
+    def switch_lost(self, reason: str, kept: Collection[int] = ()) -> None:
+        """The switch has forgotten all but the grants of these job ids: other ACTIVE jobs are reset.
+
+        Jobs that are FORMING wait for new HELLOs: the members' ports may be others now.
+        """
         for job in self._jobs.values():
+            if job.active and job.id in kept:
+                continue
+            job.counted_from = None  # the counters may begin at 0 again
             if job.active:
                 self._reset(job, reason)
             else:
@@ -244,8 +316,8 @@ class Registry:
         if len(known) < job.world_size:
             return
         try:
-            epoch = self._draw_epoch()
-        except EpochError as error:
+            epoch = self._books.draw_epoch(job.slots, {grant.epoch for grant in self.grants().values()})
+        except ControllerFailed as error:
             self._reset(job, str(error))
             return
         job.grant = Grant(job.id, job.name, epoch, job.slots, known)
@@ -263,7 +335,7 @@ class Registry:
         """Take back a grant that nobody has been told of yet."""
         if not job.active:
             job.grant = None
-        self.version += 1
+        self._changed(job)
 
     def _reset(self, job: Job, reason: str) -> None:
         """Drop every member with `reason`; the job forms anew, in another epoch."""
@@ -273,7 +345,23 @@ class Registry:
         job.grant = None
         job.active = False
         job.last_reset = reason
+        self._changed(job)
+
+    def _changed(self, job: Job) -> None:
+        """Note that what the switch should hold, or an answer, is another now."""
         self.version += 1
+        if self._jobs.get(job.name) is job:
+            self._save(job)
+
+    def _save(self, job: Job) -> None:
+        """Save a job; where that fails, at the next sweep."""
+        try:
+            self._books.save(job)
+            self._unsaved.discard(job.name)
+        except StoreError as error:
+            if job.name not in self._unsaved:
+                _log.error("job %s goes on unsaved: %s", job.name, error)
+            self._unsaved.add(job.name)
 
     def _forget(self, member: Member, reason: str) -> None:
         del self._members[member.nonce]

@@ -16,7 +16,14 @@ from typing import Any, Protocol, TypeVar
 
 from p4reduce_contracts.jobs import jobs_pb2
 from p4reduce_contracts.jobs.answers import Count
-from p4reduce_contracts.jobs.errors import InvalidRequest, JobServiceError, LeaseTimeout, rounded, status_code
+from p4reduce_contracts.jobs.errors import (
+    ControllerStopped,
+    InvalidRequest,
+    JobServiceError,
+    LeaseTimeout,
+    rounded,
+    status_code,
+)
 from p4reduce_controller.jobs.model import Job
 from p4reduce_controller.jobs.pulse import Pulse
 from p4reduce_controller.jobs.registry import Registry
@@ -47,14 +54,11 @@ class Switch(Protocol):
     async def settled(self) -> None:
         """Return when the switch holds what the registry wants now, or is away, or takes too long."""
 
-    async def job_counters(self, job_id: int) -> dict[str, Count]:
+    async def job_counters(self, job: Job) -> dict[str, Count]:
         """Counters of one job by name, since it was made or the switch was lost. Raises SwitchAway."""
 
     async def drop_counters(self) -> dict[str, Count]:
         """Drops by reason. Raises SwitchAway."""
-
-    def start_counting(self, job_id: int) -> None:
-        """A job with this id was just made: its counters begin at 0."""
 
 
 def _answers(
@@ -84,6 +88,12 @@ class JobsServicer:
         self._terms = terms
         self._clock = clock
         self._pulse = pulse
+        self._stopping = False
+
+    def stop(self) -> None:
+        """End the calls that wait, because the controller ends."""
+        self._stopping = True
+        self._pulse.fire()
 
     @_answers
     async def CreateJob(self, request: jobs_pb2.CreateJobRequest, context: Any) -> jobs_pb2.Job:
@@ -91,7 +101,6 @@ class JobsServicer:
         job = self._registry.create(
             request.name, request.world_size, request.slots or None, request.lane_bits, request.lane_bound or 1
         )
-        self._switch.start_counting(job.id)
         return self._job(job)
 
     @_answers
@@ -170,7 +179,7 @@ class JobsServicer:
         jobs = [self._registry.get(request.job)] if request.job else self._registry.jobs()
         reply = jobs_pb2.StatsReply()
         for job in jobs:
-            counts = await self._switch.job_counters(job.id)
+            counts = await self._switch.job_counters(job)
             line = reply.jobs.add(name=job.name, id=job.id)
             for name, count in counts.items():
                 getattr(line, name).CopyFrom(_count(count))
@@ -180,6 +189,8 @@ class JobsServicer:
 
     async def _lease(self, nonce: int) -> jobs_pb2.Lease:
         while (held := self._registry.lease(nonce)) is None:
+            if self._stopping:
+                raise ControllerStopped("the controller was stopped")
             await self._pulse.wait()
         job, member = held
         return jobs_pb2.Lease(

@@ -51,6 +51,12 @@ class SlotAllocator:
                 return self._held[owner]
         raise SwitchFull(self._shortage(count, longest))
 
+    def hold(self, owner: str, slots: SlotRange) -> None:
+        """Give `owner` these very slots. Raises SwitchFull if this switch lacks them or somebody has some of them."""
+        if not any(gap.base <= slots.base and slots.end <= gap.end for gap in self._gaps()):
+            raise SwitchFull(f"slots {slots.base} to {slots.end - 1} are not all free on this switch")
+        self._held[owner] = slots
+
     def release(self, owner: str) -> None:
         """Take the slots of `owner` back."""
         del self._held[owner]

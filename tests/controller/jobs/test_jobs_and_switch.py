@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +15,11 @@ from p4reduce_contracts.jobs.client import (
     MemberReset,
     SwitchAway,
 )
-from p4reduce_contracts.p4runtime.entries import Entry, MulticastGroup, TableEntry
+from p4reduce_contracts.p4runtime.entries import DigestConfig, Entry, MulticastGroup, TableEntry
 from p4reduce_contracts.p4runtime.errors import SwitchUnreachable
 from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
+from p4reduce_controller.jobs import keeper
+from p4reduce_controller.jobs.store import FILE
 from p4reduce_controller.service import ControllerError
 from rigs.fake_switch_client import FakeSwitchClient, Running, form, join_all, serving
 
@@ -63,6 +66,7 @@ def test_a_switch_restart_resets_active_jobs_and_jobs_form_again(running: Runnin
     reset, reason = client.heartbeat(tickets[1].nonce)
     assert reset
     assert "the switch restarted" in reason
+    assert running.client.commits == 2
     assert running.client.tables() == {"switch_address": 1}
     _, again = form(running, client, "train", 2)
     assert again[0].epoch == leases[0].epoch + 1
@@ -86,24 +90,71 @@ def test_while_the_switch_is_away_answers_say_so(running: Running, client: JobCl
     assert client.wait_lease(ticket.nonce, 10.0).epoch == 1
 
 
-def test_a_broken_stream_to_a_switch_that_kept_its_entries_is_cleared(
-    running: Running, client: JobClient
-) -> None:
+def changes(switch: FakeSwitchClient) -> list[tuple[str, Entry]]:
+    """What was written of entries and groups."""
+    return [(operation, entry) for operation, entry in switch.log if not isinstance(entry, DigestConfig)]
+
+
+def connected_again(running: Running, times: int = 2) -> None:
+    running.wait(lambda: running.client.connections == times and not running.controller.keeper.complaint())
+
+
+def test_a_broken_stream_to_a_switch_that_kept_its_entries_resets_nothing(running: Running, client: JobClient) -> None:
     client.create_job("train", 2)
-    form(running, client, "train", 2)
+    tickets, leases = form(running, client, "train", 2)
+    before = dict(running.client.entries)
+    running.client.log.clear()
     running.client.lose()
-    running.wait(lambda: running.client.connections == 2 and not running.controller.keeper.complaint())
-    assert running.client.tables() == {"switch_address": 1}
+    connected_again(running)
+    assert client.heartbeat(tickets[0].nonce) == (False, "")
+    assert client.get_job("train").epoch == leases[0].epoch
+    assert (running.client.entries, changes(running.client), running.client.commits) == (before, [], 1)
 
 
-def test_another_primary_controller_ends_the_jobs(running: Running, client: JobClient) -> None:
+def test_another_primary_controller_that_changed_nothing_ends_no_job(running: Running, client: JobClient) -> None:
     client.create_job("train", 1)
     form(running, client, "train", 1)
     assert running.client.on_primary is not None
     running.client.on_primary(True)
     running.client.on_primary(False)
-    running.wait(lambda: running.client.connections == 2 and not running.controller.keeper.complaint())
-    assert client.get_job("train").state == "FORMING"
+    connected_again(running)
+    assert client.get_job("train").state == "ACTIVE"
+
+
+@pytest.mark.parametrize("part", ["admit", "job_member", "group"])
+def test_of_two_jobs_the_one_with_a_missing_or_changed_entry_is_reset(
+    running: Running, client: JobClient, part: str
+) -> None:
+    tickets = {}
+    for name in ("whole", "hurt"):
+        client.create_job(name, 2, 4)
+        tickets[name], _ = form(running, client, name, 2)
+    names = [name for name in running.client.entries if part in name]
+    lost = running.client.entries.pop(names[-1])
+    if isinstance(lost, TableEntry):
+        running.client.entries[names[-1]] = replace(lost, params={**lost.params, next(iter(lost.params)): 77})
+    running.client.lose()
+    connected_again(running)
+    assert client.heartbeat(tickets["whole"][0].nonce) == (False, "")
+    reset, reason = client.heartbeat(tickets["hurt"][0].nonce)
+    assert reset and "the switch restarted" in reason
+    tables = running.client.tables()
+    groups = [name for name in tables if name.startswith("group")]
+    assert (tables["admit"], tables["job_member"], len(groups)) == (2, 2, 1), "nothing of the hurt job stays"
+    form(running, client, "hurt", 2)
+    assert running.client.tables()["admit"] == 4
+
+
+def test_a_switch_that_stays_away_resets_the_jobs(running: Running, client: JobClient) -> None:
+    client.create_job("train", 1)
+    tickets, _ = form(running, client, "train", 1)
+    running.client.reachable = False
+    running.client.lose()
+    running.wait(lambda: not running.controller.registry.get("train").active)
+    assert client.heartbeat(tickets[0].nonce) == (True, keeper.RESTARTED)
+    running.client.reachable = True
+    connected_again(running)
+    assert running.client.tables() == {"switch_address": 1}, "what the job left is gone"
 
 
 def test_entries_that_the_switch_refuses_reset_the_job_and_leave_nothing(
@@ -145,23 +196,100 @@ def test_a_member_that_leaves_while_the_entries_are_written(running: Running, cl
     assert client.wait_lease(tickets[0].nonce, 10.0).epoch == 2
 
 
-def test_a_new_controller_clears_what_an_earlier_one_left_and_takes_no_old_epoch(
-    config: Config, tmp_path: Path
-) -> None:
+def test_a_job_goes_on_when_the_controller_starts_again(config: Config) -> None:
+    switch = FakeSwitchClient()
+    with serving(config, switch) as running, JobClient(running.address) as client:
+        switch.counters["MainIngress.contributions", 1] = (100, 5000)
+        client.create_job("train", 2, lane_bits=8, lane_bound=3)
+        tickets, leases = form(running, client, "train", 2)
+        shown = client.get_job("train")
+        held = dict(switch.entries)
+    assert switch.entries == held, "the job needs no controller"
+    switch.log.clear()
+    switch.counters["MainIngress.contributions", 1] = (107, 5700)
+    with serving(config, switch) as running, JobClient(running.address) as client:
+        assert (switch.entries, changes(switch), switch.commits) == (held, [], 1)
+        assert client.heartbeat(tickets[0].nonce) == (False, "")
+        assert client.wait_lease(tickets[1].nonce, 10.0) == leases[1]
+        found = client.get_job("train")
+        assert [replace(one, silent_s=0.0) for one in found.members] == [
+            replace(one, silent_s=0.0) for one in shown.members
+        ]
+        assert (found.epoch, found.lane_bits, found.lane_bound) == (leases[0].epoch, 8, 3)
+        assert client.stats("train").jobs[0].contributions.packets == 7
+        running.pass_time(9.9)
+        assert client.heartbeat(tickets[0].nonce) == (False, ""), "members have time to be heard again"
+        running.pass_time(0.1)
+        assert client.heartbeat(tickets[0].nonce) == (True, "rank 1 sent no heartbeat for 10 s")
+        _, again = form(running, client, "train", 2)
+        assert again[0].epoch == leases[0].epoch + 1
+
+
+def test_a_job_is_reset_when_controller_and_switch_start_again(config: Config) -> None:
     switch = FakeSwitchClient()
     with serving(config, switch) as running, JobClient(running.address) as client:
         client.create_job("train", 2)
         _, leases = form(running, client, "train", 2)
-        left_over = dict(switch.entries)
-    assert switch.tables() == {"switch_address": 1}, "an orderly end leaves no job behind"
-    switch.entries = left_over  # as after a kill
-    (tmp_path / "state" / "epoch").write_text("0")  # even the counter was lost
+    switch.pipeline = None
+    switch.entries.clear()
     with serving(config, switch) as running, JobClient(running.address) as client:
-        assert switch.tables() == {"switch_address": 1}
-        assert client.list_jobs().jobs == ()
-        client.create_job("train", 2)
+        assert client.get_job("train").last_reset == keeper.RESTARTED
         _, again = form(running, client, "train", 2)
         assert again[0].epoch == leases[0].epoch + 1
+
+
+@pytest.mark.parametrize("state", ["lost", "older copy"])
+def test_a_controller_without_the_newest_state_starts_the_switch_afresh(
+    config: Config, tmp_path: Path, state: str
+) -> None:
+    """The registers may hold rounds of epochs that it would give out again."""
+    switch = FakeSwitchClient()
+    with serving(config, switch):
+        pass
+    store, copy = tmp_path / "state" / FILE, tmp_path / "copy"
+    store.rename(copy)
+    if state == "older copy":
+        shutil.copy(copy, store)
+        commits = 1
+    else:
+        commits = 2
+    with serving(config, switch) as running, JobClient(running.address) as client:
+        assert switch.commits == commits
+        client.create_job("train", 2)
+        _, leases = form(running, client, "train", 2)
+        assert leases[0].epoch == 1
+    store.unlink()
+    if state == "older copy":
+        shutil.copy(copy, store)
+    with serving(config, switch) as running, JobClient(running.address) as client:
+        assert switch.commits == commits + 1
+        assert switch.tables() == {"switch_address": 1}
+        assert client.list_jobs().jobs == ()
+
+
+def test_a_controller_of_another_store_starts_the_switch_afresh_and_so_does_the_first_after_it(config: Config) -> None:
+    other = replace(config, controller=replace(config.controller, state_dir=config.controller.state_dir + "-2"))
+    switch = FakeSwitchClient()
+    for number, each in enumerate((config, other, config), 1):
+        with serving(each, switch):
+            assert switch.commits == number
+    with serving(config, switch):
+        assert switch.commits == 3
+
+
+def test_the_registers_are_cleared_while_no_job_runs_long_before_epochs_repeat(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "_ENOUGH_EPOCHS", 3)
+    with serving(config) as running, JobClient(running.address) as client:
+        client.create_job("train", 1)
+        for number in range(3):
+            tickets, leases = form(running, client, "train", 1)
+            assert (leases[0].epoch, running.client.commits) == (number + 1, 1)
+            client.leave(tickets[0].nonce)
+        running.wait(lambda: running.client.commits == 2)
+        _, leases = form(running, client, "train", 1)
+        assert leases[0].epoch == 4, "old numbers come last all the same"
 
 
 def test_no_switch_is_a_clear_error_in_time(config: Config) -> None:

@@ -14,6 +14,7 @@ from p4reduce_contracts.jobs.errors import JobExists, MemberReset, SwitchFull
 from p4reduce_controller.jobs.hello import Address, Hello
 from p4reduce_controller.jobs.model import Job
 from p4reduce_controller.jobs.registry import Registry
+from rigs.books import MemoryBooks
 
 
 def place(number: int) -> Address:
@@ -26,16 +27,13 @@ class AnyOrder(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.now = 0.0
-        self.epochs: list[int] = []
         self.nonces: list[int] = []
         self.told: dict[int, str] = {}  # nonces that were told of a reset
         numbers = itertools.count(1)
 
-        def draw() -> int:
-            self.epochs.append(len(self.epochs) + 1)
-            return self.epochs[-1]
-
-        self.registry = Registry(SwitchGeometry(4, 8, 16), draw, 10.0, lambda: next(numbers))
+        self.draw_nonce = lambda: next(numbers)
+        self.books = MemoryBooks()
+        self.registry = Registry(SwitchGeometry(4, 8, 16), self.books, 10.0, self.draw_nonce)
 
     def some_job(self, number: int) -> Job:
         jobs = self.registry.jobs()
@@ -111,6 +109,16 @@ class AnyOrder(RuleBasedStateMachine):
     def switch_restarts(self) -> None:
         self.registry.switch_lost("the switch restarted")
         assert self.registry.grants() == {}
+
+    @rule()
+    def controller_restarts(self) -> None:
+        before = {job.name: (job.id, job.slots, job.epoch) for job in self.registry.jobs()}
+        members = {job.name: set(job.members) for job in self.registry.jobs()}
+        self.registry = Registry(SwitchGeometry(4, 8, 16), self.books, 10.0, self.draw_nonce)
+        self.registry.restore(self.books.jobs(), self.now)
+        self.told.clear()  # a nonce that was told of a reset is a stranger's now
+        assert {job.name: (job.id, job.slots, job.epoch) for job in self.registry.jobs()} == before
+        assert {job.name: set(job.members) for job in self.registry.jobs()} == members
 
     @invariant()
     def slots_never_overlap(self) -> None:

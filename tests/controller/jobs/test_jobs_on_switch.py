@@ -15,10 +15,24 @@ import numpy as np
 import pytest
 
 import p4reduce
-from p4reduce_contracts.jobs.client import JobClient, JoinTicket, Lease, LeaseTimeout, SwitchAway
+from p4reduce_contracts.artifacts import find
+from p4reduce_contracts.jobs.client import (
+    ControllerUnreachable,
+    JobClient,
+    JoinTicket,
+    Lease,
+    LeaseTimeout,
+    SwitchAway,
+)
+from p4reduce_controller.config import Config
+from p4reduce_controller.forwarding import MacTable
+from p4reduce_controller.jobs.hello import Address
+from p4reduce_controller.jobs.model import Grant
+from p4reduce_controller.jobs.programmer import Pipeline, SwitchProgrammer
+from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.p4names import V1MODEL
 from p4reduce_controller.p4rt.client import Client
-from rigs.p4rt import System, start_controller, start_switch
+from rigs.p4rt import System, bmv2, start_controller, start_switch
 
 LIMIT_S = 30.0
 BASE = struct.Struct("!BBBBHHII")
@@ -103,6 +117,16 @@ def until_reset(worker: Worker) -> str:
         if reset:
             return reason
     raise AssertionError("no reset")
+
+
+def until_answered(client: JobClient) -> None:
+    """Return when the client has found the controller again."""
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ControllerUnreachable):
+            client.list_jobs()
+            return
+    raise AssertionError("no controller")
 
 
 def until_connected(client: JobClient) -> None:
@@ -193,17 +217,22 @@ def test_the_switch_restarts(system: System) -> None:
         close([*workers, *again])
 
 
-def test_the_controller_is_killed_and_comes_back(system: System) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_training_goes_on_when_the_controller_ends_and_comes_back(system: System, number: signal.Signals) -> None:
     address = system.controller.address("jobs on")
     with JobClient(address) as client:
         client.create_job("train", 2)
         workers = form(client, 2)
-        system.controller.end(signal.SIGKILL)
-        sum_one_round(workers, 0)  # the switch needs no controller to sum
-    system.start_controller()
-    with JobClient(address) as client:
-        assert client.list_jobs().jobs == ()
-        client.create_job("train", 2)
+        sum_one_round(workers, 0)
+        system.controller.end(number)
+        sum_one_round(workers, 1)  # the switch needs no controller to sum
+        system.start_controller()
+        sum_one_round(workers, 2)
+        until_answered(client)
+        assert [client.heartbeat(worker.ticket.nonce) for worker in workers] == [(False, "")] * 2
+        assert client.get_job("train").epoch == 1
+        assert client.stats("train").jobs[0].contributions.packets == 6
+        client.leave(workers[1].ticket.nonce)
         again = form(client, 2)
         assert again[0].lease is not None
         assert again[0].lease.epoch == 2
@@ -211,11 +240,62 @@ def test_the_controller_is_killed_and_comes_back(system: System) -> None:
         close([*workers, *again])
 
 
+def test_controller_and_switch_are_killed_and_come_back(system: System) -> None:
+    with JobClient(system.controller.address("jobs on")) as client:
+        client.create_job("train", 2)
+        workers = form(client, 2)
+        sum_one_round(workers, 0)
+        system.controller.end(signal.SIGKILL)
+        system.switch.end(signal.SIGKILL)
+        system.start_switch()
+        system.start_controller()
+        until_answered(client)
+        assert "the switch restarted" in client.get_job("train").last_reset
+        again = form(client, 2)
+        assert again[0].lease is not None
+        assert again[0].lease.epoch == 2
+        sum_one_round(again, 0)
+        close([*workers, *again])
+
+
+@pytest.mark.bmv2
+def test_a_controller_that_is_killed_takes_its_jobs_up_again_on_bmv2() -> None:
+    """Frames come by interfaces there, so HELLO is not sent here: what counts is that BMv2 keeps cookie and entries."""
+    with bmv2() as address:
+        grants = [_grant(number) for number in range(2)]
+        first = _programmer(address)
+        first.client.connect()
+        assert first.take_over(7, [], ()) is None
+        first.start_afresh(7)
+        for grant in grants:
+            first.install(grant)
+        first.client.close()
+        second = _programmer(address)
+        second.client.connect()
+        assert second.take_over(8, grants, {1, 2}) is None, "another era's"
+        assert second.take_over(7, grants, {1}) is None, "an epoch that this controller never gave"
+        assert second.take_over(7, grants, {1, 2}) == {1, 2}
+        assert second.take_over(7, grants[1:], {1, 2}) == {2}
+        assert [entry.match["job"] for entry in second.client.read_table(V1MODEL.admit)] == [2]
+        second.client.close()
+
+
+def _programmer(address: str) -> SwitchProgrammer:
+    config, client = Config(), Client(address, timeout_s=LIMIT_S)
+    return SwitchProgrammer(client, config.switch, Pipeline(find("small")), MacTable(config))
+
+
+def _grant(number: int) -> Grant:
+    address = Address(ingress_port=1 + number, mac=0x020000000A00 + number, ip=0x0A00000A + number, udp_port=4000)
+    return Grant(1 + number, f"job{number}", 1 + number, SlotRange(4 * number, 4), (address,))
+
+
 def all_reduce(controller: str, job: str, values: list[int]) -> list[list[int]]:
     """Rank r gives values[r] in two places; what each rank gets."""
 
     def one(rank: int) -> list[int]:
         with p4reduce.join(job, rank=rank, world_size=len(values), controller=controller) as comm:
+            assert comm.lease.epoch == 1, "both controllers begin there"
             mine = np.full(2, values[rank], dtype=np.int32)
             return [int(word) for word in comm.all_reduce(mine, timeout_s=10.0)]
 
@@ -223,16 +303,15 @@ def all_reduce(controller: str, job: str, values: list[int]) -> list[list[int]]:
         return list(pool.map(one, range(len(values))))
 
 
-def test_a_controller_that_lost_its_epoch_counter_gets_no_old_sums(system: System) -> None:
+def test_a_controller_that_lost_its_state_gets_no_old_sums(system: System) -> None:
     address = system.controller.address("jobs on")
     for state, values in (("state", [3, 4]), ("another", [500, 600])):
         if state != "state":
-            assert system.controller.end() == 0  # well: no entry with the epoch stays
+            assert system.controller.end() == 0
             system.start_controller(state=state)
         with JobClient(address) as client:
             client.create_job("train", 2)
         assert all_reduce(address, "train", values) == [[sum(values)] * 2] * 2
-    assert [(system.folder / state / "epoch").read_text() for state in ("state", "another")] == ["1\n", "1\n"]
 
 
 @pytest.mark.slow
@@ -258,8 +337,4 @@ def test_signals_end_the_controller_well(system: System, number: signal.Signals)
         workers = form(client, 1)
     assert system.controller.end(number) == 0
     assert "Traceback" not in system.controller.log.read_text()
-    with Client(system.switch.address("P4Runtime")) as left:
-        assert left.get_pipeline() is not None
-        for table in (V1MODEL.admit, V1MODEL.job_member):
-            assert left.read_table(table) == [], "the stopped controller took the job's entries away"
     close(workers)

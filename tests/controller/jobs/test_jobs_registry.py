@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 
 import pytest
 from hypothesis import given, settings
@@ -20,13 +21,15 @@ from p4reduce_contracts.jobs.errors import (
 from p4reduce_controller.jobs.hello import Address, Hello
 from p4reduce_controller.jobs.model import Member
 from p4reduce_controller.jobs.registry import Registry
+from p4reduce_controller.jobs.slots import SlotRange
+from rigs.books import MemoryBooks
 
 GEOMETRY = SwitchGeometry(columns=8, block_words=32, slots=1024)
 
 
 def make_registry(geometry: SwitchGeometry = GEOMETRY) -> Registry:
-    epochs, nonces = itertools.count(1), itertools.count(1000)
-    return Registry(geometry, lambda: next(epochs), 10.0, lambda: next(nonces))
+    nonces = itertools.count(1000)
+    return Registry(geometry, MemoryBooks(), 10.0, lambda: next(nonces))
 
 
 def place(number: int) -> Address:
@@ -261,11 +264,15 @@ def test_there_are_255_job_ids_and_they_come_round_late(registry: Registry) -> N
         registry.create("one-more", 1, 1)
 
 
-def test_without_an_epoch_the_members_are_told_why() -> None:
-    def used_up() -> int:
+class UsedUp(MemoryBooks):
+    """Books with no epoch left."""
+
+    def draw_epoch(self, slots: SlotRange, in_use: Collection[int]) -> int:
         raise EpochError("all epochs are used")
 
-    registry = Registry(GEOMETRY, used_up)
+
+def test_without_an_epoch_the_members_are_told_why() -> None:
+    registry = Registry(GEOMETRY, UsedUp())
     job = registry.create("train", 1)
     member = registry.join("train", 0, 1, 0.0)
     registry.hello(Hello(job.id, member.nonce, place(1)), 0.0)

@@ -176,7 +176,7 @@ def test_a_stopped_controller_tells_those_who_wait(config: Config) -> None:
         waiting = pool.submit(client.wait_lease, ticket.nonce, 1000.0)
         running.wait_for_waiters(running.controller.registry.get("train").members, 1)
         running.loop.call_soon_threadsafe(running.controller.stop)
-        with pytest.raises(MemberReset, match="the controller was stopped"):
+        with pytest.raises(ControllerUnreachable, match="the controller was stopped"):
             waiting.result(20.0)
 
 

@@ -1,0 +1,192 @@
+"""What the controller must not forget, in one SQLite file: its jobs with their leases, and the epochs it gave out.
+
+A slot's registers on the switch hold rounds of the epochs that used it, and P4Runtime cannot clear them. A job that
+met its own epoch number there would be dropped as stale for ever. So an epoch is on disk before it is used, together
+with the slots it is for, and is not given for any of these slots again while the registers may remember it.
+
+The time from one setting of the pipeline, which zeroes all registers, to the next is an era. Its random number goes to
+the switch as the pipeline's cookie: a switch that shows it holds rounds of this era's epochs and no others, whatever
+became of the controller meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sqlite3
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from p4reduce_contracts.jobs.errors import EpochError, StoreError
+from p4reduce_controller.jobs import saved
+from p4reduce_controller.jobs.model import Job
+from p4reduce_controller.jobs.slots import SlotRange
+
+LAST_EPOCH = 0xFFFF
+FILE = "controller.sqlite"
+_SCHEMA_VERSION = 1
+_LOCK_WAIT_S = 1.0  # for a controller that is just ending
+_TABLES = """
+CREATE TABLE facts (era TEXT NOT NULL, last_epoch INTEGER NOT NULL);
+CREATE TABLE jobs (name TEXT PRIMARY KEY, job TEXT NOT NULL);
+CREATE TABLE epochs (epoch INTEGER NOT NULL, first_slot INTEGER NOT NULL, end_slot INTEGER NOT NULL);
+CREATE INDEX epochs_by_number ON epochs (epoch);
+"""
+
+
+class Store:
+    """The file in `state_dir`. Between `open` and `close` it belongs to this process alone. Not thread-safe."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.path = state_dir / FILE
+        self._db: sqlite3.Connection | None = None
+
+    def open(self) -> None:
+        """Take the file, or make it. Raises StoreError, which says what is wrong with it and what to do."""
+        with self._told():
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # it holds what proves membership
+            except OSError as error:
+                raise StoreError(f"cannot keep the jobs in {self.path.parent}: {error}; {_ANOTHER_FOLDER}") from error
+            self._db = sqlite3.connect(self.path, timeout=_LOCK_WAIT_S, isolation_level=None)
+            try:
+                self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = FULL")
+                self._prepare()
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """Let the file go. May be called again."""
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
+
+    @property
+    def era(self) -> int:
+        """The number of the present era, 64 bits and never 0."""
+        with self._told():
+            return int(self._fact("era"), 16)
+
+    def begin_era(self) -> int:
+        """Begin another era, before the pipeline is set with its number: no epoch counts as used. Raises StoreError."""
+        era = secrets.randbits(64) | 1
+        with self._written() as db:
+            db.execute("UPDATE facts SET era = ?", (f"{era:016x}",))
+            db.execute("DELETE FROM epochs")
+        return era
+
+    def given_epochs(self) -> frozenset[int]:
+        """The epochs of this era."""
+        with self._told():
+            return frozenset(epoch for (epoch,) in self._rows("SELECT DISTINCT epoch FROM epochs"))
+
+    def draw_epoch(self, slots: SlotRange, in_use: Collection[int]) -> int:
+        """Give an epoch for `slots`: one that they have not seen in this era, and that is not `in_use`.
+
+        It is on disk before it is returned. Raises EpochError when there is none left, StoreError when the disk fails.
+        """
+        with self._written() as db:
+            taken = {*in_use, *(epoch for (epoch,) in db.execute(_SEEN_BY, (slots.end, slots.base)))}
+            last: int = self._fact("last_epoch")
+            following = ((last + step) % LAST_EPOCH + 1 for step in range(LAST_EPOCH))
+            epoch = next((epoch for epoch in following if epoch not in taken), None)
+            if epoch is None:
+                raise EpochError(
+                    f"slots {slots.base} to {slots.end - 1} of the switch remember all {LAST_EPOCH} epochs: remove the "
+                    "other jobs, or let them end; the controller clears the switch as soon as no job is running"
+                )
+            db.execute("INSERT INTO epochs VALUES (?, ?, ?)", (epoch, slots.base, slots.end))
+            db.execute("UPDATE facts SET last_epoch = ?", (epoch,))
+        return epoch
+
+    def jobs(self) -> list[Job]:
+        """All jobs as they were saved last. Raises StoreError."""
+        with self._told():
+            texts = [str(text) for (text,) in self._rows("SELECT job FROM jobs ORDER BY name")]
+        try:
+            return [saved.from_text(text) for text in texts]
+        except ValueError as error:
+            raise StoreError(f"{self.path} is damaged: {error}; {_AFRESH}") from error
+
+    def save(self, job: Job) -> None:
+        """Remember a job as it is now. Raises StoreError."""
+        with self._written() as db:
+            db.execute("INSERT OR REPLACE INTO jobs VALUES (?, ?)", (job.name, saved.to_text(job)))
+
+    def delete(self, name: str) -> None:
+        """Forget a job. Raises StoreError."""
+        with self._written() as db:
+            db.execute("DELETE FROM jobs WHERE name = ?", (name,))
+
+    def _prepare(self) -> None:
+        with self._written() as db:
+            (version,) = next(db.execute("PRAGMA user_version"))
+            if version == 0 and not list(db.execute("SELECT name FROM sqlite_master")):
+                for statement in filter(str.strip, _TABLES.split(";")):
+                    db.execute(statement)
+                db.execute("INSERT INTO facts VALUES (?, 0)", (f"{secrets.randbits(64) | 1:016x}",))
+                db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+            elif version != _SCHEMA_VERSION:
+                raise StoreError(
+                    f"{self.path} has version {version} and this controller reads version {_SCHEMA_VERSION}; {_AFRESH}"
+                )
+            (health,) = next(db.execute("PRAGMA quick_check"))
+            if health != "ok":
+                raise StoreError(f"{self.path} is damaged: {health}; {_AFRESH}")
+
+    def _fact(self, name: str) -> Any:
+        (row,) = self._rows(f"SELECT {name} FROM facts")
+        return row[0]
+
+    def _rows(self, query: str) -> list[tuple[Any, ...]]:
+        return list(self._opened().execute(query))
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._db is None:
+            raise StoreError(f"{self.path} is closed")
+        return self._db
+
+    @contextlib.contextmanager
+    def _written(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: on disk when the block ends, or nothing of it."""
+        with self._told():
+            db = self._opened()
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):  # a full disk has rolled back already
+                    db.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turn what SQLite complains of into a StoreError that says what to do."""
+        try:
+            yield
+        except (sqlite3.Error, ValueError) as error:
+            name = getattr(error, "sqlite_errorname", "")
+            if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+                raise StoreError(
+                    f"cannot open {self.path}: another controller is using it; stop that one, or {_ANOTHER_FOLDER}"
+                ) from error
+            if name.startswith("SQLITE_FULL"):
+                raise StoreError(f"cannot write {self.path}: no space is left on the disk; make room") from error
+            if name.startswith(("SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+                raise StoreError(f"cannot keep the jobs in {self.path}: {error}; {_ANOTHER_FOLDER}") from error
+            raise StoreError(f"{self.path} is damaged: {error}; {_AFRESH}") from error
+
+
+_SEEN_BY = "SELECT epoch FROM epochs WHERE first_slot < ? AND end_slot > ?"
+_ANOTHER_FOLDER = "set state_dir under [controller] to a folder that the controller may write"
+_AFRESH = (
+    "move it away and start the controller again: it then knows no jobs, and sets the switch's pipeline anew, so that "
+    "no old round can come back to life"
+)

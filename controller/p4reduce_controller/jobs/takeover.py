@@ -1,0 +1,66 @@
+"""Comparing what a switch holds with what it should hold, so that a job goes on whose entries are all there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from p4reduce_contracts.p4runtime.entries import MulticastGroup, TableEntry
+from p4reduce_controller.config import SwitchConfig
+from p4reduce_controller.jobs import switch_entries
+from p4reduce_controller.jobs.model import Grant
+
+Held = TableEntry | MulticastGroup
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """Which jobs the switch holds whole, by id, what must go from it, and what of the rest is missing."""
+
+    kept: frozenset[int]
+    delete: tuple[Held, ...]
+    insert: tuple[Held, ...]
+
+
+def compare(found: Iterable[Held], grants: Iterable[Grant], switch: SwitchConfig, own: Iterable[Held]) -> Takeover:
+    """Compare the entries and groups found on a switch with those of `grants` and the switch's `own`.
+
+    A job is kept if every entry of its grant is there as it should be. What belongs to no kept job and is not `own`
+    has to go.
+    """
+    there = {_name(entry): entry for entry in found}
+    wanted: dict[str, Held] = {}
+    kept = set()
+    for grant in grants:
+        entries: list[Held] = [
+            *switch_entries.members(grant, switch),
+            switch_entries.group(grant),
+            *switch_entries.admission(grant),
+        ]
+        if all(_says_the_same(there.get(_name(entry)), entry) for entry in entries):
+            kept.add(grant.job_id)
+            wanted.update((_name(entry), entry) for entry in entries)
+    missing = {_name(entry): entry for entry in own}
+    for name, entry in missing.items():
+        if _says_the_same(there.get(name), entry):
+            wanted[name] = entry
+    return Takeover(
+        frozenset(kept),
+        tuple(entry for name, entry in there.items() if name not in wanted),
+        tuple(entry for name, entry in missing.items() if name not in wanted),
+    )
+
+
+def _name(entry: Held) -> str:
+    """What makes two entries the same one to a switch."""
+    if isinstance(entry, MulticastGroup):
+        return f"group {entry.group_id}"
+    return f"{entry.table} {sorted(entry.match.items())} {entry.priority}"
+
+
+def _says_the_same(found: Held | None, wanted: Held) -> bool:
+    if isinstance(found, MulticastGroup) and isinstance(wanted, MulticastGroup):
+        return sorted(found.replicas) == sorted(wanted.replicas)
+    if isinstance(found, TableEntry) and isinstance(wanted, TableEntry):
+        return (found.action, found.params) == (wanted.action, wanted.params)
+    return False

@@ -1,0 +1,239 @@
+"""The controller's memory: jobs come back as they were, no epoch meets its own old rounds, trouble is told."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p4reduce_contracts.artifacts import SwitchGeometry
+from p4reduce_contracts.jobs.answers import Count
+from p4reduce_contracts.jobs.errors import EpochError, StoreError
+from p4reduce_controller.jobs import saved
+from p4reduce_controller.jobs.hello import Address, Hello
+from p4reduce_controller.jobs.registry import Registry
+from p4reduce_controller.jobs.slots import SlotRange
+from p4reduce_controller.jobs.store import FILE, LAST_EPOCH, Store
+from rigs.books import MemoryBooks
+
+SLOTS = SlotRange(0, 4)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    one = Store(tmp_path / "new" / "folder")
+    one.open()
+    yield one
+    one.close()
+
+
+def reopened(store: Store) -> Store:
+    store.close()
+    store.open()
+    return store
+
+
+def test_what_is_known_of_a_job_comes_back(store: Store) -> None:
+    registry = Registry(SwitchGeometry(4, 8, 16), store, 10.0)
+    job = registry.create("train", 2, 5, 8, 3)
+    registry.create("other", 1)
+    for rank in range(2):
+        member = registry.join("train", rank, 2, 0.0)
+        registry.hello(Hello(job.id, member.nonce, Address(rank, 2**48 - 1, 2**32 - 1, 4000)), 0.0)
+    assert job.grant is not None
+    assert [one.grant for one in reopened(store).jobs()] == [None, None], "nobody has been told of it"
+    registry.count_from(job.grant, {"results": Count(2**60, 7)})
+    registry.installed(job.grant, 0.0)
+    found = reopened(store).jobs()
+    assert [one.name for one in found] == ["other", "train"]
+    for member in job.members.values():
+        member.last_seen = 0.0
+    assert found[1] == job
+    registry.remove("train")
+    assert [one.name for one in reopened(store).jobs()] == ["other"]
+
+
+def test_epochs_and_the_era_outlive_the_controller(store: Store) -> None:
+    era = store.era
+    assert [store.draw_epoch(SLOTS, ()), store.draw_epoch(SLOTS, ())] == [1, 2]
+    assert reopened(store).draw_epoch(SLOTS, {3}) == 4
+    assert (store.era, store.given_epochs()) == (era, {1, 2, 4})
+    fresh = store.begin_era()
+    assert fresh not in (0, era)
+    assert (reopened(store).era, store.given_epochs()) == (fresh, frozenset())
+    assert store.draw_epoch(SLOTS, ()) == 5
+
+
+def test_an_epoch_that_was_given_is_on_disk_when_the_process_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from pathlib import Path; from p4reduce_controller.jobs.store import SlotRange, Store\n"
+        "store = Store(Path(sys.argv[1])); store.open(); store.draw_epoch(SlotRange(0, 1), ()); os.kill(os.getpid(), 9)"
+    )
+    for _ in range(2):
+        assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], timeout=60).returncode == -9
+    store = Store(tmp_path)
+    store.open()
+    assert store.given_epochs() == {1, 2}
+    store.close()
+
+
+def at_the_end(store: Store, epoch: int = LAST_EPOCH) -> None:
+    """All epochs up to `epoch` were drawn for SLOTS."""
+    store.close()
+    with closing(sqlite3.connect(store.path)) as db:
+        db.executemany("INSERT INTO epochs VALUES (?, 0, 4)", ((number,) for number in range(1, epoch + 1)))
+        db.execute("UPDATE facts SET last_epoch = ?", (epoch,))
+        db.commit()
+    store.open()
+
+
+def test_the_counter_comes_round_and_skips_what_the_slots_remember(store: Store) -> None:
+    at_the_end(store, LAST_EPOCH - 1)
+    assert store.draw_epoch(SLOTS, ()) == LAST_EPOCH
+    elsewhere = SlotRange(4, 4)
+    assert store.draw_epoch(elsewhere, {1, 2}) == 3, "these slots remember nothing; 1 and 2 are in use"
+    with pytest.raises(EpochError, match="slots 0 to 3 .* remember all 65535 epochs: remove the other jobs"):
+        store.draw_epoch(SLOTS, ())
+    assert store.draw_epoch(elsewhere, ()) == 4
+    store.begin_era()
+    assert store.draw_epoch(SLOTS, ()) == 5
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)) | st.sampled_from(["era", "restart"]), max_size=40))
+def test_no_slot_meets_an_epoch_twice(tmp_path_factory: pytest.TempPathFactory, steps: list[object]) -> None:
+    store = Store(tmp_path_factory.mktemp("state"))
+    store.open()
+    at_the_end(store, 0)
+    with store._written() as db:
+        db.execute("UPDATE facts SET last_epoch = ?", (LAST_EPOCH - 10,))
+    remembered: dict[int, set[int]] = {slot: set() for slot in range(10)}
+    for step in steps:
+        if step == "era":
+            store.begin_era()
+            remembered = {slot: set() for slot in range(10)}
+        elif step == "restart":
+            reopened(store)
+        else:
+            base, count = step  # type: ignore[misc]
+            epoch = store.draw_epoch(SlotRange(base, count), ())
+            for slot in range(base, base + count):
+                assert 1 <= epoch <= LAST_EPOCH
+                assert epoch not in remembered[slot]
+                remembered[slot].add(epoch)
+    store.close()
+
+
+def test_the_file_is_for_one_controller_and_its_user(store: Store) -> None:
+    with pytest.raises(StoreError, match="another controller is using it; stop that one, or set state_dir"):
+        Store(store.path.parent).open()
+    assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
+    store.close()
+    second = Store(store.path.parent)
+    second.open()
+    second.close()
+
+
+@pytest.mark.parametrize("content", [b"x" * 5000, b"SQLite format 3\0" + b"\xff" * 5000])
+def test_a_file_that_is_no_store_is_told(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE).write_bytes(content)
+    with pytest.raises(StoreError, match=rf"{FILE} is damaged: .*; move it away and start the controller again"):
+        Store(tmp_path).open()
+
+
+def test_a_damaged_page_is_told(store: Store) -> None:
+    at_the_end(store)
+    store.close()
+    with store.path.open("r+b") as file:
+        file.seek(3 * 4096)
+        file.write(os.urandom(4096 * 3))
+    with pytest.raises(StoreError, match="is damaged"):
+        store.open()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"name": 1}', "nonsense"])
+def test_a_damaged_job_is_told(store: Store, text: str) -> None:
+    with store._written() as db:
+        db.execute("INSERT INTO jobs VALUES ('train', ?)", (text,))
+    with pytest.raises(StoreError, match="is damaged: .*; move it away"):
+        store.jobs()
+
+
+def test_a_file_of_another_version_is_told(store: Store) -> None:
+    with store._written() as db:
+        db.execute("PRAGMA user_version = 99")
+    store.close()
+    with pytest.raises(StoreError, match="has version 99 and this controller reads version 1"):
+        store.open()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"file/below: .*; set state_dir under \[controller\]"):
+        Store(tmp_path / "file" / "below").open()
+
+
+def test_a_full_disk_is_told_and_over_when_there_is_room(store: Store) -> None:
+    (pages,) = next(store._opened().execute("PRAGMA page_count"))
+    store._opened().execute(f"PRAGMA max_page_count = {pages}")
+    jobs = Registry(SwitchGeometry(4, 8, 64), MemoryBooks(), 10.0)
+    job = jobs.create("train", 2)
+    job.last_reset = "x" * 100_000
+    with pytest.raises(StoreError, match="no space is left on the disk; make room"):
+        store.save(job)
+    store._opened().execute("PRAGMA max_page_count = 100000")
+    store.save(job)
+    assert store.jobs() == [job]
+
+
+def test_a_disk_that_fails_stops_no_job_and_what_happened_is_saved_later() -> None:
+    books = MemoryBooks()
+    registry = Registry(SwitchGeometry(4, 8, 16), books, 10.0)
+    job = registry.create("train", 1, 8)
+    member = registry.join("train", 0, 1, 0.0)
+    registry.hello(Hello(job.id, member.nonce, Address(1, 2, 3, 4)), 0.0)
+    assert job.grant is not None
+    books.failing = True
+    registry.installed(job.grant, 0.0)
+    assert job.active
+    with pytest.raises(StoreError):
+        registry.create("other", 1)
+    with pytest.raises(StoreError):
+        registry.remove("train")
+    assert [one.name for one in registry.jobs()] == ["train"]
+    registry.sweep(1.0)
+    assert not books.jobs()[0].active
+    books.failing = False
+    registry.sweep(2.0)
+    assert books.jobs()[0].active
+    assert registry.create("other", 1).slots == SlotRange(8, 8), "nothing is left of the refused job"
+
+
+def test_jobs_that_the_pipeline_has_no_room_for_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    books = MemoryBooks()
+    large = Registry(SwitchGeometry(8, 32, 64), books, 10.0)
+    for name, world_size, slots in (("fits", 2, 8), ("many", 30, 2), ("wide", 2, 40)):
+        large.create(name, world_size, slots)
+    small = Registry(SwitchGeometry(4, 8, 16), books, 10.0)
+    small.restore(books.jobs(), 0.0)
+    assert [job.name for job in small.jobs()] == ["fits"]
+    assert "job many is dropped: its world size" in caplog.text
+    assert "job wide is dropped: slots 10 to 49 are not all free" in caplog.text
+    assert list(books.texts) == ["fits"]
+
+
+def test_a_job_is_text_that_says_no_more_than_that() -> None:
+    books = MemoryBooks()
+    registry = Registry(SwitchGeometry(4, 8, 16), books, 10.0)
+    registry.create("train", 2)
+    with pytest.raises(ValueError, match="this is no job: .*nobody"):
+        saved.from_text(books.texts["train"].replace('"id"', '"nobody"'))
