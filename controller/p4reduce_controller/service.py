@@ -132,8 +132,19 @@ class Controller:
             self.pulse.fire()
 
     async def _keep_sweeping(self) -> None:
+        """Sweep now and then. After a pause of the controller itself, give the members time instead.
+
+        Their heartbeats may be waiting in its sockets, and whoever is gone will be silent still.
+        """
+        loop = asyncio.get_running_loop()
+        interval_s = self.config.controller.heartbeat_interval_s
         while True:
-            await asyncio.sleep(self.config.controller.heartbeat_interval_s / 2)
+            began = loop.time()
+            await asyncio.sleep(interval_s / 2)
+            paused_s = loop.time() - began - interval_s / 2
+            if paused_s > interval_s:
+                _log.warning("the controller was paused for %.1f s: members have time to be heard again", paused_s)
+                self.registry.give_time(self._clock())
             self.sweep()
 
     async def _close(self) -> None:

@@ -186,6 +186,25 @@ def test_a_member_that_dies_is_named(system: System) -> None:
         close(workers)
 
 
+def test_members_outlive_a_pause_of_the_controller(system: System) -> None:
+    """It is paused for longer than a member may be silent, and finds their heartbeats only after its own sweep."""
+    system.controller.end()
+    system.start_controller(heartbeat_timeout_s=2)
+    with JobClient(system.controller.address("jobs on"), timeout_s=LIMIT_S) as client, ThreadPoolExecutor(2) as pool:
+        client.create_job("train", 2)
+        workers = form(client, 2)
+        system.controller.process.send_signal(signal.SIGSTOP)
+        try:
+            beats = [pool.submit(client.heartbeat, worker.ticket.nonce) for worker in workers]
+            time.sleep(3.0)
+        finally:
+            system.controller.process.send_signal(signal.SIGCONT)
+        assert [beat.result(LIMIT_S) for beat in beats] == [(False, "")] * 2
+        assert "was paused for" in system.controller.log.read_text()
+        assert until_reset(workers[0]) == "rank 1 sent no heartbeat for 2 s", "a silent one is dropped all the same"
+        close(workers)
+
+
 def test_a_rank_whose_hello_never_arrives_is_named(system: System) -> None:
     with JobClient(system.controller.address("jobs on")) as client:
         client.create_job("train", 2)
