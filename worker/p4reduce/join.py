@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from p4reduce.communicator import Communicator
 from p4reduce.errors import GeometryMismatch, JoinError
 from p4reduce.heartbeat import Heartbeat
+from p4reduce.launch import run_id
 from p4reduce.session import DEFAULT_TIMEOUT_S, is_waiting_time
 from p4reduce.transport import Transport, UdpTransport
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
@@ -161,7 +162,7 @@ def _admit(
     client: JobClient, job: str, rank: int, world_size: int, patience: _Patience
 ) -> tuple[Lease, Transport, int]:
     """Join until the controller grants the lease; return it with the socket that it admits and the nonce."""
-    from p4reduce_contracts.jobs.client import ControllerUnreachable, JobServiceError, SwitchAway
+    from p4reduce_contracts.jobs.client import ControllerUnreachable, JobServiceError, NotNow
 
     longest_call_s = client.timeout_s
     try:
@@ -169,7 +170,7 @@ def _admit(
             client.timeout_s = min(longest_call_s, patience.left_s)
             try:
                 return _admit_once(client, job, rank, world_size, patience)
-            except (ControllerUnreachable, SwitchAway) as error:  # it is not up yet, or reconnects to its switch
+            except (ControllerUnreachable, NotNow) as error:  # not up, reconnecting, or another launch holds it
                 patience.pause(error)
             except JobServiceError as error:
                 raise patience.give_up(error) from error
@@ -183,7 +184,7 @@ def _admit_once(
     """Join, and say HELLO until the controller grants the lease; the place is given up on any error."""
     from p4reduce_contracts.jobs.client import ControllerUnreachable
 
-    ticket = client.join(job, rank, world_size)
+    ticket = client.join(job, rank, world_size, run_id(os.environ))
     transport: UdpTransport | None = None
     try:
         transport = _socket(ticket.switch_host, ticket.switch_port)

@@ -37,6 +37,8 @@ class MemberInfo:
 class JobInfo:
     """One job as the controller sees it. `state` is "FORMING" or "ACTIVE"; `epoch` is 0 while FORMING.
 
+    `run_id` is the launch that its members belong to, "" without members or where the launch has no id.
+
     `lane_bits` 0: the workers choose the narrowest lanes. `lane_bound`: the largest |t| a rank may send in one.
     """
 
@@ -51,6 +53,7 @@ class JobInfo:
     last_reset: str
     lane_bits: int = 0
     lane_bound: int = 1
+    run_id: str = ""
 
 
 @dataclass(frozen=True)

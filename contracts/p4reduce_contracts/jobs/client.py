@@ -19,6 +19,7 @@ from p4reduce_contracts.jobs.answers import (
     Stats,
 )
 from p4reduce_contracts.jobs.errors import (
+    NAME_KEY,
     ControllerUnreachable,
     EpochError,
     InvalidRequest,
@@ -26,6 +27,8 @@ from p4reduce_contracts.jobs.errors import (
     JobServiceError,
     LeaseTimeout,
     MemberReset,
+    NotNow,
+    PlaceTaken,
     SwitchAway,
     SwitchFull,
     UnknownJob,
@@ -46,6 +49,8 @@ __all__ = [
     "Lease",
     "LeaseTimeout",
     "MemberReset",
+    "NotNow",
+    "PlaceTaken",
     "SwitchAway",
     "SwitchFull",
     "UnknownJob",
@@ -121,13 +126,13 @@ class JobClient:
         """Remove a job; the members of an ACTIVE one learn of it at their next heartbeat."""
         self._call(self._stub.RemoveJob, jobs_pb2.RemoveJobRequest(name=name))
 
-    def join(self, job: str, rank: int, world_size: int) -> JoinTicket:
-        """Ask to take part in `job` as `rank`.
+    def join(self, job: str, rank: int, world_size: int, run_id: str = "") -> JoinTicket:
+        """Ask to take part in `job` as `rank` of the launch `run_id`. Raises PlaceTaken while another launch lives.
 
         Then send HELLO with the ticket's nonce to the switch, again and again while `wait_lease` waits.
         """
         request = jobs_pb2.JoinRequest(
-            job=job, rank=_whole("rank", rank), world_size=_whole("world size", world_size)
+            job=job, rank=_whole("rank", rank), world_size=_whole("world size", world_size), run_id=run_id
         )
         reply = self._call(self._stub.Join, request)
         return JoinTicket(
@@ -221,7 +226,8 @@ class JobClient:
             return ControllerUnreachable(
                 f"the server at {self.address} is not a p4reduce controller; check the address"
             )
-        return from_status(code, details)
+        names = [value for key, value in error.trailing_metadata() or () if key == NAME_KEY]
+        return from_status(code, details, *names[:1])
 
 
 def _whole(what: str, value: int) -> int:
@@ -248,6 +254,7 @@ def _job(job: jobs_pb2.Job) -> JobInfo:
         last_reset=job.last_reset,
         lane_bits=job.lane_bits,
         lane_bound=job.lane_bound,
+        run_id=job.run_id,
     )
 
 

@@ -1,6 +1,7 @@
 """The exceptions of the job service.
 
-The registry raises them, the servicer sends them as gRPC statuses, and the client raises the same ones again:
+The registry raises them, the servicer sends them as gRPC statuses with the name of the class in the trailing metadata,
+and the client raises the same ones again:
 
     JobServiceError
      ├── ControllerUnreachable   nobody answers at the address (client only)
@@ -11,7 +12,9 @@ The registry raises them, the servicer sends them as gRPC statuses, and the clie
      ├── LeaseTimeout            DEADLINE_EXCEEDED    not every rank came in time
      ├── MemberReset             ABORTED              this member's join is void: join again
      ├── ControllerStopped       UNAVAILABLE          the controller ends (the client raises ControllerUnreachable)
-     ├── SwitchAway              FAILED_PRECONDITION  the controller has no connection to its switch now
+     ├── NotNow                  FAILED_PRECONDITION  it may go well later: ask again
+     │    ├── SwitchAway         the controller has no connection to its switch now
+     │    └── PlaceTaken         another launch of the job, or a live worker of that rank, is a member
      └── ControllerFailed        INTERNAL             everything else, with the controller's own message
           ├── EpochError         no epoch is left for the job's slots
           └── StoreError         the controller's state cannot be read or written
@@ -58,8 +61,16 @@ class ControllerStopped(JobServiceError):
     """The controller ends now; its jobs go on when it is started again."""
 
 
-class SwitchAway(JobServiceError):
+class NotNow(JobServiceError):
+    """The request cannot be met at the moment, and may be later."""
+
+
+class SwitchAway(NotNow):
     """The controller is not connected to its switch at the moment."""
+
+
+class PlaceTaken(NotNow):
+    """Somebody who lives has this rank of the job, or other ranks for another launch."""
 
 
 class ControllerFailed(JobServiceError):
@@ -82,19 +93,23 @@ _CODES: dict[type[JobServiceError], grpc.StatusCode] = {
     LeaseTimeout: grpc.StatusCode.DEADLINE_EXCEEDED,
     MemberReset: grpc.StatusCode.ABORTED,
     ControllerStopped: grpc.StatusCode.UNAVAILABLE,
-    SwitchAway: grpc.StatusCode.FAILED_PRECONDITION,
+    NotNow: grpc.StatusCode.FAILED_PRECONDITION,
 }
 _CLASSES = {code: cls for cls, code in _CODES.items()}
+_NAMED = {cls.__name__: cls for cls in (SwitchAway, PlaceTaken)}
+
+NAME_KEY = "p4reduce-error"
+"""The metadata key of the class's name."""
 
 
 def status_code(error: JobServiceError) -> grpc.StatusCode:
     """The gRPC status that carries `error`."""
-    return _CODES.get(type(error), grpc.StatusCode.INTERNAL)
+    return next((code for cls, code in _CODES.items() if isinstance(error, cls)), grpc.StatusCode.INTERNAL)
 
 
-def from_status(code: grpc.StatusCode, message: str) -> JobServiceError:
-    """The exception that a gRPC status of the job service stands for."""
-    return _CLASSES.get(code, ControllerFailed)(message)
+def from_status(code: grpc.StatusCode, message: str, name: str = "") -> JobServiceError:
+    """The exception that a gRPC status of the job service stands for; `name` is of its class, if that was told."""
+    return _NAMED.get(name, _CLASSES.get(code, ControllerFailed))(message)
 
 
 def rounded(seconds: float) -> str:

@@ -2,8 +2,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable, Mapping as _Mapping
-from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -33,7 +32,7 @@ class Member(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., ingress_port: _Optional[int] = ..., mac: _Optional[str] = ..., silent_s: _Optional[float] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "id", "world_size", "first_slot", "slots", "state", "epoch", "members", "last_reset", "lane_bits", "lane_bound")
+    __slots__ = ("name", "id", "world_size", "first_slot", "slots", "state", "epoch", "members", "last_reset", "lane_bits", "lane_bound", "run_id")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +44,7 @@ class Job(_message.Message):
     LAST_RESET_FIELD_NUMBER: _ClassVar[int]
     LANE_BITS_FIELD_NUMBER: _ClassVar[int]
     LANE_BOUND_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: int
     world_size: int
@@ -56,7 +56,8 @@ class Job(_message.Message):
     last_reset: str
     lane_bits: int
     lane_bound: int
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., world_size: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., last_reset: _Optional[str] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ...) -> None: ...
+    run_id: str
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., world_size: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., last_reset: _Optional[str] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., run_id: _Optional[str] = ...) -> None: ...
 
 class CreateJobRequest(_message.Message):
     __slots__ = ("name", "world_size", "slots", "lane_bits", "lane_bound")
@@ -103,14 +104,16 @@ class RemoveJobReply(_message.Message):
     def __init__(self) -> None: ...
 
 class JoinRequest(_message.Message):
-    __slots__ = ("job", "rank", "world_size")
+    __slots__ = ("job", "rank", "world_size", "run_id")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     world_size: int
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ...) -> None: ...
+    run_id: str
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., run_id: _Optional[str] = ...) -> None: ...
 
 class JoinTicket(_message.Message):
     __slots__ = ("nonce", "job_id", "switch_host", "switch_port", "columns", "block_words", "hello_interval_s")
@@ -180,7 +183,7 @@ class HeartbeatReply(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     reset: bool
     reason: str
-    def __init__(self, reset: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, reset: bool = ..., reason: _Optional[str] = ...) -> None: ...
 
 class LeaveRequest(_message.Message):
     __slots__ = ("nonce",)

@@ -93,6 +93,8 @@ def show(address: str, name: str, as_json: bool) -> None:
     click.echo(f"job {found.name} (id {found.id}): {found.state}{epoch}, slots {_slots(found)}")
     width = f"{found.lane_bits} bits" if found.lane_bits else "the narrowest that fits"
     click.echo(f"lanes: {width}, |t| <= {found.lane_bound}")
+    if found.run_id:
+        click.echo(f"launch: {found.run_id}")
     if found.last_reset:
         click.echo(f"last reset: {found.last_reset}")
     members = {member.rank: member for member in found.members}

@@ -15,6 +15,7 @@ from p4reduce_controller.jobs.slots import SlotRange
 FORMING = "FORMING"
 ACTIVE = "ACTIVE"
 
+_LONGEST_RUN_ID = 256
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -39,11 +40,12 @@ class Grant:
 
 @dataclass
 class Member:
-    """A rank that has joined. `address` is known once its HELLO has come through the switch."""
+    """A rank that has joined, of the launch `run_id`. `address` is known once its HELLO has come through the switch."""
 
     rank: int
     nonce: int
     last_seen: float
+    run_id: str = ""
     address: Address | None = None
     waiting: int = 0
     problem: str = ""
@@ -80,6 +82,11 @@ class Job:
         """The epoch of the present lease, 0 while FORMING."""
         return self.grant.epoch if self.grant is not None and self.active else 0
 
+    @property
+    def run_id(self) -> str:
+        """The launch that the members belong to: all of them to one."""
+        return next((member.run_id for member in self.members.values()), "")
+
     def missing(self, switch: str = "") -> str:
         """What keeps the job from becoming ACTIVE, naming the ranks, and `switch`, where workers send HELLO."""
         absent = [rank for rank in range(self.world_size) if rank not in self.members]
@@ -100,6 +107,12 @@ def name_ranks(ranks: list[int]) -> str:
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+
+
+def check_run_id(run_id: str) -> None:
+    """Raise InvalidRequest unless `run_id` may be a launch's."""
+    if len(run_id) > _LONGEST_RUN_ID:
+        raise InvalidRequest(f"a run id has at most {_LONGEST_RUN_ID} characters, not {len(run_id)}")
 
 
 def check_name(name: str) -> None:

@@ -32,13 +32,22 @@ from p4reduce_contracts.jobs.errors import (
     InvalidRequest,
     JobExists,
     MemberReset,
+    PlaceTaken,
     StoreError,
     SwitchFull,
     UnknownJob,
 )
 from p4reduce_contracts.wire import MAX_JOBS
 from p4reduce_controller.jobs.hello import Hello
-from p4reduce_controller.jobs.model import Grant, Job, Member, check_job_lanes, check_name
+from p4reduce_controller.jobs.model import (
+    Grant,
+    Job,
+    Member,
+    check_job_lanes,
+    check_name,
+    check_run_id,
+    name_ranks,
+)
 from p4reduce_controller.jobs.slots import SlotAllocator, SlotRange
 
 _log = logging.getLogger(__name__)
@@ -160,8 +169,11 @@ class Registry:
         for _, member in self._members.values():
             member.last_seen = now
 
-    def join(self, name: str, rank: int, world_size: int, now: float) -> Member:
-        """Rank `rank` takes part. In an ACTIVE job that resets it. Raises UnknownJob or InvalidRequest."""
+    def join(self, name: str, rank: int, world_size: int, now: float, run_id: str = "") -> Member:
+        """Rank `rank` takes part. In an ACTIVE job that resets it.
+
+        A job forms of ranks of one launch. Raises PlaceTaken while members of another live, UnknownJob, InvalidRequest.
+        """
         job = self.get(name)
         if world_size != job.world_size:
             raise InvalidRequest(
@@ -170,9 +182,15 @@ class Registry:
             )
         if not 0 <= rank < world_size:
             raise InvalidRequest(f"rank {rank} is not in job {name}, which has ranks 0 to {world_size - 1}")
+        check_run_id(run_id)
+        if job.members and run_id != job.run_id:
+            raise PlaceTaken(
+                f"job {name} is held by the launch {job.run_id!r} ({name_ranks(sorted(job.members))}), and rank {rank} "
+                f"belongs to the launch {run_id!r}: it waits until that one has ended; or give it a job of its own"
+            )
         if rank in job.members:
             self._drop(job, rank, f"rank {rank} joined again")
-        member = Member(rank, self._fresh_nonce(), now)
+        member = Member(rank, self._fresh_nonce(), now, run_id)
         job.members[rank] = member
         self._members[member.nonce] = (job, member)
         self._save(job)

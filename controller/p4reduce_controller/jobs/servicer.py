@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 from p4reduce_contracts.jobs import jobs_pb2
 from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.errors import (
+    NAME_KEY,
     ControllerStopped,
     InvalidRequest,
     JobServiceError,
@@ -71,7 +72,7 @@ def _answers(
         try:
             return await method(self, request, context)
         except JobServiceError as error:
-            await context.abort(status_code(error), str(error))
+            await context.abort(status_code(error), str(error), ((NAME_KEY, type(error).__name__),))
             raise  # abort has raised already
 
     return call
@@ -126,7 +127,9 @@ class JobsServicer:
     @_answers
     async def Join(self, request: jobs_pb2.JoinRequest, context: Any) -> jobs_pb2.JoinTicket:
         """Take part in a job as one rank."""
-        member = self._registry.join(request.job, request.rank, request.world_size, self._clock())
+        member = self._registry.join(
+            request.job, request.rank, request.world_size, self._clock(), request.run_id
+        )
         self._pulse.fire()
         geometry = self._registry.geometry
         return jobs_pb2.JoinTicket(
@@ -231,6 +234,7 @@ class JobsServicer:
             last_reset=job.last_reset,
             lane_bits=job.lane_bits,
             lane_bound=job.lane_bound,
+            run_id=job.run_id,
         )
         for rank, member in sorted(job.members.items()):
             line = reply.members.add(rank=rank, silent_s=max(0.0, now - member.last_seen))

@@ -15,6 +15,7 @@ from p4reduce_contracts.jobs.errors import (
     InvalidRequest,
     JobExists,
     MemberReset,
+    PlaceTaken,
     SwitchFull,
     UnknownJob,
 )
@@ -128,6 +129,41 @@ def test_silence_counts_in_forming_too_but_not_while_waiting(registry: Registry)
     registry.sweep(100.0)
     assert registry.heartbeat(patient.nonce, 100.0) == ""
     assert registry.heartbeat(dead.nonce, 100.0) == "rank 1 sent no heartbeat for 10 s"
+
+
+def test_two_launches_are_never_one_job(registry: Registry) -> None:
+    job = registry.create("train", 2)
+    old = registry.join("train", 0, 2, 0.0, "a restart 0")
+    with pytest.raises(PlaceTaken, match=r"launch 'a restart 0' \(rank 0\), and rank 1 belongs to the launch 'b'"):
+        registry.join("train", 1, 2, 1.0, "b")
+    registry.join("train", 1, 2, 1.0, "a restart 0")
+    with pytest.raises(PlaceTaken, match=r"\(ranks 0 and 1\)"):
+        registry.join("train", 1, 2, 2.0)
+    assert sorted(job.members) == [0, 1], "nobody lost a place"
+    assert registry.heartbeat(old.nonce, 2.0) == ""
+    registry.leave(old.nonce)
+    with pytest.raises(PlaceTaken):
+        registry.join("train", 0, 2, 3.0, "a restart 1")
+    registry.sweep(11.0)
+    assert job.run_id == ""
+    registry.join("train", 0, 2, 11.0, "a restart 1")
+    assert job.run_id == "a restart 1"
+
+
+def test_a_newer_launch_follows_when_an_active_job_was_reset(registry: Registry) -> None:
+    registry.create("train", 1)
+    (member,) = form(registry, "train", 1)
+    with pytest.raises(PlaceTaken):
+        registry.join("train", 0, 1, 0.0, "b")
+    registry.leave(member.nonce)
+    registry.join("train", 0, 1, 0.0, "b")
+
+
+def test_a_run_id_is_short(registry: Registry) -> None:
+    registry.create("train", 1)
+    registry.join("train", 0, 1, 0.0, "x" * 256)
+    with pytest.raises(InvalidRequest, match="at most 256 characters, not 257"):
+        registry.join("train", 0, 1, 0.0, "x" * 257)
 
 
 def test_a_waiter_that_goes_away_must_say_hello_again(registry: Registry) -> None:

@@ -19,6 +19,7 @@ from p4reduce_contracts.jobs.client import (
     Lease,
     LeaseTimeout,
     MemberReset,
+    PlaceTaken,
     SwitchFull,
     UnknownJob,
 )
@@ -82,6 +83,14 @@ def test_a_member_that_leaves_resets_the_job_and_the_next_epoch_is_another(
     _, again = form(running, client, "train", 3)
     assert again[0].epoch == leases[0].epoch + 1
     assert running.client.tables()["admit"] == 3
+
+
+def test_a_launch_is_told_of_the_other_one(running: Running, client: JobClient) -> None:
+    client.create_job("train", 2)
+    client.join("train", 0, 2, "a restart 0")
+    assert client.get_job("train").run_id == "a restart 0"
+    with pytest.raises(PlaceTaken, match="held by the launch 'a restart 0' .* belongs to the launch 'b restart 0'"):
+        client.join("train", 1, 2, "b restart 0")
 
 
 def test_a_silent_member_resets_the_job(running: Running, client: JobClient) -> None:

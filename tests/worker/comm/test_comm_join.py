@@ -41,7 +41,7 @@ class FakeClient:
     def _answer(self, what: str, default: Any) -> Any:
         return self.answers[what]() if what in self.answers else default
 
-    def join(self, job: str, rank: int, world_size: int) -> jobs.JoinTicket:
+    def join(self, job: str, rank: int, world_size: int, run_id: str = "") -> jobs.JoinTicket:
         self.log.append(("join", job, rank, world_size))
         ticket = jobs.JoinTicket(NONCE, job, 5, rank, world_size, "127.0.0.1", self.switch_port, 8, 32, 0.01)
         return self._answer("join", ticket)

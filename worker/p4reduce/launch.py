@@ -1,0 +1,18 @@
+"""Which launch of a job this process belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def run_id(environment: Mapping[str, str]) -> str:
+    """Return what all ranks of one launch have in common and another launch has not; "" where nothing says.
+
+    torchrun's own run id is "none" unless it was given one, so its rendezvous, which two launches on one machine cannot
+    share, is part of this; and so is how often torchrun has restarted the workers.
+    """
+    run = environment.get("TORCHELASTIC_RUN_ID")
+    if not run:
+        return ""
+    where = f"{environment.get('MASTER_ADDR', '')}:{environment.get('MASTER_PORT', '')}"
+    return f"{run}@{where} restart {environment.get('TORCHELASTIC_RESTART_COUNT', '0')}"
