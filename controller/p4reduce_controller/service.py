@@ -27,7 +27,20 @@ _log = logging.getLogger(__name__)
 
 _GRACE_S = 1.0
 _CALL_LIMIT_S = 5.0  # of one P4Runtime call
-_SERVER_OPTIONS = [("grpc.so_reuseport", 0)]  # a second controller on the same port must fail, not share it
+_MAX_REQUEST_BYTES = 64 << 10
+
+
+def _server_options(heartbeat_timeout_s: float) -> list[tuple[str, int]]:
+    """Options of the job service. Its pings end the connection of a host that is silent for about that long."""
+    ping_ms = max(100, round(heartbeat_timeout_s * 1000 / 5))
+    return [
+        ("grpc.so_reuseport", 0),  # a second controller on the same port must fail, not share it
+        ("grpc.max_receive_message_length", _MAX_REQUEST_BYTES),
+        ("grpc.keepalive_time_ms", ping_ms),
+        ("grpc.keepalive_timeout_ms", 4 * ping_ms),
+        ("grpc.http2.ping_timeout_ms", 4 * ping_ms),  # newer gRPC waits a minute without it
+        ("grpc.http2.max_pings_without_data", 0),  # no limit
+    ]
 
 
 class ControllerError(Exception):
@@ -73,16 +86,18 @@ class Controller:
         terms = Terms(
             switch.address, switch.udp_port, settings.hello_interval_s, settings.heartbeat_interval_s
         )
-        self._servicer = JobsServicer(self.registry, self.keeper, terms, clock, self.pulse)
+        self._servicer = JobsServicer(self.registry, self.keeper, terms, clock, self.pulse, self.sweep)
         self._server: grpc.aio.Server | None = None
         self._stop = asyncio.Event()
+        self._sweep_interval_s = settings.heartbeat_interval_s / 2
+        self._awake_at = float("inf")
 
     async def start(self) -> None:
         """Take the port and the jobs of an earlier run, connect to the switch and prepare it, then serve.
 
         `address` is then the true one.
         """
-        self._server = grpc.aio.server(options=_SERVER_OPTIONS)
+        self._server = grpc.aio.server(options=_server_options(self.config.controller.heartbeat_timeout_s))
         jobs_pb2_grpc.add_JobsServicer_to_server(self._servicer, self._server)
         host, _, _ = self.address.rpartition(":")
         try:
@@ -125,26 +140,26 @@ class Controller:
         self._stop.set()
 
     def sweep(self) -> None:
-        """Drop members that have gone silent. `run` does this by itself."""
+        """Drop members that have gone silent. `run` does this by itself.
+
+        After a pause of the controller itself, give them time instead: their heartbeats may be waiting in its sockets,
+        and whoever is gone will be silent still.
+        """
         before = self.registry.version
+        now = asyncio.get_running_loop().time()
+        paused_s = now - self._awake_at - self._sweep_interval_s
+        if paused_s > self.config.controller.heartbeat_interval_s:
+            _log.warning("the controller was paused for %.1f s: members have time to be heard again", paused_s)
+            self.registry.give_time(self._clock())
+        self._awake_at = now
         self.registry.sweep(self._clock())
         if self.registry.version != before:
             self.pulse.fire()
 
     async def _keep_sweeping(self) -> None:
-        """Sweep now and then. After a pause of the controller itself, give the members time instead.
-
-        Their heartbeats may be waiting in its sockets, and whoever is gone will be silent still.
-        """
-        loop = asyncio.get_running_loop()
-        interval_s = self.config.controller.heartbeat_interval_s
+        self._awake_at = asyncio.get_running_loop().time()
         while True:
-            began = loop.time()
-            await asyncio.sleep(interval_s / 2)
-            paused_s = loop.time() - began - interval_s / 2
-            if paused_s > interval_s:
-                _log.warning("the controller was paused for %.1f s: members have time to be heard again", paused_s)
-                self.registry.give_time(self._clock())
+            await asyncio.sleep(self._sweep_interval_s)
             self.sweep()
 
     async def _close(self) -> None:

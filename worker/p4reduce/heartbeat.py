@@ -26,6 +26,7 @@ class Heartbeat:
         self._lease = lease
         self._stop = threading.Event()
         self._failure: CollectiveError | None = None
+        self._watch = client.watch(nonce, self._reset)
         self._thread = threading.Thread(
             target=self._beat, name=f"p4reduce-heartbeat-{lease.rank}", daemon=True
         )
@@ -43,8 +44,18 @@ class Heartbeat:
         self._client.timeout_s = min(self._client.timeout_s, LEAVE_TIMEOUT_S)
         with contextlib.suppress(Exception):
             self._client.leave(self._nonce)
+        self._watch.close()
         self._client.close()  # ends a heartbeat that still waits for its answer
         self._thread.join(LEAVE_TIMEOUT_S)
+
+    def leave_at_once(self, timeout_s: float) -> None:
+        """Give the place up without waiting for the threads, for a process that ends now."""
+        with contextlib.suppress(Exception):
+            self._client.leave(self._nonce, timeout_s)
+
+    def _reset(self, reason: str) -> None:
+        if self._failure is None:
+            self._failure = JobReset(reason)
 
     def _beat(self) -> None:
         from p4reduce_contracts.jobs.client import JobServiceError, MemberReset, UnknownJob
@@ -55,9 +66,9 @@ class Heartbeat:
                 reset, reason = self._client.heartbeat(self._nonce)
                 answered = time.monotonic()
                 if reset:
-                    self._failure = JobReset(reason)
+                    self._reset(reason)
             except (MemberReset, UnknownJob) as error:
-                self._failure = JobReset(str(error))
+                self._reset(str(error))
             except JobServiceError as error:
                 silent = time.monotonic() - answered
                 if silent >= self._lease.dead_after_s:

@@ -18,6 +18,7 @@ from p4reduce.errors import GeometryMismatch, JoinError
 from p4reduce.heartbeat import Heartbeat
 from p4reduce.launch import run_id
 from p4reduce.session import DEFAULT_TIMEOUT_S, is_waiting_time
+from p4reduce.sigterm import LEAVE_S, on_sigterm
 from p4reduce.transport import Transport, UdpTransport
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.lease import Lease
@@ -96,6 +97,7 @@ def _leave_at_exit(comm: Communicator, heartbeat: Heartbeat) -> None:
         _communicators.clear()
         _heartbeats.clear()
         atexit.register(_leave_all, _process)
+        on_sigterm(_leave_at_once)
     _communicators.add(comm)
     _heartbeats.add(heartbeat)
 
@@ -109,6 +111,11 @@ def _leave_all(process: int) -> None:
     for heartbeat in list(_heartbeats):  # of communicators that were forgotten: their heartbeats go on
         with contextlib.suppress(Exception):
             heartbeat.leave()
+
+
+def _leave_at_once() -> None:
+    for heartbeat in list(_heartbeats):
+        heartbeat.leave_at_once(LEAVE_S)
 
 
 def _number(what: str, variable: str, given: int | None, environment: Mapping[str, str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -36,6 +37,7 @@ from p4reduce_contracts.jobs.errors import (
     rounded,
 )
 from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.jobs.watch import Watch
 
 __all__ = [
     "ControllerUnreachable",
@@ -179,9 +181,16 @@ class JobClient:
         reply = self._call(self._stub.Heartbeat, jobs_pb2.HeartbeatRequest(nonce=nonce))
         return reply.reset, reply.reason
 
-    def leave(self, nonce: int) -> None:
+    def watch(self, nonce: int, on_reset: Callable[[str], None]) -> Watch:
+        """Have the controller notice at once when this process ends, and be told at once of a reset.
+
+        `on_reset` is called with the reason, from a thread; close what is returned before this client.
+        """
+        return Watch(lambda: self._stub.Watch(jobs_pb2.WatchRequest(nonce=nonce)), on_reset)
+
+    def leave(self, nonce: int, timeout_s: float | None = None) -> None:
         """Take this member out of its job. Leaving twice, or after a reset, is no error."""
-        self._call(self._stub.Leave, jobs_pb2.LeaveRequest(nonce=nonce))
+        self._call(self._stub.Leave, jobs_pb2.LeaveRequest(nonce=nonce), timeout_s)
 
     def stats(self, job: str | None = None) -> Stats:
         """The switch's counters of one job (or of all) and its drops by reason."""

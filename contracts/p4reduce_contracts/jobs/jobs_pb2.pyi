@@ -185,6 +185,20 @@ class HeartbeatReply(_message.Message):
     reason: str
     def __init__(self, reset: bool = ..., reason: _Optional[str] = ...) -> None: ...
 
+class WatchRequest(_message.Message):
+    __slots__ = ("nonce",)
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    nonce: int
+    def __init__(self, nonce: _Optional[int] = ...) -> None: ...
+
+class WatchEvent(_message.Message):
+    __slots__ = ("reset", "reason")
+    RESET_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reset: bool
+    reason: str
+    def __init__(self, reset: bool = ..., reason: _Optional[str] = ...) -> None: ...
+
 class LeaveRequest(_message.Message):
     __slots__ = ("nonce",)
     NONCE_FIELD_NUMBER: _ClassVar[int]

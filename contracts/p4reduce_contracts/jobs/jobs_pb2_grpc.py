@@ -69,6 +69,11 @@ class JobsStub(object):
                 request_serializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.HeartbeatRequest.SerializeToString,
                 response_deserializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.HeartbeatReply.FromString,
                 _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/p4reduce.jobs.v1.Jobs/Watch',
+                request_serializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.WatchRequest.SerializeToString,
+                response_deserializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.WatchEvent.FromString,
+                _registered_method=True)
         self.Leave = channel.unary_unary(
                 '/p4reduce.jobs.v1.Jobs/Leave',
                 request_serializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.LeaveRequest.SerializeToString,
@@ -128,6 +133,14 @@ class JobsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Watch(self, request, context):
+        """Open for as long as the member lives: while it is, no heartbeat is missed, and when its connection ends without
+        another one at once, the member is gone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Leave(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -177,6 +190,11 @@ def add_JobsServicer_to_server(servicer, server):
                     servicer.Heartbeat,
                     request_deserializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.HeartbeatRequest.FromString,
                     response_serializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.HeartbeatReply.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.WatchRequest.FromString,
+                    response_serializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.WatchEvent.SerializeToString,
             ),
             'Leave': grpc.unary_unary_rpc_method_handler(
                     servicer.Leave,
@@ -378,6 +396,33 @@ class Jobs(object):
             '/p4reduce.jobs.v1.Jobs/Heartbeat',
             p4reduce__contracts_dot_jobs_dot_jobs__pb2.HeartbeatRequest.SerializeToString,
             p4reduce__contracts_dot_jobs_dot_jobs__pb2.HeartbeatReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/p4reduce.jobs.v1.Jobs/Watch',
+            p4reduce__contracts_dot_jobs_dot_jobs__pb2.WatchRequest.SerializeToString,
+            p4reduce__contracts_dot_jobs_dot_jobs__pb2.WatchEvent.FromString,
             options,
             channel_credentials,
             insecure,

@@ -10,6 +10,7 @@ class JobsStub:
     Join: Any
     WaitLease: Any
     Heartbeat: Any
+    Watch: Any
     Leave: Any
     Stats: Any
 

@@ -40,7 +40,10 @@ class Grant:
 
 @dataclass
 class Member:
-    """A rank that has joined, of the launch `run_id`. `address` is known once its HELLO has come through the switch."""
+    """A rank that has joined, of the launch `run_id`. `address` is known once its HELLO has come through the switch.
+
+    `waiting` and `watching` count its open calls; `gone_at` is when the last of them ended with its connection.
+    """
 
     rank: int
     nonce: int
@@ -48,6 +51,8 @@ class Member:
     run_id: str = ""
     address: Address | None = None
     waiting: int = 0
+    watching: int = 0
+    gone_at: float | None = None
     problem: str = ""
 
 

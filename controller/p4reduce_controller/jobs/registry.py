@@ -52,8 +52,14 @@ from p4reduce_controller.jobs.slots import SlotAllocator, SlotRange
 
 _log = logging.getLogger(__name__)
 
+RECONNECT_S = 1.0
+"""How long after its connection ended a member is taken for gone: it may only have to connect again."""
 _REMEMBERED = 4096
 _STRANGER = "the controller does not know this member: it restarted after the job's reset, or that was long ago"
+
+
+def _at(member: Member) -> str:
+    return "" if member.address is None else f" at {member.address.host}:{member.address.udp_port}"
 
 
 class Books(Protocol):
@@ -168,6 +174,7 @@ class Registry:
         """Count every member as heard now: the controller itself was away, so their silence means nothing."""
         for _, member in self._members.values():
             member.last_seen = now
+            member.gone_at = None
 
     def join(self, name: str, rank: int, world_size: int, now: float, run_id: str = "") -> Member:
         """Rank `rank` takes part. In an ACTIVE job that resets it.
@@ -189,6 +196,9 @@ class Registry:
                 f"belongs to the launch {run_id!r}: it waits until that one has ended; or give it a job of its own"
             )
         if rank in job.members:
+            if job.members[rank].watching:
+                where = _at(job.members[rank])
+                raise PlaceTaken(f"rank {rank} of job {name} is a worker that lives{where}: end it first")
             self._drop(job, rank, f"rank {rank} joined again")
         member = Member(rank, self._fresh_nonce(), now, run_id)
         job.members[rank] = member
@@ -242,14 +252,35 @@ class Registry:
             member.last_seen = now
             if caller_gone and not job.active and member.waiting == 0:
                 member.address = None
+                member.gone_at = now
                 self._withdraw(job)
 
     def heartbeat(self, nonce: int, now: float) -> str:
         """A member lives. The answer is why its lease is void, or "" while it is good."""
-        if nonce not in self._members:
-            return self._gone.get(nonce, _STRANGER)
-        self._members[nonce][1].last_seen = now
+        if reason := self.void(nonce):
+            return reason
+        member = self._members[nonce][1]
+        member.last_seen = now
+        member.gone_at = None
         return ""
+
+    def void(self, nonce: int) -> str:
+        """Why a lease is void, or "" while it is good."""
+        return "" if nonce in self._members else self._gone.get(nonce, _STRANGER)
+
+    def watch_started(self, nonce: int) -> None:
+        """A member holds a connection open: it lives for as long as it does. Raises MemberReset."""
+        _, member = self.member(nonce)
+        member.watching += 1
+        member.gone_at = None
+
+    def watch_ended(self, nonce: int, now: float) -> None:
+        """The connection ended. Unless there is another, or soon will be, the member is gone."""
+        if nonce in self._members:
+            _, member = self._members[nonce]
+            member.watching -= 1
+            if not member.watching:
+                member.last_seen = member.gone_at = now
 
     def leave(self, nonce: int) -> None:
         """A member goes. Somebody who is no member any more may leave too."""
@@ -258,12 +289,15 @@ class Registry:
             self._drop(job, member.rank, f"rank {member.rank} left")
 
     def sweep(self, now: float) -> None:
-        """Drop the members that were silent for too long."""
+        """Drop the members that were silent for too long, or whose connection ended."""
         limit = self._heartbeat_timeout_s
         for job in self._jobs.values():
             for member in list(job.members.values()):
-                silent = now - member.last_seen >= limit and member.waiting == 0
-                if silent and member.nonce in self._members:
+                if member.nonce not in self._members or member.waiting or member.watching:
+                    continue
+                if member.gone_at is not None and now - member.gone_at >= RECONNECT_S:
+                    self._drop(job, member.rank, f"rank {member.rank} is gone: its connection to the controller ended")
+                elif now - member.last_seen >= limit:
                     self._drop(job, member.rank, f"rank {member.rank} sent no heartbeat for {limit:g} s")
         for name in list(self._unsaved):
             self._save(self._jobs[name])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -27,7 +27,7 @@ from p4reduce_contracts.jobs.errors import (
 )
 from p4reduce_controller.jobs.model import Job
 from p4reduce_controller.jobs.pulse import Pulse
-from p4reduce_controller.jobs.registry import Registry
+from p4reduce_controller.jobs.registry import RECONNECT_S, Registry
 
 _LONGEST_WAIT_S = 86400.0
 
@@ -82,13 +82,20 @@ class JobsServicer:
     """The methods of `service Jobs` in jobs.proto."""
 
     def __init__(
-        self, registry: Registry, switch: Switch, terms: Terms, clock: Callable[[], float], pulse: Pulse
+        self,
+        registry: Registry,
+        switch: Switch,
+        terms: Terms,
+        clock: Callable[[], float],
+        pulse: Pulse,
+        sweep: Callable[[], None],
     ) -> None:
         self._registry = registry
         self._switch = switch
         self._terms = terms
         self._clock = clock
         self._pulse = pulse
+        self._sweep = sweep
         self._stopping = False
 
     def stop(self) -> None:
@@ -160,7 +167,7 @@ class JobsServicer:
             gone = True
             raise
         finally:
-            self._registry.wait_ended(request.nonce, self._clock(), gone)
+            self._connection_ended(lambda: self._registry.wait_ended(request.nonce, self._clock(), gone))
             self._pulse.fire()
 
     @_answers
@@ -168,6 +175,27 @@ class JobsServicer:
         """A member lives."""
         reason = self._registry.heartbeat(request.nonce, self._clock())
         return jobs_pb2.HeartbeatReply(reset=bool(reason), reason=reason)
+
+    async def Watch(self, request: jobs_pb2.WatchRequest, context: Any) -> AsyncIterator[jobs_pb2.WatchEvent]:
+        """Tell a member of its reset; see whether its connection holds."""
+        nonce = request.nonce
+        reason = self._registry.heartbeat(nonce, self._clock())
+        if not reason:
+            self._registry.watch_started(nonce)
+            try:
+                yield jobs_pb2.WatchEvent()
+                while not self._stopping and not (reason := self._registry.void(nonce)):
+                    await self._pulse.wait()
+            finally:
+                self._connection_ended(lambda: self._registry.watch_ended(nonce, self._clock()))
+        if reason:
+            yield jobs_pb2.WatchEvent(reset=True, reason=reason)
+
+    def _connection_ended(self, note: Callable[[], None]) -> None:
+        """`note` it, and see later whether the member came back; at the controller's own end it means nothing."""
+        if not self._stopping:
+            note()
+            asyncio.get_running_loop().call_later(RECONNECT_S, self._sweep)
 
     @_answers
     async def Leave(self, request: jobs_pb2.LeaveRequest, context: Any) -> jobs_pb2.LeaveReply:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -59,7 +60,11 @@ class FakeClient:
         self.beaten.set()
         return answer
 
-    def leave(self, nonce: int) -> None:
+    def watch(self, nonce: int, on_reset: Callable[[str], None]) -> SimpleNamespace:
+        self.reset = on_reset
+        return SimpleNamespace(close=lambda: None)
+
+    def leave(self, nonce: int, timeout_s: float | None = None) -> None:
         self.log.append(("leave", nonce))
 
     def close(self) -> None:
@@ -303,6 +308,16 @@ def test_a_reset_is_noticed(fake: type[FakeClient], answer: Callable[[], Any]) -
     failure = beating(fake).failure()
     assert isinstance(failure, JobReset)
     assert failure.reason == "rank 2 left"
+
+
+def test_a_reset_that_the_watch_tells_needs_no_heartbeat(fake: type[FakeClient]) -> None:
+    client = fake("x")
+    heartbeat = Heartbeat(client, NONCE, Lease(5, "a", 9, 0, 1, 16, 8, 32, 60.0))  # type: ignore[arg-type]
+    client.reset("rank 2 is gone")
+    failure = heartbeat.failure()
+    assert isinstance(failure, JobReset)
+    assert failure.reason == "rank 2 is gone"
+    heartbeat.leave()
 
 
 def test_a_silent_controller_is_tolerated_for_the_dead_time(

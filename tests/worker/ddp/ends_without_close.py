@@ -3,6 +3,8 @@
 import socket
 import sys
 import threading
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -39,7 +41,7 @@ class Client:
     def __init__(self, address: str) -> None:
         pass
 
-    def join(self, job: str, rank: int, world_size: int) -> jobs.JoinTicket:
+    def join(self, job: str, rank: int, world_size: int, run_id: str = "") -> jobs.JoinTicket:
         return jobs.JoinTicket(1, job, 1, rank, world_size, "127.0.0.1", port, 8, 32, 0.01)
 
     def wait_lease(self, nonce: int, timeout_s: float) -> jobs.Lease:
@@ -48,7 +50,10 @@ class Client:
     def heartbeat(self, nonce: int) -> tuple[bool, str]:
         return False, ""
 
-    def leave(self, nonce: int) -> None:
+    def watch(self, nonce: int, on_reset: Callable[[str], None]) -> SimpleNamespace:
+        return SimpleNamespace(close=lambda: None)
+
+    def leave(self, nonce: int, timeout_s: float | None = None) -> None:
         print("left", flush=True)
 
     def close(self) -> None:

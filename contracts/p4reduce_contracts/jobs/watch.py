@@ -1,0 +1,64 @@
+"""A member's watch: a call that stays open for as long as the member lives, and by which it hears of a reset at once.
+
+While it is open the controller counts the member as alive. gRPC's own threads answer the controller's pings, so that
+holds too while the interpreter is busy in one long call; and when the process ends, however it does, its connection
+ends with it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import grpc
+
+_AGAIN_S: Final = 0.2
+"""Well below what the controller waits for a member whose connection broke."""
+_CLOSE_S: Final = 1.0
+
+
+class Watch:
+    """Keeps the call open from a thread of its own, and opens it again when it breaks, until a reset or `close`."""
+
+    def __init__(self, call: Callable[[], Any], on_reset: Callable[[str], None]) -> None:
+        """`call` opens the stream of events; `on_reset` is called once with the reason, from the thread."""
+        self._call = call
+        self._on_reset = on_reset
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._stream: Any = None
+        self._thread = threading.Thread(target=self._run, name="p4reduce-watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the call. May be called again."""
+        with self._lock:
+            self._closed.set()
+            if self._stream is not None:
+                self._stream.cancel()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_CLOSE_S)
+
+    def _run(self) -> None:
+        while self._opened():
+            try:
+                for event in self._stream:
+                    if event.reset:
+                        self._on_reset(event.reason)
+                        return
+            except grpc.RpcError as error:
+                if error.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.PERMISSION_DENIED):
+                    return  # heartbeats alone have to do
+            self._closed.wait(_AGAIN_S)
+
+    def _opened(self) -> bool:
+        """Open the call, unless this watch or its channel is closed."""
+        with self._lock:
+            if self._closed.is_set():
+                return False
+            try:
+                self._stream = self._call()
+            except ValueError:  # the channel is closed
+                return False
+            return True

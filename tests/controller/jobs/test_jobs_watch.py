@@ -1,0 +1,210 @@
+"""The watch: who lives while it is open, who is gone when it ends, and how soon the others hear of it."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from p4reduce_contracts.jobs.client import JobClient, PlaceTaken
+from p4reduce_controller.jobs.registry import RECONNECT_S
+from rigs.fake_switch_client import LIMIT_S, Running, form
+from rigs.p4rt import System, start_controller, start_switch
+
+Reasons = queue.SimpleQueue  # of the resets that a watch told
+
+
+def watched(running: Running, count: int) -> None:
+    """Return when `count` watches of job "train" are open."""
+    members = running.controller.registry.get("train").members
+    deadline = time.monotonic() + LIMIT_S
+    while sum(member.watching for member in members.values()) != count:
+        assert time.monotonic() < deadline
+        running.call(lambda: None)
+
+
+@pytest.fixture
+def second(running: Running) -> Iterator[JobClient]:
+    """The client of another process: a connection of its own."""
+    with JobClient(f"localhost:{running.address.rpartition(':')[2]}") as one:
+        yield one
+
+
+def test_a_reset_is_told_at_once(running: Running, client: JobClient) -> None:
+    client.create_job("train", 2)
+    tickets, _ = form(running, client, "train", 2)
+    reasons: Reasons[str] = queue.SimpleQueue()
+    watch = client.watch(tickets[0].nonce, reasons.put)
+    watched(running, 1)
+    client.leave(tickets[1].nonce)
+    assert reasons.get(timeout=LIMIT_S) == "rank 1 left"
+    watch.close()
+
+
+def test_a_watch_of_a_void_lease_is_told_so(client: JobClient) -> None:
+    reasons: Reasons[str] = queue.SimpleQueue()
+    watch = client.watch(12345, reasons.put)
+    assert "does not know this member" in reasons.get(timeout=LIMIT_S)
+    watch.close()
+
+
+def test_a_member_lives_while_its_watch_is_open(running: Running, client: JobClient, second: JobClient) -> None:
+    client.create_job("train", 2)
+    tickets, _ = form(running, client, "train", 2)
+    watches = [client.watch(tickets[0].nonce, print), second.watch(tickets[1].nonce, print)]
+    watched(running, 2)
+    running.pass_time(1000.0)
+    assert client.get_job("train").state == "ACTIVE", "no heartbeat is needed"
+    with pytest.raises(PlaceTaken, match=r"rank 1 of job train is a worker that lives at 10\.0\.0\.11:4001: end it"):
+        client.join("train", 1, 2)
+    assert client.get_job("train").state == "ACTIVE"
+    for watch in watches:
+        watch.close()
+
+
+def test_a_member_whose_connection_ends_is_gone_and_the_others_are_told(
+    running: Running, client: JobClient, second: JobClient
+) -> None:
+    client.create_job("train", 2)
+    tickets, _ = form(running, client, "train", 2)
+    reasons: Reasons[str] = queue.SimpleQueue()
+    watch = client.watch(tickets[0].nonce, reasons.put)
+    second.watch(tickets[1].nonce, print)
+    watched(running, 2)
+    second.close()
+    watched(running, 1)
+    running.pass_time(0.9 * RECONNECT_S)
+    assert client.get_job("train").state == "ACTIVE", "it may connect again"
+    running.pass_time(0.1 * RECONNECT_S)
+    assert reasons.get(timeout=LIMIT_S) == "rank 1 is gone: its connection to the controller ended"
+    client.join("train", 1, 2)
+    watch.close()
+
+
+@pytest.mark.parametrize("sign", ["watch", "heartbeat"])
+def test_a_member_that_connects_again_is_not_gone(
+    running: Running, client: JobClient, second: JobClient, sign: str
+) -> None:
+    client.create_job("train", 1)
+    tickets, _ = form(running, client, "train", 1)
+    second.watch(tickets[0].nonce, print)
+    watched(running, 1)
+    second.close()
+    watched(running, 0)
+    if sign == "watch":
+        watch = client.watch(tickets[0].nonce, print)
+        watched(running, 1)
+    else:
+        client.heartbeat(tickets[0].nonce)
+    running.pass_time(2 * RECONNECT_S)
+    assert client.get_job("train").state == "ACTIVE"
+    if sign == "watch":
+        watch.close()
+
+
+def test_a_rank_that_waits_for_others_and_dies_is_gone_soon(
+    running: Running, client: JobClient, second: JobClient
+) -> None:
+    client.create_job("train", 2)
+    ticket = second.join("train", 0, 2, "a restart 0")
+    call = second._stub.WaitLease.future(_wait(ticket.nonce), timeout=60.0)
+    running.wait_for_waiters(running.controller.registry.get("train").members, 1)
+    call.cancel()
+    running.wait_for_waiters(running.controller.registry.get("train").members, 0)
+    running.pass_time(RECONNECT_S)
+    client.join("train", 0, 2, "a restart 1")
+
+
+def _wait(nonce: int) -> object:
+    from p4reduce_contracts.jobs import jobs_pb2
+
+    return jobs_pb2.WaitLeaseRequest(nonce=nonce, timeout_s=60.0)
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[System]:
+    switch = start_switch(tmp_path)
+    try:
+        running = System(tmp_path, switch, start_controller(tmp_path, switch))
+    except BaseException:
+        switch.end()
+        raise
+    yield running
+    for process in (running.controller, running.switch):
+        if process.process.poll() is None:
+            process.end(signal.SIGKILL)
+
+
+RANK = """
+import ctypes, sys, time
+import p4reduce
+comm = p4reduce.join("train", rank=int(sys.argv[1]), world_size=2, controller=sys.argv[2])
+print("joined", flush=True)
+{}
+time.sleep(120)
+"""
+SAY_WHY = """
+(heartbeat,) = sys.modules["p4reduce.join"]._heartbeats
+while heartbeat.failure() is None: time.sleep(0.01)
+print(heartbeat.failure(), flush=True)
+"""
+Start = Callable[[int, str], "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(system: System) -> Iterator[Start]:
+    """Starts a rank of job "train" in a process of its own, with what it does once it has joined."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def begin(rank: int, then: str) -> subprocess.Popen[str]:
+        arguments = [sys.executable, "-c", RANK.format(then), str(rank), system.controller.address("jobs on")]
+        processes.append(subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True))
+        return processes[-1]
+
+    yield begin
+    for process in processes:
+        process.kill()
+        process.communicate(timeout=LIMIT_S)
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (signal.SIGKILL, "rank 1 is gone: its connection to the controller ended"),
+        (signal.SIGTERM, "rank 1 left"),
+    ],
+)
+def test_the_end_of_a_process_is_noticed(system: System, start: Start, number: signal.Signals, reason: str) -> None:
+    """Members may be silent for 60 s here, so it is not the silence that is noticed."""
+    with JobClient(system.controller.address("jobs on")) as client:
+        client.create_job("train", 2)
+    stays, ends = start(0, SAY_WHY), start(1, "")
+    assert (line(stays), line(ends)) == ("joined", "joined")
+    ends.send_signal(number)
+    assert reason in line(stays)
+    assert ends.wait(LIMIT_S) == -number
+
+
+@pytest.mark.slow
+def test_a_member_that_holds_the_interpreter_lives(system: System, start: Start) -> None:
+    system.controller.end()
+    system.start_controller(heartbeat_timeout_s=2)
+    with JobClient(system.controller.address("jobs on")) as client:
+        client.create_job("train", 2)
+        first = start(0, "")
+        second = start(1, "ctypes.PyDLL(None).sleep(6); print('released', flush=True)")
+        assert (line(first), line(second)) == ("joined", "joined")
+        assert line(second) == "released"
+        job = client.get_job("train")
+        assert (job.state, job.last_reset) == ("ACTIVE", "")
