@@ -20,11 +20,12 @@ from pathlib import Path
 MARK = "P4REDUCE_MARK"
 """The environment variable that all processes of a program have."""
 MODULE = "p4reduce_lab.guardian"
-_READY = "guarding"
+_READY, _END = "guarding", "end"
 _TERM_S = 2.0
 _KILL_S = 5.0
 _SWEEP_S = 200.0
 _POLL_S = 0.02
+_BIRTH_S = 0.5
 
 
 def end_processes(mark: str) -> None:
@@ -80,7 +81,9 @@ def guarded(module: str = MODULE) -> Iterator[str]:
         os.environ.pop(MARK, None)
         if before is not None:
             os.environ[MARK] = before
-        guardian.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # somebody killed the guardian
+            guardian.stdin.write(_END)
+            guardian.stdin.close()
         guardian.wait(_SWEEP_S)
         guardian.stdout.close()
 
@@ -90,8 +93,11 @@ def stand_guard(sweep: Callable[[str], None]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     print(_READY, flush=True)
-    sys.stdin.read()
+    in_order = sys.stdin.read() == _END
     sweep(sys.argv[1])
+    if not in_order:  # a process that was just being started has the mark only once it runs its own program
+        time.sleep(_BIRTH_S)
+        sweep(sys.argv[1])
 
 
 if __name__ == "__main__":

@@ -102,7 +102,11 @@ def test_a_killed_program_leaves_nothing_behind(tmp_path: Path) -> None:
         try:
             assert program.stdout is not None
             mark, *pids = program.stdout.readline().split()
-            assert len(pids) == 4 and set(map(int, pids)) <= set(guardian.processes(mark))
+            assert len(pids) == 4
+            deadline = time.monotonic() + 30
+            while not set(map(int, pids)) <= set(guardian.processes(mark)):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
         finally:
             program.kill()
     deadline = time.monotonic() + 30
