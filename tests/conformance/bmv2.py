@@ -25,6 +25,7 @@ CPU_PORT = 510
 DEVICE_ID = 1
 DEADLINE_S = 10.0
 PACKET_OUT_QUIET_S = 0.2
+ENDING_S = 2.0
 
 
 def _dataplane_messages() -> tuple[Any, Any]:
@@ -53,6 +54,10 @@ def version() -> str:
     assert SWITCH is not None
     answer = subprocess.run([SWITCH, "--version"], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     return answer.stdout.strip()
+
+
+class Bmv2Failed(Exception):
+    """BMv2 ended, or did not answer, where it should have; says over what."""
 
 
 class Bmv2Target:
@@ -101,7 +106,7 @@ class Bmv2Target:
                 return
             except grpc.RpcError as error:
                 if time.monotonic() > deadline or self._process.poll() is not None:
-                    raise TimeoutError(f"simple_switch_grpc did not start: {error}") from error
+                    raise Bmv2Failed(f"simple_switch_grpc did not start: {error}") from error
                 time.sleep(0.02)
 
     def arrive(self, port: int, frame: bytes) -> Outputs:
@@ -111,8 +116,7 @@ class Bmv2Target:
         try:
             return tuple((r.port, r.packet) for r in self._stream(iter((request,)), timeout=DEADLINE_S))
         except grpc.RpcError as error:
-            state = self._process.poll()
-            raise RuntimeError(f"BMv2 failed over {frame.hex()} (exit status {state}): {error}") from error
+            raise Bmv2Failed(f"BMv2 {self._state()} over the frame {frame.hex()}") from error
 
     def packet_out(self, send: Callable[[], None]) -> Outputs:
         """A packet-out goes another way, so here only the clock tells that it is through."""
@@ -122,7 +126,18 @@ class Bmv2Target:
         send()
         time.sleep(PACKET_OUT_QUIET_S)
         held.put(None)
-        return tuple((r.port, r.packet) for r in stream)
+        try:
+            return tuple((r.port, r.packet) for r in stream)
+        except grpc.RpcError as error:
+            raise Bmv2Failed(f"BMv2 {self._state()} over a packet-out") from error
 
     def punted(self) -> None:
         return None
+
+    def _state(self) -> str:
+        """What has become of the process, which may be ending just now."""
+        try:
+            status = self._process.wait(ENDING_S)
+        except subprocess.TimeoutExpired:
+            return f"did not answer within {DEADLINE_S} s"
+        return f"ended with status {status}"
