@@ -69,9 +69,10 @@ class Case:
         }
 
 
-def program_case(name: str, *steps: Step) -> Case:
-    """A case of one of the small programs."""
-    return Case(name, PROGRAMS / f"{name}.json", PROGRAMS / f"{name}.p4info.txtpb", steps)
+def program_case(name: str, *steps: Step, program: str | None = None) -> Case:
+    """A case of one of the small programs: of the one that has its name, unless `program` names another."""
+    stem = PROGRAMS / (program or name)
+    return Case(name, stem.with_suffix(".json"), stem.with_suffix(".p4info.txtpb"), steps)
 
 
 def insert(*entries: Entry) -> Write:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from conformance import protocol_rows, random_traffic, rows_copies, rows_headers, rows_tables, rows_values
+from conformance import (
+    protocol_rows,
+    random_traffic,
+    rows_copies,
+    rows_groups,
+    rows_headers,
+    rows_tables,
+    rows_values,
+)
 from conformance.case import Case
 
 
 def small_programs() -> dict[str, Case]:
     """Cases of the programs in programs/, by name."""
-    modules = (rows_tables, rows_headers, rows_copies, rows_values)
+    modules = (rows_tables, rows_headers, rows_copies, rows_values, rows_groups)
     return {case.name: case for module in modules for case in module.cases()}
 
 

@@ -6,6 +6,13 @@ from conformance.case import Arrive, Case, PacketOut, Write, insert, program_cas
 from conformance.frames import counted, hexes
 from p4reduce_contracts.p4runtime.entries import CloneSession, DigestConfig, MulticastGroup, TableEntry
 
+_LENGTHS = [
+    *((bytes_, more, 0, 3) for bytes_ in (0, 1, 3, 4, 7, 8, 9, 22, 23, 24, 255, 0xFFFF) for more in (0, 1, 255)),
+    *((bytes_, 0, again, 3) for bytes_ in (0, 5, 10, 0xFFFF) for again in (1, 5, 10, 200)),
+    *((bytes_, 0, 0, 0) for bytes_ in (0, 7, 8, 9)),
+]
+"""For truncate_by_field: the fields bytes, more and again, and how many fives of bytes are the payload."""
+
 
 def cases() -> list[Case]:
     """Every case of this module."""
@@ -69,6 +76,11 @@ def _groups() -> list[Case]:
 def _ends() -> list[Case]:
     return [
         program_case("drop", insert(MulticastGroup(5, ((5, 1),))), *counted(range(9)), *hexes("ff")),
+        program_case("metadata_copy", *counted(range(9), (0,), (0,), (0,), (0,))),
+        program_case(
+            "truncate_by_field",
+            *hexes(*(f"{b:04x}{m:02x}{a:02x}11223344" + "5566778899" * n for b, m, a, n in _LENGTHS)),
+        ),
         program_case("truncate", *counted((0, 1, 2, 3, 10, 255), (0, 1, 2), tail=b"0123456789")),
         program_case(
             "egress_rewrite",

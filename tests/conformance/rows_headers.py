@@ -9,6 +9,9 @@ LABELS = ("01", "0201", "020403", "02040609", "0204060801", "02040608", "020406"
 """Labels after the two bytes of h: the lowest bit is set in the last one."""
 
 
+_SKIPS = (0, 1, 2, 3, 4, 7, 8, 9, 127, 128, 255)
+
+
 def cases() -> list[Case]:
     """Every case of this module."""
     return [*_stacks(), *_validity(), *_reading(), *_deciding()]
@@ -52,6 +55,10 @@ def _reading() -> list[Case]:
         ),
         program_case("packet_too_short", *hexes(*("0102030405060708090a0b0c"[: 2 * n] for n in range(1, 13)))),
         program_case("advance", *hexes("00112233445566", "01112233445566", "02112233", "03112233445566", "0311", "00")),
+        program_case(
+            "advance_by_field",
+            *hexes(*(f"{count:02x}" + "aabbccddeeff112233"[: 2 * size] for count in _SKIPS for size in (0, 2, 5, 9))),
+        ),
         program_case("subparser", *hexes("00010203", "01010203", "02010203", "020102", "0201", "01")),
         program_case("parse_by_port", *(s for p in range(1, 5) for s in hexes("ffff01", "00ff", "fe", port=p))),
     ]

@@ -11,6 +11,9 @@ from conformance.rows_tables import entry
 HASHES = ("crc16", "crc32", "csum16", "xor16", "identity", "crc16_custom", "crc32_custom")
 
 
+_AMOUNTS = (0, 1, 3, 7, 8, 31, 32, 255)
+
+
 def cases() -> list[Case]:
     """Every case of this module."""
     return [*_numbers(), *_bits(), *_state(), *_sums(), *_flow(), *_names()]
@@ -30,6 +33,11 @@ def _numbers() -> list[Case]:
         program_case("wrap_around", *noise("wrap", 60, 6)),
         program_case("signed_compare", *counted((*edges, 0xFB, 0xFA, 100, 101), edges, (0,), tail=b"")),
         program_case("shifts", *(_shift(by, v) for by in (0, 1, 7, 15, 16, 17, 255) for v in (0x8001, 0x7FFF, 0xFFFF))),
+        program_case(
+            "nested_shifts",
+            *(Arrive(1, bytes((a, b)) + bytes.fromhex("80000001") * 7) for a in _AMOUNTS for b in _AMOUNTS),
+            *noise("amounts", 30, 30),
+        ),
         program_case("divide", *noise("divide", 30, 6), *hexes("ffff00000000", "000700000000")),
         program_case("mux", *counted(edges, edges, (0,))),
     ]
@@ -61,6 +69,7 @@ def _state() -> list[Case]:
             "register_bounds",
             *(s for i in (0, 3, 4, 5, 255) for s in hexes(f"01{i:02x}{i + 1:04x}", f"00{i:02x}aaaa")),
         ),
+        program_case("register_places", *noise("places", 60, 10, 11, 9)),
         program_case("register_wide", *noise("registers", 20, 73)),
         program_case("controls_twice", *counted((0, 1, 0, 0, 1, 3, 2), (9,))),
         program_case("metadata_zero", *counted((1, 255, 0, 7), (9,), (9,), (9,))),

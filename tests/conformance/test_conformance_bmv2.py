@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from conformance import bmv2, recording
+from conformance import bmv2, recording, rows_groups
 from conformance.corpus import all_cases
 from conformance.replay import differences, replay
 
-SAMPLE = ("p4reduce_small_rows", "p4reduce_small_faults", "packet_io", "digest", "recirculate", "ternary_priority")
+SAMPLE = (
+    *("p4reduce_small_rows", "p4reduce_small_faults", "packet_io", "digest", "recirculate", "ternary_priority"),
+    *(case.name for case in rows_groups.cases()),
+)
 
 
 @pytest.mark.bmv2

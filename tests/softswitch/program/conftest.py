@@ -1,17 +1,15 @@
-"""Loads the small programs of programs/ for the tests of the P4 executor."""
+"""Loads the conformance corpus's small programs for the tests of the P4 executor."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from conformance.case import PROGRAMS
 from p4reduce_switch.program import Program
-
-PROGRAMS = Path(__file__).parent / "programs"
 
 
 @pytest.fixture

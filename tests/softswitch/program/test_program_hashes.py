@@ -36,15 +36,15 @@ def test_check_values(function: Callable[[bytes], int], data: bytes, expected: i
 def test_hashes_of_fields(load: Callable[[str], Program]) -> None:
     program = load("hashes")
     program.random.seed(1)
-    data = b"1234567"
+    data = b"1234567" + bytes((1, 6))
     ((port, out),) = program.process(1, data)
-    crc16, crc32, csum, xor, identity, ragged, bounded, dice = struct.unpack(">HIHHQHHB", out[7:])
-    assert (port, out[:7]) == (1, data)
-    assert crc16 == hashes.crc16(data)
-    assert crc32 == zlib.crc32(data)
-    assert csum == hashes.csum16(data)
-    assert xor == hashes.xor16(data)
-    assert identity == int.from_bytes(data, "big")
+    crc16, crc32, csum, xor, identity, ragged, bounded, dice = struct.unpack(">HIHHQHHB", out[9:])
+    assert (port, out[:9]) == (1, data)
+    assert crc16 == hashes.crc16(data[:7])
+    assert crc32 == zlib.crc32(data[:7])
+    assert csum == hashes.csum16(data[:7])
+    assert xor == hashes.xor16(data[:7])
+    assert identity == int.from_bytes(data[:7], "big")
     assert ragged == hashes.crc16(bytes.fromhex("353370"))  # 12 bits ++ 8 bits, filled with zeros
     assert bounded == 100 + zlib.crc32(data[:4]) % 10
     assert 1 <= dice <= 6

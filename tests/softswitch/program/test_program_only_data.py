@@ -20,12 +20,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from conformance import rows_groups
+from conformance.case import PROGRAMS
 from p4reduce_contracts.p4runtime import messages
 from p4reduce_switch.p4runtime import Refused, pipeline
 from p4reduce_switch.program import Program, ProgramError
 
-REFUSED = {"profile", "random_hash", "valueset"}  # programs that are refused as they are
-PROGRAMS = [path for path in sorted((Path(__file__).parent / "programs").glob("*.json")) if path.stem not in REFUSED]
+GROUPS = sorted({case.json for case in rows_groups.cases()})
+"""The programs that hold a group of constructs each."""
 CANARY = "canary_of_the_test"
 CALL = f"__import__('builtins').{CANARY}()"
 PAYLOADS = [
@@ -118,7 +120,7 @@ def canary(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return calls
 
 
-DISTINCT = distinct_places(PROGRAMS)
+DISTINCT = distinct_places(GROUPS)
 
 
 def test_the_places_cover_the_format() -> None:
@@ -141,7 +143,7 @@ def test_no_string_or_number_becomes_code(path: Path, found: list[Place], canary
             assert CANARY not in identifiers(program.source), f"{place}: {payload!r} stands in the code"
 
 
-TREES = [json.loads(path.read_text()) for path in PROGRAMS]
+TREES = [json.loads(path.read_text()) for path in GROUPS]
 PLACES = [list(places(tree)) for tree in TREES]
 VALUES = st.one_of(
     st.sampled_from(PAYLOADS),
@@ -180,11 +182,7 @@ def test_several_places_at_once(canary: list[str], data: st.DataObject) -> None:
     assert CANARY not in identifiers(program.source)
 
 
-P4INFOS = [
-    path
-    for path in sorted((Path(__file__).parents[2] / "conformance/programs").glob("*.p4info.txtpb"))
-    if path.exists()
-][::6]
+P4INFOS = sorted(PROGRAMS.glob("*.p4info.txtpb"))[::6]
 
 
 def scalars(message: Any) -> list[tuple[Any, Any]]:
@@ -227,7 +225,7 @@ def test_p4info_is_data_too(canary: list[str], data: st.DataObject) -> None:
 
 def test_the_mask_that_ran_a_command_is_refused(canary: list[str]) -> None:
     """The hole that was found: a table key's mask was pasted into the generated code."""
-    config = json.loads((Path(__file__).parent / "programs" / "l2.json").read_text())
+    config = json.loads((PROGRAMS / "l2.json").read_text())
     for table in config["pipelines"][0]["tables"]:
         for key in table["key"]:
             key["mask"] = CALL
@@ -238,7 +236,7 @@ def test_the_mask_that_ran_a_command_is_refused(canary: list[str]) -> None:
 
 def test_an_action_name_stays_a_name(canary: list[str]) -> None:
     """The second one: an action's name was written behind its function as a comment, line breaks included."""
-    config = json.loads((Path(__file__).parent / "programs" / "l2.json").read_text())
+    config = json.loads((PROGRAMS / "l2.json").read_text())
     for action in config["actions"]:
         action["name"] += f"\n {CALL}"
     for table in (t for p in config["pipelines"] for t in p["tables"]):

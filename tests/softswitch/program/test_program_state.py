@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from conformance.case import Arrive
+from conformance.corpus import all_cases
 from p4reduce_switch.program import ExecutionError, MeterConfig, Program
 from p4reduce_switch.program.state.stateful import GREEN, RED, YELLOW, Bucket
 
@@ -25,7 +28,7 @@ def result(program: Program, frame: bytes) -> tuple[int, int]:
 
 def test_registers_ignore_indices_out_of_bounds(load: Callable[[str], Program]) -> None:
     program = load("state")
-    cells = program.registers["MyIngress.cells"]
+    cells = program.registers["MainIngress.cells"]
     result(program, command(1, 4, 0x1234))
     assert (cells.size, cells.bitwidth, cells.read(4)) == (5, 16, 0x1234)
     assert result(program, command(2, 4))[0] == 0x1234
@@ -39,9 +42,25 @@ def test_registers_ignore_indices_out_of_bounds(load: Callable[[str], Program]) 
         cells.write(0, 1 << 16)
 
 
+def test_a_register_is_read_into_a_place_that_another_one_tells(
+    load: Callable[[str], Program], config: Callable[[str], dict[str, Any]]
+) -> None:
+    """BMv2 ends over such a read, so the corpus's program reads into metadata and copies from there."""
+    changed = config("register_places")
+    primitives = next(a["primitives"] for a in changed["actions"] if len(a["primitives"]) > 1)
+    reads = [index for index, primitive in enumerate(primitives) if primitive["op"] == "register_read"]
+    copied = primitives.pop(reads[1] + 1)
+    assert copied["op"] == "assign"
+    primitives[reads[1]]["parameters"][0] = copied["parameters"][0]
+    known, direct = load("register_places"), Program.load(changed)
+    frames = [step.frame for step in all_cases()["register_places"].steps if isinstance(step, Arrive)]
+    assert len(frames) >= 50
+    assert [direct.process(1, frame) for frame in frames] == [known.process(1, frame) for frame in frames]
+
+
 def test_counters(load: Callable[[str], Program]) -> None:
     program = load("l2")
-    counter = program.counters["MyIngress.by_port"]
+    counter = program.counters["MainIngress.by_port"]
     frame = bytes(14) + b"some payload"
     for port in (1, 3, 3, 200):  # 200 is out of bounds
         program.process(port, frame)
@@ -58,7 +77,7 @@ def test_digest(load: Callable[[str], Program]) -> None:
     program.process(3, frame)  # nobody listens
     program.on_digest = lambda name, samples: digests.append((name, samples))
     program.process(3, frame)
-    program.tables["MyIngress.learned"].insert((0x0200000000AA, 3), 0, "MyIngress.known", ())
+    program.tables["MainIngress.learned"].insert((0x0200000000AA, 3), 0, "MainIngress.known", ())
     program.process(3, frame)
     assert digests == [("learn_t", [(0x0200000000AA, 3)])]
 
@@ -78,7 +97,7 @@ def test_bucket_is_a_two_rate_three_color_marker() -> None:
 
 def test_indirect_meter(load: Callable[[str], Program]) -> None:
     program = load("state")
-    meter = program.meters["MyIngress.indirect"]
+    meter = program.meters["MainIngress.indirect"]
     meter.clock = lambda: 0
     assert result(program, command(5, 1))[1] == GREEN
     meter.configure(1, RATES)
@@ -91,9 +110,9 @@ def test_indirect_meter(load: Callable[[str], Program]) -> None:
 
 def test_direct_meter_counts_bytes(load: Callable[[str], Program]) -> None:
     program = load("state")
-    table = program.tables["MyIngress.per_index"]
+    table = program.tables["MainIngress.per_index"]
     assert table.has_direct_meter and not table.has_direct_counter
-    table.insert((1,), 0, "MyIngress.metered", ())
+    table.insert((1,), 0, "MainIngress.metered", ())
     table.configure_meter((1,), 0, MeterConfig(cir=0, cburst=8, pir=0, pburst=16))
     assert [result(program, command(6, 1))[1] for _ in range(3)] == [GREEN, YELLOW, RED]
     table.configure_meter((1,), 0, None)

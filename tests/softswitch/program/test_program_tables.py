@@ -18,7 +18,7 @@ from p4reduce_switch.program import (
 )
 from p4reduce_switch.program.state.tables import Binding
 
-FORWARD, FLOOD, DROP = "MyIngress.forward", "MyIngress.flood", "MyIngress.drop"
+FORWARD, FLOOD, DROP = "MainIngress.forward", "MainIngress.flood", "MainIngress.drop"
 MAC = bytes.fromhex("020000000002")
 FRAME = MAC + bytes.fromhex("020000000001 0800") + b"payload"
 
@@ -43,7 +43,7 @@ def table_of(*keys: tuple[str, int], max_size: int = 8) -> tuple[Table, Callable
 
 def test_insert_modify_delete_through_a_program(load: Callable[[str], Program]) -> None:
     program = load("l2")
-    mac = program.tables["MyIngress.mac"]
+    mac = program.tables["MainIngress.mac"]
     key = (int.from_bytes(MAC, "big"),)
     assert mac.keys == [KeyField("hdr.ethernet.dst", "exact", 48)]
     assert mac.action_names == [FORWARD, FLOOD, DROP]
@@ -64,7 +64,7 @@ def test_insert_modify_delete_through_a_program(load: Callable[[str], Program]) 
 
 def test_default_action_can_be_changed_and_reset(load: Callable[[str], Program]) -> None:
     program = load("l2")
-    mac = program.tables["MyIngress.mac"]
+    mac = program.tables["MainIngress.mac"]
     assert (mac.default_action, mac.default_is_const) == ((FLOOD, ()), False)
     mac.set_default(FORWARD, (3,))
     assert program.process(1, FRAME) == [(3, FRAME)]
@@ -74,7 +74,7 @@ def test_default_action_can_be_changed_and_reset(load: Callable[[str], Program])
 
 
 def test_refused_writes(load: Callable[[str], Program]) -> None:
-    mac = load("l2").tables["MyIngress.mac"]
+    mac = load("l2").tables["MainIngress.mac"]
     mac.insert((1,), 0, FLOOD, ())
     with pytest.raises(EntryExists, match="already"):
         mac.insert((1,), 0, DROP, ())
@@ -100,13 +100,13 @@ def test_refused_writes(load: Callable[[str], Program]) -> None:
 
 def test_const_entries_cannot_be_changed(load: Callable[[str], Program]) -> None:
     tables = load("tables").tables
-    exact = tables["MyIngress.exact_"]
+    exact = tables["MainIngress.exact_"]
     assert exact.const and [e.const for e in exact.entries()] == [True, True]
     with pytest.raises(TableIsConst):
-        exact.insert((9, 9), 0, "MyIngress.none", ())
+        exact.insert((9, 9), 0, "MainIngress.none", ())
     with pytest.raises(TableIsConst):
         exact.delete((1, 2), 0)
-    assert [e.priority for e in tables["MyIngress.ternary_"].entries()] == [3, 2, 1]
+    assert [e.priority for e in tables["MainIngress.ternary_"].entries()] == [3, 2, 1]
 
 
 def test_lpm_prefers_the_longest_prefix() -> None:
