@@ -18,6 +18,12 @@ class P4Names:
     switch_address: str
     """Table: the switch's own IP address; `is_switch` is its action."""
     is_switch: str
+    own_ip: str
+    """Table: IP addresses that nobody but the switch may send from; `claims_ip` is its action."""
+    claims_ip: str
+    own_mac: str
+    """Table: MAC addresses that nobody but the switch may send from; `claims_mac` is its action."""
+    claims_mac: str
     admit: str
     """Table: who may contribute to what; `admit_rank` is its action."""
     admit_rank: str
@@ -32,6 +38,8 @@ class P4Names:
     known: str
     mac_learn: str
     """Digest of an unknown (MAC address, port)."""
+    hello_rate: str
+    """Meter by ingress port: how many HELLOs a second go to the controller. Without rates, all."""
     drops: str
     """Counter by drop reason."""
     job_counters: Mapping[str, str]
@@ -40,12 +48,17 @@ class P4Names:
     @property
     def tables(self) -> tuple[str, ...]:
         """Every table that the controller writes, admission first: no frame may outlive the way back."""
-        return self.admit, self.job_member, self.switch_address, self.mac_table, self.learned
+        own = (self.switch_address, self.own_ip, self.own_mac)
+        return self.admit, self.job_member, *own, self.mac_table, self.learned
 
 
 V1MODEL: Final = P4Names(
     switch_address="MainIngress.address.switch_address",
     is_switch="MainIngress.address.is_switch",
+    own_ip="MainIngress.address.own_ip",
+    claims_ip="MainIngress.address.claims_ip",
+    own_mac="MainIngress.address.own_mac",
+    claims_mac="MainIngress.address.claims_mac",
     admit="MainIngress.admission.admit",
     admit_rank="MainIngress.admission.admit_rank",
     job_member="MainEgress.address_reply.job_member",
@@ -55,6 +68,7 @@ V1MODEL: Final = P4Names(
     learned="MainIngress.forwarding.learned",
     known="MainIngress.forwarding.known",
     mac_learn="mac_learn_t",
+    hello_rate="MainIngress.punt.hello_rate",
     drops="MainIngress.drops",
     job_counters={
         "contributions": "MainIngress.contributions",

@@ -14,12 +14,14 @@ typedef bit<32> rank_bitmap_t;            // bit r: rank r
 typedef bit<8>  column_bitmap_t;          // bit c: column c
 typedef bit<32> key_t;                    // next block (24 bits) ++ (255 - exponent) (8 bits)
 typedef bit<64> nonce_t;
+typedef bit<64> secret_t;                 // of a rank and its lease
+typedef bit<32> check_t;                  // weighted sum of a frame's words, modulo 2^32
 typedef bit<16> udp_port_t;
 typedef bit<16> byte_count_t;
 
 const udp_port_t AGGREGATION_PORT = 21072;   // UDP destination port of the switch
 
-const bit<4> WIRE_VERSION = 1;
+const bit<4> WIRE_VERSION = 2;
 
 enum bit<4> FrameType {
     CONTRIBUTE = 1,                       // worker -> switch: a rank's keys and blocks of one round
@@ -38,16 +40,19 @@ enum bit<8> Drop {
     LENGTH = 2,                           // IPv4, UDP and frame lengths disagree with `present`
     VERSION = 3,
     TYPE = 4,                             // a type that workers do not send
-    NOT_ADMITTED = 5,                     // no lease for this (port, address, UDP port, job)
+    NOT_ADMITTED = 5,                     // no lease for this (port, address, UDP port, job, secret)
     EPOCH = 6,
     SLOT = 7,                             // outside the lease
-    STALE = 8,                            // an older round than the slot holds
+    STALE = 8,                            // neither the slot's round nor the one that follows it
     CHECKSUM = 9,                         // IPv4 header checksum
     FRAGMENT = 10,
     RESERVED = 11,                        // a field that must be zero is not
-    NOT_SERVED = 12                       // to the switch's own address, but not for any service it has
+    NOT_SERVED = 12,                      // to the switch's own address, but not for any service it has
+    HEADER_CHECKSUM = 13,                 // over base header, check and keys
+    SPOOFED = 14,                         // claims the switch's own address
+    RATE = 15                             // more HELLOs from one port than the controller takes
 }
-const bit<32> DROP_REASONS = 13;
+const bit<32> DROP_REASONS = 16;
 
 header base_t {
     bit<4>          version;
@@ -59,6 +64,14 @@ header base_t {
     slot_index_t    slot;                 // within the job's lease
     round_t         round;
     rank_bitmap_t   seen;                 // PENDING, RESULT: ranks that have contributed
+}
+
+// Behind the base header of all frames but HELLO.
+header guard_t {
+    secret_t secret;                      // of the rank that sent the frame, or that a reply goes to
+    check_t  check;                       // of the blocks in the frame; added up like any other word
+    bit<16>  checksum;                    // Internet checksum over base header, check and keys
+    bit<16>  reserved;
 }
 
 // Look-ahead, a key for each column.
@@ -77,8 +90,14 @@ const byte_count_t ETHERNET_BYTES = 14;
 const byte_count_t IPV4_BYTES = 20;
 const byte_count_t UDP_BYTES = 8;
 const byte_count_t BASE_BYTES = 16;
+const byte_count_t GUARD_BYTES = 16;
 const byte_count_t KEYS_BYTES = 4 * COLUMNS;
 const byte_count_t BLOCK_BYTES = 4 * BLOCK_WORDS;
+
+// Bytes of the blocks that hdr.base.present stands for. One expression: BMv2 interprets every statement.
+#define ADD_COLUMN(c, next) + (byte_count_t)hdr.base.present[c:c]
+#define PRESENT_BYTES (BLOCK_BYTES * (0 FOR_EACH_COLUMN(ADD_COLUMN)))
+
 const byte_count_t NONCE_BYTES = 8;
 
 #endif

@@ -20,6 +20,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
             hdr.ipv4.src_ip: exact @name("ipv4_src");
             hdr.udp.src_port: exact @name("udp_src_port");
             hdr.base.job: exact @name("job");
+            hdr.guard.secret: exact @name("secret");
         }
         actions = { admit_rank; refuse; }
         const default_action = refuse();

@@ -9,6 +9,7 @@ typedef bit<16> group_t;                  // of multicast
 typedef bit<48> mac_address_t;
 typedef bit<32> ipv4_address_t;
 
+const bit<32> PORTS = 512;
 const port_t CPU_PORT = 510;
 const group_t FLOOD_GROUP = 1;
 
@@ -83,6 +84,7 @@ struct headers_t {
     icmp_t           icmp;
     udp_t            udp;
     base_t           base;
+    guard_t          guard;
     hello_t          hello;
     keys_t           keys;
     block_t[COLUMNS] block;
@@ -111,12 +113,19 @@ struct metadata_t {
     // from slot state
     bit<32>         index;        // of (slot, version) in every register
     Verdict         verdict;
-    column_bitmap_t held;         // columns the slot holds a sum for
+    column_bitmap_t held;         // columns the slot held a sum for before this frame
+    column_bitmap_t columns;      // and with it
     bool            complete;
 
     bool            to_job;       // a multicast RESULT: egress addresses each replica
     bool            flooded;
 }
+
+// What guard_t's checksum covers.
+#define CHECKED_KEY(c, next) , hdr.keys.key_##c
+#define HEADER_CHECKED_FIELDS { \
+    hdr.base.version, hdr.base.type, hdr.base.job, hdr.base.present, hdr.base.reserved, hdr.base.epoch, \
+    hdr.base.slot, hdr.base.round, hdr.base.seen, hdr.guard.check FOR_EACH_COLUMN(CHECKED_KEY) }
 
 struct mac_learn_t {
     mac_address_t mac;

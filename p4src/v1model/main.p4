@@ -12,6 +12,7 @@
 #include "validation.p4"
 #include "admission.p4"
 #include "slot_state.p4"
+#include "check_word.p4"
 #include "column_sum.p4"
 #include "reply.p4"
 
@@ -24,6 +25,7 @@ control MainIngress(inout headers_t hdr, inout metadata_t meta, inout standard_m
     Validation() validation;
     Admission() admission;
     SlotState() slot_state;
+    CheckWord() check_word;
 #define DECLARE_COLUMN(c, next) ColumnSum() column_##c;
     FOR_EACH_COLUMN(DECLARE_COLUMN)
     Reply() reply;
@@ -43,19 +45,22 @@ control MainIngress(inout headers_t hdr, inout metadata_t meta, inout standard_m
             address.apply(hdr, meta);
             if (!hdr.ethernet.isValid()) {
                 mark_to_drop(standard);   // shorter than an Ethernet header
+            } else if (meta.drop != Drop.NONE) {
+                // from an impostor: neither learned nor forwarded, counted below
             } else if (!meta.to_switch) {
                 forwarding.apply(hdr, meta, standard);
             } else if (hdr.ipv4.isValid() && hdr.ipv4.protocol == PROTOCOL_UDP
                        && (!hdr.udp.isValid() || hdr.udp.dst_port == AGGREGATION_PORT)) {
                 validation.apply(hdr, meta, standard);
                 if (meta.drop == Drop.NONE && hdr.hello.isValid()) {
-                    punt.apply(standard);
+                    punt.apply(meta, standard);
                 } else if (meta.drop == Drop.NONE) {
                     admission.apply(hdr, meta, standard);
                     if (meta.drop == Drop.NONE) {
                         slot_state.apply(hdr, meta);
                     }
                     if (meta.drop == Drop.NONE) {
+                        check_word.apply(meta, hdr.guard.check);
 #define APPLY_COLUMN(c, next) \
                         column_##c.apply(meta, hdr.keys.key_##c, hdr.block[c], \
                                          hdr.base.present[c:c], meta.held[c:c]);

@@ -6,9 +6,19 @@ control PacketOut(inout headers_t hdr, inout standard_metadata_t standard) {
     }
 }
 
-control Punt(inout standard_metadata_t standard) {
+// HELLO goes to the controller, so often and no more: a port that has used up its rate is heard again when its
+// meter says so. A meter without a configuration lets everything through.
+control Punt(inout metadata_t meta, inout standard_metadata_t standard) {
+    meter(PORTS, MeterType.packets) hello_rate;   // by ingress port
+
     apply {
-        standard.egress_spec = CPU_PORT;
+        bit<2> color;
+        hello_rate.execute_meter((bit<32>)standard.ingress_port, color);
+        if (color == V1MODEL_METER_COLOR_RED) {
+            meta.drop = Drop.RATE;
+        } else {
+            standard.egress_spec = CPU_PORT;
+        }
     }
 }
 

@@ -55,7 +55,7 @@ parser MainParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     state base {
         packet.extract(hdr.base);
         transition select(hdr.base.version, hdr.base.type) {
-            (WIRE_VERSION, FrameType.CONTRIBUTE): keys;
+            (WIRE_VERSION, FrameType.CONTRIBUTE): guard;
             (WIRE_VERSION, FrameType.HELLO): hello;
             default: accept;
         }
@@ -64,6 +64,11 @@ parser MainParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     state hello {
         packet.extract(hdr.hello);
         transition accept;
+    }
+
+    state guard {
+        packet.extract(hdr.guard);
+        transition keys;
     }
 
     state keys {
@@ -119,6 +124,7 @@ control MainDeparser(packet_out packet, in headers_t hdr) {
         packet.emit(hdr.icmp);
         packet.emit(hdr.udp);
         packet.emit(hdr.base);
+        packet.emit(hdr.guard);
         packet.emit(hdr.hello);
         packet.emit(hdr.keys);
         packet.emit(hdr.block);

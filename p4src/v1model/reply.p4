@@ -22,29 +22,32 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         hdr.udp.checksum = 0;             // none: optional in IPv4, and it would cover every block
     }
 
-    apply {
-        hdr.base.present = 0;
-        hdr.base.type = FrameType.PENDING;
-        if (meta.complete) {
-            hdr.base.type = FrameType.RESULT;
-        }
-        byte_count_t payload = BASE_BYTES + KEYS_BYTES;
-#define COUNT_BLOCK(c, next) \
-        if (hdr.block[c].isValid()) { \
-            hdr.base.present = hdr.base.present | (8w1 << c); \
-            payload = payload + BLOCK_BYTES; \
-        }
-        FOR_EACH_COLUMN(COUNT_BLOCK)
-        hdr.udp.bytes = UDP_BYTES + payload;
-        hdr.ipv4.total_bytes = IPV4_BYTES + UDP_BYTES + payload;
+    // Which columns carry a block, and with them every length.
+    action describe(column_bitmap_t columns) {
+        hdr.base.present = columns;
+        hdr.udp.bytes = UDP_BYTES + BASE_BYTES + GUARD_BYTES + KEYS_BYTES + PRESENT_BYTES;
+        hdr.ipv4.total_bytes = IPV4_BYTES + hdr.udp.bytes;
+    }
 
-        turn_round();
-        if (meta.verdict == Verdict.DUPLICATE) {
-            to_sender();
-        } else if (meta.complete) {
-            to_job();
-        } else {
+    apply {
+        if (!meta.complete && meta.verdict != Verdict.DUPLICATE) {
             mark_to_drop(standard);       // consumed: its words are in the registers
+        } else {
+            if (meta.complete) {
+                hdr.base.type = FrameType.RESULT;
+                describe(meta.columns);
+            } else {
+                hdr.base.type = FrameType.PENDING;
+                describe(0);
+            }
+            // Once for all replicas: the secret, which is each rank's own, is not in it.
+            hash(hdr.guard.checksum, HashAlgorithm.csum16, 16w0, HEADER_CHECKED_FIELDS, 32w0x10000);
+            turn_round();
+            if (meta.verdict == Verdict.DUPLICATE) {
+                to_sender();              // with the secret that it came with
+            } else {
+                to_job();
+            }
         }
     }
 }
@@ -52,12 +55,13 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
 // Egress: a replica of a RESULT carries an instance that stands for the rank it is for.
 control AddressReply(inout headers_t hdr, in metadata_t meta, inout standard_metadata_t standard) {
     action address_to(mac_address_t dst_mac, ipv4_address_t dst_ip, udp_port_t dst_port,
-                      mac_address_t src_mac, ipv4_address_t src_ip) {
+                      mac_address_t src_mac, ipv4_address_t src_ip, secret_t secret) {
         hdr.ethernet.dst_mac = dst_mac;
         hdr.ethernet.src_mac = src_mac;
         hdr.ipv4.dst_ip = dst_ip;
         hdr.ipv4.src_ip = src_ip;
         hdr.udp.dst_port = dst_port;
+        hdr.guard.secret = secret;
     }
 
     action nobody() {

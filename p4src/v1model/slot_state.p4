@@ -22,9 +22,9 @@ control SlotState(inout headers_t hdr, inout metadata_t meta) {
             }
         } else {
             // Another epoch's tag is a dead job's: admission let only this epoch through.
-            round_t ahead = hdr.base.round - stored_tag[31:0];
+            // Within an epoch ranks go in lock step, so the only new round is the next of this version.
             meta.verdict = Verdict.FIRST;
-            if (stored_tag[47:32] == hdr.base.epoch && ahead[31:31] == 1) {
+            if (stored_tag[47:32] == hdr.base.epoch && hdr.base.round - stored_tag[31:0] != 2) {
                 meta.drop = Drop.STALE;
             }
         }
@@ -38,6 +38,7 @@ control SlotState(inout headers_t hdr, inout metadata_t meta) {
                 seen.write(meta.index, ranks);
                 held.write(meta.index, columns);
             }
+            meta.columns = columns;
             meta.complete = ranks == meta.full;
             hdr.base.seen = ranks;
         }

@@ -4,6 +4,7 @@ control Validation(inout headers_t hdr, inout metadata_t meta, in standard_metad
     apply {
         byte_count_t payload = BASE_BYTES;
         bit<1> nonzero = 0;               // a field that must be zero is not
+        bit<16> checksum = 0;
 
         if (hdr.base.isValid() && hdr.base.type == FrameType.HELLO) {
             payload = payload + NONCE_BYTES;
@@ -11,9 +12,13 @@ control Validation(inout headers_t hdr, inout metadata_t meta, in standard_metad
                 nonzero = 1;
             }
         } else {
-            payload = payload + KEYS_BYTES;
-#define ADD_BLOCK_BYTES(c, next) payload = payload + (byte_count_t)hdr.base.present[c:c] * BLOCK_BYTES;
-            FOR_EACH_COLUMN(ADD_BLOCK_BYTES)
+            payload = payload + GUARD_BYTES + KEYS_BYTES + PRESENT_BYTES;
+        }
+        if (hdr.guard.isValid()) {
+            if (hdr.guard.reserved != 0) {
+                nonzero = 1;
+            }
+            hash(checksum, HashAlgorithm.csum16, 16w0, HEADER_CHECKED_FIELDS, 32w0x10000);
         }
 
         if (standard.parser_error != error.NoError) {
@@ -35,6 +40,8 @@ control Validation(inout headers_t hdr, inout metadata_t meta, in standard_metad
                    || hdr.ipv4.total_bytes != IPV4_BYTES + UDP_BYTES + payload
                    || standard.packet_length != (bit<32>)(ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES + payload)) {
             meta.drop = Drop.LENGTH;
+        } else if (hdr.guard.isValid() && hdr.guard.checksum != checksum) {
+            meta.drop = Drop.HEADER_CHECKSUM;
         }
     }
 }

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from conformance.case import ARTIFACTS, Arrive, Case, Step
 from p4reduce_contracts import wire
 from p4reduce_contracts.p4runtime.entries import DigestConfig, Entry, MulticastGroup, TableEntry
+from p4reduce_contracts.wire.check import check_of
 from rigs.pipeline import (
     EPOCH,
     GROUP,
@@ -23,6 +24,7 @@ from rigs.pipeline import (
     rank_udp_port,
     udp_frame,
 )
+from rigs.secret import rank_secret
 
 GEOMETRIES = {"small": wire.SMALL, "default": wire.DEFAULT}
 SLOT_BASE = 2
@@ -65,6 +67,8 @@ class Network:
                 "MainIngress.address.is_switch",
                 {"mac": SWITCH_MAC},
             ),
+            TableEntry("MainIngress.address.own_ip", {"source_ip": SWITCH_IP}, "MainIngress.address.claims_ip"),
+            TableEntry("MainIngress.address.own_mac", {"src_mac": SWITCH_MAC}, "MainIngress.address.claims_mac"),
             MulticastGroup(1, tuple((port, port) for port in ports)),
             DigestConfig("mac_learn_t"),
         ]
@@ -94,7 +98,7 @@ class Network:
 
     def _member(self, rank: int) -> TableEntry:
         address = {"dst_mac": rank_mac(rank), "dst_ip": rank_ip(rank), "dst_port": rank_udp_port(rank)}
-        switch = {"src_mac": SWITCH_MAC, "src_ip": SWITCH_IP}
+        switch = {"src_mac": SWITCH_MAC, "src_ip": SWITCH_IP, "secret": rank_secret(rank)}
         return TableEntry(
             "MainEgress.address_reply.job_member",
             {"job": JOB, "rank": rank},
@@ -111,6 +115,7 @@ class Network:
                 "ipv4_src": rank_ip(rank),
                 "udp_src_port": rank_udp_port(rank),
                 "job": JOB,
+                "secret": rank_secret(rank),
             },
             "MainIngress.admission.admit_rank",
             {
@@ -129,13 +134,52 @@ class Network:
         """A well-formed CONTRIBUTE; `blocks` are bytes by column."""
         present = sum(1 << column for column in blocks)
         data = b"".join(blocks[column] for column in sorted(blocks))
-        frame = wire.Frame(wire.CONTRIBUTE, JOB, present, epoch, slot, round_ & 0xFFFFFFFF, 0, keys, data)
+        frame = wire.Frame(
+            type=wire.CONTRIBUTE,
+            job=JOB,
+            present=present,
+            epoch=epoch,
+            slot=slot,
+            round=round_ & 0xFFFFFFFF,
+            seen=0,
+            secret=rank_secret(rank),
+            check=check_of(present, data, self.geometry.block_words),
+            keys=keys,
+            blocks=data,
+        )
         return Arrive(self.port(rank), udp_frame(rank, wire.pack(self.geometry, frame)))
 
 
 # ---- frames with a fault
 
 Mutation = Callable[[random.Random, bytes], bytes]
+BASE = 42  # of the aggregation header in a frame
+GUARD = BASE + wire.BASE_BYTES
+KEYS = GUARD + wire.GUARD_BYTES
+
+
+def reseal(offset: int, *data: int) -> Mutation:
+    """Other bytes in a contribution's base header, by someone who makes the header checksum right again."""
+
+    def change(_: random.Random, frame: bytes) -> bytes:
+        changed = frame[:offset] + bytes(data) + frame[offset + len(data) :]
+        geometry = next((shape for shape in GEOMETRIES.values() if len(frame) - BASE in shape.lengths), None)
+        if geometry is None:  # another frame than a contribution (no length is of both geometries)
+            return changed
+        checksum = wire.header_checksum(geometry, changed[BASE:]).to_bytes(2, "big")
+        return changed[: GUARD + 12] + checksum + changed[GUARD + 14 :]
+
+    return change
+
+
+def flip_in(first: int, end: int) -> Mutation:
+    """One bit of these bytes."""
+
+    def change(source: random.Random, frame: bytes) -> bytes:
+        place = source.randrange(first, end)
+        return frame[:place] + bytes((frame[place] ^ 1 << source.randrange(8),)) + frame[place + 1 :]
+
+    return change
 
 
 def overwrite(offset: int, *data: int) -> Mutation:
@@ -172,7 +216,6 @@ def with_options(_: random.Random, frame: bytes) -> bytes:
     return frame[:14] + header + b"\1\1\1\1" + frame[34:]
 
 
-BASE = 42  # of the aggregation header in a frame
 FAULTS: dict[str, Mutation] = {
     "cut": cut,
     "padded": pad,
@@ -186,22 +229,34 @@ FAULTS: dict[str, Mutation] = {
     "ip version": overwrite(14, 0x65),
     "short ihl": overwrite(14, 0x44),
     "tcp": overwrite(23, 6),
-    "wire version": overwrite(BASE, 0x21),
+    "wire version": overwrite(BASE, 0x11),
     "wire version 0": overwrite(BASE, 0x01),
-    "type 0": overwrite(BASE, 0x10),
-    "RESULT": overwrite(BASE, 0x12),
-    "PENDING": overwrite(BASE, 0x13),
-    "HELLO of the wrong size": overwrite(BASE, 0x14),
-    "type 15": overwrite(BASE, 0x1F),
-    "job": overwrite(BASE + 1, JOB + 1),
+    "type 0": overwrite(BASE, 0x20),
+    "RESULT": overwrite(BASE, 0x22),
+    "PENDING": overwrite(BASE, 0x23),
+    "HELLO of the wrong size": overwrite(BASE, 0x24),
+    "type 15": overwrite(BASE, 0x2F),
+    "job": reseal(BASE + 1, JOB + 1),
     "all columns": overwrite(BASE + 2, 0xFF),
     "no columns": overwrite(BASE + 2, 0),
     "reserved": overwrite(BASE + 3, 1),
-    "epoch 0": overwrite(BASE + 4, 0, 0),
-    "epoch": overwrite(BASE + 4, 0, EPOCH - 1),
-    "slot after the last": overwrite(BASE + 6, 0, SLOT_COUNT),
-    "slot": overwrite(BASE + 6, 0xFF, 0xFF),
+    "epoch 0": reseal(BASE + 4, 0, 0),
+    "epoch": reseal(BASE + 4, 0, EPOCH - 1),
+    "slot after the last": reseal(BASE + 6, 0, SLOT_COUNT),
+    "slot": reseal(BASE + 6, 0xFF, 0xFF),
     "seen": overwrite(BASE + 12, 0, 0, 0, 1),
+    "round": reseal(BASE + 8, 0x40),
+    "header bit": flip_in(BASE, GUARD),
+    "secret": flip_in(GUARD, GUARD + 8),
+    "check word": flip_in(GUARD + 8, GUARD + 12),
+    "header checksum": flip_in(GUARD + 12, GUARD + 14),
+    "guard's reserved field": flip_in(GUARD + 14, GUARD + 16),
+    "key": flip_in(KEYS, KEYS + 16),
+    "switch's IP address": lambda _, frame: fix_checksum(frame[:26] + SWITCH_IP.to_bytes(4, "big") + frame[30:]),
+    "switch's IP address and UDP port": lambda _, frame: fix_checksum(
+        frame[:26] + SWITCH_IP.to_bytes(4, "big") + frame[30:34] + wire.AGGREGATION_PORT.to_bytes(2, "big") + frame[36:]
+    ),
+    "switch's MAC address": lambda _, frame: frame[:6] + SWITCH_MAC.to_bytes(6, "big") + frame[12:],
     "udp source": overwrite(34, 0x9C, 0x00),
     "udp destination": overwrite(36, 0x52, 0x51),
     "ip source": overwrite(26, 10, 9, 9, 9),
@@ -220,9 +275,12 @@ def ethernet(dst: int, rank: int, ethertype: int, payload: bytes) -> bytes:
     return dst.to_bytes(6, "big") + rank_mac(rank).to_bytes(6, "big") + ethertype.to_bytes(2, "big") + payload
 
 
-def arp(rank: int, target_ip: int, operation: int = 1, dst: int = BROADCAST) -> bytes:
+def arp(
+    rank: int, target_ip: int, operation: int = 1, dst: int = BROADCAST, sender_ip: int | None = None
+) -> bytes:
     head = b"\0\1\x08\0\6\4" + operation.to_bytes(2, "big")
-    addresses = rank_mac(rank).to_bytes(6, "big") + rank_ip(rank).to_bytes(4, "big")
+    sender = rank_ip(rank) if sender_ip is None else sender_ip
+    addresses = rank_mac(rank).to_bytes(6, "big") + sender.to_bytes(4, "big")
     return ethernet(dst, rank, 0x0806, head + addresses + bytes(6) + target_ip.to_bytes(4, "big"))
 
 
@@ -241,6 +299,7 @@ ORDINARY: dict[str, Ordinary] = {
     "arp for the switch": lambda _, rank: arp(rank, SWITCH_IP),
     "arp for another": lambda _, rank: arp(rank, OTHER_IP),
     "arp reply to the switch": lambda _, rank: arp(rank, SWITCH_IP, 2, SWITCH_MAC),
+    "arp in the switch's name": lambda _, rank: arp(rank, OTHER_IP, 2, OTHER_MAC, SWITCH_IP),
     "ping": lambda source, rank: ping(rank, SWITCH_IP, SWITCH_MAC, source.randbytes(source.randrange(64))),
     "ping of another": lambda source, rank: ping(rank, OTHER_IP, OTHER_MAC, source.randbytes(8)),
     "wrong ping": lambda source, rank: ping(rank, SWITCH_IP, SWITCH_MAC, source.randbytes(8), good=False),

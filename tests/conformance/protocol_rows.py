@@ -5,6 +5,7 @@ from __future__ import annotations
 from conformance.case import Arrive, Case, PacketOut, Step, Write, insert
 from conformance.network import BROADCAST, OTHER_IP, Network, arp, ethernet, fix_checksum, ping
 from p4reduce_contracts import wire
+from p4reduce_contracts.p4runtime.entries import DigestConfig
 from rigs.pipeline import JOB, SWITCH_IP, SWITCH_MAC, rank_mac, udp_frame
 
 NONE = wire.KEY_NONE
@@ -21,7 +22,7 @@ def cases() -> list[Case]:
 
 def _before(network: Network) -> list[Step]:
     """An unwritten switch floods nowhere and answers nobody; then it is written, the job last."""
-    digests = network.switching()[2]
+    digests = next(entry for entry in network.switching() if isinstance(entry, DigestConfig))
     return [
         insert(digests),
         Arrive(1, arp(0, SWITCH_IP)),
@@ -68,10 +69,12 @@ def _rounds(network: Network) -> list[Step]:
         send(0, 3, _keys(network), {}),
         first,  # overwritten: stale
         send(1, 3, _keys(network), {c: _words(network, c) for c in range(network.geometry.columns)}),
-        send(0, 5, _keys(network), {last: _words(network, 0xFFFFFFFF)}),  # a round was skipped
-        send(0, 0x80000003, _keys(network), {}),  # 2^31 ahead of version 1's round 3: not newer than round 5
+        send(0, 7, _keys(network), {}),  # two rounds of this version ahead: stale
+        send(0, 0x80000003, _keys(network), {}),
         send(0, 0x7FFFFFFF, _keys(network), {}),
-        send(1, 0x80000001, _keys(network), {}),
+        send(0, 5, _keys(network), {last: _words(network, 0xFFFFFFFF)}),  # its next, without a 4
+        send(1, 0x80000005, _keys(network), {}),
+        send(1, 5, _keys(network), {}),
         *(send(rank, 0xFFFFFFFF, _keys(network, 3 - rank), {}, 1) for rank in (0, 1)),
         *(send(rank, 0, _keys(network, rank), {}, 1) for rank in (0, 1)),
         *(send(rank, 1, _keys(network, rank), {}, 1) for rank in (1, 0)),

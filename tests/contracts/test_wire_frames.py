@@ -11,6 +11,10 @@ from p4reduce_contracts import wire
 from p4reduce_contracts.wire import DEFAULT, KEY_NONE, SMALL, Frame, Geometry, key_of, pack, unpack
 
 
+def ones_complement_sum(data: bytes) -> int:
+    return int.from_bytes(data, "big") % 0xFFFF
+
+
 @st.composite
 def frames(draw: st.DrawFn) -> tuple[Geometry, Frame]:
     geometry = Geometry(draw(st.integers(1, 8)), draw(st.sampled_from([4, 8, 32, 64])))
@@ -21,7 +25,9 @@ def frames(draw: st.DrawFn) -> tuple[Geometry, Frame]:
     kind = draw(st.sampled_from([wire.CONTRIBUTE, wire.RESULT, wire.PENDING]))
     data = draw(st.binary(min_size=size, max_size=size))
     job = draw(st.integers(0, 255))
-    return geometry, Frame(kind, job, present, draw(u16), draw(u16), draw(u32), draw(u32), keys, data)
+    secret = draw(st.integers(0, (1 << wire.SECRET_BITS) - 1))
+    numbers = draw(u16), draw(u16), draw(u32), draw(u32), secret, draw(u32)
+    return geometry, Frame(kind, job, present, *numbers, keys, data)
 
 
 @given(frames())
@@ -32,24 +38,28 @@ def test_unpack_undoes_pack(case: tuple[Geometry, Frame]) -> None:
 
 def test_the_bytes_of_a_frame() -> None:
     keys = (key_of(5, 127), KEY_NONE, 0, 1)
-    frame = Frame(wire.CONTRIBUTE, 7, 0b0100, 0x1234, 0xBEEF, 0x01020304, 0, keys, bytes(range(32)))
-    expected = (
-        "11070400" + "1234beef" + "01020304" + "00000000" + "00000580" + "ffffffff" + "0000000000000001"
+    secret, check = 0x1122334455667788, 0xAABBCCDD
+    frame = Frame(
+        wire.CONTRIBUTE, 7, 0b0100, 0x1234, 0xBEEF, 0x01020304, 0, secret, check, keys, bytes(range(32))
     )
+    base, spelled_keys = "21070400" + "1234beef" + "01020304" + "00000000", "00000580" + "ffffffff" + "0000000000000001"
+    checksum = 0xFFFF ^ ones_complement_sum(bytes.fromhex(base + "aabbccdd" + spelled_keys))
+    expected = base + "1122334455667788" + "aabbccdd" + f"{checksum:04x}" + "0000" + spelled_keys
     assert pack(SMALL, frame).hex() == expected + bytes(range(32)).hex()
 
 
 def good() -> bytes:
-    return pack(SMALL, Frame(wire.RESULT, 1, 1, 2, 3, 4, 5, (KEY_NONE,) * 4, bytes(32)))
+    return pack(SMALL, Frame(wire.RESULT, 1, 1, 2, 3, 4, 5, 6, 7, (KEY_NONE,) * 4, bytes(32)))
 
 
 def test_unpack_gives_the_reason() -> None:
     faults = {
-        "TRUNCATED": good()[:31],
+        "TRUNCATED": good()[:47],
         "LENGTH": good() + b"\0",
-        "VERSION": b"\x22" + good()[1:],
-        "TYPE": b"\x14" + good()[1:],
+        "VERSION": b"\x12" + good()[1:],
+        "TYPE": b"\x24" + good()[1:],
         "RESERVED": good()[:3] + b"\1" + good()[4:],
+        "HEADER_CHECKSUM": good()[:28] + bytes((good()[28] ^ 1,)) + good()[29:],
     }
     assert set(faults) == set(wire.FRAME_FAULTS)
     for reason, payload in faults.items():
@@ -73,7 +83,7 @@ def test_short_datagrams_are_refused(payload: bytes) -> None:
 
 
 def test_pack_refuses_frames_that_do_not_add_up() -> None:
-    frame = Frame(wire.RESULT, 1, 1, 2, 3, 4, 5, (KEY_NONE,) * 4, bytes(32))
+    frame = Frame(wire.RESULT, 1, 1, 2, 3, 4, 5, 6, 7, (KEY_NONE,) * 4, bytes(32))
     for wrong in (frame._replace(keys=()), frame._replace(present=3), frame._replace(present=16)):
         with pytest.raises(FrameError):
             pack(SMALL, wrong)
@@ -81,13 +91,13 @@ def test_pack_refuses_frames_that_do_not_add_up() -> None:
 
 def test_hello() -> None:
     payload = wire.pack_hello(9, 0x0123456789ABCDEF)
-    assert payload.hex() == "14090000" + "00" * 12 + "0123456789abcdef"
+    assert payload.hex() == "24090000" + "00" * 12 + "0123456789abcdef"
     assert wire.unpack_hello(payload) == (9, 0x0123456789ABCDEF)
     for broken in (
         payload[:-1],
         payload + b"\0",
         payload[:8] + b"\1" + payload[9:],
-        b"\x24" + payload[1:],
+        b"\x14" + payload[1:],
         b"",
     ):
         with pytest.raises(FrameError):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from p4reduce_switch.program.stateful import MeterConfig
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.l2 import ARP, Ether
 
 from p4reduce_contracts import wire
 from p4reduce_switch.program import Replica
-from rigs.pipeline import CPU_PORT, SWITCH_IP, SWITCH_MAC, PipelineRig, rank_port, udp_frame
+from rigs.pipeline import CPU_PORT, SWITCH_IP, SWITCH_MAC, PipelineRig, ipv4_header, rank_port, udp_frame
 
 HOST_MAC, OTHER_MAC, SWITCH_MAC_TEXT = "02:00:00:00:aa:01", "02:00:00:00:aa:02", "02:00:00:00:00:01"
 FLOOD_GROUP = 1
@@ -120,6 +121,65 @@ def test_hello_reaches_the_controller_with_its_port(rig: PipelineRig) -> None:
 def test_packet_out_leaves_where_it_says(rig: PipelineRig) -> None:
     frame = bytes(FOREIGN["tcp"])
     assert rig.program.process(CPU_PORT, (3 << 7).to_bytes(2, "big") + frame) == [(3, frame)]
+
+
+SPOOFED, RATE = 14, 15
+SWITCH_IP_TEXT = "10.0.0.1"
+IMPOSTORS = {
+    "a RESULT for a worker": Ether(src=HOST_MAC, dst=OTHER_MAC)
+    / IP(src=SWITCH_IP_TEXT, dst="10.0.1.0")
+    / UDP(sport=wire.AGGREGATION_PORT, dport=40000)
+    / b"RESULT",
+    "UDP from another port": Ether(src=HOST_MAC, dst=OTHER_MAC)
+    / IP(src=SWITCH_IP_TEXT, dst="10.0.1.0")
+    / UDP(sport=5, dport=6)
+    / b"anything",
+    "TCP": Ether(src=HOST_MAC, dst=OTHER_MAC) / IP(src=SWITCH_IP_TEXT, dst="10.0.1.0") / TCP() / b"data",
+    "its MAC address": Ether(src=SWITCH_MAC_TEXT, dst=OTHER_MAC) / IP(src="10.9.0.1", dst="10.9.0.2") / UDP() / b"x",
+    "its MAC address, no IP": Ether(src=SWITCH_MAC_TEXT, dst=OTHER_MAC, type=0x88B5) / b"anything",
+    "an ARP reply for its IP address": Ether(src=HOST_MAC, dst=OTHER_MAC)
+    / ARP(op=2, hwsrc=HOST_MAC, psrc=SWITCH_IP_TEXT, hwdst=OTHER_MAC, pdst="10.0.1.0"),
+    "gratuitous ARP": Ether(src=HOST_MAC, dst="ff:ff:ff:ff:ff:ff")
+    / ARP(hwsrc=HOST_MAC, psrc=SWITCH_IP_TEXT, pdst=SWITCH_IP_TEXT),
+    "a ping of the switch": Ether(src=HOST_MAC, dst=SWITCH_MAC_TEXT)
+    / IP(src=SWITCH_IP_TEXT, dst=SWITCH_IP_TEXT)
+    / ICMP()
+    / b"ping",
+}
+
+
+@pytest.mark.parametrize("name", IMPOSTORS)
+def test_nobody_else_is_the_switch(rig: PipelineRig, name: str) -> None:
+    """Neither forwarded nor flooded nor answered, and the address is not learned."""
+    digests: list[object] = []
+    rig.program.on_digest = lambda name, values: digests.append(values)
+    known(rig, 0x02000000AA02, 3)
+    assert rig.program.process(2, bytes(IMPOSTORS[name])) == []
+    assert rig.drops() == {SPOOFED: 1}
+    assert digests == []
+
+
+def test_a_worker_may_share_the_switch_s_ip_address(rig: PipelineRig) -> None:
+    """On the switch's own machine, as over the UDP underlay: its HELLO and its frames have another UDP port."""
+    hello = udp_frame(0, wire.pack_hello(7, 5))
+    shared = hello[:14] + ipv4_header(SWITCH_IP, SWITCH_IP, len(hello) - 34) + hello[34:]
+    assert [port for port, _ in rig.program.process(1, shared)] == [CPU_PORT]
+    assert rig.drops() == {}
+
+
+def test_hellos_beyond_a_port_s_rate_are_dropped(rig: PipelineRig) -> None:
+    """The meter is indexed by ingress port; a port without rates is not limited."""
+    meter = rig.program.meters["MainIngress.punt.hello_rate"]
+    now_us = [0]
+    meter.clock = lambda: now_us[0]
+    meter.configure(rank_port(0), MeterConfig(cir=10, cburst=3, pir=10, pburst=3))
+    hello = udp_frame(0, wire.pack_hello(7, 5))
+    assert [len(rig.program.process(rank_port(0), hello)) for _ in range(5)] == [1, 1, 1, 0, 0]
+    assert rig.drops() == {RATE: 2}
+    other = udp_frame(1, wire.pack_hello(7, 6))
+    assert all(len(rig.program.process(rank_port(1), other)) == 1 for _ in range(20))
+    now_us[0] += 100_000  # a tenth of a second: one more
+    assert [len(rig.program.process(rank_port(0), hello)) for _ in range(2)] == [1, 0]
 
 
 def test_a_runt_is_dropped_and_nothing_is_learned(rig: PipelineRig) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from p4reduce_contracts import wire
+from p4reduce_contracts.wire.check import check_of
 from rigs.pipeline import (
     EPOCH,
     JOB,
@@ -19,7 +20,9 @@ from rigs.pipeline import (
     rank_mac,
     rank_port,
     rank_udp_port,
+    with_secret,
 )  # fmt: skip
+from rigs.secret import rank_secret
 
 DROP_STALE, DROP_EPOCH, DROP_NOT_ADMITTED = 8, 6, 5
 
@@ -67,6 +70,7 @@ def test_random_rounds_sum_exactly(geometry: str, world_size: int) -> None:
         assert result.present == sum(1 << column for column in union)
         expected = b"".join((union[c] % 2**32).astype(">u4").tobytes() for c in sorted(union))
         assert result.blocks == expected
+        assert result.check == check_of(result.present, result.blocks, rig.geometry.block_words)
     assert rig.job_count("results") == 30
     assert rig.job_count("contributions") == 30 * world_size
 
@@ -83,6 +87,9 @@ def test_each_replica_carries_its_rank_s_address() -> None:
         assert frame[30:34] == rank_ip(rank).to_bytes(4, "big")
         assert frame[34:36] == wire.AGGREGATION_PORT.to_bytes(2, "big")
         assert frame[36:38] == rank_udp_port(rank).to_bytes(2, "big")
+        assert result_of(rig, frame).secret == rank_secret(rank)
+    [(_, frame)] = rig.send(1, rig.contribution())
+    assert result_of(rig, frame).secret == rank_secret(1)
 
 
 def test_a_duplicate_of_an_incomplete_round_is_told_who_is_in() -> None:
@@ -93,7 +100,8 @@ def test_a_duplicate_of_an_incomplete_round_is_told_who_is_in() -> None:
     pending = result_of(rig, frame)
     assert port == rank_port(2)
     assert frame[0:6] == rank_mac(2).to_bytes(6, "big")
-    assert (pending.type, pending.seen, pending.present) == (wire.PENDING, 0b100, 0)
+    assert (pending.type, pending.seen, pending.present, pending.check) == (wire.PENDING, 0b100, 0, 0)
+    assert pending.secret == rank_secret(2)
     assert (rig.job_count("duplicates"), rig.job_count("pendings")) == (1, 1)
 
 
@@ -110,7 +118,7 @@ def test_a_duplicate_adds_nothing_and_is_answered_to_its_sender_alone() -> None:
     for rank, payload in ((1, second), (0, first), (1, rig.contribution())):  # the last: another present
         [(port, frame)] = rig.send(rank, payload)
         assert port == rank_port(rank)
-        assert payload_of(frame) == payload_of(results[0][1])
+        assert with_secret(payload_of(frame), 0) == with_secret(payload_of(results[0][1]), 0)
     assert rig.job_count("contributions") == 2
 
 
@@ -144,6 +152,30 @@ def test_an_older_round_is_stale_around_the_wrap(newest: int) -> None:
     assert len(rig.send(1, rig.contribution(round_=newest))) == 2
 
 
+@pytest.mark.parametrize("newest", [2, 2**31 + 5, 2**32 - 1])
+@pytest.mark.parametrize("ahead", [4, 6, 1000, 2**31 - 2, 2**31])
+def test_a_round_that_cannot_be_yet_ends_nothing(newest: int, ahead: int) -> None:
+    """One frame of a member, or of who looks like one, from the future: the job goes on."""
+    rig = PipelineRig("small", 2)
+    rig.send(0, rig.contribution(round_=newest, blocks={0: block_of(rig, 1)}))
+    assert rig.send(1, rig.contribution(round_=(newest + ahead) % 2**32)) == []
+    assert rig.drops() == {DROP_STALE: 1}
+    results = rig.send(1, rig.contribution(round_=newest, blocks={0: block_of(rig, 2)}))
+    assert result_of(rig, results[0][1]).blocks == block_of(rig, 3)
+    following = (newest + 2) % 2**32
+    rig.send(1, rig.contribution(round_=following))
+    assert len(rig.send(0, rig.contribution(round_=following))) == 2
+
+
+def test_a_wrong_check_stays_wrong_in_the_sum() -> None:
+    """The switch cannot see it, but it must not hide it either: it adds check words as they come."""
+    rig = PipelineRig("small", 2)
+    bad = wire.unpack(rig.geometry, rig.contribution(blocks={0: block_of(rig, 5)}))
+    rig.send(0, wire.pack(rig.geometry, bad._replace(check=(bad.check + 1) % 2**32)))
+    result = result_of(rig, rig.send(1, rig.contribution(blocks={1: block_of(rig, 6)}))[0][1])
+    assert result.check == (check_of(result.present, result.blocks, rig.geometry.block_words) + 1) % 2**32
+
+
 def test_rounds_go_on_over_the_wrap() -> None:
     rig = PipelineRig("small", 2)
     for step in range(6):
@@ -167,10 +199,10 @@ def test_a_new_epoch_starts_over_at_round_zero() -> None:
         rig.admit(rank, epoch=EPOCH + 1)
     assert rig.send(0, rig.contribution(round_=1002)) == []
     assert rig.drops() == {DROP_NOT_ADMITTED: 1, DROP_EPOCH: 1}
-    frame = bytearray(rig.contribution(round_=0, blocks={0: block_of(rig, 3)}))
-    frame[4:6] = (EPOCH + 1).to_bytes(2, "big")
-    rig.send(1, bytes(frame))
-    results = rig.send(0, bytes(frame))
+    frame = wire.unpack(rig.geometry, rig.contribution(round_=0, blocks={0: block_of(rig, 3)}))
+    payload = wire.pack(rig.geometry, frame._replace(epoch=EPOCH + 1))
+    rig.send(1, payload)
+    results = rig.send(0, payload)
     assert result_of(rig, results[0][1]).blocks == block_of(rig, 6)
 
 

@@ -19,6 +19,7 @@ CONSTANTS = WIRE_P4.constants
         ("WIRE_VERSION", wire.WIRE_VERSION),
         ("KEY_NONE", wire.KEY_NONE),
         ("BASE_BYTES", wire.BASE_BYTES),
+        ("GUARD_BYTES", wire.GUARD_BYTES),
         ("NONCE_BYTES", wire.NONCE_BYTES),
     ],
 )
@@ -42,17 +43,17 @@ def test_geometry(name: str, geometry: wire.Geometry) -> None:
     assert (geometry.columns, geometry.block_words) == (shape["columns"], shape["block_words"])
 
 
-def test_base_header_layout() -> None:
-    """Each field of a packed frame lies where the P4 header puts it."""
-    fields = WIRE_P4.fields("base_t")
-    assert sum(bits for _, bits in fields) == 8 * CONSTANTS["BASE_BYTES"]
+def test_header_layout() -> None:
+    """Each field of a packed frame lies where the P4 headers put it."""
+    base, guard = WIRE_P4.fields("base_t"), WIRE_P4.fields("guard_t")
+    assert sum(bits for _, bits in base) == 8 * CONSTANTS["BASE_BYTES"]
+    assert sum(bits for _, bits in guard) == 8 * CONSTANTS["GUARD_BYTES"]
+    fields = [*base, *(("unused" if name == "reserved" else name, bits) for name, bits in guard)]
     values = {
         "version": CONSTANTS["WIRE_VERSION"], "type": wire.CONTRIBUTE, "job": 0xA1, "present": 0b0110,
         "reserved": 0, "epoch": 0xB2B3, "slot": 0xC4C5, "round": 0xD6D7D8D9, "seen": 0,
+        "secret": 0x1112131415161718, "check": 0x21222324, "unused": 0,
     }  # fmt: skip
-    number = 0
-    for name, bits in fields:
-        number = number << bits | values[name]
     keys = (0x01020304, 0x05060708, 0x090A0B0C, 0x0D0E0F10)
     blocks = bytes(range(64))
     frame = wire.Frame(
@@ -62,12 +63,18 @@ def test_base_header_layout() -> None:
         values["epoch"],
         values["slot"],
         values["round"],
-        0,
+        values["seen"],
+        values["secret"],
+        values["check"],
         keys,
         blocks,
     )
-    expected = number.to_bytes(16, "big") + b"".join(key.to_bytes(4, "big") for key in keys) + blocks
-    assert wire.pack(wire.SMALL, frame) == expected
+    packed = wire.pack(wire.SMALL, frame)
+    values["checksum"] = wire.header_checksum(wire.SMALL, packed)
+    number = 0
+    for name, bits in fields:
+        number = number << bits | values[name]
+    assert packed == number.to_bytes(32, "big") + b"".join(key.to_bytes(4, "big") for key in keys) + blocks
 
 
 def test_hello_layout() -> None:

@@ -19,6 +19,8 @@ from p4reduce_controller.jobs.model import Member
 from p4reduce_controller.service import Controller
 
 LIMIT_S = 20.0
+OWN_TABLES = {"switch_address": 1, "own_ip": 1, "own_mac": 1}
+"""Entries by table that a switch holds without any job."""
 T = TypeVar("T")
 
 
@@ -162,7 +164,7 @@ def identity(entry: Entry) -> str:
 
 def hello_frame(job_id: int, nonce: int, rank: int) -> bytes:
     """The HELLO of a worker at 10.0.0.(10 + rank), as the switch punts it."""
-    payload = struct.pack("!BBBBHHIIQ", 1 << 4 | 4, job_id, 0, 0, 0, 0, 0, 0, nonce)
+    payload = struct.pack("!BBBBHHIIQ", 2 << 4 | 4, job_id, 0, 0, 0, 0, 0, 0, nonce)
     udp = struct.pack("!HHHH", 4000 + rank, 21072, 8 + len(payload), 0) + payload
     ip = struct.pack("!BBHHHBBHII", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0, 0x0A00000A + rank, 0x0A0000FE)
     return bytes.fromhex("020000000001") + (0x020000000A00 + rank).to_bytes(6, "big") + b"\x08\x00" + ip + udp

@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from p4reduce_contracts import wire
+from p4reduce_contracts.wire.check import check_of
 from p4reduce_switch.program import Program, Replica
+from rigs.secret import rank_secret
 
 ARTIFACTS = Path(__file__).resolve().parents[2] / "p4src/artifacts/v1model"
 
 SWITCH_MAC, SWITCH_IP = 0x020000000001, 0x0A000001
 JOB, EPOCH, SLOT_COUNT, GROUP = 7, 9, 4, 256 + 7
 CPU_PORT = 510
+SECRET_AT = wire.BASE_BYTES
 
 
 def rank_mac(rank: int) -> int:
@@ -63,9 +66,11 @@ class PipelineRig:
         self.world_size = world_size
         self.program = Program.load((ARTIFACTS / geometry_name / "p4reduce.json").read_bytes())
         self.insert("address.switch_address", (SWITCH_IP,), "is_switch", (SWITCH_MAC,))
+        self.insert("address.own_ip", (SWITCH_IP,), "claims_ip", ())
+        self.insert("address.own_mac", (SWITCH_MAC,), "claims_mac", ())
         for rank in range(world_size):
             self.admit(rank)
-            address = (rank_mac(rank), rank_ip(rank), rank_udp_port(rank), SWITCH_MAC, SWITCH_IP)
+            address = (rank_mac(rank), rank_ip(rank), rank_udp_port(rank), SWITCH_MAC, SWITCH_IP, rank_secret(rank))
             self.program.tables["MainEgress.address_reply.job_member"].insert(
                 (JOB, rank), 0, "MainEgress.address_reply.address_to", address
             )
@@ -80,7 +85,7 @@ class PipelineRig:
         )
 
     def admit(self, rank: int, epoch: int = EPOCH, slot_base: int = 2) -> None:
-        match = (rank_port(rank), rank_ip(rank), rank_udp_port(rank), JOB)
+        match = (rank_port(rank), rank_ip(rank), rank_udp_port(rank), JOB, rank_secret(rank))
         full = (1 << self.world_size) - 1
         self.insert(
             "admission.admit", match, "admit_rank", (1 << rank, full, slot_base, SLOT_COUNT, epoch, GROUP)
@@ -93,18 +98,23 @@ class PipelineRig:
         keys: tuple[int, ...] | None = None,
         blocks: dict[int, bytes] | None = None,
     ) -> bytes:
-        """A well-formed CONTRIBUTE payload; `blocks` maps columns to block bytes."""
+        """A well-formed CONTRIBUTE payload, all but the secret; `blocks` maps columns to block bytes."""
         blocks = blocks or {}
         keys = keys or (wire.KEY_NONE,) * self.geometry.columns
         present = sum(1 << column for column in blocks)
         data = b"".join(blocks[column] for column in sorted(blocks))
+        check = check_of(present, data, self.geometry.block_words)
         return wire.pack(
-            self.geometry, wire.Frame(wire.CONTRIBUTE, JOB, present, EPOCH, slot, round_, 0, keys, data)
+            self.geometry, wire.Frame(wire.CONTRIBUTE, JOB, present, EPOCH, slot, round_, 0, 0, check, keys, data)
         )
 
+    def frame(self, rank: int, payload: bytes) -> bytes:
+        """What rank's host sends: the contribution `payload`, with the rank's secret."""
+        return udp_frame(rank, with_secret(payload, rank_secret(rank)))
+
     def send(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]:
-        """One payload from rank's host through the program: (port, frame) of everything that comes out."""
-        return self.program.process(rank_port(rank), udp_frame(rank, payload))
+        """A contribution of rank through the program: (port, frame) of everything that comes out."""
+        return self.program.process(rank_port(rank), self.frame(rank, payload))
 
     def drops(self) -> dict[int, int]:
         """Frames dropped so far, by reason; reasons without drops are left out."""
@@ -114,6 +124,11 @@ class PipelineRig:
 
     def job_count(self, counter: str) -> int:
         return self.program.counters[f"MainIngress.{counter}"].read(JOB)[0]
+
+
+def with_secret(payload: bytes, secret: int) -> bytes:
+    """The payload with that secret; no checksum covers it."""
+    return payload[:SECRET_AT] + secret.to_bytes(8, "big") + payload[SECRET_AT + 8 :]
 
 
 def payload_of(frame: bytes) -> bytes:

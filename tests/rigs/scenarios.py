@@ -16,6 +16,7 @@ from p4reduce.protocol.source import BlockSource, NoBlocks
 from p4reduce.testing.terrible_network import Member
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import Geometry
+from rigs.secret import rank_secret
 
 JOB, EPOCH = 3, 9
 
@@ -137,7 +138,17 @@ def build(
                 calls[rank].append((sources[rank], call))
     members = [
         Member(
-            Lease(JOB, "random", epoch, rank, world_size, slots, geometry.columns, geometry.block_words),
+            Lease(
+                JOB,
+                "random",
+                epoch,
+                rank,
+                world_size,
+                slots,
+                geometry.columns,
+                geometry.block_words,
+                secret=rank_secret(rank),
+            ),
             calls[rank],
             list(starts),
             timeout_s,

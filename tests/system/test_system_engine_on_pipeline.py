@@ -16,6 +16,7 @@ from p4reduce_contracts.wire import AGGREGATION_PORT, SMALL, unpack
 from p4reduce_switch.program import Program, Replica
 from rigs.pipeline import ipv4_header, payload_of
 from rigs.scenarios import JOB, build
+from rigs.secret import rank_secret
 
 ARTIFACT = Path(__file__).parents[2] / "p4src" / "artifacts" / "v1model" / "small" / "p4reduce.json"
 SLOTS = 16
@@ -45,8 +46,8 @@ class PipelineSwitch:
         for rank in range(world_size):
             port, mac, ip, udp = self.place(rank)
             lease = (1 << rank, full, slot_base, slot_count, epoch, GROUP)
-            admit.insert((port, ip, udp, JOB), 0, "MainIngress.admission.admit_rank", lease)
-            home = (mac, ip, udp, SWITCH_MAC, SWITCH_IP)
+            admit.insert((port, ip, udp, JOB, rank_secret(rank)), 0, "MainIngress.admission.admit_rank", lease)
+            home = (mac, ip, udp, SWITCH_MAC, SWITCH_IP, rank_secret(rank))
             member.insert((JOB, rank), 0, "MainEgress.address_reply.address_to", home)
         replicas = [Replica(self.place(rank)[0], rank) for rank in range(world_size)]
         self.program.replication.multicast_groups[GROUP] = replicas

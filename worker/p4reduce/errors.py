@@ -6,6 +6,7 @@ P4ReduceError
 ├── CollectiveError            a collective failed; the communicator is broken from then on
 │   ├── CollectiveTimeout      the deadline passed; names the ranks that are missing
 │   ├── CollectiveMismatch     the ranks called different collectives; says what each called
+│   ├── CorruptSum             what the switch summed is not what the ranks sent; nothing of it was handed out
 │   └── JobReset               the controller ended this epoch of the job; join again
 │       └── ControllerLost     no heartbeat was answered for the lease's dead time
 ├── PeerRefused                another rank cannot take part in this collective; all go on with the next
@@ -37,6 +38,7 @@ __all__ = [
     "CollectiveMismatch",
     "CollectiveTimeout",
     "CommunicatorClosed",
+    "CorruptSum",
     "ControllerLost",
     "ForkedProcess",
     "FrameError",
@@ -72,6 +74,18 @@ class CollectiveMismatch(CollectiveError):
         self.calls = dict(calls)
         said = "; ".join(f"rank {rank}: {call}" for rank, call in sorted(self.calls.items()))
         super().__init__(f"the ranks called different collectives: {said}")
+
+
+class CorruptSum(CollectiveError):
+    """The sum of a round is not that of what the ranks sent: something changed a word on its way or in the switch."""
+
+    def __init__(self, job: str, slot: int, round_: int, answers: int) -> None:
+        self.job, self.slot, self.round = job, slot, round_
+        super().__init__(
+            f"job {job}, slot {slot}, round {round_}: the switch answered {answers} times with the same sum and a "
+            "wrong check word, so a word was damaged on its way to the switch, or inside it; nothing of it was handed out. "
+            "Close this communicator and join again; if it comes back, look for a faulty host, cable or switch"
+        )
 
 
 class JobReset(CollectiveError):

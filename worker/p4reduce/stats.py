@@ -32,7 +32,9 @@ class CollectiveStats:
     stale: int = 0
     """Frames of another round, ignored."""
     foreign: int = 0
-    """Frames of another job, epoch or type, ignored."""
+    """Frames of another job, epoch, secret or type, ignored."""
+    corrupt: int = 0
+    """RESULTs whose check word was wrong, ignored like lost ones."""
     malformed: int = 0
     """Datagrams that are not frames, or RESULTs that contradict what was agreed, ignored."""
 

@@ -171,6 +171,7 @@ class JobClient:
             switch_port=reply.switch_port,
             lane_bits=reply.lane_bits,
             lane_bound=reply.lane_bound,
+            secret=reply.secret,
         )
 
     def heartbeat(self, nonce: int) -> tuple[bool, str]:

@@ -2,7 +2,8 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -142,7 +143,7 @@ class WaitLeaseRequest(_message.Message):
     def __init__(self, nonce: _Optional[int] = ..., timeout_s: _Optional[float] = ...) -> None: ...
 
 class Lease(_message.Message):
-    __slots__ = ("job_id", "name", "epoch", "rank", "world_size", "slot_count", "columns", "block_words", "heartbeat_interval_s", "switch_host", "switch_port", "lane_bits", "lane_bound")
+    __slots__ = ("job_id", "name", "epoch", "rank", "world_size", "slot_count", "columns", "block_words", "heartbeat_interval_s", "switch_host", "switch_port", "lane_bits", "lane_bound", "secret")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -156,6 +157,7 @@ class Lease(_message.Message):
     SWITCH_PORT_FIELD_NUMBER: _ClassVar[int]
     LANE_BITS_FIELD_NUMBER: _ClassVar[int]
     LANE_BOUND_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
     job_id: int
     name: str
     epoch: int
@@ -169,7 +171,8 @@ class Lease(_message.Message):
     switch_port: int
     lane_bits: int
     lane_bound: int
-    def __init__(self, job_id: _Optional[int] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slot_count: _Optional[int] = ..., columns: _Optional[int] = ..., block_words: _Optional[int] = ..., heartbeat_interval_s: _Optional[float] = ..., switch_host: _Optional[str] = ..., switch_port: _Optional[int] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ...) -> None: ...
+    secret: int
+    def __init__(self, job_id: _Optional[int] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slot_count: _Optional[int] = ..., columns: _Optional[int] = ..., block_words: _Optional[int] = ..., heartbeat_interval_s: _Optional[float] = ..., switch_host: _Optional[str] = ..., switch_port: _Optional[int] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., secret: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("nonce",)
@@ -183,7 +186,7 @@ class HeartbeatReply(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     reset: bool
     reason: str
-    def __init__(self, reset: bool = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, reset: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("nonce",)
@@ -197,7 +200,7 @@ class WatchEvent(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     reset: bool
     reason: str
-    def __init__(self, reset: bool = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, reset: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class LeaveRequest(_message.Message):
     __slots__ = ("nonce",)

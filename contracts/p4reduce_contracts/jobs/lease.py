@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -33,6 +33,8 @@ class Lease:
     """How wide the job's lanes are; 0: the narrowest that holds the sums."""
     lane_bound: int = 1
     """The largest |t| that a rank may send in a lane."""
+    secret: int = field(default=0, repr=False)
+    """In every frame of this rank, both ways; 64 bits that only the rank, the controller and the switch know."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.world_size <= MAX_RANKS or not 0 <= self.rank < self.world_size:

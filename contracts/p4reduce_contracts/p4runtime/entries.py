@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 MatchValue = int | tuple[int, int]
 """exact and optional: value; lpm: (value, prefix length); ternary: (value, mask); range: (low, high)."""
@@ -33,6 +33,13 @@ class TableEntry:
     priority: int = 0
     is_default: bool = False
     counter: CounterData | None = None
+
+    def __repr__(self) -> str:
+        """All fields, but of those called "secret" no values: errors and logs name entries."""
+        shown = {item.name: getattr(self, item.name) for item in fields(self)}
+        for name in ("match", "params"):
+            shown[name] = {key: "hidden" if key == "secret" else value for key, value in shown[name].items()}
+        return f"TableEntry({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The wire: what a worker and the switch say to each other, and what of it the controller reads."""
 
-from p4reduce_contracts.wire.frames import FRAME_FAULTS, Frame, key_of, pack, unpack
+from p4reduce_contracts.wire.frames import FRAME_FAULTS, Frame, header_checksum, key_of, pack, unpack
 from p4reduce_contracts.wire.geometry import DEFAULT, SMALL, Geometry
 from p4reduce_contracts.wire.hello import HELLO_BYTES, pack_hello, unpack_hello
 from p4reduce_contracts.wire.numbers import (
@@ -9,6 +9,7 @@ from p4reduce_contracts.wire.numbers import (
     CONTRIBUTE,
     DROP_REASONS,
     ENCAP_BYTES,
+    GUARD_BYTES,
     HELLO,
     KEY_BLOCK_BITS,
     KEY_NONE,
@@ -23,6 +24,7 @@ from p4reduce_contracts.wire.numbers import (
     PENDING,
     RESULT,
     ROUND_MASK,
+    SECRET_BITS,
     TYPE_NAMES,
     WIRE_VERSION,
     WORDS_PER_CALL,
@@ -37,6 +39,7 @@ __all__ = [
     "ENCAP_BYTES",
     "FRAME_FAULTS",
     "Frame",
+    "GUARD_BYTES",
     "Geometry",
     "HELLO",
     "HELLO_BYTES",
@@ -53,10 +56,12 @@ __all__ = [
     "PENDING",
     "RESULT",
     "ROUND_MASK",
+    "SECRET_BITS",
     "SMALL",
     "TYPE_NAMES",
     "WIRE_VERSION",
     "WORDS_PER_CALL",
+    "header_checksum",
     "key_of",
     "pack",
     "pack_hello",

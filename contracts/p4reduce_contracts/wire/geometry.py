@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from p4reduce_contracts.errors import GeometryMismatch
-from p4reduce_contracts.wire.numbers import BASE_BYTES, MAX_COLUMNS, MAX_RANKS, WORDS_PER_CALL
+from p4reduce_contracts.wire.numbers import BASE_BYTES, GUARD_BYTES, MAX_COLUMNS, MAX_RANKS, WORDS_PER_CALL
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Geometry:
             raise GeometryMismatch(f"a frame has 1 to {MAX_COLUMNS} columns, not {self.columns}")
         if self.block_words < 4 or self.block_words % 4:
             raise GeometryMismatch(f"a block has a multiple of 4 words, not {self.block_words}")
-        object.__setattr__(self, "header", struct.Struct(f">BBBBHHII{self.columns}I"))
+        object.__setattr__(self, "header", struct.Struct(f">BBBBHHIIQIHH{self.columns}I"))
         lengths = tuple(self.frame_header_bytes + self.block_bytes * mask.bit_count() for mask in range(256))
         object.__setattr__(self, "lengths", lengths)
 
@@ -38,7 +38,7 @@ class Geometry:
     @property
     def frame_header_bytes(self) -> int:
         """Bytes of a frame without blocks."""
-        return BASE_BYTES + 4 * self.columns
+        return BASE_BYTES + GUARD_BYTES + 4 * self.columns
 
     @property
     def frame_words(self) -> int:

@@ -6,7 +6,7 @@ from typing import Final
 
 AGGREGATION_PORT: Final = 21072
 """UDP destination port of the switch."""
-WIRE_VERSION: Final = 1
+WIRE_VERSION: Final = 2
 
 CONTRIBUTE: Final = 1
 RESULT: Final = 2
@@ -20,6 +20,7 @@ MAX_BLOCKS: Final = (1 << KEY_BLOCK_BITS) - 1
 """Blocks a collective can hold: the key of block 2^24 - 1 with exponent 0 would read as KEY_NONE."""
 
 BASE_BYTES: Final = 16
+GUARD_BYTES: Final = 16
 NONCE_BYTES: Final = 8
 ENCAP_BYTES: Final = 14 + 20 + 8
 """Ethernet, IPv4 (no options) and UDP headers around every frame."""
@@ -36,6 +37,7 @@ MAX_SLOTS: Final = 32768
 WORDS_PER_CALL: Final = 4
 """Words each rank's call descriptor takes in the opening frame of slot 0."""
 ROUND_MASK: Final = 0xFFFFFFFF
+SECRET_BITS: Final = 64
 MAX_JOBS: Final = 255
 """Job ids are 1 to 255."""
 
@@ -52,5 +54,8 @@ DROP_REASONS: Final = {
     10: "FRAGMENT",
     11: "RESERVED",
     12: "NOT_SERVED",
+    13: "HEADER_CHECKSUM",
+    14: "SPOOFED",
+    15: "RATE",
 }
 """Index in the switch's counter of dropped frames -> why."""

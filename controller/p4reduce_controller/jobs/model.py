@@ -23,7 +23,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 class Grant:
     """Leave to use the switch: everything that its entries for one job in one epoch say.
 
-    `addresses` is indexed by rank. Two grants never have the same epoch.
+    `addresses` and `secrets` are indexed by rank. Two grants never have the same epoch. A rank's secret is in all its
+    frames: only its lease and the switch's entries may say it.
     """
 
     job_id: int
@@ -31,6 +32,7 @@ class Grant:
     epoch: int
     slots: SlotRange
     addresses: tuple[Address, ...]
+    secrets: tuple[int, ...] = field(repr=False)
 
     @property
     def world_size(self) -> int:

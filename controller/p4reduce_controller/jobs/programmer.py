@@ -90,7 +90,7 @@ class SwitchProgrammer:
             return None
         if any(isinstance(entry, TableEntry) and entry.params.get("epoch", 0) not in {0, *given} for entry in found):
             return None
-        own: list[Held] = [switch_entries.switch_address(self._switch)]
+        own: list[Held] = [*switch_entries.switch_address(self._switch)]
         own += [entry for _, entry in self._mac_table.opening()]
         own += self._mac_table.adopt(entry for entry in found if isinstance(entry, TableEntry))
         takeover = compare(found, grants, self._switch, own)
@@ -104,8 +104,9 @@ class SwitchProgrammer:
         if self._has_pipeline():
             self._clear()
         self.client.set_pipeline(self._pipeline.p4info, self._pipeline.program, cookie=era)
-        own = switch_entries.switch_address(self._switch)
-        self.client.write([("insert", own), *self._mac_table.opening()])
+        own: list[tuple[Operation, Entry]] = []
+        own += [("insert", entry) for entry in switch_entries.switch_address(self._switch)]
+        self.client.write([*own, *self._mac_table.opening()])
         self._ask_for_digests()
 
     def install(self, grant: Grant) -> None:

@@ -37,7 +37,7 @@ from p4reduce_contracts.jobs.errors import (
     SwitchFull,
     UnknownJob,
 )
-from p4reduce_contracts.wire import MAX_JOBS
+from p4reduce_contracts.wire import MAX_JOBS, SECRET_BITS
 from p4reduce_controller.jobs.hello import Hello
 from p4reduce_controller.jobs.model import (
     Grant,
@@ -74,6 +74,10 @@ def _random_nonce() -> int:
     return secrets.randbits(64)
 
 
+def _random_secret() -> int:
+    return secrets.randbits(SECRET_BITS)
+
+
 class Registry:
     """All jobs of one switch. One thread only may call it. `version` rises when an answer may change."""
 
@@ -83,6 +87,7 @@ class Registry:
         books: Books,
         heartbeat_timeout_s: float = 10.0,
         draw_nonce: Callable[[], int] = _random_nonce,
+        draw_secret: Callable[[], int] = _random_secret,
     ) -> None:
         self.geometry = geometry
         self.slots = SlotAllocator(geometry.slots)
@@ -90,6 +95,7 @@ class Registry:
         self._books = books
         self._unsaved: set[str] = set()
         self._draw_nonce = draw_nonce
+        self._draw_secret = draw_secret
         self._heartbeat_timeout_s = heartbeat_timeout_s
         self._jobs: dict[str, Job] = {}
         self._members: dict[int, tuple[Job, Member]] = {}  # by nonce
@@ -372,7 +378,8 @@ class Registry:
         except ControllerFailed as error:
             self._reset(job, str(error))
             return
-        job.grant = Grant(job.id, job.name, epoch, job.slots, known)
+        drawn = tuple(self._draw_secret() for _ in known)
+        job.grant = Grant(job.id, job.name, epoch, job.slots, known, drawn)
         self.version += 1
 
     def _drop(self, job: Job, rank: int, reason: str) -> None:

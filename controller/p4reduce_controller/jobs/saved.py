@@ -50,7 +50,8 @@ def from_text(text: str) -> Job:
 
 def _grant(fields: dict[str, Any]) -> Grant:
     addresses = tuple(Address(**address) for address in fields["addresses"])
-    return Grant(**{**fields, "slots": SlotRange(**fields["slots"]), "addresses": addresses})
+    told = {"slots": SlotRange(**fields["slots"]), "addresses": addresses, "secrets": tuple(fields["secrets"])}
+    return Grant(**{**fields, **told})
 
 
 def _address(fields: dict[str, Any] | None) -> Address | None:

@@ -224,6 +224,8 @@ class JobsServicer:
                 raise ControllerStopped("the controller was stopped")
             await self._pulse.wait()
         job, member = held
+        grant = job.grant
+        assert grant is not None, "an ACTIVE job has a grant"
         return jobs_pb2.Lease(
             job_id=job.id,
             name=job.name,
@@ -238,6 +240,7 @@ class JobsServicer:
             switch_port=self._terms.switch_port,
             lane_bits=job.lane_bits,
             lane_bound=job.lane_bound,
+            secret=grant.secrets[member.rank],
         )
 
     def _too_late(self, nonce: int, timeout_s: float) -> str:

@@ -12,18 +12,18 @@ from p4reduce_controller.p4names import V1MODEL
 _FIRST_JOB_GROUP = 256
 
 
-def switch_address(switch: SwitchConfig) -> TableEntry:
-    """The entry that makes the switch answer for its own IP address."""
-    return TableEntry(
-        table=V1MODEL.switch_address,
-        match={"target_ip": int(ipaddress.IPv4Address(switch.address))},
-        action=V1MODEL.is_switch,
-        params={"mac": mac_value(switch.mac)},
-    )
+def switch_address(switch: SwitchConfig) -> list[TableEntry]:
+    """The entries that make the switch answer for its own addresses, and drop what claims to come from them."""
+    ip, mac = int(ipaddress.IPv4Address(switch.address)), mac_value(switch.mac)
+    return [
+        TableEntry(V1MODEL.switch_address, {"target_ip": ip}, V1MODEL.is_switch, {"mac": mac}),
+        TableEntry(V1MODEL.own_ip, {"source_ip": ip}, V1MODEL.claims_ip),
+        TableEntry(V1MODEL.own_mac, {"src_mac": mac}, V1MODEL.claims_mac),
+    ]
 
 
 def admission(grant: Grant) -> list[TableEntry]:
-    """The entries that let the ranks of a job in, one for each; the frame's place gives the rank."""
+    """The entries that let the ranks of a job in, one for each; the frame's place and secret give the rank."""
     full = (1 << grant.world_size) - 1
     return [
         TableEntry(
@@ -33,6 +33,7 @@ def admission(grant: Grant) -> list[TableEntry]:
                 "ipv4_src": address.ip,
                 "udp_src_port": address.udp_port,
                 "job": grant.job_id,
+                "secret": secret,
             },
             action=V1MODEL.admit_rank,
             params={
@@ -44,7 +45,7 @@ def admission(grant: Grant) -> list[TableEntry]:
                 "group": group_number(grant.job_id),
             },
         )
-        for rank, address in enumerate(grant.addresses)
+        for rank, (address, secret) in enumerate(zip(grant.addresses, grant.secrets, strict=True))
     ]
 
 
@@ -61,9 +62,10 @@ def members(grant: Grant, switch: SwitchConfig) -> list[TableEntry]:
                 "dst_port": address.udp_port,
                 "src_mac": mac_value(switch.mac),
                 "src_ip": int(ipaddress.IPv4Address(switch.address)),
+                "secret": secret,
             },
         )
-        for rank, address in enumerate(grant.addresses)
+        for rank, (address, secret) in enumerate(zip(grant.addresses, grant.secrets, strict=True))
     ]
 
 

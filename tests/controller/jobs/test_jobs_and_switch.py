@@ -21,16 +21,18 @@ from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
 from p4reduce_controller.jobs import keeper
 from p4reduce_controller.jobs.store import FILE
 from p4reduce_controller.service import ControllerError
-from rigs.fake_switch_client import FakeSwitchClient, Running, form, join_all, serving
+from rigs.fake_switch_client import OWN_TABLES, FakeSwitchClient, Running, form, join_all, serving
 
 
 def test_what_the_switch_is_told(running: Running, client: JobClient) -> None:
     client.create_job("first", 1, slots=3)
     made = client.create_job("train", 2, slots=5)
-    form(running, client, "train", 2)
+    _, leases = form(running, client, "train", 2)
     admit = running.client.read_table("MainIngress.admission.admit")[1]
     assert admit.action == "MainIngress.admission.admit_rank"
-    assert admit.match == {"ingress_port": 2, "ipv4_src": 0x0A00000B, "udp_src_port": 4001, "job": made.id}
+    assert admit.match == {
+        "ingress_port": 2, "ipv4_src": 0x0A00000B, "udp_src_port": 4001, "job": made.id, "secret": leases[1].secret
+    }  # fmt: skip
     group = 256 + made.id
     assert admit.params == {
         "rank_bit": 2, "full": 3, "slot_base": 3, "slot_count": 5, "epoch": 1, "group": group
@@ -39,9 +41,12 @@ def test_what_the_switch_is_told(running: Running, client: JobClient) -> None:
     assert member.match == {"job": made.id, "rank": 1}
     assert member.params == {
         "dst_mac": 0x020000000A01, "dst_ip": 0x0A00000B, "dst_port": 4001,
-        "src_mac": 0x020000000001, "src_ip": 0x7F000001,
+        "src_mac": 0x020000000001, "src_ip": 0x7F000001, "secret": leases[1].secret,
     }  # fmt: skip
     assert running.client.read_groups() == [MulticastGroup(group, ((1, 0), (2, 1)))]
+    [own_ip] = running.client.read_table("MainIngress.address.own_ip")
+    [own_mac] = running.client.read_table("MainIngress.address.own_mac")
+    assert (own_ip.match, own_mac.match) == ({"source_ip": 0x7F000001}, {"src_mac": 0x020000000001})
 
 
 def test_replies_can_be_addressed_before_anybody_is_admitted(running: Running, client: JobClient) -> None:
@@ -67,7 +72,7 @@ def test_a_switch_restart_resets_active_jobs_and_jobs_form_again(running: Runnin
     assert reset
     assert "the switch restarted" in reason
     assert running.client.commits == 2
-    assert running.client.tables() == {"switch_address": 1}
+    assert running.client.tables() == OWN_TABLES
     _, again = form(running, client, "train", 2)
     assert again[0].epoch == leases[0].epoch + 1
 
@@ -169,7 +174,8 @@ def test_entries_that_the_switch_refuses_reset_the_job_and_leave_nothing(
     tickets = join_all(running, client, "train", 2)
     with pytest.raises(MemberReset, match="the switch refused the entries of job train: .*RESOURCE_EXHAUSTED"):
         client.wait_lease(tickets[0].nonce, 10.0)
-    assert running.client.tables() == {"switch_address": 1}
+    assert "'secret': 'hidden'" in client.get_job("train").last_reset, "the error names the entry, not what is secret"
+    assert running.client.tables() == OWN_TABLES
     running.client.refuse = lambda operation, entry: False
     form(running, client, "train", 2)
 
@@ -190,7 +196,7 @@ def test_a_member_that_leaves_while_the_entries_are_written(running: Running, cl
     go_on.set()
     with pytest.raises(LeaseTimeout, match="rank 1 never joined"):
         client.wait_lease(tickets[0].nonce, 0.2)
-    running.wait(lambda: running.client.tables() == {"switch_address": 1})
+    running.wait(lambda: running.client.tables() == OWN_TABLES)
     again = client.join("train", 1, 2)
     running.hello(again.job_id, again.nonce, 1)
     assert client.wait_lease(tickets[0].nonce, 10.0).epoch == 2

@@ -11,7 +11,7 @@ from scapy.layers.l2 import Ether
 from p4reduce_controller.jobs.hello import Address, parse_hello
 
 NONCE = 0x0123456789ABCDEF
-BASE = struct.pack("!BBBBHHII", 1 << 4 | 4, 9, 0, 0, 0, 0, 0, 0)
+BASE = struct.pack("!BBBBHHII", 2 << 4 | 4, 9, 0, 0, 0, 0, 0, 0)
 
 
 def frame(payload: bytes = BASE + struct.pack("!Q", NONCE), **ip: object) -> bytes:
@@ -35,8 +35,8 @@ def test_a_hello_gives_the_nonce_and_where_it_came_from(padding: bytes) -> None:
         b"",
         frame()[:-1],
         frame(BASE),
-        frame(b"\x11" + BASE[1:] + bytes(8)),
-        frame(b"\x24" + BASE[1:] + bytes(8)),
+        frame(b"\x21" + BASE[1:] + bytes(8)),
+        frame(b"\x14" + BASE[1:] + bytes(8)),
         frame(BASE + bytes(9)),
         frame(frag=1),
         frame(flags="MF"),

@@ -27,7 +27,12 @@ from rigs.wire_p4 import WIRE_P4
 
 ROOT = Path(__file__).resolve().parents[3]
 GRANT = Grant(
-    255, "train", 65535, SlotRange(1023, 1), tuple(Address(509, 2**48 - 1, 2**32 - 1, n) for n in range(32))
+    255,
+    "train",
+    65535,
+    SlotRange(1023, 1),
+    tuple(Address(509, 2**48 - 1, 2**32 - 1, n) for n in range(32)),
+    (2**64 - 1,) * 32,
 )
 
 
@@ -42,7 +47,7 @@ def test_every_entry_fits_the_program_even_with_the_largest_values(schema: Schem
     )
     macs = forwarding.MacTable(config)
     entries = [
-        switch_entries.switch_address(config.switch),
+        *switch_entries.switch_address(config.switch),
         *switch_entries.admission(GRANT),
         *switch_entries.members(GRANT, config.switch),
         switch_entries.group(GRANT),

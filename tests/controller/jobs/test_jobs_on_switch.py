@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import p4reduce
+from p4reduce_contracts import wire
 from p4reduce_contracts.artifacts import find
 from p4reduce_contracts.jobs.client import (
     ControllerUnreachable,
@@ -24,6 +25,8 @@ from p4reduce_contracts.jobs.client import (
     LeaseTimeout,
     SwitchAway,
 )
+from p4reduce_contracts.wire import CONTRIBUTE, RESULT
+from p4reduce_contracts.wire.check import check_of
 from p4reduce_controller.config import Config
 from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs.hello import Address
@@ -35,10 +38,7 @@ from p4reduce_controller.p4rt.client import Client
 from rigs.p4rt import System, bmv2, start_controller, start_switch
 
 LIMIT_S = 30.0
-BASE = struct.Struct("!BBBBHHII")
-CONTRIBUTE, RESULT, PENDING, HELLO = 1, 2, 3, 4
-COLUMNS, BLOCK_WORDS = 4, 8
-KEYS = b"\xff\xff\xff\xff" * COLUMNS
+BLOCK_WORDS = wire.SMALL.block_words
 
 
 @pytest.fixture
@@ -67,22 +67,35 @@ class Worker:
         self.socket.settimeout(LIMIT_S)
 
     def hello(self) -> None:
-        base = BASE.pack(1 << 4 | HELLO, self.ticket.job_id, 0, 0, 0, 0, 0, 0)
-        self.send(base + struct.pack("!Q", self.ticket.nonce))
+        self.send(wire.pack_hello(self.ticket.job_id, self.ticket.nonce))
 
     def contribute(self, number: int, words: list[int]) -> None:
         """A block of `words` in column 0 of round `number` of slot 0."""
         assert self.lease is not None
-        base = BASE.pack(1 << 4 | CONTRIBUTE, self.lease.job_id, 1, 0, self.lease.epoch, 0, number, 0)
-        self.send(base + KEYS + struct.pack(f"!{BLOCK_WORDS}I", *words))
+        blocks = struct.pack(f"!{BLOCK_WORDS}I", *words)
+        frame = wire.Frame(
+            type=CONTRIBUTE,
+            job=self.lease.job_id,
+            present=1,
+            epoch=self.lease.epoch,
+            slot=0,
+            round=number,
+            seen=0,
+            secret=self.lease.secret,
+            check=check_of(1, blocks, BLOCK_WORDS),
+            keys=(wire.KEY_NONE,) * wire.SMALL.columns,
+            blocks=blocks,
+        )
+        self.send(wire.pack(wire.SMALL, frame))
 
     def send(self, payload: bytes) -> None:
         self.socket.sendto(payload, (self.ticket.switch_host, self.ticket.switch_port))
 
     def receive(self) -> tuple[int, tuple[int, ...]]:
         """Type and words of the next frame."""
-        payload = self.socket.recv(2048)
-        return payload[0] & 15, struct.unpack_from(f"!{BLOCK_WORDS}I", payload, BASE.size + len(KEYS))
+        frame = wire.unpack(wire.SMALL, self.socket.recv(2048))
+        assert self.lease is not None and frame.secret == self.lease.secret
+        return frame.type, struct.unpack(f"!{BLOCK_WORDS}I", frame.blocks)
 
 
 def form(client: JobClient, world_size: int) -> list[Worker]:

@@ -25,7 +25,7 @@ from p4reduce_contracts.jobs.client import (
 )
 from p4reduce_contracts.jobs.errors import rounded
 from p4reduce_controller.config import Config
-from rigs.fake_switch_client import Running, form, make_config, serving
+from rigs.fake_switch_client import OWN_TABLES, Running, form, make_config, serving
 
 
 def test_a_job_from_create_to_remove(running: Running, client: JobClient) -> None:
@@ -33,18 +33,29 @@ def test_a_job_from_create_to_remove(running: Running, client: JobClient) -> Non
     assert (made.state, made.slots, made.epoch, made.members) == ("FORMING", 5, 0, ())
     tickets, leases = form(running, client, "train", 2)
     assert (tickets[0].switch_host, tickets[0].switch_port) == ("127.0.0.1", 21072)
-    assert leases[1] == Lease(made.id, "train", 1, 1, 2, 5, 4, 8, 2.0, "127.0.0.1", 21072)
+    assert leases[1] == Lease(made.id, "train", 1, 1, 2, 5, 4, 8, 2.0, "127.0.0.1", 21072, secret=leases[1].secret)
+    secrets = {lease.secret for lease in leases}
+    assert len(secrets) == 2 and 0 not in secrets
     shown = client.get_job("train")
     assert (shown.state, shown.epoch) == ("ACTIVE", 1)
+    assert not [secret for secret in secrets if str(secret) in f"{shown} {client.list_jobs()} {leases}"]
     member = shown.members[1]
     assert (member.host, member.port, member.ingress_port) == ("10.0.0.11", 4001, 2)
     assert member.mac == "02:00:00:00:0a:01"
     group = f"group {256 + made.id}"
-    assert running.client.tables() == {"switch_address": 1, "job_member": 2, "admit": 2, group: 1}
+    assert running.client.tables() == OWN_TABLES | {"job_member": 2, "admit": 2, group: 1}
     client.remove_job("train")
-    assert running.client.tables() == {"switch_address": 1}, "the answer came before the switch was clean"
+    assert running.client.tables() == OWN_TABLES, "the answer came before the switch was clean"
     assert client.heartbeat(tickets[0].nonce) == (True, "job train was removed")
     assert client.list_jobs().free_slots == 16
+
+
+def test_every_epoch_has_new_secrets(running: Running, client: JobClient) -> None:
+    client.create_job("train", 2)
+    tickets, first = form(running, client, "train", 2)
+    client.leave(tickets[0].nonce)
+    _, second = form(running, client, "train", 2)
+    assert len({lease.secret for lease in (*first, *second)}) == 4
 
 
 def test_lanes_come_back_with_the_job_and_with_every_lease(running: Running, client: JobClient) -> None:

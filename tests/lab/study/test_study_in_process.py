@@ -11,7 +11,7 @@ from p4reduce.compressors import AdaComp, Compressor
 from p4reduce.group import Group
 from p4reduce_contracts.wire import DEFAULT, SMALL
 from p4reduce_lab.study.in_process import exchange_all, groups
-from rigs.pipeline import GROUP, PipelineRig, payload_of, rank_ip, rank_mac, rank_port, rank_udp_port
+from rigs.pipeline import GROUP, PipelineRig, payload_of, rank_ip, rank_mac, rank_port, rank_udp_port, udp_frame
 from rigs.pipeline import SWITCH_IP as IP
 from rigs.pipeline import SWITCH_MAC as MAC
 from rigs.ranks import MAKERS, make, odd, over_switch
@@ -80,15 +80,16 @@ class PipelineSwitch:
     def __init__(self, world_size: int) -> None:
         self.rig = PipelineRig("small", world_size)
         for rank in range(world_size):
-            match = (rank_port(rank), rank_ip(rank), rank_udp_port(rank), self.JOB)
+            match = (rank_port(rank), rank_ip(rank), rank_udp_port(rank), self.JOB, 0)  # 0: LocalGroup's secret
             lease = (1 << rank, (1 << world_size) - 1, 0, self.SLOTS, self.EPOCH, GROUP)
             self.rig.insert("admission.admit", match, "admit_rank", lease)
-            home = (rank_mac(rank), rank_ip(rank), rank_udp_port(rank), MAC, IP)
+            home = (rank_mac(rank), rank_ip(rank), rank_udp_port(rank), MAC, IP, 0)
             member = self.rig.program.tables["MainEgress.address_reply.job_member"]
             member.insert((self.JOB, rank), 0, "MainEgress.address_reply.address_to", home)
 
     def process(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]:
-        return [(port - 1, payload_of(frame)) for port, frame in self.rig.send(rank, payload)]
+        out = self.rig.program.process(rank_port(rank), udp_frame(rank, payload))
+        return [(port - 1, payload_of(frame)) for port, frame in out]
 
 
 def few(rank: int, step: int) -> Gradients:

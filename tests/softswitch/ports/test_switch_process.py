@@ -68,7 +68,7 @@ def test_a_worker_and_a_controller_meet_through_it(started: list[subprocess.Pope
         assert found is not None
         assert found.device_config == (artifacts.find("small") / artifacts.PROGRAM).read_bytes()
         client.insert(TableEntry("switch_address", {"target_ip": 0x7F000001}, "is_switch", {"mac": 0x020000000001}))
-        hello = bytes.fromhex("14 07 00 00 0000 0000 00000000 00000000 0123456789abcdef")
+        hello = bytes.fromhex("24 07 00 00 0000 0000 00000000 00000000 0123456789abcdef")
         host, _, port = underlay.rpartition(":")
         worker.sendto(hello, (host, int(port)))
         payload, metadata = packets.get(timeout=LIMIT_S)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from p4reduce.codecs import Float32, Int32
-from p4reduce.errors import CollectiveMismatch, CollectiveTimeout, GeometryMismatch, InvalidTensor
+from p4reduce.errors import CollectiveMismatch, CollectiveTimeout, CorruptSum, GeometryMismatch, InvalidTensor
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.engine import Collective
 from p4reduce.protocol.lookahead import keys_at_or_after
@@ -17,12 +17,15 @@ from p4reduce.stats import CollectiveStats
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import KEY_NONE, MAX_BLOCKS, PENDING, SMALL, Frame, pack, unpack
+from rigs.secret import rank_secret, rank_secrets
 
 TIMEOUT_S = 5.0
 
 
 def lease(rank: int = 0, world_size: int = 2, slots: int = 4) -> Lease:
-    return Lease(1, "test", 7, rank, world_size, slots, SMALL.columns, SMALL.block_words)
+    return Lease(
+        1, "test", 7, rank, world_size, slots, SMALL.columns, SMALL.block_words, secret=rank_secret(rank)
+    )
 
 
 def make(
@@ -37,7 +40,7 @@ def make(
 
 def switch(world_size: int = 2) -> ReferenceSwitch:
     made = ReferenceSwitch(SMALL, 4)
-    made.add_job(1, 7, world_size, 0, 4)
+    made.add_job(1, 7, world_size, 0, 4, rank_secrets(world_size))
     return made
 
 
@@ -114,6 +117,9 @@ def test_a_result_is_applied_once() -> None:
         ({"job": 2}, "foreign"),
         ({"epoch": 8}, "foreign"),
         ({"type": 1}, "foreign"),
+        ({"secret": 0}, "foreign"),
+        ({"secret": rank_secret(1)}, "foreign"),
+        ({"secret": rank_secret(0) ^ 1}, "foreign"),
         ({"round": 1}, "stale"),
         ({"round": 0xFFFFFFFF}, "stale"),
         ({"slot": 9}, "stale"),
@@ -124,6 +130,7 @@ def test_a_result_is_applied_once() -> None:
             {"keys": (5 << 8 | 255, 5 << 8 | 255, 6 << 8 | 255, 7 << 8 | 255)},
             "malformed",
         ),  # another column's block
+        ({"check": 1}, "corrupt"),  # there is no block that it could be of
         ({"keys": (KEY_NONE,) * 4}, "malformed"),  # later than this rank's own
         ({"keys": (4 << 8, 5 << 8 | 255, 6 << 8 | 255, 7 << 8 | 255)}, "malformed"),  # the exponent of Inf
     ],
@@ -135,6 +142,78 @@ def test_results_that_do_not_fit_are_counted_and_ignored(change: dict[str, objec
     assert getattr(mine.stats, counter) == 1
     assert mine.stats.rounds == 0
     assert len(mine.receive(results[1], 0.2)) == 1  # the right one still counts
+
+
+def flipped(payload: bytes, bit: int, place: int = -1) -> bytes:
+    """One bit of the payload's last byte, or another, turned over."""
+    changed = bytearray(payload)
+    changed[place] ^= bit
+    return bytes(changed)
+
+
+def in_data_round() -> tuple[Collective, ReferenceSwitch, list[bytes], dict[int, list[bytes]]]:
+    """Rank 0 of two, the switch, what rank 0 sent in the first round with blocks, and the answers, not yet received."""
+    ranks, reference = [make(), make(rank=1)], switch()
+    got = exchange(reference, {rank: member.start(0.0) for rank, member in enumerate(ranks)})
+    sent = {rank: member.receive_burst(got[rank], 0.1) for rank, member in enumerate(ranks)}
+    return ranks[0], reference, sent[0], exchange(reference, sent)
+
+
+def test_a_block_damaged_on_the_way_down_is_asked_for_again() -> None:
+    mine, reference, sent, got = in_data_round()
+    assert mine.receive_burst([flipped(result, 1 << n) for n, result in enumerate(got[0])], 0.2) == []
+    assert (mine.stats.corrupt, mine.stats.rounds) == (4, 4)
+    repeated = mine.on_timer(0.5)
+    assert sorted(repeated) == sorted(sent)
+    answers = exchange(reference, {0: repeated})[0]
+    for number in range(5):  # other damage each time is the path's, and never an error of the sum
+        mine.receive(flipped(answers[0], 1 << number), 0.5 + number / 100)
+    for answer in answers:
+        mine.receive(answer, 0.6)
+    assert mine.stats.rounds == 8
+
+
+def test_a_sum_that_stays_wrong_is_an_error_that_names_the_round() -> None:
+    """A word damaged on its way up: the switch has the wrong sum, and says so as often as it is asked."""
+    ranks, reference = [make(), make(rank=1)], switch()
+    got = exchange(reference, {rank: member.start(0.0) for rank, member in enumerate(ranks)})
+    sent = {rank: member.receive_burst(got[rank], 0.1) for rank, member in enumerate(ranks)}
+    at = next(n for n, frame in enumerate(sent[1]) if unpack(SMALL, frame).slot == 2)
+    sent[1][at] = flipped(sent[1][at], 4)
+    for rank, answers in exchange(reference, sent).items():
+        member, now = ranks[rank], 0.2
+        wrong = [answer for answer in answers if unpack(SMALL, answer).slot == 2]
+        member.receive_burst([*wrong, *wrong, *wrong], now)  # copies that the network made count once
+        with pytest.raises(CorruptSum, match="job test, slot 2, round 1: the switch answered 3 times") as caught:
+            while now < TIMEOUT_S:
+                now += 0.1
+                member.receive_burst(exchange(reference, {rank: member.on_timer(now), 1 - rank: []})[rank], now)
+        assert (caught.value.job, caught.value.slot, caught.value.round) == ("test", 2, 1)
+        assert not member.done
+
+
+def test_an_opening_round_that_stays_wrong_is_an_error_too() -> None:
+    """Before anybody compares the calls: they would seem to differ."""
+    ranks, reference = [make(), make(rank=1)], switch()
+    sent = {rank: member.start(0.0) for rank, member in enumerate(ranks)}
+    sent[1][0] = flipped(sent[1][0], 1, -12)
+    ranks[0].receive_burst(exchange(reference, sent)[0], 0.1)
+    with pytest.raises(CorruptSum, match="slot 0, round 0"):
+        for step in range(2, 40):
+            answers = exchange(reference, {0: ranks[0].on_timer(step / 10), 1: []})[0]
+            ranks[0].receive_burst(answers, step / 10)
+
+
+def test_a_forged_result_is_not_taken() -> None:
+    """From a host that knows job, epoch, slot, round and the tensor's shape, but not the secret."""
+    mine, _, _, got = in_data_round()
+    for result in got[0]:
+        frame = unpack(SMALL, result)
+        blocks = bytes(len(frame.blocks))
+        for guess in (0, 1, rank_secret(1)):
+            mine.receive(pack(SMALL, frame._replace(secret=guess, blocks=blocks, check=0)), 0.2)
+    assert mine.stats.foreign == 3 * len(got[0])
+    assert mine.stats.rounds == 4
 
 
 def test_datagrams_that_are_no_frames_are_ignored() -> None:
@@ -150,7 +229,7 @@ def test_blocks_outside_the_tensor_are_refused() -> None:
     last = mine.receive(results[0], 0.1)
     assert last
     beyond = frame._replace(
-        round=1, present=15, blocks=bytes(128), keys=tuple((16 + c) << 8 | 255 for c in range(4))
+        round=1, present=15, check=0, blocks=bytes(128), keys=tuple((16 + c) << 8 | 255 for c in range(4))
     )
     after = beyond._replace(keys=tuple((64 + c) << 8 | 255 for c in range(4)))
     assert mine.receive(pack(SMALL, after), 0.2) == []
@@ -224,7 +303,7 @@ def test_the_deadline_says_when_answers_stopped() -> None:
 def test_a_pending_of_another_round_says_nothing() -> None:
     mine = make()
     mine.start(0.0)
-    stale = Frame(PENDING, 1, 0, 7, 0, 5, 1, (KEY_NONE,) * 4, b"")
+    stale = Frame(PENDING, 1, 0, 7, 0, 5, 1, rank_secret(0), 0, (KEY_NONE,) * 4, b"")
     mine.receive(pack(SMALL, stale), 0.1)
     with pytest.raises(CollectiveTimeout) as caught:
         mine.on_timer(TIMEOUT_S)

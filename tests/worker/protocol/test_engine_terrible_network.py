@@ -9,6 +9,7 @@ from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.testing.terrible_network import TerribleNetwork, Weather
 from p4reduce_contracts.wire import DEFAULT, SMALL, Geometry, unpack
 from rigs.scenarios import EPOCH, JOB, build
+from rigs.secret import rank_secrets
 
 weathers = st.builds(
     Weather,
@@ -21,7 +22,7 @@ weathers = st.builds(
 
 def reference(geometry: Geometry, world_size: int, slots: int) -> ReferenceSwitch:
     switch = ReferenceSwitch(geometry, slots + 2)
-    switch.add_job(JOB, EPOCH, world_size, slot_base=2, slot_count=slots)
+    switch.add_job(JOB, EPOCH, world_size, slot_base=2, slot_count=slots, secrets=rank_secrets(world_size))
     return switch
 
 

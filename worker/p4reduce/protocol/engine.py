@@ -8,12 +8,12 @@ no rank holds a further block.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.errors import CollectiveMismatch, FrameError, Reason
+from p4reduce.errors import CollectiveMismatch, CorruptSum, FrameError, Reason
 from p4reduce.protocol.call import (
     Call,
     Kind,
@@ -35,7 +35,11 @@ from p4reduce.protocol.source import UNTOUCHED, BlockSource, check_size
 from p4reduce.protocol.timers import Timers
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import CONTRIBUTE, KEY_NONE, PENDING, ROUND_MASK, WIRE_VERSION, unpack
+from p4reduce_contracts.wire import CONTRIBUTE, KEY_NONE, PENDING, ROUND_MASK, Frame, pack, unpack
+from p4reduce_contracts.wire.check import check_of
+
+_SAME_CORRUPT_ANSWERS: Final = 3
+"""So often the same wrong sum, each time in answer to another send: it is the switch's, not the path's."""
 
 
 class Collective:
@@ -173,8 +177,9 @@ class Collective:
         except FrameError:
             stats.malformed += 1
             return None
-        frame_type, job, present, epoch, index, round_, seen, keys, data = frame
-        if job != self._lease.job_id or epoch != self._lease.epoch or frame_type == CONTRIBUTE:
+        frame_type, job, present, epoch, index, round_, seen, secret, check, keys, data = frame
+        lease = self._lease
+        if job != lease.job_id or epoch != lease.epoch or secret != lease.secret or frame_type == CONTRIBUTE:
             stats.foreign += 1
             return None
         slot = self._slots[index] if index < len(self._slots) else None
@@ -186,8 +191,11 @@ class Collective:
             slot.seen = seen
             self._heard = refused_frames(stats)
             return None
-        if present != slot.expected or seen != self._lease.full:
+        if present != slot.expected or seen != lease.full:
             stats.malformed += 1
+            return None
+        if check != check_of(present, data, lease.block_words):
+            self._count_corrupt(slot, payload)
             return None
         if slot.opening and index == 0:
             self._compare_calls(data)  # first: between different calls the keys make no sense
@@ -209,6 +217,17 @@ class Collective:
         self._rounds[index] = slot.round = (round_ + 1) & ROUND_MASK
         slot.keys = keys
         return slot if self._advance(slot) else None
+
+    def _count_corrupt(self, slot: SlotState, payload: bytes) -> None:
+        """A RESULT with a wrong check word counts as lost. CorruptSum if repeating the contribution changes nothing."""
+        self.stats.corrupt += 1
+        if payload != slot.corrupt:
+            slot.corrupt, slot.corrupt_answers = payload, 1
+        elif slot.tries != slot.corrupt_try:  # not a copy that the network made
+            slot.corrupt_answers += 1
+        slot.corrupt_try = slot.tries
+        if slot.corrupt_answers >= _SAME_CORRUPT_ANSWERS:
+            raise CorruptSum(self._lease.name, slot.index, slot.round, slot.corrupt_answers)
 
     def _plausible(self, slot: SlotState, keys: tuple[int, ...]) -> bool:
         """Return whether agreed keys are no later than this rank's own and stay in their column."""
@@ -302,19 +321,22 @@ class Collective:
 
     def _contribute(self, slot: SlotState, present: int, data: bytes, now: float) -> bytes:
         lease = self._lease
-        head = self._geometry.header.pack(
-            WIRE_VERSION << 4 | CONTRIBUTE,
-            lease.job_id,
-            present,
-            0,
-            lease.epoch,
-            slot.index,
-            slot.round,
-            0,
-            *slot.keys,
+        frame = Frame(
+            type=CONTRIBUTE,
+            job=lease.job_id,
+            present=present,
+            epoch=lease.epoch,
+            slot=slot.index,
+            round=slot.round,
+            seen=0,
+            secret=lease.secret,
+            check=check_of(present, data, lease.block_words),
+            keys=slot.keys,
+            blocks=data,
         )
-        slot.frame = head + data
+        slot.frame = pack(self._geometry, frame)
         slot.sent_at, slot.tries, slot.seen = now, 0, None
+        slot.corrupt, slot.corrupt_answers = b"", 0
         self._timers.arm(slot, now)
         return slot.frame
 

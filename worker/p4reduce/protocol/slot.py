@@ -15,6 +15,9 @@ class SlotState:
 
     __slots__ = (
         "blocks",
+        "corrupt",
+        "corrupt_answers",
+        "corrupt_try",
         "done",
         "expected",
         "expires",
@@ -50,5 +53,11 @@ class SlotState:
         self.timeout_s = 0.0
         self.expires = 0.0
         self.tries = 0
+        self.corrupt = b""
+        """The last RESULT of this round whose check word was wrong."""
+        self.corrupt_answers = 0
+        """How many sends of this round's frame were answered with exactly those bytes."""
+        self.corrupt_try = 0
+        """`tries` when they last came."""
         self.seen: int | None = None
         """Who had contributed, as the last PENDING of this round said."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +15,7 @@ from p4reduce_contracts.wire import (
     MAX_GROWTH_BYTES,
     PENDING,
     RESULT,
+    ROUND_MASK,
     Frame,
     Geometry,
     pack,
@@ -27,6 +29,7 @@ class Job:
     world_size: int
     slot_base: int
     slot_count: int
+    secrets: tuple[int, ...]
 
 
 @dataclass
@@ -37,6 +40,7 @@ class Cell:
     round: int = 0
     seen: int = 0
     present: int = 0
+    check: int = 0
     keys: list[int] = field(default_factory=list)
     sums: dict[int, np.ndarray] = field(default_factory=dict)
 
@@ -52,9 +56,16 @@ class ReferenceSwitch:
         self.counts: Counter[str] = Counter()
 
     def add_job(
-        self, job: int, epoch: int, world_size: int, slot_base: int = 0, slot_count: int = 16
+        self,
+        job: int,
+        epoch: int,
+        world_size: int,
+        slot_base: int = 0,
+        slot_count: int = 16,
+        secrets: Sequence[int] | None = None,
     ) -> None:
-        self.jobs[job] = Job(epoch, world_size, slot_base, slot_count)
+        """Let a job in. `secrets` by rank are those of the leases; None: 0, as in a Lease that was given none."""
+        self.jobs[job] = Job(epoch, world_size, slot_base, slot_count, tuple(secrets or (0,) * world_size))
 
     def remove_job(self, job: int) -> None:
         del self.jobs[job]
@@ -66,7 +77,11 @@ class ReferenceSwitch:
         except FrameError as error:
             return self._drop(error.reason)
         job = self.jobs.get(frame.job)
-        if job is None or rank >= job.world_size or frame.type != CONTRIBUTE:
+        if frame.type != CONTRIBUTE:
+            return self._drop("TYPE")
+        if frame.seen:
+            return self._drop("RESERVED")
+        if job is None or rank >= job.world_size or frame.secret != job.secrets[rank]:
             return self._drop("NOT_ADMITTED")
         if frame.epoch != job.epoch:
             return self._drop("EPOCH")
@@ -74,7 +89,7 @@ class ReferenceSwitch:
             return self._drop("SLOT")
         cell = self.cells[job.slot_base + frame.slot][frame.round & 1]
         if (cell.epoch, cell.round) != (frame.epoch, frame.round):
-            if cell.epoch == frame.epoch and (frame.round - cell.round) & 0xFFFFFFFF >= 1 << 31:
+            if cell.epoch == frame.epoch and frame.round != (cell.round + 2) & ROUND_MASK:
                 return self._drop("STALE")
             cell.__init__(frame.epoch, frame.round)  # type: ignore[misc]
             cell.keys = [KEY_NONE] * self.geometry.columns
@@ -85,15 +100,16 @@ class ReferenceSwitch:
         full = (1 << job.world_size) - 1
         if cell.seen == full:
             self.counts["results"] += 1
-            answer = self._answer(RESULT, cell, frame)
-            return [(r, answer) for r in ([rank] if duplicate else range(job.world_size))]
+            ranks = [rank] if duplicate else range(job.world_size)
+            return [(to, self._answer(RESULT, cell, frame, job.secrets[to])) for to in ranks]
         if duplicate:
             self.counts["pendings"] += 1
-            return [(rank, self._answer(PENDING, cell, frame))]
+            return [(rank, self._answer(PENDING, cell, frame, frame.secret))]
         return []
 
     def _add(self, cell: Cell, rank: int, frame: Frame) -> None:
         cell.seen |= 1 << rank
+        cell.check = cell.check + frame.check & 0xFFFFFFFF
         cell.keys = [min(a, b) for a, b in zip(cell.keys, frame.keys, strict=True)]
         size, at = self.geometry.block_bytes, 0
         for column in range(self.geometry.columns):
@@ -103,13 +119,13 @@ class ReferenceSwitch:
                 cell.present |= 1 << column
                 at += size
 
-    def _answer(self, frame_type: int, cell: Cell, frame: Frame) -> bytes:
-        present, keys, blocks = 0, (KEY_NONE,) * self.geometry.columns, b""
+    def _answer(self, frame_type: int, cell: Cell, frame: Frame, secret: int) -> bytes:
+        present, check, keys, blocks = 0, 0, (KEY_NONE,) * self.geometry.columns, b""
         if frame_type == RESULT:
-            present, keys = cell.present, tuple(cell.keys)
+            present, check, keys = cell.present, cell.check, tuple(cell.keys)
             blocks = b"".join(cell.sums[c].astype(">u4").tobytes() for c in sorted(cell.sums))
-        answer = Frame(
-            frame_type, frame.job, present, frame.epoch, frame.slot, frame.round, cell.seen, keys, blocks
+        answer = frame._replace(
+            type=frame_type, present=present, seen=cell.seen, secret=secret, check=check, keys=keys, blocks=blocks
         )
         packed = pack(self.geometry, answer)
         room = len(pack(self.geometry, frame)) + MAX_GROWTH_BYTES
