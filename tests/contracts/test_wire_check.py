@@ -22,7 +22,7 @@ from p4reduce_contracts.wire import (
     pack,
     unpack,
 )
-from p4reduce_contracts.wire.check import check_of, weight, weights
+from p4reduce_contracts.wire.check import check_of, checks_of, weight, weights
 
 WORDS = st.integers(0, 0xFFFFFFFF)
 ALL_WEIGHTS = [weight(column, word) for column in range(MAX_COLUMNS) for word in range(MAX_BLOCK_WORDS)]
@@ -64,6 +64,13 @@ def test_the_check_is_the_weighted_sum_of_the_words(data: st.DataObject, block_w
     places = [(column, word) for column in columns for word in range(block_words)]
     expected = sum(value * weight(*place) for value, place in zip(words, places, strict=True)) % 2**32
     assert check_of(present, to_bytes(words), block_words) == expected
+
+
+@given(st.data(), st.lists(st.integers(0, 15), max_size=12))
+def test_the_checks_of_several_frames_are_each_frame_s(data: st.DataObject, presents: list[int]) -> None:
+    blocks = [data.draw(st.binary(min_size=size, max_size=size)) for size in (32 * p.bit_count() for p in presents)]
+    each = [check_of(present, part, 8) for present, part in zip(presents, blocks, strict=True)]
+    assert checks_of(presents, b"".join(blocks), 8) == each
 
 
 @given(st.data(), st.integers(2, 5))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from p4reduce_contracts.errors import FrameError
 from p4reduce_contracts.wire.geometry import Geometry
-from p4reduce_contracts.wire.numbers import BASE_BYTES, CONTRIBUTE, GUARD_BYTES, PENDING, WIRE_VERSION
+from p4reduce_contracts.wire.numbers import CONTRIBUTE, PENDING, WIRE_VERSION
 
 FRAME_FAULTS: Final = ("TRUNCATED", "LENGTH", "VERSION", "TYPE", "RESERVED", "HEADER_CHECKSUM")
-
-_CHECK_AT: Final = BASE_BYTES + 8
-_CHECKSUM_AT: Final = BASE_BYTES + 12
-_KEYS_AT: Final = BASE_BYTES + GUARD_BYTES
 
 
 class Frame(NamedTuple):
@@ -52,32 +49,18 @@ def pack(geometry: Geometry, frame: Frame) -> bytes:
         raise FrameError("LENGTH", f"present {frame.present:#04x} names more than {geometry.columns} columns")
     if len(frame.blocks) != geometry.block_bytes * frame.present.bit_count():
         raise FrameError("LENGTH", f"{len(frame.blocks)} B of blocks for present {frame.present:#04x}")
-    head = geometry.header.pack(
-        WIRE_VERSION << 4 | frame.type,
-        frame.job,
-        frame.present,
-        0,
-        frame.epoch,
-        frame.slot,
-        frame.round,
-        frame.seen,
-        frame.secret,
-        frame.check,
-        0,
-        0,
-        *frame.keys,
-    )
-    checksum = header_checksum(geometry, head).to_bytes(2, "big")
-    return head[:_CHECKSUM_AT] + checksum + head[_CHECKSUM_AT + 2 :] + frame.blocks
+    kind, job, present, epoch, slot, round_, seen, secret, check, keys, blocks = frame
+    base = (WIRE_VERSION << 4 | kind, job, present, 0, epoch, slot, round_, seen)
+    return geometry.header.pack(*base, secret, check, _checksum(base, check, keys), 0, *keys) + blocks
 
 
 def unpack(geometry: Geometry, payload: bytes) -> Frame:
     """Parse a CONTRIBUTE, RESULT or PENDING frame; FrameError says which check failed."""
     if len(payload) < geometry.frame_header_bytes:
         raise FrameError("TRUNCATED", f"{len(payload)} B, a header is {geometry.frame_header_bytes} B")
-    first, job, present, reserved, epoch, slot, round_, seen, secret, check, checksum, unused, *keys = (
-        geometry.header.unpack_from(payload)
-    )
+    fields = geometry.header.unpack_from(payload)
+    first, job, present, reserved, epoch, slot, round_, seen, secret, check, checksum, unused = fields[:12]
+    keys = fields[12:]
     if first >> 4 != WIRE_VERSION:
         raise FrameError("VERSION", f"wire version {first >> 4}, this worker speaks {WIRE_VERSION}")
     kind = first & 15
@@ -87,18 +70,24 @@ def unpack(geometry: Geometry, payload: bytes) -> Frame:
         raise FrameError("RESERVED", f"reserved fields are {reserved:#04x} and {unused:#06x}")
     if present >> geometry.columns or len(payload) != geometry.lengths[present]:
         raise FrameError("LENGTH", f"{len(payload)} B with present {present:#04x}")
-    if header_checksum(geometry, payload) != checksum:
+    if _checksum(fields[:8], check, keys) != checksum:
         raise FrameError("HEADER_CHECKSUM", f"{checksum:#06x} is not the checksum of base header, check and keys")
     blocks = payload[geometry.frame_header_bytes :]
-    return Frame(kind, job, present, epoch, slot, round_, seen, secret, check, tuple(keys), blocks)
+    return Frame(kind, job, present, epoch, slot, round_, seen, secret, check, keys, blocks)
 
 
 def header_checksum(geometry: Geometry, frame: bytes) -> int:
-    """The Internet checksum over a frame's base header, check word and keys, whatever its checksum field holds.
+    """The checksum that a frame's base header, check word and keys should have, whatever the frame says."""
+    fields = geometry.header.unpack_from(frame)
+    return _checksum(fields[:8], fields[9], fields[12:])
 
-    A sum of 16-bit words with end-around carry is the number that they spell, modulo 2^16 - 1; it is never 0 here,
-    since no version is.
+
+def _checksum(base: Sequence[int], check: int, keys: Sequence[int]) -> int:
+    """The Internet checksum over the base header's fields, the check word and the keys.
+
+    Words of 16 bits added with end-around carry are words added modulo 2^16 - 1, and so is any number of them written
+    as one. The sum is never 0, since no version is: 0 always stands for 2^16 - 1.
     """
-    base, check = frame[:BASE_BYTES], frame[_CHECK_AT:_CHECKSUM_AT]
-    total = int.from_bytes(base + check + frame[_KEYS_AT : geometry.frame_header_bytes], "big")
+    first, job, present, reserved, epoch, slot, round_, seen = base
+    total = (first + present << 8) + job + reserved + epoch + slot + round_ + seen + check + sum(keys)
     return 0xFFFF - (total % 0xFFFF or 0xFFFF)

@@ -184,7 +184,7 @@ def test_a_sum_that_stays_wrong_is_an_error_that_names_the_round() -> None:
         member, now = ranks[rank], 0.2
         wrong = [answer for answer in answers if unpack(SMALL, answer).slot == 2]
         member.receive_burst([*wrong, *wrong, *wrong], now)  # copies that the network made count once
-        with pytest.raises(CorruptSum, match="job test, slot 2, round 1: the switch answered 3 times") as caught:
+        with pytest.raises(CorruptSum, match="job test, slot 2, round 1: the switch gave 3 times") as caught:
             while now < TIMEOUT_S:
                 now += 0.1
                 member.receive_burst(exchange(reference, {rank: member.on_timer(now), 1 - rank: []})[rank], now)

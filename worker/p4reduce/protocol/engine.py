@@ -36,7 +36,7 @@ from p4reduce.protocol.timers import Timers
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import CONTRIBUTE, KEY_NONE, PENDING, ROUND_MASK, Frame, pack, unpack
-from p4reduce_contracts.wire.check import check_of
+from p4reduce_contracts.wire.check import check_of, checks_of
 
 _SAME_CORRUPT_ANSWERS: Final = 3
 """So often the same wrong sum, each time in answer to another send: it is the switch's, not the path's."""
@@ -133,7 +133,8 @@ class Collective:
                 column, block = opening_block(self._words, self._lease.rank, self._lease.block_words)
                 present = 1 << column
             slot.timeout_s = min(self._round_trip.timeout_s, self._timeout_s / 4)
-            frames.append(self._contribute(slot, present, block, now))
+            check = check_of(present, block, self._lease.block_words)
+            frames.append(self._contribute(slot, present, block, check, now))
         return frames
 
     def receive(self, frame: bytes, now: float) -> list[bytes]:
@@ -145,8 +146,8 @@ class Collective:
         answers: list[tuple[SlotState, int, int, int]] = []
         blocks: list[int] = []
         exponents = bytearray()
-        for payload in frames:
-            slot = self._accept(payload, now)
+        for payload, frame, right_check in self._read(frames):
+            slot = self._accept(payload, frame, right_check, now)
             if slot is None:
                 continue
             present = self._choose(slot, blocks, exponents)
@@ -169,19 +170,31 @@ class Collective:
             frames.append(slot.frame)
         return frames
 
-    def _accept(self, payload: bytes, now: float) -> SlotState | None:
+    def _read(self, payloads: Iterable[bytes]) -> Iterable[tuple[bytes, Frame, int]]:
+        """The frames that are for this rank, each with the check word that its blocks should have."""
+        lease, stats = self._lease, self.stats
+        kept: list[bytes] = []
+        frames: list[Frame] = []
+        for payload in payloads:
+            try:
+                frame = unpack(self._geometry, payload)
+            except FrameError:
+                stats.malformed += 1
+                continue
+            ours = frame.job == lease.job_id and frame.epoch == lease.epoch and frame.secret == lease.secret
+            if not ours or frame.type == CONTRIBUTE:
+                stats.foreign += 1
+                continue
+            kept.append(payload)
+            frames.append(frame)
+        blocks = b"".join([frame.blocks for frame in frames])
+        checks = checks_of([frame.present for frame in frames], blocks, lease.block_words)
+        return zip(kept, frames, checks, strict=True)
+
+    def _accept(self, payload: bytes, frame: Frame, right_check: int, now: float) -> SlotState | None:
         """Store the sums of a RESULT this rank waits for; return the slot, if it goes on."""
         stats = self.stats
-        try:
-            frame = unpack(self._geometry, payload)
-        except FrameError:
-            stats.malformed += 1
-            return None
-        frame_type, job, present, epoch, index, round_, seen, secret, check, keys, data = frame
-        lease = self._lease
-        if job != lease.job_id or epoch != lease.epoch or secret != lease.secret or frame_type == CONTRIBUTE:
-            stats.foreign += 1
-            return None
+        frame_type, _, present, _, index, round_, seen, _, check, keys, data = frame
         slot = self._slots[index] if index < len(self._slots) else None
         if slot is None or slot.done or round_ != slot.round:
             stats.stale += 1
@@ -191,10 +204,10 @@ class Collective:
             slot.seen = seen
             self._heard = refused_frames(stats)
             return None
-        if present != slot.expected or seen != lease.full:
+        if present != slot.expected or seen != self._lease.full:
             stats.malformed += 1
             return None
-        if check != check_of(present, data, lease.block_words):
+        if check != right_check:
             self._count_corrupt(slot, payload)
             return None
         if slot.opening and index == 0:
@@ -308,33 +321,22 @@ class Collective:
             indices = np.array(blocks, np.int64)
             data = self._source.encode(indices, np.frombuffer(exponents, np.uint8)).tobytes()
             self.stats.blocks_up += len(blocks)
+        checks = checks_of([present for _, present, _, _ in answers], data, self._lease.block_words)
         frames, start, size = [], 0, self._geometry.block_bytes
-        for slot, present, zeros, last in answers:
+        for (slot, present, zeros, last), check in zip(answers, checks, strict=True):
             end = last * size
             own = data[start:end]
             if zeros:
                 own = with_zero_blocks(own, present, zeros, size)
             slot.timeout_s = self._round_trip.timeout_s
-            frames.append(self._contribute(slot, present | zeros, own, now))
+            frames.append(self._contribute(slot, present | zeros, own, check, now))
             start = end
         return frames
 
-    def _contribute(self, slot: SlotState, present: int, data: bytes, now: float) -> bytes:
+    def _contribute(self, slot: SlotState, present: int, data: bytes, check: int, now: float) -> bytes:
         lease = self._lease
-        frame = Frame(
-            type=CONTRIBUTE,
-            job=lease.job_id,
-            present=present,
-            epoch=lease.epoch,
-            slot=slot.index,
-            round=slot.round,
-            seen=0,
-            secret=lease.secret,
-            check=check_of(present, data, lease.block_words),
-            keys=slot.keys,
-            blocks=data,
-        )
-        slot.frame = pack(self._geometry, frame)
+        place = (lease.job_id, present, lease.epoch, slot.index, slot.round)
+        slot.frame = pack(self._geometry, Frame(CONTRIBUTE, *place, 0, lease.secret, check, slot.keys, data))
         slot.sent_at, slot.tries, slot.seen = now, 0, None
         slot.corrupt, slot.corrupt_answers = b"", 0
         self._timers.arm(slot, now)

@@ -1,0 +1,20 @@
+"""A flipped bit anywhere, up or down: the sum is right in the end, or there is none. rigs/bit_flips.py says how."""
+
+from __future__ import annotations
+
+from rigs.bit_flips import CORRUPT_SUM, RIGHT, WRONG, BitFlips
+
+
+def test_no_flipped_bit_makes_a_wrong_sum() -> None:
+    flips = 5_000
+    tried = BitFlips(seed=1)
+    tried.run(flips)
+    outcomes = tried.outcomes
+    assert outcomes.total() == flips
+    assert not [key for key in outcomes if key[2] == WRONG]
+    up = {key[1]: key[2] for key in outcomes if key[0] == "up"}
+    assert set(up) == {"Ethernet, IPv4, UDP", "base", "secret", "check", "checksum", "keys", "blocks"}
+    assert {key[1] for key in outcomes if key[0] == "down"} == set(up) - {"Ethernet, IPv4, UDP"}
+    # Only what reaches the switch's registers ends a job; everything else is a lost frame, and repeated.
+    assert {key[:2] for key in outcomes if key[2] == CORRUPT_SUM} == {("up", "blocks")}
+    assert outcomes["up", "blocks", RIGHT] == 0, "a flipped bit of a block cannot be right"
