@@ -1,7 +1,9 @@
-"""The house: layers.toml is held by import-linter, and an arrow that goes the wrong way is found."""
+"""The house: import-linter holds layers.toml, an arrow that goes the wrong way is found, and protocol/ does no I/O."""
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,3 +30,21 @@ def test_an_arrow_upwards_is_found(tmp_path: Path, capsys: pytest.CaptureFixture
     config = tmp_path / "layers.toml"
     config.write_text(upside_down)
     assert "p4reduce_testbed is not allowed to import p4reduce_lab" in broken(config, capsys)
+
+
+def imported_roots(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            yield str(node.module).partition(".")[0]
+
+
+def test_the_protocol_does_no_io() -> None:
+    """Sans I/O: no socket, no thread, no clock."""
+    pure = {"__future__", "collections", "dataclasses", "enum", "heapq", "math", "numpy", "typing", "zlib"}
+    files = sorted((ROOT / "worker" / "p4reduce" / "protocol").glob("*.py"))
+    assert files
+    for path in files:
+        assert set(imported_roots(path)) <= pure | {"p4reduce", "p4reduce_contracts"}, path.name

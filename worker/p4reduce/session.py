@@ -241,6 +241,7 @@ class Session:
             timeout_s,
             round_trip=self._round_trip,
             window=slots,
+            refusal_window=self._window.slots,
             proposal=self._window.proposal,
             stats=stats,
         )

@@ -54,11 +54,23 @@ def exchange(reference: ReferenceSwitch, sent: dict[int, list[bytes]]) -> dict[i
     return got
 
 
-def opened() -> tuple[Collective, list[bytes]]:
-    """A collective of two ranks and the RESULTs of its opening rounds, not yet received."""
+def opened(received: int = 1) -> tuple[Collective, list[bytes]]:
+    """A collective of two ranks that has `received` RESULTs, and all RESULTs of its opening rounds."""
     mine, other = make(), make(rank=1)
     got = exchange(switch(), {0: mine.start(0.0), 1: other.start(0.0)})
+    mine.receive_burst(got[0][:received], 0.05)
     return mine, got[0]
+
+
+def test_an_opening_result_that_overtakes_slot_0_waits_for_it() -> None:
+    """Slot 0's tells whether all ranks take part: until then no block may be sent."""
+    mine, other = make(), make(rank=1)
+    results = exchange(switch(), {0: mine.start(0.0), 1: other.start(0.0)})[0]
+    assert mine.receive_burst(results[1:], 0.1) == []
+    assert mine.receive(results[1], 0.2) == []
+    assert mine.stats.rounds == 0
+    assert len(mine.receive(results[0], 0.3)) == 4
+    assert mine.stats.rounds == 4
 
 
 def test_opening_frames_carry_keys_and_only_slot_0_a_block() -> None:
@@ -108,7 +120,7 @@ def test_a_result_is_applied_once() -> None:
     assert len(mine.receive(results[1], 0.1)) == 1
     assert mine.receive(results[1], 0.1) == []
     assert mine.stats.stale == 1
-    assert mine.stats.rounds == 1
+    assert mine.stats.rounds == 2
 
 
 @pytest.mark.parametrize(
@@ -140,7 +152,7 @@ def test_results_that_do_not_fit_are_counted_and_ignored(change: dict[str, objec
     wrong = pack(SMALL, unpack(SMALL, results[1])._replace(**change))
     assert mine.receive(wrong, 0.1) == []
     assert getattr(mine.stats, counter) == 1
-    assert mine.stats.rounds == 0
+    assert mine.stats.rounds == 1
     assert len(mine.receive(results[1], 0.2)) == 1  # the right one still counts
 
 
@@ -224,7 +236,7 @@ def test_datagrams_that_are_no_frames_are_ignored() -> None:
 
 
 def test_blocks_outside_the_tensor_are_refused() -> None:
-    mine, results = opened()
+    mine, results = opened(0)
     frame = unpack(SMALL, results[0])
     last = mine.receive(results[0], 0.1)
     assert last

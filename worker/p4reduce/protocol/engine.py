@@ -7,6 +7,8 @@ no rank holds a further block.
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -47,7 +49,8 @@ class Collective:
 
     `slot_rounds` (one 32-bit round number per slot of the lease) lives as long as the epoch; the
     collective advances it. `window` is how many slots may be used, equal on all ranks; `proposal`
-    is the window this rank would like for the next collective.
+    is the window this rank would like for the next collective. `refusal_window` is how many slots are opened when
+    a rank refuses, equal on all ranks whatever they called.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Collective:
         window: int | None = None,
         proposal: int | None = None,
         stats: CollectiveStats | None = None,
+        refusal_window: int | None = None,
     ) -> None:
         check_size(source)
         self.call = call
@@ -82,19 +86,23 @@ class Collective:
         self._slots = [SlotState(i, slot_rounds[i], columns, 0) for i in range(count)]
         self._slots[0].expected = (1 << opening_columns(lease.world_size, lease.block_words)) - 1
         self._open = count
+        self._refusal_window = max(count, min(refusal_window or limit, lease.slot_count))
+        self._early: dict[int, tuple[bytes, Frame, int]] = {}
+        """By slot: opening RESULTs that overtook slot 0's, which says whether all ranks take part."""
+        self._unsent: list[bytes] = []
         self._timers = Timers(self._slots)
         self._words = call.words(limit if proposal is None else min(proposal, lease.slot_count))
         self.next_window = limit
         """Known after the opening round: the smallest window any rank proposed for the next collective."""
         self.refusals: dict[int, Reason] = {}
-        """Known after the opening round: the ranks that cannot take part. With any, the collective ends there."""
+        """Known after slot 0's opening round: the ranks that cannot take part. With any, no block is sent."""
         self._sums = np.zeros((source.n_blocks, lease.block_words), ">i4")
         self._sum_bytes = self._sums.data.cast("B") if source.n_blocks else memoryview(bytearray())
         self._agreed = bytearray([UNTOUCHED]) * source.n_blocks
 
     @property
     def done(self) -> bool:
-        """Whether every slot has its last RESULT, or some rank refused."""
+        """Whether every slot has its last RESULT."""
         return not self._open
 
     @property
@@ -146,14 +154,19 @@ class Collective:
         answers: list[tuple[SlotState, int, int, int]] = []
         blocks: list[int] = []
         exponents = bytearray()
-        for payload, frame, right_check in self._read(frames):
-            slot = self._accept(payload, frame, right_check, now)
+        waiting = deque(self._read(frames))
+        while waiting:
+            slot = self._accept(*waiting.popleft(), now)
+            if self._early and not self._slots[0].opening:
+                waiting.extend(self._early.values())
+                self._early.clear()
             if slot is None:
                 continue
             present = self._choose(slot, blocks, exponents)
             zeros = zero_blocks(slot.expected, present, self._geometry.block_bytes)
             answers.append((slot, present, zeros, len(blocks)))
-        return self._answer(answers, blocks, exponents, now) if answers else []
+        unsent, self._unsent = self._unsent, []
+        return unsent + self._answer(answers, blocks, exponents, now) if answers else unsent
 
     def on_timer(self, now: float) -> list[bytes]:
         """Return the frames that were not answered in time, to be sent again; CollectiveTimeout at the deadline."""
@@ -213,8 +226,14 @@ class Collective:
         if slot.opening and index == 0:
             self._compare_calls(data)  # first: between different calls the keys make no sense
             if self.refusals:
-                self._abandon()
-                return None
+                self._open_all(now)
+        elif slot.opening and self._slots[0].opening:
+            self._early[index] = payload, frame, right_check
+            slot.expires = math.inf
+            return None
+        if self.refusals:
+            self._finish_refused(slot)
+            return None
         if not self._plausible(slot, keys):
             stats.malformed += 1
             return None
@@ -351,12 +370,23 @@ class Collective:
             raise CollectiveMismatch({rank: describe(words) for rank, words in enumerate(calls)})
         self.next_window = max(1, min(proposed_window(words) for words in calls))
 
-    def _abandon(self) -> None:
-        """End the collective as every rank does that learns of a refusal: one round further in every slot."""
-        self.stats.rounds += 1
+    def _open_all(self, now: float) -> None:
+        """After a refusal: open every slot of the window that this rank has not opened.
+
+        Other ranks may have opened any of them, and a slot's rounds go in lock step: the opening round has to end.
+        """
         self.stats.refused += 1
-        self._rounds[:] = [(round_ + 1) & ROUND_MASK for round_ in self._rounds]
-        for slot in self._slots:
-            slot.done = True
-            slot.frame = b""
-        self._open = 0
+        for index in range(len(self._slots), self._refusal_window):
+            slot = SlotState(index, self._rounds[index], self._lease.columns, 0)
+            slot.keys = (KEY_NONE,) * self._lease.columns
+            slot.timeout_s = min(self._round_trip.timeout_s, self._timeout_s / 4)
+            self._slots.append(slot)
+            self._open += 1
+            self._unsent.append(self._contribute(slot, 0, b"", 0, now))
+
+    def _finish_refused(self, slot: SlotState) -> None:
+        """Take the RESULT of an opening round as the end of its slot: some rank refused."""
+        self.stats.rounds += 1
+        self._rounds[slot.index] = slot.round = (slot.round + 1) & ROUND_MASK
+        slot.opening, slot.done, slot.frame = False, True, b""
+        self._open -= 1

@@ -2,8 +2,9 @@
 
 Its call descriptor is of the kind REFUSED, with the collective's own operation number and a reason, and it opens slot 0
 alone, with no blocks. So every rank learns of it from the RESULT of slot 0's opening round. No other slot can have gone
-beyond its opening round, for that would take a contribution of the rank that refused. The ranks leave those rounds
-unfinished: each counts every slot of the lease on by one, and all of them are in step for the next collective.
+beyond its opening round, for that takes a contribution of the rank that refused, and no rank goes beyond it before it
+has slot 0's RESULT. Then every rank opens all slots of the window that it has not opened, with keys that say "none": so
+these rounds end too, no slot is left half full, and all ranks are in step for the next collective.
 """
 
 from __future__ import annotations
