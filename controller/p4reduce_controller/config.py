@@ -61,6 +61,20 @@ class ControllerConfig:
 
 
 @dataclass(frozen=True)
+class SecurityConfig:
+    """[security]: the PEM files of the controller's TLS, for the job service and for P4Runtime.
+
+    `plain_p4runtime`: the switch speaks P4Runtime without TLS. `insecure`: serve beyond loopback without TLS.
+    """
+
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    plain_p4runtime: bool = False
+    insecure: bool = False
+
+
+@dataclass(frozen=True)
 class PortConfig:
     """One of [[ports]]: the host with this MAC is behind this switch port and is never learned elsewhere."""
 
@@ -82,6 +96,7 @@ class Config:
 
     switch: SwitchConfig = SwitchConfig()
     controller: ControllerConfig = ControllerConfig()
+    security: SecurityConfig = SecurityConfig()
     ports: tuple[PortConfig, ...] = ()
     forwarding: ForwardingConfig = field(default_factory=ForwardingConfig)
 
@@ -114,11 +129,14 @@ def override(
     p4runtime: str | None = None,
     pipeline: str | None = None,
     switch: str | None = None,
+    insecure: bool = False,
 ) -> Config:
     """Return `config` with what is given in place of its own. Raises ConfigError.
 
-    `switch` is HOST:PORT of the switch as workers see it: its address and UDP port.
+    `insecure` cannot be undone. `switch` is HOST:PORT of the switch as workers see it: its address and UDP port.
     """
+    if insecure:
+        config = replace(config, security=replace(config.security, insecure=True))
     of_switch: dict[str, object] = {"p4runtime": p4runtime, "pipeline": pipeline}
     if switch is not None:
         host, _, port = checked.host_port("switch", switch).rpartition(":")
@@ -194,6 +212,7 @@ _PORT: dict[str, checked.Check[Any]] = {"number": _switch_port, "mac": checked.m
 _CONFIG: dict[str, checked.Check[Any]] = {
     "switch": checked.table_of(SwitchConfig, _SWITCH),
     "controller": checked.table_of(ControllerConfig, _CONTROLLER),
+    "security": checked.table_of(SecurityConfig, {}),
     "ports": _ports,
     "forwarding": checked.table_of(ForwardingConfig, {"flood": _flood}),
 }

@@ -12,7 +12,9 @@ from typing import Any
 import grpc
 
 from p4reduce_contracts.artifacts import find, geometry
+from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.jobs import jobs_pb2_grpc
+from p4reduce_contracts.security import CONTROLLER, WORKER, Security, given, is_loopback, listen
 from p4reduce_controller.config import Config
 from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs.keeper import SwitchKeeper
@@ -28,6 +30,11 @@ _log = logging.getLogger(__name__)
 _GRACE_S = 1.0
 _CALL_LIMIT_S = 5.0  # of one P4Runtime call
 _MAX_REQUEST_BYTES = 64 << 10
+
+
+def _roles(security: Security | None) -> frozenset[str]:
+    """Whom the job service answers, by role; without TLS nobody has one, and none is asked for."""
+    return frozenset() if security is None else frozenset({CONTROLLER, WORKER})
 
 
 def _server_options(heartbeat_timeout_s: float) -> list[tuple[str, int]]:
@@ -65,6 +72,8 @@ class Controller:
         self.address = settings.listen
         self._clock = clock
         self.pulse = Pulse()
+        files = config.security
+        self._security = given(files.ca, files.certificate, files.key, "ca, certificate and key under [security]")
         self._store = Store(settings.state_path)
         self.registry = Registry(geometry(folder), self._store, settings.heartbeat_timeout_s)
         if client is None:
@@ -73,6 +82,7 @@ class Controller:
                 switch.device_id,
                 election_id=(0, switch.election_id),
                 timeout_s=min(_CALL_LIMIT_S, switch.connect_timeout_s),
+                security=self._p4runtime_security(),
             )
         programmer = SwitchProgrammer(client, switch, Pipeline(folder), MacTable(config))
         self.keeper = SwitchKeeper(
@@ -86,7 +96,9 @@ class Controller:
         terms = Terms(
             switch.address, switch.udp_port, settings.hello_interval_s, settings.heartbeat_interval_s
         )
-        self._servicer = JobsServicer(self.registry, self.keeper, terms, clock, self.pulse, self.sweep)
+        self._servicer = JobsServicer(
+            self.registry, self.keeper, terms, clock, self.pulse, self.sweep, _roles(self._security)
+        )
         self._server: grpc.aio.Server | None = None
         self._stop = asyncio.Event()
         self._sweep_interval_s = settings.heartbeat_interval_s / 2
@@ -101,7 +113,13 @@ class Controller:
         jobs_pb2_grpc.add_JobsServicer_to_server(self._servicer, self._server)
         host, _, _ = self.address.rpartition(":")
         try:
-            port = self._server.add_insecure_port(self.address)
+            port = listen(
+                self._server,
+                self.address,
+                self._security,
+                insecure=self.config.security.insecure,
+                advice="name ca, certificate and key under [security] in the configuration",
+            )
         except RuntimeError as error:
             raise ControllerError(
                 f"cannot listen on {self.address}: is another controller running there? Choose another "
@@ -118,6 +136,19 @@ class Controller:
             raise
         self.registry.give_time(self._clock())  # connecting took a while
         await self._server.start()
+
+    def _p4runtime_security(self) -> Security | None:
+        """What the switch is dialled with. Raises ConfigError where its orders would cross a network in the clear."""
+        settings, address = self.config.security, self.config.switch.p4runtime
+        if self._security is not None and not settings.plain_p4runtime:
+            return self._security
+        if not settings.insecure and not is_loopback(address):
+            raise ConfigError(
+                f"the switch at {address} would be given its orders in the clear: name ca, certificate and key under "
+                "[security] in the configuration (`p4reduce certs init` makes them), without plain_p4runtime, or say "
+                "--insecure"
+            )
+        return None
 
     async def run(self) -> None:
         """Serve until `stop`. Jobs go on without the controller: another one with its state takes them up."""

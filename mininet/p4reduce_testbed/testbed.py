@@ -122,6 +122,9 @@ def controller_config(topology: Topology, pipeline: Path, p4runtime: str, jobs: 
         f"listen = {text(jobs)}",
         f"state_dir = {text(state_dir(logs))}",
         "",
+        "[security]",
+        "insecure = true  # the hosts of the testbed are all there is on its network",
+        "",
         "[forwarding]",
         f"flood = {[host.port for host in topology.hosts]}",
     ]

@@ -49,6 +49,10 @@ def switch() -> None:
     help="The port that leads to the controller.",
 )
 @click.option("--executor", default="python", show_default=True, help="What runs the program.")
+@click.option("--tls-ca", metavar="FILE", help="P4Runtime over TLS: the authority of controllers' certificates.")
+@click.option("--tls-certificate", metavar="FILE", help="The switch's own certificate.")
+@click.option("--tls-key", metavar="FILE", help="The private key of that.")
+@click.option("--insecure", is_flag=True, help="Serve P4Runtime beyond loopback without TLS, to whoever comes.")
 def run(**options: Any) -> None:
     """Run a software switch until interrupted."""
     from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch

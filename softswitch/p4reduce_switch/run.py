@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from types import FrameType
 
 from p4reduce_contracts import artifacts
+from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.security import given
 from p4reduce_contracts.wire import AGGREGATION_PORT
 from p4reduce_switch.p4runtime import Refused, Server
 from p4reduce_switch.ports import PortError, Ports
@@ -41,6 +43,12 @@ class SwitchOptions:
     cpu_port: int = DEFAULT_CPU_PORT
     executor: str = DEFAULT_EXECUTOR
     """What runs the program, by name."""
+    tls_ca: str | None = None
+    """With `tls_certificate` and `tls_key`: P4Runtime over TLS, for controllers that this authority knows."""
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    insecure: bool = False
+    """Serve P4Runtime beyond loopback without TLS."""
 
 
 def print_line(line: str) -> None:
@@ -51,8 +59,8 @@ def print_line(line: str) -> None:
 def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line) -> None:
     """Runs a switch until SIGINT or SIGTERM. `ready` gets one line when all of it answers.
 
-    Raises SwitchError when an address is taken, an interface is missing, the pipeline is not one, or there is no such
-    executor.
+    Raises SwitchError when an address is taken or open to strangers, an interface is missing, the pipeline is not
+    one, or there is no such executor.
     Handles signals only in the main thread; elsewhere the process must end by other means.
     """
     try:
@@ -62,7 +70,10 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
             stack.callback(switch.close)
             ports, words = _ports(options)
             switch.add_ports(ports)
-            server = Server(switch, options.p4runtime, options.executor)
+            security = given(
+                options.tls_ca, options.tls_certificate, options.tls_key, "--tls-ca, --tls-certificate and --tls-key"
+            )
+            server = Server(switch, options.p4runtime, options.executor, security=security, insecure=options.insecure)
             stack.callback(server.stop)
             if options.pipeline is not None:
                 _load(server, options.pipeline)
@@ -75,7 +86,7 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
                 f"pipeline {program}; executor {options.executor}"
             )
             switch.run()
-    except (PortError, UnknownExecutor) as error:
+    except (PortError, UnknownExecutor, ConfigError) as error:
         raise SwitchError(str(error)) from error
 
 

@@ -66,7 +66,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[swich]", "unknown key swich; the keys are switch, controller, ports, forwarding"),
+        ("[swich]", "unknown key swich; the keys are switch, controller, security, ports, forwarding"),
         ("[switch]\nport = 1", "unknown key switch.port; the keys of switch are p4runtime, device_id"),
         ("[[ports]]\nnumber = 1\nname = 'x'", "unknown key ports[0].name"),
         ("[[ports]]\nnumber = 1", "ports[0].mac is missing"),
@@ -91,6 +91,9 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ("[controller]\nhello_interval_s = 0", "controller.hello_interval_s must be more than 0"),
         ("[controller]\nheartbeat_timeout_s = nan", "controller.heartbeat_timeout_s must be more than 0"),
         ("[controller]\nheartbeat_timeout_s = 3", "must be at least twice controller.heartbeat_interval_s"),
+        ("[security]\nca = 1", "security.ca must be a string, not 1"),
+        ("[security]\ninsecure = 1", "security.insecure must be true or false, not 1"),
+        ("[security]\ncertificates = 'x'", "unknown key security.certificates"),
         ("[forwarding]\nlearn = 1", "forwarding.learn must be true or false, not 1"),
         ("[forwarding]\nflood = 1", "forwarding.flood must be a list of port numbers"),
         ("[forwarding]\nflood = [1, 'x']", "forwarding.flood[1] must be a whole number"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import re
 import select
@@ -10,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,11 +99,16 @@ def bmv2(*interfaces: str) -> Iterator[str]:
 class Process:
     """`p4reduce ...` in a process of its own, up to its first line of output."""
 
-    def __init__(self, log: Path, *arguments: str) -> None:
+    def __init__(self, log: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         self.log = log
         with log.open("a") as stderr:
             self.process = subprocess.Popen(
-                [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=stderr, text=True, bufsize=1
+                [*COMMAND, *arguments],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                bufsize=1,
+                env={**os.environ, **(environment or {})},
             )
         assert self.process.stdout is not None
         readable, _, _ = select.select([self.process.stdout], [], [], READY_S)

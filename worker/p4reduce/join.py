@@ -20,12 +20,14 @@ from p4reduce.launch import run_id
 from p4reduce.session import DEFAULT_TIMEOUT_S, is_waiting_time
 from p4reduce.sigterm import LEAVE_S, on_sigterm
 from p4reduce.transport import Transport, UdpTransport
+from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import pack_hello
 
 if TYPE_CHECKING:
     from p4reduce_contracts.jobs.client import JobClient
+    from p4reduce_contracts.security import Security
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +45,7 @@ def join(
     timeout_s: float = 30.0,
     collective_timeout_s: float = DEFAULT_TIMEOUT_S,
     window: int | None = None,
+    security: Security | None = None,
 ) -> Communicator:
     """Join a job and wait until all its ranks have, and before that for the controller.
 
@@ -51,6 +54,7 @@ def join(
     `timeout_s` bounds the joining, and is used in full; what it waits for is logged every few seconds.
     `collective_timeout_s` bounds every collective that names no timeout, `window` fixes how many slots
     a collective uses (default: adaptive); all ranks must give the same.
+    `security` is this worker's certificate, if the controller wants one (else: P4REDUCE_CA, _CERT and _KEY).
     What is not closed by the end of the interpreter is closed then.
     Raises JoinError, whose message says what to change.
     """
@@ -72,7 +76,10 @@ def join(
     if not 0 <= rank < world_size:
         raise JoinError(f"rank {rank} of world size {world_size}: ranks are 0 to {world_size - 1}")
     address = controller or environment.get("P4REDUCE_CONTROLLER") or DEFAULT_CONTROLLER
-    client = JobClient(address)
+    try:
+        client = JobClient(address, security=security)
+    except ConfigError as error:
+        raise JoinError(str(error)) from error
     try:
         lease, transport, nonce = _admit(client, job, rank, world_size, _Patience(job, rank, timeout_s))
     except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -23,6 +24,7 @@ from p4reduce_contracts.jobs.errors import (
     NAME_KEY,
     ControllerUnreachable,
     EpochError,
+    Forbidden,
     InvalidRequest,
     JobExists,
     JobServiceError,
@@ -38,10 +40,12 @@ from p4reduce_contracts.jobs.errors import (
 )
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.jobs.watch import Watch
+from p4reduce_contracts.security import CONTROLLER, Security, dial, from_environment
 
 __all__ = [
     "ControllerUnreachable",
     "EpochError",
+    "Forbidden",
     "InvalidRequest",
     "JobClient",
     "JobExists",
@@ -62,6 +66,8 @@ __all__ = [
 # deadline names the missing ranks, the client's cannot.
 _LEASE_GRACE_S = 2.0
 
+_TLS_WORDS = ("handshake", "verification", "Socket closed")
+
 _CHANNEL_OPTIONS = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -76,10 +82,17 @@ class JobClient:
     Raises the exceptions of `p4reduce_contracts.jobs.errors`, all of them a JobServiceError.
     """
 
-    def __init__(self, address: str = DEFAULT_CONTROLLER, timeout_s: float = 5.0) -> None:
+    def __init__(
+        self, address: str = DEFAULT_CONTROLLER, timeout_s: float = 5.0, *, security: Security | None = None
+    ) -> None:
+        """Without `security`, P4REDUCE_CA, P4REDUCE_CERT and P4REDUCE_KEY name it, or the call is in the clear.
+
+        Raises ConfigError if the files cannot be used.
+        """
         self.address = address
         self.timeout_s = timeout_s
-        self._channel = grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        self._security = security or from_environment(os.environ)
+        self._channel = dial(address, self._security, role=CONTROLLER, options=_CHANNEL_OPTIONS)
         self._stub = jobs_pb2_grpc.JobsStub(self._channel)
 
     def close(self) -> None:
@@ -222,10 +235,7 @@ class JobClient:
     def _translate(self, error: Any, timeout_s: float) -> JobServiceError:
         code, details = error.code(), error.details() or ""
         if code is grpc.StatusCode.UNAVAILABLE:
-            hint = "" if "refused" in details else f" ({details})"
-            return ControllerUnreachable(
-                f"no controller at {self.address}: start one with `p4reduce controller run`{hint}"
-            )
+            return ControllerUnreachable(self._unreachable(details))
         if code is grpc.StatusCode.DEADLINE_EXCEEDED and details == "Deadline Exceeded":
             return ControllerUnreachable(
                 f"the controller at {self.address} gave no answer within {rounded(timeout_s)} s"
@@ -238,6 +248,23 @@ class JobClient:
             )
         names = [value for key, value in error.trailing_metadata() or () if key == NAME_KEY]
         return from_status(code, details, *names[:1])
+
+
+    def _unreachable(self, details: str) -> str:
+        """What to do when nothing answers. gRPC says in words only whether somebody turned us away."""
+        if "refused" in details:
+            return f"no controller at {self.address}: start one with `p4reduce controller run`"
+        if self._security is None and "Socket closed" in details:
+            return (
+                f"{self.address} closed the connection: does the controller use TLS? Name a certificate with "
+                "P4REDUCE_CA, P4REDUCE_CERT and P4REDUCE_KEY"
+            )
+        if self._security is not None and any(word in details for word in _TLS_WORDS):
+            return (
+                f"no TLS connection to {self.address}: has the controller one, and are its certificate and "
+                f"{self._security.certificate} of the authority in {self._security.ca}? ({details})"
+            )
+        return f"no controller at {self.address}: start one with `p4reduce controller run` ({details})"
 
 
 def _whole(what: str, value: int) -> int:

@@ -8,6 +8,7 @@ and the client raises the same ones again:
      ├── UnknownJob              NOT_FOUND
      ├── JobExists               ALREADY_EXISTS
      ├── InvalidRequest          INVALID_ARGUMENT     a bad name, rank, world size...
+     ├── Forbidden               PERMISSION_DENIED    the caller may not do that
      ├── SwitchFull              RESOURCE_EXHAUSTED   no slots or job ids left
      ├── LeaseTimeout            DEADLINE_EXCEEDED    not every rank came in time
      ├── MemberReset             ABORTED              this member's join is void: join again
@@ -43,6 +44,10 @@ class JobExists(JobServiceError):
 
 class InvalidRequest(JobServiceError):
     """The request can never be met as it stands."""
+
+
+class Forbidden(JobServiceError):
+    """The caller has no right to do that."""
 
 
 class SwitchFull(JobServiceError):
@@ -89,6 +94,7 @@ _CODES: dict[type[JobServiceError], grpc.StatusCode] = {
     UnknownJob: grpc.StatusCode.NOT_FOUND,
     JobExists: grpc.StatusCode.ALREADY_EXISTS,
     InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
+    Forbidden: grpc.StatusCode.PERMISSION_DENIED,
     SwitchFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
     LeaseTimeout: grpc.StatusCode.DEADLINE_EXCEEDED,
     MemberReset: grpc.StatusCode.ABORTED,

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import grpc
 from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.rpc import status_pb2
 
@@ -161,21 +160,6 @@ def callables(channel: Any) -> dict[str, Any]:
         )
         for name, method in METHODS.items()
     }
-
-
-def generic_handler(servicer: object) -> Any:
-    """A grpc generic handler that serves each RPC with the method of that name on `servicer`."""
-    return grpc.method_handlers_generic_handler(
-        SERVICE,
-        {
-            name: getattr(grpc, f"{method.shape}_rpc_method_handler")(
-                getattr(servicer, name),
-                request_deserializer=method.request.FromString,
-                response_serializer=method.response.SerializeToString,
-            )
-            for name, method in METHODS.items()
-        },
-    )
 
 
 def parse_p4info(text: str) -> Any:

@@ -30,15 +30,21 @@ def controller() -> None:
     "--switch", type=HostPort(), help="The switch as workers see it, IPv4:UDPPORT. [default: 127.0.0.1:21072]"
 )
 @click.option("--pipeline", help="Geometry name, or folder of a compiled program. [default: default]")
+@click.option("--insecure", is_flag=True, help="Serve beyond loopback without TLS, to whoever comes.")
 def run(
-    path: Path | None, listen: str | None, p4runtime: str | None, switch: str | None, pipeline: str | None
+    path: Path | None,
+    listen: str | None,
+    p4runtime: str | None,
+    switch: str | None,
+    pipeline: str | None,
+    insecure: bool,
 ) -> None:
     """Prepare a switch and serve jobs on it until interrupted."""
     from p4reduce_contracts.p4runtime.errors import P4RuntimeError
     from p4reduce_controller.service import ControllerError, run_controller
 
     settings = config.override(
-        config.load(path), listen=listen, p4runtime=p4runtime, switch=switch, pipeline=pipeline
+        config.load(path), listen=listen, p4runtime=p4runtime, switch=switch, pipeline=pipeline, insecure=insecure
     )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
 

@@ -19,19 +19,20 @@ from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.errors import (
     NAME_KEY,
     ControllerStopped,
+    Forbidden,
     InvalidRequest,
     JobServiceError,
     LeaseTimeout,
     rounded,
     status_code,
 )
+from p4reduce_contracts.security import peer_name, peer_roles
 from p4reduce_controller.jobs.model import Job
 from p4reduce_controller.jobs.pulse import Pulse
 from p4reduce_controller.jobs.registry import RECONNECT_S, Registry
 
 _LONGEST_WAIT_S = 86400.0
 
-S = TypeVar("S")
 Q = TypeVar("Q")
 R = TypeVar("R")
 
@@ -63,13 +64,14 @@ class Switch(Protocol):
 
 
 def _answers(
-    method: Callable[[S, Q, Any], Awaitable[R]],
-) -> Callable[[S, Q, Any], Awaitable[R]]:
+    method: Callable[[JobsServicer, Q, Any], Awaitable[R]],
+) -> Callable[[JobsServicer, Q, Any], Awaitable[R]]:
     """Send the exceptions of the job service as gRPC statuses."""
 
     @functools.wraps(method)
-    async def call(self: S, request: Q, context: Any) -> R:
+    async def call(self: JobsServicer, request: Q, context: Any) -> R:
         try:
+            self.check_peer(context)
             return await method(self, request, context)
         except JobServiceError as error:
             await context.abort(status_code(error), str(error), ((NAME_KEY, type(error).__name__),))
@@ -89,14 +91,25 @@ class JobsServicer:
         clock: Callable[[], float],
         pulse: Pulse,
         sweep: Callable[[], None],
+        roles: frozenset[str],
     ) -> None:
+        """`roles` are those of callers that are answered; empty: of all."""
         self._registry = registry
         self._switch = switch
         self._terms = terms
         self._clock = clock
         self._pulse = pulse
         self._sweep = sweep
+        self._roles = roles
         self._stopping = False
+
+    def check_peer(self, context: Any) -> None:
+        """Raise Forbidden unless the caller has a role that is answered."""
+        if self._roles and not self._roles & peer_roles(context):
+            raise Forbidden(
+                f"the certificate of {peer_name(context)} names none of {', '.join(sorted(self._roles))}: use a "
+                "worker's (`p4reduce certs add` makes one)"
+            )
 
     def stop(self) -> None:
         """End the calls that wait, because the controller ends."""
@@ -178,6 +191,10 @@ class JobsServicer:
 
     async def Watch(self, request: jobs_pb2.WatchRequest, context: Any) -> AsyncIterator[jobs_pb2.WatchEvent]:
         """Tell a member of its reset; see whether its connection holds."""
+        try:
+            self.check_peer(context)
+        except Forbidden as error:
+            await context.abort(status_code(error), str(error))
         nonce = request.nonce
         reason = self._registry.heartbeat(nonce, self._clock())
         if not reason:

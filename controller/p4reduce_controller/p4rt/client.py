@@ -26,6 +26,7 @@ from p4reduce_contracts.p4runtime.entries import (
 )
 from p4reduce_contracts.p4runtime.errors import P4RuntimeError, PipelineError, ReadError, SchemaError
 from p4reduce_contracts.p4runtime.schema import Schema
+from p4reduce_contracts.security import Security
 from p4reduce_controller.p4rt import failures
 from p4reduce_controller.p4rt.connection import Connection
 from p4reduce_controller.p4rt.dispatcher import Dispatcher
@@ -61,9 +62,17 @@ class Client:
     on_primary: Callable[[bool], None] | None = None
 
     def __init__(
-        self, address: str, device_id: int = 1, election_id: tuple[int, int] = (0, 1), timeout_s: float = 5.0
+        self,
+        address: str,
+        device_id: int = 1,
+        election_id: tuple[int, int] = (0, 1),
+        timeout_s: float = 5.0,
+        security: Security | None = None,
     ) -> None:
-        """`address` is "host:port", `election_id` (high, low): the controller with the largest one is primary."""
+        """`address` is "host:port", `election_id` (high, low): the controller with the largest one is primary.
+
+        Without `security` the switch is spoken to in the clear.
+        """
         self._dispatcher = Dispatcher()
         self._schema: Schema | None = None
         self._connection = Connection(
@@ -71,6 +80,7 @@ class Client:
             device_id,
             election_id,
             timeout_s,
+            security=security,
             on_message=self._received,
             on_primary=lambda primary: self._dispatcher.put(lambda: self.on_primary and self.on_primary(primary)),
             on_lost=lambda reason: self._dispatcher.put(lambda: self.on_lost and self.on_lost(reason)),

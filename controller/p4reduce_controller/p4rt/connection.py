@@ -10,6 +10,7 @@ import grpc
 
 from p4reduce_contracts.p4runtime import messages
 from p4reduce_contracts.p4runtime.errors import NotPrimary, P4RuntimeError, SwitchUnreachable
+from p4reduce_contracts.security import SWITCH, Security, dial
 from p4reduce_controller.p4rt.stream import Stream
 
 _CHANNEL_OPTIONS = [
@@ -33,6 +34,7 @@ class Connection:
         election_id: tuple[int, int],
         timeout_s: float,
         *,
+        security: Security | None,
         on_message: Callable[[Any], None],
         on_primary: Callable[[bool], None],
         on_lost: Callable[[P4RuntimeError], None],
@@ -41,6 +43,7 @@ class Connection:
         self.device_id = device_id
         self.election_id = election_id
         self.timeout_s = timeout_s
+        self._security = security
         self._on_message, self._on_primary, self._on_lost = on_message, on_primary, on_lost
         self._lock = threading.RLock()
         self._channel: Any = None
@@ -52,7 +55,7 @@ class Connection:
         with self._lock:
             if self._channel is not None:
                 raise P4RuntimeError("already connected; use reconnect()")
-            self._channel = grpc.insecure_channel(self.address, options=_CHANNEL_OPTIONS)
+            self._channel = dial(self.address, self._security, role=SWITCH, options=_CHANNEL_OPTIONS)
             try:
                 self._arbitrate(require_primary)
             except BaseException:
@@ -64,7 +67,8 @@ class Connection:
             grpc.channel_ready_future(self._channel).result(timeout=self.timeout_s)
         except grpc.FutureTimeoutError:
             raise SwitchUnreachable(
-                f"no P4Runtime server answers at {self.address} within {self.timeout_s} s; is the switch running?"
+                f"no P4Runtime server answers at {self.address} within {self.timeout_s} s; is the switch running"
+                + ("?" if self._security is None else ", with TLS and a certificate of the same authority?")
             ) from None
         self._rpc = messages.callables(self._channel)
         self._stream = stream = Stream(

@@ -11,9 +11,11 @@ from typing import Any
 import grpc
 
 from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.security import Security, listen
 from p4reduce_switch.p4runtime import pipeline as pipelines
 from p4reduce_switch.p4runtime.arbitration import MAX_CONTROLLERS, Arbitration, Controller
 from p4reduce_switch.p4runtime.digests import Digests
+from p4reduce_switch.p4runtime.door import MAX_PIPELINE_BYTES, generic_handler
 from p4reduce_switch.p4runtime.entities import Entities
 from p4reduce_switch.p4runtime.status import NO_PIPELINE, Code, Refused, abort, abort_batch, invalid
 from p4reduce_switch.ports import PortError
@@ -23,17 +25,30 @@ from p4reduce_switch.switch import Switch
 API_VERSION = "1.3.0"
 READ_CHUNK = 512
 """Entities in one ReadResponse."""
-MAX_MESSAGE_BYTES = 256 << 20
 MAX_STREAMS = 2 * MAX_CONTROLLERS
 """Open StreamChannel calls, with those that have not arbitrated; each one takes a thread."""
+MAX_CALLS = MAX_STREAMS + 8
+"""Calls at one time. What comes on top is refused, not queued: each holds its request in memory."""
 KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS = 10_000, 5_000
 """A controller whose host is gone is noticed after both, and is primary no longer."""
 
 
 class Server:
-    """Serves one switch. `address` is "host:port" (port 0: any; see `port`); `executor` names what runs programs."""
+    """Serves one switch. `address` is "host:port" (port 0: any; see `port`); `executor` names what runs programs.
 
-    def __init__(self, switch: Switch, address: str, executor: str = DEFAULT_EXECUTOR) -> None:
+    With `security` only controllers with a certificate of the authority are served. Raises ConfigError where strangers
+    could give orders, unless told `insecure`.
+    """
+
+    def __init__(
+        self,
+        switch: Switch,
+        address: str,
+        executor: str = DEFAULT_EXECUTOR,
+        *,
+        security: Security | None = None,
+        insecure: bool = False,
+    ) -> None:
         self.switch = switch
         self._executor = executor
         self.packet_in_dropped = 0
@@ -48,16 +63,24 @@ class Server:
         self._clock = threading.Thread(target=self._run_digests, name="p4runtime-digests", daemon=True)
         options = [
             ("grpc.so_reuseport", 0),
-            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+            ("grpc.max_receive_message_length", MAX_PIPELINE_BYTES),
             ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
             ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
             ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),  # newer gRPC waits a minute without it
             ("grpc.http2.max_pings_without_data", 0),  # no limit
         ]
-        self._server = grpc.server(ThreadPoolExecutor(MAX_STREAMS + 8, "p4runtime"), options=options)
-        self._server.add_generic_rpc_handlers((messages.generic_handler(self),))
+        self._server = grpc.server(
+            ThreadPoolExecutor(MAX_CALLS, "p4runtime"), options=options, maximum_concurrent_rpcs=MAX_CALLS
+        )
+        self._server.add_generic_rpc_handlers((generic_handler(self, only_controllers=security is not None),))
         try:
-            self.port = self._server.add_insecure_port(address)
+            self.port = listen(
+                self._server,
+                address,
+                security,
+                insecure=insecure,
+                advice="name certificates with --tls-ca, --tls-certificate and --tls-key",
+            )
         except RuntimeError as error:
             raise PortError(
                 f"cannot serve P4Runtime on {address}: is another switch running there? "

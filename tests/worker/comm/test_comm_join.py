@@ -33,7 +33,7 @@ class FakeClient:
     switch_port = 0
     timeout_s = 1.0
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, **options: object) -> None:
         self.address = address
         self.log: list[Any] = []
         self.beaten = threading.Event()

@@ -38,7 +38,7 @@ class Client:
 
     timeout_s = 1.0
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, **options: object) -> None:
         pass
 
     def join(self, job: str, rank: int, world_size: int, run_id: str = "") -> jobs.JoinTicket:

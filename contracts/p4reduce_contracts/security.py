@@ -1,0 +1,163 @@
+"""The lock on the doors: mutual TLS between controller, switch and workers.
+
+Each program has a certificate by one authority (`p4reduce certs init` makes all of them), and the certificate names its
+role as a DNS name: whoever dials asks for the role it wants to talk to, so a worker cannot pass for a controller,
+whatever its address is. A server without TLS listens on the loopback interface only, unless it is told `insecure`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+
+from p4reduce_contracts.checked import ConfigError
+
+CONTROLLER: Final = "controller.p4reduce"
+SWITCH: Final = "switch.p4reduce"
+WORKER: Final = "worker.p4reduce"
+ROLES: Final = (CONTROLLER, SWITCH, WORKER)
+
+CA_VARIABLE: Final = "P4REDUCE_CA"
+CERTIFICATE_VARIABLE: Final = "P4REDUCE_CERT"
+KEY_VARIABLE: Final = "P4REDUCE_KEY"
+
+Options = Sequence[tuple[str, Any]]
+
+
+@dataclass(frozen=True)
+class Security:
+    """What a program proves itself with, and whom it trusts: three PEM files."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+    def check(self) -> None:
+        """Raise ConfigError, which names the file, unless the three are there, belong together and are valid now."""
+        from cryptography import x509
+        from cryptography.hazmat.primitives import serialization
+
+        try:
+            authorities = x509.load_pem_x509_certificates(_read(self.ca))
+        except ValueError as error:
+            raise ConfigError(f"{self.ca} holds no certificate of an authority: {error}") from None
+        try:
+            certificate = x509.load_pem_x509_certificate(_read(self.certificate))
+        except ValueError as error:
+            raise ConfigError(f"{self.certificate} holds no certificate: {error}") from None
+        try:
+            key = serialization.load_pem_private_key(_read(self.key), None)
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"{self.key} holds no private key without a password: {error}") from None
+        if key.public_key() != certificate.public_key():
+            raise ConfigError(f"the key {self.key} does not belong to the certificate {self.certificate}")
+        now = datetime.datetime.now(datetime.UTC)
+        for file, each in ((self.certificate, certificate), *((self.ca, authority) for authority in authorities)):
+            if not each.not_valid_before_utc <= now <= each.not_valid_after_utc:
+                raise ConfigError(
+                    f"the certificate in {file} is valid from {each.not_valid_before_utc:%Y-%m-%d} to "
+                    f"{each.not_valid_after_utc:%Y-%m-%d}; make others with `p4reduce certs init`"
+                )
+
+    def client_credentials(self) -> Any:
+        """gRPC's credentials for dialling."""
+        return grpc.ssl_channel_credentials(_read(self.ca), _read(self.key), _read(self.certificate))
+
+    def server_credentials(self) -> Any:
+        """gRPC's credentials for listening: clients without a certificate of the authority are turned away."""
+        pair = (_read(self.key), _read(self.certificate))
+        return grpc.ssl_server_credentials([pair], _read(self.ca), require_client_auth=True)
+
+
+def given(ca: str | Path | None, certificate: str | Path | None, key: str | Path | None, where: str) -> Security | None:
+    """Return what three settings say, checked; None if none of them is given. Raises ConfigError.
+
+    `where` says in an error which settings they are.
+    """
+    if not (ca or certificate or key):
+        return None
+    if not (ca and certificate and key):
+        raise ConfigError(f"{where} belong together: give all three, or none for no TLS")
+    security = Security(Path(ca).expanduser(), Path(certificate).expanduser(), Path(key).expanduser())
+    security.check()
+    return security
+
+
+def from_environment(environment: Mapping[str, str]) -> Security | None:
+    """Return what P4REDUCE_CA, P4REDUCE_CERT and P4REDUCE_KEY say. Raises ConfigError."""
+    ca, certificate, key = (environment.get(name) for name in (CA_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE))
+    return given(ca, certificate, key, f"{CA_VARIABLE}, {CERTIFICATE_VARIABLE} and {KEY_VARIABLE}")
+
+
+def dial(address: str, security: Security | None, *, role: str, options: Options = ()) -> Any:
+    """Open a gRPC channel to whoever has `role` at HOST:PORT; in the clear without `security`."""
+    if security is None:
+        return grpc.insecure_channel(address, options=list(options))
+    named = [*options, ("grpc.ssl_target_name_override", role)]
+    return grpc.secure_channel(address, security.client_credentials(), options=named)
+
+
+def listen(server: Any, address: str, security: Security | None, *, insecure: bool, advice: str) -> int:
+    """Have a gRPC server listen at HOST:PORT; returns the port.
+
+    Raises ConfigError for an address beyond loopback without TLS, unless `insecure`; `advice` says how to have TLS.
+    Raises RuntimeError when the address cannot be had.
+    """
+    if security is not None:
+        return int(server.add_secure_port(address, security.server_credentials()))
+    if not insecure and not is_loopback(address):
+        raise ConfigError(
+            f"whoever reaches {address} could give orders there: {advice} (`p4reduce certs init` makes certificates), "
+            "listen on 127.0.0.1, or say --insecure"
+        )
+    return int(server.add_insecure_port(address))
+
+
+def is_loopback(address: str) -> bool:
+    """Whether HOST:PORT (or unix:PATH) can be reached from this machine only."""
+    if address.startswith(("unix:", "unix-abstract:")):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def peer_roles(context: Any) -> frozenset[str]:
+    """Which of our roles the caller's certificate names; none without TLS."""
+    names = context.auth_context().get("x509_subject_alternative_name", ())
+    return frozenset(ROLES) & {bytes(name).decode("utf-8", "replace") for name in names}
+
+
+def peer_name(context: Any) -> str:
+    """Who calls: the common name of the certificate, or without TLS the IP address ("127.0.0.1")."""
+    for name in context.auth_context().get("x509_common_name", ()):
+        return bytes(name).decode("utf-8", "replace")
+    return _peer_host(context)
+
+
+def is_local_peer(context: Any) -> bool:
+    """Whether the caller is on this machine."""
+    return is_loopback(f"{_peer_host(context)}:0")
+
+
+def _peer_host(context: Any) -> str:
+    """The address in gRPC's "ipv4:127.0.0.1:4000", "ipv6:[::1]:4000" (where brackets are escaped), "unix:..."."""
+    kind, _, rest = str(context.peer()).partition(":")
+    if kind == "unix":
+        return "127.0.0.1"
+    return rest.replace("%5B", "[").replace("%5D", "]").rpartition(":")[0].strip("[]")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None

@@ -1,0 +1,119 @@
+"""Certificates for a bench: an authority of its own, and one certificate for each program.
+
+For production any authority will do whose certificates name the role as a DNS name (`security.ROLES`).
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from p4reduce_contracts import security
+
+CA_CERTIFICATE, CA_KEY = "ca.pem", "ca.key"
+_SLACK = datetime.timedelta(minutes=5)  # of the clocks
+
+Pair = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
+
+
+class CertificatesError(Exception):
+    """Certificates cannot be made; the message says what to do."""
+
+
+def make_all(folder: Path, days: int) -> list[Path]:
+    """Make an authority and certificates for the controller, the switch and a worker, valid for `days`.
+
+    Returns the files. Raises CertificatesError if there is an authority already, or the folder cannot be written.
+    """
+    if (folder / CA_CERTIFICATE).exists() or (folder / CA_KEY).exists():
+        raise CertificatesError(
+            f"{folder} holds an authority already: its certificates would be void; choose another folder, or add a "
+            "worker with `p4reduce certs add`"
+        )
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name("p4reduce authority")
+    usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+    certificate = (
+        _begun(name, name, key, days)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    files = _write(folder, CA_CERTIFICATE, CA_KEY, (certificate, key))
+    for each, role in (("controller", security.CONTROLLER), ("switch", security.SWITCH), ("worker", security.WORKER)):
+        files += _issue(folder, (certificate, key), each, role, days)
+    return files
+
+
+def add_worker(folder: Path, name: str, days: int) -> list[Path]:
+    """Make a certificate for another worker, or whoever owns jobs, of that name. Raises CertificatesError."""
+    if not name.replace("-", "").replace("_", "").isalnum() or len(name) > 63:
+        raise CertificatesError(f"{name!r} is no name for a file: use up to 63 letters, digits, - and _")
+    if (folder / f"{name}.pem").exists():
+        raise CertificatesError(f"{folder / name}.pem is there already; choose another name")
+    try:
+        certificate = x509.load_pem_x509_certificate((folder / CA_CERTIFICATE).read_bytes())
+        key = serialization.load_pem_private_key((folder / CA_KEY).read_bytes(), None)
+    except (OSError, ValueError) as error:
+        raise CertificatesError(f"{folder} holds no authority: {error}; make one with `p4reduce certs init`") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise CertificatesError(f"{folder / CA_KEY} was not made by `p4reduce certs init`")
+    return _issue(folder, (certificate, key), name, security.WORKER, days)
+
+
+def _issue(folder: Path, authority: Pair, name: str, role: str, days: int) -> list[Path]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    both_ways = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH])
+    certificate = (
+        _begun(_name(name), authority[0].subject, key, days)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(role)]), critical=False)
+        .add_extension(both_ways, critical=False)
+        .sign(authority[1], hashes.SHA256())
+    )
+    return _write(folder, f"{name}.pem", f"{name}.key", (certificate, key))
+
+
+def _begun(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SLACK)
+        .not_valid_after(now + datetime.timedelta(days=days))
+    )
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _write(folder: Path, certificate_file: str, key_file: str, pair: Pair) -> list[Path]:
+    certificate, key = pair
+    pem = serialization.Encoding.PEM
+    contents = {
+        certificate_file: (certificate.public_bytes(pem), 0o644),
+        key_file: (key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()), 0o600),
+    }
+    files = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, (content, mode) in contents.items():
+            path = folder / name
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+                file.write(content)
+            files.append(path)
+    except OSError as error:
+        raise CertificatesError(f"cannot write to {folder}: {error}") from error
+    return files

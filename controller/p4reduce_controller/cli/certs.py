@@ -1,0 +1,54 @@
+"""`p4reduce certs ...`: certificates with which controller, switch and workers know each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from p4reduce_contracts.terminal import one_line
+
+_folder = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+_days = click.option(
+    "--days", type=click.IntRange(1, 36500), default=365, show_default=True, help="How long they are valid."
+)
+
+
+@click.group()
+def certs() -> None:
+    """Make certificates for controller, switch and workers."""
+
+
+@certs.command()
+@_folder
+@_days
+def init(folder: Path, days: int) -> None:
+    """Make an authority in DIR, and certificates for the controller, the switch and a worker."""
+    from p4reduce_controller.certificates import CertificatesError, make_all
+
+    try:
+        files = make_all(folder, days)
+    except CertificatesError as error:
+        raise click.ClickException(one_line(error)) from error
+    _tell(files)
+    click.echo("keep ca.key to yourself: whoever has it can make certificates; see docs/security.md")
+
+
+@certs.command()
+@_folder
+@click.argument("name")
+@_days
+def add(folder: Path, name: str, days: int) -> None:
+    """Make another worker's certificate, NAME, by the authority in DIR."""
+    from p4reduce_controller.certificates import CertificatesError, add_worker
+
+    try:
+        files = add_worker(folder, name, days)
+    except CertificatesError as error:
+        raise click.ClickException(one_line(error)) from error
+    _tell(files)
+
+
+def _tell(files: list[Path]) -> None:
+    for file in files:
+        click.echo(str(file))

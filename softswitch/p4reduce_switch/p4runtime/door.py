@@ -1,0 +1,96 @@
+"""What a call has to pass before the switch looks at it: the caller's certificate, and the size of the request.
+
+gRPC knows one limit for all requests, and parses what is below it before anybody is asked. Here the bytes are parsed
+after both checks, so a stranger's request costs what its bytes take until they are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.security import CONTROLLER, peer_name, peer_roles
+from p4reduce_switch.p4runtime.status import Code, Refused, abort
+
+MAX_PIPELINE_BYTES: Final = 16 << 20
+"""A compiled program with its P4Info; p4reduce's own take 0.2 MB."""
+MAX_REQUEST_BYTES: Final[Mapping[str, int]] = {
+    "SetForwardingPipelineConfig": MAX_PIPELINE_BYTES,
+    "Write": 4 << 20,
+    "StreamChannel": 1 << 20,
+}
+MAX_QUERY_BYTES: Final = 256 << 10
+"""Of every other request."""
+
+
+def generic_handler(servicer: object, *, only_controllers: bool) -> Any:
+    """Return a grpc generic handler that serves each RPC with the method of that name on `servicer`.
+
+    With `only_controllers` the caller's certificate has to name that role.
+    """
+    handlers = {}
+    for name, method in messages.METHODS.items():
+        door = _Door(name, method.request.FromString, only_controllers)
+        pass_on = {"unary_unary": door.unary, "unary_stream": door.streamed, "stream_stream": door.both_streamed}
+        handlers[name] = getattr(grpc, f"{method.shape}_rpc_method_handler")(
+            pass_on[method.shape](getattr(servicer, name)), response_serializer=method.response.SerializeToString
+        )
+    return grpc.method_handlers_generic_handler(messages.SERVICE, handlers)
+
+
+class _Door:
+    """The checks of one RPC, before each shape of method."""
+
+    def __init__(self, name: str, parse: Callable[[bytes], Any], only_controllers: bool) -> None:
+        self._name = name
+        self._parse = parse
+        self._only_controllers = only_controllers
+        self._limit = MAX_REQUEST_BYTES.get(name, MAX_QUERY_BYTES)
+
+    def unary(self, method: Callable[[Any, Any], Any]) -> Callable[[bytes, Any], Any]:
+        def call(raw: bytes, context: Any) -> Any:
+            return method(self._request(raw, context), context)
+
+        return call
+
+    def streamed(self, method: Callable[[Any, Any], Iterator[Any]]) -> Callable[[bytes, Any], Iterator[Any]]:
+        def call(raw: bytes, context: Any) -> Iterator[Any]:
+            yield from method(self._request(raw, context), context)
+
+        return call
+
+    def both_streamed(
+        self, method: Callable[[Iterator[Any], Any], Iterator[Any]]
+    ) -> Callable[[Iterator[bytes], Any], Iterator[Any]]:
+        def call(raws: Iterator[bytes], context: Any) -> Iterator[Any]:
+            self._check_peer(context)
+            yield from method(map(self._parsed, raws), context)
+
+        return call
+
+    def _request(self, raw: bytes, context: Any) -> Any:
+        self._check_peer(context)
+        try:
+            return self._parsed(raw)
+        except Refused as refused:
+            abort(context, refused)
+
+    def _parsed(self, raw: bytes) -> Any:
+        """The request in these bytes. Raises Refused."""
+        if len(raw) > self._limit:
+            raise Refused(
+                Code.RESOURCE_EXHAUSTED, f"{self._name} takes at most {self._limit} bytes at a time, not {len(raw)}"
+            )
+        try:
+            return self._parse(raw)
+        except DecodeError as error:
+            raise Refused(Code.INVALID_ARGUMENT, f"this is no request of {self._name}: {error}") from None
+
+    def _check_peer(self, context: Any) -> None:
+        if self._only_controllers and CONTROLLER not in peer_roles(context):
+            refusal = f"the certificate of {peer_name(context)} does not name {CONTROLLER}: it gives no orders here"
+            abort(context, Refused(Code.PERMISSION_DENIED, refusal))

@@ -1,0 +1,161 @@
+"""Who may listen where, and what is said of files that cannot be used."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from p4reduce_contracts import security
+from p4reduce_contracts.checked import ConfigError
+from p4reduce_contracts.security import Security
+from p4reduce_controller import certificates
+from rigs.certificates import Bench
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return Bench(tmp_path_factory.mktemp("certs"))
+
+
+@pytest.mark.parametrize(
+    ("address", "local"),
+    [
+        ("127.0.0.1:1", True),
+        ("127.9.9.9:1", True),
+        ("localhost:1", True),
+        ("[::1]:1", True),
+        ("unix:/tmp/x", True),
+        ("0.0.0.0:1", False),
+        ("[::]:1", False),
+        ("10.0.0.1:1", False),
+        ("127.0.0.1.example:1", False),
+        ("localhost.example:1", False),
+        (":1", False),
+    ],
+)
+def test_what_is_loopback(address: str, local: bool) -> None:
+    assert security.is_loopback(address) is local
+
+
+class FakeServer:
+    def __init__(self) -> None:
+        self.ports: list[tuple[str, bool]] = []
+
+    def add_insecure_port(self, address: str) -> int:
+        self.ports.append((address, False))
+        return 1
+
+    def add_secure_port(self, address: str, credentials: object) -> int:
+        self.ports.append((address, True))
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("address", "tls", "insecure", "listens"),
+    [
+        ("127.0.0.1:1", False, False, True),
+        ("0.0.0.0:1", False, False, False),
+        ("0.0.0.0:1", False, True, True),
+        ("0.0.0.0:1", True, False, True),
+    ],
+)
+def test_nobody_listens_beyond_loopback_by_accident(
+    bench: Bench, address: str, tls: bool, insecure: bool, listens: bool
+) -> None:
+    server, files = FakeServer(), bench.of("switch") if tls else None
+    if listens:
+        assert security.listen(server, address, files, insecure=insecure, advice="do this") == 1
+        assert server.ports == [(address, tls)]
+    else:
+        with pytest.raises(ConfigError, match=r"whoever reaches 0\.0\.0\.0:1 could .*: do this .*, or say --insecure"):
+            security.listen(server, address, files, insecure=insecure, advice="do this")
+        assert server.ports == []
+
+
+def test_the_files_of_a_bench_are_good_and_their_keys_private(bench: Bench) -> None:
+    for name in ("controller", "switch", "worker"):
+        bench.of(name).check()
+    for key in bench.folder.glob("*.key"):
+        assert stat.S_IMODE(key.stat().st_mode) == 0o600
+
+
+def test_three_settings_or_none(bench: Bench) -> None:
+    assert security.from_environment({}) is None
+    whole = bench.environment("worker")
+    assert security.from_environment(whole) == bench.of("worker")
+    for name in whole:
+        with pytest.raises(ConfigError, match="P4REDUCE_CA, P4REDUCE_CERT and P4REDUCE_KEY belong together"):
+            security.from_environment({key: value for key, value in whole.items() if key != name})
+
+
+def wrong_key(files: Security, folder: Path) -> Security:
+    return Security(files.ca, files.certificate, files.key.with_name("switch.key"))
+
+
+def no_file(files: Security, folder: Path) -> Security:
+    return Security(files.ca, folder / "absent.pem", files.key)
+
+
+def nonsense(which: str) -> Callable[[Security, Path], Security]:
+    def spoil(files: Security, folder: Path) -> Security:
+        file = folder / "nonsense.pem"
+        file.write_text("-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n")
+        return Security(**{**vars(files), which: file})
+
+    return spoil
+
+
+def expired(files: Security, folder: Path) -> Security:
+    shutil.copytree(files.ca.parent, folder / "old", dirs_exist_ok=True)
+    certificates.add_worker(folder / "old", "late", days=-1)
+    return Security(files.ca, folder / "old" / "late.pem", folder / "old" / "late.key")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (wrong_key, r"the key .*switch\.key does not belong to the certificate .*worker\.pem"),
+        (no_file, r"cannot read .*absent\.pem: No such file"),
+        (nonsense("ca"), "holds no certificate of an authority"),
+        (nonsense("certificate"), "holds no certificate"),
+        (nonsense("key"), "holds no private key without a password"),
+        (expired, r"late\.pem is valid from .* to .*; make others with"),
+    ],
+)
+def test_files_that_cannot_be_used_are_named(
+    bench: Bench,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[Security, Path], Security],
+    message: str,
+) -> None:
+    monkeypatch.setattr(certificates, "_SLACK", datetime.timedelta(days=3))  # so that one can have ended yesterday
+    with pytest.raises(ConfigError, match=message):
+        spoil(bench.of("worker"), tmp_path).check()
+
+
+@pytest.mark.parametrize(
+    ("peer", "name", "local"),
+    [
+        ("ipv4:127.0.0.1:4000", "127.0.0.1", True),
+        ("ipv4:10.0.0.9:4000", "10.0.0.9", False),
+        ("ipv6:%5B::1%5D:4000", "::1", True),
+        ("ipv6:[2001:db8::1]:4000", "2001:db8::1", False),
+        ("unix:", "127.0.0.1", True),
+    ],
+)
+def test_who_calls(peer: str, name: str, local: bool) -> None:
+    context = SimpleNamespace(peer=lambda: peer, auth_context=dict)
+    assert (security.peer_name(context), security.is_local_peer(context)) == (name, local)
+
+
+def test_a_certificate_says_who_calls() -> None:
+    said = {"x509_common_name": [b"alice"], "x509_subject_alternative_name": [b"worker.p4reduce", b"host.example"]}
+    context = SimpleNamespace(peer=lambda: "ipv4:127.0.0.1:4000", auth_context=lambda: said)
+    assert (security.peer_name(context), security.peer_roles(context)) == ("alice", {security.WORKER})

@@ -1,0 +1,146 @@
+"""Controller, switch, worker and command over TLS, and what is said where one of them has none."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import p4reduce
+from p4reduce.errors import JoinError
+from p4reduce_contracts.checked import ConfigError
+from p4reduce_contracts.jobs.client import ControllerUnreachable, Forbidden, JobClient
+from p4reduce_controller.config import Config, SecurityConfig
+from p4reduce_controller.service import Controller
+from rigs.certificates import Bench
+from rigs.fake_switch_client import FakeSwitchClient, Running, serving
+from rigs.p4rt import COMMAND, LIMIT_S, Process
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return Bench(tmp_path_factory.mktemp("certs"))
+
+
+@pytest.fixture
+def locked(bench: Bench, config: Config) -> Iterator[Running]:
+    """A controller that serves over TLS only."""
+    files = bench.of("controller")
+    settings = SecurityConfig(str(files.ca), str(files.certificate), str(files.key))
+    with serving(replace(config, security=settings)) as running:
+        yield running
+
+
+def test_workers_are_served_and_nobody_else(bench: Bench, locked: Running, tmp_path: Path) -> None:
+    with JobClient(locked.address, security=bench.of("worker")) as client:
+        client.create_job("train", 1)
+        assert [job.name for job in client.list_jobs().jobs] == ["train"]
+    with (
+        JobClient(locked.address) as client,
+        pytest.raises(ControllerUnreachable, match="closed the connection: does the controller use TLS"),
+    ):
+        client.list_jobs()
+    stranger = Bench(tmp_path / "other").of("worker")
+    with (
+        JobClient(locked.address, security=stranger) as client,
+        pytest.raises(ControllerUnreachable, match=r"no TLS connection to .* of the authority in .*other/ca\.pem"),
+    ):
+        client.list_jobs()
+    with (
+        JobClient(locked.address, security=bench.of("switch")) as client,
+        pytest.raises(Forbidden, match="certificate of switch names none of controller.p4reduce, worker.p4reduce"),
+    ):
+        client.list_jobs()
+    with JobClient(locked.address, security=bench.of("switch")) as client:
+        ended = client.watch(1, print)
+        ended._thread.join(LIMIT_S)
+        assert not ended._thread.is_alive(), "nor is a switch told anything by a watch"
+        ended.close()
+
+
+def test_who_passes_for_a_controller_without_its_certificate_is_not_trusted(bench: Bench, config: Config) -> None:
+    files = bench.of("worker")
+    settings = SecurityConfig(str(files.ca), str(files.certificate), str(files.key))
+    with (
+        serving(replace(config, security=settings)) as running,
+        JobClient(running.address, security=bench.of("worker")) as client,
+        pytest.raises(ControllerUnreachable, match="no TLS connection"),
+    ):
+        client.list_jobs()
+
+
+def test_tls_towards_a_controller_without_it_is_told_so(bench: Bench, running: Running) -> None:
+    with (
+        JobClient(running.address, security=bench.of("worker")) as client,
+        pytest.raises(ControllerUnreachable, match="no TLS connection to .*: has the controller one"),
+    ):
+        client.list_jobs()
+
+
+def test_it_listens_to_strangers_only_when_told_to(config: Config) -> None:
+    opened = replace(config, controller=replace(config.controller, listen="0.0.0.0:0"))
+    switch = FakeSwitchClient()
+    with pytest.raises(ConfigError, match=r"reaches 0\.0\.0\.0:0 .*under \[security\]"), serving(opened, switch):
+        pass
+    assert switch.connections == 0
+    with serving(replace(opened, security=SecurityConfig(insecure=True))):
+        pass
+
+
+def test_orders_to_a_distant_switch_are_not_given_in_the_clear(bench: Bench, config: Config) -> None:
+    distant = replace(config, switch=replace(config.switch, p4runtime="10.9.8.7:9559"))
+    files = bench.of("controller")
+    tls = SecurityConfig(str(files.ca), str(files.certificate), str(files.key))
+    for settings in (SecurityConfig(), replace(tls, plain_p4runtime=True)):
+        with pytest.raises(ConfigError, match=r"the switch at 10\.9\.8\.7:9559 would be given its orders in the clear"):
+            Controller(replace(distant, security=settings))
+    for settings in (tls, SecurityConfig(insecure=True)):
+        Controller(replace(distant, security=settings))
+
+
+def test_all_of_them_over_tls(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    switch = Process(
+        tmp_path / "switch.log",
+        *("switch", "run", "--listen", "127.0.0.1:0", "--p4runtime", "127.0.0.1:0", *bench.switch_options()),
+    )
+    settings = tmp_path / "p4reduce.toml"
+    settings.write_text(
+        f"[switch]\npipeline = 'small'\np4runtime = '{switch.address('P4Runtime')}'\n"
+        f"udp_port = {switch.address('UDP').rpartition(':')[2]}\n"
+        f"[controller]\nlisten = '127.0.0.1:0'\nstate_dir = '{tmp_path / 'state'}'\n{bench.toml('controller')}"
+    )
+    try:
+        controller = Process(tmp_path / "controller.log", "controller", "run", "--config", str(settings))
+    except BaseException:
+        switch.end(signal.SIGKILL)
+        raise
+    try:
+        address = controller.address("jobs on")
+        with pytest.raises(JoinError, match="does the controller use TLS"):
+            p4reduce.join("train", rank=0, world_size=1, controller=address, timeout_s=2.0)
+        for name, value in bench.environment("worker").items():
+            monkeypatch.setenv(name, value)
+        made = subprocess.run(
+            [*COMMAND, "--controller", address, "job", "create", "train", "--world-size", "1"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert made.returncode == 0, made.stderr
+        with p4reduce.join("train", rank=0, world_size=1, controller=address) as comm:
+            assert comm.all_reduce(np.arange(5, dtype=np.int32)).tolist() == [0, 1, 2, 3, 4]
+        for name in bench.environment("worker"):
+            monkeypatch.delenv(name)
+        with p4reduce.join("train", rank=0, world_size=1, controller=address, security=bench.of("worker")) as comm:
+            comm.barrier()
+        monkeypatch.setenv("P4REDUCE_CA", "/nowhere")
+        with pytest.raises(JoinError, match="belong together"):
+            p4reduce.join("train", rank=0, world_size=1, controller=address)
+    finally:
+        for process in (controller, switch):
+            process.end(signal.SIGKILL)

@@ -1,0 +1,154 @@
+"""Who gets through to the switch, and what a request may cost."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+
+from p4reduce_contracts.checked import ConfigError
+from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4runtime.errors import NotPrimary, P4RuntimeError, SwitchUnreachable
+from p4reduce_contracts.security import Security
+from p4reduce_controller.p4rt.client import Client
+from p4reduce_switch.p4runtime import Server, door
+from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch
+from p4reduce_switch.switch import Switch
+from rigs.certificates import Bench
+from rigs.p4rt import LIMIT_S, Raw, Served, code_of, config
+
+BIG = 100 << 20
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return Bench(tmp_path_factory.mktemp("certs"))
+
+
+@pytest.fixture
+def locked(bench: Bench) -> Iterator[str]:
+    """The address of a switch that takes orders over TLS only."""
+    switch = Switch()
+    server = Server(switch, "127.0.0.1:0", security=bench.of("switch"))
+    server.start()
+    yield f"127.0.0.1:{server.port}"
+    server.stop()
+    switch.close()
+
+
+def test_a_controller_gets_in(bench: Bench, locked: str) -> None:
+    with Client(locked, security=bench.of("controller")) as client:
+        assert client.is_primary
+        assert client.get_pipeline() is None
+
+
+def test_nobody_else_gets_in(bench: Bench, locked: str, tmp_path: Path) -> None:
+    stranger = Bench(tmp_path / "other").of("controller")
+    callers: list[tuple[Security | None, type[P4RuntimeError]]] = [
+        (None, SwitchUnreachable),
+        (stranger, SwitchUnreachable),
+        (Security(bench.of("worker").ca, stranger.certificate, stranger.key), SwitchUnreachable),
+        (bench.of("worker"), P4RuntimeError),
+        (bench.of("switch"), P4RuntimeError),
+    ]
+    for caller, error in callers:
+        with pytest.raises(error):
+            Client(locked, election_id=(0, 99), timeout_s=2.0, security=caller).connect()
+    with Client(locked, election_id=(0, 1), security=bench.of("controller")) as client:
+        assert client.is_primary, "no stranger's election id counted"
+
+
+def test_a_worker_may_not_even_ask(bench: Bench, locked: str) -> None:
+    files = bench.of("worker")
+    channel = grpc.secure_channel(
+        locked, files.client_credentials(), options=[("grpc.ssl_target_name_override", "switch.p4reduce")]
+    )
+    with channel:
+        rpc = messages.callables(channel)
+        request = messages.GetForwardingPipelineConfigRequest(device_id=1)
+        assert code_of(rpc["GetForwardingPipelineConfig"], request, timeout=LIMIT_S) == "PERMISSION_DENIED"
+        assert code_of(next, rpc["StreamChannel"](iter(()), timeout=LIMIT_S)) == "PERMISSION_DENIED"
+
+
+def test_a_controller_turns_its_back_on_what_is_no_switch(bench: Bench) -> None:
+    """A worker's certificate, at the switch's address, does not pass for a switch."""
+    switch = Switch()
+    server = Server(switch, "127.0.0.1:0", security=bench.of("worker"))
+    server.start()
+    with pytest.raises(SwitchUnreachable):
+        Client(f"127.0.0.1:{server.port}", timeout_s=2.0, security=bench.of("controller")).connect()
+    server.stop()
+    switch.close()
+
+
+def test_it_does_not_listen_to_strangers_by_accident(bench: Bench) -> None:
+    switch = Switch()
+    with pytest.raises(ConfigError, match=r"whoever reaches 0\.0\.0\.0:0 .*--tls-ca, --tls-certificate and --tls-key"):
+        Server(switch, "0.0.0.0:0")
+    with pytest.raises(SwitchError, match="say --insecure"):
+        run_switch(SwitchOptions(listen="127.0.0.1:0", p4runtime="0.0.0.0:0"))
+    with pytest.raises(SwitchError, match="--tls-key belong together"):
+        run_switch(SwitchOptions(listen="127.0.0.1:0", p4runtime="0.0.0.0:0", tls_ca="x"))
+    for options in ({"insecure": True}, {"security": bench.of("switch")}):
+        Server(switch, "0.0.0.0:0", **options).stop()  # type: ignore[arg-type]
+    switch.close()
+
+
+def test_requests_have_their_sizes(switch: Served) -> None:
+    with Raw(switch.address) as raw:
+        raw.arbitrate()
+        raw.set_config(config=config())
+        write = messages.WriteRequest(device_id=1, role="x" * (4 << 20))
+        assert code_of(raw.rpc["Write"], write, timeout=LIMIT_S) == "RESOURCE_EXHAUSTED"
+        read = messages.ReadRequest(device_id=1, role="x" * (256 << 10))
+        assert code_of(lambda: list(raw.rpc["Read"](read, timeout=LIMIT_S))) == "RESOURCE_EXHAUSTED"
+        large = config(device_config=b" " * (door.MAX_PIPELINE_BYTES - (64 << 10)))
+        assert code_of(raw.set_config, config=large) == "INVALID_ARGUMENT", "it is looked at"
+        raw.send(packet=messages.PacketOut(payload=bytes(1 << 20)))
+        assert code_of(raw.next) == "RESOURCE_EXHAUSTED"
+
+
+def test_bytes_that_are_no_request_are_told_so(switch: Served) -> None:
+    with grpc.insecure_channel(switch.address) as channel:
+        call = channel.unary_unary(f"/{messages.SERVICE}/Write")
+        with pytest.raises(grpc.RpcError, match="this is no request of Write") as caught:
+            call(b"\xff\xff", timeout=LIMIT_S)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_large_writes_of_strangers_leave_nothing_behind(tmp_path: Path) -> None:
+    options = (None, "127.0.0.1:0", (), "127.0.0.1:0")
+    run = "import sys; from p4reduce_switch.run import *; run_switch(SwitchOptions(*eval(sys.argv[1])))"
+    with subprocess.Popen([sys.executable, "-c", run, repr(options)], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = re.findall(r"127\.0\.0\.1:\d+", process.stdout.readline())[1]
+            before = resident_bytes(process.pid)
+            with grpc.insecure_channel(address, options=[("grpc.max_send_message_length", -1)]) as channel:
+                write = channel.unary_unary(f"/{messages.SERVICE}/Write")
+                with ThreadPoolExecutor(3) as pool:
+                    codes = list(pool.map(lambda _: code_of(write, bytes(BIG), timeout=60), range(6)))
+            assert codes == ["RESOURCE_EXHAUSTED"] * 6
+            assert resident_bytes(process.pid) - before < BIG
+        finally:
+            process.kill()
+
+
+def resident_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    assert found
+    return int(found[1]) * 1024
+
+
+def test_a_worker_is_told_why_it_is_not_primary(bench: Bench, locked: str) -> None:
+    client = Client(locked, timeout_s=5.0, security=bench.of("worker"))
+    with pytest.raises(P4RuntimeError, match="does not name controller.p4reduce") as caught:
+        client.connect()
+    assert not isinstance(caught.value, NotPrimary)
