@@ -46,6 +46,7 @@ def join(
     collective_timeout_s: float = DEFAULT_TIMEOUT_S,
     window: int | None = None,
     security: Security | None = None,
+    token: str | None = None,
 ) -> Communicator:
     """Join a job and wait until all its ranks have, and before that for the controller.
 
@@ -54,7 +55,8 @@ def join(
     `timeout_s` bounds the joining, and is used in full; what it waits for is logged every few seconds.
     `collective_timeout_s` bounds every collective that names no timeout, `window` fixes how many slots
     a collective uses (default: adaptive); all ranks must give the same.
-    `security` is this worker's certificate, if the controller wants one (else: P4REDUCE_CA, _CERT and _KEY).
+    `security` is this worker's certificate, if the controller wants one (else: P4REDUCE_CA, _CERT and _KEY), `token`
+    the job's, if it is private (else: P4REDUCE_TOKEN).
     What is not closed by the end of the interpreter is closed then.
     Raises JoinError, whose message says what to change.
     """
@@ -77,7 +79,7 @@ def join(
         raise JoinError(f"rank {rank} of world size {world_size}: ranks are 0 to {world_size - 1}")
     address = controller or environment.get("P4REDUCE_CONTROLLER") or DEFAULT_CONTROLLER
     try:
-        client = JobClient(address, security=security)
+        client = JobClient(address, security=security, token=token)
     except ConfigError as error:
         raise JoinError(str(error)) from error
     try:

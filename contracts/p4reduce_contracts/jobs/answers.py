@@ -37,6 +37,8 @@ class MemberInfo:
 class JobInfo:
     """One job as the controller sees it. `state` is "FORMING" or "ACTIVE"; `epoch` is 0 while FORMING.
 
+    `private`: joining takes one of its tokens, which only the answer to its creation has, and removing the owner's.
+    `hidden`: the asker may not see `epoch` and where the members are, so these are 0 and "".
     `run_id` is the launch that its members belong to, "" without members or where the launch has no id.
 
     `lane_bits` 0: the workers choose the narrowest lanes. `lane_bound`: the largest |t| a rank may send in one.
@@ -54,6 +56,10 @@ class JobInfo:
     lane_bits: int = 0
     lane_bound: int = 1
     run_id: str = ""
+    private: bool = False
+    hidden: bool = False
+    owner_token: str = ""
+    member_token: str = ""
 
 
 @dataclass(frozen=True)

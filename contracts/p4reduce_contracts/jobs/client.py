@@ -68,6 +68,8 @@ _LEASE_GRACE_S = 2.0
 
 _TLS_WORDS = ("handshake", "verification", "Socket closed")
 
+TOKEN_VARIABLE = "P4REDUCE_TOKEN"
+
 _CHANNEL_OPTIONS = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -83,15 +85,22 @@ class JobClient:
     """
 
     def __init__(
-        self, address: str = DEFAULT_CONTROLLER, timeout_s: float = 5.0, *, security: Security | None = None
+        self,
+        address: str = DEFAULT_CONTROLLER,
+        timeout_s: float = 5.0,
+        *,
+        security: Security | None = None,
+        token: str | None = None,
     ) -> None:
         """Without `security`, P4REDUCE_CA, P4REDUCE_CERT and P4REDUCE_KEY name it, or the call is in the clear.
 
+        `token` is shown to jobs that ask for one; without it, P4REDUCE_TOKEN is.
         Raises ConfigError if the files cannot be used.
         """
         self.address = address
         self.timeout_s = timeout_s
         self._security = security or from_environment(os.environ)
+        self._token = token or os.environ.get(TOKEN_VARIABLE, "")
         self._channel = dial(address, self._security, role=CONTROLLER, options=_CHANNEL_OPTIONS)
         self._stub = jobs_pb2_grpc.JobsStub(self._channel)
 
@@ -108,11 +117,19 @@ class JobClient:
         self.close()
 
     def create_job(
-        self, name: str, world_size: int, slots: int | None = None, *, lane_bits: int = 0, lane_bound: int = 1
+        self,
+        name: str,
+        world_size: int,
+        slots: int | None = None,
+        *,
+        lane_bits: int = 0,
+        lane_bound: int = 1,
+        private: bool = False,
     ) -> JobInfo:
         """Make a job of `world_size` ranks. `slots` None takes what is free, at most 64.
 
         `lane_bits` 0 lets the workers choose the narrowest lanes; `lane_bound` is the largest |t| a rank may send.
+        A `private` job has tokens, which only this answer holds; over TLS every job has.
         """
         _whole("world size", world_size)
         if slots is not None and _whole("slots", slots) == 0:
@@ -125,6 +142,7 @@ class JobClient:
             slots=slots or 0,
             lane_bits=_whole("lane bits", lane_bits),
             lane_bound=lane_bound,
+            private=private,
         )
         return _job(self._call(self._stub.CreateJob, request))
 
@@ -135,11 +153,11 @@ class JobClient:
 
     def get_job(self, name: str) -> JobInfo:
         """One job with its members."""
-        return _job(self._call(self._stub.GetJob, jobs_pb2.GetJobRequest(name=name)))
+        return _job(self._call(self._stub.GetJob, jobs_pb2.GetJobRequest(name=name, token=self._token)))
 
     def remove_job(self, name: str) -> None:
         """Remove a job; the members of an ACTIVE one learn of it at their next heartbeat."""
-        self._call(self._stub.RemoveJob, jobs_pb2.RemoveJobRequest(name=name))
+        self._call(self._stub.RemoveJob, jobs_pb2.RemoveJobRequest(name=name, token=self._token))
 
     def join(self, job: str, rank: int, world_size: int, run_id: str = "") -> JoinTicket:
         """Ask to take part in `job` as `rank` of the launch `run_id`. Raises PlaceTaken while another launch lives.
@@ -147,7 +165,11 @@ class JobClient:
         Then send HELLO with the ticket's nonce to the switch, again and again while `wait_lease` waits.
         """
         request = jobs_pb2.JoinRequest(
-            job=job, rank=_whole("rank", rank), world_size=_whole("world size", world_size), run_id=run_id
+            job=job,
+            rank=_whole("rank", rank),
+            world_size=_whole("world size", world_size),
+            run_id=run_id,
+            token=self._token,
         )
         reply = self._call(self._stub.Join, request)
         return JoinTicket(
@@ -292,6 +314,10 @@ def _job(job: jobs_pb2.Job) -> JobInfo:
         lane_bits=job.lane_bits,
         lane_bound=job.lane_bound,
         run_id=job.run_id,
+        private=job.private,
+        hidden=job.hidden,
+        owner_token=job.owner_token,
+        member_token=job.member_token,
     )
 
 

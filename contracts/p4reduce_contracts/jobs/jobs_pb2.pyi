@@ -33,7 +33,7 @@ class Member(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., ingress_port: _Optional[int] = ..., mac: _Optional[str] = ..., silent_s: _Optional[float] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "id", "world_size", "first_slot", "slots", "state", "epoch", "members", "last_reset", "lane_bits", "lane_bound", "run_id")
+    __slots__ = ("name", "id", "world_size", "first_slot", "slots", "state", "epoch", "members", "last_reset", "lane_bits", "lane_bound", "run_id", "private", "owner_token", "member_token", "hidden")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +46,10 @@ class Job(_message.Message):
     LANE_BITS_FIELD_NUMBER: _ClassVar[int]
     LANE_BOUND_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    PRIVATE_FIELD_NUMBER: _ClassVar[int]
+    OWNER_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    HIDDEN_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: int
     world_size: int
@@ -58,21 +62,27 @@ class Job(_message.Message):
     lane_bits: int
     lane_bound: int
     run_id: str
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., world_size: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., last_reset: _Optional[str] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., run_id: _Optional[str] = ...) -> None: ...
+    private: bool
+    owner_token: str
+    member_token: str
+    hidden: bool
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., world_size: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., last_reset: _Optional[str] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., run_id: _Optional[str] = ..., private: _Optional[bool] = ..., owner_token: _Optional[str] = ..., member_token: _Optional[str] = ..., hidden: _Optional[bool] = ...) -> None: ...
 
 class CreateJobRequest(_message.Message):
-    __slots__ = ("name", "world_size", "slots", "lane_bits", "lane_bound")
+    __slots__ = ("name", "world_size", "slots", "lane_bits", "lane_bound", "private")
     NAME_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     LANE_BITS_FIELD_NUMBER: _ClassVar[int]
     LANE_BOUND_FIELD_NUMBER: _ClassVar[int]
+    PRIVATE_FIELD_NUMBER: _ClassVar[int]
     name: str
     world_size: int
     slots: int
     lane_bits: int
     lane_bound: int
-    def __init__(self, name: _Optional[str] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ...) -> None: ...
+    private: bool
+    def __init__(self, name: _Optional[str] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., private: _Optional[bool] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
     __slots__ = ()
@@ -89,32 +99,38 @@ class ListJobsReply(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., slots: _Optional[int] = ..., free_slots: _Optional[int] = ...) -> None: ...
 
 class GetJobRequest(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "token")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    token: str
+    def __init__(self, name: _Optional[str] = ..., token: _Optional[str] = ...) -> None: ...
 
 class RemoveJobRequest(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "token")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    token: str
+    def __init__(self, name: _Optional[str] = ..., token: _Optional[str] = ...) -> None: ...
 
 class RemoveJobReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class JoinRequest(_message.Message):
-    __slots__ = ("job", "rank", "world_size", "run_id")
+    __slots__ = ("job", "rank", "world_size", "run_id", "token")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     world_size: int
     run_id: str
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., run_id: _Optional[str] = ...) -> None: ...
+    token: str
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., run_id: _Optional[str] = ..., token: _Optional[str] = ...) -> None: ...
 
 class JoinTicket(_message.Message):
     __slots__ = ("nonce", "job_id", "switch_host", "switch_port", "columns", "block_words", "hello_interval_s")

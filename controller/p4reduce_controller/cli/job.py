@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TextIO
+
 import click
 
-from p4reduce_contracts.jobs.client import JobClient, JobInfo
+from p4reduce_contracts.jobs.client import TOKEN_VARIABLE, JobClient, JobInfo
 from p4reduce_contracts.terminal import controller_option, json_option, print_json, print_table
+
+_token_option = click.option(
+    "--token", envvar=TOKEN_VARIABLE, show_envvar=True, help="A token of the job, if it is private."
+)
 
 
 @click.group()
@@ -32,14 +43,34 @@ def job() -> None:
     show_default=True,
     help="The largest |t| that a rank may send in a lane.",
 )
+@click.option("--private", is_flag=True, help="Give it tokens that joining and removing it take. [over TLS: always]")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the owner's token of a private job there, for its user alone, and do not print it.",
+)
 @json_option
 @controller_option
 def create(
-    address: str, name: str, world_size: int, slots: int | None, lane_bits: int, lane_bound: int, as_json: bool
+    address: str,
+    name: str,
+    world_size: int,
+    slots: int | None,
+    lane_bits: int,
+    lane_bound: int,
+    private: bool,
+    token_file: Path | None,
+    as_json: bool,
 ) -> None:
     """Make a job; its ranks can then join."""
-    with JobClient(address) as client:
-        made = client.create_job(name, world_size, slots, lane_bits=lane_bits, lane_bound=lane_bound)
+    private = private or token_file is not None
+    with JobClient(address) as client, _opened(token_file) as file:
+        made = client.create_job(
+            name, world_size, slots, lane_bits=lane_bits, lane_bound=lane_bound, private=private
+        )
+        if file is not None:
+            file.write(f"{made.owner_token}\n")
+            made = replace(made, owner_token="")
     if as_json:
         print_json(made)
     else:
@@ -47,6 +78,29 @@ def create(
             f"job {made.name} (id {made.id}): {made.world_size} ranks, slots {_slots(made)}; "
             f"waiting for its ranks to join"
         )
+        if made.private:
+            where = f"in {token_file}" if token_file else made.owner_token
+            click.echo(f"owner's token, to remove it: {where}")
+            click.echo(f"members' token, to join it: {made.member_token}")
+            click.echo("they are told only now; give one with --token or in P4REDUCE_TOKEN")
+
+
+@contextlib.contextmanager
+def _opened(path: Path | None) -> Iterator[TextIO | None]:
+    """A file for a token, opened before there is one to lose; removed again if there is none after all."""
+    if path is None:
+        yield None
+        return
+    try:
+        file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w")
+    except FileExistsError:
+        raise click.ClickException(f"{path} is there already: the token of another job may be in it") from None
+    with file:
+        try:
+            yield file
+        except BaseException:
+            path.unlink()
+            raise
 
 
 @job.command("list")
@@ -80,11 +134,16 @@ def list_jobs(address: str, as_json: bool) -> None:
 
 @job.command()
 @click.argument("name")
+@_token_option
 @json_option
 @controller_option
-def show(address: str, name: str, as_json: bool) -> None:
-    """Show a job and its members."""
-    with JobClient(address) as client:
+def show(address: str, name: str, token: str | None, as_json: bool) -> None:
+    """Show a job and its members.
+
+    The epoch and the members' addresses are shown to whoever has a token of a private job, and of others to everybody
+    on the controller's machine.
+    """
+    with JobClient(address, token=token) as client:
         found = client.get_job(name)
     if as_json:
         print_json(found)
@@ -103,6 +162,8 @@ def show(address: str, name: str, as_json: bool) -> None:
         member = members.get(rank)
         if member is None:
             rows.append((rank, "not joined", "-", "-", "-"))
+        elif found.hidden:
+            rows.append((rank, "joined, hidden without a token", "-", "-", f"{member.silent_s:.1f}"))
         elif not member.host:
             rows.append((rank, "joined, no HELLO yet", "-", "-", f"{member.silent_s:.1f}"))
         else:
@@ -113,10 +174,11 @@ def show(address: str, name: str, as_json: bool) -> None:
 
 @job.command()
 @click.argument("name")
+@_token_option
 @controller_option
-def remove(address: str, name: str) -> None:
-    """Remove a job, even while it runs: its members are told at their next heartbeat."""
-    with JobClient(address, timeout_s=10.0) as client:
+def remove(address: str, name: str, token: str | None) -> None:
+    """Remove a job, even while it runs: its members are told at once."""
+    with JobClient(address, timeout_s=10.0, token=token) as client:
         client.remove_job(name)
     click.echo(f"job {name} removed")
 

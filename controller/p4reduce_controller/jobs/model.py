@@ -65,6 +65,7 @@ class Job:
     `grant` is None while ranks are missing. The job is ACTIVE from when the switch holds the grant's entries.
     `lane_bits` 0 leaves the width to the workers; `lane_bound` is the largest |t| a rank may send in a lane.
     `counted_from` is what the switch's counters showed before the job's first entries, None before that.
+    `owner_lock` and `member_lock` are what is kept of its tokens, "" where it has none.
     """
 
     name: str
@@ -78,6 +79,13 @@ class Job:
     active: bool = False
     last_reset: str = ""
     counted_from: dict[str, Count] | None = None
+    owner_lock: str = ""
+    member_lock: str = ""
+
+    @property
+    def private(self) -> bool:
+        """Whether it has tokens."""
+        return bool(self.owner_lock)
 
     @property
     def state(self) -> str:

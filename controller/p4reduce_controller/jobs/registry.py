@@ -49,6 +49,7 @@ from p4reduce_controller.jobs.model import (
     name_ranks,
 )
 from p4reduce_controller.jobs.slots import SlotAllocator, SlotRange
+from p4reduce_controller.jobs.tokens import Tokens, lock
 
 _log = logging.getLogger(__name__)
 
@@ -118,9 +119,16 @@ class Registry:
         return {job.id: job.grant for job in self._jobs.values() if job.grant is not None}
 
     def create(
-        self, name: str, world_size: int, slots: int | None = None, lane_bits: int = 0, lane_bound: int = 1
+        self,
+        name: str,
+        world_size: int,
+        slots: int | None = None,
+        lane_bits: int = 0,
+        lane_bound: int = 1,
+        *,
+        tokens: Tokens | None = None,
     ) -> Job:
-        """Make a job and give it slots. Raises InvalidRequest, JobExists or SwitchFull."""
+        """Make a job and give it slots; with `tokens` it is private. Raises InvalidRequest, JobExists or SwitchFull."""
         check_name(name)
         limit = self.geometry.max_world_size
         if not 1 <= world_size <= limit:
@@ -133,6 +141,8 @@ class Registry:
             raise JobExists(f"there is a job {name!r} already; remove it or choose another name")
         job_id = self._free_id()
         job = Job(name, job_id, world_size, self.slots.take(name, slots), lane_bits, lane_bound)
+        if tokens is not None:
+            job.owner_lock, job.member_lock = lock(tokens.owner), lock(tokens.member)
         try:
             self._books.save(job)
         except StoreError:

@@ -26,7 +26,8 @@ from p4reduce_contracts.jobs.errors import (
     rounded,
     status_code,
 )
-from p4reduce_contracts.security import peer_name, peer_roles
+from p4reduce_contracts.security import is_local_peer, peer_name, peer_roles
+from p4reduce_controller.jobs import tokens
 from p4reduce_controller.jobs.model import Job
 from p4reduce_controller.jobs.pulse import Pulse
 from p4reduce_controller.jobs.registry import RECONNECT_S, Registry
@@ -118,27 +119,40 @@ class JobsServicer:
 
     @_answers
     async def CreateJob(self, request: jobs_pb2.CreateJobRequest, context: Any) -> jobs_pb2.Job:
-        """Make a job."""
+        """Make a job. Over TLS, where the callers may be anybody's, it is private in any case."""
+        drawn = tokens.draw() if request.private or self._roles else None
         job = self._registry.create(
-            request.name, request.world_size, request.slots or None, request.lane_bits, request.lane_bound or 1
+            request.name,
+            request.world_size,
+            request.slots or None,
+            request.lane_bits,
+            request.lane_bound or 1,
+            tokens=drawn,
         )
-        return self._job(job)
+        reply = self._job(job, shown=True)
+        if drawn is not None:
+            reply.owner_token, reply.member_token = drawn.owner, drawn.member
+        return reply
 
     @_answers
     async def ListJobs(self, request: jobs_pb2.ListJobsRequest, context: Any) -> jobs_pb2.ListJobsReply:
         """All jobs."""
         slots = self._registry.slots
-        jobs = [self._job(job) for job in self._registry.jobs()]
+        jobs = [self._job(job, self._may_see(job, "", context)) for job in self._registry.jobs()]
         return jobs_pb2.ListJobsReply(jobs=jobs, slots=slots.slots, free_slots=slots.free)
 
     @_answers
     async def GetJob(self, request: jobs_pb2.GetJobRequest, context: Any) -> jobs_pb2.Job:
         """One job."""
-        return self._job(self._registry.get(request.name))
+        job = self._registry.get(request.name)
+        return self._job(job, self._may_see(job, request.token, context))
 
     @_answers
     async def RemoveJob(self, request: jobs_pb2.RemoveJobRequest, context: Any) -> jobs_pb2.RemoveJobReply:
         """Remove a job; answers when the switch has forgotten it."""
+        job = self._registry.get(request.name)
+        if not tokens.opens(request.token, job.owner_lock):
+            raise Forbidden(f"job {job.name} is private: to remove it takes its owner's token (--token)")
         self._registry.remove(request.name)
         self._pulse.fire()
         await self._switch.settled()
@@ -147,6 +161,9 @@ class JobsServicer:
     @_answers
     async def Join(self, request: jobs_pb2.JoinRequest, context: Any) -> jobs_pb2.JoinTicket:
         """Take part in a job as one rank."""
+        job = self._registry.get(request.job)
+        if not tokens.opens(request.token, job.member_lock, job.owner_lock):
+            raise Forbidden(f"job {job.name} is private: to join it takes its token (P4REDUCE_TOKEN, or token=...)")
         member = self._registry.join(
             request.job, request.rank, request.world_size, self._clock(), request.run_id
         )
@@ -154,7 +171,7 @@ class JobsServicer:
         geometry = self._registry.geometry
         return jobs_pb2.JoinTicket(
             nonce=member.nonce,
-            job_id=self._registry.get(request.job).id,
+            job_id=job.id,
             switch_host=self._terms.switch_host,
             switch_port=self._terms.switch_port,
             columns=geometry.columns,
@@ -269,7 +286,16 @@ class JobsServicer:
             + (f"; {complaint}" if complaint else "")
         )
 
-    def _job(self, job: Job) -> jobs_pb2.Job:
+    def _may_see(self, job: Job, token: str, context: Any) -> bool:
+        """Whether the caller may know the epoch and the addresses, with which frames could be forged.
+
+        That is whoever shows a token of a private job; of another one, everybody on this machine.
+        """
+        if job.private:
+            return tokens.opens(token, job.owner_lock, job.member_lock)
+        return is_local_peer(context)
+
+    def _job(self, job: Job, shown: bool) -> jobs_pb2.Job:
         now = self._clock()
         reply = jobs_pb2.Job(
             name=job.name,
@@ -278,7 +304,9 @@ class JobsServicer:
             first_slot=job.slots.base,
             slots=job.slots.count,
             state=jobs_pb2.JobState.Value(job.state),
-            epoch=job.epoch,
+            epoch=job.epoch if shown else 0,
+            hidden=not shown,
+            private=job.private,
             last_reset=job.last_reset,
             lane_bits=job.lane_bits,
             lane_bound=job.lane_bound,
@@ -286,7 +314,7 @@ class JobsServicer:
         )
         for rank, member in sorted(job.members.items()):
             line = reply.members.add(rank=rank, silent_s=max(0.0, now - member.last_seen))
-            if member.address is not None:
+            if member.address is not None and shown:
                 line.host = member.address.host
                 line.port = member.address.udp_port
                 line.ingress_port = member.address.ingress_port

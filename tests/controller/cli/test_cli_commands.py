@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -230,6 +232,51 @@ def test_version_and_help() -> None:
     assert p4reduce("--version").stdout.startswith("p4reduce, version ")
     for command in ([], ["job"], ["job", "create"], ["controller", "run"], ["switch", "run"], ["demo"]):
         assert p4reduce(*command, "--help").stdout.startswith("Usage: ")
+
+
+def test_a_private_job_takes_its_tokens(running: Running, tmp_path: Path) -> None:
+    at, file = running.address, tmp_path / "token"
+    made = p4reduce("job", "create", "mine", "--world-size", "1", "--token-file", str(file), controller=at)
+    assert made.exit_code == 0
+    owner = file.read_text().strip()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert owner not in made.stdout
+    assert f"owner's token, to remove it: in {file}" in made.stdout
+    (member,) = re.findall(r"members' token, to join it: (\S+)", made.stdout)
+    with JobClient(at, token=member) as client:
+        ticket = client.join("mine", 0, 1)
+        running.hello(ticket.job_id, ticket.nonce, 0)
+        client.wait_lease(ticket.nonce, 10.0)
+    for token, seen in ((None, False), ("wrong", False), (member, True), (owner, True)):
+        shown = p4reduce("job", "show", "mine", *(["--token", token] if token else []), controller=at).stdout
+        assert ("10.0.0.10:4000" in shown) is ("epoch 1" in shown) is seen
+        assert ("joined, hidden without a token" in shown) is not seen
+    for token in ("wrong", member):
+        refused = p4reduce("job", "remove", "mine", controller=at, P4REDUCE_TOKEN=token)
+        assert (refused.exit_code, refused.stderr) == (
+            1, "Error: job mine is private: to remove it takes its owner's token (--token)\n"
+        )  # fmt: skip
+    assert p4reduce("job", "remove", "mine", controller=at, P4REDUCE_TOKEN=owner).exit_code == 0
+
+
+def test_a_token_is_told_once(running: Running) -> None:
+    made = as_json("job", "create", "mine", "--world-size", "1", "--private", controller=running.address)
+    assert len(made["owner_token"]) >= 32 <= len(made["member_token"])
+    for token in (made["owner_token"], ""):
+        shown = as_json("job", "show", "mine", "--token", token, controller=running.address)
+        assert (shown["private"], shown["owner_token"], shown["member_token"]) == (True, "", "")
+
+
+def test_a_file_with_a_token_is_not_overwritten_and_none_is_left_without_one(running: Running, tmp_path: Path) -> None:
+    at, file = running.address, tmp_path / "token"
+    create = ("job", "create", "mine", "--world-size", "1", "--token-file", str(file))
+    file.write_text("x")
+    assert "is there already" in p4reduce(*create, controller=at).stderr
+    assert as_json("job", "list", controller=at)["jobs"] == []
+    file.unlink()
+    assert p4reduce("job", "create", "mine", "--world-size", "1", controller=at).exit_code == 0
+    assert "there is a job 'mine' already" in p4reduce(*create, controller=at).stderr
+    assert not file.exists()
 
 
 def test_every_command_says_what_it_does() -> None:

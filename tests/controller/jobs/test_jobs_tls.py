@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -132,11 +133,17 @@ def test_all_of_them_over_tls(bench: Bench, tmp_path: Path, monkeypatch: pytest.
             timeout=60,
         )
         assert made.returncode == 0, made.stderr
+        with pytest.raises(JoinError, match="job train is private: to join it takes its token"):
+            p4reduce.join("train", rank=0, world_size=1, controller=address)
+        (member,) = re.findall(r"members' token, to join it: (\S+)", made.stdout)
+        monkeypatch.setenv("P4REDUCE_TOKEN", member)
         with p4reduce.join("train", rank=0, world_size=1, controller=address) as comm:
             assert comm.all_reduce(np.arange(5, dtype=np.int32)).tolist() == [0, 1, 2, 3, 4]
         for name in bench.environment("worker"):
             monkeypatch.delenv(name)
-        with p4reduce.join("train", rank=0, world_size=1, controller=address, security=bench.of("worker")) as comm:
+        monkeypatch.delenv("P4REDUCE_TOKEN")
+        files = bench.of("worker")
+        with p4reduce.join("train", rank=0, world_size=1, controller=address, security=files, token=member) as comm:
             comm.barrier()
         monkeypatch.setenv("P4REDUCE_CA", "/nowhere")
         with pytest.raises(JoinError, match="belong together"):
