@@ -17,7 +17,7 @@ from typing import Any
 from p4reduce_contracts import checked
 from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
-from p4reduce_contracts.wire import AGGREGATION_PORT
+from p4reduce_contracts.wire import AGGREGATION_PORT, MAX_JOBS, MAX_SLOTS
 
 _MAX_PORT_NUMBER = 509  # 510 is the CPU port, 511 the drop port
 _MAX_INT32 = (1 << 31) - 1
@@ -75,6 +75,16 @@ class SecurityConfig:
 
 
 @dataclass(frozen=True)
+class QuotaConfig:
+    """[quotas]: what one owner may have: a certificate's name, or an address without TLS. `slots` 0: all there are."""
+
+    jobs: int = 64
+    slots: int = 0
+    joins_a_minute: int = 1200
+    leases_a_minute: int = 120
+
+
+@dataclass(frozen=True)
 class PortConfig:
     """One of [[ports]]: the host with this MAC is behind this switch port and is never learned elsewhere."""
 
@@ -97,6 +107,7 @@ class Config:
     switch: SwitchConfig = SwitchConfig()
     controller: ControllerConfig = ControllerConfig()
     security: SecurityConfig = SecurityConfig()
+    quotas: QuotaConfig = QuotaConfig()
     ports: tuple[PortConfig, ...] = ()
     forwarding: ForwardingConfig = field(default_factory=ForwardingConfig)
 
@@ -208,11 +219,18 @@ _CONTROLLER: dict[str, checked.Check[Any]] = {
     "heartbeat_timeout_s": checked.seconds,
     "hello_interval_s": checked.seconds,
 }
+_QUOTAS: dict[str, checked.Check[Any]] = {
+    "jobs": checked.whole(1, MAX_JOBS),
+    "slots": checked.whole(0, MAX_SLOTS),
+    "joins_a_minute": checked.whole(1, _MAX_INT32),
+    "leases_a_minute": checked.whole(1, _MAX_INT32),
+}
 _PORT: dict[str, checked.Check[Any]] = {"number": _switch_port, "mac": checked.mac}
 _CONFIG: dict[str, checked.Check[Any]] = {
     "switch": checked.table_of(SwitchConfig, _SWITCH),
     "controller": checked.table_of(ControllerConfig, _CONTROLLER),
     "security": checked.table_of(SecurityConfig, {}),
+    "quotas": checked.table_of(QuotaConfig, _QUOTAS),
     "ports": _ports,
     "forwarding": checked.table_of(ForwardingConfig, {"flood": _flood}),
 }

@@ -20,6 +20,7 @@ from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs.keeper import SwitchKeeper
 from p4reduce_controller.jobs.programmer import Pipeline, SwitchClient, SwitchProgrammer
 from p4reduce_controller.jobs.pulse import Pulse
+from p4reduce_controller.jobs.quotas import Quotas
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.servicer import JobsServicer, Terms
 from p4reduce_controller.jobs.store import Store
@@ -75,7 +76,9 @@ class Controller:
         files = config.security
         self._security = given(files.ca, files.certificate, files.key, "ca, certificate and key under [security]")
         self._store = Store(settings.state_path)
-        self.registry = Registry(geometry(folder), self._store, settings.heartbeat_timeout_s)
+        self.registry = Registry(
+            geometry(folder), self._store, settings.heartbeat_timeout_s, quotas=Quotas(config.quotas)
+        )
         if client is None:
             client = Client(
                 switch.p4runtime,

@@ -66,7 +66,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[swich]", "unknown key swich; the keys are switch, controller, security, ports, forwarding"),
+        ("[swich]", "unknown key swich; the keys are switch, controller, security, quotas, ports, forwarding"),
         ("[switch]\nport = 1", "unknown key switch.port; the keys of switch are p4runtime, device_id"),
         ("[[ports]]\nnumber = 1\nname = 'x'", "unknown key ports[0].name"),
         ("[[ports]]\nnumber = 1", "ports[0].mac is missing"),
@@ -94,6 +94,9 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ("[security]\nca = 1", "security.ca must be a string, not 1"),
         ("[security]\ninsecure = 1", "security.insecure must be true or false, not 1"),
         ("[security]\ncertificates = 'x'", "unknown key security.certificates"),
+        ("[quotas]\njobs = 0", "quotas.jobs must be between 1 and 255, not 0"),
+        ("[quotas]\nslots = -1", "quotas.slots must be between 0 and 32768"),
+        ("[quotas]\njoins_a_minute = 1.5", "quotas.joins_a_minute must be a whole number"),
         ("[forwarding]\nlearn = 1", "forwarding.learn must be true or false, not 1"),
         ("[forwarding]\nflood = 1", "forwarding.flood must be a list of port numbers"),
         ("[forwarding]\nflood = [1, 'x']", "forwarding.flood[1] must be a whole number"),

@@ -15,7 +15,8 @@ and the client raises the same ones again:
      ├── ControllerStopped       UNAVAILABLE          the controller ends (the client raises ControllerUnreachable)
      ├── NotNow                  FAILED_PRECONDITION  it may go well later: ask again
      │    ├── SwitchAway         the controller has no connection to its switch now
-     │    └── PlaceTaken         another launch of the job, or a live worker of that rank, is a member
+     │    ├── PlaceTaken         another launch of the job, or a live worker of that rank, is a member
+     │    └── QuotaExceeded      the caller has as much as one owner may have
      └── ControllerFailed        INTERNAL             everything else, with the controller's own message
           ├── EpochError         no epoch is left for the job's slots
           └── StoreError         the controller's state cannot be read or written
@@ -78,6 +79,10 @@ class PlaceTaken(NotNow):
     """Somebody who lives has this rank of the job, or other ranks for another launch."""
 
 
+class QuotaExceeded(NotNow):
+    """The caller has as many jobs or slots, or joins as often, as one owner may."""
+
+
 class ControllerFailed(JobServiceError):
     """The controller failed at something that is not the caller's fault."""
 
@@ -102,7 +107,7 @@ _CODES: dict[type[JobServiceError], grpc.StatusCode] = {
     NotNow: grpc.StatusCode.FAILED_PRECONDITION,
 }
 _CLASSES = {code: cls for cls, code in _CODES.items()}
-_NAMED = {cls.__name__: cls for cls in (SwitchAway, PlaceTaken)}
+_NAMED = {cls.__name__: cls for cls in (SwitchAway, PlaceTaken, QuotaExceeded)}
 
 NAME_KEY = "p4reduce-error"
 """The metadata key of the class's name."""

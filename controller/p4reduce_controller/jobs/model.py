@@ -65,6 +65,7 @@ class Job:
     `grant` is None while ranks are missing. The job is ACTIVE from when the switch holds the grant's entries.
     `lane_bits` 0 leaves the width to the workers; `lane_bound` is the largest |t| a rank may send in a lane.
     `counted_from` is what the switch's counters showed before the job's first entries, None before that.
+    `owner` is who made it (for the quotas), `problem` why it has no lease though every rank is there.
     `owner_lock` and `member_lock` are what is kept of its tokens, "" where it has none.
     """
 
@@ -79,6 +80,8 @@ class Job:
     active: bool = False
     last_reset: str = ""
     counted_from: dict[str, Count] | None = None
+    owner: str = ""
+    problem: str = ""
     owner_lock: str = ""
     member_lock: str = ""
 
@@ -114,7 +117,7 @@ class Job:
             where = f", expected at {switch} (`p4reduce controller run --switch` sets it)" if switch else ""
             parts.append(f"the HELLO of {name_ranks(plain)} never arrived through the switch{where}")
         parts += [self.members[rank].problem for rank in silent if self.members[rank].problem]
-        return "; ".join(parts) or "every rank is there, but the switch has not taken the job's entries"
+        return "; ".join(parts) or self.problem or "every rank is there, but the switch has not taken the job's entries"
 
 
 def name_ranks(ranks: list[int]) -> str:

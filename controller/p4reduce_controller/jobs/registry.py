@@ -33,11 +33,13 @@ from p4reduce_contracts.jobs.errors import (
     JobExists,
     MemberReset,
     PlaceTaken,
+    QuotaExceeded,
     StoreError,
     SwitchFull,
     UnknownJob,
 )
 from p4reduce_contracts.wire import MAX_JOBS, SECRET_BITS
+from p4reduce_controller.config import QuotaConfig
 from p4reduce_controller.jobs.hello import Hello
 from p4reduce_controller.jobs.model import (
     Grant,
@@ -48,6 +50,7 @@ from p4reduce_controller.jobs.model import (
     check_run_id,
     name_ranks,
 )
+from p4reduce_controller.jobs.quotas import Quotas
 from p4reduce_controller.jobs.slots import SlotAllocator, SlotRange
 from p4reduce_controller.jobs.tokens import Tokens, lock
 
@@ -55,6 +58,7 @@ _log = logging.getLogger(__name__)
 
 RECONNECT_S = 1.0
 """How long after its connection ended a member is taken for gone: it may only have to connect again."""
+_MOST_WAITS = 4  # of one member at a time: every change wakes each of them
 _REMEMBERED = 4096
 _STRANGER = "the controller does not know this member: it restarted after the job's reset, or that was long ago"
 
@@ -89,11 +93,13 @@ class Registry:
         heartbeat_timeout_s: float = 10.0,
         draw_nonce: Callable[[], int] = _random_nonce,
         draw_secret: Callable[[], int] = _random_secret,
+        quotas: Quotas | None = None,
     ) -> None:
         self.geometry = geometry
         self.slots = SlotAllocator(geometry.slots)
         self.version = 0
         self._books = books
+        self._quotas = quotas or Quotas(QuotaConfig())
         self._unsaved: set[str] = set()
         self._draw_nonce = draw_nonce
         self._draw_secret = draw_secret
@@ -126,9 +132,13 @@ class Registry:
         lane_bits: int = 0,
         lane_bound: int = 1,
         *,
+        owner: str = "",
         tokens: Tokens | None = None,
     ) -> Job:
-        """Make a job and give it slots; with `tokens` it is private. Raises InvalidRequest, JobExists or SwitchFull."""
+        """Make a job and give it slots; with `tokens` it is private.
+
+        Raises InvalidRequest, JobExists, SwitchFull, QuotaExceeded or StoreError.
+        """
         check_name(name)
         limit = self.geometry.max_world_size
         if not 1 <= world_size <= limit:
@@ -140,12 +150,13 @@ class Registry:
         if name in self._jobs:
             raise JobExists(f"there is a job {name!r} already; remove it or choose another name")
         job_id = self._free_id()
-        job = Job(name, job_id, world_size, self.slots.take(name, slots), lane_bits, lane_bound)
+        job = Job(name, job_id, world_size, self.slots.take(name, slots), lane_bits, lane_bound, owner=owner)
         if tokens is not None:
             job.owner_lock, job.member_lock = lock(tokens.owner), lock(tokens.member)
         try:
+            self._quotas.check_create(owner, job.slots.count, self._jobs.values())
             self._books.save(job)
-        except StoreError:
+        except (QuotaExceeded, StoreError):
             self.slots.release(name)
             raise
         self._jobs[name] = job
@@ -192,10 +203,13 @@ class Registry:
             member.last_seen = now
             member.gone_at = None
 
-    def join(self, name: str, rank: int, world_size: int, now: float, run_id: str = "") -> Member:
-        """Rank `rank` takes part. In an ACTIVE job that resets it.
+    def join(
+        self, name: str, rank: int, world_size: int, now: float, run_id: str = "", *, caller: str = ""
+    ) -> Member:
+        """Rank `rank` takes part; `caller` is who says so. In an ACTIVE job that resets it.
 
-        A job forms of ranks of one launch. Raises PlaceTaken while members of another live, UnknownJob, InvalidRequest.
+        A job forms of ranks of one launch. Raises PlaceTaken while members of another live, or the very rank does,
+        QuotaExceeded, UnknownJob or InvalidRequest.
         """
         job = self.get(name)
         if world_size != job.world_size:
@@ -211,10 +225,11 @@ class Registry:
                 f"job {name} is held by the launch {job.run_id!r} ({name_ranks(sorted(job.members))}), and rank {rank} "
                 f"belongs to the launch {run_id!r}: it waits until that one has ended; or give it a job of its own"
             )
+        if rank in job.members and job.members[rank].watching:
+            where = _at(job.members[rank])
+            raise PlaceTaken(f"rank {rank} of job {name} is a worker that lives{where}: end it first")
+        self._quotas.count_join(caller, now)
         if rank in job.members:
-            if job.members[rank].watching:
-                where = _at(job.members[rank])
-                raise PlaceTaken(f"rank {rank} of job {name} is a worker that lives{where}: end it first")
             self._drop(job, rank, f"rank {rank} joined again")
         member = Member(rank, self._fresh_nonce(), now, run_id)
         job.members[rank] = member
@@ -241,7 +256,7 @@ class Registry:
                 return False
         member.address = hello.address
         member.problem = ""
-        self._grant_if_complete(job)
+        self._grant_if_complete(job, now)
         return True
 
     def lease(self, nonce: int) -> tuple[Job, Member] | None:
@@ -256,8 +271,10 @@ class Registry:
         return self._members[nonce]
 
     def wait_started(self, nonce: int) -> None:
-        """A member waits for its lease: it lives. Raises MemberReset."""
-        _, member = self.member(nonce)
+        """A member waits for its lease: it lives. Raises MemberReset, or InvalidRequest if it does so too often."""
+        job, member = self.member(nonce)
+        if member.waiting >= _MOST_WAITS:
+            raise InvalidRequest(f"rank {member.rank} of job {job.name} waits {member.waiting} times already")
         member.waiting += 1
 
     def wait_ended(self, nonce: int, now: float, caller_gone: bool = False) -> None:
@@ -315,6 +332,8 @@ class Registry:
                     self._drop(job, member.rank, f"rank {member.rank} is gone: its connection to the controller ended")
                 elif now - member.last_seen >= limit:
                     self._drop(job, member.rank, f"rank {member.rank} sent no heartbeat for {limit:g} s")
+            if job.grant is None:
+                self._grant_if_complete(job, now)  # it may have had to wait for its owner's quota
         for name in list(self._unsaved):
             self._save(self._jobs[name])
 
@@ -376,13 +395,17 @@ class Registry:
             if nonce not in self._members and nonce not in self._gone:
                 return nonce
 
-    def _grant_if_complete(self, job: Job) -> None:
+    def _grant_if_complete(self, job: Job, now: float) -> None:
         addresses = [
             job.members[rank].address if rank in job.members else None for rank in range(job.world_size)
         ]
         known = tuple(address for address in addresses if address is not None)
         if len(known) < job.world_size:
             return
+        if wait_s := self._quotas.lease_wait_s(job.owner, now):
+            job.problem = f"{job.owner} had as many leases in a minute as one owner may; the next in {wait_s:.1f} s"
+            return
+        job.problem = ""
         try:
             epoch = self._books.draw_epoch(job.slots, {grant.epoch for grant in self.grants().values()})
         except ControllerFailed as error:

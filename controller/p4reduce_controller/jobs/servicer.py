@@ -127,6 +127,7 @@ class JobsServicer:
             request.slots or None,
             request.lane_bits,
             request.lane_bound or 1,
+            owner=peer_name(context),
             tokens=drawn,
         )
         reply = self._job(job, shown=True)
@@ -165,7 +166,12 @@ class JobsServicer:
         if not tokens.opens(request.token, job.member_lock, job.owner_lock):
             raise Forbidden(f"job {job.name} is private: to join it takes its token (P4REDUCE_TOKEN, or token=...)")
         member = self._registry.join(
-            request.job, request.rank, request.world_size, self._clock(), request.run_id
+            request.job,
+            request.rank,
+            request.world_size,
+            self._clock(),
+            request.run_id,
+            caller=peer_name(context),
         )
         self._pulse.fire()
         geometry = self._registry.geometry

@@ -1,0 +1,106 @@
+"""Quotas: nobody takes all jobs, slots, joins or epochs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p4reduce_contracts.artifacts import SwitchGeometry
+from p4reduce_contracts.jobs.client import InvalidRequest, JobClient, QuotaExceeded
+from p4reduce_controller.config import Config, QuotaConfig
+from p4reduce_controller.jobs.hello import Address, Hello
+from p4reduce_controller.jobs.quotas import Quotas, Rate
+from p4reduce_controller.jobs.registry import Registry
+from rigs.books import MemoryBooks
+from rigs.fake_switch_client import serving
+
+
+def make_registry(**quotas: int) -> Registry:
+    return Registry(SwitchGeometry(8, 32, 64), MemoryBooks(), 1000.0, quotas=Quotas(QuotaConfig(**quotas)))
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(a_minute=st.integers(1, 30), pauses=st.lists(st.floats(0, 30), max_size=100))
+def test_a_rate_is_kept_over_any_time(a_minute: int, pauses: list[float]) -> None:
+    rate, now, spent = Rate(a_minute), 0.0, []
+    for pause in pauses:
+        now += pause
+        if not rate.wait_s("a", now):
+            rate.spend("a", now)
+            spent.append(now)
+    for first in spent:
+        in_a_minute = [time for time in spent if first <= time < first + 60.0]
+        assert len(in_a_minute) <= 2 * a_minute, "what was left, and what came back"
+    wait_s = rate.wait_s("a", now)
+    assert rate.wait_s("a", now + wait_s + 1e-6) == 0.0
+    assert rate.wait_s("b", now) == 0.0, "owners do not share"
+
+
+def test_whom_a_rate_has_not_seen_for_long_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("p4reduce_controller.jobs.quotas._REMEMBERED", 10)
+    rate = Rate(1)
+    for number in range(1000):
+        rate.spend(str(number), 0.0)
+    assert len(rate._left) == 10
+    assert rate.wait_s("999", 0.0) == 60.0
+
+
+def test_an_owner_has_so_many_jobs_and_slots() -> None:
+    registry = make_registry(jobs=2, slots=10)
+    registry.create("a", 1, 4, owner="alice")
+    with pytest.raises(QuotaExceeded, match="alice has 4 slots and asks for 7; one owner may have 10"):
+        registry.create("b", 1, 7, owner="alice")
+    registry.create("b", 1, 6, owner="alice")
+    with pytest.raises(QuotaExceeded, match=r"alice has 2 jobs, the most that one owner may have \(quotas.jobs\)"):
+        registry.create("c", 1, 1, owner="alice")
+    assert registry.create("c", 1, 10, owner="bob").slots.base == 10, "refused jobs hold no slots"
+    registry.remove("a")
+    registry.create("d", 1, 4, owner="alice")
+
+
+def test_joining_again_and_again_ends() -> None:
+    registry = make_registry(joins_a_minute=3)
+    registry.create("train", 2)
+    for _ in range(3):
+        member = registry.join("train", 0, 2, 0.0, caller="mallory")
+    with pytest.raises(QuotaExceeded, match=r"mallory joined 3 times in a minute.*; again in 20\.0 s"):
+        registry.join("train", 0, 2, 0.0, caller="mallory")
+    assert registry.heartbeat(member.nonce, 0.0) == "", "what was refused had no effect"
+    registry.join("train", 1, 2, 0.0, caller="alice")
+    registry.join("train", 0, 2, 20.0, caller="mallory")
+
+
+def test_epochs_are_given_at_a_rate_and_a_job_that_waits_for_one_gets_it() -> None:
+    registry = make_registry(leases_a_minute=2)
+    job = registry.create("train", 1, owner="alice")
+    for number in range(3):
+        member = registry.join("train", 0, 1, 0.0)
+        registry.hello(Hello(job.id, member.nonce, Address(1, 2, 3, number)), 0.0)
+        assert (job.grant is not None) is (number < 2)
+    assert job.missing() == "alice had as many leases in a minute as one owner may; the next in 30.0 s"
+    registry.sweep(29.0)
+    assert job.grant is None
+    before = registry.version
+    registry.sweep(30.0)
+    assert job.grant is not None and job.grant.epoch == 3, "no epoch was spent while it waited"
+    assert registry.version > before
+
+
+def test_a_member_waits_a_few_times_at_once_only() -> None:
+    registry = make_registry()
+    registry.create("train", 1)
+    member = registry.join("train", 0, 1, 0.0)
+    for _ in range(4):
+        registry.wait_started(member.nonce)
+    with pytest.raises(InvalidRequest, match="rank 0 of job train waits 4 times already"):
+        registry.wait_started(member.nonce)
+
+
+def test_quotas_of_the_configuration_hold_for_callers(config: Config) -> None:
+    with serving(replace(config, quotas=QuotaConfig(jobs=1))) as running, JobClient(running.address) as client:
+        client.create_job("a", 1, 4)
+        with pytest.raises(QuotaExceeded, match=r"127\.0\.0\.1 has 1 jobs"):
+            client.create_job("b", 1, 4)
