@@ -68,7 +68,7 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
         with ExitStack() as stack:
             switch = Switch(options.device_id, options.cpu_port)
             stack.callback(switch.close)
-            ports, words = _ports(options)
+            ports, words = _ports(options, switch)
             switch.add_ports(ports)
             security = given(
                 options.tls_ca, options.tls_certificate, options.tls_key, "--tls-ca, --tls-certificate and --tls-key"
@@ -90,11 +90,11 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
         raise SwitchError(str(error)) from error
 
 
-def _ports(options: SwitchOptions) -> tuple[Ports, str]:
+def _ports(options: SwitchOptions, switch: Switch) -> tuple[Ports, str]:
     """The ports and what to say about them."""
     if not options.interfaces:
         host, _, number = options.listen.rpartition(":")
-        underlay = UdpUnderlay((host, int(number)), cpu_port=options.cpu_port)
+        underlay = UdpUnderlay((host, int(number)), cpu_port=options.cpu_port, in_use=switch.ports_in_use)
         return underlay, "UDP {}:{}".format(*underlay.address)
     interfaces: dict[int, str] = {}
     for text in options.interfaces:

@@ -42,6 +42,12 @@ class Switch:
         for fileno in ports.filenos():
             self._selector.register(fileno, selectors.EVENT_READ, ports)
 
+    def ports_in_use(self) -> frozenset[int]:
+        """The ports that the program's multicast groups name."""
+        with self.lock:
+            groups = {} if self.program is None else self.program.replication.multicast_groups
+            return frozenset(replica.port for replicas in groups.values() for replica in replicas)
+
     def install(self, program: Executor) -> None:
         """Run this program from the next frame on; its tables and registers start fresh."""
         with self.lock:

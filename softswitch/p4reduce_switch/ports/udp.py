@@ -1,4 +1,9 @@
-"""The UDP underlay: every peer that sends to the switch's socket is a port, and no root is needed.
+"""The UDP underlay: every peer that says HELLO to the switch's socket is a port, and no root is needed.
+
+A peer gets a port by a HELLO, and by nothing else: stray datagrams take none. A port that a multicast group of the
+program names is in use, since the controller writes one for each job; it stays with its peer however long that is
+silent. When all ports are taken, the others are given away: whoever joins repeats its HELLO several times a second, so
+a peer without a job that is silent for a few seconds has gone.
 
 The pipeline sees real frames: Ethernet, IPv4 and UDP headers are put around each datagram before it and taken
 off after. Inside the frame the UDP destination is always the aggregation port, whatever port the socket has.
@@ -10,17 +15,20 @@ import ipaddress
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
-from p4reduce_contracts.wire import AGGREGATION_PORT, ENCAP_BYTES
+from p4reduce_contracts.errors import FrameError
+from p4reduce_contracts.wire import AGGREGATION_PORT, ENCAP_BYTES, HELLO_BYTES, unpack_hello
 from p4reduce_switch.ports import PortError, Receiver
 
 SWITCH_MAC: Final = 0x020000000001
 FIRST_PORT, LAST_PORT = 1, 510
-IDLE_S: Final = 60.0
-"""A peer silent for this long gives up its port, when a new peer finds none free."""
+JOINING_S: Final = 5.0
+"""A peer in no job, silent for this long, gives up its port when a new peer finds none free."""
+SEARCH_S: Final = 0.1
+"""How often a port to give away is looked for: a flood of peers that find none must not keep the switch busy."""
 BURST: Final = 256
 SOCKET_BUFFER_BYTES: Final = 8 << 20
 MAX_DATAGRAM: Final = 65535
@@ -44,7 +52,8 @@ class UnderlayCounters:
     bytes_in: int = 0
     datagrams_out: int = 0
     bytes_out: int = 0
-    no_free_port: int = 0  # from a new peer while every port was in use
+    no_hello: int = 0  # from a stranger, and not a HELLO
+    no_free_port: int = 0  # a HELLO from a new peer while every port was in use
     not_for_peer: int = 0  # left the pipeline without being UDP to the port's peer
     send_buffer_full: int = 0
     send_errors: int = 0
@@ -65,7 +74,7 @@ class Peer:
 
 
 class UdpUnderlay:
-    """Switch ports behind one UDP socket, one for each peer address, numbered from 1 as they first appear."""
+    """Switch ports behind one UDP socket, one for each peer address, numbered from 1 as they first say HELLO."""
 
     def __init__(
         self,
@@ -73,9 +82,13 @@ class UdpUnderlay:
         *,
         mac: int = SWITCH_MAC,
         cpu_port: int = 510,
+        in_use: Callable[[], Collection[int]] = frozenset,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`listen` is (IPv4 address, port); `mac` the switch's own, in the frames. PortError when it cannot be had."""
+        """`listen` is (IPv4 address, port); `mac` the switch's own, in the frames. PortError when it cannot be had.
+
+        `in_use` says which ports must stay with their peers.
+        """
         host, number = listen
         try:
             self.ip = ipaddress.IPv4Address(host).packed
@@ -86,6 +99,8 @@ class UdpUnderlay:
         self.mac = mac.to_bytes(6, "big")
         self.counters = UnderlayCounters()
         self._clock = clock
+        self._in_use = in_use
+        self._search_at = 0.0
         self._numbers = [number for number in range(FIRST_PORT, LAST_PORT + 1) if number != cpu_port]
         self._peers: dict[Address, Peer] = {}
         self._by_port: dict[int, Peer] = {}
@@ -114,7 +129,7 @@ class UdpUnderlay:
                 return
             except ConnectionError:  # an ICMP answer to an earlier datagram: its peer is gone
                 continue
-            peer = self._peers.get(address) or self._admit(address)
+            peer = self._peers.get(address) or self._admit(address, payload)
             if peer is not None:
                 peer.last_heard = self._clock()
                 counters.datagrams_in += 1
@@ -171,21 +186,43 @@ class UdpUnderlay:
         header = peer.ip_headers[udp_bytes] = peer.ethernet + _IPV4.pack(*fields)
         return header
 
-    def _admit(self, address: Address) -> Peer | None:
-        """Give a new peer a port; None (and counted) if there is none."""
-        port = next((number for number in self._numbers if number not in self._by_port), None)
+    def _admit(self, address: Address, payload: bytes) -> Peer | None:
+        """Give a new peer that says HELLO a port; None (and counted) if it does not, or there is none."""
+        if not _is_hello(payload):
+            self.counters.no_hello += 1
+            return None
         now = self._clock()
+        port = next((number for number in self._numbers if number not in self._by_port), None) or self._take_back(now)
         if port is None:
-            idlest = min(self._by_port.values(), key=lambda peer: peer.last_heard)
-            if now - idlest.last_heard <= IDLE_S:
-                self.counters.no_free_port += 1
-                return None
-            self.counters.evicted_ports += 1
-            del self._peers[idlest.address]
-            port = idlest.port
+            self.counters.no_free_port += 1
+            return None
         ip = ipaddress.IPv4Address(address[0]).packed
         mac = b"\x06\0" + ip  # locally administered
         address_sum = int.from_bytes(ip + self.ip, "big") + _UDP_PROTOCOL + address[1] + AGGREGATION_PORT
         peer = Peer(port, address, ip, self.mac + mac + b"\x08\0", address_sum, now)
         self._peers[address] = self._by_port[port] = peer
         return peer
+
+    def _take_back(self, now: float) -> int | None:
+        """Take the port of the peer that is silent for longest and in no job; None if all may be needed."""
+        if now < self._search_at:
+            return None
+        in_use = self._in_use()
+        gone = (peer for peer in self._by_port.values() if peer.port not in in_use)
+        peer = min(gone, key=lambda one: one.last_heard, default=None)
+        if peer is None or now - peer.last_heard <= JOINING_S:
+            self._search_at = now + SEARCH_S
+            return None
+        self.counters.evicted_ports += 1
+        del self._peers[peer.address], self._by_port[peer.port]
+        return peer.port
+
+
+def _is_hello(payload: bytes) -> bool:
+    if len(payload) != HELLO_BYTES:
+        return False
+    try:
+        unpack_hello(payload)
+    except FrameError:
+        return False
+    return True

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from p4reduce_contracts.wire import HELLO_BYTES, pack_hello
 from p4reduce_switch.ports import PortError
-from p4reduce_switch.ports.udp import AGGREGATION_PORT, IDLE_S, UdpUnderlay
+from p4reduce_switch.ports.udp import AGGREGATION_PORT, JOINING_S, SEARCH_S, UdpUnderlay
 
 MAC = bytes.fromhex("020000000001")
+HELLO = pack_hello(1, 0xFEED)
 LOOPBACK = ipaddress.IPv4Address("127.0.0.1").packed
 
 
@@ -21,10 +23,17 @@ class Bench:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.underlay = UdpUnderlay(("127.0.0.1", 0), clock=lambda: self.now)
+        self.in_use: set[int] = set()
+        self.underlay = UdpUnderlay(("127.0.0.1", 0), clock=lambda: self.now, in_use=lambda: self.in_use)
         self.peers: list[socket.socket] = []
 
     def peer(self) -> socket.socket:
+        """A peer that has a port, as it said HELLO."""
+        one = self.stranger()
+        assert self.receive(HELLO, peer=one)
+        return one
+
+    def stranger(self) -> socket.socket:
         one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         one.bind(("127.0.0.1", 0))
         one.settimeout(10)
@@ -89,11 +98,11 @@ def test_each_peer_keeps_its_port(bench: Bench) -> None:
     first, second = bench.peer(), bench.peer()
     assert [port for port, _ in bench.receive(b"a", peer=first)] == [1]
     assert [port for port, _ in bench.receive(b"b", peer=second)] == [2]
-    bench.now += 10 * IDLE_S
+    bench.now += 100 * JOINING_S
     assert [port for port, _ in bench.receive(b"c", peer=first)] == [1], "nobody is evicted without need"
     assert [(port, frame[42:]) for port, frame in bench.receive(b"d", b"e", peer=second)] == [(2, b"d"), (2, b"e")]
-    assert bench.underlay.counters.datagrams_in == 5
-    assert bench.underlay.counters.bytes_in == 5
+    assert bench.underlay.counters.datagrams_in == 5 + 2
+    assert bench.underlay.counters.bytes_in == 5 + 2 * HELLO_BYTES
 
 
 def back(frame: bytes) -> bytes:
@@ -159,25 +168,72 @@ def test_a_full_send_buffer_is_counted(bench: Bench, monkeypatch: pytest.MonkeyP
     assert bench.underlay.counters.datagrams_out == 0
 
 
-def test_ports_run_out_and_idle_ones_are_given_away(bench: Bench) -> None:
-    peers = [bench.peer() for _ in range(511)]
+def ports_of(bench: Bench, peer: socket.socket, payload: bytes = HELLO) -> list[int]:
+    return [port for port, _ in bench.receive(payload, peer=peer)]
+
+
+def test_what_is_no_hello_takes_no_port(bench: Bench) -> None:
+    stranger = bench.stranger()
+    spoiled = [bytes([HELLO[0] ^ bit]) + HELLO[1:] for bit in (0x10, 0x01)]  # another version, another type
+    others = [b"", b"x", HELLO[:-1], HELLO + b"x", *spoiled, bytes(HELLO_BYTES)]
+    assert bench.receive(*others, peer=stranger) == []
+    assert bench.underlay.counters.no_hello == len(others)
+    assert ports_of(bench, stranger) == [1]
+    assert ports_of(bench, stranger, b"x") == [1], "what a peer says after HELLO is the program's affair"
+
+
+def test_ports_run_out_and_those_of_peers_that_have_gone_are_given_away(bench: Bench) -> None:
+    peers = [bench.stranger() for _ in range(511)]
     for number, peer in enumerate(peers[:509], 1):
         bench.now += 0.001
-        assert [port for port, _ in bench.receive(b"x", peer=peer)] == [number]
-    assert bench.receive(b"x", peer=peers[509]) == []
+        assert ports_of(bench, peer) == [number]
+    assert ports_of(bench, peers[509]) == []
     assert bench.underlay.counters.no_free_port == 1
-    bench.now += IDLE_S - 1
-    bench.receive(b"x", peer=peers[0])
+    bench.now += JOINING_S - 1
+    ports_of(bench, peers[0])
     bench.now += 1
-    assert [port for port, _ in bench.receive(b"x", peer=peers[509])] == [2], "the one silent for longest"
+    assert ports_of(bench, peers[509]) == [2], "the one silent for longest"
     assert bench.underlay.counters.evicted_ports == 1
-    assert [port for port, _ in bench.receive(b"x", peer=peers[1])] == [3], "who lost a port gets another"
+    assert ports_of(bench, peers[1]) == [3], "who lost a port gets another"
+
+
+def test_a_port_in_use_stays_with_its_silent_peer(bench: Bench) -> None:
+    bench.in_use = {2, 3}
+    peers = [bench.stranger() for _ in range(511)]
+    for peer in peers[:509]:
+        ports_of(bench, peer)
+    bench.now += 1000.0
+    for number, peer in enumerate(peers[3:509], 4):
+        assert ports_of(bench, peer, b"alive") == [number]
+    assert ports_of(bench, peers[509]) == [1], "the only one that is silent and not in use"
+    bench.now += SEARCH_S
+    assert ports_of(bench, peers[510]) == []
+    assert ports_of(bench, peers[1], b"alive") == [2]
+    assert ports_of(bench, peers[2], b"alive") == [3]
+    bench.in_use.remove(3)
+    bench.now += JOINING_S + 1
+    for peer in (*peers[3:510], peers[1]):
+        ports_of(bench, peer, b"alive")
+    assert ports_of(bench, peers[510]) == [3], "its job has ended"
+
+
+def test_a_flood_of_hellos_searches_for_ports_now_and_then_only(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[float] = []
+    monkeypatch.setattr(bench.underlay, "_in_use", lambda: searches.append(bench.now) or ())
+    for _ in range(509):
+        bench.peer()
+    stranger = bench.stranger()
+    for _ in range(50):
+        bench.now += SEARCH_S / 10
+        assert ports_of(bench, stranger) == []
+    assert bench.underlay.counters.no_free_port == 50
+    assert len(searches) <= 6
 
 
 def test_the_cpu_port_is_nobodys() -> None:
     underlay = UdpUnderlay(("127.0.0.1", 0), cpu_port=1)
     with underlay._socket, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
-        peer.sendto(b"x", underlay.address)
+        peer.sendto(HELLO, underlay.address)
         select.select(underlay.filenos(), [], [], 10)
         ports: list[int] = []
         underlay.drain(underlay.filenos()[0], lambda port, frame: ports.append(port))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
+from p4reduce_contracts.wire import pack_hello
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.program import ExecutionError
 from p4reduce_switch.switch import Switch
@@ -60,10 +62,21 @@ def test_run_serves_until_it_is_stopped() -> None:
     thread = threading.Thread(target=switch.run)
     thread.start()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
-        peer.sendto(b"x", underlay.address)
+        peer.sendto(pack_hello(1, 2), underlay.address)
         assert arrived.wait(10)
     switch.stop()
     switch.stop()
     thread.join(10)
     assert not thread.is_alive()
+    switch.close()
+
+
+def test_ports_of_multicast_groups_are_in_use() -> None:
+    switch = Switch()
+    assert switch.ports_in_use() == frozenset()
+    program: Any = Echo()
+    groups = {257: [SimpleNamespace(port=3), SimpleNamespace(port=7)], 1: [SimpleNamespace(port=9)]}
+    program.replication = SimpleNamespace(multicast_groups=groups)
+    switch.install(program)
+    assert switch.ports_in_use() == {3, 7, 9}
     switch.close()
