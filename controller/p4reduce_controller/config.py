@@ -21,6 +21,7 @@ from p4reduce_contracts.wire import AGGREGATION_PORT, MAX_JOBS, MAX_SLOTS
 
 _MAX_PORT_NUMBER = 509  # 510 is the CPU port, 511 the drop port
 _MAX_INT32 = (1 << 31) - 1
+MAX_ELECTION_ID = (1 << 128) - 1
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,13 @@ class SwitchConfig:
     """[switch]: the switch to control, and the address that workers send to.
 
     `p4runtime` is HOST:PORT of its gRPC server, `pipeline` a geometry's name or the folder of a compiled
-    program. `address`, `mac` and `udp_port` are the switch's own in the eyes of the workers.
+    program. `address`, `mac` and `udp_port` are the switch's own in the eyes of the workers. `election_id` None, "auto"
+    in the file: larger than anybody's.
     """
 
     p4runtime: str = "127.0.0.1:9559"
     device_id: int = 1
-    election_id: int = 1
+    election_id: int | None = None
     pipeline: str = "default"
     address: str = "127.0.0.1"
     mac: str = "02:00:00:00:00:01"
@@ -177,6 +179,10 @@ def _check_together(config: Config) -> None:
             raise ConfigError(f"ports: {mac} is behind two ports")
 
 
+def _election_id(where: str, value: object) -> int | None:
+    return None if value == "auto" else checked.whole(1, MAX_ELECTION_ID)(where, value)
+
+
 def _ipv4(where: str, value: object) -> str:
     text = checked.text(where, value)
     try:
@@ -207,7 +213,7 @@ def _ports(where: str, value: object) -> tuple[PortConfig, ...]:
 _SWITCH: dict[str, checked.Check[Any]] = {
     "p4runtime": checked.host_port,
     "device_id": checked.whole(0, _MAX_INT32),
-    "election_id": checked.whole(1, _MAX_INT32),
+    "election_id": _election_id,
     "address": _ipv4,
     "mac": checked.mac,
     "udp_port": checked.whole(1, 65535),

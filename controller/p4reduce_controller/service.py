@@ -33,6 +33,11 @@ _CALL_LIMIT_S = 5.0  # of one P4Runtime call
 _MAX_REQUEST_BYTES = 64 << 10
 
 
+def _halves(election_id: int | None) -> tuple[int, int] | None:
+    """The high and the low 64 bits of an election id."""
+    return None if election_id is None else (election_id >> 64, election_id & (1 << 64) - 1)
+
+
 def _roles(security: Security | None) -> frozenset[str]:
     """Whom the job service answers, by role; without TLS nobody has one, and none is asked for."""
     return frozenset() if security is None else frozenset({CONTROLLER, WORKER})
@@ -83,7 +88,7 @@ class Controller:
             client = Client(
                 switch.p4runtime,
                 switch.device_id,
-                election_id=(0, switch.election_id),
+                election_id=_halves(switch.election_id),
                 timeout_s=min(_CALL_LIMIT_S, switch.connect_timeout_s),
                 security=self._p4runtime_security(),
             )

@@ -77,6 +77,8 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ("[switch]\ndevice_id = true", "switch.device_id must be a whole number, not True"),
         ("[switch]\ndevice_id = -1", "switch.device_id must be between 0 and"),
         ("[switch]\nelection_id = 0", "switch.election_id must be between 1 and"),
+        (f"[switch]\nelection_id = {2**128}", "switch.election_id must be between 1 and"),
+        ("[switch]\nelection_id = 'first'", "switch.election_id must be a whole number"),
         ("[switch]\npipeline = 3", "switch.pipeline must be a string, not 3"),
         ("[switch]\npipeline = ''", "switch.pipeline must not be empty"),
         ("[switch]\nudp_port = 65536", "switch.udp_port must be between 1 and 65535, not 65536"),

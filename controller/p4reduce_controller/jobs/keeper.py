@@ -30,6 +30,8 @@ RESTARTED = "the switch restarted, or the controller lost its connection to it"
 _LOST_AFTER_S = 1.0  # a connection that is back by then, to a switch that kept its entries, is no loss
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
+_PEACE_S = 300.0  # after which a controller that is deposed takes its switch back at once
+_LONGEST_CONTEST_S = 60.0
 _ANSWER_LIMIT_S = 2.0  # of what a caller of the job service waits for: well below JobClient's 5 s
 _ENOUGH_EPOCHS = LAST_EPOCH // 2
 _PROBE_INTERVAL_S = 3.0
@@ -68,6 +70,8 @@ class SwitchKeeper:
         self._next_probe = 0.0
         self._probes_failed = 0
         self._giving_up: asyncio.TimerHandle | None = None
+        self._deposed_at = -_PEACE_S
+        self._contest_pause_s = 0.0
 
     async def connect(self, timeout_s: float) -> None:
         """Connect for the first time, trying until `timeout_s` have passed. Raises P4RuntimeError."""
@@ -95,6 +99,8 @@ class SwitchKeeper:
             if self._lost:
                 self._disconnected()
             if not self._connected:
+                if (contest_pause_s := self._contest_pause_s + self._deposed_at - loop.time()) > 0:
+                    await asyncio.sleep(contest_pause_s)
                 try:
                     await self._open()
                     _log.info("connected to the switch at %s again", self._address)
@@ -170,7 +176,7 @@ class SwitchKeeper:
         client.on_digest = lambda name, values: _post(loop, self._digest, values)
         generation = self._generation
         client.on_lost = lambda _: _post(loop, self._stream_lost, generation)
-        client.on_primary = lambda primary: None if primary else _post(loop, self._stream_lost, generation)
+        client.on_primary = lambda primary: None if primary else _post(loop, self._deposed, generation)
 
     def _packet_in(self, payload: bytes, metadata: dict[str, int]) -> None:
         hello = parse_hello(metadata.get("ingress_port", -1), payload)
@@ -188,6 +194,24 @@ class SwitchKeeper:
         if generation == self._generation:
             self._lost = True
             self._pulse.fire()
+
+    def _deposed(self, generation: int) -> None:
+        """Another controller is primary now."""
+        if generation != self._generation:
+            return
+        now = asyncio.get_running_loop().time()
+        if now - self._deposed_at > _PEACE_S:
+            self._contest_pause_s = 0.0
+        else:
+            self._contest_pause_s = min(2 * self._contest_pause_s + _FIRST_PAUSE_S, _LONGEST_CONTEST_S)
+        self._deposed_at = now
+        _log.warning(
+            "another controller took the switch at %s; this one takes it back in %.1f s%s",
+            self._address,
+            self._contest_pause_s,
+            " (do two of them control one switch?)" if self._contest_pause_s else "",
+        )
+        self._stream_lost(generation)
 
     def _disconnected(self) -> None:
         """What the switch holds is not known now. If that lasts, the jobs are told."""

@@ -65,12 +65,13 @@ class Client:
         self,
         address: str,
         device_id: int = 1,
-        election_id: tuple[int, int] = (0, 1),
+        election_id: tuple[int, int] | None = (0, 1),
         timeout_s: float = 5.0,
         security: Security | None = None,
     ) -> None:
         """`address` is "host:port", `election_id` (high, low): the controller with the largest one is primary.
 
+        With None for it, each `connect` takes one that is larger than any other controller's.
         Without `security` the switch is spoken to in the clear.
         """
         self._dispatcher = Dispatcher()

@@ -11,8 +11,10 @@ import grpc
 from p4reduce_contracts.p4runtime import messages
 from p4reduce_contracts.p4runtime.errors import NotPrimary, P4RuntimeError, SwitchUnreachable
 from p4reduce_contracts.security import SWITCH, Security, dial
+from p4reduce_controller.p4rt import elections
 from p4reduce_controller.p4rt.stream import Stream
 
+_BIDS = 3  # for another controller may outbid at the same time
 _CHANNEL_OPTIONS = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),  # a new connection does not inherit the backoff of the old one
@@ -31,7 +33,7 @@ class Connection:
         self,
         address: str,
         device_id: int,
-        election_id: tuple[int, int],
+        election_id: tuple[int, int] | None,
         timeout_s: float,
         *,
         security: Security | None,
@@ -41,7 +43,8 @@ class Connection:
     ) -> None:
         self.address = address
         self.device_id = device_id
-        self.election_id = election_id
+        self.election_id = election_id or elections.first()
+        self._outbids = election_id is None
         self.timeout_s = timeout_s
         self._security = security
         self._on_message, self._on_primary, self._on_lost = on_message, on_primary, on_lost
@@ -55,6 +58,8 @@ class Connection:
         with self._lock:
             if self._channel is not None:
                 raise P4RuntimeError("already connected; use reconnect()")
+            if self._outbids:
+                self.election_id = max(elections.first(), elections.above(self.election_id))
             self._channel = dial(self.address, self._security, role=SWITCH, options=_CHANNEL_OPTIONS)
             try:
                 self._arbitrate(require_primary)
@@ -80,6 +85,11 @@ class Connection:
             on_end=self._ended,
         )
         stream.arbitrate(self.timeout_s)
+        for _ in range(_BIDS if self._outbids else 0):
+            if stream.is_primary or stream.cannot_be_outbid:
+                break
+            self.election_id = elections.above(stream.largest)
+            stream.arbitrate(self.timeout_s, self.election_id)
         if require_primary and not stream.is_primary:
             raise NotPrimary(
                 f"not primary for the switch at {self.address} with election id {self.election_id}: "

@@ -12,8 +12,9 @@ import grpc
 
 from p4reduce_contracts.p4runtime import messages
 from p4reduce_contracts.p4runtime.errors import NotPrimary, P4RuntimeError, SwitchUnreachable
+from p4reduce_controller.p4rt import elections
 
-_OK, _NOT_FOUND = 0, 5  # google.rpc.Code
+_OK, _NOT_FOUND, _ALREADY_EXISTS = 0, 5, 6  # google.rpc.Code
 
 
 class Stream:
@@ -57,11 +58,28 @@ class Stream:
         with self._changed:
             return self._arbitration is not None
 
-    def arbitrate(self, timeout_s: float) -> None:
-        """Asks to be primary and waits for the answer (`is_primary` tells which).
+    @property
+    def largest(self) -> tuple[int, int]:
+        """The largest election id that the switch has told of; (0, 0) before it has."""
+        with self._changed:
+            if self._arbitration is None:
+                return 0, 0
+            return self._arbitration.election_id.high, self._arbitration.election_id.low
+
+    @property
+    def cannot_be_outbid(self) -> bool:
+        """Whether another controller is primary with the largest election id there is."""
+        with self._changed:
+            if self._arbitration is None or self._arbitration.status.code != _ALREADY_EXISTS:
+                return False
+            return self.largest == elections.LARGEST
+
+    def arbitrate(self, timeout_s: float, election_id: tuple[int, int] | None = None) -> None:
+        """Asks to be primary and waits for the answer (`is_primary` tells which); `election_id` is another one.
 
         Raises SwitchUnreachable when there is none in time, NotPrimary when the switch ends the stream over it.
         """
+        self._election_id = election_id or self._election_id
         request = messages.StreamMessageRequest()
         request.arbitration.device_id = self._device_id
         request.arbitration.election_id.high, request.arbitration.election_id.low = self._election_id
@@ -82,7 +100,12 @@ class Stream:
         with self._changed:
             if self._arbitration is None:
                 return "the switch has not answered yet"
-            largest = (self._arbitration.election_id.high, self._arbitration.election_id.low)
+            largest = self.largest
+            if self.cannot_be_outbid:
+                return (
+                    f"another controller is primary with the largest election id there is, {largest}: end it or "
+                    "restart the switch, and keep strangers from its P4Runtime port (docs/security.md)"
+                )
             if self._arbitration.status.code == _NOT_FOUND:
                 return f"the last primary had election id {largest}, so only one at least as large can follow"
             return f"another controller is primary, with election id {largest}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 
@@ -90,6 +91,23 @@ def test_probes_without_an_answer_lose_the_switch(
     hanging.client.answering.set()
     hanging.wait(lambda: not hanging.controller.keeper.complaint())
     form(hanging, client, "train", 1)
+
+
+def test_controllers_that_depose_each_other_do_so_ever_less_often(
+    running: Running, client: JobClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.create_job("train", 1)
+    tickets, _ = form(running, client, "train", 1)
+    for times in range(4):
+        running.wait(lambda times=times: running.client.connections == 1 + times)  # type: ignore[misc]
+        running.wait(lambda: not running.controller.keeper.complaint())
+        assert running.client.on_primary is not None
+        running.client.on_primary(False)
+    running.wait(lambda: running.client.connections == 5)
+    pauses = [float(said) for said in re.findall(r"takes it back in (\S+) s", caplog.text)]
+    assert pauses == [0.0, 0.1, 0.3, 0.7]
+    assert "do two of them control one switch?" in caplog.text
+    assert client.heartbeat(tickets[0].nonce) == (False, ""), "no entry was changed, so the job goes on"
 
 
 @pytest.mark.parametrize(

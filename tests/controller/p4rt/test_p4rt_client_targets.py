@@ -24,6 +24,7 @@ from p4reduce_controller.p4rt import (
     SwitchUnreachable,
     TableEntry,
     WriteError,
+    elections,
 )
 from p4reduce_lab.addresses import free_address
 from rigs.p4rt import DEVICE_CONFIG, LIMIT_S, P4INFO, SCHEMA, bmv2, served
@@ -177,6 +178,30 @@ def test_a_larger_election_id_takes_over(address: str) -> None:
         assert first.read_table("exact_table") == []
         with pytest.raises(NotPrimary, match="lection id"):
             Client(address, election_id=(0, 2)).connect()
+
+
+def test_one_that_outbids_is_primary_whatever_id_others_took(address: str) -> None:
+    with Client(address, election_id=(0, 2**63)) as stranger:
+        with Client(address, election_id=None) as ours:
+            assert (ours.is_primary, ours._connection.election_id) == (True, (0, 2**63 + 1))
+            with Client(address, election_id=None) as second:
+                assert second.is_primary
+            ours.reconnect()
+            assert ours.is_primary
+        stranger.close()
+
+
+def test_the_largest_id_locks_nobody_out_once_its_owner_has_left(address: str) -> None:
+    with (
+        Client(address, election_id=elections.LARGEST),
+        pytest.raises(NotPrimary, match="the largest election id there is.*restart the switch"),
+    ):
+        Client(address, election_id=None).connect()
+    with ExitStack() as stack:
+        client = Client(address, election_id=None)
+        stack.callback(client.close)
+        _until(client.connect)
+        assert client.is_primary
 
 
 def test_a_lost_switch_is_reported_and_found_again(address: str, request: pytest.FixtureRequest) -> None:
