@@ -13,12 +13,16 @@ from p4reduce_contracts.p4runtime.entries import (
     CounterEntry,
     DigestConfig,
     DirectCounterEntry,
+    DirectMeterEntry,
     Entry,
+    MeterConfig,
+    MeterEntry,
     MulticastGroup,
     TableEntry,
 )
 from p4reduce_contracts.p4runtime.errors import SchemaError
-from rigs.p4rt import SCHEMA
+from p4reduce_contracts.p4runtime.schema import Schema
+from rigs.p4rt import P4INFO, SCHEMA
 
 I = "SampleIngress."  # noqa: E741
 EXACT = {"h.sample.id": 5, "s.ingress_port": 511}
@@ -36,6 +40,12 @@ ENTRIES: list[Entry] = [
     ),
     CounterEntry(I + "seen", 3, 4, 5),
     DirectCounterEntry(TableEntry(I + "exact_table", EXACT), 7, 8),
+    MeterEntry(I + "pace", 3, MeterConfig(1, 2, 3, 4)),
+    MeterEntry(I + "pace", 0, MeterConfig(0, 0, 0, 0)),
+    MeterEntry(I + "pace", 2),
+    DirectMeterEntry(TableEntry(I + "metered_table", {"h.sample.kind": 8}), MeterConfig(1, 2, 3, 4)),
+    DirectMeterEntry(TableEntry(I + "metered_table", {"h.sample.kind": 8})),
+    TableEntry(I + "metered_table", {"h.sample.kind": 8}, I + "measure", meter=MeterConfig(1, 2, 3, 4)),
     MulticastGroup(1, ((1, 0), (2, 5))),
     CloneSession(2, ((1, 0),), 64),
     DigestConfig("sighting_t", 1, 2, 3),
@@ -77,6 +87,8 @@ def test_bits_that_do_not_count_are_cleared() -> None:
     ("entry", "words"),
     [
         (TableEntry("no_table"), "no table 'no_table'; it has: .*exact_table"),
+        (MeterEntry("no_meter"), "no meter 'no_meter'; it has: .*pace"),
+        (MeterEntry("pace", 0, MeterConfig(1 << 63, 0, 0, 0)), "cir 9223372036854775808 of a meter is not a whole"),
         (TableEntry("exact_table", {"h.sample.id": 5}), "s.ingress_port is missing"),
         (TableEntry("exact_table", {**EXACT, "x": 1}), "no key"),
         (TableEntry("exact_table", {**EXACT, "s.ingress_port": 512}), "512 does not fit 9 bits"),
@@ -98,9 +110,20 @@ def test_what_does_not_fit_the_program_is_named(entry: Any, words: str) -> None:
         codec.encode(SCHEMA, entry)
 
 
-@pytest.mark.parametrize("kind", ["register_entry", "meter_entry", "value_set_entry"])
+@pytest.mark.parametrize(
+    "kind", ["register_entry", "action_profile_member", "value_set_entry", "packet_replication_engine_entry"]
+)
 def test_other_kinds_of_entities_are_refused(kind: str) -> None:
     entity = messages.Entity()
     getattr(entity, kind).SetInParent()
     with pytest.raises(SchemaError, match=kind):
         codec.decode(SCHEMA, entity)
+
+
+@pytest.mark.parametrize(("field", "value"), [("type", "SINGLE_RATE_TWO_COLOR"), ("unit", "UNSPECIFIED")])
+def test_meters_of_other_types_are_refused(field: str, value: str) -> None:
+    p4info = messages.P4Info()
+    p4info.CopyFrom(P4INFO)
+    setattr(p4info.meters[0].spec, field, messages.MeterSpec.DESCRIPTOR.enum_values_by_name[value].number)
+    with pytest.raises(SchemaError, match="pace does not have two rates and a unit"):
+        Schema.from_p4info(p4info)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import reduce
 from typing import Any
 
 from p4reduce_contracts.p4runtime import bytestrings, messages, quirks
@@ -11,8 +14,11 @@ from p4reduce_contracts.p4runtime.entries import (
     CounterEntry,
     DigestConfig,
     DirectCounterEntry,
+    DirectMeterEntry,
     Entry,
     MatchValue,
+    MeterConfig,
+    MeterEntry,
     MulticastGroup,
     TableEntry,
 )
@@ -20,73 +26,43 @@ from p4reduce_contracts.p4runtime.errors import SchemaError
 from p4reduce_contracts.p4runtime.schema import FieldInfo, Schema, TableInfo, by_id
 
 
+@dataclass(frozen=True)
+class _Kind:
+    """How one kind of entry stands in an Entity: `path` names the fields that lead to its message."""
+
+    path: tuple[str, ...]
+    encode: Callable[[Schema, Any, Any], None]
+    decode: Callable[[Schema, Any], Entry]
+
+
 def encode(schema: Schema, entry: Entry) -> Any:
-    """The P4Runtime Entity of an entry; SchemaError when a name or a value does not fit the program."""
-    entity = messages.Entity()
-    if isinstance(entry, TableEntry):
-        _encode_table_entry(schema, entry, entity.table_entry)
-    elif isinstance(entry, CounterEntry):
-        entity.counter_entry.counter_id = schema.counters[entry.counter].id
-        if entry.index is not None:
-            entity.counter_entry.index.index = entry.index
-        entity.counter_entry.data.packet_count = entry.packets
-        entity.counter_entry.data.byte_count = entry.bytes
-    elif isinstance(entry, DirectCounterEntry):
-        _encode_table_entry(schema, entry.entry, entity.direct_counter_entry.table_entry)
-        entity.direct_counter_entry.table_entry.ClearField("action")
-        entity.direct_counter_entry.data.packet_count = entry.packets
-        entity.direct_counter_entry.data.byte_count = entry.bytes
-    elif isinstance(entry, MulticastGroup):
-        group = entity.packet_replication_engine_entry.multicast_group_entry
-        group.multicast_group_id = entry.group_id
-        _encode_replicas(entry.replicas, group.replicas)
-    elif isinstance(entry, CloneSession):
-        session = entity.packet_replication_engine_entry.clone_session_entry
-        session.session_id = entry.session_id
-        session.class_of_service = entry.class_of_service
-        session.packet_length_bytes = entry.packet_length_bytes
-        _encode_replicas(entry.replicas, session.replicas)
-    elif isinstance(entry, DigestConfig):
-        entity.digest_entry.digest_id = schema.digests[entry.name].id
-        entity.digest_entry.config.max_timeout_ns = entry.max_timeout_ns
-        entity.digest_entry.config.max_list_size = entry.max_list_size
-        entity.digest_entry.config.ack_timeout_ns = entry.ack_timeout_ns
-    else:
+    """Return the P4Runtime Entity of an entry; SchemaError when a name or a value does not fit the program."""
+    kind = _KINDS.get(type(entry))
+    if kind is None:
         raise SchemaError(f"{type(entry).__name__} is not an entry of a switch")
+    entity = messages.Entity()
+    kind.encode(schema, entry, reduce(getattr, kind.path, entity))
     return entity
 
 
 def decode(schema: Schema, entity: Any) -> Entry:
-    """The entry an Entity stands for; SchemaError for kinds and ids the program does not have."""
+    """Return the entry an Entity stands for; SchemaError for kinds and ids the program does not have."""
+    path, message = _message_of(entity)
+    if path not in _BY_PATH:
+        raise SchemaError(f"an entity of kind {'.'.join(path)} is not supported by this client")
+    return _BY_PATH[path].decode(schema, message)
+
+
+def _message_of(entity: Any) -> tuple[tuple[str, ...], Any]:
+    """The path to the one message that an Entity holds, and that message."""
     kind = entity.WhichOneof("entity")
-    if kind == "table_entry":
-        return _decode_table_entry(schema, entity.table_entry)
-    if kind == "counter_entry":
-        cell = entity.counter_entry
-        counter = schema.counters.find(cell.counter_id)
-        return CounterEntry(counter.name, cell.index.index, cell.data.packet_count, cell.data.byte_count)
-    if kind == "direct_counter_entry":
-        direct = entity.direct_counter_entry
-        entry = _decode_table_entry(schema, direct.table_entry)
-        return DirectCounterEntry(entry, direct.data.packet_count, direct.data.byte_count)
-    if kind == "packet_replication_engine_entry":
-        engine = entity.packet_replication_engine_entry
-        if engine.WhichOneof("type") == "multicast_group_entry":
-            group = engine.multicast_group_entry
-            return MulticastGroup(group.multicast_group_id, _decode_replicas(group.replicas))
-        if engine.WhichOneof("type") == "clone_session_entry":
-            session = engine.clone_session_entry
-            return CloneSession(
-                session.session_id,
-                _decode_replicas(session.replicas),
-                session.packet_length_bytes,
-                session.class_of_service,
-            )
-    if kind == "digest_entry":
-        config = entity.digest_entry.config
-        name = schema.digests.find(entity.digest_entry.digest_id).name
-        return DigestConfig(name, config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns)
-    raise SchemaError(f"an entity of kind {kind} is not supported by this client")
+    if kind is None:
+        return (), entity
+    message = getattr(entity, kind)
+    if kind != _ENGINE:
+        return (kind,), message
+    inner = message.WhichOneof("type")
+    return ((kind,), message) if inner is None else ((kind, inner), getattr(message, inner))
 
 
 def _bytes(info: FieldInfo, value: int, where: str) -> bytes:
@@ -113,8 +89,9 @@ def _encode_table_entry(schema: Schema, entry: TableEntry, out: Any) -> None:
     if entry.action is not None:
         _encode_action(schema, table, entry, out.action.action)
     if entry.counter is not None:
-        out.counter_data.packet_count = entry.counter.packets
-        out.counter_data.byte_count = entry.counter.bytes
+        _encode_counts(entry.counter, out.counter_data)
+    if entry.meter is not None:
+        _encode_config(entry.meter, out.meter_config)
 
 
 def _encode_match(key: FieldInfo, value: MatchValue, table: TableInfo, out: Any) -> None:
@@ -180,7 +157,8 @@ def _decode_table_entry(schema: Schema, entry: Any) -> TableEntry:
     counter = None
     if entry.HasField("counter_data"):
         counter = CounterData(entry.counter_data.packet_count, entry.counter_data.byte_count)
-    return TableEntry(table.name, match, action_name, params, entry.priority, entry.is_default_action, counter)
+    meter = _decode_config(entry.meter_config) if entry.HasField("meter_config") else None
+    return TableEntry(table.name, match, action_name, params, entry.priority, entry.is_default_action, counter, meter)
 
 
 def _decode_match(field: Any) -> MatchValue:
@@ -196,6 +174,104 @@ def _decode_match(field: Any) -> MatchValue:
     raise SchemaError(f"a match of kind {kind} is not supported by this client")
 
 
+def _encode_counts(counts: CounterData | CounterEntry | DirectCounterEntry, out: Any) -> None:
+    out.packet_count, out.byte_count = counts.packets, counts.bytes
+
+
+def _encode_counter(schema: Schema, entry: CounterEntry, out: Any) -> None:
+    out.counter_id = schema.counters[entry.counter].id
+    if entry.index is not None:
+        out.index.index = entry.index
+    _encode_counts(entry, out.data)
+
+
+def _decode_counter(schema: Schema, cell: Any) -> CounterEntry:
+    counter = schema.counters.find(cell.counter_id)
+    return CounterEntry(counter.name, cell.index.index, cell.data.packet_count, cell.data.byte_count)
+
+
+def _encode_direct_counter(schema: Schema, entry: DirectCounterEntry, out: Any) -> None:
+    _encode_table_entry(schema, replace(entry.entry, action=None), out.table_entry)
+    _encode_counts(entry, out.data)
+
+
+def _decode_direct_counter(schema: Schema, direct: Any) -> DirectCounterEntry:
+    entry = _decode_table_entry(schema, direct.table_entry)
+    return DirectCounterEntry(entry, direct.data.packet_count, direct.data.byte_count)
+
+
+def _encode_config(config: MeterConfig, out: Any) -> None:
+    """SchemaError when a number is not one of a rate or burst."""
+    out.SetInParent()
+    for name, value in asdict(config).items():
+        try:
+            setattr(out, name, value)
+        except (TypeError, ValueError) as error:
+            raise SchemaError(f"{name} {value!r} of a meter is not a whole number of 64 bits with a sign") from error
+
+
+def _decode_config(config: Any) -> MeterConfig:
+    return MeterConfig(config.cir, config.cburst, config.pir, config.pburst)
+
+
+def _encode_meter(schema: Schema, entry: MeterEntry, out: Any) -> None:
+    out.meter_id = schema.meters[entry.meter].id
+    if entry.index is not None:
+        out.index.index = entry.index
+    if entry.config is not None:
+        _encode_config(entry.config, out.config)
+
+
+def _decode_meter(schema: Schema, cell: Any) -> MeterEntry:
+    config = _decode_config(cell.config) if cell.HasField("config") else None
+    return MeterEntry(schema.meters.find(cell.meter_id).name, cell.index.index, config)
+
+
+def _encode_direct_meter(schema: Schema, entry: DirectMeterEntry, out: Any) -> None:
+    _encode_table_entry(schema, replace(entry.entry, action=None), out.table_entry)
+    if entry.config is not None:
+        _encode_config(entry.config, out.config)
+
+
+def _decode_direct_meter(schema: Schema, direct: Any) -> DirectMeterEntry:
+    config = _decode_config(direct.config) if direct.HasField("config") else None
+    return DirectMeterEntry(_decode_table_entry(schema, direct.table_entry), config)
+
+
+def _encode_group(schema: Schema, group: MulticastGroup, out: Any) -> None:
+    out.multicast_group_id = group.group_id
+    _encode_replicas(group.replicas, out.replicas)
+
+
+def _decode_group(schema: Schema, group: Any) -> MulticastGroup:
+    return MulticastGroup(group.multicast_group_id, _decode_replicas(group.replicas))
+
+
+def _encode_session(schema: Schema, session: CloneSession, out: Any) -> None:
+    out.session_id = session.session_id
+    out.class_of_service = session.class_of_service
+    out.packet_length_bytes = session.packet_length_bytes
+    _encode_replicas(session.replicas, out.replicas)
+
+
+def _decode_session(schema: Schema, session: Any) -> CloneSession:
+    replicas = _decode_replicas(session.replicas)
+    return CloneSession(session.session_id, replicas, session.packet_length_bytes, session.class_of_service)
+
+
+def _encode_digest(schema: Schema, digest: DigestConfig, out: Any) -> None:
+    out.digest_id = schema.digests[digest.name].id
+    out.config.max_timeout_ns = digest.max_timeout_ns
+    out.config.max_list_size = digest.max_list_size
+    out.config.ack_timeout_ns = digest.ack_timeout_ns
+
+
+def _decode_digest(schema: Schema, digest: Any) -> DigestConfig:
+    config = digest.config
+    name = schema.digests.find(digest.digest_id).name
+    return DigestConfig(name, config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns)
+
+
 def _encode_replicas(replicas: tuple[tuple[int, int], ...], out: Any) -> None:
     for port, instance in replicas:
         quirks.set_replica_port(out.add(instance=instance), port)
@@ -204,6 +280,21 @@ def _encode_replicas(replicas: tuple[tuple[int, int], ...], out: Any) -> None:
 def _decode_replicas(replicas: Any) -> tuple[tuple[int, int], ...]:
     """(port, instance) pairs, sorted: the spec gives replicas no order."""
     return tuple(sorted((quirks.replica_port(replica), replica.instance) for replica in replicas))
+
+
+_ENGINE = "packet_replication_engine_entry"
+_KINDS: Mapping[type[Any], _Kind] = {
+    TableEntry: _Kind(("table_entry",), _encode_table_entry, _decode_table_entry),
+    CounterEntry: _Kind(("counter_entry",), _encode_counter, _decode_counter),
+    DirectCounterEntry: _Kind(("direct_counter_entry",), _encode_direct_counter, _decode_direct_counter),
+    MeterEntry: _Kind(("meter_entry",), _encode_meter, _decode_meter),
+    DirectMeterEntry: _Kind(("direct_meter_entry",), _encode_direct_meter, _decode_direct_meter),
+    MulticastGroup: _Kind((_ENGINE, "multicast_group_entry"), _encode_group, _decode_group),
+    CloneSession: _Kind((_ENGINE, "clone_session_entry"), _encode_session, _decode_session),
+    DigestConfig: _Kind(("digest_entry",), _encode_digest, _decode_digest),
+}
+"""Every kind of entry, once."""
+_BY_PATH = {kind.path: kind for kind in _KINDS.values()}
 
 
 def decode_data(data: Any) -> tuple[int, ...]:

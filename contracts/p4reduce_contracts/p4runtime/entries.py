@@ -18,12 +18,27 @@ class CounterData:
 
 
 @dataclass(frozen=True)
+class MeterConfig:
+    """The rates of a two-rate three-colour marker (RFC 2698): a second's packets or bytes, as the meter declares.
+
+    A frame that finds no room in the peak bucket (`pir`, `pburst`) is red, one that finds none in the committed bucket
+    (`cir`, `cburst`) yellow, any other green.
+    """
+
+    cir: int
+    cburst: int
+    pir: int
+    pburst: int
+
+
+@dataclass(frozen=True)
 class TableEntry:
     """An entry of a table, or its default entry (`is_default`, then no match and no priority).
 
     A key left out of `match` is "don't care" (not allowed for exact keys). `priority`: larger is preferred; above 0
     for tables with ternary, range or optional keys, 0 for others. `action` None: for deletes, to keep the action in a
-    modify, or to reset a default entry. Reads that ask for it fill in `counter`, on tables with a direct counter.
+    modify, or to reset a default entry. Reads that ask for it fill in `counter`, on tables with a direct counter, and
+    `meter`, on tables with a direct meter that has rates. A modify without `meter` takes the rates away.
     """
 
     table: str
@@ -33,6 +48,7 @@ class TableEntry:
     priority: int = 0
     is_default: bool = False
     counter: CounterData | None = None
+    meter: MeterConfig | None = None
 
     def __repr__(self) -> str:
         """All fields, but of those called "secret" no values: errors and logs name entries."""
@@ -59,6 +75,23 @@ class DirectCounterEntry:
     entry: TableEntry
     packets: int = 0
     bytes: int = 0
+
+
+@dataclass(frozen=True)
+class MeterEntry:
+    """One cell of an indirect meter; index None in a write stands for all cells. Config None: every frame is green."""
+
+    meter: str
+    index: int | None = None
+    config: MeterConfig | None = None
+
+
+@dataclass(frozen=True)
+class DirectMeterEntry:
+    """The direct meter of one table entry. Config None: every frame is green."""
+
+    entry: TableEntry
+    config: MeterConfig | None = None
 
 
 @dataclass(frozen=True)
@@ -92,5 +125,14 @@ class DigestConfig:
     ack_timeout_ns: int = 1_000_000_000
 
 
-Entry = TableEntry | CounterEntry | DirectCounterEntry | MulticastGroup | CloneSession | DigestConfig
+Entry = (
+    TableEntry
+    | CounterEntry
+    | DirectCounterEntry
+    | MeterEntry
+    | DirectMeterEntry
+    | MulticastGroup
+    | CloneSession
+    | DigestConfig
+)
 """Everything `Client.write` takes."""

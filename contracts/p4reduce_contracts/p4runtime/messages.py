@@ -87,6 +87,7 @@ Status: Any = status_pb2.Status
 P4Info: Any = _message("p4.config.v1.P4Info")
 MatchField: Any = _message("p4.config.v1.MatchField")
 CounterSpec: Any = _message("p4.config.v1.CounterSpec")
+MeterSpec: Any = _message("p4.config.v1.MeterSpec")
 
 WriteRequest: Any = _message("p4.v1.WriteRequest")
 WriteResponse: Any = _message("p4.v1.WriteResponse")

@@ -21,6 +21,7 @@ _UNITS = {
     messages.CounterSpec.BYTES: (False, True),
     messages.CounterSpec.BOTH: (True, True),
 }
+_METER_UNITS = {messages.MeterSpec.PACKETS: "packets", messages.MeterSpec.BYTES: "bytes"}
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class TableInfo:
     size: int
     const: bool
     direct_counter: str | None
+    direct_meter: str | None = None
     has_initial_entries: bool = False
 
     @property
@@ -83,6 +85,18 @@ class CounterInfo:
 
 
 @dataclass(frozen=True)
+class MeterInfo:
+    """An indirect meter (`table_id` 0) or a direct one. It has two rates; `unit` is "packets" or "bytes"."""
+
+    id: int
+    name: str
+    alias: str
+    size: int
+    table_id: int
+    unit: str
+
+
+@dataclass(frozen=True)
 class DigestInfo:
     """A digest; `fields` are the members of its struct or tuple, in order, or the one value it is (`kind` "")."""
 
@@ -93,7 +107,7 @@ class DigestInfo:
     kind: str
 
 
-Info = TypeVar("Info", ActionInfo, TableInfo, CounterInfo, DigestInfo)
+Info = TypeVar("Info", ActionInfo, TableInfo, CounterInfo, MeterInfo, DigestInfo)
 
 
 class Directory(Generic[Info]):
@@ -134,6 +148,8 @@ class Schema:
     actions: Directory[ActionInfo]
     counters: Directory[CounterInfo]
     direct_counters: Directory[CounterInfo]
+    meters: Directory[MeterInfo]
+    direct_meters: Directory[MeterInfo]
     digests: Directory[DigestInfo]
     packet_in: tuple[FieldInfo, ...]
     packet_out: tuple[FieldInfo, ...]
@@ -147,14 +163,19 @@ class Schema:
                 p4info = messages.parse_p4info(p4info)
             except ValueError as error:
                 raise SchemaError(str(error)) from error
-        direct = {counter.preamble.id: counter.preamble.name for counter in p4info.direct_counters}
+        counter_names = {counter.preamble.id: counter.preamble.name for counter in p4info.direct_counters}
+        meter_names = {meter.preamble.id: meter.preamble.name for meter in p4info.direct_meters}
         headers = {header.preamble.name: header for header in p4info.controller_packet_metadata}
         schema = cls(
-            tables=Directory("table", [_table(table, direct) for table in p4info.tables]),
+            tables=Directory("table", [_table(table, counter_names, meter_names) for table in p4info.tables]),
             actions=Directory("action", [_action(action) for action in p4info.actions]),
             counters=Directory("counter", [_counter(c, c.size, 0) for c in p4info.counters]),
             direct_counters=Directory(
                 "direct counter", [_counter(c, 0, c.direct_table_id) for c in p4info.direct_counters]
+            ),
+            meters=Directory("meter", [_meter(meter, meter.size, 0) for meter in p4info.meters]),
+            direct_meters=Directory(
+                "direct meter", [_meter(meter, 0, meter.direct_table_id) for meter in p4info.direct_meters]
             ),
             digests=Directory("digest", [_digest(digest, p4info.type_info) for digest in p4info.digests]),
             packet_in=_fields(headers["packet_in"].metadata) if "packet_in" in headers else (),
@@ -181,7 +202,7 @@ def _fields(fields: Iterable[Any]) -> tuple[FieldInfo, ...]:
     return infos
 
 
-def _table(table: Any, direct: Mapping[int, str]) -> TableInfo:
+def _table(table: Any, counter_names: Mapping[int, str], meter_names: Mapping[int, str]) -> TableInfo:
     keys = []
     for key in table.match_fields:
         if key.match_type not in _KINDS or key.bitwidth <= 0:
@@ -190,7 +211,8 @@ def _table(table: Any, direct: Mapping[int, str]) -> TableInfo:
     scope = {ref.id: ref.scope for ref in table.action_refs}
     reference = messages.P4Info.DESCRIPTOR.file.message_types_by_name["ActionRef"].enum_types_by_name["Scope"]
     table_only, default_only = (reference.values_by_name[name].number for name in ("TABLE_ONLY", "DEFAULT_ONLY"))
-    counters = [direct[id] for id in table.direct_resource_ids if id in direct]
+    counters = [counter_names[id] for id in table.direct_resource_ids if id in counter_names]
+    meters = [meter_names[id] for id in table.direct_resource_ids if id in meter_names]
     return TableInfo(
         id=table.preamble.id,
         name=table.preamble.name,
@@ -203,6 +225,7 @@ def _table(table: Any, direct: Mapping[int, str]) -> TableInfo:
         size=table.size,
         const=table.is_const_table,
         direct_counter=counters[0] if counters else None,
+        direct_meter=meters[0] if meters else None,
         has_initial_entries=table.has_initial_entries,
     )
 
@@ -215,6 +238,13 @@ def _counter(counter: Any, size: int, table_id: int) -> CounterInfo:
     packets, octets = _UNITS.get(counter.spec.unit, (True, True))
     preamble = counter.preamble
     return CounterInfo(preamble.id, preamble.name, preamble.alias, size, table_id, packets, octets)
+
+
+def _meter(meter: Any, size: int, table_id: int) -> MeterInfo:
+    preamble = meter.preamble
+    if meter.spec.type != messages.MeterSpec.TWO_RATE_THREE_COLOR or meter.spec.unit not in _METER_UNITS:
+        raise SchemaError(f"meter {preamble.name} does not have two rates and a unit; not supported")
+    return MeterInfo(preamble.id, preamble.name, preamble.alias, size, table_id, _METER_UNITS[meter.spec.unit])
 
 
 def _digest(digest: Any, type_info: Any) -> DigestInfo:

@@ -14,7 +14,7 @@ header packet_out_t { bit<9> egress_port; bit<7> _pad; }
 header sample_t { bit<48> id; bit<32> address; bit<16> kind; bit<8> level; bit<12> vlan; bit<4> flags; }
 
 struct headers_t { packet_in_t packet_in; packet_out_t packet_out; sample_t sample; }
-struct metadata_t { }
+struct metadata_t { bit<2> color; }
 struct sighting_t { bit<48> id; bit<9> port; }
 
 parser SampleParser(packet_in packet, out headers_t h, inout metadata_t m, inout standard_metadata_t s) {
@@ -31,6 +31,8 @@ control SampleIngress(inout headers_t h, inout metadata_t m, inout standard_meta
     counter(8, CounterType.packets_and_bytes) seen;
     direct_counter(CounterType.packets_and_bytes) hits;
     register<bit<32>>(4) memory;
+    meter(4, MeterType.packets) pace;
+    direct_meter<bit<2>>(MeterType.bytes) rate;
 
     action forward(bit<9> port) { s.egress_spec = port; }
     action drop() { mark_to_drop(s); }
@@ -59,6 +61,12 @@ control SampleIngress(inout headers_t h, inout metadata_t m, inout standard_meta
         actions = { forward; drop; NoAction; }
     }
     table keyless_table { actions = { forward; drop; report; NoAction; } }
+    action measure() { rate.read(m.color); }
+    table metered_table {
+        key = { h.sample.kind: exact; }
+        actions = { measure; NoAction; }
+        meters = rate;
+    }
     table const_table {
         key = { h.sample.flags: exact; }
         actions = { drop; NoAction; }
@@ -72,6 +80,8 @@ control SampleIngress(inout headers_t h, inout metadata_t m, inout standard_meta
         } else {
             seen.count((bit<32>) h.sample.level & 7);
             memory.write(0, h.sample.address);
+            pace.execute_meter((bit<32>) h.sample.level & 3, m.color);
+            metered_table.apply();
             prefix_table.apply();
             ternary_table.apply();
             keyless_table.apply();
