@@ -38,7 +38,8 @@ class TableEntry:
     A key left out of `match` is "don't care" (not allowed for exact keys). `priority`: larger is preferred; above 0
     for tables with ternary, range or optional keys, 0 for others. `action` None: for deletes, to keep the action in a
     modify, or to reset a default entry. Reads that ask for it fill in `counter`, on tables with a direct counter, and
-    `meter`, on tables with a direct meter that has rates. A modify without `meter` takes the rates away.
+    `meter`, on tables with a direct meter that has rates. A modify without `meter` takes the rates away, but on BMv2,
+    which keeps them.
     """
 
     table: str

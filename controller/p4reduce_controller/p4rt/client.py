@@ -20,7 +20,9 @@ from p4reduce_contracts.p4runtime.entries import (
     CounterEntry,
     DigestConfig,
     DirectCounterEntry,
+    DirectMeterEntry,
     Entry,
+    MeterEntry,
     MulticastGroup,
     TableEntry,
 )
@@ -224,12 +226,14 @@ class Client:
         except SchemaError as error:
             raise ReadError(f"the switch at {self.address} answered a read with nonsense: {error}") from error
 
-    def read_table(self, name: str, *, counters: bool = False) -> list[TableEntry]:
-        """All entries of a table, without the default entry. `counters`: with their direct counters."""
+    def read_table(self, name: str, *, counters: bool = False, meters: bool = False) -> list[TableEntry]:
+        """All entries of a table, without the default entry. `counters`, `meters`: with their direct ones."""
         entity = messages.Entity()
         entity.table_entry.table_id = self.schema.tables[name].id
         if counters:
             entity.table_entry.counter_data.SetInParent()
+        if meters:
+            entity.table_entry.meter_config.SetInParent()
         found = [entry for entry in self.read(entity) if isinstance(entry, TableEntry)]
         return [entry for entry in found if not entry.is_default]
 
@@ -256,6 +260,20 @@ class Client:
         entity = messages.Entity()
         entity.direct_counter_entry.table_entry.table_id = self.schema.tables[table].id
         return [entry for entry in self.read(entity) if isinstance(entry, DirectCounterEntry)]
+
+    def read_meters(self, name: str, index: int | None = None) -> list[MeterEntry]:
+        """One cell of an indirect meter, or all of them in order."""
+        entity = messages.Entity()
+        entity.meter_entry.meter_id = self.schema.meters[name].id
+        if index is not None:
+            entity.meter_entry.index.index = index
+        return [entry for entry in self.read(entity) if isinstance(entry, MeterEntry)]
+
+    def read_direct_meters(self, table: str) -> list[DirectMeterEntry]:
+        """The direct meters of all entries of a table."""
+        entity = messages.Entity()
+        entity.direct_meter_entry.table_entry.table_id = self.schema.tables[table].id
+        return [entry for entry in self.read(entity) if isinstance(entry, DirectMeterEntry)]
 
     def read_groups(self) -> list[MulticastGroup]:
         """All multicast groups."""

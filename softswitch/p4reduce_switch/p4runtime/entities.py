@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from p4reduce_contracts.p4runtime import messages
-from p4reduce_switch.p4runtime import counters, replication, tables
+from p4reduce_switch.p4runtime import counters, meters, replication, tables
 from p4reduce_switch.p4runtime.digests import Digests
 from p4reduce_switch.p4runtime.pipeline import Pipeline
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
@@ -15,12 +17,33 @@ from p4reduce_switch.program import ProgramError
 _OPERATIONS = (messages.Update.INSERT, messages.Update.MODIFY, messages.Update.DELETE)
 
 
+@dataclass(frozen=True)
+class _Kind:
+    """How one kind of entity is written (operation, request) and read (query)."""
+
+    write: Callable[[int, Any], None]
+    read: Callable[[Any], list[Any]]
+
+
 class Entities:
     """What controllers read and write of one loaded program. Callers hold the switch's lock."""
 
     def __init__(self, pipeline: Pipeline, digests: Digests) -> None:
         self.pipeline = pipeline
         self.digests = digests
+        self._kinds = {
+            "table_entry": _Kind(partial(tables.write, pipeline), partial(tables.read, pipeline)),
+            "counter_entry": _Kind(partial(counters.write, pipeline), partial(counters.read, pipeline)),
+            "direct_counter_entry": _Kind(
+                partial(counters.write_direct, pipeline), partial(counters.read_direct, pipeline)
+            ),
+            "meter_entry": _Kind(partial(meters.write, pipeline), partial(meters.read, pipeline)),
+            "direct_meter_entry": _Kind(partial(meters.write_direct, pipeline), partial(meters.read_direct, pipeline)),
+            "packet_replication_engine_entry": _Kind(
+                partial(replication.write, pipeline), partial(replication.read, pipeline)
+            ),
+            "digest_entry": _Kind(digests.write, digests.read),
+        }
 
     def write(self, update: Any) -> Refused | None:
         """Carries out one update; the reason when it does not."""
@@ -39,44 +62,27 @@ class Entities:
     def _write(self, update: Any) -> None:
         if update.type not in _OPERATIONS:
             invalid("the update has no valid type")
-        kind = update.entity.WhichOneof("entity")
-        if kind is None:
-            invalid("the update has no entity")
-        request = getattr(update.entity, kind)
-        if kind == "table_entry":
-            tables.write(self.pipeline, update.type, request)
-        elif kind == "counter_entry":
-            counters.write(self.pipeline, update.type, request)
-        elif kind == "direct_counter_entry":
-            counters.write_direct(self.pipeline, update.type, request)
-        elif kind == "packet_replication_engine_entry":
-            replication.write(self.pipeline, update.type, request)
-        elif kind == "digest_entry":
-            self.digests.write(update.type, request)
-        else:
-            raise _unimplemented(kind)
+        kind, request = self._kind_of(update.entity)
+        kind.write(update.type, request)
 
     def read(self, query: Any) -> list[Any]:
         """The entities for one entity of a ReadRequest."""
-        kind = query.WhichOneof("entity")
-        if kind is None:
-            invalid("an entity of the read is empty")
-        request = getattr(query, kind)
-        if kind == "table_entry":
-            return tables.read(self.pipeline, request)
-        if kind == "counter_entry":
-            return counters.read(self.pipeline, request)
-        if kind == "direct_counter_entry":
-            return counters.read_direct(self.pipeline, request)
-        if kind == "packet_replication_engine_entry":
-            return replication.read(self.pipeline, request)
-        if kind == "digest_entry":
-            return self.digests.read(request)
-        raise _unimplemented(kind)
+        kind, request = self._kind_of(query)
+        return kind.read(request)
+
+    def _kind_of(self, entity: Any) -> tuple[_Kind, Any]:
+        """The kind of an entity, and the message in it."""
+        name = entity.WhichOneof("entity")
+        if name is None:
+            invalid("the entity is empty")
+        if name not in self._kinds:
+            raise Refused(Code.UNIMPLEMENTED, f"{name} is not supported through P4Runtime by this switch")
+        return self._kinds[name], getattr(entity, name)
 
     def forwarding_state(self) -> Iterator[Any]:
-        """Updates that bring a fresh program to this state: entries, default entries, groups, sessions, digests."""
+        """Updates that bring a fresh program to this state: entries, defaults, meters, groups, sessions, digests."""
         query = messages.Entity()
+        query.table_entry.meter_config.SetInParent()
         for bound in self.pipeline.tables.values():
             query.table_entry.table_id = bound.info.id
             if not bound.info.const:
@@ -88,6 +94,11 @@ class Entities:
                 default = messages.Entity(table_entry={"table_id": bound.info.id, "is_default_action": True})
                 for entity in self.read(default):
                     yield messages.Update(type=messages.Update.MODIFY, entity=entity)
+        meter = messages.Entity()
+        meter.meter_entry.SetInParent()
+        for entity in self.read(meter):
+            if entity.meter_entry.HasField("config"):
+                yield messages.Update(type=messages.Update.MODIFY, entity=entity)
         group, session, digest = messages.Entity(), messages.Entity(), messages.Entity()
         group.packet_replication_engine_entry.multicast_group_entry.SetInParent()
         session.packet_replication_engine_entry.clone_session_entry.SetInParent()
@@ -96,6 +107,3 @@ class Entities:
             for entity in self.read(wildcard):
                 yield messages.Update(type=messages.Update.INSERT, entity=entity)
 
-
-def _unimplemented(kind: str) -> Refused:
-    return Refused(Code.UNIMPLEMENTED, f"{kind} is not supported through P4Runtime by this switch")

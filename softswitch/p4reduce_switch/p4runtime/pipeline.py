@@ -2,57 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from p4reduce_contracts.p4runtime.errors import SchemaError
-from p4reduce_contracts.p4runtime.schema import CounterInfo, FieldInfo, Schema, TableInfo
+from p4reduce_contracts.p4runtime.schema import CounterInfo, MeterInfo, Schema
+from p4reduce_switch.p4runtime.bound_table import BoundTable
 from p4reduce_switch.p4runtime.packets import PacketHeader
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
 from p4reduce_switch.program import (
     DEFAULT_EXECUTOR,
     CounterState,
     Executor,
+    MeterState,
     ProgramError,
-    TableState,
     UnsupportedConstruct,
 )
 from p4reduce_switch.program import load as load_program
 
-Identity = tuple[tuple[Any, ...], int]
-"""What names an entry in a table: the match tuple of the executor and the priority."""
+
+class _Info(Protocol):
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def name(self) -> str: ...
 
 
-class BoundTable:
-    """A table of the program and what P4Info says about it. `keys` is in the executor's order.
-
-    p4c writes optional keys into the BMv2 JSON as ternary ones; `to_executor` and `from_executor` go between the two.
-    """
-
-    def __init__(self, info: TableInfo, table: TableState) -> None:
-        self.info = info
-        self.table = table
-        self.keys = _key_order(info, table)
-        self.key_ids = {key.id for key in info.keys}
-        self._as_ternary = tuple(
-            key.kind == "optional" and stored.match_type == "ternary"
-            for key, stored in zip(self.keys, table.keys, strict=True)
-        )
-        self.metadata: dict[Identity | None, tuple[int, bytes]] = {}
-        """Opaque (controller_metadata, metadata) of entries that have any; None stands for the default entry."""
-
-    def to_executor(self, values: Iterable[Any]) -> tuple[Any, ...]:
-        """Match values of P4Info's kinds in the executor's kinds."""
-        return tuple(
-            value if not ternary else (0, 0) if value is None else (value, (1 << key.bitwidth) - 1)
-            for key, value, ternary in zip(self.keys, values, self._as_ternary, strict=True)
-        )
-
-    def from_executor(self, match: Iterable[Any]) -> Iterator[tuple[FieldInfo, Any]]:
-        """Each key with its value in P4Info's kind; None for an optional key that matches all."""
-        for key, value, ternary in zip(self.keys, match, self._as_ternary, strict=True):
-            yield key, value if not ternary else value[0] if value[1] else None
+InfoT = TypeVar("InfoT", bound=_Info)
+StateT = TypeVar("StateT")
 
 
 @dataclass(frozen=True)
@@ -64,6 +43,7 @@ class Pipeline:
     program: Executor
     tables: dict[int, BoundTable]
     counters: dict[int, tuple[CounterInfo, CounterState]]
+    meters: dict[int, tuple[MeterInfo, MeterState]]
     packet_in: PacketHeader | None
     packet_out: PacketHeader | None
 
@@ -92,37 +72,26 @@ def load(config: Any, executor: str = DEFAULT_EXECUTOR) -> Pipeline:
 
 def bind(config: Any, schema: Schema, program: Executor) -> Pipeline:
     """Matches P4Info to program by name; INVALID_ARGUMENT when they are not of one program."""
-    tables: dict[int, BoundTable] = {}
-    for info in schema.tables:
-        if info.name not in program.tables:
-            invalid(f"p4info and program do not belong together: the program has no table {info.name}")
-        tables[info.id] = BoundTable(info, program.tables[info.name])
-        for action_id in info.action_ids:
-            name = schema.actions.by_id[action_id].name
-            if name not in program.tables[info.name].action_params:
-                invalid(f"p4info and program do not belong together: table {info.name} has no action {name}")
-    counters: dict[int, tuple[CounterInfo, CounterState]] = {}
-    for counter in schema.counters:
-        if counter.name not in program.counters:
-            invalid(f"p4info and program do not belong together: the program has no counter {counter.name}")
-        counters[counter.id] = (counter, program.counters[counter.name])
+    tables = {
+        id: BoundTable(info, table, schema.actions)
+        for id, (info, table) in _paired("table", schema.tables, program.tables).items()
+    }
+    counters = _paired("counter", schema.counters, program.counters)
+    meters = _paired("meter", schema.meters, program.meters)
     try:
         packet_in = PacketHeader.of(schema.packet_in)
         packet_out = PacketHeader.of(schema.packet_out)
     except ValueError as error:
         raise Refused(Code.INVALID_ARGUMENT, f"p4info: {error}") from error
-    return Pipeline(config, schema, program, tables, counters, packet_in, packet_out)
+    return Pipeline(config, schema, program, tables, counters, meters, packet_in, packet_out)
 
 
-def _key_order(info: TableInfo, table: TableState) -> tuple[FieldInfo, ...]:
-    """P4Info's keys in the executor's order: by name, or by place when a name is annotated in only one of them."""
-    names = [key.name for key in table.keys]
-    by_name = {key.name: key for key in info.keys}
-    ordered = tuple(by_name[name] for name in names) if set(names) == set(by_name) else info.keys
-    for key, stored in zip(ordered, table.keys, strict=False):
-        same_kind = key.kind == stored.match_type or (key.kind, stored.match_type) == ("optional", "ternary")
-        if not same_kind or key.bitwidth != stored.bitwidth:
-            invalid(f"p4info and program do not belong together: key {key.name} of table {info.name} differs")
-    if len(ordered) != len(table.keys):
-        invalid(f"p4info and program do not belong together: the keys of table {info.name} differ")
-    return ordered
+def _paired(kind: str, infos: Iterable[InfoT], states: Mapping[str, StateT]) -> dict[int, tuple[InfoT, StateT]]:
+    """What P4Info says and what the program has of the same name, by P4Info id."""
+    pairs: dict[int, tuple[InfoT, StateT]] = {}
+    for info in infos:
+        if info.name not in states:
+            invalid(f"p4info and program do not belong together: the program has no {kind} {info.name}")
+        pairs[info.id] = (info, states[info.name])
+    return pairs
+

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,9 @@ from p4reduce_controller.p4rt import (
     CounterEntry,
     DigestConfig,
     DirectCounterEntry,
+    DirectMeterEntry,
+    MeterConfig,
+    MeterEntry,
     MulticastGroup,
     NotPrimary,
     P4RuntimeError,
@@ -134,6 +138,54 @@ def test_counters(client: Client) -> None:
     (entry,) = client.read_table("exact_table", counters=True)
     assert entry.counter is not None
     assert (entry.counter.packets, entry.counter.bytes) == (5, 6)
+
+
+RATES = MeterConfig(1000, 100, 2000, 200)
+
+
+def test_meters(client: Client) -> None:
+    assert client.read_meters("pace") == [MeterEntry(I + "pace", index) for index in range(4)]
+    client.modify(MeterEntry("pace", 1, RATES), MeterEntry("pace", 3, MeterConfig(1, 1, 1, 1)))
+    assert client.read_meters("pace", 1) == [MeterEntry(I + "pace", 1, RATES)]
+    assert [entry.config for entry in client.read_meters("pace")] == [None, RATES, None, MeterConfig(1, 1, 1, 1)]
+    client.modify(MeterEntry("pace", 1))
+    assert client.read_meters("pace", 1) == [MeterEntry(I + "pace", 1)], "unset rates are the default"
+
+
+def test_direct_meters(client: Client) -> None:
+    plain, metered = (TableEntry(I + "metered_table", {"h.sample.kind": kind}, I + "measure") for kind in (1, 2))
+    client.insert(plain, replace(metered, meter=RATES))
+    assert client.read_table("metered_table") == [plain, metered]
+    assert client.read_table("metered_table", meters=True) == [plain, replace(metered, meter=RATES)]
+    keys = [TableEntry(entry.table, entry.match) for entry in (plain, metered)]
+    assert client.read_direct_meters("metered_table") == [
+        DirectMeterEntry(keys[0]),
+        DirectMeterEntry(keys[1], RATES),
+    ]
+    client.modify(DirectMeterEntry(keys[0], RATES), DirectMeterEntry(keys[1]))
+    assert [meter.config for meter in client.read_direct_meters("metered_table")] == [RATES, None]
+    client.modify(replace(plain, meter=MeterConfig(1, 2, 3, 4)))
+    assert client.read_table("metered_table", meters=True) == [replace(plain, meter=MeterConfig(1, 2, 3, 4)), metered]
+
+
+def test_refused_meters(client: Client) -> None:
+    exact = TableEntry(FORWARD.table, FORWARD.match)
+    client.insert(FORWARD)
+    with pytest.raises(WriteError) as caught:
+        client.write(
+            [
+                ("insert", MeterEntry("pace", 0, RATES)),
+                ("delete", MeterEntry("pace", 0)),
+                ("modify", MeterEntry("pace", -1, RATES)),
+                ("modify", MeterEntry("pace", 0, MeterConfig(-1, 1, 1, 1))),
+                ("modify", DirectMeterEntry(exact, RATES)),
+                ("insert", DirectMeterEntry(exact, RATES)),
+            ]
+        )
+    codes = [failure.code for failure in caught.value.failures]
+    assert codes[3] in ("INVALID_ARGUMENT", "UNKNOWN"), "BMv2 has no word for rates that make no sense"
+    assert codes[:3] + codes[4:] == ["INVALID_ARGUMENT"] * 5
+    assert client.read_meters("pace", 0) == [MeterEntry(I + "pace", 0)]
 
 
 def test_groups_sessions_and_digests(client: Client) -> None:

@@ -95,6 +95,7 @@ class Table:
         self.direct_meter_unit = direct_meter_unit
         self.supports_timeout = supports_timeout
         self.const = False
+        self.clock = microseconds  # of the direct meters; tests may replace it
         self._initial_default = default_action
         self._entries: dict[tuple[Match, int], Stored] = {}
         self._lookup = make_lookup([k.match_type for k in keys], [k.bitwidth for k in keys])
@@ -159,7 +160,7 @@ class Table:
 
     def configure_meter(self, match: Match, priority: int, config: MeterConfig | None) -> None:
         """Set the rates of an entry's direct meter; None removes them."""
-        self._existing(self._identity(match, priority)).meter.configure(config, microseconds())
+        self._existing(self._identity(match, priority)).meter.configure(config, self.clock())
 
     def read_meter(self, match: Match, priority: int) -> MeterConfig | None:
         """The rates of an entry's direct meter, None when there are none."""
@@ -190,7 +191,7 @@ class Table:
 
     def meter_color(self, entry: Stored, length: int) -> int:
         """Run a packet of `length` bytes through an entry's direct meter."""
-        return entry.meter.execute(1 if self.direct_meter_unit == "packets" else length, microseconds())
+        return entry.meter.execute(1 if self.direct_meter_unit == "packets" else length, self.clock())
 
     def bind(self, bindings: dict[str, Binding], const_entries: list[Entry]) -> None:
         """Connect the table to the generated module and add the program's own entries."""

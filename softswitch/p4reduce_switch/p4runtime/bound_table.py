@@ -1,0 +1,162 @@
+"""A table of the program and what P4Info says about it: requests in, the executor's match tuples out, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from p4reduce_contracts.p4runtime.schema import ActionInfo, Directory, FieldInfo, TableInfo
+from p4reduce_switch.p4runtime.bits import data_of, value_of
+from p4reduce_switch.p4runtime.status import Code, Refused, invalid
+from p4reduce_switch.program import Entry, EntryMissing, TableState
+
+Identity = tuple[tuple[Any, ...], int]
+"""What names an entry in a table: the match tuple of the executor and the priority."""
+
+
+class BoundTable:
+    """A table that both sides know. `keys` is in the executor's order.
+
+    p4c writes optional keys into the BMv2 JSON as ternary ones; requests and answers have P4Info's kinds.
+    """
+
+    def __init__(self, info: TableInfo, table: TableState, actions: Directory[ActionInfo]) -> None:
+        """INVALID_ARGUMENT when the two are not of one program."""
+        self.info = info
+        self.table = table
+        self.keys = _key_order(info, table)
+        self.metadata: dict[Identity | None, tuple[int, bytes]] = {}
+        """Opaque (controller_metadata, metadata) of entries that have any; None stands for the default entry."""
+        self._actions = actions
+        self._key_ids = {key.id for key in info.keys}
+        self._as_ternary = tuple(
+            key.kind == "optional" and stored.match_type == "ternary"
+            for key, stored in zip(self.keys, table.keys, strict=True)
+        )
+        for action_id in info.action_ids:
+            name = actions.by_id[action_id].name
+            if name not in table.action_params:
+                invalid(f"p4info and program do not belong together: table {info.name} has no action {name}")
+
+    def identity_of(self, request: Any) -> Identity:
+        """Return match and priority of a request in the executor's form, checked as the spec says ("Match Format")."""
+        given = {field.field_id: field for field in request.match}
+        if len(given) != len(request.match):
+            invalid("a key is given twice")
+        unknown = set(given) - self._key_ids
+        if unknown:
+            invalid(f"table {self.info.name} has no key with id {min(unknown)}")
+        if request.priority < 0 or self.info.needs_priority != bool(request.priority):
+            needs = "needs a priority above 0" if self.info.needs_priority else "takes no priority"
+            invalid(f"table {self.info.name} {needs}")
+        values = (self._match_value(key, given.get(key.id)) for key in self.keys)
+        return self._to_executor(values), request.priority
+
+    def existing(self, identity: Identity) -> Entry:
+        """Return the executor's entry; NOT_FOUND when there is none."""
+        try:
+            return self.table.entry(*identity)
+        except EntryMissing:
+            raise Refused(Code.NOT_FOUND, f"table {self.info.name} has no such entry") from None
+
+    def put_identity(self, entry: Entry, out: Any) -> None:
+        """Write table id, match and priority into an answer; keys that match everything are left out."""
+        out.table_id = self.info.id
+        out.priority = entry.priority
+        for key, value in self._from_executor(entry.match):
+            if key.kind == "exact" or (key.kind == "optional" and value is not None):
+                getattr(out.match.add(field_id=key.id), key.kind).value = data_of(value, key)
+            elif key.kind == "lpm" and value[1]:
+                out.match.add(field_id=key.id).lpm.value = data_of(value[0], key)
+                out.match[-1].lpm.prefix_len = value[1]
+            elif key.kind == "ternary" and value[1]:
+                out.match.add(field_id=key.id).ternary.value = data_of(value[0], key)
+                out.match[-1].ternary.mask = data_of(value[1], key)
+            elif key.kind == "range" and value != (0, (1 << key.bitwidth) - 1):
+                out.match.add(field_id=key.id).range.low = data_of(value[0], key)
+                out.match[-1].range.high = data_of(value[1], key)
+
+    def action_of(self, request: Any, *, default: bool) -> tuple[str, tuple[int, ...]]:
+        """Return the name and the parameters in order of a request's action, checked ("Action Specification")."""
+        if request.action.WhichOneof("type") != "action":
+            invalid(f"table {self.info.name} takes a direct action, no action profile")
+        given_action = request.action.action
+        if given_action.action_id not in self.info.action_ids:
+            invalid(f"table {self.info.name} has no action with id {given_action.action_id}")
+        barred = self.info.entry_only if default else self.info.default_only
+        action = self._actions.by_id[given_action.action_id]
+        if action.id in barred:
+            where = "as default action" if default else "in entries"
+            raise Refused(Code.PERMISSION_DENIED, f"table {self.info.name} does not allow {action.name} {where}")
+        given = {param.param_id: param.value for param in given_action.params}
+        if len(given) != len(given_action.params) or set(given) != {param.id for param in action.params}:
+            wanted = [f"{param.id} ({param.name})" for param in action.params]
+            invalid(f"action {action.name} takes exactly the parameters {', '.join(wanted) or 'none'}")
+        return action.name, tuple(value_of(given[param.id], param) for param in action.params)
+
+    def put_action(self, name: str, params: tuple[int, ...], out: Any) -> None:
+        """Write an action into an answer; a default action that P4Info does not list is left out."""
+        if name not in self._actions:
+            return
+        action = self._actions[name]
+        out.action.action.action_id = action.id
+        for param, value in zip(action.params, params, strict=True):
+            out.action.action.params.add(param_id=param.id, value=data_of(value, param))
+
+    def _match_value(self, key: FieldInfo, field: Any) -> Any:
+        """The value of one key of a request, in P4Info's kind; None for a field that was left out."""
+        full = (1 << key.bitwidth) - 1
+        if field is None:
+            if key.kind == "exact":
+                invalid(f"table {self.info.name}: the exact key {key.name} is missing")
+            return {"lpm": (0, 0), "ternary": (0, 0), "range": (0, full), "optional": None}[key.kind]
+        if field.WhichOneof("field_match_type") != key.kind:
+            invalid(f"table {self.info.name}: key {key.name} is {key.kind}")
+        if key.kind in ("exact", "optional"):
+            return value_of(getattr(field, key.kind).value, key)
+        if key.kind == "lpm":
+            length, value = field.lpm.prefix_len, value_of(field.lpm.value, key)
+            if not 0 < length <= key.bitwidth:
+                invalid(
+                    f"{key.name}: prefix length {length} is not in 1..{key.bitwidth} (leave out a key that matches all)"
+                )
+            if value & full >> length:
+                invalid(f"{key.name}: bits outside the prefix are set")
+            return value, length
+        if key.kind == "ternary":
+            value, mask = value_of(field.ternary.value, key), value_of(field.ternary.mask, key)
+            if not mask:
+                invalid(f"{key.name}: the mask is 0 (leave out a key that matches all)")
+            if value & ~mask:
+                invalid(f"{key.name}: bits outside the mask are set")
+            return value, mask
+        low, high = value_of(field.range.low, key), value_of(field.range.high, key)
+        if low > high or (low, high) == (0, full):
+            invalid(f"{key.name}: the range {low}..{high} is empty or matches all (then leave out the key)")
+        return low, high
+
+    def _to_executor(self, values: Iterable[Any]) -> tuple[Any, ...]:
+        """Match values of P4Info's kinds in the executor's kinds."""
+        return tuple(
+            value if not ternary else (0, 0) if value is None else (value, (1 << key.bitwidth) - 1)
+            for key, value, ternary in zip(self.keys, values, self._as_ternary, strict=True)
+        )
+
+    def _from_executor(self, match: Iterable[Any]) -> Iterator[tuple[FieldInfo, Any]]:
+        """Each key with its value in P4Info's kind; None for an optional key that matches all."""
+        for key, value, ternary in zip(self.keys, match, self._as_ternary, strict=True):
+            yield key, value if not ternary else value[0] if value[1] else None
+
+
+def _key_order(info: TableInfo, table: TableState) -> tuple[FieldInfo, ...]:
+    """P4Info's keys in the executor's order: by name, or by place when a name is annotated in only one of them."""
+    names = [key.name for key in table.keys]
+    by_name = {key.name: key for key in info.keys}
+    ordered = tuple(by_name[name] for name in names) if set(names) == set(by_name) else info.keys
+    for key, stored in zip(ordered, table.keys, strict=False):
+        same_kind = key.kind == stored.match_type or (key.kind, stored.match_type) == ("optional", "ternary")
+        if not same_kind or key.bitwidth != stored.bitwidth:
+            invalid(f"p4info and program do not belong together: key {key.name} of table {info.name} differs")
+    if len(ordered) != len(table.keys):
+        invalid(f"p4info and program do not belong together: the keys of table {info.name} differ")
+    return ordered

@@ -1,0 +1,234 @@
+"""Meters: rates through P4Runtime, and the colours that they give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from conformance.case import PROGRAMS
+from p4reduce_contracts.p4runtime import codec, messages
+from p4reduce_contracts.p4runtime.entries import DirectMeterEntry, Entry, MeterConfig, MeterEntry, TableEntry
+from p4reduce_contracts.p4runtime.schema import Schema
+from p4reduce_switch.program import Program
+from rigs.p4rt import SCHEMA, Raw, Served, code_of, config
+
+I = "SampleIngress."  # noqa: E741
+GREEN, YELLOW, RED = 0, 1, 2
+RATES = MeterConfig(1000, 2, 2000, 4)
+METERED = TableEntry(I + "metered_table", {"h.sample.kind": 7}, I + "measure")
+KEY = TableEntry(METERED.table, METERED.match)
+EXACT = TableEntry(I + "exact_table", {"h.sample.id": 5, "s.ingress_port": 2}, I + "drop")
+
+
+def entity(entry: Entry) -> Any:
+    return codec.encode(SCHEMA, entry)
+
+
+def rates(raw: Raw, query: Any) -> list[MeterConfig | None]:
+    found = [codec.decode(SCHEMA, one) for one in raw.read(query)]
+    return [one.config for one in found if isinstance(one, (MeterEntry, DirectMeterEntry))]
+
+
+def with_rates(entry: TableEntry, given: MeterConfig | None) -> Any:
+    return entity(TableEntry(entry.table, entry.match, entry.action, entry.params, meter=given))
+
+
+def asked_for_rates() -> Any:
+    query = messages.Entity()
+    query.table_entry.table_id = SCHEMA.tables["metered_table"].id
+    query.table_entry.meter_config.SetInParent()
+    return query
+
+
+# ---- indirect meters
+
+
+def test_rates_are_set_read_and_reset(raw: Raw) -> None:
+    pace = entity(MeterEntry("pace"))
+    assert rates(raw, pace) == [None] * 4
+    assert raw.write(("MODIFY", entity(MeterEntry("pace", 2, RATES)))) == ["OK"]
+    assert rates(raw, pace) == [None, None, RATES, None]
+    assert rates(raw, entity(MeterEntry("pace", 2))) == [RATES]
+    every = messages.Entity()
+    every.meter_entry.SetInParent()
+    assert rates(raw, every) == [None, None, RATES, None]
+    assert raw.write(("MODIFY", entity(MeterEntry("pace", None, RATES)))) == ["OK"], "no index: all of them"
+    assert rates(raw, pace) == [RATES] * 4
+    assert raw.write(("MODIFY", entity(MeterEntry("pace", 1)))) == ["OK"], "no rates: as they were at first"
+    assert rates(raw, pace) == [RATES, None, RATES, RATES]
+    assert raw.write(("MODIFY", pace)) == ["OK"]
+    assert rates(raw, pace) == [None] * 4
+
+
+def test_a_meter_entry_has_its_limits(raw: Raw) -> None:
+    unknown, counted, excess = (entity(MeterEntry("pace", 0, RATES)) for _ in range(3))
+    unknown.meter_entry.meter_id = 99
+    counted.meter_entry.counter_data.SetInParent()
+    excess.meter_entry.config.eburst = 1
+    updates = [
+        ("MODIFY", entity(MeterEntry("pace", 4, RATES))),
+        ("MODIFY", entity(MeterEntry("pace", -1, RATES))),
+        ("INSERT", entity(MeterEntry("pace", 0, RATES))),
+        ("DELETE", entity(MeterEntry("pace", 0))),
+        ("MODIFY", unknown),
+        ("MODIFY", entity(MeterEntry("pace", 0, MeterConfig(2, 1, 1, 1)))),
+        ("MODIFY", entity(MeterEntry("pace", 0, MeterConfig(1, -1, 1, 1)))),
+        ("MODIFY", excess),
+        ("MODIFY", counted),
+    ]
+    assert raw.write(*updates) == ["OUT_OF_RANGE", *["INVALID_ARGUMENT"] * 7, "UNIMPLEMENTED"]
+    assert rates(raw, entity(MeterEntry("pace"))) == [None] * 4
+    assert code_of(raw.read, entity(MeterEntry("pace", 4))) == "OUT_OF_RANGE"
+    assert code_of(raw.read, entity(MeterEntry("pace", -1))) == "INVALID_ARGUMENT"
+    assert code_of(raw.read, unknown) == "INVALID_ARGUMENT"
+    assert code_of(raw.read, counted) == "UNIMPLEMENTED"
+
+
+# ---- direct meters
+
+
+def test_direct_rates_are_set_read_and_reset(raw: Raw) -> None:
+    other = TableEntry(METERED.table, {"h.sample.kind": 8}, METERED.action)
+    assert raw.write(("INSERT", entity(METERED)), ("INSERT", entity(other))) == ["OK"] * 2
+    table, every = messages.Entity(), messages.Entity()
+    table.direct_meter_entry.table_entry.table_id = SCHEMA.tables["metered_table"].id
+    every.direct_meter_entry.table_entry.SetInParent()
+    assert rates(raw, table) == rates(raw, every) == [None, None]
+    assert raw.write(("MODIFY", entity(DirectMeterEntry(KEY, RATES)))) == ["OK"]
+    assert rates(raw, table) == rates(raw, every) == [RATES, None]
+    assert raw.read(entity(DirectMeterEntry(KEY))) == [entity(DirectMeterEntry(KEY, RATES))]
+    assert raw.write(("MODIFY", entity(DirectMeterEntry(KEY)))) == ["OK"]
+    assert rates(raw, table) == [None, None]
+
+
+def test_a_direct_meter_entry_has_its_limits(raw: Raw) -> None:
+    assert raw.write(("INSERT", entity(METERED)), ("INSERT", entity(EXACT))) == ["OK"] * 2
+    missing = TableEntry(METERED.table, {"h.sample.kind": 9})
+    default, counted = (entity(DirectMeterEntry(KEY, RATES)) for _ in range(2))
+    default.direct_meter_entry.table_entry.ClearField("match")
+    default.direct_meter_entry.table_entry.is_default_action = True
+    counted.direct_meter_entry.counter_data.SetInParent()
+    updates = [
+        ("INSERT", entity(DirectMeterEntry(KEY, RATES))),
+        ("DELETE", entity(DirectMeterEntry(KEY, RATES))),
+        ("MODIFY", entity(DirectMeterEntry(KEY, MeterConfig(2, 1, 1, 1)))),
+        ("MODIFY", entity(DirectMeterEntry(TableEntry(EXACT.table, EXACT.match), RATES))),
+        ("MODIFY", entity(DirectMeterEntry(missing, RATES))),
+        ("MODIFY", default),
+        ("MODIFY", counted),
+    ]
+    assert raw.write(*updates) == [*["INVALID_ARGUMENT"] * 4, "NOT_FOUND", *["UNIMPLEMENTED"] * 2]
+    assert rates(raw, entity(DirectMeterEntry(KEY))) == [None]
+    assert code_of(raw.read, entity(DirectMeterEntry(missing))) == "NOT_FOUND"
+    assert code_of(raw.read, counted) == "UNIMPLEMENTED"
+
+
+def test_rates_come_and_go_with_their_table_entry(raw: Raw) -> None:
+    assert raw.write(("INSERT", with_rates(METERED, RATES))) == ["OK"]
+    assert raw.read(asked_for_rates()) == [with_rates(METERED, RATES)]
+    (plain,) = raw.read(entity(KEY))
+    assert not plain.table_entry.HasField("meter_config"), "only reads that ask for them get rates"
+    assert raw.write(("MODIFY", with_rates(METERED, MeterConfig(1, 1, 1, 1)))) == ["OK"]
+    assert raw.read(asked_for_rates()) == [with_rates(METERED, MeterConfig(1, 1, 1, 1))]
+    assert raw.write(("MODIFY", entity(METERED))) == ["OK"]
+    assert raw.read(asked_for_rates()) == [entity(METERED)], "a modify without rates resets them"
+
+
+def test_a_table_entry_with_wrong_rates_is_not_written(raw: Raw) -> None:
+    counted = entity(METERED)
+    counted.table_entry.meter_counter_data.SetInParent()
+    default = entity(TableEntry(METERED.table, action=METERED.action, is_default=True, meter=RATES))
+    updates = [
+        ("INSERT", with_rates(METERED, MeterConfig(2, 1, 1, 1))),
+        ("INSERT", with_rates(EXACT, RATES)),
+        ("INSERT", counted),
+        ("MODIFY", default),
+    ]
+    assert raw.write(*updates) == ["INVALID_ARGUMENT"] * 2 + ["UNIMPLEMENTED"] * 2
+    assert raw.read(asked_for_rates()) == []
+    assert code_of(raw.read, counted) == "UNIMPLEMENTED"
+
+
+def test_rates_outlive_another_program(raw: Raw) -> None:
+    pace, direct = entity(MeterEntry("pace", 2, RATES)), with_rates(METERED, RATES)
+    assert raw.write(("MODIFY", pace), ("INSERT", direct)) == ["OK"] * 2
+    raw.set_config("RECONCILE_AND_COMMIT", config=config())
+    assert rates(raw, entity(MeterEntry("pace"))) == [None, None, RATES, None]
+    assert raw.read(asked_for_rates()) == [direct]
+    raw.set_config("VERIFY_AND_COMMIT", config=config())
+    assert rates(raw, entity(MeterEntry("pace"))) == [None] * 4
+
+
+# ---- colours, by a clock that stands still unless it is moved
+
+STATE = PROGRAMS / "state"
+STATE_P4INFO = messages.parse_p4info(STATE.with_suffix(".p4info.txtpb").read_text())
+STATE_SCHEMA = Schema.from_p4info(STATE_P4INFO)
+INDIRECT, DIRECT = 5, 6
+TOKEN_US = 1_000
+
+
+class Colours:
+    """The corpus's program `state`, whose frames say what colour they are given."""
+
+    def __init__(self, switch: Served, raw: Raw) -> None:
+        self.now_us = 1_000_000
+        self._switch = switch
+        self._raw = raw
+        raw.set_config(config=config(STATE.with_suffix(".json").read_bytes(), p4info=STATE_P4INFO))
+        program = switch.switch.program
+        assert isinstance(program, Program)
+        program.meters["MainIngress.indirect"].clock = lambda: self.now_us
+        program.tables["MainIngress.per_index"].clock = lambda: self.now_us
+
+    def write(self, operation: str, entry: Entry) -> None:
+        assert self._raw.write((operation, codec.encode(STATE_SCHEMA, entry))) == ["OK"]
+
+    def of(self, operation: int, frames: int, index: int = 1) -> list[int]:
+        """The colours of so many frames of 9 bytes."""
+        for _ in range(frames):
+            self._switch.switch.receive(1, bytes((operation, index, 0, 0, 0, 0, 0, 9)) + b"!")
+        return [self._switch.ports.sent.get(timeout=10)[1][7] for _ in range(frames)]
+
+
+@pytest.fixture
+def colours(switch: Served, raw: Raw) -> Iterator[Colours]:
+    yield Colours(switch, raw)
+
+
+def test_without_rates_every_frame_is_green(colours: Colours) -> None:
+    assert colours.of(INDIRECT, 5) == [GREEN] * 5
+    colours.write("MODIFY", MeterEntry("indirect", 1, MeterConfig(0, 0, 0, 0)))
+    assert colours.of(INDIRECT, 2) == [RED] * 2
+    assert colours.of(INDIRECT, 2, index=2) == [GREEN] * 2
+    colours.write("MODIFY", MeterEntry("indirect", 1))
+    assert colours.of(INDIRECT, 5) == [GREEN] * 5
+
+
+def test_the_colours_of_a_packet_meter(colours: Colours) -> None:
+    colours.write("MODIFY", MeterEntry("indirect", 1, MeterConfig(500, 2, 1000, 4)))
+    assert colours.of(INDIRECT, 6) == [GREEN, GREEN, YELLOW, YELLOW, RED, RED]
+    colours.now_us += TOKEN_US - 1
+    assert colours.of(INDIRECT, 1) == [RED], "the peak bucket gets a packet each millisecond"
+    colours.now_us += 1
+    assert colours.of(INDIRECT, 2) == [YELLOW, RED], "a red frame takes no tokens, a yellow one those of the peak rate"
+    colours.now_us += TOKEN_US
+    assert colours.of(INDIRECT, 2) == [GREEN, RED], "the committed bucket gets one each two milliseconds"
+    colours.now_us += 60 * 1_000_000
+    assert colours.of(INDIRECT, 5) == [GREEN, GREEN, YELLOW, YELLOW, RED], "no more than the bursts is kept"
+    colours.write("MODIFY", MeterEntry("indirect", 1, MeterConfig(500, 2, 1000, 4)))
+    assert colours.of(INDIRECT, 1) == [GREEN], "rates that are written start with full buckets"
+
+
+def test_the_colours_of_a_byte_meter(colours: Colours) -> None:
+    entry = TableEntry("MainIngress.per_index", {"hdr.command.index": 1}, "MainIngress.metered")
+    colours.write("INSERT", entry)
+    assert colours.of(DIRECT, 3) == [GREEN] * 3
+    colours.write("MODIFY", DirectMeterEntry(TableEntry(entry.table, entry.match), MeterConfig(1000, 10, 9000, 20)))
+    assert colours.of(DIRECT, 3) == [GREEN, YELLOW, RED], "9 bytes a frame"
+    colours.now_us += TOKEN_US
+    assert colours.of(DIRECT, 2) == [YELLOW, RED]
+    colours.write("MODIFY", entry)
+    assert colours.of(DIRECT, 3) == [GREEN] * 3
