@@ -32,6 +32,14 @@ def alive(pid: int) -> bool:
     return False
 
 
+def gone(*pids: int) -> bool:
+    """Return whether all of them end now: a killed process takes a moment to go."""
+    deadline = time.monotonic() + 30
+    while any(map(alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not any(map(alive, pids))
+
+
 def test_an_early_end_is_an_error_with_the_end_of_the_log(tmp_path: Path) -> None:
     script = "[print(f'line {i}') for i in range(50)]; raise SystemExit(3)"
     with Children(tmp_path) as children:
@@ -69,7 +77,7 @@ def test_one_that_ignores_sigterm_is_killed_with_its_descendants(
         child.wait_ready(lambda: child.log.read_text().endswith("\n"), 30)
         below = int(child.log.read_text())
         assert alive(below)
-    assert not alive(child.pid) and not alive(below)
+    assert gone(child.pid, below)
 
 
 def test_descendants_of_a_child_that_was_killed_end_with_the_block(tmp_path: Path) -> None:
@@ -78,8 +86,9 @@ def test_descendants_of_a_child_that_was_killed_end_with_the_block(tmp_path: Pat
         child.wait_ready(lambda: child.log.read_text().endswith("\n"), 30)
         os.kill(child.pid, signal.SIGKILL)
         child.wait(30)
-        assert alive(int(child.log.read_text()))
-    assert not alive(int(child.log.read_text()))
+        below = int(child.log.read_text())
+        assert alive(below)
+    assert gone(below)
 
 
 PROGRAM = f"""
@@ -109,10 +118,7 @@ def test_a_killed_program_leaves_nothing_behind(tmp_path: Path) -> None:
                 time.sleep(0.01)
         finally:
             program.kill()
-    deadline = time.monotonic() + 30
-    while guardian.processes(mark) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not any(alive(int(pid)) for pid in pids)
+    assert gone(*map(int, pids)) and not guardian.processes(mark)
 
 
 def test_what_is_started_after_the_block_bears_no_mark(tmp_path: Path) -> None:
