@@ -152,7 +152,7 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str, words: list[str]) ->
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"gone\.toml: No such file"):
+    with pytest.raises(ValueError, match=r"gone\.toml: .*No such file"):
         from_toml(tmp_path / "gone.toml")
     (tmp_path / "latin.toml").write_bytes(b'compressor = "\xe4"')
     with pytest.raises(ValueError, match=r"latin\.toml: .*utf-8"):

@@ -17,39 +17,67 @@ from __future__ import annotations
 import inspect
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.policy import Policy
-from p4reduce.compressors.registry import by_name, check_known, class_of, known_names
+from p4reduce.compressors.registry import by_name, class_of, known_names
+from p4reduce_contracts import checked
+from p4reduce_contracts.checked import ConfigError
+
+
+@dataclass(frozen=True)
+class _File:
+    """What a file may say."""
+
+    compressor: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    policy: Mapping[str, Any] | None = None
 
 
 def from_toml(path: str | PathLike[str]) -> Compressor:
-    """Make the compressor that a file describes. Raises ValueError that names the file and what is wrong with it."""
+    """Return the compressor that a file describes. Raises ConfigError, a ValueError, naming the file and the place."""
+    return checked.read_file(path, "the compressor", _parse)
+
+
+def _parse(text: str) -> Compressor:
     try:
-        return _from_table(tomllib.loads(Path(path).read_text(encoding="utf-8")))
-    except OSError as error:
-        raise ValueError(f"{path}: {error.strerror}") from error
-    except ValueError as error:  # broken TOML and UTF-8 are ValueErrors too
-        raise ValueError(f"{path}: {error}") from error
+        return _made(checked.read(_File, tomllib.loads(text), checks=_CHECKS))
+    except ConfigError:
+        raise
+    except ValueError as error:  # of TOML, of the class, or of the policy
+        raise ConfigError(str(error)) from error
 
 
-def _from_table(table: Mapping[str, Any]) -> Compressor:
-    check_known("unknown key", table, ("compressor", "options", "policy"))
-    name = table.get("compressor")
-    if not isinstance(name, str):
-        raise ValueError(f'give compressor = "...", one of {", ".join(known_names())}')
-    cls = class_of(name)
-    for key in ("options", "policy"):
-        if not isinstance(table.get(key, {}), Mapping):
-            raise ValueError(f"{key} is a table: begin it with [{key}]")
-    options = dict(table.get("options", {}))
+def _made(file: _File) -> Compressor:
+    if not file.compressor:
+        raise ConfigError(_which())
+    cls, options = class_of(file.compressor), dict(file.options)
     if "policy" in options:
-        raise ValueError("the policy is a table of its own: begin it with [policy]")
-    if "policy" in table:
+        raise ConfigError("the policy is a table of its own: begin it with [policy]")
+    if file.policy is not None:
         if "policy" not in inspect.signature(cls).parameters:
-            raise ValueError(f"{name} takes no policy: leave [policy] out")
-        options["policy"] = Policy.from_mapping(table["policy"], cls.default_policy())
-    return by_name(name, **options)
+            raise ConfigError(f"{file.compressor} takes no policy: leave [policy] out")
+        options["policy"] = Policy.from_mapping(file.policy, cls.default_policy())
+    return by_name(file.compressor, **options)
+
+
+def _name(where: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(_which())
+    return value
+
+
+def _table(where: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where} is a table: begin it with [{where}]")
+    return value
+
+
+def _which() -> str:
+    return f'give compressor = "...", one of {", ".join(known_names())}'
+
+
+_CHECKS: dict[str, checked.Check[Any]] = {"compressor": _name, "options": _table, "policy": _table}
