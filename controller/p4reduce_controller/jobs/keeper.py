@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from p4reduce_contracts.jobs.answers import Count
-from p4reduce_contracts.jobs.errors import SwitchAway
+from p4reduce_contracts.jobs.errors import StoreError, SwitchAway
 from p4reduce_contracts.p4runtime.errors import P4RuntimeError, ReadError, SwitchUnreachable, WriteError
 from p4reduce_controller.jobs.hello import parse_hello
 from p4reduce_controller.jobs.model import Grant, Job
@@ -34,6 +34,7 @@ _PEACE_S = 300.0  # after which a controller that is deposed takes its switch ba
 _LONGEST_CONTEST_S = 60.0
 _ANSWER_LIMIT_S = 2.0  # of what a caller of the job service waits for: well below JobClient's 5 s
 _ENOUGH_EPOCHS = LAST_EPOCH // 2
+_EPOCHS_A_WARNING = 1000
 _PROBE_INTERVAL_S = 3.0
 _PROBE_LIMIT_S = 3.0
 _PROBE_FAILURES = 3  # in a row, and the switch counts as lost
@@ -72,6 +73,7 @@ class SwitchKeeper:
         self._giving_up: asyncio.TimerHandle | None = None
         self._deposed_at = -_PEACE_S
         self._contest_pause_s = 0.0
+        self._next_warning = _ENOUGH_EPOCHS
 
     async def connect(self, timeout_s: float) -> None:
         """Connect for the first time, trying until `timeout_s` have passed. Raises P4RuntimeError."""
@@ -105,7 +107,7 @@ class SwitchKeeper:
                     await self._open()
                     _log.info("connected to the switch at %s again", self._address)
                     pause_s = _FIRST_PAUSE_S
-                except P4RuntimeError as error:
+                except (P4RuntimeError, StoreError) as error:
                     _log.warning("the switch at %s: %s; next try in %g s", self._address, error, pause_s)
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -309,10 +311,21 @@ class SwitchKeeper:
 
     async def _clear_registers(self) -> None:
         """Begin another era while no job is on the switch, well before its registers remember every epoch."""
-        idle = not self._installed and not self._registry.grants()
-        if idle and len(self._store.given_epochs()) >= _ENOUGH_EPOCHS:
-            _log.info("the switch's registers are cleared: %d epochs were used", _ENOUGH_EPOCHS)
-            await self._start_afresh()
+        try:
+            used = self._store.count_epochs()
+            if used < _ENOUGH_EPOCHS:
+                self._next_warning = _ENOUGH_EPOCHS
+            elif not self._installed and not self._registry.grants():
+                _log.info("the switch's registers are cleared: %d epochs were used", used)
+                await self._start_afresh()
+            elif used >= self._next_warning:
+                self._next_warning = used + _EPOCHS_A_WARNING
+                _log.warning(
+                    "%d of %d epochs are used: let all jobs end at one time, and the switch's registers are cleared",
+                    *(used, LAST_EPOCH),
+                )
+        except StoreError as error:  # there will be another moment without a job
+            _log.warning("the switch's registers are not cleared: %s", error)
 
     async def _install_missing(self) -> None:
         for job_id, grant in self._registry.grants().items():

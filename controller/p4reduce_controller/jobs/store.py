@@ -86,6 +86,12 @@ class Store:
         with self._told():
             return frozenset(epoch for (epoch,) in self._rows("SELECT DISTINCT epoch FROM epochs"))
 
+    def count_epochs(self) -> int:
+        """How many epochs were given in this era."""
+        with self._told():
+            ((count,),) = self._rows("SELECT COUNT(DISTINCT epoch) FROM epochs")
+            return int(count)
+
     def draw_epoch(self, slots: SlotRange, in_use: Collection[int]) -> int:
         """Give an epoch for `slots`: one that they have not seen in this era, and that is not `in_use`.
 

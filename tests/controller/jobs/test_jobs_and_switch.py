@@ -15,6 +15,7 @@ from p4reduce_contracts.jobs.client import (
     MemberReset,
     SwitchAway,
 )
+from p4reduce_contracts.jobs.errors import StoreError
 from p4reduce_contracts.p4runtime.entries import DigestConfig, Entry, MulticastGroup, TableEntry
 from p4reduce_contracts.p4runtime.errors import SwitchUnreachable
 from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
@@ -298,6 +299,23 @@ def test_the_registers_are_cleared_while_no_job_runs_long_before_epochs_repeat(
         assert leases[0].epoch == 4, "old numbers come last all the same"
 
 
+def test_epochs_that_run_short_while_jobs_run_are_told_long_before(
+    config: Config, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(keeper, "_ENOUGH_EPOCHS", 3)
+    with serving(config) as running, JobClient(running.address) as client:
+        client.create_job("always", 1, 4)
+        client.create_job("train", 1, 4)
+        form(running, client, "always", 1)
+        for _ in range(3):
+            tickets, _ = form(running, client, "train", 1)
+            client.leave(tickets[0].nonce)
+        running.call(lambda: None)
+        assert running.client.commits == 1
+    assert caplog.text.count("let all jobs end at one time") == 1
+    assert "3 of 65535 epochs are used" in caplog.text
+
+
 def test_no_switch_is_a_clear_error_in_time(config: Config) -> None:
     switch = FakeSwitchClient()
     switch.reachable = False
@@ -330,3 +348,21 @@ def test_macs_are_static_or_learned(config: Config) -> None:
             for entry in running.client.read_table("MainIngress.forwarding.mac_table")
         }
         assert ports == {0x020000000011: 1, 0x020000000022: 2}
+
+
+def test_a_disk_that_fails_while_the_switch_restarts_ends_no_controller(
+    running: Running, client: JobClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.create_job("train", 1)
+    store = running.controller._store
+    begin_era = store.begin_era
+
+    def full() -> int:
+        monkeypatch.setattr(store, "begin_era", begin_era)  # there is room again at the next try
+        raise StoreError("no space is left on the disk")
+
+    monkeypatch.setattr(store, "begin_era", full)
+    running.client.restart()
+    connected_again(running, 3)
+    assert "no space is left on the disk; next try" in caplog.text
+    form(running, client, "train", 1)
