@@ -13,6 +13,8 @@ from p4reduce_contracts.p4runtime.entries import (
     CloneSession,
     DigestConfig,
     Entry,
+    MeterConfig,
+    MeterEntry,
     MulticastGroup,
     TableEntry,
 )
@@ -20,7 +22,9 @@ from p4reduce_contracts.p4runtime.entries import (
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 ARTIFACTS = HERE.parents[1] / "p4src/artifacts/v1model"
-KINDS = {kind.__name__: kind for kind in (TableEntry, MulticastGroup, CloneSession, DigestConfig)}
+KINDS = {kind.__name__: kind for kind in (TableEntry, MeterEntry, MulticastGroup, CloneSession, DigestConfig)}
+RATES = {TableEntry: "meter", MeterEntry: "config"}
+"""The field of an entry that holds a MeterConfig."""
 
 Outputs = tuple[tuple[int, bytes], ...]
 """(port, frame) of everything that left."""
@@ -108,7 +112,7 @@ def step_to_json(step: Step) -> dict[str, Any]:
 
 def step_from_json(row: Mapping[str, Any]) -> Step:
     if "write" in row:
-        return Write(tuple((op, KINDS[kind](**_tuples(fields))) for op, kind, fields in row["write"]))
+        return Write(tuple((op, _entry_from_json(kind, fields)) for op, kind, fields in row["write"]))
     frame = bytes.fromhex(row["frame"])
     return Arrive(row["port"], frame) if "port" in row else PacketOut(row["packet_out"], frame)
 
@@ -126,7 +130,15 @@ def _entry_to_json(entry: Entry) -> dict[str, Any]:
     """The fields that are not at their defaults."""
     blank = {f.name: f.default for f in dataclasses.fields(entry)}
     values = {name: getattr(entry, name) for name in blank}
-    return {name: value for name, value in values.items() if value != blank[name] and value not in ({}, ())}
+    written = {name: value for name, value in values.items() if value != blank[name] and value not in ({}, ())}
+    rates = RATES.get(type(entry))
+    return {name: dataclasses.asdict(value) if name == rates else value for name, value in written.items()}
+
+
+def _entry_from_json(kind: str, fields: Mapping[str, Any]) -> Any:
+    rates = RATES.get(KINDS[kind])
+    values = {name: MeterConfig(**value) if name == rates else _tuples(value) for name, value in fields.items()}
+    return KINDS[kind](**values)
 
 
 def _tuples(value: Any) -> Any:

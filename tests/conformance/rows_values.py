@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
-from conformance.case import Arrive, Case, insert, program_case
+from conformance.case import Arrive, Case, Step, Write, insert, program_case
 from conformance.frames import counted, hexes, noise, some_bytes
 from conformance.rows_tables import entry
+from p4reduce_contracts.p4runtime.entries import MeterConfig, MeterEntry
 
 HASHES = ("crc16", "crc32", "csum16", "xor16", "identity", "crc16_custom", "crc32_custom")
 
@@ -64,6 +66,8 @@ def _state() -> list[Case]:
         ),
         program_case("direct_meter", insert(entry("keys", {"key": 1}, "meter_it")), *counted((1, 2, 1), (5,))),
         program_case("indirect_meter", *counted(range(6), (5,))),
+        program_case("meter_colors", *_indirect_colors(), program="indirect_meter"),
+        program_case("direct_meter_colors", *_direct_colors(), program="direct_meter"),
         program_case("register_cells", *noise("cells", 80, 4), *hexes("01001234", "02010002", "00000000", "0001ffff")),
         program_case(
             "register_bounds",
@@ -105,6 +109,43 @@ def _names() -> list[Case]:
     return [
         program_case("standard_metadata", *(Arrive(p, bytes(12 + n)) for p in (0, 1, 2, 300, 509) for n in (0, 1, 50))),
         program_case("tuples_and_structs", *counted((0, 5, 0x15), (0,), (0, 5), (0,))),
+    ]
+
+
+_SIZES = (0, 1, 9, 3, 18, 30, 8, 2, 0, 60, 1, 0, 0)
+"""Bytes that follow two others. Buckets of rate 0 are never filled again, so colours do not depend on the clock; those
+of the largest rate are full for each frame."""
+
+
+def _indirect_colors() -> list[Step]:
+    """Cell 1 runs dry, red before yellow; 2 has no bursts; 3 marks by size alone; 0 is green until it gets rates."""
+    fastest = 10**12
+
+    def frames() -> list[Step]:
+        return [Arrive(1, bytes((cell, 9)) + bytes(size)) for size in _SIZES for cell in range(4)]
+
+    def rates(cell: int, config: MeterConfig | None) -> tuple[str, MeterEntry]:
+        return "modify", MeterEntry("MainIngress.rate", cell, config)
+
+    return [
+        Write((rates(1, MeterConfig(0, 30, 0, 80)), rates(2, MeterConfig(0, 0, 0, 0)))),
+        Write((rates(3, MeterConfig(fastest, 10, fastest, 30)),)),
+        *frames(),
+        Write((rates(0, MeterConfig(0, 50, 0, 10)), rates(1, MeterConfig(0, 30, 0, 80)), rates(2, None))),
+        *frames(),
+        # BMv2 refuses the first, but has taken half of it over: so no frame comes after it.
+        Write((rates(3, MeterConfig(2, 1, 1, 1)), rates(4, None))),
+    ]
+
+
+def _direct_colors() -> list[Step]:
+    metered = replace(entry("keys", {"key": 1}, "meter_it"), meter=MeterConfig(0, 30, 0, 80))
+    frames = [Arrive(1, bytes((key, 9)) + bytes(size)) for size in _SIZES for key in (1, 2)]
+    return [
+        insert(metered, entry("keys", {"key": 2}, "meter_it")),
+        *frames,
+        Write((("modify", replace(metered, meter=MeterConfig(0, 70, 0, 70))),)),
+        *frames,
     ]
 
 

@@ -1,4 +1,4 @@
-// A direct meter without rates: everything is green.
+// A direct meter: green until it has rates.
 #include "construct.p4"
 
 header h_t { bit<8> key; bit<8> color; }

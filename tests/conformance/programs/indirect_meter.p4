@@ -1,4 +1,4 @@
-// An indirect meter without rates: green.
+// An indirect meter: green until it has rates.
 #include "construct.p4"
 
 header h_t { bit<8> index; bit<8> color; }
