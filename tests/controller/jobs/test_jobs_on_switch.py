@@ -171,6 +171,7 @@ def test_hello_datagrams_bring_leases_and_the_switch_sums(system: System) -> Non
         assert until_reset(workers[0]) == "rank 1 left"
         stranger = Worker(client, 0, 3)
         stranger.lease = workers[0].lease
+        stranger.hello()  # a port it has, but no place in the job
         stranger.contribute(3, [1] * BLOCK_WORDS)
         again = form(client, 3)
         sum_one_round(again, 0)
