@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from p4reduce_switch.program.stateful import MeterConfig
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.l2 import ARP, Ether
 
 from p4reduce_contracts import wire
-from p4reduce_switch.program import Replica
+from p4reduce_switch.program import MeterConfig, Replica
 from rigs.pipeline import CPU_PORT, SWITCH_IP, SWITCH_MAC, PipelineRig, ipv4_header, rank_port, udp_frame
 
 HOST_MAC, OTHER_MAC, SWITCH_MAC_TEXT = "02:00:00:00:aa:01", "02:00:00:00:aa:02", "02:00:00:00:00:01"

@@ -320,7 +320,7 @@ def _programmer(address: str) -> SwitchProgrammer:
 
 def _grant(number: int) -> Grant:
     address = Address(ingress_port=1 + number, mac=0x020000000A00 + number, ip=0x0A00000A + number, udp_port=4000)
-    return Grant(1 + number, f"job{number}", 1 + number, SlotRange(4 * number, 4), (address,))
+    return Grant(1 + number, f"job{number}", 1 + number, SlotRange(4 * number, 4), (address,), (number,))
 
 
 def all_reduce(controller: str, job: str, values: list[int]) -> list[list[int]]:

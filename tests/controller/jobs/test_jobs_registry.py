@@ -33,7 +33,7 @@ GEOMETRY = SwitchGeometry(columns=8, block_words=32, slots=1024)
 
 def make_registry(geometry: SwitchGeometry = GEOMETRY) -> Registry:
     nonces = itertools.count(1000)
-    return Registry(geometry, MemoryBooks(), 10.0, lambda: next(nonces), Quotas(QuotaConfig(jobs=MAX_JOBS)))
+    return Registry(geometry, MemoryBooks(), 10.0, lambda: next(nonces), quotas=Quotas(QuotaConfig(jobs=MAX_JOBS)))
 
 
 def place(number: int) -> Address:
