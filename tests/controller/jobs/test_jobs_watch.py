@@ -154,6 +154,12 @@ SAY_WHY = """
 while heartbeat.failure() is None: time.sleep(0.01)
 print(heartbeat.failure(), flush=True)
 """
+SUM_FOR_8_S = """
+import numpy
+end = time.monotonic() + 8
+while comm.all_reduce(numpy.array([time.monotonic() < end], numpy.int32))[0] == 2: time.sleep(0.01)
+print("all right in epoch", comm.lease.epoch, flush=True)
+"""
 Start = Callable[[int, str], "subprocess.Popen[str]"]
 
 
@@ -208,3 +214,20 @@ def test_a_member_that_holds_the_interpreter_lives(system: System, start: Start)
         assert line(second) == "released"
         job = client.get_job("train")
         assert (job.state, job.last_reset) == ("ACTIVE", "")
+
+
+@pytest.mark.slow
+def test_workers_go_on_when_the_controller_is_killed_and_comes_back(system: System, start: Start) -> None:
+    """Their watches and heartbeats find the new one, which takes them for members as long as they are heard of."""
+    address = system.controller.address("jobs on")
+    with JobClient(address) as client:
+        client.create_job("train", 2)
+    ranks = [start(rank, SUM_FOR_8_S) for rank in range(2)]
+    assert [line(rank) for rank in ranks] == ["joined"] * 2
+    system.controller.end(signal.SIGKILL)
+    time.sleep(1.0)
+    system.start_controller(heartbeat_timeout_s=3)
+    assert [line(rank) for rank in ranks] == ["all right in epoch 1"] * 2
+    with JobClient(address) as client:
+        job = client.get_job("train")
+        assert (job.state, job.epoch, job.last_reset) == ("ACTIVE", 1, "")
