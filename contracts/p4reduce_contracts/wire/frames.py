@@ -88,6 +88,5 @@ def _checksum(base: Sequence[int], check: int, keys: Sequence[int]) -> int:
     Words of 16 bits added with end-around carry are words added modulo 2^16 - 1, and so is any number of them written
     as one. The sum is never 0, since no version is: 0 always stands for 2^16 - 1.
     """
-    first, job, present, reserved, epoch, slot, round_, seen = base
-    total = (first + present << 8) + job + reserved + epoch + slot + round_ + seen + check + sum(keys)
+    total = sum(base) + 255 * (base[0] + base[2]) + check + sum(keys)  # version and type, and present: high bytes
     return 0xFFFF - (total % 0xFFFF or 0xFFFF)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 from p4reduce_contracts.errors import GeometryMismatch
@@ -31,11 +32,11 @@ class Geometry:
         lengths = tuple(self.frame_header_bytes + self.block_bytes * mask.bit_count() for mask in range(256))
         object.__setattr__(self, "lengths", lengths)
 
-    @property
+    @cached_property
     def block_bytes(self) -> int:
         return 4 * self.block_words
 
-    @property
+    @cached_property
     def frame_header_bytes(self) -> int:
         """Bytes of a frame without blocks."""
         return BASE_BYTES + GUARD_BYTES + 4 * self.columns
