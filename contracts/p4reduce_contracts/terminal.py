@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import sys
@@ -13,6 +14,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from p4reduce_contracts import logs
 from p4reduce_contracts.checked import is_host_port
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 
@@ -76,6 +78,25 @@ def _controller_option(
         help="Where the controller's job service is. "
         f"[env var: {CONTROLLER_VARIABLE}; default: {DEFAULT_CONTROLLER}]",
     )
+
+
+def log_options(command: _Command) -> _Command:
+    """Add --log-level and --log-json, which say how this process logs; the command itself does not get them."""
+
+    @functools.wraps(command)
+    def run(*, log_level: str, log_json: bool, **options: Any) -> None:
+        logs.configure(log_level, log_json)
+        command(**options)
+
+    level = click.option(
+        "--log-level",
+        type=click.Choice(logs.LEVELS),
+        default="info",
+        show_default=True,
+        help="What is logged to stderr: this and what is worse.",
+    )
+    as_json = click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
+    return level(as_json(run))
 
 
 def print_json(value: Any) -> None:

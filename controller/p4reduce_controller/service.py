@@ -14,6 +14,7 @@ import grpc
 from p4reduce_contracts.artifacts import find, geometry
 from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.jobs import jobs_pb2_grpc
+from p4reduce_contracts.logs import event
 from p4reduce_contracts.security import CONTROLLER, WORKER, Security, given, is_loopback, listen
 from p4reduce_controller.config import Config
 from p4reduce_controller.forwarding import MacTable
@@ -144,6 +145,15 @@ class Controller:
             raise
         self.registry.give_time(self._clock())  # connecting took a while
         await self._server.start()
+        event(
+            _log,
+            logging.INFO,
+            "controller started",
+            listen=self.address,
+            tls=self._security is not None,
+            switch=self.config.switch.p4runtime,
+            pipeline=self.config.switch.pipeline,
+        )
 
     def _p4runtime_security(self) -> Security | None:
         """What the switch is dialled with. Raises ConfigError where its orders would cross a network in the clear."""
@@ -188,7 +198,7 @@ class Controller:
         now = asyncio.get_running_loop().time()
         paused_s = now - self._awake_at - self._sweep_interval_s
         if paused_s > self.config.controller.heartbeat_interval_s:
-            _log.warning("the controller was paused for %.1f s: members have time to be heard again", paused_s)
+            event(_log, logging.WARNING, "controller was paused", paused_s=round(paused_s, 1), members="given time")
             self.registry.give_time(self._clock())
         self._awake_at = now
         self.registry.sweep(self._clock())
@@ -202,6 +212,7 @@ class Controller:
             self.sweep()
 
     async def _close(self) -> None:
+        event(_log, logging.INFO, "controller stopped", listen=self.address)
         self._servicer.stop()
         if self._server is not None:
             await self._server.stop(_GRACE_S)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from p4reduce_contracts.terminal import HostPort, one_line
+from p4reduce_contracts.terminal import HostPort, log_options, one_line
 
 
 @click.group()
@@ -53,6 +53,7 @@ def switch() -> None:
 @click.option("--tls-certificate", metavar="FILE", help="The switch's own certificate.")
 @click.option("--tls-key", metavar="FILE", help="The private key of that.")
 @click.option("--insecure", is_flag=True, help="Serve P4Runtime beyond loopback without TLS, to whoever comes.")
+@log_options
 def run(**options: Any) -> None:
     """Run a software switch until interrupted."""
     from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch

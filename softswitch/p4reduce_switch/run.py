@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from types import FrameType
 
 from p4reduce_contracts import artifacts
 from p4reduce_contracts.checked import ConfigError
+from p4reduce_contracts.logs import event
 from p4reduce_contracts.p4runtime import messages
 from p4reduce_contracts.security import given
 from p4reduce_contracts.wire import AGGREGATION_PORT
@@ -20,6 +22,8 @@ from p4reduce_switch.ports.ethernet import EthernetPorts, parse_interface
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.program import DEFAULT_EXECUTOR, UnknownExecutor, check_executor
 from p4reduce_switch.switch import DEFAULT_CPU_PORT, Switch
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_LISTEN = f"127.0.0.1:{AGGREGATION_PORT}"
 DEFAULT_P4RUNTIME = "127.0.0.1:9559"
@@ -85,7 +89,9 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
                 f"switch {options.device_id} ready: {words}; P4Runtime {host}:{server.port}; "
                 f"pipeline {program}; executor {options.executor}"
             )
+            event(_log, logging.INFO, "switch started", device=options.device_id, p4runtime=f"{host}:{server.port}")
             switch.run()
+            event(_log, logging.INFO, "switch stopped", device=options.device_id)
     except (PortError, UnknownExecutor, ConfigError) as error:
         raise SwitchError(str(error)) from error
 

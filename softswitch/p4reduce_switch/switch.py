@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import selectors
 import threading
 from collections.abc import Callable
 
+from p4reduce_contracts.logs import Sparing
 from p4reduce_switch.ports import Ports
 from p4reduce_switch.program import DigestHandler, ExecutionError, Executor
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_CPU_PORT = 510
 
@@ -31,6 +35,7 @@ class Switch:
         self.frames_without_program = 0
         self.frames_to_no_port = 0
         self.frames_failed = 0
+        self._sparing = Sparing(_log)
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = os.pipe()
         self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
@@ -62,8 +67,9 @@ class Switch:
                 return
             try:
                 outputs = self.program.process(port, frame)
-            except ExecutionError:  # such as a program that resubmits a frame for ever
+            except ExecutionError as error:  # such as a program that resubmits a frame for ever
                 self.frames_failed += 1
+                self._sparing.event(logging.WARNING, "frame failed", port=port, cause=str(error))
                 return
         for out_port, out_frame in outputs:
             self._send(out_port, out_frame)
@@ -101,6 +107,7 @@ class Switch:
             if ports.send(port, frame):
                 return
         self.frames_to_no_port += 1
+        self._sparing.event(logging.INFO, "frame to no port", str(port), port=port)
 
     def _digest(self, name: str, values: list[tuple[int, ...]]) -> None:
         if self.on_digest is not None:

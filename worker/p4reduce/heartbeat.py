@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from typing import TYPE_CHECKING, Final
 
 from p4reduce.errors import CollectiveError, ControllerLost, JobReset
 from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.logs import event
 
 if TYPE_CHECKING:
     from p4reduce_contracts.jobs.client import JobClient
+
+_log = logging.getLogger(__name__)
 
 LEAVE_TIMEOUT_S: Final = 1.0
 """How long leaving waits for the controller: it notices anyway, when the heartbeats stop."""
@@ -41,6 +45,7 @@ class Heartbeat:
         if self._stop.is_set():
             return
         self._stop.set()
+        event(_log, logging.INFO, "job left", job=self._lease.name, rank=self._lease.rank)
         self._client.timeout_s = min(self._client.timeout_s, LEAVE_TIMEOUT_S)
         with contextlib.suppress(Exception):
             self._client.leave(self._nonce)
@@ -56,6 +61,7 @@ class Heartbeat:
     def _reset(self, reason: str) -> None:
         if self._failure is None:
             self._failure = JobReset(reason)
+            event(_log, logging.INFO, "job reset", job=self._lease.name, rank=self._lease.rank, cause=reason)
 
     def _beat(self) -> None:
         from p4reduce_contracts.jobs.client import JobServiceError, MemberReset, UnknownJob
@@ -73,3 +79,11 @@ class Heartbeat:
                 silent = time.monotonic() - answered
                 if silent >= self._lease.dead_after_s:
                     self._failure = ControllerLost(f"no heartbeat was answered for {silent:.0f} s ({error})")
+                    event(
+                        _log,
+                        logging.WARNING,
+                        "controller lost",
+                        job=self._lease.name,
+                        rank=self._lease.rank,
+                        cause=str(self._failure),
+                    )

@@ -23,6 +23,7 @@ from p4reduce.transport import Transport, UdpTransport
 from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.logs import event
 from p4reduce_contracts.wire import pack_hello
 
 if TYPE_CHECKING:
@@ -87,6 +88,17 @@ def join(
     except BaseException:
         client.close()
         raise
+    event(
+        _log,
+        logging.INFO,
+        "job joined",
+        job=lease.name,
+        rank=lease.rank,
+        world_size=lease.world_size,
+        epoch=lease.epoch,
+        slots=lease.slot_count,
+        controller=address,
+    )
     heartbeat = Heartbeat(client, nonce, lease)
     comm = Communicator(lease, transport, membership=heartbeat, timeout_s=collective_timeout_s, window=window)
     _leave_at_exit(comm, heartbeat)

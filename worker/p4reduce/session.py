@@ -7,6 +7,7 @@ is, the clock, the transport, the deadline, what was counted, and what ends it a
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -36,7 +37,10 @@ from p4reduce.stats import CollectiveReport, CollectiveStats
 from p4reduce.transport import Transport
 from p4reduce.turns import Turns
 from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.logs import event
 from p4reduce_contracts.wire import ENCAP_BYTES
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_TIMEOUT_S: Final = 60.0
 CLOSE_TIMEOUT_S: Final = 2.0
@@ -228,8 +232,19 @@ class Session:
 
     def _fail(self, error: P4ReduceError) -> None:
         with self._failing:
-            if self._failure is None or isinstance(error, CommunicatorClosed):
+            before = self._failure
+            if before is None or isinstance(error, CommunicatorClosed):
                 self._failure = error
+        if before is None and not isinstance(error, CommunicatorClosed):
+            event(
+                _log,
+                logging.WARNING,
+                "session failed",
+                job=self.lease.name,
+                rank=self.lease.rank,
+                error=type(error).__name__,
+                cause=str(error),
+            )
 
     def _take_part(self, call: Call, source: BlockSource, slots: int, timeout_s: float) -> Collective:
         stats = CollectiveStats(collectives=1)
@@ -257,6 +272,16 @@ class Session:
         limited = slots < self._window.slots or bool(collective.refusals)
         self._window.finished(collective.next_window, stats, limited=limited)
         if collective.refusals:
+            refusing = ",".join(str(rank) for rank in sorted(collective.refusals))
+            event(
+                _log,
+                logging.INFO,
+                "collective refused",
+                job=self.lease.name,
+                rank=self.lease.rank,
+                call=str(collective.call),
+                by_ranks=refusing,
+            )
             return collective
         self.last = CollectiveReport(
             str(call), self._clock() - begun, stats, _union_blocks(source, collective), collective.slots

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from p4reduce_contracts.terminal import HostPort, one_line
+from p4reduce_contracts.terminal import HostPort, log_options, one_line
 from p4reduce_controller import config
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ def controller() -> None:
 )
 @click.option("--pipeline", help="Geometry name, or folder of a compiled program. [default: default]")
 @click.option("--insecure", is_flag=True, help="Serve beyond loopback without TLS, to whoever comes.")
+@log_options
 def run(
     path: Path | None,
     listen: str | None,
@@ -46,7 +46,6 @@ def run(
     settings = config.override(
         config.load(path), listen=listen, p4runtime=p4runtime, switch=switch, pipeline=pipeline, insecure=insecure
     )
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
 
     def ready(running: Controller) -> None:
         click.echo(

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.errors import StoreError, SwitchAway
+from p4reduce_contracts.logs import event
 from p4reduce_contracts.p4runtime.errors import P4RuntimeError, ReadError, SwitchUnreachable, WriteError
 from p4reduce_controller.jobs.hello import parse_hello
 from p4reduce_controller.jobs.model import Grant, Job
@@ -105,10 +106,16 @@ class SwitchKeeper:
                     await asyncio.sleep(contest_pause_s)
                 try:
                     await self._open()
-                    _log.info("connected to the switch at %s again", self._address)
                     pause_s = _FIRST_PAUSE_S
                 except (P4RuntimeError, StoreError) as error:
-                    _log.warning("the switch at %s: %s; next try in %g s", self._address, error, pause_s)
+                    event(
+                        _log,
+                        logging.WARNING,
+                        "switch not reached",
+                        switch=self._address,
+                        cause=str(error),
+                        next_try_s=pause_s,
+                    )
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             elif loop.time() >= self._next_probe:
@@ -143,7 +150,7 @@ class SwitchKeeper:
                 while not self.complaint() and self._settled_version < version:
                     await self._pulse.wait()
         except TimeoutError:
-            _log.warning("the switch takes long to follow")
+            event(_log, logging.WARNING, "switch slow", switch=self._address, waited_s=limit_s)
 
     async def job_counters(self, job: Job) -> dict[str, Count]:
         """Counters of one job by name, since it was made or the switch was lost. Raises SwitchAway."""
@@ -207,17 +214,19 @@ class SwitchKeeper:
         else:
             self._contest_pause_s = min(2 * self._contest_pause_s + _FIRST_PAUSE_S, _LONGEST_CONTEST_S)
         self._deposed_at = now
-        _log.warning(
-            "another controller took the switch at %s; this one takes it back in %.1f s%s",
-            self._address,
-            self._contest_pause_s,
-            " (do two of them control one switch?)" if self._contest_pause_s else "",
+        event(
+            _log,
+            logging.WARNING,
+            "switch taken by another controller",
+            switch=self._address,
+            back_in_s=round(self._contest_pause_s, 1),
+            advice="do two of them control one switch?" if self._contest_pause_s else "",
         )
         self._stream_lost(generation)
 
     def _disconnected(self) -> None:
         """What the switch holds is not known now. If that lasts, the jobs are told."""
-        _log.warning("lost the connection to the switch at %s", self._address)
+        event(_log, logging.WARNING, "switch lost", switch=self._address)
         self._lost = self._connected = False
         self._installed.clear()
         self._sightings.clear()
@@ -260,6 +269,14 @@ class SwitchKeeper:
         self._next_probe = loop.time() + _PROBE_INTERVAL_S
         self._probes_failed = 0
         self._connected = True
+        event(
+            _log,
+            logging.INFO,
+            "switch connected",
+            switch=self._address,
+            pipeline="set afresh" if kept is None else "kept",
+            jobs=len(self._installed),
+        )
         self._pulse.fire()
 
     async def _start_afresh(self) -> None:
@@ -278,7 +295,8 @@ class SwitchKeeper:
                 await self._on_thread(self._programmer.client.capabilities)
         except (TimeoutError, SwitchUnreachable) as error:
             self._probes_failed += 1
-            _log.warning("the switch at %s: %s", self._address, str(error) or "no answer to a probe")
+            cause = str(error) or "no answer to a probe"
+            event(_log, logging.WARNING, "switch silent", switch=self._address, cause=cause)
             self._lost = self._lost or self._probes_failed >= _PROBE_FAILURES
             self._next_probe = loop.time() + _FIRST_PAUSE_S
             return
@@ -296,7 +314,7 @@ class SwitchKeeper:
             await self._install_missing()
             await self._learn()
         except P4RuntimeError as error:
-            _log.warning("writing to the switch at %s: %s", self._address, error)
+            event(_log, logging.WARNING, "switch write failed", switch=self._address, cause=str(error))
             self._lost = True
             return
         self._settled_version = version
@@ -316,16 +334,19 @@ class SwitchKeeper:
             if used < _ENOUGH_EPOCHS:
                 self._next_warning = _ENOUGH_EPOCHS
             elif not self._installed and not self._registry.grants():
-                _log.info("the switch's registers are cleared: %d epochs were used", used)
+                event(_log, logging.INFO, "registers cleared", switch=self._address, used_epochs=used)
                 await self._start_afresh()
             elif used >= self._next_warning:
                 self._next_warning = used + _EPOCHS_A_WARNING
-                _log.warning(
-                    "%d of %d epochs are used: let all jobs end at one time, and the switch's registers are cleared",
-                    *(used, LAST_EPOCH),
+                event(
+                    _log,
+                    logging.WARNING,
+                    "epochs run short: let all jobs end at one time, and the switch's registers are cleared",
+                    used=used,
+                    of=LAST_EPOCH,
                 )
         except StoreError as error:  # there will be another moment without a job
-            _log.warning("the switch's registers are not cleared: %s", error)
+            event(_log, logging.WARNING, "registers not cleared", switch=self._address, cause=str(error))
 
     async def _install_missing(self) -> None:
         for job_id, grant in self._registry.grants().items():
@@ -350,7 +371,7 @@ class SwitchKeeper:
         try:
             counts = await self._on_thread(lambda: self._programmer.job_counters(grant.job_id))
         except ReadError as error:
-            _log.warning("the stats of job %s begin with old counts: %s", grant.name, error)
+            event(_log, logging.WARNING, "stats begin with old counts", job=grant.name, cause=str(error))
             counts = {}
         self._registry.count_from(grant, counts)
 
@@ -360,7 +381,7 @@ class SwitchKeeper:
             try:
                 await self._on_thread(lambda: self._programmer.learn(sightings))
             except WriteError as error:
-                _log.warning("cannot note MAC addresses: %s", error)
+                event(_log, logging.WARNING, "MAC addresses not noted", cause=str(error))
 
 
 def _post(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:

@@ -38,6 +38,7 @@ from p4reduce_contracts.jobs.errors import (
     SwitchFull,
     UnknownJob,
 )
+from p4reduce_contracts.logs import event
 from p4reduce_contracts.wire import MAX_JOBS, SECRET_BITS
 from p4reduce_controller.config import QuotaConfig
 from p4reduce_controller.jobs.hello import Hello
@@ -162,6 +163,17 @@ class Registry:
         self._jobs[name] = job
         self._last_id = job_id
         self.version += 1
+        event(
+            _log,
+            logging.INFO,
+            "job created",
+            job=name,
+            id=job_id,
+            world_size=world_size,
+            slots=f"{job.slots.base}..{job.slots.base + job.slots.count - 1}",
+            owner=owner,
+            private=job.private,
+        )
         return job
 
     def remove(self, name: str) -> None:
@@ -170,8 +182,9 @@ class Registry:
         self._books.delete(name)
         del self._jobs[name]
         self._unsaved.discard(name)
-        self._reset(job, f"job {name} was removed")
+        self._reset(job, f"job {name} was removed", logging.INFO)
         self.slots.release(name)
+        event(_log, logging.INFO, "job removed", job=name)
 
     def restore(self, jobs: Iterable[Job], now: float) -> None:
         """Take up the jobs of an earlier run of the controller; their members have time to be heard again.
@@ -180,13 +193,13 @@ class Registry:
         """
         for job in jobs:
             if job.world_size > self.geometry.max_world_size:
-                _log.warning("job %s is dropped: its world size is too large for this pipeline", job.name)
+                event(_log, logging.WARNING, "job dropped", job=job.name, cause="world size too large for the pipeline")
                 self._books.delete(job.name)
                 continue
             try:
                 self.slots.hold(job.name, job.slots)
             except SwitchFull as error:
-                _log.warning("job %s is dropped: %s", job.name, error)
+                event(_log, logging.WARNING, "job dropped", job=job.name, cause=str(error))
                 self._books.delete(job.name)
                 continue
             self._jobs[job.name] = job
@@ -196,6 +209,8 @@ class Registry:
                 if not job.active:
                     member.address = None
         self.give_time(now)
+        if self._jobs:
+            event(_log, logging.INFO, "jobs restored", jobs=len(self._jobs), members=len(self._members))
 
     def give_time(self, now: float) -> None:
         """Count every member as heard now: the controller itself was away, so their silence means nothing."""
@@ -235,6 +250,7 @@ class Registry:
         job.members[rank] = member
         self._members[member.nonce] = (job, member)
         self._save(job)
+        event(_log, logging.INFO, "rank joined", job=name, rank=rank, run_id=run_id, caller=caller)
         return member
 
     def hello(self, hello: Hello, now: float) -> bool:
@@ -319,7 +335,7 @@ class Registry:
         """A member goes. Somebody who is no member any more may leave too."""
         if nonce in self._members:
             job, member = self._members[nonce]
-            self._drop(job, member.rank, f"rank {member.rank} left")
+            self._drop(job, member.rank, f"rank {member.rank} left", logging.INFO)
 
     def sweep(self, now: float) -> None:
         """Drop the members that were silent for too long, or whose connection ended."""
@@ -350,6 +366,7 @@ class Registry:
             for member in job.members.values():
                 member.last_seen = now
             self._changed(job)
+            event(_log, logging.INFO, "job granted", job=job.name, epoch=grant.epoch, ranks=grant.world_size)
 
     def count_from(self, grant: Grant, counts: dict[str, Count]) -> None:
         """Remember what the switch's counters showed before the job's first entries, unless there were some."""
@@ -415,13 +432,14 @@ class Registry:
         job.grant = Grant(job.id, job.name, epoch, job.slots, known, drawn)
         self.version += 1
 
-    def _drop(self, job: Job, rank: int, reason: str) -> None:
+    def _drop(self, job: Job, rank: int, reason: str, level: int = logging.WARNING) -> None:
         """Take one rank out. That resets an ACTIVE job; in a FORMING one the others stay."""
         if job.active:
-            self._reset(job, reason)
+            self._reset(job, reason, level)
         else:
             self._forget(job.members.pop(rank), reason)
             self._withdraw(job)
+            event(_log, level, "rank dropped", job=job.name, rank=rank, cause=reason)
 
     def _withdraw(self, job: Job) -> None:
         """Take back a grant that nobody has been told of yet."""
@@ -429,8 +447,12 @@ class Registry:
             job.grant = None
         self._changed(job)
 
-    def _reset(self, job: Job, reason: str) -> None:
-        """Drop every member with `reason`; the job forms anew, in another epoch."""
+    def _reset(self, job: Job, reason: str, level: int = logging.WARNING) -> None:
+        """Drop every member with `reason`, logged at `level`; the job forms anew, in another epoch."""
+        if job.members:
+            event(
+                _log, level, "job reset", job=job.name, cause=reason, epoch=job.epoch, ranks=len(job.members)
+            )
         for member in job.members.values():
             self._forget(member, reason)
         job.members.clear()
@@ -452,7 +474,7 @@ class Registry:
             self._unsaved.discard(job.name)
         except StoreError as error:
             if job.name not in self._unsaved:
-                _log.error("job %s goes on unsaved: %s", job.name, error)
+                event(_log, logging.ERROR, "job unsaved", job=job.name, cause=str(error))
             self._unsaved.add(job.name)
 
     def _forget(self, member: Member, reason: str) -> None:

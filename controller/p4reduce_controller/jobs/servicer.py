@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -26,11 +27,14 @@ from p4reduce_contracts.jobs.errors import (
     rounded,
     status_code,
 )
+from p4reduce_contracts.logs import Sparing
 from p4reduce_contracts.security import is_local_peer, peer_name, peer_roles
 from p4reduce_controller.jobs import tokens
 from p4reduce_controller.jobs.model import Job
 from p4reduce_controller.jobs.pulse import Pulse
 from p4reduce_controller.jobs.registry import RECONNECT_S, Registry
+
+_log = logging.getLogger(__name__)
 
 _LONGEST_WAIT_S = 86400.0
 
@@ -75,6 +79,7 @@ def _answers(
             self.check_peer(context)
             return await method(self, request, context)
         except JobServiceError as error:
+            self.refused(method.__name__, error, context)
             await context.abort(status_code(error), str(error), ((NAME_KEY, type(error).__name__),))
             raise  # abort has raised already
 
@@ -103,6 +108,7 @@ class JobsServicer:
         self._sweep = sweep
         self._roles = roles
         self._stopping = False
+        self._sparing = Sparing(_log)
 
     def check_peer(self, context: Any) -> None:
         """Raise Forbidden unless the caller has a role that is answered."""
@@ -111,6 +117,19 @@ class JobsServicer:
                 f"the certificate of {peer_name(context)} names none of {', '.join(sorted(self._roles))}: use a "
                 "worker's (`p4reduce certs add` makes one)"
             )
+
+    def refused(self, call: str, error: JobServiceError, context: Any) -> None:
+        """Log that a call was refused, once in a while for each call and reason."""
+        reason = type(error).__name__
+        self._sparing.event(
+            logging.INFO,
+            "call refused",
+            f"{call} {reason}",
+            call=call,
+            reason=reason,
+            caller=peer_name(context),
+            detail=str(error),
+        )
 
     def stop(self) -> None:
         """End the calls that wait, because the controller ends."""
@@ -217,6 +236,7 @@ class JobsServicer:
         try:
             self.check_peer(context)
         except Forbidden as error:
+            self.refused("Watch", error, context)
             await context.abort(status_code(error), str(error))
         nonce = request.nonce
         reason = self._registry.heartbeat(nonce, self._clock())

@@ -7,7 +7,7 @@ after both checks, so a stranger's request costs what its bytes take until they 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -27,14 +27,17 @@ MAX_QUERY_BYTES: Final = 256 << 10
 """Of every other request."""
 
 
-def generic_handler(servicer: object, *, only_controllers: bool) -> Any:
+def generic_handler(
+    servicer: object, *, only_controllers: bool, on_refused: Callable[[str, Refused], None]
+) -> Any:
     """Return a grpc generic handler that serves each RPC with the method of that name on `servicer`.
 
-    With `only_controllers` the caller's certificate has to name that role.
+    With `only_controllers` the caller's certificate has to name that role. `on_refused` is told which RPC was refused
+    here, and why.
     """
     handlers = {}
     for name, method in messages.METHODS.items():
-        door = _Door(name, method.request.FromString, only_controllers)
+        door = _Door(name, method.request.FromString, only_controllers, on_refused)
         pass_on = {"unary_unary": door.unary, "unary_stream": door.streamed, "stream_stream": door.both_streamed}
         handlers[name] = getattr(grpc, f"{method.shape}_rpc_method_handler")(
             pass_on[method.shape](getattr(servicer, name)), response_serializer=method.response.SerializeToString
@@ -45,10 +48,17 @@ def generic_handler(servicer: object, *, only_controllers: bool) -> Any:
 class _Door:
     """The checks of one RPC, before each shape of method."""
 
-    def __init__(self, name: str, parse: Callable[[bytes], Any], only_controllers: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        parse: Callable[[bytes], Any],
+        only_controllers: bool,
+        on_refused: Callable[[str, Refused], None],
+    ) -> None:
         self._name = name
         self._parse = parse
         self._only_controllers = only_controllers
+        self._on_refused = on_refused
         self._limit = MAX_REQUEST_BYTES.get(name, MAX_QUERY_BYTES)
 
     def unary(self, method: Callable[[Any, Any], Any]) -> Callable[[bytes, Any], Any]:
@@ -77,7 +87,11 @@ class _Door:
         try:
             return self._parsed(raw)
         except Refused as refused:
-            abort(context, refused)
+            self._refuse(context, refused)
+
+    def _refuse(self, context: Any, refused: Refused) -> NoReturn:
+        self._on_refused(self._name, refused)
+        abort(context, refused)
 
     def _parsed(self, raw: bytes) -> Any:
         """The request in these bytes. Raises Refused."""
@@ -93,4 +107,4 @@ class _Door:
     def _check_peer(self, context: Any) -> None:
         if self._only_controllers and CONTROLLER not in peer_roles(context):
             refusal = f"the certificate of {peer_name(context)} does not name {CONTROLLER}: it gives no orders here"
-            abort(context, Refused(Code.PERMISSION_DENIED, refusal))
+            self._refuse(context, Refused(Code.PERMISSION_DENIED, refusal))

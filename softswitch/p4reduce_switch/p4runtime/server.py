@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
 
+from p4reduce_contracts.logs import Sparing, event
 from p4reduce_contracts.p4runtime import messages
 from p4reduce_contracts.security import Security, listen
 from p4reduce_switch.p4runtime import pipeline as pipelines
@@ -21,6 +24,8 @@ from p4reduce_switch.p4runtime.status import NO_PIPELINE, Code, Refused, abort, 
 from p4reduce_switch.ports import PortError
 from p4reduce_switch.program import DEFAULT_EXECUTOR
 from p4reduce_switch.switch import Switch
+
+_log = logging.getLogger(__name__)
 
 API_VERSION = "1.3.0"
 READ_CHUNK = 512
@@ -53,6 +58,9 @@ class Server:
         self._executor = executor
         self.packet_in_dropped = 0
         """Frames to the CPU port that no primary controller was there to take, or too short for their header."""
+        self.refusals: Counter[str] = Counter()
+        """Calls and updates that were refused, by P4Runtime's code for the reason."""
+        self._sparing = Sparing(_log)
         self._lock = switch.lock
         self._committed: Entities | None = None
         self._saved: Entities | None = None
@@ -72,7 +80,8 @@ class Server:
         self._server = grpc.server(
             ThreadPoolExecutor(MAX_CALLS, "p4runtime"), options=options, maximum_concurrent_rpcs=MAX_CALLS
         )
-        self._server.add_generic_rpc_handlers((generic_handler(self, only_controllers=security is not None),))
+        door = generic_handler(self, only_controllers=security is not None, on_refused=self._note)
+        self._server.add_generic_rpc_handlers((door,))
         try:
             self.port = listen(
                 self._server,
@@ -121,8 +130,12 @@ class Server:
                     raise Refused(Code.UNIMPLEMENTED, "only CONTINUE_ON_ERROR batches are supported")
                 results = [entities.write(update) for update in request.updates]
         except Refused as refused:
+            self._note("Write", refused)
             abort(context, refused)
         if any(result is not None for result in results):
+            for result in results:
+                if result is not None:
+                    self._note("Write", result)
             abort_batch(context, results)
         return messages.WriteResponse()
 
@@ -134,6 +147,7 @@ class Server:
                 entities = self._entities()
                 found = [entity for query in request.entities for entity in entities.read(query)]
         except Refused as refused:
+            self._note("Read", refused)
             abort(context, refused)
         for start in range(0, max(1, len(found)), READ_CHUNK):
             yield messages.ReadResponse(entities=found[start : start + READ_CHUNK])
@@ -149,6 +163,7 @@ class Server:
             else:
                 self._set_config(request)
         except Refused as refused:
+            self._note("SetForwardingPipelineConfig", refused)
             abort(context, refused)
         return messages.SetForwardingPipelineConfigResponse()
 
@@ -159,6 +174,7 @@ class Server:
             with self._lock:
                 config = self._entities().pipeline.config
         except Refused as refused:
+            self._note("GetForwardingPipelineConfig", refused)
             abort(context, refused)
         response = messages.GetForwardingPipelineConfigResponse()
         if request.response_type in (request.ALL, request.P4INFO_AND_COOKIE):
@@ -182,7 +198,9 @@ class Server:
             too_many = self._streams > MAX_STREAMS
         try:
             if too_many:
-                abort(context, Refused(Code.RESOURCE_EXHAUSTED, "too many streams are open"))
+                refused = Refused(Code.RESOURCE_EXHAUSTED, "too many streams are open")
+                self._note("StreamChannel", refused)
+                abort(context, refused)
             if context.add_callback(controller.end):
                 reader = threading.Thread(target=self._read_stream, args=(controller, requests), daemon=True)
                 reader.start()
@@ -190,7 +208,19 @@ class Server:
         finally:
             with self._lock:
                 self._streams -= 1
+                was_primary = self._arbitration.primary is controller
                 self._arbitration.leave(controller)
+            if was_primary:
+                event(_log, logging.INFO, "primary left", device=self.switch.device_id)
+
+    def _note(self, call: str, refused: Refused) -> None:
+        """Count a refusal, and log it once in a while for each call and reason."""
+        reason = str(refused.code.name)
+        with self._lock:
+            self.refusals[reason] += 1
+        self._sparing.event(
+            logging.INFO, "call refused", f"{call} {reason}", call=call, reason=reason, detail=refused.message
+        )
 
     # ---- programs
 
@@ -236,6 +266,17 @@ class Server:
         with self._lock:
             self._committed, self._saved = entities, None
             self.switch.install(entities.pipeline.program)
+        config = entities.pipeline.config
+        event(
+            _log,
+            logging.INFO,
+            "pipeline set",
+            device=self.switch.device_id,
+            program=config.p4info.pkg_info.name,
+            tables=len(entities.pipeline.tables),
+            cookie=config.cookie.cookie if config.HasField("cookie") else None,
+            executor=self._executor,
+        )
 
     def _entities(self) -> Entities:
         """The saved program, or the committed one; FAILED_PRECONDITION when there is neither."""
@@ -264,6 +305,7 @@ class Server:
                 with self._lock:
                     self._stream_message(controller, request)
         except Refused as refused:
+            self._note("StreamChannel", refused)
             controller.end(refused)
         except grpc.RpcError:  # cancelled, or the connection broke
             controller.end()
@@ -277,6 +319,10 @@ class Server:
         kind = request.WhichOneof("update")
         if kind == "arbitration":
             changed = self._arbitration.update(controller, request.arbitration)
+            if changed:
+                self._sparing.event(
+                    logging.INFO, "primary changed", device=self.switch.device_id, election_id=_election(controller)
+                )
             if changed and self._committed is not None:
                 self._committed.digests.forget_all()
             return
@@ -292,6 +338,7 @@ class Server:
             else:
                 invalid("a stream message of unknown kind")
         except Refused as refused:
+            self._note("StreamChannel", refused)
             controller.offer(_stream_error(refused, request))
 
     def _packet_out(self, entities: Entities, packet: Any) -> None:
@@ -332,6 +379,14 @@ class Server:
             while not self._stopping:
                 due = self._committed.digests.tick() if self._committed is not None else None
                 self._digests_changed.wait(60.0 if due is None else max(0.0, due - time.monotonic()))
+
+
+def _election(controller: Controller) -> str:
+    """Its election id as one number; "none" for a controller that has stepped down."""
+    if controller.election_id is None:
+        return "none"
+    high, low = controller.election_id
+    return str(high << 64 | low)
 
 
 def _stream_error(refused: Refused, request: Any) -> Any:

@@ -12,6 +12,7 @@ off after. Inside the frame the UDP destination is always the aggregation port, 
 from __future__ import annotations
 
 import ipaddress
+import logging
 import socket
 import struct
 import time
@@ -20,8 +21,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from p4reduce_contracts.errors import FrameError
+from p4reduce_contracts.logs import Sparing
 from p4reduce_contracts.wire import AGGREGATION_PORT, ENCAP_BYTES, HELLO_BYTES, unpack_hello
 from p4reduce_switch.ports import PortError, Receiver
+
+_log = logging.getLogger(__name__)
 
 SWITCH_MAC: Final = 0x020000000001
 FIRST_PORT, LAST_PORT = 1, 510
@@ -98,6 +102,7 @@ class UdpUnderlay:
             raise PortError("the underlay needs the one address that workers send to, not 0.0.0.0")
         self.mac = mac.to_bytes(6, "big")
         self.counters = UnderlayCounters()
+        self._sparing = Sparing(_log, clock=clock)
         self._clock = clock
         self._in_use = in_use
         self._search_at = 0.0
@@ -190,18 +195,25 @@ class UdpUnderlay:
         """Give a new peer that says HELLO a port; None (and counted) if it does not, or there is none."""
         if not _is_hello(payload):
             self.counters.no_hello += 1
+            self._refused("no HELLO", address)
             return None
         now = self._clock()
         port = next((number for number in self._numbers if number not in self._by_port), None) or self._take_back(now)
         if port is None:
             self.counters.no_free_port += 1
+            self._refused("no free port", address)
             return None
         ip = ipaddress.IPv4Address(address[0]).packed
         mac = b"\x06\0" + ip  # locally administered
         address_sum = int.from_bytes(ip + self.ip, "big") + _UDP_PROTOCOL + address[1] + AGGREGATION_PORT
         peer = Peer(port, address, ip, self.mac + mac + b"\x08\0", address_sum, now)
         self._peers[address] = self._by_port[port] = peer
+        self._sparing.event(logging.INFO, "port given", port=port, peer=_spelt(address))
         return peer
+
+    def _refused(self, reason: str, address: Address) -> None:
+        """Log that a datagram was refused, once in a while for each reason."""
+        self._sparing.event(logging.INFO, "datagram refused", reason, reason=reason, peer=_spelt(address))
 
     def _take_back(self, now: float) -> int | None:
         """Take the port of the peer that is silent for longest and in no job; None if all may be needed."""
@@ -214,8 +226,16 @@ class UdpUnderlay:
             self._search_at = now + SEARCH_S
             return None
         self.counters.evicted_ports += 1
+        silent_s = round(now - peer.last_heard, 1)
+        self._sparing.event(
+            logging.INFO, "port evicted", port=peer.port, peer=_spelt(peer.address), silent_s=silent_s
+        )
         del self._peers[peer.address], self._by_port[peer.port]
         return peer.port
+
+
+def _spelt(address: Address) -> str:
+    return f"{address[0]}:{address[1]}"
 
 
 def _is_hello(payload: bytes) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import select
 import socket
 from collections.abc import Iterator
@@ -249,3 +250,20 @@ def test_an_address_in_use_is_said(bench: Bench) -> None:
 def test_it_needs_one_ipv4_address(host: str) -> None:
     with pytest.raises(PortError):
         UdpUnderlay((host, 0))
+
+
+def test_ports_given_evicted_and_refused_are_told_and_a_flood_is_not(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    bench.underlay._numbers = [1]
+    bench.peer()
+    stranger = bench.stranger()
+    for _ in range(50):
+        bench.receive(b"x", peer=stranger)
+    bench.now += JOINING_S + 1
+    bench.receive(HELLO, peer=stranger)
+    told = [(record.getMessage(), record.__dict__["p4reduce_fields"]) for record in caplog.records]
+    assert [name for name, _ in told] == ["port given", "datagram refused", "port evicted"]
+    assert told[2][1]["silent_s"] == JOINING_S + 1
+    assert str(0xFEED) not in caplog.text

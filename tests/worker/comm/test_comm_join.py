@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import sys
 import threading
@@ -348,3 +349,24 @@ def test_leaving_does_not_wait_for_a_controller_that_has_stopped() -> None:
         heartbeat._thread.join(10)
         assert not heartbeat._thread.is_alive()
         assert heartbeat.failure() is None
+
+
+def test_a_rank_logs_when_it_joins_fails_and_leaves(
+    fake: type[FakeClient], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "p4reduce")
+    fake.answers["heartbeat"] = lambda: (True, "rank 1 left")
+    comm = p4reduce.join("mnist", rank=0, world_size=1)
+    assert fake.instances[0].beaten.wait(10)
+    with pytest.raises(JobReset):
+        comm.barrier()
+    comm.close(wait=False)
+    told = [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
+    assert told == [
+        ("p4reduce.join", "INFO", "job joined"),
+        ("p4reduce.heartbeat", "INFO", "job reset"),
+        ("p4reduce.session", "WARNING", "session failed"),
+        ("p4reduce.heartbeat", "INFO", "job left"),
+    ]
+    assert {record.__dict__["p4reduce_fields"]["rank"] for record in caplog.records} == {0}
+    assert not [line for line in caplog.messages if str(NONCE) in line]

@@ -1,0 +1,41 @@
+"""What the switch logs of its controllers and its program."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import grpc
+import pytest
+
+from p4reduce_contracts.p4runtime import messages
+from rigs.p4rt import LIMIT_S, Raw, Served, config
+
+
+def events(caplog: pytest.LogCaptureFixture, name: str) -> list[dict[str, Any]]:
+    """The fields of the events of that name so far."""
+    return [record.__dict__["p4reduce_fields"] for record in list(caplog.records) if record.getMessage() == name]
+
+
+def test_who_is_primary_and_what_runs(switch: Served, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with Raw(switch.address, (1, 2)) as raw:
+        assert raw.arbitrate().status.code == 0
+        raw.set_config(config=config())
+    switch.server.stop()
+    assert [fields["election_id"] for fields in events(caplog, "primary changed")] == [str((1 << 64) + 2)]
+    (set_to,) = events(caplog, "pipeline set")
+    assert (set_to["tables"] > 0, set_to["executor"]) == (True, "python")
+    assert len(events(caplog, "primary left")) == 1
+
+
+def test_refusals_are_counted_each_and_told_once(switch: Served, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    query = messages.GetForwardingPipelineConfigRequest(device_id=1)
+    with Raw(switch.address) as raw:
+        for _ in range(3):
+            with pytest.raises(grpc.RpcError):
+                raw.rpc["GetForwardingPipelineConfig"](query, timeout=LIMIT_S)
+    assert switch.server.refusals == {"FAILED_PRECONDITION": 3}
+    (told,) = events(caplog, "call refused")
+    assert (told["call"], told["reason"]) == ("GetForwardingPipelineConfig", "FAILED_PRECONDITION")
