@@ -63,10 +63,13 @@ class Sparing:
 
 
 def configure(level: str = "info", as_json: bool = False, stream: TextIO | None = None) -> None:
-    """Write the logs of this process from `level` on, one of LEVELS, to `stream` (None: stderr)."""
+    """Write the logs of this process from `level` on, one of LEVELS, to `stream` (None: stderr).
+
+    A process that has handlers of its own keeps them.
+    """
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLine() if as_json else PlainLine())
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 class PlainLine(logging.Formatter):

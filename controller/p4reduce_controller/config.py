@@ -45,9 +45,13 @@ class SwitchConfig:
 
 @dataclass(frozen=True)
 class ControllerConfig:
-    """[controller]: the job service. Times are in seconds; `state_dir` keeps the jobs and the epochs."""
+    """[controller]: the job service. Times are in seconds; `state_dir` keeps the jobs and the epochs.
+
+    `metrics` is HOST:PORT for Prometheus, "": there are none.
+    """
 
     listen: str = DEFAULT_CONTROLLER
+    metrics: str = ""
     state_dir: str = ""
     heartbeat_interval_s: float = 2.0
     heartbeat_timeout_s: float = 10.0
@@ -143,6 +147,7 @@ def override(
     pipeline: str | None = None,
     switch: str | None = None,
     insecure: bool = False,
+    metrics: str | None = None,
 ) -> Config:
     """Return `config` with what is given in place of its own. Raises ConfigError.
 
@@ -158,6 +163,9 @@ def override(
     config = replace(
         config, switch=replace(config.switch, **checked.keywords(SwitchConfig, given, "switch", _SWITCH))
     )
+    if metrics is not None:
+        door = checked.host_port("controller.metrics", metrics)
+        config = replace(config, controller=replace(config.controller, metrics=door))
     if listen is None:
         return config
     address = checked.host_port("controller.listen", listen)
@@ -194,6 +202,10 @@ def _ipv4(where: str, value: object) -> str:
     return text
 
 
+def _host_port_or_none(where: str, value: object) -> str:
+    return "" if value == "" else checked.host_port(where, value)
+
+
 _switch_port = checked.whole(0, _MAX_PORT_NUMBER)
 
 
@@ -221,6 +233,7 @@ _SWITCH: dict[str, checked.Check[Any]] = {
 }
 _CONTROLLER: dict[str, checked.Check[Any]] = {
     "listen": checked.host_port,
+    "metrics": _host_port_or_none,
     "heartbeat_interval_s": checked.seconds,
     "heartbeat_timeout_s": checked.seconds,
     "hello_interval_s": checked.seconds,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 import signal
 import time
@@ -15,6 +16,8 @@ from p4reduce_contracts.artifacts import find, geometry
 from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.jobs import jobs_pb2_grpc
 from p4reduce_contracts.logs import event
+from p4reduce_contracts.metrics import Sample
+from p4reduce_contracts.metrics_door import MetricsDoor
 from p4reduce_contracts.security import CONTROLLER, WORKER, Security, given, is_loopback, listen
 from p4reduce_controller.config import Config
 from p4reduce_controller.forwarding import MacTable
@@ -25,6 +28,7 @@ from p4reduce_controller.jobs.quotas import Quotas
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.servicer import JobsServicer, Terms
 from p4reduce_controller.jobs.store import Store
+from p4reduce_controller.metrics import ControllerMetrics
 from p4reduce_controller.p4rt.client import Client
 
 _log = logging.getLogger(__name__)
@@ -32,6 +36,7 @@ _log = logging.getLogger(__name__)
 _GRACE_S = 1.0
 _CALL_LIMIT_S = 5.0  # of one P4Runtime call
 _MAX_REQUEST_BYTES = 64 << 10
+_SCRAPE_LIMIT_S = 4.0  # longer than the switch is waited for
 
 
 def _halves(election_id: int | None) -> tuple[int, int] | None:
@@ -108,6 +113,8 @@ class Controller:
         self._servicer = JobsServicer(
             self.registry, self.keeper, terms, clock, self.pulse, self.sweep, _roles(self._security)
         )
+        self._metrics = ControllerMetrics(self.registry, self.keeper, self._servicer.refusals, clock)
+        self._metrics_door: MetricsDoor | None = None
         self._server: grpc.aio.Server | None = None
         self._stop = asyncio.Event()
         self._sweep_interval_s = settings.heartbeat_interval_s / 2
@@ -139,6 +146,7 @@ class Controller:
             self._store.open()
             self.registry.restore(self._store.jobs(), self._clock())
             await self.keeper.connect(self.config.switch.connect_timeout_s)
+            self._open_metrics()
         except BaseException:
             await self.keeper.close()
             self._store.close()
@@ -154,6 +162,30 @@ class Controller:
             switch=self.config.switch.p4runtime,
             pipeline=self.config.switch.pipeline,
         )
+
+    @property
+    def metrics_address(self) -> str:
+        """Where the metrics are served, "" where they are not."""
+        return self._metrics_door.address if self._metrics_door is not None else ""
+
+    def _open_metrics(self) -> None:
+        address, loop = self.config.controller.metrics, asyncio.get_running_loop()
+
+        def collect() -> list[Sample]:
+            scrape = self._metrics.samples()
+            try:
+                scraped = asyncio.run_coroutine_threadsafe(scrape, loop)
+            except RuntimeError:  # the loop has ended
+                scrape.close()
+                return []
+            try:
+                return scraped.result(_SCRAPE_LIMIT_S)
+            except (TimeoutError, concurrent.futures.CancelledError):
+                scraped.cancel()
+                return []
+
+        if address:
+            self._metrics_door = MetricsDoor(address, collect, insecure=self.config.security.insecure)
 
     def _p4runtime_security(self) -> Security | None:
         """What the switch is dialled with. Raises ConfigError where its orders would cross a network in the clear."""
@@ -214,6 +246,8 @@ class Controller:
     async def _close(self) -> None:
         event(_log, logging.INFO, "controller stopped", listen=self.address)
         self._servicer.stop()
+        if self._metrics_door is not None:
+            await asyncio.to_thread(self._metrics_door.close)
         if self._server is not None:
             await self._server.stop(_GRACE_S)
         await self.keeper.close()

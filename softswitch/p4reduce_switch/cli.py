@@ -53,6 +53,7 @@ def switch() -> None:
 @click.option("--tls-certificate", metavar="FILE", help="The switch's own certificate.")
 @click.option("--tls-key", metavar="FILE", help="The private key of that.")
 @click.option("--insecure", is_flag=True, help="Serve P4Runtime beyond loopback without TLS, to whoever comes.")
+@click.option("--metrics", type=HostPort(), help="Serve metrics for Prometheus there. [default: nowhere]")
 @log_options
 def run(**options: Any) -> None:
     """Run a software switch until interrupted."""

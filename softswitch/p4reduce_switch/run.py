@@ -13,9 +13,11 @@ from types import FrameType
 from p4reduce_contracts import artifacts
 from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.logs import event
+from p4reduce_contracts.metrics_door import MetricsDoor
 from p4reduce_contracts.p4runtime import messages
 from p4reduce_contracts.security import given
 from p4reduce_contracts.wire import AGGREGATION_PORT
+from p4reduce_switch.metrics import samples
 from p4reduce_switch.p4runtime import Refused, Server
 from p4reduce_switch.ports import PortError, Ports
 from p4reduce_switch.ports.ethernet import EthernetPorts, parse_interface
@@ -52,7 +54,9 @@ class SwitchOptions:
     tls_certificate: str | None = None
     tls_key: str | None = None
     insecure: bool = False
-    """Serve P4Runtime beyond loopback without TLS."""
+    """Serve P4Runtime beyond loopback without TLS, and metrics too."""
+    metrics: str | None = None
+    """HOST:PORT at which Prometheus gets metrics; None: nowhere."""
 
 
 def print_line(line: str) -> None:
@@ -82,12 +86,17 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
             if options.pipeline is not None:
                 _load(server, options.pipeline)
             server.start()
+            served = ""
+            if options.metrics is not None:
+                door = MetricsDoor(options.metrics, lambda: samples(switch, server), insecure=options.insecure)
+                stack.callback(door.close)
+                served = f"; metrics {door.address}"
             stack.enter_context(_stopped_by_signals(switch))
             host = options.p4runtime.rpartition(":")[0]
             program = options.pipeline or "none yet, a controller brings it"
             ready(
                 f"switch {options.device_id} ready: {words}; P4Runtime {host}:{server.port}; "
-                f"pipeline {program}; executor {options.executor}"
+                f"pipeline {program}; executor {options.executor}{served}"
             )
             event(_log, logging.INFO, "switch started", device=options.device_id, p4runtime=f"{host}:{server.port}")
             switch.run()

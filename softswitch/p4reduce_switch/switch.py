@@ -35,6 +35,8 @@ class Switch:
         self.frames_without_program = 0
         self.frames_to_no_port = 0
         self.frames_failed = 0
+        self.packet_ins = 0
+        self.packet_outs = 0
         self._sparing = Sparing(_log)
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = os.pipe()
@@ -76,6 +78,7 @@ class Switch:
 
     def packet_out(self, frame: bytes) -> None:
         """One frame from the controller, packet-out header first."""
+        self.packet_outs += 1
         self.receive(self.cpu_port, frame)
 
     def run(self) -> None:
@@ -100,6 +103,7 @@ class Switch:
 
     def _send(self, port: int, frame: bytes) -> None:
         if port == self.cpu_port:
+            self.packet_ins += 1
             if self.on_packet_in is not None:
                 self.on_packet_in(frame)
             return

@@ -16,18 +16,20 @@ LOG = logging.getLogger("p4reduce_contracts.test_logs")
 
 @pytest.fixture
 def written() -> Iterator[Callable[[bool], io.StringIO]]:
-    """Configure the logs into a string; the loggers are put back after the test."""
+    """Configure the logs into a string, in place of pytest's own handlers, which it sets anew for each phase."""
     root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    root.handlers.clear()
+    level = root.level
 
     def configure(as_json: bool) -> io.StringIO:
+        root.handlers.clear()
         stream = io.StringIO()
         logs.configure("info", as_json, stream)
         return stream
 
     yield configure
-    root.handlers[:] = handlers
+    for handler in list(root.handlers):
+        if isinstance(handler.formatter, logs.PlainLine | logs.JsonLine):
+            root.removeHandler(handler)
     root.setLevel(level)
 
 

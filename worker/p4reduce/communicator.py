@@ -68,6 +68,13 @@ class Communicator:
         """What all collectives so far have sent, received and repeated."""
         return self.session.stats
 
+    def metrics(self) -> dict[str, float]:
+        """Return what this rank counts and measures, by the names in `p4reduce_contracts.metrics`.
+
+        They have no labels: add the job and the rank where you pass them on.
+        """
+        return self.session.metrics()
+
     @property
     def last(self) -> CollectiveReport | None:
         """What the last finished collective was and cost."""

@@ -36,6 +36,7 @@ from p4reduce.protocol.window import Window, slots_for
 from p4reduce.stats import CollectiveReport, CollectiveStats
 from p4reduce.transport import Transport
 from p4reduce.turns import Turns
+from p4reduce_contracts import metrics
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.logs import event
 from p4reduce_contracts.wire import ENCAP_BYTES
@@ -129,6 +130,15 @@ class Session:
         self._failure: P4ReduceError | None = None
         self._failing = threading.Lock()
         self._closing = threading.Lock()
+
+    def metrics(self) -> dict[str, float]:
+        """Return what this rank has counted and measured, by the names in `p4reduce_contracts.metrics`."""
+        measured = {
+            metrics.WORKER_ROUND_TRIP: self._round_trip.smoothed_s,
+            metrics.WORKER_TIMEOUT: self._round_trip.timeout_s,
+            metrics.WORKER_WINDOW: self._window.slots,
+        }
+        return self.stats.as_metrics() | {metric.name: value for metric, value in measured.items()}
 
     def run(self, kind: Kind, prepare: Callable[[], Contribution], *, timeout_s: float | None = None) -> Any:
         """Take part in one collective, when it is this call's turn; return what the contribution's `finish` returns.

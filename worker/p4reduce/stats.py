@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from typing import Final
+
+from p4reduce_contracts import metrics
+
+_METRICS: Final[Mapping[str, metrics.Metric]] = {
+    "collectives": metrics.WORKER_COLLECTIVES,
+    "refused": metrics.WORKER_REFUSED,
+    "rounds": metrics.WORKER_ROUNDS,
+    "frames_up": metrics.WORKER_UP_FRAMES,
+    "bytes_up": metrics.WORKER_UP_BYTES,
+    "frames_down": metrics.WORKER_DOWN_FRAMES,
+    "bytes_down": metrics.WORKER_DOWN_BYTES,
+    "blocks_up": metrics.WORKER_UP_BLOCKS,
+    "blocks_down": metrics.WORKER_DOWN_BLOCKS,
+    "retransmissions": metrics.WORKER_REPEATED_FRAMES,
+    "losses": metrics.WORKER_LOST_ROUNDS,
+    "pendings": metrics.WORKER_PENDING_FRAMES,
+    "stale": metrics.WORKER_STALE_FRAMES,
+    "foreign": metrics.WORKER_FOREIGN_FRAMES,
+    "corrupt": metrics.WORKER_CORRUPT_FRAMES,
+    "malformed": metrics.WORKER_MALFORMED_FRAMES,
+}
 
 
 @dataclass
@@ -48,6 +71,10 @@ class CollectiveStats:
     def __sub__(self, earlier: CollectiveStats) -> CollectiveStats:
         """Return what happened since `earlier`, a copy taken before."""
         return CollectiveStats(**{f.name: getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)})
+
+    def as_metrics(self) -> dict[str, float]:
+        """Return the counts by the names in `p4reduce_contracts.metrics`."""
+        return {metric.name: getattr(self, field) for field, metric in _METRICS.items()}
 
     def as_dict(self) -> dict[str, int]:
         return {f.name: getattr(self, f.name) for f in fields(self)}

@@ -30,6 +30,7 @@ def controller() -> None:
 )
 @click.option("--pipeline", help="Geometry name, or folder of a compiled program. [default: default]")
 @click.option("--insecure", is_flag=True, help="Serve beyond loopback without TLS, to whoever comes.")
+@click.option("--metrics", type=HostPort(), help="Serve metrics for Prometheus there. [default: nowhere]")
 @log_options
 def run(
     path: Path | None,
@@ -38,19 +39,27 @@ def run(
     switch: str | None,
     pipeline: str | None,
     insecure: bool,
+    metrics: str | None,
 ) -> None:
     """Prepare a switch and serve jobs on it until interrupted."""
     from p4reduce_contracts.p4runtime.errors import P4RuntimeError
     from p4reduce_controller.service import ControllerError, run_controller
 
     settings = config.override(
-        config.load(path), listen=listen, p4runtime=p4runtime, switch=switch, pipeline=pipeline, insecure=insecure
+        config.load(path),
+        listen=listen,
+        p4runtime=p4runtime,
+        switch=switch,
+        pipeline=pipeline,
+        insecure=insecure,
+        metrics=metrics,
     )
 
     def ready(running: Controller) -> None:
         click.echo(
             f"controller ready: jobs on {running.address}, switch at {settings.switch.p4runtime}, "
             f"pipeline {settings.switch.pipeline}"
+            + (f", metrics on {running.metrics_address}" if running.metrics_address else "")
         )
 
     try:

@@ -154,13 +154,21 @@ class SwitchKeeper:
 
     async def job_counters(self, job: Job) -> dict[str, Count]:
         """Counters of one job by name, since it was made or the switch was lost. Raises SwitchAway."""
-        counts = await self._ask(lambda: self._programmer.job_counters(job.id))
-        since = counts if job.counted_from is None else job.counted_from  # nothing counts before the first entries
-        return {name: count - since.get(name, Count()) for name, count in counts.items()}
+        return _since(job, await self._ask(lambda: self._programmer.job_counters(job.id)))
 
     async def drop_counters(self) -> dict[str, Count]:
         """Drops by reason. Raises SwitchAway."""
         return await self._ask(self._programmer.drop_counters)
+
+    async def all_counters(self, jobs: list[Job]) -> tuple[dict[str, dict[str, Count]], dict[str, Count]]:
+        """The counters of `jobs` by job name, as `job_counters` has them, and drops by reason. Raises SwitchAway."""
+        cells, drops = await self._ask(
+            lambda: (self._programmer.all_job_counters(), self._programmer.drop_counters())
+        )
+        counts = {
+            job.name: _since(job, {name: by_id.get(job.id, Count()) for name, by_id in cells.items()}) for job in jobs
+        }
+        return counts, drops
 
     async def _ask(self, call: Callable[[], T]) -> T:
         if self.complaint():
@@ -382,6 +390,12 @@ class SwitchKeeper:
                 await self._on_thread(lambda: self._programmer.learn(sightings))
             except WriteError as error:
                 event(_log, logging.WARNING, "MAC addresses not noted", cause=str(error))
+
+
+def _since(job: Job, counts: dict[str, Count]) -> dict[str, Count]:
+    """What of `counts` came since the job was made; nothing counts before its first entries."""
+    since = counts if job.counted_from is None else job.counted_from
+    return {name: count - since.get(name, Count()) for name, count in counts.items()}
 
 
 def _post(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:

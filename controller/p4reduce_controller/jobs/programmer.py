@@ -136,6 +136,17 @@ class SwitchProgrammer:
         """The counters of one job id since the pipeline was set, by name."""
         return {name: self._count(counter, job_id) for name, counter in V1MODEL.job_counters.items()}
 
+    def all_job_counters(self) -> dict[str, dict[int, Count]]:
+        """The counters of every job id since the pipeline was set, by name and id."""
+        return {
+            name: {
+                cell.index: Count(cell.packets, cell.bytes)
+                for cell in self.client.read_counter(counter)
+                if cell.index is not None
+            }
+            for name, counter in V1MODEL.job_counters.items()
+        }
+
     def drop_counters(self) -> dict[str, Count]:
         """Frames dropped since the pipeline was set, by reason."""
         cells = self.client.read_counter(V1MODEL.drops)

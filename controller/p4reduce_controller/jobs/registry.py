@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable
+from enum import StrEnum
 from typing import Protocol
 
 from p4reduce_contracts.artifacts import SwitchGeometry
@@ -64,6 +65,24 @@ _REMEMBERED = 4096
 _STRANGER = "the controller does not know this member: it restarted after the job's reset, or that was long ago"
 
 
+class Cause(StrEnum):
+    """Why a job was reset, as the metrics have it; the reason says it in words, with names."""
+
+    LEFT = "rank left"
+    REMOVED = "job removed"
+    GONE = "rank gone"
+    SILENT = "rank silent"
+    JOINED_AGAIN = "rank joined again"
+    SWITCH_LOST = "switch lost"
+    SWITCH_REFUSED = "switch refused entries"
+    NO_EPOCH = "no epoch"
+
+    @property
+    def level(self) -> int:
+        """How it is logged: what somebody asked for is no warning."""
+        return logging.INFO if self in (Cause.LEFT, Cause.REMOVED) else logging.WARNING
+
+
 def _at(member: Member) -> str:
     return "" if member.address is None else f" at {member.address.host}:{member.address.udp_port}"
 
@@ -99,6 +118,10 @@ class Registry:
         self.geometry = geometry
         self.slots = SlotAllocator(geometry.slots)
         self.version = 0
+        self.joins = 0
+        self.grants_given = 0
+        self.resets: Counter[Cause] = Counter()
+        """Of jobs that were ACTIVE."""
         self._books = books
         self._quotas = quotas or Quotas(QuotaConfig())
         self._unsaved: set[str] = set()
@@ -182,7 +205,7 @@ class Registry:
         self._books.delete(name)
         del self._jobs[name]
         self._unsaved.discard(name)
-        self._reset(job, f"job {name} was removed", logging.INFO)
+        self._reset(job, f"job {name} was removed", Cause.REMOVED)
         self.slots.release(name)
         event(_log, logging.INFO, "job removed", job=name)
 
@@ -245,10 +268,11 @@ class Registry:
             raise PlaceTaken(f"rank {rank} of job {name} is a worker that lives{where}: end it first")
         self._quotas.count_join(caller, now)
         if rank in job.members:
-            self._drop(job, rank, f"rank {rank} joined again")
+            self._drop(job, rank, f"rank {rank} joined again", Cause.JOINED_AGAIN)
         member = Member(rank, self._fresh_nonce(), now, run_id)
         job.members[rank] = member
         self._members[member.nonce] = (job, member)
+        self.joins += 1
         self._save(job)
         event(_log, logging.INFO, "rank joined", job=name, rank=rank, run_id=run_id, caller=caller)
         return member
@@ -335,7 +359,7 @@ class Registry:
         """A member goes. Somebody who is no member any more may leave too."""
         if nonce in self._members:
             job, member = self._members[nonce]
-            self._drop(job, member.rank, f"rank {member.rank} left", logging.INFO)
+            self._drop(job, member.rank, f"rank {member.rank} left", Cause.LEFT)
 
     def sweep(self, now: float) -> None:
         """Drop the members that were silent for too long, or whose connection ended."""
@@ -345,9 +369,10 @@ class Registry:
                 if member.nonce not in self._members or member.waiting or member.watching:
                     continue
                 if member.gone_at is not None and now - member.gone_at >= RECONNECT_S:
-                    self._drop(job, member.rank, f"rank {member.rank} is gone: its connection to the controller ended")
+                    reason = f"rank {member.rank} is gone: its connection to the controller ended"
+                    self._drop(job, member.rank, reason, Cause.GONE)
                 elif now - member.last_seen >= limit:
-                    self._drop(job, member.rank, f"rank {member.rank} sent no heartbeat for {limit:g} s")
+                    self._drop(job, member.rank, f"rank {member.rank} sent no heartbeat for {limit:g} s", Cause.SILENT)
             if job.grant is None:
                 self._grant_if_complete(job, now)  # it may have had to wait for its owner's quota
         for name in list(self._unsaved):
@@ -366,6 +391,7 @@ class Registry:
             for member in job.members.values():
                 member.last_seen = now
             self._changed(job)
+            self.grants_given += 1
             event(_log, logging.INFO, "job granted", job=job.name, epoch=grant.epoch, ranks=grant.world_size)
 
     def count_from(self, grant: Grant, counts: dict[str, Count]) -> None:
@@ -379,7 +405,7 @@ class Registry:
         """The switch refused the grant's entries."""
         job = self.holder(grant)
         if job is not None:
-            self._reset(job, reason)
+            self._reset(job, reason, Cause.SWITCH_REFUSED)
 
     def switch_lost(self, reason: str, kept: Collection[int] = ()) -> None:
         """The switch has forgotten all but the grants of these job ids: other ACTIVE jobs are reset.
@@ -391,7 +417,7 @@ class Registry:
                 continue
             job.counted_from = None  # the counters may begin at 0 again
             if job.active:
-                self._reset(job, reason)
+                self._reset(job, reason, Cause.SWITCH_LOST)
             else:
                 self._withdraw(job)
                 for member in job.members.values():
@@ -426,20 +452,20 @@ class Registry:
         try:
             epoch = self._books.draw_epoch(job.slots, {grant.epoch for grant in self.grants().values()})
         except ControllerFailed as error:
-            self._reset(job, str(error))
+            self._reset(job, str(error), Cause.NO_EPOCH)
             return
         drawn = tuple(self._draw_secret() for _ in known)
         job.grant = Grant(job.id, job.name, epoch, job.slots, known, drawn)
         self.version += 1
 
-    def _drop(self, job: Job, rank: int, reason: str, level: int = logging.WARNING) -> None:
+    def _drop(self, job: Job, rank: int, reason: str, cause: Cause) -> None:
         """Take one rank out. That resets an ACTIVE job; in a FORMING one the others stay."""
         if job.active:
-            self._reset(job, reason, level)
+            self._reset(job, reason, cause)
         else:
             self._forget(job.members.pop(rank), reason)
             self._withdraw(job)
-            event(_log, level, "rank dropped", job=job.name, rank=rank, cause=reason)
+            event(_log, cause.level, "rank dropped", job=job.name, rank=rank, cause=reason)
 
     def _withdraw(self, job: Job) -> None:
         """Take back a grant that nobody has been told of yet."""
@@ -447,11 +473,13 @@ class Registry:
             job.grant = None
         self._changed(job)
 
-    def _reset(self, job: Job, reason: str, level: int = logging.WARNING) -> None:
-        """Drop every member with `reason`, logged at `level`; the job forms anew, in another epoch."""
+    def _reset(self, job: Job, reason: str, cause: Cause) -> None:
+        """Drop every member with `reason`; the job forms anew, in another epoch."""
+        if job.active:
+            self.resets[cause] += 1
         if job.members:
             event(
-                _log, level, "job reset", job=job.name, cause=reason, epoch=job.epoch, ranks=len(job.members)
+                _log, cause.level, "job reset", job=job.name, cause=reason, epoch=job.epoch, ranks=len(job.members)
             )
         for member in job.members.values():
             self._forget(member, reason)

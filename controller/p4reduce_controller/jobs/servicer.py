@@ -11,6 +11,7 @@ import asyncio
 import functools
 import logging
 import math
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -109,6 +110,8 @@ class JobsServicer:
         self._roles = roles
         self._stopping = False
         self._sparing = Sparing(_log)
+        self.refusals: Counter[tuple[str, str]] = Counter()
+        """Refused calls by call and reason."""
 
     def check_peer(self, context: Any) -> None:
         """Raise Forbidden unless the caller has a role that is answered."""
@@ -119,8 +122,9 @@ class JobsServicer:
             )
 
     def refused(self, call: str, error: JobServiceError, context: Any) -> None:
-        """Log that a call was refused, once in a while for each call and reason."""
+        """Count a refused call, and log it once in a while for each call and reason."""
         reason = type(error).__name__
+        self.refusals[call, reason] += 1
         self._sparing.event(
             logging.INFO,
             "call refused",

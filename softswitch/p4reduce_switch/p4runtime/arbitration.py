@@ -61,6 +61,16 @@ class Arbitration:
         self._controllers: list[Controller] = []
         self._highest: ElectionId | None = None
 
+    @property
+    def connected(self) -> int:
+        """How many controllers have arbitrated and not left."""
+        return len(self._controllers)
+
+    @property
+    def dropped(self) -> int:
+        """Messages that the connected controllers were too slow for."""
+        return sum(controller.dropped for controller in self._controllers)
+
     def check_primary(self, request: Any) -> None:
         """PERMISSION_DENIED unless the request carries the primary's election id."""
         if self.primary is None or _election_id(request) != self.primary.election_id:

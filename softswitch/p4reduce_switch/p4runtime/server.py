@@ -6,8 +6,9 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -38,6 +39,21 @@ KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS = 10_000, 5_000
 """A controller whose host is gone is noticed after both, and is primary no longer."""
 
 
+@dataclass(frozen=True)
+class Counted:
+    """What a server has counted, and who is connected now."""
+
+    packet_in_dropped: int
+    digests_dropped: int
+    """Since the pipeline was set."""
+    slow_controller: int
+    """Messages dropped of the controllers that are connected."""
+    controllers: int
+    primary: bool
+    refusals: Mapping[str, int]
+    """Calls and updates that were refused, by P4Runtime's code for the reason."""
+
+
 class Server:
     """Serves one switch. `address` is "host:port" (port 0: any; see `port`); `executor` names what runs programs.
 
@@ -58,8 +74,7 @@ class Server:
         self._executor = executor
         self.packet_in_dropped = 0
         """Frames to the CPU port that no primary controller was there to take, or too short for their header."""
-        self.refusals: Counter[str] = Counter()
-        """Calls and updates that were refused, by P4Runtime's code for the reason."""
+        self._refusals: Counter[str] = Counter()
         self._sparing = Sparing(_log)
         self._lock = switch.lock
         self._committed: Entities | None = None
@@ -111,6 +126,18 @@ class Server:
         self._server.stop(grace_s).wait(grace_s + 5)
         if self._clock.is_alive():
             self._clock.join(5)
+
+    def counted(self) -> Counted:
+        """Return what was counted so far."""
+        with self._lock:
+            return Counted(
+                packet_in_dropped=self.packet_in_dropped,
+                digests_dropped=0 if self._committed is None else self._committed.digests.dropped,
+                slow_controller=self._arbitration.dropped,
+                controllers=self._arbitration.connected,
+                primary=self._arbitration.primary is not None,
+                refusals=dict(self._refusals),
+            )
 
     def set_pipeline(self, p4info: Any, device_config: bytes) -> None:
         """Loads a program without a controller; Refused says what is wrong with it."""
@@ -217,7 +244,7 @@ class Server:
         """Count a refusal, and log it once in a while for each call and reason."""
         reason = str(refused.code.name)
         with self._lock:
-            self.refusals[reason] += 1
+            self._refusals[reason] += 1
         self._sparing.event(
             logging.INFO, "call refused", f"{call} {reason}", call=call, reason=reason, detail=refused.message
         )

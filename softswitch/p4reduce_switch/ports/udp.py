@@ -122,6 +122,11 @@ class UdpUnderlay:
             ) from error
         self.address: Address = self._socket.getsockname()
 
+    @property
+    def peers(self) -> int:
+        """How many peers have a port."""
+        return len(self._peers)
+
     def filenos(self) -> list[int]:
         return [self._socket.fileno()]
 

@@ -29,6 +29,11 @@ class RoundTrip:
         """How long to wait for the answer to a frame sent now."""
         return max(self._timeout_s, self._retained_s)
 
+    @property
+    def smoothed_s(self) -> float:
+        """The smoothed time to an answer; 0 before the first sample."""
+        return self._smoothed or 0.0
+
     def sample(self, seconds: float) -> None:
         """Learn from a round that was sent exactly once."""
         if self._smoothed is None:

@@ -1,0 +1,118 @@
+"""The controller's metrics, scraped over HTTP while its switch is in memory."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from p4reduce_contracts import metrics
+from p4reduce_contracts.checked import ConfigError
+from p4reduce_contracts.jobs.client import JobClient, UnknownJob
+from p4reduce_controller import config as configuration
+from p4reduce_controller.metrics import KEPT_S
+from p4reduce_controller.p4names import V1MODEL
+from rigs.fake_switch_client import Running, form, make_config, serving
+
+Scraped = dict[tuple[str, tuple[str, ...]], float]
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    with serving(configuration.override(make_config(tmp_path), metrics="127.0.0.1:0")) as controller:
+        yield controller
+
+
+@pytest.fixture
+def client(running: Running) -> Iterator[JobClient]:
+    with JobClient(running.address) as one:
+        yield one
+
+
+def scrape(running: Running) -> Scraped:
+    """Return every value by the metric's name and its labels' values; what was read from the switch is fresh."""
+    running.clock.now += KEPT_S
+    with urllib.request.urlopen(f"http://{running.controller.metrics_address}/", timeout=10) as answer:
+        text = answer.read().decode()
+    return {
+        (sample.name, tuple(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_a_job_and_what_the_switch_counted_of_it(running: Running, client: JobClient) -> None:
+    job = client.create_job("train", 2, 4)
+    form(running, client, "train", 2)
+    for number, counter in enumerate(("results", "contributions", "duplicates", "pendings"), 1):
+        running.client.counters[V1MODEL.job_counters[counter], job.id] = (number, 100 * number)
+    running.client.counters[V1MODEL.drops, 1] = (9, 900)
+    found = scrape(running)
+    of_job = {name: value for (name, labels), value in found.items() if labels == ("train",)}
+    assert of_job == {
+        "p4reduce_job_ranks": 2,
+        "p4reduce_job_members": 2,
+        "p4reduce_job_silence_seconds": KEPT_S,
+        "p4reduce_job_rounds_total": 1,
+        "p4reduce_job_contribution_frames_total": 2,
+        "p4reduce_job_contribution_bytes_total": 200,
+        "p4reduce_job_duplicate_frames_total": 3,
+        "p4reduce_job_duplicate_bytes_total": 300,
+        "p4reduce_job_pending_frames_total": 4,
+    }
+    assert found["p4reduce_controller_jobs", ("ACTIVE",)] == 1
+    assert found["p4reduce_controller_free_slots", ()] == 12
+    assert found["p4reduce_controller_joins_total", ()] == 2
+    assert found["p4reduce_controller_grants_total", ()] == 1
+    assert sum(value for (name, _), value in found.items() if name == metrics.DROP_FRAMES.name) == 9
+
+
+def test_resets_by_cause_and_refusals_by_reason(running: Running, client: JobClient) -> None:
+    client.create_job("train", 1)
+    tickets, _ = form(running, client, "train", 1)
+    client.leave(tickets[0].nonce)
+    form(running, client, "train", 1)
+    running.pass_time(100.0)
+    form(running, client, "train", 1)
+    client.remove_job("train")
+    with pytest.raises(UnknownJob):
+        client.get_job("train")
+    found = scrape(running)
+    resets = {labels[0]: value for (name, labels), value in found.items() if name == metrics.RESETS.name}
+    assert resets == {"rank left": 1, "rank silent": 1, "job removed": 1}
+    assert found["p4reduce_controller_refused_calls_total", ("GetJob", "UnknownJob")] == 1
+
+
+def test_a_switch_that_is_away_is_told_soon(running: Running, client: JobClient) -> None:
+    client.create_job("train", 1)
+    form(running, client, "train", 1)
+    assert scrape(running)["p4reduce_controller_switch_up", ()] == 1
+    running.client.reachable = False
+    found = scrape(running)
+    assert found["p4reduce_controller_switch_up", ()] == 0
+    assert not [name for name, _ in found if name == metrics.JOB_ROUNDS.name]
+    assert found["p4reduce_job_members", ("train",)] == 1
+
+
+def test_a_scrape_reads_the_switch_once_in_a_while(running: Running, client: JobClient) -> None:
+    job = client.create_job("train", 1)
+    form(running, client, "train", 1)
+    cell = (V1MODEL.job_counters["results"], job.id)
+    assert scrape(running)["p4reduce_job_rounds_total", ("train",)] == 0
+    running.client.counters[cell] = (5, 500)
+    running.clock.now -= KEPT_S  # the next scrape finds the time of the last one
+    assert scrape(running)["p4reduce_job_rounds_total", ("train",)] == 0
+    assert scrape(running)["p4reduce_job_rounds_total", ("train",)] == 5
+
+
+def test_metrics_beyond_loopback_take_a_word(tmp_path: Path) -> None:
+    beyond = configuration.override(make_config(tmp_path), metrics="0.0.0.0:0")
+    with pytest.raises(ConfigError, match="could read the metrics"), serving(beyond):
+        pass
+    plain = replace(beyond, security=replace(beyond.security, insecure=True))
+    with serving(plain) as controller:
+        assert controller.controller.metrics_address.startswith("0.0.0.0:")

@@ -1,0 +1,83 @@
+"""The switch's metrics: every counter inside is one outside."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import socket
+import urllib.request
+from pathlib import Path
+
+from p4reduce_contracts.metrics import Sample
+from p4reduce_contracts.wire import pack_hello
+from p4reduce_switch.metrics import samples
+from p4reduce_switch.p4runtime import Server
+from p4reduce_switch.ports.ethernet import EthernetPorts, InterfaceCounters
+from p4reduce_switch.ports.udp import UdpUnderlay
+from p4reduce_switch.switch import Switch
+from rigs.p4rt import LIMIT_S, Process, Raw, served
+
+
+def value(found: list[Sample], name: str, *labels: str) -> float:
+    (sample,) = [sample for sample in found if sample.metric.name == name and sample.labels == labels]
+    return sample.value
+
+
+def test_controllers_that_are_connected() -> None:
+    with served() as running, Raw(running.address) as raw:
+        assert value(samples(running.switch, running.server), "p4reduce_switch_controllers") == 0
+        assert raw.arbitrate().status.code == 0
+        found = samples(running.switch, running.server)
+    assert (value(found, "p4reduce_switch_controllers"), value(found, "p4reduce_switch_primary")) == (1, 1)
+
+
+def test_every_counter_inside_is_shown() -> None:
+    """Each counter gets a number of its own, and all the numbers come out."""
+    switch = Switch()
+    underlay, interfaces = UdpUnderlay(("127.0.0.1", 0)), EthernetPorts({})
+    interfaces.counters[3] = InterfaceCounters()
+    switch.add_ports(underlay)
+    switch.add_ports(interfaces)
+    server = Server(switch, "127.0.0.1:0")
+    numbers = iter(range(1000, 2000))
+    given = set()
+    for counters in (underlay.counters, interfaces.counters[3]):
+        for field in dataclasses.fields(counters):
+            given.add(number := next(numbers))
+            setattr(counters, field.name, number)
+    for name in ("frames_failed", "frames_to_no_port", "frames_without_program", "packet_ins", "packet_outs"):
+        given.add(number := next(numbers))
+        setattr(switch, name, number)
+    given.add(number := next(numbers))
+    server.packet_in_dropped = number
+    found = samples(switch, server)
+    server.stop()
+    switch.close()
+    assert given - {sample.value for sample in found} == set()
+    names = [(sample.metric.name, sample.labels) for sample in found if sample.metric.name != "p4reduce_switch_ports"]
+    assert len(names) == len(set(names))
+    assert all(len(sample.labels) == len(sample.metric.labels) for sample in found)
+
+
+def test_the_command_serves_them(tmp_path: Path) -> None:
+    process = Process(
+        tmp_path / "log", "switch", "run", "--listen", "127.0.0.1:0", "--p4runtime", "127.0.0.1:0",
+        "--metrics", "127.0.0.1:0", "--log-json",
+    )  # fmt: skip
+    try:
+        host, _, port = process.address("UDP").rpartition(":")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as worker:
+            worker.connect((host, int(port)))
+            worker.send(pack_hello(1, 2))
+            for _ in range(100):
+                url = f"http://{process.address('metrics')}/metrics"
+                with urllib.request.urlopen(url, timeout=LIMIT_S) as answer:
+                    text = answer.read().decode()
+                if re.search(r'^p4reduce_switch_in_frames_total{kind="udp",port=""} 1\.0$', text, re.MULTILINE):
+                    break
+            else:
+                raise AssertionError(text)
+    finally:
+        assert process.end() == 0
+    assert "p4reduce_switch_no_program_frames_total 1.0" in text
+    assert '"event": "port given"' in (tmp_path / "log").read_text()
