@@ -1,0 +1,145 @@
+"""`p4reduce top`: what the jobs do now, in rates a second, from two looks at the job service."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from p4reduce_contracts.jobs.answers import Count, JobInfo, JobList, JobStats, Stats
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.errors import ControllerUnreachable, SwitchAway
+from p4reduce_contracts.terminal import controller_option
+
+_CALL_LIMIT_S = 10.0
+_WIDTH_OF_A_FILE = 200
+_SILENT_S = 5.0
+"""A member that was not heard for longer is named: heartbeats come every 2 s."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the job service answered at one time. `stats` is None while its switch is away, and `problem` says why."""
+
+    at_s: float
+    jobs: JobList
+    stats: Stats | None
+    problem: str = ""
+
+
+@click.command()
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(min=0.1, max=3600),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two looks.",
+)
+@click.option("--once", is_flag=True, help="Print the table once, after two looks, and end.")
+@controller_option
+def top(address: str, every_s: float, once: bool) -> None:
+    """Show all jobs, live: rounds and bytes a second, repeats, drops, silent ranks.
+
+    Ctrl-C ends it. Into a pipe or a file, the table is printed once.
+    """
+    terminal = sys.stdout.isatty()
+    console = Console(highlight=False, width=None if terminal else _WIDTH_OF_A_FILE)
+    with JobClient(address, timeout_s=_CALL_LIMIT_S) as client:
+        before = look(client)
+        if once or not terminal:
+            time.sleep(every_s)
+            console.print(screen(before, look(client)))
+            return
+        with Live(screen(before, before), console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                time.sleep(every_s)
+                try:
+                    now = look(client)
+                except ControllerUnreachable as error:  # it may come back; the last numbers stay
+                    live.update(Group(screen(before, before), Text(str(error), "red")), refresh=True)
+                    continue
+                live.update(screen(before, now), refresh=True)
+                before = now
+
+
+def look(client: JobClient) -> Look:
+    """Ask the job service now. Raises JobServiceError, but not for a switch that is away."""
+    jobs = client.list_jobs()
+    try:
+        stats, problem = client.stats(), ""
+    except SwitchAway as error:
+        stats, problem = None, str(error)
+    return Look(time.monotonic(), jobs, stats, problem)
+
+
+def screen(before: Look, now: Look) -> Group:
+    """Make the tables of what happened between two looks."""
+    parts: list[Table | Text] = [_jobs_table(before, now)]
+    drops = _drops_table(before, now)
+    if drops.row_count:
+        parts.append(drops)
+    parts.append(Text(f"{now.jobs.free_slots} of {now.jobs.slots} slots free"))
+    if now.problem:
+        parts.append(Text(now.problem, "red"))
+    return Group(*parts)
+
+
+def _jobs_table(before: Look, now: Look) -> Table:
+    table = Table()
+    for column in ("job", "state"):
+        table.add_column(column)
+    for column in ("ranks", "rounds/s", "frames/s", "MB/s", "repeats/s", "pending/s"):
+        table.add_column(column, justify="right")
+    table.add_column("silent ranks, last reset")
+    seconds = now.at_s - before.at_s
+    earlier = {job.name: job for job in before.stats.jobs} if before.stats else {}
+    counted = {job.name: job for job in now.stats.jobs} if now.stats else {}
+    for info in now.jobs.jobs:
+        rates = _rates(earlier.get(info.name), counted.get(info.name), seconds)
+        joined = f"{len(info.members)} of {info.world_size}"
+        table.add_row(Text(info.name), info.state, joined, *rates, Text(_remarks(info)))
+    return table
+
+
+def _rates(before: JobStats | None, now: JobStats | None, seconds: float) -> tuple[str, ...]:
+    """Rounds, frames, MB, repeats and pendings a second; "-" where two looks are needed and were not had."""
+    if before is None or now is None or before.id != now.id or seconds <= 0:
+        return ("-",) * 5
+    contributions = now.contributions - before.contributions
+    duplicates = now.duplicates - before.duplicates
+    values = (
+        (now.results - before.results).packets,
+        contributions.packets,
+        (contributions.bytes + duplicates.bytes) / 1e6,
+        duplicates.packets,
+        (now.pendings - before.pendings).packets,
+    )
+    return tuple(f"{value / seconds:,.1f}" for value in values)
+
+
+def _remarks(info: JobInfo) -> str:
+    silent = [f"rank {member.rank} {member.silent_s:.0f} s" for member in info.members if member.silent_s > _SILENT_S]
+    return "; ".join([*silent, *([info.last_reset] if info.last_reset else [])])
+
+
+def _drops_table(before: Look, now: Look) -> Table:
+    """The reasons for which frames were dropped at all, with the rate."""
+    table = Table()
+    table.add_column("dropped because")
+    table.add_column("frames/s", justify="right")
+    table.add_column("frames", justify="right")
+    earlier = {drop.reason: drop.count for drop in before.stats.drops} if before.stats else {}
+    seconds = now.at_s - before.at_s
+    for drop in now.stats.drops if now.stats else ():
+        if drop.count.packets:
+            fresh = (drop.count - earlier.get(drop.reason, Count())).packets
+            rate = f"{fresh / seconds:,.1f}" if before.stats and seconds > 0 else "-"
+            table.add_row(drop.reason, rate, str(drop.count.packets))
+    return table

@@ -1,0 +1,92 @@
+"""`p4reduce top`: rates from two looks, and what is said when there is nothing to count."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from p4reduce_contracts.cli import main
+from p4reduce_contracts.jobs.answers import Count, DropStats, JobInfo, JobList, JobStats, MemberInfo, Stats
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_controller.cli.top import Look, screen
+from p4reduce_controller.p4names import V1MODEL
+from rigs.fake_switch_client import Running, form, make_config, serving
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    with serving(make_config(tmp_path)) as controller:
+        yield controller
+
+
+def top(running: Running) -> Result:
+    return CliRunner().invoke(main, ["top", "--once", "--every", "0.1", "--controller", running.address])
+
+
+def cells(text: str, beginning: str) -> list[str]:
+    """The cells of the row that begins so."""
+    rows = [[cell.strip() for cell in line.strip("│┃ ").split("│")] for line in text.splitlines()]
+    (row,) = [row for row in rows if row[0] == beginning]
+    return row
+
+
+def a_look(at_s: float, times: int, *, job_id: int = 1, silent_s: float = 0.0) -> Look:
+    members = (MemberInfo(0, "10.0.0.1", 4000, 1, "", silent_s),)
+    info = JobInfo("train", job_id, 2, 0, 4, "ACTIVE", 3, members, "rank 1 left")
+    counts = [Count(times * number, 1_000_000 * times * number) for number in (1, 2, 3, 4)]
+    drops = (DropStats("stale", Count(10 * times)), DropStats("bad", Count()))
+    return Look(at_s, JobList((info,), 16, 12), Stats((JobStats("train", job_id, *counts),), drops))
+
+
+def shown(before: Look, now: Look) -> str:
+    console = Console(width=200, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(screen(before, now))
+    return captured.get()
+
+
+def test_rates_are_what_came_between_the_looks() -> None:
+    text = shown(a_look(10.0, 100), a_look(12.0, 120, silent_s=7.4))
+    assert cells(text, "train") == [
+        "train", "ACTIVE", "1 of 2", "30.0", "10.0", "30.0", "20.0", "40.0", "rank 0 7 s; rank 1 left",
+    ]  # fmt: skip
+    assert cells(text, "stale") == ["stale", "100.0", "1200"]
+    assert "bad" not in text
+    assert "12 of 16 slots free" in text
+
+
+def test_a_new_job_of_the_same_name_has_no_rates_yet() -> None:
+    text = shown(a_look(10.0, 100), a_look(12.0, 1, job_id=2))
+    assert cells(text, "train")[3:8] == ["-"] * 5
+
+
+def test_once_prints_one_table(running: Running) -> None:
+    with JobClient(running.address) as client:
+        job = client.create_job("train", 1, 4)
+        form(running, client, "train", 1)
+    running.client.counters[V1MODEL.job_counters["results"], job.id] = (5, 500)
+    result = top(running)
+    assert result.exit_code == 0, result.output
+    assert cells(result.output, "train")[:5] == ["train", "ACTIVE", "1 of 1", "0.0", "0.0"]
+    assert result.output.count("slots free") == 1
+
+
+def test_a_switch_that_is_away_is_said(running: Running) -> None:
+    with JobClient(running.address) as client:
+        client.create_job("train", 1)
+    running.client.reachable = False
+    result = top(running)
+    assert result.exit_code == 0, result.output
+    assert cells(result.output, "train")[3:8] == ["-"] * 5
+    assert "did not answer" in result.output
+
+
+def test_no_controller_is_an_error_in_one_line() -> None:
+    result = CliRunner().invoke(main, ["top", "--once", "--controller", "127.0.0.1:1"])
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert "no controller at 127.0.0.1:1" in result.stderr
