@@ -349,9 +349,10 @@ class SwitchKeeper:
                 event(
                     _log,
                     logging.WARNING,
-                    "epochs run short: let all jobs end at one time, and the switch's registers are cleared",
+                    "epochs run short",
                     used=used,
                     of=LAST_EPOCH,
+                    advice="let all jobs end at one time, then the switch's registers are cleared",
                 )
         except StoreError as error:  # there will be another moment without a job
             event(_log, logging.WARNING, "registers not cleared", switch=self._address, cause=str(error))
