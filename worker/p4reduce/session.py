@@ -140,6 +140,11 @@ class Session:
         }
         return self.stats.as_metrics() | {metric.name: value for metric, value in measured.items()}
 
+    @property
+    def retransmission_timeout_s(self) -> float:
+        """How long a frame that is sent now stays unanswered before it is sent again."""
+        return self._round_trip.timeout_s
+
     def run(self, kind: Kind, prepare: Callable[[], Contribution], *, timeout_s: float | None = None) -> Any:
         """Take part in one collective, when it is this call's turn; return what the contribution's `finish` returns.
 

@@ -8,13 +8,17 @@ import socket
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-_BUFFER_BYTES: Final = 8 << 20
+BUFFER_BYTES: Final = 8 << 20
+"""Of each direction of the socket, where the system grants it."""
 _BURST: Final = 128
 _DATAGRAM_BYTES: Final = 65535
 """Whatever UDP can carry: a frame that is cut off would look like a malformed one."""
 _SEND_WAIT_MS: Final = 50
 _SO_RCVBUFFORCE: Final = 33
 _SO_SNDBUFFORCE: Final = 32
+_IP_MTU_DISCOVER: Final = 10
+_IP_PMTUDISC_DO: Final = 2
+_IP_MTU: Final = 14
 
 
 class Transport(Protocol):
@@ -38,9 +42,9 @@ class UdpTransport:
         try:
             for forced, plain in ((_SO_RCVBUFFORCE, socket.SO_RCVBUF), (_SO_SNDBUFFORCE, socket.SO_SNDBUF)):
                 try:
-                    self._socket.setsockopt(socket.SOL_SOCKET, forced, _BUFFER_BYTES)
+                    self._socket.setsockopt(socket.SOL_SOCKET, forced, BUFFER_BYTES)
                 except OSError:
-                    self._socket.setsockopt(socket.SOL_SOCKET, plain, _BUFFER_BYTES)
+                    self._socket.setsockopt(socket.SOL_SOCKET, plain, BUFFER_BYTES)
             self._socket.setblocking(False)
             self._socket.connect(address)
         except OSError:
@@ -56,6 +60,21 @@ class UdpTransport:
         """This end of the socket: what the switch admits."""
         host, port = self._socket.getsockname()[:2]
         return host, port
+
+    @property
+    def buffer_bytes(self) -> tuple[int, int]:
+        """The buffers that the system granted, to receive and to send; it counts each twice, for its own needs."""
+        receive, send = (self._socket.getsockopt(socket.SOL_SOCKET, it) for it in (socket.SO_RCVBUF, socket.SO_SNDBUF))
+        return receive // 2, send // 2
+
+    @property
+    def path_mtu(self) -> int:
+        """The longest packet towards the switch, as far as the system knows by now; with IP and UDP header."""
+        return self._socket.getsockopt(socket.IPPROTO_IP, _IP_MTU)
+
+    def forbid_fragments(self) -> None:
+        """From now on a datagram that is too long for the path is lost, instead of cut up on its way."""
+        self._socket.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
 
     def send(self, frames: Iterable[bytes]) -> None:
         send = self._socket.send

@@ -1,0 +1,267 @@
+"""The doctor over a real switch and controller, and with one thing wrong at a time."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import p4reduce
+from p4reduce import transport
+from p4reduce.doctor import examination, ping
+from p4reduce.doctor.cli import doctor
+from p4reduce.doctor.examination import CHECKS, Seat, examine
+from p4reduce.doctor.report import Check, Status
+from p4reduce_contracts.jobs.answers import JoinTicket
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.wire import SMALL
+from p4reduce_controller.config import Config, ControllerConfig, SecurityConfig
+from p4reduce_lab.addresses import free_address
+from rigs.certificates import Bench
+from rigs.fake_switch_client import serving
+from rigs.p4rt import System, start_controller, start_switch
+
+SHORT_S = 3.0
+RIGHT_OR_SLOW = (Status.OK, Status.WARNING)  # a busy machine repeats frames
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    folder = tmp_path_factory.mktemp("system")
+    switch = start_switch(folder)
+    try:
+        running = System(folder, switch, start_controller(folder, switch))
+    except BaseException:
+        switch.end()
+        raise
+    yield running
+    for process in (running.controller, running.switch):
+        if process.process.poll() is None:
+            process.end(signal.SIGKILL)
+
+
+@pytest.fixture
+def controller(system: System) -> str:
+    return system.controller.address("jobs on")
+
+
+def by_name(checks: list[Check]) -> dict[str, Check]:
+    assert [check.name for check in checks] == list(CHECKS), "every check is told of, in order"
+    return {check.name: check for check in checks}
+
+
+def failed(checks: list[Check]) -> Check:
+    """The one check that failed; what came behind it was skipped."""
+    found = [check for check in by_name(checks).values() if check.status is Status.FAILED]
+    assert len(found) == 1, checks
+    behind = checks[checks.index(found[0]) + 1 :]
+    assert all(check.status is Status.SKIPPED and found[0].name in check.found for check in behind), checks
+    return found[0]
+
+
+def test_a_healthy_system(controller: str) -> None:
+    done = CliRunner().invoke(doctor, ["--controller", controller, "--json"])
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.stdout)
+    assert answer["healthy"] is True
+    checks = {check["name"]: check for check in answer["checks"]}
+    assert list(checks) == list(CHECKS)
+    for name in ("certificates", "controller", "job", "frame shape", "HELLO", "exact sum", "full frames"):
+        assert checks[name]["status"] in RIGHT_OR_SLOW, checks[name]
+    assert checks["exact sum"]["status"] == "ok"
+    assert "4 columns of 8 words, 176 B" in checks["frame shape"]["found"]
+    assert "packets of 204 B pass unfragmented; 512 int32 and 512 float32" in checks["full frames"]["found"]
+    assert "100 rounds in" in checks["round trips"]["found"]
+    with JobClient(controller) as client:
+        assert not [job for job in client.list_jobs().jobs if job.name.startswith("doctor-")], "it removes its job"
+
+
+def test_all_ranks_of_a_job(controller: str) -> None:
+    with JobClient(controller) as client, ThreadPoolExecutor() as pool:
+        client.create_job("pair", 2)
+        found = list(pool.map(lambda rank: examine(controller, Seat("pair", rank, 2), timeout_s=30.0), range(2)))
+        client.remove_job("pair")
+    for checks in found:
+        named = by_name(checks)
+        assert not [check for check in checks if check.status is Status.FAILED], checks
+        assert "of 2 rank(s), every bit right" in named["exact sum"].found
+        assert "of 2 has its lease" in named["HELLO"].found
+
+
+def test_a_job_that_runs_is_left_alone(controller: str) -> None:
+    with JobClient(controller) as client:
+        client.create_job("running", 1)
+        with p4reduce.join("running", rank=0, world_size=1, controller=controller) as comm:
+            found = failed(examine(controller, Seat("running", 0, 1)))
+            assert found.name == "job" and "running runs, with 1 ranks" in found.found
+            comm.barrier()
+        found = failed(examine(controller, Seat("running", 0, 2)))
+        assert found.name == "job" and "has 1 ranks, not 2" in found.found
+        client.remove_job("running")
+        client.create_job("forming", 2)
+        client.join("forming", 0, 2)
+        found = failed(examine(controller, Seat("forming", 0, 2)))
+        assert found.name == "job" and "rank 0 of forming is taken by a worker that waits" in found.found
+        client.remove_job("forming")
+
+
+def test_no_controller() -> None:
+    address = free_address()
+    found = failed(examine(address))
+    assert found.name == "controller"
+    assert f"no controller at {address}: start one with" in found.found
+    done = CliRunner().invoke(doctor, ["--controller", address])
+    assert done.exit_code == 1 and "failed" in done.output and "skipped" in done.output
+
+
+def test_no_switch(tmp_path: Path) -> None:
+    """The switch's process hangs: the controller does not know yet, and no HELLO gets through."""
+    switch = start_switch(tmp_path)
+    controller = start_controller(tmp_path, switch)
+    try:
+        switch.process.send_signal(signal.SIGSTOP)
+        found = failed(examine(controller.address("jobs on"), timeout_s=SHORT_S))
+    finally:
+        switch.process.send_signal(signal.SIGCONT)
+        controller.end(signal.SIGKILL)
+        switch.end(signal.SIGKILL)
+    assert found.name == "HELLO", found
+    assert "no HELLO" in found.found or "switch" in found.found
+    assert switch.address("UDP") in found.advice
+
+
+def test_wrong_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, other = Bench(tmp_path / "certs"), Bench(tmp_path / "other")
+    files = bench.of("controller")
+    config = Config(
+        controller=ControllerConfig(listen="127.0.0.1:0", state_dir=str(tmp_path / "state")),
+        security=SecurityConfig(str(files.ca), str(files.certificate), str(files.key)),
+    )
+    with serving(config) as locked:
+        for name, value in other.environment("worker").items():
+            monkeypatch.setenv(name, value)
+        checks = examine(locked.address)
+        found = failed(checks)
+        assert found.name == "controller" and "no TLS connection" in found.found
+        monkeypatch.setenv("P4REDUCE_KEY", str(files.key))
+        found = failed(examine(locked.address))
+        assert found.name == "certificates" and "does not belong to the certificate" in found.found
+        for name, value in bench.environment("worker").items():
+            monkeypatch.setenv(name, value)
+        certificates, controller = examine(locked.address, Seat("nosuch", 0, 1))[:2]
+    assert certificates.status is Status.WARNING and "1 days from now" in certificates.found, "they last for two days"
+    assert controller.status in RIGHT_OR_SLOW
+
+
+def test_socket_buffers_that_are_too_small(controller: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "BUFFER_BYTES", 4096)
+    found = by_name(examine(controller))["socket buffers"]
+    assert found.status is Status.FAILED
+    assert "23 full frames fit" in found.found and "8388608 B wanted" in found.found
+    assert "net.core.rmem_max=8388608" in found.advice
+    monkeypatch.setattr(transport, "BUFFER_BYTES", 64 * SMALL.max_frame_bytes)
+    assert by_name(examine(controller))["socket buffers"].status is Status.WARNING
+
+
+def test_full_frames_that_are_lost(controller: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where an MTU is too small: short frames pass."""
+    send = transport.UdpTransport.send
+
+    def send_short(self: transport.UdpTransport, frames: Iterable[bytes]) -> None:
+        send(self, [frame for frame in frames if len(frame) < SMALL.max_frame_bytes])
+
+    monkeypatch.setattr(transport.UdpTransport, "send", send_short)
+    checks = examine(controller, timeout_s=SHORT_S)
+    found = failed(checks)
+    assert found.name == "full frames"
+    assert by_name(checks)["exact sum"].status is Status.OK
+    assert "let every MTU between the workers and the switch be 204 B or more" in found.advice
+
+
+def test_sums_that_are_wrong(controller: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = p4reduce.Communicator.all_reduce
+
+    def off_by_one(self: p4reduce.Communicator, array: Any, **keywords: Any) -> Any:
+        total = right(self, array, **keywords)
+        total[3] += 1
+        return total
+
+    monkeypatch.setattr(p4reduce.Communicator, "all_reduce", off_by_one)
+    found = by_name(examine(controller))
+    assert found["exact sum"].status is Status.FAILED and "1 of 8 int32 sums are wrong" in found["exact sum"].found
+    assert found["full frames"].status is Status.FAILED
+    assert found["full frames"].found.startswith("1 of 512 int32 sums are wrong, 1 of 512 float32 sums")
+
+
+def test_a_frame_shape_this_worker_cannot_speak() -> None:
+    ticket = JoinTicket(1, "x", 1, 0, 9, "127.0.0.1", 1, 4, 8, 0.1)
+    found = examination._frames(ticket)
+    assert found.status is Status.FAILED and "suit 8 ranks, the job has 9" in found.found
+    found = examination._frames(replace(ticket, columns=9))
+    assert found.status is Status.FAILED and "1 to 8 columns, not 9" in found.found
+
+
+def test_pings_that_may_not_be_sent_or_are_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(host: str, count: int, timeout_s: float) -> list[float]:
+        raise PermissionError("no")
+
+    monkeypatch.setattr(examination, "ping", forbidden)
+    assert examination._ping("127.0.0.1").status is Status.SKIPPED
+    monkeypatch.setattr(examination, "ping", lambda *arguments: [])
+    assert examination._ping("127.0.0.1").status is Status.WARNING
+
+
+def test_echo_requests() -> None:
+    token = bytes(range(16))
+    request = ping.echo_request(7, token)
+    words = np.frombuffer(request, ">u2").astype(np.uint64)
+    assert int(words.sum()) % 0xFFFF == 0, "with its checksum, the one's complement sum is all ones"
+    assert request[0] == 8 and request[6:8] == b"\0\x07"
+    reply = b"\0" + request[1:]
+    ip_header = b"\x45" + bytes(19)
+    for packet in (reply, ip_header + reply):
+        assert ping.is_reply(packet, token)
+        assert not ping.is_reply(packet, bytes(16))
+    assert not ping.is_reply(ip_header + request, token), "on loopback a raw socket hears its own requests"
+    assert not ping.is_reply(b"", token)
+
+
+def test_a_ping_of_this_machine() -> None:
+    try:
+        answered = ping.ping("127.0.0.1", 2, 5.0)
+    except PermissionError:
+        pytest.skip("this user may send no echo requests")
+    assert len(answered) == 2
+
+
+def test_options_that_do_not_fit() -> None:
+    for options, complaint in (
+        (["--job", "x"], "--job, --rank and --world-size belong together"),
+        (["--rank", "0", "--world-size", "1"], "belong together"),
+        (["--job", "x", "--rank", "2", "--world-size", "2"], "ranks are 0 to 1"),
+    ):
+        done = CliRunner().invoke(doctor, options)
+        assert done.exit_code == 2 and complaint in done.output, done.output
+
+
+def test_fragments_can_be_forbidden() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.bind(("127.0.0.1", 0))
+        towards = transport.UdpTransport(*peer.getsockname())
+        peer.settimeout(5)
+        longest = towards.path_mtu - 28
+        if longest > 65507:
+            pytest.skip("the loopback interface takes whatever UDP can send")
+        towards.forbid_fragments()
+        towards.send([bytes(longest + 1), bytes(longest)])
+        assert len(peer.recv(65535)) == longest
+        towards.close()

@@ -1,0 +1,63 @@
+"""`p4reduce doctor`."""
+
+from __future__ import annotations
+
+import click
+
+from p4reduce_contracts.jobs.client import TOKEN_VARIABLE
+from p4reduce_contracts.terminal import controller_option, json_option, print_json, print_table
+
+
+@click.command()
+@click.option(
+    "--job", help="Take part in this job, which no training uses now. [default: a job of its own, of one rank]"
+)
+@click.option("--rank", type=click.IntRange(min=0), help="With --job: as this rank. All ranks run a doctor at once.")
+@click.option("--world-size", type=click.IntRange(min=1), help="With --job: how many ranks it has.")
+@click.option("--token", envvar=TOKEN_VARIABLE, show_envvar=True, help="A token of the job, if it is private.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0.1, max=3600),
+    default=10.0,
+    show_default=True,
+    help="Seconds to wait for the other ranks, and for each collective.",
+)
+@json_option
+@controller_option
+@click.pass_context
+def doctor(
+    ctx: click.Context,
+    address: str,
+    job: str | None,
+    rank: int | None,
+    world_size: int | None,
+    token: str | None,
+    timeout_s: float,
+    as_json: bool,
+) -> None:
+    """Examine all between this worker and the switch, and say what to change.
+
+    Looks at certificates, controller, frame shape, ping, socket buffers, HELLO, round trips, and sums in small and in
+    full frames. The exit status is 0 only if nothing failed.
+    """
+    from p4reduce.doctor.examination import Seat, examine
+    from p4reduce.doctor.report import Status
+
+    seat = None
+    if job is not None and rank is not None and world_size is not None:
+        if rank >= world_size:
+            raise click.UsageError(f"rank {rank} of world size {world_size}: ranks are 0 to {world_size - 1}", ctx)
+        seat = Seat(job, rank, world_size)
+    elif any(given is not None for given in (job, rank, world_size)):
+        raise click.UsageError("--job, --rank and --world-size belong together", ctx)
+    checks = examine(address, seat, token=token, timeout_s=timeout_s)
+    healthy = all(check.status is not Status.FAILED for check in checks)
+    if as_json:
+        print_json({"healthy": healthy, "checks": checks})
+    else:
+        print_table(
+            ("check", "status", "found", "what to change"),
+            ((check.name, check.status, check.found, check.advice) for check in checks),
+        )
+    ctx.exit(0 if healthy else 1)

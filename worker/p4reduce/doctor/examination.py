@@ -1,0 +1,398 @@
+"""The examination: from the certificates to full frames, each check on what those before it have shown to work."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import logging
+import os
+import secrets
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.communicator import Communicator
+from p4reduce.doctor.ping import ping
+from p4reduce.doctor.report import Check, Status
+from p4reduce.errors import GeometryMismatch, JoinError, P4ReduceError
+from p4reduce.join import join
+from p4reduce.launch import run_id
+from p4reduce.protocol.rtt import RoundTrip
+from p4reduce.transport import BUFFER_BYTES, UdpTransport
+from p4reduce_contracts.checked import ConfigError
+from p4reduce_contracts.jobs.client import JobClient, JobServiceError, JoinTicket
+from p4reduce_contracts.security import Security, from_environment, is_loopback
+from p4reduce_contracts.wire import Geometry
+
+_log = logging.getLogger(__name__)
+
+CERTIFICATES: Final = "certificates"
+CONTROLLER: Final = "controller"
+JOB: Final = "job"
+FRAMES: Final = "frame shape"
+PING: Final = "ping"
+BUFFERS: Final = "socket buffers"
+HELLO: Final = "HELLO"
+ROUND_TRIPS: Final = "round trips"
+SUM: Final = "exact sum"
+FULL_FRAMES: Final = "full frames"
+CHECKS: Final = (CERTIFICATES, CONTROLLER, JOB, FRAMES, PING, BUFFERS, HELLO, ROUND_TRIPS, SUM, FULL_FRAMES)
+
+EXPIRES_SOON: Final = datetime.timedelta(days=14)
+SLOW_ANSWER_S: Final = 1.0
+PINGS: Final = 3
+PING_S: Final = 1.0
+ROUNDS: Final = 100
+REPEATS_WARNING: Final = 0.02
+"""The share of repeated frames from which the path is called lossy."""
+OWN_SLOTS: Final = 4
+"""Slots of the doctor's own job."""
+LEAST_FRAMES: Final = 64
+"""Full frames that a socket buffer must hold: the answers to a usual window come all at once."""
+FULL_BLOCKS: Final = 64
+"""Blocks of the sum in full frames."""
+_IP_UDP_BYTES: Final = 20 + 8
+
+
+@dataclass(frozen=True)
+class Seat:
+    """The job and rank to take part as."""
+
+    job: str
+    rank: int
+    world_size: int
+
+
+def examine(
+    address: str, seat: Seat | None = None, *, token: str | None = None, timeout_s: float = 10.0
+) -> list[Check]:
+    """Look at everything between this worker and the switch, by way of the controller at `address` (HOST:PORT).
+
+    Without a `seat` it makes a job of one rank, and removes it at the end. With one, every rank of that job has to be
+    examined at the same time; `token` is the job's, if it is private. `timeout_s` bounds the wait for the other ranks,
+    and each collective. Returns all of `CHECKS` in their order; those behind one that failed may be SKIPPED.
+    """
+    found = list(_checks(address, seat, token, timeout_s))
+    done = {check.name: check.status for check in found}
+    failed = next((name for name, status in done.items() if status is Status.FAILED), "")
+    return [
+        *found,
+        *(Check(name, Status.SKIPPED, f"{failed} has to be mended first") for name in CHECKS if name not in done),
+    ]
+
+
+def _checks(address: str, seat: Seat | None, token: str | None, timeout_s: float) -> Iterator[Check]:
+    try:
+        security = from_environment(os.environ)
+    except ConfigError as error:
+        yield Check(CERTIFICATES, Status.FAILED, str(error), "see docs/security.md, Certificates")
+        return
+    yield _certificates(address, security)
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(JobClient(address, security=security, token=token))
+        yield (controller := _controller(client))
+        if controller.status is Status.FAILED:
+            return
+        if seat is None:
+            try:
+                made = client.create_job(f"doctor-{secrets.token_hex(4)}", 1, OWN_SLOTS)
+            except JobServiceError as error:
+                yield _own_job_failed(error)
+                return
+            seat, token = Seat(made.name, 0, 1), made.owner_token or token
+            client = stack.enter_context(JobClient(address, security=security, token=token))
+            stack.callback(_remove, client, made.name)
+            yield Check(JOB, Status.OK, f"made {made.name} for one rank and {made.slots} slots, removed at the end")
+        else:
+            yield (job := _job(client, seat))
+            if job.status is Status.FAILED:
+                return
+        try:
+            ticket = client.join(seat.job, seat.rank, seat.world_size, run_id(os.environ))
+            client.leave(ticket.nonce)
+        except JobServiceError as error:
+            yield Check(FRAMES, Status.FAILED, f"the controller lets nobody join: {error}")
+            return
+        yield (frames := _frames(ticket))
+        if frames.status is Status.FAILED:
+            return
+        yield _ping(ticket.switch_host)
+        yield _buffers(ticket)
+        yield from _collectives(address, client, seat, ticket, security, token, timeout_s)
+
+
+def _certificates(address: str, security: Security | None) -> Check:
+    if security is None and is_loopback(address):
+        return Check(CERTIFICATES, Status.OK, f"none: {address} is on this machine, where none is asked for")
+    if security is None:
+        return Check(
+            CERTIFICATES,
+            Status.WARNING,
+            f"none: whoever is on the way to {address} can read and change what is said there",
+            "make some with `p4reduce certs init` and name them in P4REDUCE_CA, P4REDUCE_CERT and P4REDUCE_KEY",
+        )
+    ends, file = _first_end(security)
+    left = ends - datetime.datetime.now(datetime.UTC)
+    text = f"valid; {file} is the first to run out, on {ends:%Y-%m-%d}"
+    if left < EXPIRES_SOON:
+        advice = "make others with `p4reduce certs init` before that day"
+        return Check(CERTIFICATES, Status.WARNING, f"{text}, {left.days} days from now", advice)
+    return Check(CERTIFICATES, Status.OK, text)
+
+
+def _first_end(security: Security) -> tuple[datetime.datetime, str]:
+    """Return when the first certificate runs out, and in which file it is; `security` was checked."""
+    from cryptography import x509
+
+    return min(
+        (certificate.not_valid_after_utc, str(file))
+        for file in (security.ca, security.certificate)
+        for certificate in x509.load_pem_x509_certificates(file.read_bytes())
+    )
+
+
+def _controller(client: JobClient) -> Check:
+    begun = time.monotonic()
+    try:
+        jobs = client.list_jobs()
+    except JobServiceError as error:
+        return Check(CONTROLLER, Status.FAILED, str(error), "name the right one with --controller HOST:PORT")
+    took_s = time.monotonic() - begun
+    text = (
+        f"{client.address} answered in {_ms(took_s)}; {len(jobs.jobs)} jobs, {jobs.free_slots} of {jobs.slots} "
+        "slots free"
+    )
+    if took_s > SLOW_ANSWER_S:
+        advice = "look for a busy machine or a slow network: heartbeats that take long end jobs"
+        return Check(CONTROLLER, Status.WARNING, text, advice)
+    return Check(CONTROLLER, Status.OK, text)
+
+
+def _own_job_failed(error: JobServiceError) -> Check:
+    advice = f"free {OWN_SLOTS} slots (`p4reduce job remove`), or be examined in a job that is there, with --job"
+    return Check(JOB, Status.FAILED, f"no job of the doctor's own can be made: {error}", advice)
+
+
+def _job(client: JobClient, seat: Seat) -> Check:
+    try:
+        info = client.get_job(seat.job)
+    except JobServiceError as error:
+        return Check(JOB, Status.FAILED, str(error), f"`p4reduce job create {seat.job}` makes one")
+    if info.state == "ACTIVE":
+        return Check(
+            JOB,
+            Status.FAILED,
+            f"{seat.job} runs, with {len(info.members)} ranks: taking a place in it would end that",
+            "wait for its end, or be examined in another job of the same size",
+        )
+    if info.world_size != seat.world_size:
+        advice = f"run one doctor a rank, each with --world-size {info.world_size}"
+        return Check(JOB, Status.FAILED, f"{seat.job} has {info.world_size} ranks, not {seat.world_size}", advice)
+    if seat.rank in {member.rank for member in info.members}:
+        text = f"rank {seat.rank} of {seat.job} is taken by a worker that waits for the others"
+        return Check(JOB, Status.FAILED, text, "end it first, or be examined in another job of the same size")
+    return Check(JOB, Status.OK, f"{seat.job} is free, with {info.world_size} ranks and {info.slots} slots")
+
+
+def _remove(client: JobClient, name: str) -> None:
+    try:
+        client.remove_job(name)
+    except JobServiceError as error:
+        _log.warning("the job %s stays, remove it with `p4reduce job remove %s`: %s", name, name, error)
+
+
+def _frames(ticket: JoinTicket) -> Check:
+    advice = "give the controller a pipeline that this version supports (`pipeline` in its TOML file)"
+    try:
+        geometry = Geometry(ticket.columns, ticket.block_words)
+    except GeometryMismatch as error:
+        return Check(FRAMES, Status.FAILED, f"this worker cannot speak the switch's frames: {error}", advice)
+    if ticket.world_size > geometry.max_world_size:
+        text = f"the switch's frames suit {geometry.max_world_size} ranks, the job has {ticket.world_size}"
+        return Check(FRAMES, Status.FAILED, text, advice)
+    text = f"{geometry.columns} columns of {geometry.block_words} words, {geometry.max_frame_bytes} B when full"
+    return Check(FRAMES, Status.OK, text)
+
+
+def _ping(host: str) -> Check:
+    try:
+        answered = ping(host, PINGS, PING_S)
+    except PermissionError:
+        advice = "as root, or with net.ipv4.ping_group_range set, it could"
+        return Check(PING, Status.SKIPPED, "this user may send no echo requests", advice)
+    except OSError as error:
+        return Check(
+            PING, Status.FAILED, f"no way to {host}: {error.strerror or error}", "mend the route to the switch"
+        )
+    if not answered:
+        advice = "see that the switch runs, and that nothing on the way drops ICMP; without HELLO nothing works"
+        return Check(PING, Status.WARNING, f"{host} answered none of {PINGS} echo requests", advice)
+    return Check(PING, Status.OK, f"{host} answered {len(answered)} of {PINGS} in {_ms(min(answered))} at best")
+
+
+def _buffers(ticket: JoinTicket) -> Check:
+    frame = Geometry(ticket.columns, ticket.block_words).max_frame_bytes
+    try:
+        transport = UdpTransport(ticket.switch_host, ticket.switch_port)
+    except OSError as error:
+        where = f"{ticket.switch_host}:{ticket.switch_port}"
+        return Check(BUFFERS, Status.FAILED, f"no UDP socket towards {where}: {error}", "mend the route to the switch")
+    granted = transport.buffer_bytes
+    transport.close()
+    least = min(granted)
+    text = f"receive {granted[0]} B, send {granted[1]} B granted; {BUFFER_BYTES} B wanted"
+    advice = f"sysctl -w net.core.rmem_max={BUFFER_BYTES} net.core.wmem_max={BUFFER_BYTES}"
+    if least < LEAST_FRAMES * frame:
+        return Check(BUFFERS, Status.FAILED, f"{text}: {least // frame} full frames fit", advice)
+    return Check(BUFFERS, Status.WARNING if least < BUFFER_BYTES else Status.OK, text, advice * (least < BUFFER_BYTES))
+
+
+def _collectives(
+    address: str,
+    client: JobClient,
+    seat: Seat,
+    ticket: JoinTicket,
+    security: Security | None,
+    token: str | None,
+    timeout_s: float,
+) -> Iterator[Check]:
+    drops = _drops(client)
+    begun = time.monotonic()
+    try:
+        comm = join(
+            seat.job,
+            rank=seat.rank,
+            world_size=seat.world_size,
+            controller=address,
+            timeout_s=timeout_s,
+            collective_timeout_s=timeout_s,
+            security=security,
+            token=token,
+        )
+    except JoinError as error:
+        advice = (
+            f"see that the switch runs and UDP gets through to {ticket.switch_host}:{ticket.switch_port} (firewalls), "
+            "and that all ranks are examined at the same time"
+        )
+        yield Check(HELLO, Status.FAILED, f"{error}{_since(drops, _drops(client))}", advice)
+        return
+    with contextlib.closing(comm):
+        lease = comm.lease
+        text = f"rank {lease.rank} of {lease.world_size} has its lease after {_ms(time.monotonic() - begun)}"
+        yield Check(HELLO, Status.OK, f"{text}: epoch {lease.epoch}, {lease.slot_count} slots")
+        for name, look, advice in (
+            (ROUND_TRIPS, _round_trips, "look for loss on the way to the switch and back, and what it drops"),
+            (SUM, _exact_sum, "do not train like this: look for a faulty host, cable, switch or pipeline"),
+            (FULL_FRAMES, _full_frames, ""),
+        ):
+            try:
+                check = look(comm)
+            except P4ReduceError as error:
+                text = f"{error}{_since(drops, _drops(client))}"
+                yield Check(name, Status.FAILED, text, advice or _mtu_advice(comm))
+                return
+            yield check
+
+
+def _round_trips(comm: Communicator) -> Check:
+    before = comm.stats.copy()
+    times = []
+    for _ in range(ROUNDS):
+        begun = time.monotonic()
+        comm.barrier()
+        times.append(time.monotonic() - begun)
+    spent, median = comm.stats - before, statistics.median(times)
+    text = (
+        f"{ROUNDS} rounds in {_ms(min(times))} to {_ms(max(times))}, median {_ms(median)}; a frame is repeated after "
+        f"{_ms(comm.session.retransmission_timeout_s)}, and {spent.retransmissions} of {spent.frames_up} were"
+    )
+    if median > RoundTrip.MAX_S:
+        advice = f"timeouts end at {_ms(RoundTrip.MAX_S)}, so every frame will be repeated: bring the switch nearer"
+        return Check(ROUND_TRIPS, Status.WARNING, text, advice)
+    if spent.retransmissions > REPEATS_WARNING * spent.frames_up:
+        text += f"; {spent.losses} rounds lost a frame"
+        advice = "look for loss on the way, a busy machine, or other ranks that are slow"
+        return Check(ROUND_TRIPS, Status.WARNING, text, advice)
+    return Check(ROUND_TRIPS, Status.OK, text)
+
+
+def _exact_sum(comm: Communicator) -> Check:
+    """Sum one block of int32, whose frames are small: what fails here is not their size."""
+    wrong = _wrong_integers(comm, blocks=1)
+    if wrong:
+        advice = "do not train like this: look for a switch program or a host that changes words"
+        return Check(SUM, Status.FAILED, f"{wrong} of {comm.lease.block_words} int32 sums are wrong", advice)
+    return Check(SUM, Status.OK, f"{comm.lease.block_words} int32 of {comm.world_size} rank(s), every bit right")
+
+
+def _full_frames(comm: Communicator) -> Check:
+    """Sum as many blocks as fill frames, as int32 and as float32, in packets that no router may cut up."""
+    transport = comm.session.transport
+    if isinstance(transport, UdpTransport):
+        transport.forbid_fragments()
+    wrong, off = _wrong_integers(comm, FULL_BLOCKS), _wrong_floats(comm, FULL_BLOCKS)
+    numbers = FULL_BLOCKS * comm.lease.block_words
+    if wrong or off:
+        text = (
+            f"{wrong} of {numbers} int32 sums are wrong, {off} of {numbers} float32 sums are beyond the codec's error"
+        )
+        return Check(FULL_FRAMES, Status.FAILED, text, "do not train like this: look for what changes words on the way")
+    packet = comm.lease.geometry.max_frame_bytes + _IP_UDP_BYTES
+    text = f"packets of {packet} B pass unfragmented; {numbers} int32 and {numbers} float32 sums are right"
+    return Check(FULL_FRAMES, Status.OK, text)
+
+
+def _mtu_advice(comm: Communicator) -> str:
+    packet = comm.lease.geometry.max_frame_bytes + _IP_UDP_BYTES
+    transport = comm.session.transport
+    known = f" (here it is {transport.path_mtu} B)" if isinstance(transport, UdpTransport) else ""
+    return (
+        f"small frames pass: let every MTU between the workers and the switch be {packet} B or more{known}, or give "
+        "the controller a pipeline with smaller frames"
+    )
+
+
+def _wrong_integers(comm: Communicator, blocks: int) -> int:
+    """Return how many sums of int32 over the whole range are not those of the ranks' known numbers, modulo 2^32."""
+    data = [_random(rank).integers(-(2**31), 2**31, blocks * comm.lease.block_words) for rank in range(comm.world_size)]
+    found = comm.all_reduce(data[comm.rank].astype(np.int32), dense=True)
+    return int(np.count_nonzero(found != np.sum(data, axis=0).astype(np.int32)))
+
+
+def _wrong_floats(comm: Communicator, blocks: int) -> int:
+    """Return how many sums of float32 within (-1, 1) are off by more than the codec's error (docs/protocol.md)."""
+    size, ranks = blocks * comm.lease.block_words, comm.world_size
+    data: list[NDArray[np.float32]] = [_random(rank).uniform(-1, 1, size).astype(np.float32) for rank in range(ranks)]
+    found: NDArray[Any] = comm.all_reduce(data[comm.rank], dense=True)
+    unit = 2.0 ** ((ranks - 1).bit_length() - 30)
+    bound = ranks / 2 * unit + ranks * 2.0**-24  # and the rounding of the sum to float32
+    return int(np.count_nonzero(np.abs(found - np.sum(data, axis=0, dtype=np.float64)) > bound))
+
+
+def _random(rank: int) -> np.random.Generator:
+    """The same numbers for this rank, whoever asks: each rank knows what the sum must be."""
+    return np.random.default_rng(1 + rank)
+
+
+def _drops(client: JobClient) -> dict[str, int]:
+    """Return how many frames the switch has dropped, by reason; empty if the controller cannot say."""
+    try:
+        return {drop.reason: drop.count.packets for drop in client.stats().drops}
+    except JobServiceError:
+        return {}
+
+
+def _since(before: dict[str, int], after: dict[str, int]) -> str:
+    """Return what the switch dropped meanwhile, of all jobs, as an addition to a sentence."""
+    grown = [f"{count - before.get(reason, 0)} {reason}" for reason, count in after.items()]
+    grown = [text for text in grown if not text.startswith(("0 ", "-"))]
+    return f"; meanwhile the switch dropped frames: {', '.join(grown)}" if grown else ""
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.1f} s"
