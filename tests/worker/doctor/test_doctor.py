@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 import signal
 import socket
 from collections.abc import Iterable, Iterator
@@ -28,7 +30,7 @@ from p4reduce_controller.config import Config, ControllerConfig, SecurityConfig
 from p4reduce_lab.addresses import free_address
 from rigs.certificates import Bench
 from rigs.fake_switch_client import serving
-from rigs.p4rt import System, start_controller, start_switch
+from rigs.p4rt import Process, System, start_controller, start_switch
 
 SHORT_S = 3.0
 RIGHT_OR_SLOW = (Status.OK, Status.WARNING)  # a busy machine repeats frames
@@ -137,6 +139,60 @@ def test_no_switch(tmp_path: Path) -> None:
     assert found.name == "HELLO", found
     assert "no HELLO" in found.found or "switch" in found.found
     assert switch.address("UDP") in found.advice
+
+
+def test_a_switch_that_has_ended(tmp_path: Path) -> None:
+    switch = start_switch(tmp_path)
+    controller = start_controller(tmp_path, switch)
+    try:
+        switch.end(signal.SIGKILL)
+        found = failed(examine(controller.address("jobs on"), timeout_s=SHORT_S))
+    finally:
+        controller.end(signal.SIGKILL)
+    assert found.name == "HELLO" and "no connection to its switch" in found.found, found
+
+
+def test_a_path_that_loses_frames(controller: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    send, sent = transport.UdpTransport.send, itertools.count()
+
+    def send_most(self: transport.UdpTransport, frames: Iterable[bytes]) -> None:
+        send(self, [frame for frame in frames if next(sent) % 8])
+
+    monkeypatch.setattr(transport.UdpTransport, "send", send_most)
+    found = by_name(examine(controller, timeout_s=30.0))
+    assert found["round trips"].status is Status.WARNING
+    repeated = re.search(r" (\d+) of (\d+) were$", found["round trips"].found)
+    assert repeated and 10 <= int(repeated[1]) < int(repeated[2]), found["round trips"]
+    assert found["full frames"].status is Status.OK, "what is lost is repeated"
+
+
+def test_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own job is private there, and takes the token that only its creation tells."""
+    bench = Bench(tmp_path)
+    switch = start_switch(tmp_path)
+    settings = tmp_path / "p4reduce.toml"
+    settings.write_text(
+        f"[switch]\npipeline = 'small'\np4runtime = '{switch.address('P4Runtime')}'\n"
+        f"udp_port = {switch.address('UDP').rpartition(':')[2]}\n"
+        f"[controller]\nlisten = '127.0.0.1:0'\nstate_dir = '{tmp_path / 'state'}'\n"
+        f"{bench.toml('controller')}plain_p4runtime = true\n"
+    )
+    try:
+        controller = Process(tmp_path / "controller.log", "controller", "run", "--config", str(settings))
+    except BaseException:
+        switch.end(signal.SIGKILL)
+        raise
+    try:
+        for name, value in bench.environment("worker").items():
+            monkeypatch.setenv(name, value)
+        address = controller.address("jobs on")
+        checks = examine(address, timeout_s=30.0)
+        with JobClient(address) as client:
+            assert not client.list_jobs().jobs
+    finally:
+        controller.end(signal.SIGKILL)
+        switch.end(signal.SIGKILL)
+    assert not [check for check in checks if check.status in (Status.FAILED, Status.SKIPPED)], checks
 
 
 def test_wrong_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -315,7 +315,6 @@ def _round_trips(comm: Communicator) -> Check:
         advice = f"timeouts end at {_ms(RoundTrip.MAX_S)}, so every frame will be repeated: bring the switch nearer"
         return Check(ROUND_TRIPS, Status.WARNING, text, advice)
     if spent.retransmissions > REPEATS_WARNING * spent.frames_up:
-        text += f"; {spent.losses} rounds lost a frame"
         advice = "look for loss on the way, a busy machine, or other ranks that are slow"
         return Check(ROUND_TRIPS, Status.WARNING, text, advice)
     return Check(ROUND_TRIPS, Status.OK, text)
