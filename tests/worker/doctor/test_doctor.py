@@ -82,7 +82,8 @@ def test_a_healthy_system(controller: str) -> None:
     assert checks["exact sum"]["status"] == "ok"
     assert "4 columns of 8 words, 176 B" in checks["frame shape"]["found"]
     assert "packets of 204 B pass unfragmented; 512 int32 and 512 float32" in checks["full frames"]["found"]
-    assert "100 rounds in" in checks["round trips"]["found"]
+    assert "100 rounds of" in checks["round trips"]["found"]
+    assert "repeated after 200 ms" not in checks["round trips"]["found"], "the timeout is that of the measured path"
     with JobClient(controller) as client:
         assert not [job for job in client.list_jobs().jobs if job.name.startswith("doctor-")], "it removes its job"
 
