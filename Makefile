@@ -2,16 +2,22 @@
 PYTHON ?= python3
 SEEDS ?= 1
 TEST_PROCESSES ?= 4
+FUZZ_SECONDS ?= 60
+FUZZ_FRAMES ?= 1000000
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format study testbed conformance p4 proto clean
+.PHONY: demo test fuzz lint format study testbed conformance p4 proto clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/p4reduce demo --seeds $(SEEDS) --out out/demo
 
 test: $(VENV)/dev.stamp $(VENV)/interop.stamp
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES)
+
+fuzz: $(VENV)/dev.stamp  # FUZZ_SECONDS for each decoder, then FUZZ_FRAMES mutated frames beside a running job
+	$(BIN)/python tests/fuzz/coverage_guided.py --seconds $(FUZZ_SECONDS)
+	$(BIN)/python tests/fuzz/strangers.py --frames $(FUZZ_FRAMES)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .

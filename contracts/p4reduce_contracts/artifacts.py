@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import sys
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from p4reduce_contracts import checked
 from p4reduce_contracts.errors import GeometryMismatch
 from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_contracts.wire.numbers import MAX_BLOCK_WORDS, MAX_COLUMNS, MAX_SLOTS
@@ -58,7 +58,7 @@ def geometry(folder: Path) -> SwitchGeometry:
     """Read the sizes of the pipeline in `folder`. Raises PipelineNotFound if they make no sense."""
     path = folder / GEOMETRY
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = checked.parse_toml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise PipelineNotFound(f"cannot read {path}: {error}") from None
     sizes: dict[str, int] = {}

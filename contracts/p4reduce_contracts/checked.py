@@ -16,8 +16,10 @@ else by its annotation where that is bool, int, float or str. A check takes the 
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import re
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -26,7 +28,10 @@ T = TypeVar("T")
 Check = Callable[[str, object], T]
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}", re.IGNORECASE)
+_PORT_DIGITS = re.compile(r"[0-9]{1,5}")
 _MAX_IP_PORT = 65535
+_LARGEST_NUMBER = 1 << 1000
+"""Well within what a float can hold, and what Python writes as decimal digits."""
 
 
 class ConfigError(ValueError):
@@ -43,6 +48,35 @@ def read_file(path: str | os.PathLike[str], what: str, parse: Callable[[str], T]
         return parse(text)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
+
+
+def parse_toml(text: str) -> Any:
+    """Return what TOML text holds. Raises ConfigError, also where it is nested too deeply or a number is too large."""
+    return _parsed("TOML", tomllib.loads, text)
+
+
+def parse_json(text: str) -> Any:
+    """Return what JSON text holds. Raises ConfigError, also where it is nested too deeply or a number is too large."""
+    return _parsed("JSON", json.loads, text)
+
+
+def _parsed(language: str, loads: Callable[[str], Any], text: str) -> Any:
+    try:
+        document = loads(text)
+    except RecursionError:
+        raise ConfigError(f"not valid {language}: it is nested too deeply") from None
+    except ValueError as error:  # the parsers' own errors, and numbers of thousands of digits
+        raise ConfigError(f"not valid {language}: {error}") from None
+    values = [document]
+    while values:
+        value = values.pop()
+        if isinstance(value, dict):
+            values += value.values()
+        elif isinstance(value, list):
+            values += value
+        elif isinstance(value, int) and abs(value) > _LARGEST_NUMBER:
+            raise ConfigError(f"a number is too large: it has {value.bit_length()} bits")
+    return document
 
 
 def read(cls: Callable[..., T], table: object, where: str = "", checks: Mapping[str, Check[Any]] | None = None) -> T:
@@ -160,7 +194,7 @@ def host_port(where: str, value: object) -> str:
 def is_host_port(address: str) -> bool:
     """Return whether this is HOST:PORT with a port of 0 ... 65535."""
     host, _, port = address.rpartition(":")
-    return bool(host) and port.isascii() and port.isdecimal() and int(port) <= _MAX_IP_PORT
+    return bool(host) and bool(_PORT_DIGITS.fullmatch(port)) and int(port) <= _MAX_IP_PORT
 
 
 def mac(where: str, value: object) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -130,11 +129,7 @@ def load(path: str | os.PathLike[str] | None = None) -> Config:
 
 def parse(text: str) -> Config:
     """Read a configuration from TOML text. Raises ConfigError."""
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"not valid TOML: {error}") from None
-    config = checked.read(Config, document, checks=_CONFIG)
+    config = checked.read(Config, checked.parse_toml(text), checks=_CONFIG)
     _check_together(config)
     return config
 

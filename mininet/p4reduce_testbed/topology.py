@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -28,7 +27,7 @@ MAX_PORT = 509  # 510 is the CPU port, 511 the drop port
 MAX_WORKERS = 32
 _INTERFACE_CHARACTERS = 15  # what Linux allows
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,8}")
-_SWITCH_PORT = re.compile(r"(?P<switch>[A-Za-z][A-Za-z0-9_]*)-p(?P<port>\d+)")
+_SWITCH_PORT = re.compile(r"(?P<switch>[A-Za-z][A-Za-z0-9_]*)-p(?P<port>\d{1,9})")
 _DELAY = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>us|ms|s)?")
 _UNIT_MS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 
@@ -136,11 +135,7 @@ def _topology_errors() -> Iterator[None]:
 
 
 def _parse(text: str) -> Topology:
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"not valid JSON: {error}") from None
-    document = checked.read(_Document, content, checks=_DOCUMENT)
+    document = checked.read(_Document, checked.parse_json(text), checks=_DOCUMENT)
     hosts, switches = document.hosts, document.switches
     if not 1 <= len(hosts) <= MAX_WORKERS:
         raise ConfigError(f"hosts: there are {len(hosts)}, and a job has 1 to {MAX_WORKERS} workers")

@@ -125,17 +125,17 @@ def cases() -> list[Case]:
     small, default = Network("small", 4), Network("default", 4)
     shared, many = Network("small", 6, shared_ports=True), Network("small", 32)
     return [
-        small.case("p4reduce_small_random", [*_written(small), *Traffic(small, "small").frames(1200)]),
-        small.case("p4reduce_small_epochs", [*_written(small), *_epochs(small)]),
-        small.case("p4reduce_small_faults", [*_written(small), *every_fault(small, "faults")]),
-        shared.case("p4reduce_small_shared_ports", [*_written(shared), *Traffic(shared, "shared").frames(300)]),
-        many.case("p4reduce_small_32_ranks", [*_written(many), *Traffic(many, "many").frames(500)]),
-        default.case("p4reduce_default_random", [*_written(default), *Traffic(default, "default").frames(700)]),
-        default.case("p4reduce_default_faults", [*_written(default), *every_fault(default, "faults")]),
+        small.case("p4reduce_small_random", [*written(small), *Traffic(small, "small").frames(1200)]),
+        small.case("p4reduce_small_epochs", [*written(small), *_epochs(small)]),
+        small.case("p4reduce_small_faults", [*written(small), *every_fault(small, "faults")]),
+        shared.case("p4reduce_small_shared_ports", [*written(shared), *Traffic(shared, "shared").frames(300)]),
+        many.case("p4reduce_small_32_ranks", [*written(many), *Traffic(many, "many").frames(500)]),
+        default.case("p4reduce_default_random", [*written(default), *Traffic(default, "default").frames(700)]),
+        default.case("p4reduce_default_faults", [*written(default), *every_fault(default, "faults")]),
     ]
 
 
-def _written(network: Network) -> list[Step]:
+def written(network: Network) -> list[Step]:
     """What the controller writes before the traffic: the switch, then the job."""
     admissions = [network.admission(rank) for rank in range(network.world_size)]
     return [insert(*network.switching()), insert(*network.job()), insert(*admissions)]

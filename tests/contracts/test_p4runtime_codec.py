@@ -127,3 +127,10 @@ def test_meters_of_other_types_are_refused(field: str, value: str) -> None:
     setattr(p4info.meters[0].spec, field, messages.MeterSpec.DESCRIPTOR.enum_values_by_name[value].number)
     with pytest.raises(SchemaError, match="pace does not have two rates and a unit"):
         Schema.from_p4info(p4info)
+
+
+def test_a_parameter_that_the_action_does_not_have_is_refused() -> None:
+    entity = codec.encode(SCHEMA, TableEntry(I + "exact_table", EXACT, I + "forward", {"port": 1}))
+    entity.table_entry.action.action.params[0].param_id = 9
+    with pytest.raises(SchemaError, match="forward has no parameter with id 9"):
+        codec.decode(SCHEMA, entity)

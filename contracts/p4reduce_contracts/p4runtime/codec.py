@@ -146,14 +146,18 @@ def _decode_table_entry(schema: Schema, entry: Any) -> TableEntry:
         if field.field_id not in keys:
             raise SchemaError(f"table {table.name} has no key with id {field.field_id}")
         match[keys[field.field_id].name] = _decode_match(field)
-    action_name, params = None, {}
+    action_name: str | None = None
+    params: dict[str, int] = {}
     if entry.HasField("action"):
         if entry.action.WhichOneof("type") != "action":
             raise SchemaError(f"table {table.name} uses an action profile; not supported by this client")
         action = schema.actions.find(entry.action.action.action_id)
         names = by_id(action.params)
         action_name = action.name
-        params = {names[p.param_id].name: bytestrings.decode(p.value) for p in entry.action.action.params}
+        for param in entry.action.action.params:
+            if param.param_id not in names:
+                raise SchemaError(f"action {action.name} has no parameter with id {param.param_id}")
+            params[names[param.param_id].name] = bytestrings.decode(param.value)
     counter = None
     if entry.HasField("counter_data"):
         counter = CounterData(entry.counter_data.packet_count, entry.counter_data.byte_count)

@@ -265,10 +265,10 @@ def _digest(digest: Any, type_info: Any) -> DigestInfo:
 
 def _member(id: int, name: str, spec: Any, type_info: Any, where: str) -> FieldInfo:
     """A member of a digest: a bit string (new types are looked through) or a bool."""
-    kind = spec.WhichOneof("type_spec")
-    if kind == "new_type":
-        original = type_info.new_types[spec.new_type.name].original_type
-        return _member(id, name, original, type_info, where)
+    passed: set[str] = set()
+    while (kind := spec.WhichOneof("type_spec")) == "new_type" and spec.new_type.name not in passed:
+        passed.add(spec.new_type.name)
+        spec = type_info.new_types[spec.new_type.name].original_type
     if kind == "bool":
         return FieldInfo(id, name, 1, "bool")
     if kind == "bitstring" and spec.bitstring.WhichOneof("type_spec") == "bit":

@@ -6,7 +6,10 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from p4reduce_contracts import checked
+from p4reduce_contracts.checked import Check, T
 from p4reduce_contracts.jobs.answers import Count
+from p4reduce_contracts.wire import MAX_JOBS, MAX_RANKS, MAX_SLOTS, SECRET_BITS
 from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant, Job, Member
 from p4reduce_controller.jobs.slots import SlotRange
@@ -27,32 +30,67 @@ def to_text(job: Job) -> str:
 
 
 def from_text(text: str) -> Job:
-    """Read a job that `to_text` wrote; its members were last seen at 0. Raises ValueError."""
-    try:
-        fields: dict[str, Any] = json.loads(text)
-        grant = fields.pop("grant")
-        counted_from = fields.pop("counted_from")
-        members = [
-            Member(**{**member, "address": _address(member["address"])}, last_seen=0.0)
-            for member in fields.pop("members")
-        ]
-        return Job(
-            **{**fields, "slots": SlotRange(**fields["slots"])},
-            grant=None if grant is None else _grant(grant),
-            counted_from=None
-            if counted_from is None
-            else {name: Count(**count) for name, count in counted_from.items()},
-            members={member.rank: member for member in members},
-        )
-    except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"this is no job: {error}") from error
+    """Read a job that `to_text` wrote; its members were last seen at 0. Raises ValueError that names the place."""
+    job = checked.read(Job, checked.parse_json(text), "job", _JOB)
+    if any(rank >= job.world_size for rank in job.members):
+        raise ValueError(f"the job has {job.world_size} ranks and members {sorted(job.members)}")
+    if job.grant is not None and not len(job.grant.addresses) == len(job.grant.secrets) == job.world_size:
+        raise ValueError(f"the job has {job.world_size} ranks, and its grant another number")
+    return job
 
 
-def _grant(fields: dict[str, Any]) -> Grant:
-    addresses = tuple(Address(**address) for address in fields["addresses"])
-    told = {"slots": SlotRange(**fields["slots"]), "addresses": addresses, "secrets": tuple(fields["secrets"])}
-    return Grant(**{**fields, **told})
+def _or_none(check: Check[T]) -> Check[T | None]:
+    return lambda where, value: None if value is None else check(where, value)
 
 
-def _address(fields: dict[str, Any] | None) -> Address | None:
-    return None if fields is None else Address(**fields)
+def _bits(count: int) -> Check[int]:
+    return checked.whole(0, (1 << count) - 1)
+
+
+def _text(where: str, value: object) -> str:
+    return "" if value == "" else checked.text(where, value)
+
+
+def _member(where: str, value: object) -> Member:
+    return checked.read(Member, {**checked.mapping(where, value), "last_seen": 0.0}, where, _MEMBER)
+
+
+def _members(where: str, value: object) -> dict[int, Member]:
+    return {member.rank: member for member in checked.list_of(_member)(where, value)}
+
+
+def _counts(where: str, value: object) -> dict[str, Count]:
+    return {name: _COUNT(f"{where}.{name}", count) for name, count in checked.mapping(where, value).items()}
+
+
+_COUNT = checked.table_of(Count, {"packets": checked.whole(0), "bytes": checked.whole(0)})
+_SLOTS = checked.table_of(SlotRange, {"base": checked.whole(0, MAX_SLOTS), "count": checked.whole(1, MAX_SLOTS)})
+_ADDRESS = checked.table_of(
+    Address, {"ingress_port": checked.whole(0, 511), "mac": _bits(48), "ip": _bits(32), "udp_port": _bits(16)}
+)
+_MEMBER: dict[str, Check[Any]] = {
+    "rank": checked.whole(0, MAX_RANKS - 1),
+    "nonce": _bits(64),
+    "run_id": _text,
+    "address": _or_none(_ADDRESS),
+}
+_GRANT: dict[str, Check[Any]] = {
+    "job_id": checked.whole(1, MAX_JOBS),
+    "epoch": checked.whole(1, 0xFFFF),
+    "slots": _SLOTS,
+    "addresses": checked.list_of(_ADDRESS),
+    "secrets": checked.list_of(_bits(SECRET_BITS)),
+}
+_JOB: dict[str, Check[Any]] = {
+    "id": checked.whole(1, MAX_JOBS),
+    "world_size": checked.whole(1, MAX_RANKS),
+    "slots": _SLOTS,
+    "members": _members,
+    "grant": _or_none(checked.table_of(Grant, _GRANT)),
+    "counted_from": _or_none(_counts),
+    "last_reset": _text,
+    "owner": _text,
+    "problem": _text,
+    "owner_lock": _text,
+    "member_lock": _text,
+}

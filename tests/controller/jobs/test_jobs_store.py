@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import stat
@@ -235,5 +236,27 @@ def test_a_job_is_text_that_says_no_more_than_that() -> None:
     books = MemoryBooks()
     registry = Registry(SwitchGeometry(4, 8, 16), books, 10.0)
     registry.create("train", 2)
-    with pytest.raises(ValueError, match="this is no job: .*nobody"):
+    with pytest.raises(ValueError, match="unknown key job.nobody"):
         saved.from_text(books.texts["train"].replace('"id"', '"nobody"'))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("name", 5),
+        ("world_size", "2"),
+        ("world_size", 33),
+        ("slots", {"base": 0, "count": None}),
+        ("members", [{"rank": 7, "nonce": 1}]),
+        ("members", [{"rank": 0, "nonce": -1}]),
+        ("last_reset", []),
+        ("counted_from", {"results": {"packets": "many"}}),
+    ],
+)
+def test_a_saved_job_with_a_wrong_value_is_refused(key: str, value: object) -> None:
+    """It would break the controller later, at whatever uses that value first."""
+    books = MemoryBooks()
+    Registry(SwitchGeometry(4, 8, 16), books, 10.0).create("train", 2)
+    fields = json.loads(books.texts["train"])
+    with pytest.raises(ValueError, match=rf"{key}|ranks and members"):
+        saved.from_text(json.dumps({**fields, key: value}))

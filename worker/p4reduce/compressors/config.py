@@ -15,7 +15,6 @@ What the file leaves out is the class's own default, of the policy too.
 from __future__ import annotations
 
 import inspect
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
@@ -44,7 +43,7 @@ def from_toml(path: str | PathLike[str]) -> Compressor:
 
 def _parse(text: str) -> Compressor:
     try:
-        return _made(checked.read(_File, tomllib.loads(text), checks=_CHECKS))
+        return _made(checked.read(_File, checked.parse_toml(text), checks=_CHECKS))
     except ConfigError:
         raise
     except ValueError as error:  # of TOML, of the class, or of the policy

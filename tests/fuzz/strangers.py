@@ -1,0 +1,155 @@
+"""Mutated frames of strangers, beside the frames of a running job whose sums must stay exact.
+
+python tests/fuzz/strangers.py --frames 10000000      prints what became of them; exit status 1 after a wrong sum
+
+Two workers' engines call one collective after the other over the compiled program. Between their frames come mutated
+ones: contributions, HELLOs, ordinary traffic, from the ranks' own ports and from others, and answers that claim to be
+the switch's. They hold everything a stranger may know of the job, but no rank's secret at that rank's own port.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from fuzz.mutations import mutated
+from p4reduce.codecs import Int32
+from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.protocol.engine import Collective
+from p4reduce_contracts import wire
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire import ENCAP_BYTES
+from rigs.pipeline import EPOCH, JOB, SECRET_AT, SLOT_COUNT, PipelineRig, rank_mac, rank_port, rank_udp_port, udp_frame
+from rigs.secret import rank_secret
+
+RANKS: Final = 2
+PORTS: Final = (*(rank_port(rank) for rank in range(RANKS)), 40, 509)
+A_FRAME: Final = 40
+"""Mutated frames that come with each frame of the job."""
+KEPT: Final = 64
+"""Real frames that the mutated ones are made of: the last so many."""
+ELEMENTS: Final = 500
+
+
+class Strangers:
+    """`run(n)` sends at least n mutated frames and returns how many collectives were checked meanwhile."""
+
+    def __init__(self, seed: int) -> None:
+        self.sent_up = 0
+        self.sent_down = 0
+        self.contributions = 0
+        self._random = random.Random(seed)
+        self._numbers = np.random.default_rng(seed)
+        self.rig = PipelineRig("small", RANKS)
+        self._rounds = [[0] * SLOT_COUNT for _ in range(RANKS)]
+        self._operation = 0
+        hello = udp_frame(0, wire.pack_hello(JOB, self._random.getrandbits(64)))
+        self._up, self._down = [hello], [b""]
+
+    @property
+    def sent(self) -> int:
+        """Mutated frames so far, to the switch and to the workers."""
+        return self.sent_up + self.sent_down
+
+    def run(self, frames: int) -> int:
+        """AssertionError at the first sum that is not exact; an error of a collective passes through."""
+        collectives, end = 0, self.sent + frames
+        while self.sent < end:
+            self._collective()
+            collectives += 1
+        return collectives
+
+    def _collective(self) -> None:
+        geometry = self.rig.geometry
+        tensors = self._numbers.integers(-(2**31), 2**31, (RANKS, ELEMENTS)).astype(np.int32)
+        call = Call(self._operation, Kind.ALL_REDUCE, CodecId.INT32, 0, ELEMENTS)
+        self._operation += 1
+        engines = []
+        for rank in range(RANKS):
+            shape = (geometry.columns, geometry.block_words)
+            lease = Lease(JOB, "fuzzed", EPOCH, rank, RANKS, SLOT_COUNT, *shape, secret=rank_secret(rank))
+            source = Int32(tensors[rank]).bind(RANKS, geometry.block_words, True)
+            engines.append(Collective(lease, self._rounds[rank], source, call, 100.0))
+        flying = [(rank, payload) for rank, engine in enumerate(engines) for payload in engine.start(0.0)]
+        while flying:
+            rank, payload = flying.pop(0)
+            frame = udp_frame(rank, payload)
+            self._up = [*self._up[-KEPT:], frame]
+            self._mutated_frames(engines)
+            self.contributions += 1
+            for to, answer in self._switch(rank_port(rank), frame):
+                self._down = [*self._down[-KEPT:], answer]
+                flying += [(to, more) for more in engines[to].receive(answer, 0.0)]
+        expected = np.sum(tensors, axis=0, dtype=np.int32)
+        for engine in engines:
+            assert engine.done, "no frame was lost, so none has to be repeated"
+            assert np.array_equal(engine.result()[0], expected), f"a wrong sum after {self.sent} mutated frames"
+
+    def _mutated_frames(self, engines: list[Collective]) -> None:
+        for _ in range(A_FRAME):
+            if self._random.random() < 0.1:
+                payload = self._without_secret(mutated(self._random, self._down, RANKS), 0, range(RANKS))
+                self.sent_down += 1
+                assert not engines[self._random.randrange(RANKS)].receive(payload, 0.0), "an engine took a forged frame"
+                continue
+            port = self._random.choice(PORTS)
+            owners = [rank for rank in range(RANKS) if rank_port(rank) == port]
+            frame = self._without_secret(mutated(self._random, self._up, RANKS), ENCAP_BYTES, owners)
+            self.sent_up += 1
+            for to, answer in self._switch(port, frame):
+                assert not engines[to].receive(answer, 0.0), "the switch answered a forged frame"
+
+    def _without_secret(self, frame: bytes, payload_at: int, ranks: range | list[int]) -> bytes:
+        """The frame; with another secret, if it has that of one of the ranks at its place."""
+        at = payload_at + SECRET_AT
+        if int.from_bytes(frame[at : at + 8], "big") not in {rank_secret(rank) for rank in ranks}:
+            return frame
+        place = at + self._random.randrange(8)
+        return frame[:place] + bytes((frame[place] ^ 1 << self._random.randrange(8),)) + frame[place + 1 :]
+
+    def _switch(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        """(rank, payload) of the aggregation frames that leave for a rank."""
+        answers = []
+        for out_port, out in self.rig.program.process(port, frame):
+            for rank in range(RANKS):
+                address = rank_mac(rank).to_bytes(6, "big"), rank_udp_port(rank).to_bytes(2, "big")
+                if out_port == rank_port(rank) and (out[:6], out[36:38]) == address:
+                    answers.append((rank, out[ENCAP_BYTES:]))
+        return answers
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description="Send mutated frames beside a running job, whose sums must stay exact."
+    )
+    parser.add_argument("--frames", type=int, default=10_000_000, help="mutated frames to send (default: 10000000)")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="end after so many seconds at the latest")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    strangers, collectives, began = Strangers(options.seed), 0, time.monotonic()
+    try:
+        while strangers.sent < options.frames and time.monotonic() - began < options.seconds:
+            collectives += strangers.run(min(10_000, options.frames - strangers.sent))
+    except AssertionError as error:
+        print(f"FAILED: {error}")
+        return 1
+    names = {reason: wire.DROP_REASONS[reason] for reason in strangers.rig.drops()}
+    print(
+        f"{strangers.sent_up} mutated frames to the switch, {strangers.sent_down} to the workers (seed {options.seed})"
+    )
+    print(f"{collectives} collectives meanwhile, all sums exact; {time.monotonic() - began:.0f} s")
+    print("dropped by the switch: " + ", ".join(f"{names[r]} {n}" for r, n in strangers.rig.drops().items()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,421 @@
+"""Every decoder of the project as a fuzz target: bytes in, and nothing but its documented error out.
+
+A target has seeds, made by the project's own encoders, and words that its language is made of. `run` returns whether
+the input was taken; it raises whatever the decoder lets through beyond what it documents, or AssertionError where what
+it returned is not what the input says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from conformance import rows_groups
+from p4reduce.codecs import coordinates
+from p4reduce.errors import FrameError, GeometryMismatch, InvalidTensor
+from p4reduce.protocol import call
+from p4reduce_contracts import artifacts, wire
+from p4reduce_contracts.checked import ConfigError
+from p4reduce_contracts.jobs import jobs_pb2
+from p4reduce_contracts.jobs.answers import Count
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.p4runtime import bytestrings, codec, messages
+from p4reduce_contracts.p4runtime.entries import CloneSession, DigestConfig, MeterConfig, MulticastGroup, TableEntry
+from p4reduce_contracts.p4runtime.errors import SchemaError
+from p4reduce_contracts.p4runtime.schema import Schema
+from p4reduce_controller import config
+from p4reduce_controller.jobs import saved
+from p4reduce_controller.jobs.hello import Address, parse_hello
+from p4reduce_controller.jobs.model import Grant, Job, Member
+from p4reduce_controller.jobs.slots import SlotRange
+from p4reduce_switch.program import Program, ProgramError
+from p4reduce_testbed import topology
+from p4reduce_testbed.errors import TopologyError
+from rigs import p4rt
+from rigs.pipeline import PipelineRig, rank_port, udp_frame, with_secret
+from rigs.secret import rank_secret
+
+ROOT = Path(__file__).resolve().parents[2]
+PORTS = (*(rank_port(rank) for rank in range(2)), 40)
+
+
+@dataclass(frozen=True)
+class Target:
+    """One decoder."""
+
+    name: str
+    seeds: Callable[[], list[bytes]]
+    run: Callable[[bytes], bool]
+    words: tuple[bytes, ...] = ()
+
+
+@cache
+def rig() -> PipelineRig:
+    """One program for all inputs: whatever they leave in its registers, the next must be processed too."""
+    return PipelineRig("small", 2)
+
+
+# ---- frames
+
+
+def _contributions() -> list[bytes]:
+    """A good round of two ranks with two blocks, and duplicates of it, as UDP payloads with their secrets."""
+    found = []
+    for rank in range(2):
+        for blocks in ({}, {0: bytes(range(32)), 3: b"\xff" * 32}):
+            payload = rig().contribution(0, len(blocks), (1, wire.KEY_NONE, 0, 5 + rank), blocks)
+            found.append(with_secret(payload, rank_secret(rank)))
+    return found
+
+
+def _frame(payload: bytes) -> bool:
+    taken = False
+    for geometry in (wire.SMALL, wire.DEFAULT):
+        try:
+            frame = wire.unpack(geometry, payload)
+        except FrameError:
+            continue
+        assert wire.pack(geometry, frame) == payload
+        taken = True
+    return taken
+
+
+def _hello(payload: bytes) -> bool:
+    try:
+        job, nonce = wire.unpack_hello(payload)
+    except FrameError:
+        return False
+    assert wire.pack_hello(job, nonce) == payload
+    return True
+
+
+def _hello_frame(frame: bytes) -> bool:
+    hello = parse_hello(3, frame)
+    return hello is not None and bool(hello.address.host and hello.address.mac_text)
+
+
+def _pipeline_frame(data: bytes) -> bool:
+    """The first byte chooses the port, the rest is the frame."""
+    if not data:
+        return False
+    for port, frame in rig().program.process(PORTS[data[0] % len(PORTS)], data[1:]):
+        assert 0 <= port < 512 and isinstance(frame, bytes)
+    return True
+
+
+def _framed(payloads: list[bytes]) -> list[bytes]:
+    return [udp_frame(index // 2 % 2, payload) for index, payload in enumerate(payloads)]
+
+
+def _call(data: bytes) -> bool:
+    size = len(data) // 16
+    for words in call.read_opening(data, size):
+        assert call.describe(words)
+        assert 0 <= call.proposed_window(words) <= 0xFFFF
+    return size > 0
+
+
+def _calls() -> list[bytes]:
+    kinds = [call.Call(index, kind, call.CodecId(index % 6), 1, 1000) for index, kind in enumerate(call.Kind)]
+    return [np.array([each.words(7) for each in kinds], ">u4").tobytes()]
+
+
+def _coordinates(data: bytes) -> bool:
+    """The first byte chooses the length of the bins, the next two the tensor's elements."""
+    length, elements = (1, 50, 63, 64, 500)[data[0] % 5] if data else 50, int.from_bytes(data[1:3], "big")
+    try:
+        found, used = coordinates.decode(np.frombuffer(data[3:], np.uint8), length, elements)
+    except InvalidTensor:
+        return False
+    assert used <= coordinates.most_bytes(elements, length)
+    assert (np.diff(found.indices) > 0).all()
+    assert ((found.indices >= 0) & (found.indices < elements)).all()
+    return True
+
+
+def _some_coordinates() -> list[bytes]:
+    found = []
+    for choice, length in enumerate((1, 50, 63, 64, 500)):
+        indices = np.arange(0, 900, 1 + 37 * choice, dtype=np.int64)
+        made = coordinates.Coordinates(0.5, indices, np.where(indices % 2, 1, -1).astype(np.int8))
+        found.append(bytes([choice]) + (1000).to_bytes(2, "big") + coordinates.encode(made, length).tobytes())
+    return found
+
+
+# ---- job service
+
+
+class _Answered(JobClient):
+    """A client whose every call is answered with the same message."""
+
+    def __init__(self, reply: Any) -> None:
+        self._reply = reply
+        self._stub = SimpleNamespace(WaitLease=None)
+
+    def _call(self, *_: Any) -> Any:
+        return self._reply
+
+
+def _lease(data: bytes) -> bool:
+    try:
+        reply = jobs_pb2.Lease.FromString(data)
+    except DecodeError:
+        return False
+    try:
+        lease = _Answered(reply).wait_lease(1, 1.0)
+    except GeometryMismatch:
+        return False
+    assert lease.full.bit_length() == lease.world_size <= lease.geometry.max_world_size
+    assert "secret" not in repr(lease)
+    return True
+
+
+def _leases() -> list[bytes]:
+    fields = {"job_id": 7, "name": "a", "epoch": 3, "rank": 1, "world_size": 2, "slot_count": 64, "columns": 4}
+    fields |= {"block_words": 8, "heartbeat_interval_s": 2.0, "switch_host": "10.0.0.254", "switch_port": 21072}
+    return [jobs_pb2.Lease(**fields, lane_bits=8, lane_bound=3, secret=1 << 63).SerializeToString()]
+
+
+def _saved_job(data: bytes) -> bool:
+    try:
+        job = saved.from_text(data.decode("utf-8", "surrogateescape"))
+    except ValueError:
+        return False
+    assert saved.from_text(saved.to_text(job)).members == job.members
+    return job.state in ("FORMING", "ACTIVE") and job.missing() is not None
+
+
+def _saved_jobs() -> list[bytes]:
+    address = Address(1, 0x020000000001, 0x0A000001, 4000)
+    members = {0: Member(0, 1 << 63, 1.0, "run", address), 1: Member(1, 5, 1.0, "run")}
+    plain = Job("plain", 1, 2, SlotRange(0, 4), members=members)
+    grant = Grant(2, "train", 9, SlotRange(4, 4), (address, address), (1 << 63, 2))
+    active = Job("train", 2, 2, SlotRange(4, 4), 8, 3, members, grant, True, "rank 1 left", {"results": Count(1, 2)})
+    return [saved.to_text(plain).encode(), saved.to_text(active).encode()]
+
+
+# ---- P4Runtime
+
+
+def _entity(data: bytes) -> bool:
+    try:
+        entity = messages.Entity.FromString(data)
+        codec.decode(p4rt.SCHEMA, entity)
+    except (DecodeError, SchemaError):
+        return False
+    return True
+
+
+def _entities() -> list[bytes]:
+    table, key = "SampleIngress.exact_table", {"h.sample.id": 5, "s.ingress_port": 511}
+    entries = [
+        TableEntry(table, key, "SampleIngress.forward", {"port": 1}),
+        TableEntry("SampleIngress.metered_table", {"h.sample.kind": 8}, meter=MeterConfig(1, 2, 3, 4)),
+        TableEntry("SampleIngress.prefix_table", {"h.sample.address": (0x0A000000, 8)}, "SampleIngress.drop"),
+        MulticastGroup(1, ((1, 0), (2, 5))),
+        CloneSession(2, ((1, 0),), 64),
+        DigestConfig("sighting_t", 1, 2, 3),
+    ]
+    return [codec.encode(p4rt.SCHEMA, entry).SerializeToString() for entry in entries]
+
+
+def _digest(data: bytes) -> bool:
+    try:
+        values = codec.decode_data(messages.DigestList.FromString(data).data[0])
+    except (DecodeError, SchemaError, IndexError):
+        return False
+    return all(value >= 0 for value in values)
+
+
+def _digests() -> list[bytes]:
+    digests = messages.DigestList()
+    members = digests.data.add().struct.members
+    members.add().bitstring = b"\1\2"
+    members.add().bool = True
+    members.add().tuple.members.add().bitstring = b"\0"
+    return [digests.SerializeToString()]
+
+
+def _byte_string(data: bytes) -> bool:
+    value = bytestrings.decode(data)
+    assert bytestrings.decode(bytestrings.encode(value, 8 * len(data) or 1)) == value
+    return True
+
+
+def _p4info_text(data: bytes) -> bool:
+    return _schema(data.decode("utf-8", "surrogateescape"))
+
+
+def _p4info(data: bytes) -> bool:
+    try:
+        p4info = messages.P4Info.FromString(data)
+    except DecodeError:
+        return False
+    return _schema(p4info)
+
+
+def _schema(p4info: Any) -> bool:
+    try:
+        Schema.from_p4info(p4info)
+    except SchemaError:
+        return False
+    return True
+
+
+def _p4info_texts() -> list[bytes]:
+    texts = [path.read_bytes() for path in sorted((ROOT / "tests/conformance/programs").glob("*.p4info.txtpb"))[::9]]
+    loop = 'new_types { key: "a" value { original_type { new_type { name: "a" } } } }'
+    digest = 'digests { preamble { id: 1 name: "d" } type_spec { new_type { name: "a" } } } type_info { %s }'
+    return [*texts, (digest % loop).encode()]
+
+
+def _p4infos() -> list[bytes]:
+    return [messages.parse_p4info(text.decode()).SerializeToString() for text in _p4info_texts()]
+
+
+# ---- files
+
+
+def _of_file(read: Callable[[Path], Any], name: str, *errors: type[Exception]) -> Callable[[bytes], bool]:
+    """A target that reads a file of this name."""
+
+    @cache
+    def folder() -> Path:
+        return Path(tempfile.mkdtemp(prefix=f"fuzz-{os.getpid()}-"))
+
+    def run(data: bytes) -> bool:
+        path = folder() / name
+        path.write_bytes(data)
+        try:
+            read(path)
+        except errors:
+            return False
+        finally:
+            path.unlink()
+            folder().rmdir()
+            folder.cache_clear()
+        return True
+
+    return run
+
+
+def _compressor(path: Path) -> Any:
+    from p4reduce.compressors.config import from_toml  # with all of torch
+
+    return from_toml(path)
+
+
+CONTROLLER = b"""
+[switch]
+p4runtime = "127.0.0.1:9559"
+device_id = 1
+election_id = "auto"
+address = "10.0.0.254"
+mac = "02:00:00:00:00:01"
+udp_port = 21072
+connect_timeout_s = 10.0
+[controller]
+listen = "127.0.0.1:9600"
+heartbeat_interval_s = 2.0
+[quotas]
+jobs = 64
+[[ports]]
+number = 1
+mac = "02:00:00:00:01:01"
+[forwarding]
+learn = true
+flood = [1, 2, 3]
+"""
+COMPRESSOR = b"""
+compressor = "adacomp"
+[options]
+form = "gather"
+warmup_steps = 3
+[policy]
+conv = 50
+first_layer = "dense"
+[policy.names]
+"fc2.*" = "dense"
+"""
+TOML_WORDS = (
+    *(b"0x" + b"f" * 4000, b"9" * 5000, b"9" * 400, b"-1", b"0", b"1e999", b"nan", b"-inf", b"true", b"[]", b"{}"),
+    *(b'""', b"'a'", b"[" * 2000, b"a." * 500 + b"b = 1", b"1979-05-27T07:32:00Z", b"\xff\xfe", b"\n[", b"]\n", b" = "),
+)
+JSON_WORDS = (
+    *(b"9" * 5000, b"9" * 400, b"-1", b"0", b"1e999", b"NaN", b"-Infinity", b"true", b"null", b"[]", b"{}", b'""'),
+    *(b"[" * 2000, b'{"a":' * 2000, b"\xff", b'"\\ud800"', b'"s1-p' + b"9" * 5000 + b'"', b",", b":"),
+)
+
+
+def _topologies() -> list[bytes]:
+    return [path.read_bytes() for path in sorted((ROOT / "mininet").rglob("*.json"))] or [
+        json.dumps({"hosts": {}, "switches": {}, "links": []}).encode()
+    ]
+
+
+@cache
+def _program_folder() -> tuple[bytes, ...]:
+    return tuple(path.read_bytes() for path in sorted({case.json for case in rows_groups.cases()}))
+
+
+def _pipeline_json(data: bytes) -> bool:
+    try:
+        program = Program.load(data)
+        program.process(1, bytes(64))
+    except ProgramError:
+        return False
+    return True
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target("frame", _contributions, _frame),
+        Target("hello", lambda: [wire.pack_hello(7, 1 << 63)], _hello),
+        Target("hello-frame", lambda: [udp_frame(0, wire.pack_hello(7, 1 << 63))], _hello_frame),
+        Target(
+            "pipeline-frame",
+            lambda: [b"\0" + f for f in _framed([*_contributions(), wire.pack_hello(7, 9)])],
+            _pipeline_frame,
+        ),
+        Target("call", _calls, _call),
+        Target("coordinates", _some_coordinates, _coordinates),
+        Target("lease", _leases, _lease),
+        Target("saved-job", _saved_jobs, _saved_job, JSON_WORDS),
+        Target("entity", _entities, _entity),
+        Target("digest", _digests, _digest),
+        Target("byte-string", lambda: [b"\0\1", b""], _byte_string),
+        Target("p4info-text", _p4info_texts, _p4info_text, (b'"a"', b"{", b"}", b"new_type", b"9" * 5000, b"-1")),
+        Target("p4info", _p4infos, _p4info),
+        Target(
+            "controller-toml",
+            lambda: [CONTROLLER],
+            _of_file(config.load, "controller.toml", ConfigError),
+            TOML_WORDS,
+        ),
+        Target(
+            "compressor-toml",
+            lambda: [COMPRESSOR],
+            _of_file(_compressor, "compressor.toml", ValueError),
+            TOML_WORDS,
+        ),
+        Target(
+            "geometry-toml",
+            lambda: [b"columns = 8\nblock_words = 32\nslots = 512\n"],
+            _of_file(lambda path: artifacts.geometry(path.parent), artifacts.GEOMETRY, artifacts.PipelineNotFound),
+            TOML_WORDS,
+        ),
+        Target("topology-json", _topologies, _of_file(topology.load, "topology.json", TopologyError), JSON_WORDS),
+        Target("pipeline-json", lambda: list(_program_folder()), _pipeline_json, JSON_WORDS),
+    )
+}
