@@ -1,0 +1,84 @@
+"""Faults that the running system holds out: real switch and controller, ranks as threads, sums checked bit for bit."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import p4reduce
+from p4reduce_contracts.jobs.client import JobClient
+from rigs.p4rt import System, start_controller, start_switch
+
+LIMIT_S = 60.0
+STOPPED_S = 3.0
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[System]:
+    switch = start_switch(tmp_path)
+    try:
+        running = System(tmp_path, switch, start_controller(tmp_path, switch))
+    except BaseException:
+        switch.end()
+        raise
+    yield running
+    for process in (running.controller, running.switch):
+        if process.process.poll() is None:
+            process.process.send_signal(signal.SIGCONT)
+            process.end(signal.SIGKILL)
+
+
+def tensor(job: int, rank: int, step: int) -> np.ndarray:
+    """What a rank gives: any int32 at all, so that sums of the wrong rank, job or step cannot be right by chance."""
+    return np.random.default_rng([job, rank, step]).integers(-(2**31), 2**31, 700).astype(np.int32)
+
+
+def train(address: str, job: int, rank: int, ranks: int, steps: int, begun: threading.Barrier) -> int:
+    """Sum `steps` tensors; AssertionError at the first wrong sum. Returns the epoch that it all happened in."""
+    with p4reduce.join(f"job{job}", rank=rank, world_size=ranks, controller=address, timeout_s=LIMIT_S) as comm:
+        begun.wait(LIMIT_S)
+        for step in range(steps):
+            got = comm.all_reduce(tensor(job, rank, step), timeout_s=LIMIT_S)
+            want = np.sum([tensor(job, each, step) for each in range(ranks)], axis=0, dtype=np.int32)
+            assert np.array_equal(got, want), f"job {job}, rank {rank}, step {step}"
+            if step == 0:
+                begun.wait(LIMIT_S)
+        return comm.lease.epoch
+
+
+@pytest.mark.parametrize("stopped", ["switch", "controller"])
+def test_a_program_that_stops_for_3_s_costs_time_alone(system: System, stopped: str) -> None:
+    address, ranks = system.controller.address("jobs on"), 2
+    with JobClient(address) as client:
+        client.create_job("job0", ranks, slots=8)
+    begun = threading.Barrier(ranks + 1)
+    with ThreadPoolExecutor(ranks) as pool:
+        running = [pool.submit(train, address, 0, rank, ranks, 40, begun) for rank in range(ranks)]
+        begun.wait(LIMIT_S)
+        begun.wait(LIMIT_S)  # the first sum is there
+        process = getattr(system, stopped).process
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(STOPPED_S)
+        process.send_signal(signal.SIGCONT)
+        assert [each.result(LIMIT_S) for each in running] == [1] * ranks, "one epoch: nothing was reset"
+
+
+def test_four_jobs_at_once_stay_exact(system: System) -> None:
+    address, ranks, jobs = system.controller.address("jobs on"), 2, 4
+    with JobClient(address) as client:
+        for job in range(jobs):
+            client.create_job(f"job{job}", ranks, slots=4)
+    begun = threading.Barrier(jobs * ranks)
+    with ThreadPoolExecutor(jobs * ranks) as pool:
+        running = [
+            pool.submit(train, address, job, rank, ranks, 15, begun) for job in range(jobs) for rank in range(ranks)
+        ]
+        epochs = [each.result(2 * LIMIT_S) for each in running]
+    assert len(set(epochs)) == jobs, "each job has an epoch of its own, and no job was reset"
