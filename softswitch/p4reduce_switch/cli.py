@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from p4reduce_contracts.terminal import HostPort, log_options, one_line
+from p4reduce_contracts.wire import AGGREGATION_PORT
 
 
 @click.group()
@@ -19,7 +20,7 @@ def switch() -> None:
 @click.option(
     "--listen",
     type=HostPort(),
-    default="127.0.0.1:21072",
+    default=f"127.0.0.1:{AGGREGATION_PORT}",
     show_default=True,
     help="UDP address that workers on this machine send to.",
 )

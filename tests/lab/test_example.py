@@ -42,4 +42,5 @@ def test_compressors_that_cannot_be_are_refused() -> None:
     assert "--compressor needs --aggregation p4reduce" in refused.stderr
     refused = train("--aggregation", "p4reduce", "--compressor", "nosuch")
     assert refused.returncode == 2
-    assert "argument --compressor: unknown compressor 'nosuch'; known are none, adacomp" in refused.stderr
+    assert "argument --compressor: unknown compressor 'nosuch'; known are " in refused.stderr
+    assert "adacomp" in refused.stderr and "none" in refused.stderr

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.terminal import HostPort, log_options, one_line
+from p4reduce_contracts.wire import AGGREGATION_PORT
 from p4reduce_controller import config
 
 if TYPE_CHECKING:
@@ -23,10 +25,12 @@ def controller() -> None:
 @click.option(
     "--config", "path", type=click.Path(path_type=Path, dir_okay=False), help="TOML file. [default: none]"
 )
-@click.option("--listen", type=HostPort(), help="Where the job service listens. [default: 127.0.0.1:9600]")
+@click.option("--listen", type=HostPort(), help=f"Where the job service listens. [default: {DEFAULT_CONTROLLER}]")
 @click.option("--p4runtime", type=HostPort(), help="The switch to control. [default: 127.0.0.1:9559]")
 @click.option(
-    "--switch", type=HostPort(), help="The switch as workers see it, IPv4:UDPPORT. [default: 127.0.0.1:21072]"
+    "--switch",
+    type=HostPort(),
+    help=f"The switch as workers see it, IPv4:UDPPORT. [default: 127.0.0.1:{AGGREGATION_PORT}]",
 )
 @click.option("--pipeline", help="Geometry name, or folder of a compiled program. [default: default]")
 @click.option("--insecure", is_flag=True, help="Serve beyond loopback without TLS, to whoever comes.")

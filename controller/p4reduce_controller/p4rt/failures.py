@@ -19,8 +19,7 @@ from p4reduce_contracts.p4runtime.errors import (
     SwitchUnreachable,
     WriteError,
 )
-
-_DETAILS = "grpc-status-details-bin"
+from p4reduce_contracts.p4runtime.status import DETAILS
 
 
 def of_write(error: Any, batch: Sequence[tuple[str, object]], address: str) -> P4RuntimeError:
@@ -72,7 +71,7 @@ def _common(error: Any, address: str) -> P4RuntimeError | None:
 def _details(error: Any) -> list[Any]:
     """The packed p4.v1.Error messages of a batch, one for each update; empty when the target sent none."""
     for key, value in error.trailing_metadata() or ():
-        if key == _DETAILS:
+        if key == DETAILS:
             try:
                 return list(messages.Status.FromString(value).details)
             except DecodeError:

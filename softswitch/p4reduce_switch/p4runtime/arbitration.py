@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from p4reduce_contracts.p4runtime import messages
-from p4reduce_switch.p4runtime.status import ELECTION_ID_USED, Code, Refused, abort, invalid
+from p4reduce_contracts.p4runtime.status import ELECTION_ID_USED
+from p4reduce_switch.p4runtime.status import Code, Refused, abort, invalid
 
 MAX_CONTROLLERS = 16
 MAX_QUEUED = 10_000

@@ -15,13 +15,14 @@ import grpc
 
 from p4reduce_contracts.logs import Sparing, event
 from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4runtime.status import NO_PIPELINE
 from p4reduce_contracts.security import Security, listen
 from p4reduce_switch.p4runtime import pipeline as pipelines
 from p4reduce_switch.p4runtime.arbitration import MAX_CONTROLLERS, Arbitration, Controller
 from p4reduce_switch.p4runtime.digests import Digests
 from p4reduce_switch.p4runtime.door import MAX_PIPELINE_BYTES, generic_handler
 from p4reduce_switch.p4runtime.entities import Entities
-from p4reduce_switch.p4runtime.status import NO_PIPELINE, Code, Refused, abort, abort_batch, invalid
+from p4reduce_switch.p4runtime.status import Code, Refused, abort, abort_batch, invalid
 from p4reduce_switch.ports import PortError
 from p4reduce_switch.program import DEFAULT_EXECUTOR
 from p4reduce_switch.switch import Switch

@@ -8,11 +8,9 @@ from typing import Any, NoReturn
 import grpc
 
 from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4runtime.status import DETAILS
 
 Code = grpc.StatusCode
-DETAILS = "grpc-status-details-bin"
-NO_PIPELINE = "No forwarding pipeline config set for this device"  # clients recognise BMv2's words
-ELECTION_ID_USED = "Election id already exists"  # likewise
 
 
 class Refused(Exception):
