@@ -6,9 +6,11 @@ import contextlib
 import logging
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Final
 
 from p4reduce.errors import CollectiveError, ControllerLost, JobReset
+from p4reduce.session import Session
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.logs import event
 
@@ -30,6 +32,7 @@ class Heartbeat:
         self._lease = lease
         self._stop = threading.Event()
         self._failure: CollectiveError | None = None
+        self._session: weakref.ref[Session] | None = None
         self._watch = client.watch(nonce, self._reset)
         self._thread = threading.Thread(
             target=self._beat, name=f"p4reduce-heartbeat-{lease.rank}", daemon=True
@@ -39,6 +42,10 @@ class Heartbeat:
     def failure(self) -> CollectiveError | None:
         """Return JobReset or ControllerLost, once the membership is void."""
         return self._failure
+
+    def tell_of(self, session: Session) -> None:
+        """Tell the controller what this session waits for. The session is not kept alive by that."""
+        self._session = weakref.ref(session)
 
     def leave(self) -> None:
         """Stop the heartbeat and give the place up; a controller that does not answer soon is no error."""
@@ -69,7 +76,9 @@ class Heartbeat:
         answered = time.monotonic()
         while self._failure is None and not self._stop.wait(self._lease.heartbeat_interval_s):
             try:
-                reset, reason = self._client.heartbeat(self._nonce)
+                session = None if self._session is None else self._session()
+                reset, reason = self._client.heartbeat(self._nonce, None if session is None else session.waiting())
+                del session
                 answered = time.monotonic()
                 if reset:
                     self._reset(reason)

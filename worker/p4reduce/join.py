@@ -101,6 +101,7 @@ def join(
     )
     heartbeat = Heartbeat(client, nonce, lease)
     comm = Communicator(lease, transport, membership=heartbeat, timeout_s=collective_timeout_s, window=window)
+    heartbeat.tell_of(comm.session)
     _leave_at_exit(comm, heartbeat)
     return comm
 

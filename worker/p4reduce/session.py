@@ -37,6 +37,7 @@ from p4reduce.stats import CollectiveReport, CollectiveStats
 from p4reduce.transport import Transport
 from p4reduce.turns import Turns
 from p4reduce_contracts import metrics
+from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.logs import event
 from p4reduce_contracts.wire import ENCAP_BYTES
@@ -124,12 +125,18 @@ class Session:
         self._round_trip = RoundTrip()
         self._window = Window(lease.slot_count, window)
         self._operations = 0
+        self._running: Collective | None = None
         self._refusal: tuple[Exception, Mapping[int, Reason]] | None = None
         """The error with which this rank refused last, and why each rank refused then."""
         self._turns = Turns()
         self._failure: P4ReduceError | None = None
         self._failing = threading.Lock()
         self._closing = threading.Lock()
+
+    def waiting(self) -> WaitingSlot | None:
+        """Return what the running collective waits for; None if there is none. May be called from any thread."""
+        running = self._running
+        return None if running is None else running.waiting(self._clock())
 
     def metrics(self) -> dict[str, float]:
         """Return what this rank has counted and measured, by the names in `p4reduce_contracts.metrics`."""
@@ -277,12 +284,14 @@ class Session:
         )
         self._operations += 1
         begun = self._clock()
+        self._running = collective
         try:
             self._drive(collective, begun)
         except BaseException as error:
             self._break(error, call)
             raise
         finally:
+            self._running = None
             self.stats.add(stats)
         limited = slots < self._window.slots or bool(collective.refusals)
         self._window.finished(collective.next_window, stats, limited=limited)

@@ -22,8 +22,31 @@ class JoinTicket:
 
 
 @dataclass(frozen=True)
+class WaitingSlot:
+    """The slot for whose RESULT a rank waits longest, in seconds, and how many slots wait (`in_flight`).
+
+    `slot` counts from the job's first. `missing` is a bitmap of the ranks that had not contributed, as the switch last
+    said, 0 if it has said nothing yet.
+    """
+
+    slot: int
+    round: int
+    missing: int
+    waited_s: float
+    in_flight: int
+
+    @property
+    def missing_ranks(self) -> tuple[int, ...]:
+        """The ranks of the bitmap."""
+        return tuple(rank for rank in range(self.missing.bit_length()) if self.missing >> rank & 1)
+
+
+@dataclass(frozen=True)
 class MemberInfo:
-    """One joined rank; host is "" and the ports are 0 until its HELLO has arrived."""
+    """One joined rank; host is "" and the ports are 0 until its HELLO has arrived.
+
+    `slot_wait` is None while it is in no collective, or the asker may not see it.
+    """
 
     rank: int
     host: str
@@ -31,6 +54,7 @@ class MemberInfo:
     ingress_port: int
     mac: str
     silent_s: float
+    slot_wait: WaitingSlot | None = None
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import asdict
 from types import TracebackType
 from typing import Any
 
@@ -19,6 +20,7 @@ from p4reduce_contracts.jobs.answers import (
     JoinTicket,
     MemberInfo,
     Stats,
+    WaitingSlot,
 )
 from p4reduce_contracts.jobs.errors import (
     NAME_KEY,
@@ -211,12 +213,15 @@ class JobClient:
             secret=reply.secret,
         )
 
-    def heartbeat(self, nonce: int) -> tuple[bool, str]:
-        """Say that this member lives.
+    def heartbeat(self, nonce: int, slot_wait: WaitingSlot | None = None) -> tuple[bool, str]:
+        """Say that this member lives, and what it waits for.
 
         Returns (reset, reason): reset means that the lease is void and the member must join again.
         """
-        reply = self._call(self._stub.Heartbeat, jobs_pb2.HeartbeatRequest(nonce=nonce))
+        request = jobs_pb2.HeartbeatRequest(nonce=nonce)
+        if slot_wait is not None:
+            request.slot_wait.CopyFrom(jobs_pb2.WaitingSlot(**asdict(slot_wait)))
+        reply = self._call(self._stub.Heartbeat, request)
         return reply.reset, reply.reason
 
     def watch(self, nonce: int, on_reset: Callable[[str], None]) -> Watch:
@@ -300,7 +305,7 @@ def _whole(what: str, value: int) -> int:
 
 def _job(job: jobs_pb2.Job) -> JobInfo:
     members = tuple(
-        MemberInfo(one.rank, one.host, one.port, one.ingress_port, one.mac, one.silent_s)
+        MemberInfo(one.rank, one.host, one.port, one.ingress_port, one.mac, one.silent_s, _slot_wait(one))
         for one in job.members
     )
     return JobInfo(
@@ -321,6 +326,13 @@ def _job(job: jobs_pb2.Job) -> JobInfo:
         owner_token=job.owner_token,
         member_token=job.member_token,
     )
+
+
+def _slot_wait(member: jobs_pb2.Member) -> WaitingSlot | None:
+    if not member.HasField("slot_wait"):
+        return None
+    told = member.slot_wait
+    return WaitingSlot(told.slot, told.round, told.missing, told.waited_s, told.in_flight)
 
 
 def _count(count: jobs_pb2.Count) -> Count:

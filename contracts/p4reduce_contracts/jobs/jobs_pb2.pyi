@@ -17,20 +17,36 @@ FORMING: JobState
 ACTIVE: JobState
 
 class Member(_message.Message):
-    __slots__ = ("rank", "host", "port", "ingress_port", "mac", "silent_s")
+    __slots__ = ("rank", "host", "port", "ingress_port", "mac", "silent_s", "slot_wait")
     RANK_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
     INGRESS_PORT_FIELD_NUMBER: _ClassVar[int]
     MAC_FIELD_NUMBER: _ClassVar[int]
     SILENT_S_FIELD_NUMBER: _ClassVar[int]
+    SLOT_WAIT_FIELD_NUMBER: _ClassVar[int]
     rank: int
     host: str
     port: int
     ingress_port: int
     mac: str
     silent_s: float
-    def __init__(self, rank: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., ingress_port: _Optional[int] = ..., mac: _Optional[str] = ..., silent_s: _Optional[float] = ...) -> None: ...
+    slot_wait: WaitingSlot
+    def __init__(self, rank: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., ingress_port: _Optional[int] = ..., mac: _Optional[str] = ..., silent_s: _Optional[float] = ..., slot_wait: _Optional[_Union[WaitingSlot, _Mapping]] = ...) -> None: ...
+
+class WaitingSlot(_message.Message):
+    __slots__ = ("slot", "round", "missing", "waited_s", "in_flight")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    WAITED_S_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    round: int
+    missing: int
+    waited_s: float
+    in_flight: int
+    def __init__(self, slot: _Optional[int] = ..., round: _Optional[int] = ..., missing: _Optional[int] = ..., waited_s: _Optional[float] = ..., in_flight: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
     __slots__ = ("name", "id", "world_size", "first_slot", "slots", "state", "epoch", "members", "last_reset", "lane_bits", "lane_bound", "run_id", "private", "owner_token", "member_token", "hidden")
@@ -191,10 +207,12 @@ class Lease(_message.Message):
     def __init__(self, job_id: _Optional[int] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slot_count: _Optional[int] = ..., columns: _Optional[int] = ..., block_words: _Optional[int] = ..., heartbeat_interval_s: _Optional[float] = ..., switch_host: _Optional[str] = ..., switch_port: _Optional[int] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., secret: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("nonce",)
+    __slots__ = ("nonce", "slot_wait")
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    SLOT_WAIT_FIELD_NUMBER: _ClassVar[int]
     nonce: int
-    def __init__(self, nonce: _Optional[int] = ...) -> None: ...
+    slot_wait: WaitingSlot
+    def __init__(self, nonce: _Optional[int] = ..., slot_wait: _Optional[_Union[WaitingSlot, _Mapping]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("reset", "reason")

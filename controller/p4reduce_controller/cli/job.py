@@ -135,9 +135,10 @@ def list_jobs(address: str, as_json: bool) -> None:
 @job.command()
 @click.argument("name")
 @_token_option
+@click.option("--slots", "with_slots", is_flag=True, help="Also show what each rank waits for: why it is stuck.")
 @json_option
 @controller_option
-def show(address: str, name: str, token: str | None, as_json: bool) -> None:
+def show(address: str, name: str, token: str | None, with_slots: bool, as_json: bool) -> None:
     """Show a job and its members.
 
     The epoch and the members' addresses are shown to whoever has a token of a private job, and of others to everybody
@@ -170,6 +171,24 @@ def show(address: str, name: str, token: str | None, as_json: bool) -> None:
             address = f"{member.host}:{member.port}"
             rows.append((rank, address, member.mac, member.ingress_port, f"{member.silent_s:.1f}"))
     print_table(("#rank", "address", "MAC", "#switch port", "#silent (s)"), rows)
+    if with_slots and found.hidden:
+        click.echo("what the ranks wait for is hidden without a token")
+    elif with_slots:
+        _print_slots(found)
+
+
+def _print_slots(info: JobInfo) -> None:
+    """What each rank waits for, as its last heartbeat said."""
+    rows: list[tuple[object, ...]] = []
+    for member in info.members:
+        wait = member.slot_wait
+        if wait is None:
+            rows.append((member.rank, "-", "-", "-", "-", "in no collective"))
+            continue
+        missing = ", ".join(map(str, wait.missing_ranks)) or "not known: the switch has not said"
+        rows.append((member.rank, wait.in_flight, wait.slot, wait.round, f"{wait.waited_s:.1f}", missing))
+    columns = ("#rank", "#slots in flight", "#oldest slot", "#its round", "#waited (s)", "missing ranks")
+    print_table(columns, rows, title="Waiting, at the last heartbeat")
 
 
 @job.command()

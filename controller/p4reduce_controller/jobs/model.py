@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from p4reduce_contracts.errors import InvalidTensor
-from p4reduce_contracts.jobs.answers import Count
+from p4reduce_contracts.jobs.answers import Count, WaitingSlot
 from p4reduce_contracts.jobs.errors import InvalidRequest
 from p4reduce_contracts.wire.lanes import WIDTHS, check_lanes, check_width
 from p4reduce_controller.jobs.hello import Address
@@ -45,6 +45,7 @@ class Member:
     """A rank that has joined, of the launch `run_id`. `address` is known once its HELLO has come through the switch.
 
     `waiting` and `watching` count its open calls; `gone_at` is when the last of them ended with its connection.
+    `slot_wait` is what it waited for at its last heartbeat, None in no collective.
     """
 
     rank: int
@@ -56,6 +57,7 @@ class Member:
     watching: int = 0
     gone_at: float | None = None
     problem: str = ""
+    slot_wait: WaitingSlot | None = None
 
 
 @dataclass

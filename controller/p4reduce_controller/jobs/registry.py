@@ -27,7 +27,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from p4reduce_contracts.artifacts import SwitchGeometry
-from p4reduce_contracts.jobs.answers import Count
+from p4reduce_contracts.jobs.answers import Count, WaitingSlot
 from p4reduce_contracts.jobs.errors import (
     ControllerFailed,
     InvalidRequest,
@@ -328,13 +328,14 @@ class Registry:
                 member.gone_at = now
                 self._withdraw(job)
 
-    def heartbeat(self, nonce: int, now: float) -> str:
-        """A member lives. The answer is why its lease is void, or "" while it is good."""
+    def heartbeat(self, nonce: int, now: float, slot_wait: WaitingSlot | None = None) -> str:
+        """A member lives, and waits for that slot. The answer is why its lease is void, or "" while it is good."""
         if reason := self.void(nonce):
             return reason
         member = self._members[nonce][1]
         member.last_seen = now
         member.gone_at = None
+        member.slot_wait = slot_wait
         return ""
 
     def void(self, nonce: int) -> str:

@@ -14,7 +14,7 @@ from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant, Job, Member
 from p4reduce_controller.jobs.slots import SlotRange
 
-_RUNNING_ONLY = ("last_seen", "waiting", "watching", "gone_at", "problem")
+_RUNNING_ONLY = ("last_seen", "waiting", "watching", "gone_at", "problem", "slot_wait")
 
 
 def to_text(job: Job) -> str:

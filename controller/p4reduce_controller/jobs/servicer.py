@@ -13,11 +13,11 @@ import logging
 import math
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol, TypeVar
 
 from p4reduce_contracts.jobs import jobs_pb2
-from p4reduce_contracts.jobs.answers import Count
+from p4reduce_contracts.jobs.answers import Count, WaitingSlot
 from p4reduce_contracts.jobs.errors import (
     NAME_KEY,
     ControllerStopped,
@@ -232,7 +232,7 @@ class JobsServicer:
     @_answers
     async def Heartbeat(self, request: jobs_pb2.HeartbeatRequest, context: Any) -> jobs_pb2.HeartbeatReply:
         """A member lives."""
-        reason = self._registry.heartbeat(request.nonce, self._clock())
+        reason = self._registry.heartbeat(request.nonce, self._clock(), _slot_wait(request))
         return jobs_pb2.HeartbeatReply(reset=bool(reason), reason=reason)
 
     async def Watch(self, request: jobs_pb2.WatchRequest, context: Any) -> AsyncIterator[jobs_pb2.WatchEvent]:
@@ -349,7 +349,17 @@ class JobsServicer:
                 line.port = member.address.udp_port
                 line.ingress_port = member.address.ingress_port
                 line.mac = member.address.mac_text
+            if member.slot_wait is not None and shown:
+                line.slot_wait.CopyFrom(jobs_pb2.WaitingSlot(**asdict(member.slot_wait)))
         return reply
+
+
+def _slot_wait(request: jobs_pb2.HeartbeatRequest) -> WaitingSlot | None:
+    """What a member says that it waits for; None for nothing, and for what is no time."""
+    told = request.slot_wait
+    if not request.HasField("slot_wait") or not 0 <= told.waited_s < math.inf:
+        return None
+    return WaitingSlot(told.slot, told.round, told.missing, told.waited_s, told.in_flight)
 
 
 def _count(count: Count) -> jobs_pb2.Count:

@@ -227,8 +227,10 @@ def test_jobs_that_the_pipeline_has_no_room_for_are_dropped(caplog: pytest.LogCa
     small = Registry(SwitchGeometry(4, 8, 16), books, 10.0)
     small.restore(books.jobs(), 0.0)
     assert [job.name for job in small.jobs()] == ["fits"]
-    assert "job many is dropped: its world size" in caplog.text
-    assert "job wide is dropped: slots 10 to 49 are not all free" in caplog.text
+    told = [record.__dict__["p4reduce_fields"] for record in caplog.records if record.getMessage() == "job dropped"]
+    assert [fields["job"] for fields in told] == ["many", "wide"]
+    assert told[0]["cause"].startswith("world size too large")
+    assert told[1]["cause"].startswith("slots 10 to 49 are not all free")
     assert list(books.texts) == ["fits"]
 
 

@@ -133,3 +133,17 @@ def test_a_mean_of_large_numbers_is_finite_where_their_sum_is_not() -> None:
             np.testing.assert_allclose(mean, large, rtol=1e-6, atol=1e31)
         for total in group.run(lambda comm: comm.all_reduce(large)):
             assert total[0] == np.inf and total[1] == -np.inf
+
+
+def test_what_a_rank_waits_for_can_be_asked_from_another_thread(busy: Busy) -> None:
+    running = busy.comm.session
+    deadline = time.monotonic() + 20
+    while (wait := running.waiting()) is None or not wait.missing:  # the switch answers a repeat with PENDING
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert (wait.slot, wait.missing_ranks, wait.in_flight) == (0, (1,), 1)
+    assert wait.round == busy.comm.session._rounds[0]
+    assert wait.waited_s > 0
+    busy.group.comms[1].barrier()
+    busy.barrier.result(10)
+    assert running.waiting() is None

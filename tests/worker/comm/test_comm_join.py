@@ -18,7 +18,7 @@ from p4reduce.errors import ControllerLost, GeometryMismatch, JobReset, JoinErro
 from p4reduce.heartbeat import Heartbeat
 from p4reduce_contracts.jobs import client as jobs
 from p4reduce_contracts.jobs import lease
-from p4reduce_contracts.jobs.answers import JobInfo, MemberInfo
+from p4reduce_contracts.jobs.answers import JobInfo, MemberInfo, WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import unpack_hello
 
@@ -56,7 +56,7 @@ class FakeClient:
     def get_job(self, job: str) -> JobInfo:
         return self._answer("get_job", JobInfo(job, 1, 1, 0, 16, "FORMING", 0, (), ""))
 
-    def heartbeat(self, nonce: int) -> tuple[bool, str]:
+    def heartbeat(self, nonce: int, slot_wait: object = None) -> tuple[bool, str]:
         answer = self._answer("heartbeat", (False, ""))
         self.beaten.set()
         return answer
@@ -370,3 +370,30 @@ def test_a_rank_logs_when_it_joins_fails_and_leaves(
     ]
     assert {record.__dict__["p4reduce_fields"]["rank"] for record in caplog.records} == {0}
     assert not [line for line in caplog.messages if str(NONCE) in line]
+
+
+def test_heartbeats_say_what_the_session_waits_for_and_do_not_keep_it(fake: type[FakeClient]) -> None:
+    class Waiting:
+        def waiting(self) -> WaitingSlot:
+            return WaitingSlot(3, 7, 0b10, 1.5, 2)
+
+    told: list[WaitingSlot | None] = []
+
+    class Client(fake):  # type: ignore[misc, valid-type]
+        def heartbeat(self, nonce: int, slot_wait: WaitingSlot | None = None) -> tuple[bool, str]:
+            told.append(slot_wait)
+            return False, ""
+
+    session: Any = Waiting()
+    heartbeat = Heartbeat(Client("x"), NONCE, Lease(5, "a", 9, 0, 1, 16, 8, 32, 0.01))  # type: ignore[arg-type]
+    heartbeat.tell_of(session)
+    deadline = time.monotonic() + 10
+    while not any(told):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert next(filter(None, told)).missing_ranks == (1,)
+    del session
+    while told[-1] is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    heartbeat.leave()

@@ -36,6 +36,7 @@ from p4reduce.protocol.slot import COLUMN_DONE, SlotState
 from p4reduce.protocol.source import UNTOUCHED, BlockSource, check_size
 from p4reduce.protocol.timers import Timers
 from p4reduce.stats import CollectiveStats
+from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import CONTRIBUTE, KEY_NONE, PENDING, ROUND_MASK, Frame, pack, unpack
 from p4reduce_contracts.wire.check import check_of, checks_of
@@ -109,6 +110,16 @@ class Collective:
     def slots(self) -> int:
         """How many slots of the lease this collective uses."""
         return len(self._slots)
+
+    def waiting(self, now: float) -> WaitingSlot | None:
+        """Return the slot that waits longest; None if none does. May be called from another thread."""
+        waiting = [slot for slot in list(self._slots) if not slot.done and slot.frame]
+        if not waiting:
+            return None
+        oldest = min(waiting, key=lambda slot: slot.sent_at)
+        seen = oldest.seen
+        missing = 0 if seen is None else self._lease.full & ~seen
+        return WaitingSlot(oldest.index, oldest.round, missing, max(0.0, now - oldest.sent_at), len(waiting))
 
     @property
     def next_timer(self) -> float | None:
