@@ -364,5 +364,6 @@ def test_a_disk_that_fails_while_the_switch_restarts_ends_no_controller(
     monkeypatch.setattr(store, "begin_era", full)
     running.client.restart()
     connected_again(running, 3)
-    assert "no space is left on the disk; next try" in caplog.text
+    told = [record for record in caplog.records if record.getMessage() == "switch not reached"]
+    assert "no space is left on the disk" in told[0].__dict__["p4reduce_fields"]["cause"]
     form(running, client, "train", 1)
