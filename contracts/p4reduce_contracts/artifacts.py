@@ -65,9 +65,7 @@ def geometry(folder: Path) -> SwitchGeometry:
     for key, (low, high) in _LIMITS.items():
         value = values.get(key)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise PipelineNotFound(
-                f"{path}: {key} must be a whole number between {low} and {high}, not {value!r}"
-            )
+            raise PipelineNotFound(f"{path}: {key} must be a whole number between {low} and {high}, not {value!r}")
         sizes[key] = value
     try:
         return SwitchGeometry(**sizes)

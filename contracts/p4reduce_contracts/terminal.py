@@ -75,8 +75,7 @@ def _controller_option(
         type=HostPort(),
         callback=callback,
         expose_value=expose_value,
-        help="Where the controller's job service is. "
-        f"[env var: {CONTROLLER_VARIABLE}; default: {DEFAULT_CONTROLLER}]",
+        help=f"Where the controller's job service is. [env var: {CONTROLLER_VARIABLE}; default: {DEFAULT_CONTROLLER}]",
     )
 
 

@@ -155,9 +155,7 @@ def override(
         host, _, port = checked.host_port("switch", switch).rpartition(":")
         of_switch |= {"address": host, "udp_port": int(port)}
     given = {key: value for key, value in of_switch.items() if value is not None}
-    config = replace(
-        config, switch=replace(config.switch, **checked.keywords(SwitchConfig, given, "switch", _SWITCH))
-    )
+    config = replace(config, switch=replace(config.switch, **checked.keywords(SwitchConfig, given, "switch", _SWITCH)))
     if metrics is not None:
         door = checked.host_port("controller.metrics", metrics)
         config = replace(config, controller=replace(config.controller, metrics=door))

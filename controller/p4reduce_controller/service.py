@@ -107,9 +107,7 @@ class Controller:
             pulse=self.pulse,
             address=switch.p4runtime,
         )
-        terms = Terms(
-            switch.address, switch.udp_port, settings.hello_interval_s, settings.heartbeat_interval_s
-        )
+        terms = Terms(switch.address, switch.udp_port, settings.hello_interval_s, settings.heartbeat_interval_s)
         self._servicer = JobsServicer(
             self.registry, self.keeper, terms, clock, self.pulse, self.sweep, _roles(self._security)
         )

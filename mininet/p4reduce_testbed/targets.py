@@ -29,4 +29,3 @@ def command(target: str, interfaces: Sequence[str], p4runtime: str) -> list[str]
         general += ["--thrift-port", str(free_port())]  # not the same one for all
     own = ["--grpc-server-addr", p4runtime, "--cpu-port", str(CPU_PORT)]
     return [bmv2, *general, *ports, "--", *own]
-

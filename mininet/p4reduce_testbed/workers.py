@@ -43,8 +43,7 @@ def run_on_all(
     ends, `timeout_s` is over or nobody writes a line for `stall_s`.
     """
     workers = [
-        testbed.start_worker(f"{name} {host.name}", host, command(host), job_name)
-        for host in testbed.topology.hosts
+        testbed.start_worker(f"{name} {host.name}", host, command(host), job_name) for host in testbed.topology.hosts
     ]
     _follow(testbed, workers, on_line, timeout_s, stall_s)
     for worker in workers:

@@ -39,9 +39,7 @@ def switch() -> None:
     show_default=True,
     help="Where its P4Runtime server listens.",
 )
-@click.option(
-    "--device-id", type=click.IntRange(min=0), default=1, show_default=True, help="P4Runtime device id."
-)
+@click.option("--device-id", type=click.IntRange(min=0), default=1, show_default=True, help="P4Runtime device id.")
 @click.option(
     "--cpu-port",
     type=click.IntRange(min=0, max=510),

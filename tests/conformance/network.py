@@ -275,9 +275,7 @@ def ethernet(dst: int, rank: int, ethertype: int, payload: bytes) -> bytes:
     return dst.to_bytes(6, "big") + rank_mac(rank).to_bytes(6, "big") + ethertype.to_bytes(2, "big") + payload
 
 
-def arp(
-    rank: int, target_ip: int, operation: int = 1, dst: int = BROADCAST, sender_ip: int | None = None
-) -> bytes:
+def arp(rank: int, target_ip: int, operation: int = 1, dst: int = BROADCAST, sender_ip: int | None = None) -> bytes:
     head = b"\0\1\x08\0\6\4" + operation.to_bytes(2, "big")
     sender = rank_ip(rank) if sender_ip is None else sender_ip
     addresses = rank_mac(rank).to_bytes(6, "big") + sender.to_bytes(4, "big")

@@ -39,9 +39,7 @@ def test_unpack_undoes_pack(case: tuple[Geometry, Frame]) -> None:
 def test_the_bytes_of_a_frame() -> None:
     keys = (key_of(5, 127), KEY_NONE, 0, 1)
     secret, check = 0x1122334455667788, 0xAABBCCDD
-    frame = Frame(
-        wire.CONTRIBUTE, 7, 0b0100, 0x1234, 0xBEEF, 0x01020304, 0, secret, check, keys, bytes(range(32))
-    )
+    frame = Frame(wire.CONTRIBUTE, 7, 0b0100, 0x1234, 0xBEEF, 0x01020304, 0, secret, check, keys, bytes(range(32)))
     base, spelled_keys = "21070400" + "1234beef" + "01020304" + "00000000", "00000580" + "ffffffff" + "0000000000000001"
     checksum = 0xFFFF ^ ones_complement_sum(bytes.fromhex(base + "aabbccdd" + spelled_keys))
     expected = base + "1122334455667788" + "aabbccdd" + f"{checksum:04x}" + "0000" + spelled_keys

@@ -105,8 +105,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ("[forwarding]\nflood = [1, 511]", "forwarding.flood[1] must be between 0 and 509"),
         ("[forwarding]\nflood = [1, 1]", "forwarding.flood names a port twice"),
         (
-            "[[ports]]\nnumber = 1\nmac = '02:00:00:00:00:09'\n"
-            "[[ports]]\nnumber = 2\nmac = '02:00:00:00:00:09'",
+            "[[ports]]\nnumber = 1\nmac = '02:00:00:00:00:09'\n[[ports]]\nnumber = 2\nmac = '02:00:00:00:00:09'",
             "02:00:00:00:00:09 is behind two ports",
         ),
         ("[switch", "not valid TOML"),

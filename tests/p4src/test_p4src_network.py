@@ -33,10 +33,7 @@ FOREIGN = {
     "no IP": Ether(src=HOST_MAC, dst=OTHER_MAC, type=0x88B5) / b"anything",
     "bad IPv4 checksum": Ether(src=HOST_MAC, dst=OTHER_MAC) / IP(dst="10.9.0.2", chksum=1) / UDP() / b"x",
     "truncated IPv4": Ether(src=HOST_MAC, dst=OTHER_MAC, type=0x0800) / b"\x45\x00",
-    "IPv4 options": Ether(src=HOST_MAC, dst=OTHER_MAC)
-    / IP(dst="10.9.0.2", options=b"\x01" * 4)
-    / UDP()
-    / b"x",
+    "IPv4 options": Ether(src=HOST_MAC, dst=OTHER_MAC) / IP(dst="10.9.0.2", options=b"\x01" * 4) / UDP() / b"x",
 }
 
 
@@ -80,9 +77,7 @@ def test_unknown_sources_are_learned_once_known_no_more(rig: PipelineRig) -> Non
 
 
 def test_arp_for_the_switch_is_answered(rig: PipelineRig) -> None:
-    request = Ether(src=HOST_MAC, dst="ff:ff:ff:ff:ff:ff") / ARP(
-        hwsrc=HOST_MAC, psrc="10.0.0.9", pdst="10.0.0.1"
-    )
+    request = Ether(src=HOST_MAC, dst="ff:ff:ff:ff:ff:ff") / ARP(hwsrc=HOST_MAC, psrc="10.0.0.9", pdst="10.0.0.1")
     [(port, frame)] = rig.program.process(2, bytes(request))
     reply = Ether(frame)
     assert port == 2
@@ -94,10 +89,7 @@ def test_arp_for_the_switch_is_answered(rig: PipelineRig) -> None:
 @pytest.mark.parametrize("data", [b"", b"odd", bytes(range(200)), b"\xff" * 56])
 def test_ping_is_answered_with_right_checksums(rig: PipelineRig, data: bytes) -> None:
     echo = (
-        Ether(src=HOST_MAC, dst=SWITCH_MAC_TEXT)
-        / IP(src="10.0.0.9", dst="10.0.0.1", ttl=3)
-        / ICMP(id=5, seq=6)
-        / data
+        Ether(src=HOST_MAC, dst=SWITCH_MAC_TEXT) / IP(src="10.0.0.9", dst="10.0.0.1", ttl=3) / ICMP(id=5, seq=6) / data
     )
     [(port, frame)] = rig.program.process(2, bytes(echo))
     expected = (
@@ -112,9 +104,7 @@ def test_ping_is_answered_with_right_checksums(rig: PipelineRig, data: bytes) ->
 
 def test_hello_reaches_the_controller_with_its_port(rig: PipelineRig) -> None:
     frame = udp_frame(1, wire.pack_hello(7, 0x1122334455667788))
-    assert rig.program.process(rank_port(1), frame) == [
-        (CPU_PORT, (rank_port(1) << 7).to_bytes(2, "big") + frame)
-    ]
+    assert rig.program.process(rank_port(1), frame) == [(CPU_PORT, (rank_port(1) << 7).to_bytes(2, "big") + frame)]
 
 
 def test_packet_out_leaves_where_it_says(rig: PipelineRig) -> None:

@@ -58,9 +58,7 @@ def test_random_rounds_sum_exactly(geometry: str, world_size: int) -> None:
                     blocks[column] = data.astype(">u4").tobytes()
                     union[column] = union.get(column, np.uint64(0)) + data
             assert outputs == []
-            outputs = rig.send(
-                int(rank), rig.contribution(1, round_, tuple(int(k) for k in keys[rank]), blocks)
-            )
+            outputs = rig.send(int(rank), rig.contribution(1, round_, tuple(int(k) for k in keys[rank]), blocks))
         assert [port for port, _ in outputs] == [rank_port(rank) for rank in range(world_size)]
         result = result_of(rig, outputs[0][1])
         assert result.type == wire.RESULT

@@ -32,9 +32,7 @@ def test_frame_types_have_their_names() -> None:
 
 
 def test_header_bytes_on_the_wire() -> None:
-    assert (
-        CONSTANTS["ETHERNET_BYTES"] + CONSTANTS["IPV4_BYTES"] + CONSTANTS["UDP_BYTES"] == wire.ENCAP_BYTES
-    )
+    assert CONSTANTS["ETHERNET_BYTES"] + CONSTANTS["IPV4_BYTES"] + CONSTANTS["UDP_BYTES"] == wire.ENCAP_BYTES
 
 
 @pytest.mark.parametrize(("name", "geometry"), [("default", wire.DEFAULT), ("small", wire.SMALL)])

@@ -235,9 +235,7 @@ def make_config(folder: Path, columns: int = 4, block_words: int = 8, slots: int
     pipeline.mkdir(exist_ok=True)
     (pipeline / "p4reduce.json").write_text("{}")
     (pipeline / "p4reduce.p4info.txtpb").write_text('pkg_info { arch: "v1model" }')
-    (pipeline / "geometry.toml").write_text(
-        f"columns = {columns}\nblock_words = {block_words}\nslots = {slots}\n"
-    )
+    (pipeline / "geometry.toml").write_text(f"columns = {columns}\nblock_words = {block_words}\nslots = {slots}\n")
     config = Config()
     return replace(
         config,
@@ -296,9 +294,7 @@ def join_all(running: Running, client: JobClient, job: str, world_size: int) -> 
     return tickets
 
 
-def form(
-    running: Running, client: JobClient, job: str, world_size: int
-) -> tuple[list[JoinTicket], list[Lease]]:
+def form(running: Running, client: JobClient, job: str, world_size: int) -> tuple[list[JoinTicket], list[Lease]]:
     """Every rank joins, says HELLO and gets its lease."""
     tickets = join_all(running, client, job, world_size)
     return tickets, [client.wait_lease(ticket.nonce, 10.0) for ticket in tickets]

@@ -49,9 +49,7 @@ def ipv4_header(
     return head + (0xFFFF ^ ones_complement_sum(head + tail)).to_bytes(2, "big") + tail
 
 
-def udp_frame(
-    rank: int, payload: bytes, dst_port: int = wire.AGGREGATION_PORT, dst_ip: int = SWITCH_IP
-) -> bytes:
+def udp_frame(rank: int, payload: bytes, dst_port: int = wire.AGGREGATION_PORT, dst_ip: int = SWITCH_IP) -> bytes:
     """What rank's host sends: Ethernet, IPv4 and UDP around `payload`."""
     udp = b"".join(n.to_bytes(2, "big") for n in (rank_udp_port(rank), dst_port, 8 + len(payload), 0))
     ethernet = SWITCH_MAC.to_bytes(6, "big") + rank_mac(rank).to_bytes(6, "big") + b"\x08\0"
@@ -74,22 +72,16 @@ class PipelineRig:
             self.program.tables["MainEgress.address_reply.job_member"].insert(
                 (JOB, rank), 0, "MainEgress.address_reply.address_to", address
             )
-        self.program.replication.multicast_groups[GROUP] = [
-            Replica(rank_port(r), r) for r in range(world_size)
-        ]
+        self.program.replication.multicast_groups[GROUP] = [Replica(rank_port(r), r) for r in range(world_size)]
 
     def insert(self, table: str, match: tuple[int, ...], action: str, params: tuple[int, ...]) -> None:
         control = table.split(".")[0]
-        self.program.tables[f"MainIngress.{table}"].insert(
-            match, 0, f"MainIngress.{control}.{action}", params
-        )
+        self.program.tables[f"MainIngress.{table}"].insert(match, 0, f"MainIngress.{control}.{action}", params)
 
     def admit(self, rank: int, epoch: int = EPOCH, slot_base: int = 2) -> None:
         match = (rank_port(rank), rank_ip(rank), rank_udp_port(rank), JOB, rank_secret(rank))
         full = (1 << self.world_size) - 1
-        self.insert(
-            "admission.admit", match, "admit_rank", (1 << rank, full, slot_base, SLOT_COUNT, epoch, GROUP)
-        )
+        self.insert("admission.admit", match, "admit_rank", (1 << rank, full, slot_base, SLOT_COUNT, epoch, GROUP))
 
     def contribution(
         self,

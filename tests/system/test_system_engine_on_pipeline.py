@@ -93,9 +93,7 @@ def switch() -> Iterator[PipelineSwitch]:
     yield PipelineSwitch(Program.load(ARTIFACT.read_bytes()))
 
 
-def run(
-    switch: PipelineSwitch, *, seed: int, world_size: int, slots: int, weather: Weather, first_round: int
-) -> None:
+def run(switch: PipelineSwitch, *, seed: int, world_size: int, slots: int, weather: Weather, first_round: int) -> None:
     switch.epoch += 1
     scenario = build(
         seed,

@@ -24,16 +24,12 @@ def topology() -> Topology:
 
 
 def test_the_controllers_configuration_is_one_it_reads(topology: Topology, tmp_path: Path) -> None:
-    lines = controller_config(
-        topology, tmp_path / 'a "pipeline"', "127.0.0.1:1234", "169.254.210.1:9600", tmp_path
-    )
+    lines = controller_config(topology, tmp_path / 'a "pipeline"', "127.0.0.1:1234", "169.254.210.1:9600", tmp_path)
     read = config.parse("\n".join(lines))
     assert read.switch.pipeline == str(tmp_path / 'a "pipeline"')
     assert (read.switch.address, read.switch.mac) == ("10.0.0.254", "02:00:00:00:00:01")
     assert (read.switch.p4runtime, read.controller.listen) == ("127.0.0.1:1234", "169.254.210.1:9600")
-    assert [(port.number, port.mac) for port in read.ports] == [
-        (host.port, host.mac) for host in topology.hosts
-    ]
+    assert [(port.number, port.mac) for port in read.ports] == [(host.port, host.mac) for host in topology.hosts]
     assert read.forwarding.flood == (1, 2, 3, 4)
 
 

@@ -42,9 +42,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("ip") is None, reason="ip (iproute2) is not on PATH"),
     pytest.mark.skipif(shutil.which("nsenter") is None, reason="nsenter (util-linux) is not on PATH"),
 ]
-needs_bmv2 = pytest.mark.skipif(
-    shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not on PATH"
-)
+needs_bmv2 = pytest.mark.skipif(shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not on PATH")
 needs_tc = pytest.mark.skipif(shutil.which("tc") is None, reason="tc (iproute2) is not on PATH")
 needs_nft = pytest.mark.skipif(shutil.which("nft") is None, reason="nft (nftables) is not on PATH")
 
@@ -195,9 +193,7 @@ def test_a_command_on_every_host(start: Any, network: str) -> None:
     assert (status, err) == (0, "")
     lines = [line.split() for line in out.splitlines()]
     for rank, host in enumerate(("h1", "h2")):
-        mine = [
-            " ".join(words[2:] if words[0] == "[" else words) for words in lines if f"{rank}]" in words[:2]
-        ]
+        mine = [" ".join(words[2:] if words[0] == "[" else words) for words in lines if f"{rank}]" in words[:2]]
         address = f"10.0.0.{rank + 1}"
         assert mine[0] == f"{rank} of 2: {rank} {host} {address} 10.0.0.1 testbed eth0"
         assert any(f"{address}/24" in line and line.startswith("eth0") for line in mine)
@@ -266,9 +262,7 @@ def test_a_failing_step_half_way(start: Any, network: str) -> None:
     assert err.startswith("Error: hosts.h2.commands: `") and "eth9" in err and err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda n: n.name
-)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda n: n.name)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_signal_in_the_middle(start: Any, network: str, number: signal.Signals) -> None:
     started = start("--exec", "echo up; (trap '' TERM; sleep 600) & wait", network=network)

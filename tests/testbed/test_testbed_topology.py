@@ -158,9 +158,7 @@ def test_names_that_interfaces_cannot_have() -> None:
     hosts["a host"] = hosts.pop("h2")
     links = [["h1", "s1-p1"], ["a host", "s1-p2"]]
     assert "hosts.a host: a name is a letter" in refusal(hosts=hosts, links=links)
-    assert "too long" in refusal(
-        switches={"switch123": {}}, links=[["h1", "switch123-p1"], ["h2", "switch123-p123"]]
-    )
+    assert "too long" in refusal(switches={"switch123": {}}, links=[["h1", "switch123-p1"], ["h2", "switch123-p123"]])
 
 
 def test_not_json_and_not_there(tmp_path: Path) -> None:

@@ -34,9 +34,7 @@ class Heartbeat:
         self._failure: CollectiveError | None = None
         self._session: weakref.ref[Session] | None = None
         self._watch = client.watch(nonce, self._reset)
-        self._thread = threading.Thread(
-            target=self._beat, name=f"p4reduce-heartbeat-{lease.rank}", daemon=True
-        )
+        self._thread = threading.Thread(target=self._beat, name=f"p4reduce-heartbeat-{lease.rank}", daemon=True)
         self._thread.start()
 
     def failure(self) -> CollectiveError | None:

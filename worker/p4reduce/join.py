@@ -71,9 +71,7 @@ def join(
     environment = os.environ
     job = job or environment.get("P4REDUCE_JOB")
     if not job:
-        raise JoinError(
-            "no job name: pass job=... or set P4REDUCE_JOB (create one with `p4reduce job create`)"
-        )
+        raise JoinError("no job name: pass job=... or set P4REDUCE_JOB (create one with `p4reduce job create`)")
     rank = _number("rank", "RANK", rank, environment)
     world_size = _number("world_size", "WORLD_SIZE", world_size, environment)
     if not 0 <= rank < world_size:

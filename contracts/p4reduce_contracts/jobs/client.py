@@ -278,7 +278,6 @@ class JobClient:
         names = [value for key, value in error.trailing_metadata() or () if key == NAME_KEY]
         return from_status(code, details, *names[:1])
 
-
     def _unreachable(self, details: str) -> str:
         """What to do when nothing answers. gRPC says in words only whether somebody turned us away."""
         if "refused" in details:

@@ -22,9 +22,7 @@ def controller() -> None:
 
 
 @controller.command()
-@click.option(
-    "--config", "path", type=click.Path(path_type=Path, dir_okay=False), help="TOML file. [default: none]"
-)
+@click.option("--config", "path", type=click.Path(path_type=Path, dir_okay=False), help="TOML file. [default: none]")
 @click.option("--listen", type=HostPort(), help=f"Where the job service listens. [default: {DEFAULT_CONTROLLER}]")
 @click.option("--p4runtime", type=HostPort(), help="The switch to control. [default: 127.0.0.1:9559]")
 @click.option(

@@ -27,9 +27,7 @@ def job() -> None:
 @job.command()
 @click.argument("name")
 @click.option("--world-size", type=click.IntRange(min=1), required=True, help="How many ranks the job has.")
-@click.option(
-    "--slots", type=click.IntRange(min=1), help="Slots of the switch it gets. [default: 64, or what is free]"
-)
+@click.option("--slots", type=click.IntRange(min=1), help="Slots of the switch it gets. [default: 64, or what is free]")
 @click.option(
     "--lane-bits",
     type=click.IntRange(min=0),
@@ -65,9 +63,7 @@ def create(
     """Make a job; its ranks can then join."""
     private = private or token_file is not None
     with JobClient(address) as client, _opened(token_file) as file:
-        made = client.create_job(
-            name, world_size, slots, lane_bits=lane_bits, lane_bound=lane_bound, private=private
-        )
+        made = client.create_job(name, world_size, slots, lane_bits=lane_bits, lane_bound=lane_bound, private=private)
         if file is not None:
             file.write(f"{made.owner_token}\n")
             made = replace(made, owner_token="")

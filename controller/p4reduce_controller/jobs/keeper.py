@@ -162,9 +162,7 @@ class SwitchKeeper:
 
     async def all_counters(self, jobs: list[Job]) -> tuple[dict[str, dict[str, Count]], dict[str, Count]]:
         """The counters of `jobs` by job name, as `job_counters` has them, and drops by reason. Raises SwitchAway."""
-        cells, drops = await self._ask(
-            lambda: (self._programmer.all_job_counters(), self._programmer.drop_counters())
-        )
+        cells, drops = await self._ask(lambda: (self._programmer.all_job_counters(), self._programmer.drop_counters()))
         counts = {
             job.name: _since(job, {name: by_id.get(job.id, Count()) for name, by_id in cells.items()}) for job in jobs
         }
@@ -177,9 +175,7 @@ class SwitchKeeper:
             async with asyncio.timeout(_ANSWER_LIMIT_S):
                 return await self._on_thread(call)
         except TimeoutError:
-            raise SwitchAway(
-                f"the switch at {self._address} gave no answer within {_ANSWER_LIMIT_S:g} s"
-            ) from None
+            raise SwitchAway(f"the switch at {self._address} gave no answer within {_ANSWER_LIMIT_S:g} s") from None
         except P4RuntimeError as error:
             raise SwitchAway(f"the switch at {self._address} did not answer: {error}") from error
 

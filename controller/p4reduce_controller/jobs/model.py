@@ -123,7 +123,7 @@ class Job:
 
 
 def name_ranks(ranks: list[int]) -> str:
-    """"rank 3", or "ranks 1, 2 and 5"."""
+    """ "rank 3", or "ranks 1, 2 and 5"."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"

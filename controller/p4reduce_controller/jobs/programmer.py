@@ -67,9 +67,7 @@ class Pipeline:
 class SwitchProgrammer:
     """All that the controller writes to one switch."""
 
-    def __init__(
-        self, client: SwitchClient, switch: SwitchConfig, pipeline: Pipeline, mac_table: MacTable
-    ) -> None:
+    def __init__(self, client: SwitchClient, switch: SwitchConfig, pipeline: Pipeline, mac_table: MacTable) -> None:
         self.client = client
         self._switch = switch
         self._pipeline = pipeline
@@ -151,9 +149,7 @@ class SwitchProgrammer:
         """Frames dropped since the pipeline was set, by reason."""
         cells = self.client.read_counter(V1MODEL.drops)
         by_index = {cell.index: Count(cell.packets, cell.bytes) for cell in cells}
-        return {
-            reason: by_index.get(index, Count()) for index, reason in DROP_REASONS.items()
-        }
+        return {reason: by_index.get(index, Count()) for index, reason in DROP_REASONS.items()}
 
     def _count(self, counter: str, index: int) -> Count:
         cell = next(iter(self.client.read_counter(counter, index)), None)

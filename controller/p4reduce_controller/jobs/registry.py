@@ -241,9 +241,7 @@ class Registry:
             member.last_seen = now
             member.gone_at = None
 
-    def join(
-        self, name: str, rank: int, world_size: int, now: float, run_id: str = "", *, caller: str = ""
-    ) -> Member:
+    def join(self, name: str, rank: int, world_size: int, now: float, run_id: str = "", *, caller: str = "") -> Member:
         """Rank `rank` takes part; `caller` is who says so. In an ACTIVE job that resets it.
 
         A job forms of ranks of one launch. Raises PlaceTaken while members of another live, or the very rank does,
@@ -440,9 +438,7 @@ class Registry:
                 return nonce
 
     def _grant_if_complete(self, job: Job, now: float) -> None:
-        addresses = [
-            job.members[rank].address if rank in job.members else None for rank in range(job.world_size)
-        ]
+        addresses = [job.members[rank].address if rank in job.members else None for rank in range(job.world_size)]
         known = tuple(address for address in addresses if address is not None)
         if len(known) < job.world_size:
             return
@@ -479,9 +475,7 @@ class Registry:
         if job.active:
             self.resets[cause] += 1
         if job.members:
-            event(
-                _log, cause.level, "job reset", job=job.name, cause=reason, epoch=job.epoch, ranks=len(job.members)
-            )
+            event(_log, cause.level, "job reset", job=job.name, cause=reason, epoch=job.epoch, ranks=len(job.members))
         for member in job.members.values():
             self._forget(member, reason)
         job.members.clear()

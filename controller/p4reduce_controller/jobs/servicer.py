@@ -311,9 +311,8 @@ class JobsServicer:
         job, _ = self._registry.member(nonce)
         complaint = self._switch.complaint()
         missing = job.missing(f"{self._terms.switch_host}:{self._terms.switch_port}")
-        return (
-            f"job {job.name} was not complete within {rounded(timeout_s)} s: {missing}"
-            + (f"; {complaint}" if complaint else "")
+        return f"job {job.name} was not complete within {rounded(timeout_s)} s: {missing}" + (
+            f"; {complaint}" if complaint else ""
         )
 
     def _may_see(self, job: Job, token: str, context: Any) -> bool:

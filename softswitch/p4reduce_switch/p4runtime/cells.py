@@ -51,9 +51,7 @@ class DirectCells:
         if query.match or query.is_default_action:
             return [(bound, self._entry(bound, query))]
         return [
-            (bound, entry)
-            for entry in bound.table.entries()
-            if not query.priority or entry.priority == query.priority
+            (bound, entry) for entry in bound.table.entries() if not query.priority or entry.priority == query.priority
         ]
 
     def _table(self, pipeline: Pipeline, request: Any) -> BoundTable:

@@ -27,9 +27,7 @@ MAX_QUERY_BYTES: Final = 256 << 10
 """Of every other request."""
 
 
-def generic_handler(
-    servicer: object, *, only_controllers: bool, on_refused: Callable[[str, Refused], None]
-) -> Any:
+def generic_handler(servicer: object, *, only_controllers: bool, on_refused: Callable[[str, Refused], None]) -> Any:
     """Return a grpc generic handler that serves each RPC with the method of that name on `servicer`.
 
     With `only_controllers` the caller's certificate has to name that role. `on_refused` is told which RPC was refused

@@ -106,4 +106,3 @@ class Entities:
         for wildcard in (group, session, digest):
             for entity in self.read(wildcard):
                 yield messages.Update(type=messages.Update.INSERT, entity=entity)
-

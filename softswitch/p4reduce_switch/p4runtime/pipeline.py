@@ -94,4 +94,3 @@ def _paired(kind: str, infos: Iterable[InfoT], states: Mapping[str, StateT]) -> 
             invalid(f"p4info and program do not belong together: the program has no {kind} {info.name}")
         pairs[info.id] = (info, states[info.name])
     return pairs
-

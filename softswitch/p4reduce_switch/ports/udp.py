@@ -232,9 +232,7 @@ class UdpUnderlay:
             return None
         self.counters.evicted_ports += 1
         silent_s = round(now - peer.last_heard, 1)
-        self._sparing.event(
-            logging.INFO, "port evicted", port=peer.port, peer=_spelt(peer.address), silent_s=silent_s
-        )
+        self._sparing.event(logging.INFO, "port evicted", port=peer.port, peer=_spelt(peer.address), silent_s=silent_s)
         del self._peers[peer.address], self._by_port[peer.port]
         return peer.port
 

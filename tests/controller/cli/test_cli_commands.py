@@ -183,9 +183,7 @@ def test_errors_are_one_line_on_stderr(running: Running, arguments: list[str], m
 def test_no_controller_says_what_to_do(command: list[str]) -> None:
     result = p4reduce(*command, controller="127.0.0.1:1")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == (
-        "Error: no controller at 127.0.0.1:1: start one with `p4reduce controller run`\n"
-    )
+    assert result.stderr == ("Error: no controller at 127.0.0.1:1: start one with `p4reduce controller run`\n")
 
 
 @pytest.mark.parametrize(
@@ -331,7 +329,5 @@ def test_where_the_switch_is_for_workers(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (given[0].switch.address, given[0].switch.udp_port) == ("10.0.0.254", 4000)
     refused = p4reduce("controller", "run", "--switch", "localhost:4000")
     assert refused.exit_code == 1
-    assert refused.stderr == (
-        "Error: switch.address must be an IPv4 address like 10.0.0.254, not 'localhost'\n"
-    )
+    assert refused.stderr == ("Error: switch.address must be an IPv4 address like 10.0.0.254, not 'localhost'\n")
     assert len(given) == 1

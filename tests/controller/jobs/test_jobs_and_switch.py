@@ -163,9 +163,7 @@ def test_a_switch_that_stays_away_resets_the_jobs(running: Running, client: JobC
     assert running.client.tables() == OWN_TABLES, "what the job left is gone"
 
 
-def test_entries_that_the_switch_refuses_reset_the_job_and_leave_nothing(
-    running: Running, client: JobClient
-) -> None:
+def test_entries_that_the_switch_refuses_reset_the_job_and_leave_nothing(running: Running, client: JobClient) -> None:
     def second_admission(operation: str, entry: Entry) -> bool:
         is_admission = isinstance(entry, TableEntry) and "admit" in entry.table
         return operation == "insert" and is_admission and len(running.client.read_table(entry.table)) == 1

@@ -135,9 +135,7 @@ class AnyOrder(RuleBasedStateMachine):
             assert not job.active or job.grant is not None
             if job.grant is not None:
                 assert sorted(job.members) == list(range(job.world_size))
-                assert job.grant.addresses == tuple(
-                    job.members[rank].address for rank in range(job.world_size)
-                )
+                assert job.grant.addresses == tuple(job.members[rank].address for rank in range(job.world_size))
                 assert len(set(job.grant.addresses)) == job.world_size
                 assert job.grant.slots == job.slots
             assert (job.epoch > 0) == job.active
@@ -153,7 +151,5 @@ class AnyOrder(RuleBasedStateMachine):
                 assert nonce not in good
 
 
-AnyOrder.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, derandomize=True
-)
+AnyOrder.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None, derandomize=True)
 TestAnyOrder = AnyOrder.TestCase

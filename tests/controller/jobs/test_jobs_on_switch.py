@@ -109,10 +109,8 @@ def form(client: JobClient, world_size: int) -> list[Worker]:
 
 def sum_one_round(workers: list[Worker], number: int) -> None:
     for rank, worker in enumerate(workers):
-        worker.contribute(number, [10 ** rank * (word + 1) % 2**32 for word in range(BLOCK_WORDS)])
-    total = tuple(
-        sum(10**rank * (word + 1) for rank in range(len(workers))) % 2**32 for word in range(BLOCK_WORDS)
-    )
+        worker.contribute(number, [10**rank * (word + 1) % 2**32 for word in range(BLOCK_WORDS)])
+    total = tuple(sum(10**rank * (word + 1) for rank in range(len(workers))) % 2**32 for word in range(BLOCK_WORDS))
     for worker in workers:
         assert worker.receive() == (RESULT, total)
 

@@ -181,12 +181,8 @@ def test_a_waiter_that_goes_away_must_say_hello_again(registry: Registry) -> Non
     assert job.grant is not None
 
 
-@pytest.mark.parametrize(
-    ("job_offset", "nonce_offset", "taken"), [(0, 0, True), (1, 0, False), (0, 77, False)]
-)
-def test_a_hello_needs_its_job_and_nonce(
-    registry: Registry, job_offset: int, nonce_offset: int, taken: bool
-) -> None:
+@pytest.mark.parametrize(("job_offset", "nonce_offset", "taken"), [(0, 0, True), (1, 0, False), (0, 77, False)])
+def test_a_hello_needs_its_job_and_nonce(registry: Registry, job_offset: int, nonce_offset: int, taken: bool) -> None:
     job = registry.create("train", 1)
     member = registry.join("train", 0, 1, 0.0)
     hello = Hello(job.id + job_offset, member.nonce + nonce_offset, place(1))

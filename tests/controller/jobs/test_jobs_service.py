@@ -79,9 +79,7 @@ def test_a_request_without_lanes_means_any_width_and_signs(running: Running) -> 
     assert (job.lane_bits, job.lane_bound) == (0, 1)
 
 
-def test_a_member_that_leaves_resets_the_job_and_the_next_epoch_is_another(
-    running: Running, client: JobClient
-) -> None:
+def test_a_member_that_leaves_resets_the_job_and_the_next_epoch_is_another(running: Running, client: JobClient) -> None:
     client.create_job("train", 3)
     tickets, leases = form(running, client, "train", 3)
     assert client.heartbeat(tickets[0].nonce) == (False, "")

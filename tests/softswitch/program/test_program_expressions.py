@@ -65,10 +65,7 @@ def test_words_are_added_without_carries(load: Callable[[str], Program]) -> None
     sums = [[0] * 32 for _ in range(4)]
     for _ in range(200):
         index = source.randrange(4)
-        words = [
-            source.choice((0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, source.getrandbits(32)))
-            for _ in range(32)
-        ]
+        words = [source.choice((0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, source.getrandbits(32))) for _ in range(32)]
         sums[index] = [(x + y) & 0xFFFFFFFF for x, y in zip(sums[index], words, strict=True)]
         frame = struct.pack(">H32I", index, *words)
         assert program.process(1, frame) == [(1, struct.pack(">H32I", index, *sums[index]))]

@@ -69,9 +69,7 @@ def newer_format(config: Config) -> None:
         (newer_format, "version 3"),
     ],
 )
-def test_refused_constructs(
-    config: Callable[[str], Config], change: Callable[[Config], None], message: str
-) -> None:
+def test_refused_constructs(config: Callable[[str], Config], change: Callable[[Config], None], message: str) -> None:
     changed = config("l2")
     change(changed)
     with pytest.raises(UnsupportedConstruct, match=message):

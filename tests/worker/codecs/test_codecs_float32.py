@@ -25,9 +25,7 @@ def switch_sum(tensors: list[np.ndarray], dense: bool = False) -> np.ndarray:
     for source in sources:
         mine = blocks[source.nonzero]
         sums[mine] += source.encode(mine, fields[mine]).astype(np.int32).view(np.uint32)
-    (result,) = sources[0].decode(
-        sums.astype(">u4"), np.where(held.any(axis=0), fields, UNTOUCHED).astype(np.uint8)
-    )
+    (result,) = sources[0].decode(sums.astype(">u4"), np.where(held.any(axis=0), fields, UNTOUCHED).astype(np.uint8))
     return result
 
 
@@ -36,9 +34,7 @@ finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.integers(1, 32), st.integers(0, 2**32), st.integers(-140, 100), st.integers(0, 40), st.booleans())
-def test_error_stays_within_the_bound(
-    world_size: int, seed: int, exponent: int, spread: int, dense: bool
-) -> None:
+def test_error_stays_within_the_bound(world_size: int, seed: int, exponent: int, spread: int, dense: bool) -> None:
     rng = np.random.default_rng(seed)
     size = int(rng.integers(1, 60))
     powers = 2.0 ** (exponent + rng.integers(-spread, 1, size))

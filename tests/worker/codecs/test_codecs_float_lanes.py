@@ -33,9 +33,7 @@ def switch_sum(tensors: list[np.ndarray], bits: int, *, mean: bool = False, dens
         sums[mine] += source.encode(mine, fields[mine]).astype(np.uint32)
     agreed = np.where(held.any(axis=0), fields, UNTOUCHED).astype(np.uint8)
     words = sums.astype(">u4")
-    return [
-        segment.wrap(source.decode(words, agreed)[0]) for segment, source in zip(segments, sources, strict=True)
-    ]
+    return [segment.wrap(source.decode(words, agreed)[0]) for segment, source in zip(segments, sources, strict=True)]
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)

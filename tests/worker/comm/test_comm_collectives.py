@@ -319,9 +319,7 @@ def test_torch_tensors_of_other_types_are_refused() -> None:
 
 def test_importing_p4reduce_imports_neither_torch_nor_grpc() -> None:
     code = "import sys, p4reduce; print(sorted({'torch', 'grpc'} & set(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
 
 

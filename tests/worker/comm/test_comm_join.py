@@ -159,9 +159,7 @@ def test_a_rank_that_is_no_number(fake: type[FakeClient], monkeypatch: pytest.Mo
         ("wait_lease", jobs.MemberReset("rank 0 joined again")),
     ],
 )
-def test_the_controllers_refusals_become_join_errors(
-    fake: type[FakeClient], step: str, error: Exception
-) -> None:
+def test_the_controllers_refusals_become_join_errors(fake: type[FakeClient], step: str, error: Exception) -> None:
     fake.answers[step] = refuse(error)
     with pytest.raises(JoinError) as caught:
         p4reduce.join("a", rank=0, world_size=1)
@@ -195,9 +193,7 @@ def test_an_absent_controller_is_waited_for_to_the_end_and_that_is_said(
     with pytest.raises(JoinError) as caught:
         p4reduce.join("a", rank=3, world_size=4, timeout_s=1.0)
     assert time.monotonic() - begun >= 1.0
-    assert str(caught.value) == (
-        "rank 3 could not join job 'a' in 1 s: no controller at 127.0.0.1:9600: start one"
-    )
+    assert str(caught.value) == ("rank 3 could not join job 'a' in 1 s: no controller at 127.0.0.1:9600: start one")
     (client,) = fake.instances
     assert client.log.count(("join", "a", 3, 4)) > 5
     assert client.log[-1] == "close"
@@ -288,9 +284,7 @@ def test_a_real_client_waits_for_a_controller_that_is_not_there(monkeypatch: pyt
 
 
 def test_a_pipeline_that_does_not_suit_is_refused(fake: type[FakeClient]) -> None:
-    fake.answers["wait_lease"] = lambda: jobs.Lease(
-        5, "a", 9, 0, 9, 16, 4, 8, 1.0, "127.0.0.1", fake.switch_port
-    )
+    fake.answers["wait_lease"] = lambda: jobs.Lease(5, "a", 9, 0, 9, 16, 4, 8, 1.0, "127.0.0.1", fake.switch_port)
     with pytest.raises(GeometryMismatch, match="at most 8 ranks"):
         p4reduce.join("a", rank=0, world_size=9)
 
@@ -351,9 +345,7 @@ def test_leaving_does_not_wait_for_a_controller_that_has_stopped() -> None:
         assert heartbeat.failure() is None
 
 
-def test_a_rank_logs_when_it_joins_fails_and_leaves(
-    fake: type[FakeClient], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_rank_logs_when_it_joins_fails_and_leaves(fake: type[FakeClient], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "p4reduce")
     fake.answers["heartbeat"] = lambda: (True, "rank 1 left")
     comm = p4reduce.join("mnist", rank=0, world_size=1)

@@ -99,9 +99,7 @@ def test_a_parameter_that_appears_later_begins_then(name: str) -> None:
 
     compressors, alone = ([make(name) for _ in range(2)] for _ in range(2))
     found = list(over_switch(compressors, later, 6))
-    by_itself = list(
-        over_switch(alone, lambda rank, step: {"transposed": odd(rank, step)["transposed"]}, range(3, 6))
-    )
+    by_itself = list(over_switch(alone, lambda rank, step: {"transposed": odd(rank, step)["transposed"]}, range(3, 6)))
     assert list(found[2][0][0].means) == ["conv", "bias"]
     for step, expected in zip(found[3:], by_itself, strict=True):
         for outcome, _ in step:

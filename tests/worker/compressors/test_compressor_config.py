@@ -176,7 +176,7 @@ def test_a_class_of_ones_own_is_registered(monkeypatch: pytest.MonkeyPatch, tmp_
             pass
 
     assert p4reduce.AdaComp.name == "adacomp"
-    with pytest.raises(ValueError, match='give the compressor a name: @register'):
+    with pytest.raises(ValueError, match="give the compressor a name: @register"):
         register(Own)  # type: ignore[arg-type]
 
 
@@ -210,7 +210,7 @@ class Brought(p4reduce.ScaleCom):
     assert "brought_ours" not in sys.modules
     for made in (by_name("ours"), from_toml(written(tmp_path, 'compressor = "ours"'))):
         assert (type(made).__module__, made.name) == ("brought_ours", "ours")
-    with pytest.raises(ValueError, match='brought_mute brings \'mute\', but nothing in brought_mute is @register'):
+    with pytest.raises(ValueError, match="brought_mute brings 'mute', but nothing in brought_mute is @register"):
         by_name("mute")
     with pytest.raises(ValueError, match="brought_broken brings 'broken', but it cannot be imported: .*no_such_module"):
         by_name("broken")

@@ -94,8 +94,8 @@ def test_the_first_layer_can_stay_dense() -> None:
 @pytest.mark.parametrize("mapped", [False, True])
 def test_names_override_kinds_and_the_first_match_counts(mapped: bool) -> None:
     names: dict[str, Any] = {"fc?.*": "dense", "*.bias": 30, "conv[12].weight": 7, "conv1.weight": 9}
-    policy = Policy.from_mapping({"linear": 60, "names": names}) if mapped else Policy(
-        linear=60, names=list(names.items())
+    policy = (
+        Policy.from_mapping({"linear": 60, "names": names}) if mapped else Policy(linear=60, names=list(names.items()))
     )
     shape = torch.Size((8, 8))
     assert policy.length("fc1.weight", shape) is None
@@ -146,7 +146,7 @@ def test_a_table_of_every_setting() -> None:
         ({"embedding": True}, "embedding is True;"),
         ({"conv": "sparse"}, "conv is 'sparse';"),
         ({"names": {"fc.*": 0}}, r"names: 'fc\.\*' is 0;"),
-        ({"first_layer": "sparse"}, "first_layer is 'sparse'; give \"dense\" or \"compressed\""),
+        ({"first_layer": "sparse"}, 'first_layer is \'sparse\'; give "dense" or "compressed"'),
     ],
 )
 def test_bad_tables_are_refused(table: dict[str, Any], message: str) -> None:

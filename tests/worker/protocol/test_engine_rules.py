@@ -23,14 +23,10 @@ TIMEOUT_S = 5.0
 
 
 def lease(rank: int = 0, world_size: int = 2, slots: int = 4) -> Lease:
-    return Lease(
-        1, "test", 7, rank, world_size, slots, SMALL.columns, SMALL.block_words, secret=rank_secret(rank)
-    )
+    return Lease(1, "test", 7, rank, world_size, slots, SMALL.columns, SMALL.block_words, secret=rank_secret(rank))
 
 
-def make(
-    source: BlockSource | None = None, call: Call | None = None, rank: int = 0, world_size: int = 2
-) -> Collective:
+def make(source: BlockSource | None = None, call: Call | None = None, rank: int = 0, world_size: int = 2) -> Collective:
     """One rank's collective; by default of a tensor of 5 frames that is all ones."""
     tensor = np.ones(5 * SMALL.frame_words, np.int32)
     source = Int32(tensor).bind(world_size, SMALL.block_words, False) if source is None else source
@@ -277,9 +273,7 @@ def test_the_deadline_names_the_ranks_that_pending_lacks() -> None:
     answers = exchange(reference, {0: mine.on_timer(0.2), 1: [], 2: [], 3: []})
     assert [unpack(SMALL, answer).type for answer in answers[0]] == [PENDING] * 4
     assert mine.receive_burst(answers[0], 0.3) == []
-    with pytest.raises(
-        CollectiveTimeout, match="did not finish in 5 s: the switch still waits for rank"
-    ) as caught:
+    with pytest.raises(CollectiveTimeout, match="did not finish in 5 s: the switch still waits for rank") as caught:
         mine.on_timer(5.0)
     assert 1 in caught.value.missing_ranks
     assert 0 not in caught.value.missing_ranks

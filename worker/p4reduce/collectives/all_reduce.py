@@ -15,9 +15,7 @@ from p4reduce.protocol.source import ConcatenatedBlocks
 from p4reduce.session import Contribution, Session
 
 
-def all_reduce(
-    session: Session, array: Any, *, dense: bool, timeout_s: float | None, name: str | None
-) -> Any:
+def all_reduce(session: Session, array: Any, *, dense: bool, timeout_s: float | None, name: str | None) -> Any:
     lease = session.lease
 
     def prepare() -> Contribution:

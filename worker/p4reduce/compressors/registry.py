@@ -1,10 +1,10 @@
 """Compressors by name: those of this package, those that are registered, and those that installed packages bring.
 
-    @register("top-signs")              # then by_name("top-signs", k=25), once the module is imported
-    class TopSigns(Compressor): ...
+@register("top-signs")              # then by_name("top-signs", k=25), once the module is imported
+class TopSigns(Compressor): ...
 
-    [project.entry-points."p4reduce.compressors"]      # in the pyproject.toml of a package of one's own:
-    top-signs = "my_package.top_signs"                 # then without an import too
+[project.entry-points."p4reduce.compressors"]      # in the pyproject.toml of a package of one's own:
+top-signs = "my_package.top_signs"                 # then without an import too
 """
 
 from __future__ import annotations

@@ -57,9 +57,7 @@ class ConcatenatedBlocks:
         self._block_words = block_words
         self.starts = np.cumsum([0] + [part.n_blocks for part in parts])
         self.n_blocks = int(self.starts[-1])
-        self.nonzero: NDArray[np.bool_] = np.concatenate(
-            [part.nonzero for part in parts] or [np.zeros(0, bool)]
-        )
+        self.nonzero: NDArray[np.bool_] = np.concatenate([part.nonzero for part in parts] or [np.zeros(0, bool)])
         exponents = [part.exponents for part in parts]
         self.exponents: NDArray[np.uint8] = np.concatenate(exponents or [np.zeros(0, np.uint8)])
 
