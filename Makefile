@@ -41,8 +41,8 @@ conformance: $(VENV)/dev.stamp  # needs simple_switch_grpc on PATH; records BMv2
 p4:  # needs p4c-bm2-ss on PATH
 	$(PYTHON) p4src/build.py
 
-proto: $(VENV)/dev.stamp
-	cd contracts && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --grpc_python_out=. --pyi_out=. \
+proto: $(VENV)/proto.stamp
+	cd contracts && ../$(VENV)/proto/bin/python -m grpc_tools.protoc -I. --python_out=. --grpc_python_out=. --pyi_out=. \
 		p4reduce_contracts/jobs/jobs.proto
 
 clean:
@@ -55,6 +55,12 @@ $(VENV)/bin/python:
 $(VENV)/interop.stamp: | $(VENV)/bin/python
 	$(PYTHON) -m venv $(VENV)/interop
 	$(VENV)/interop/bin/python -m pip install --quiet --disable-pip-version-check 'finsy>=0.28,<0.31'
+	touch $@
+
+# the oldest version that is supported: what a newer one generates refuses older versions of grpcio
+$(VENV)/proto.stamp: | $(VENV)/bin/python
+	$(PYTHON) -m venv $(VENV)/proto
+	$(VENV)/proto/bin/python -m pip install --quiet --disable-pip-version-check 'grpcio-tools==1.66.2' 'setuptools<80'
 	touch $@
 
 $(VENV)/%.stamp: pyproject.toml | $(VENV)/bin/python

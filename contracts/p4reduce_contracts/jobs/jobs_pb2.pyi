@@ -2,8 +2,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable, Mapping as _Mapping
-from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -82,7 +81,7 @@ class Job(_message.Message):
     owner_token: str
     member_token: str
     hidden: bool
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., world_size: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., last_reset: _Optional[str] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., run_id: _Optional[str] = ..., private: _Optional[bool] = ..., owner_token: _Optional[str] = ..., member_token: _Optional[str] = ..., hidden: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., world_size: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., last_reset: _Optional[str] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., run_id: _Optional[str] = ..., private: bool = ..., owner_token: _Optional[str] = ..., member_token: _Optional[str] = ..., hidden: bool = ...) -> None: ...
 
 class CreateJobRequest(_message.Message):
     __slots__ = ("name", "world_size", "slots", "lane_bits", "lane_bound", "private")
@@ -98,7 +97,7 @@ class CreateJobRequest(_message.Message):
     lane_bits: int
     lane_bound: int
     private: bool
-    def __init__(self, name: _Optional[str] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., private: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., private: bool = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
     __slots__ = ()
@@ -220,7 +219,7 @@ class HeartbeatReply(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     reset: bool
     reason: str
-    def __init__(self, reset: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, reset: bool = ..., reason: _Optional[str] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("nonce",)
@@ -234,7 +233,7 @@ class WatchEvent(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     reset: bool
     reason: str
-    def __init__(self, reset: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, reset: bool = ..., reason: _Optional[str] = ...) -> None: ...
 
 class LeaveRequest(_message.Message):
     __slots__ = ("nonce",)

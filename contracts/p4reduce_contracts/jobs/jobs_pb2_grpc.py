@@ -5,7 +5,7 @@ import warnings
 
 from p4reduce_contracts.jobs import jobs_pb2 as p4reduce__contracts_dot_jobs_dot_jobs__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.66.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in p4reduce_contracts/jobs/jobs_pb2_grpc.py depends on'
+        + f' but the generated code in p4reduce_contracts/jobs/jobs_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class JobsStub:
+class JobsStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -86,7 +86,7 @@ class JobsStub:
                 _registered_method=True)
 
 
-class JobsServicer:
+class JobsServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def CreateJob(self, request, context):
@@ -214,7 +214,7 @@ def add_JobsServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Jobs:
+class Jobs(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod
