@@ -5,10 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+
+def wait_for_link(interface: str) -> None:
+    """Return when the kernel has noticed that both ends are up: what is sent before is dropped."""
+    deadline = time.monotonic() + 10
+    while Path(f"/sys/class/net/{interface}/operstate").read_text().strip() != "up":
+        assert time.monotonic() < deadline, f"{interface} does not come up"
+        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -27,6 +37,8 @@ def pair() -> Iterator[tuple[str, str]]:
             quiet = ["sysctl", "-qw", f"net.ipv6.conf.{end}.disable_ipv6=1"]
             subprocess.run(quiet, capture_output=True, check=False)
             subprocess.run(["ip", "link", "set", end, "up"], check=True)
+        for end in ends:
+            wait_for_link(end)
         yield ends
     finally:
         subprocess.run(["ip", "link", "del", ends[0]], check=True)
