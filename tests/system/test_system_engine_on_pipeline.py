@@ -141,7 +141,7 @@ def test_counters_agree_with_what_was_sent_on_a_calm_network(switch: PipelineSwi
     switch.epoch += 1
     scenario = build(5, 4, SMALL, SLOTS, epoch=switch.epoch, collectives=4)
     switch.lease(switch.epoch, 4, 0, SLOTS)
-    network = TerribleNetwork(switch, scenario.members, Weather(delay_s=0.0005), 1)
+    network = TerribleNetwork(switch, scenario.members, Weather(delay_s=0.0005, jitter=0.1), 1)
     scenario.check(network.run())
     rounds = scenario.members[0].stats.rounds
     assert rounds > 8

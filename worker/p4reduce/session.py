@@ -327,7 +327,8 @@ class Session:
                     self._send(answers, collective.stats)
             elif lost is not None:  # but not before all that had arrived: the sum may be complete with it
                 raise lost.with_traceback(None)
-            if now >= timer and lost is None:
+            late_s = now - timer  # what has arrived comes first: it may be the answer that the timer misses
+            if lost is None and (late_s >= 0 and not frames or late_s >= _LONGEST_WAIT_S):
                 self._send(collective.on_timer(now), collective.stats)
 
     def _send(self, frames: list[bytes], stats: CollectiveStats) -> None:

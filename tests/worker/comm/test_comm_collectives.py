@@ -137,7 +137,7 @@ def test_windows_adapt_but_stay_equal() -> None:
     lossy = [True]
 
     def lose(rank: int, payload: bytes) -> bool:
-        return lossy[0] and chance.random() < 0.1
+        return lossy[0] and chance.random() < 0.4
 
     with LocalGroup(2, geometry=SMALL, slots=64, lose=lose) as group:
 

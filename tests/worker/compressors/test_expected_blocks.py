@@ -51,4 +51,4 @@ def test_a_short_collective_says_nothing_for_a_wider_window() -> None:
 
     assert proposal(limited=False) == 72
     assert proposal(limited=True) == 64
-    assert proposal(limited=True, losses=50) == 32
+    assert proposal(limited=True, losses=150) == 32

@@ -75,7 +75,7 @@ def test_retransmissions_are_byte_identical() -> None:
 
 def test_a_calm_network_needs_no_retransmission() -> None:
     scenario = build(4, 4, SMALL, 8, collectives=6)
-    network = TerribleNetwork(reference(SMALL, 4, 8), scenario.members, Weather(delay_s=0.0005), 2)
+    network = TerribleNetwork(reference(SMALL, 4, 8), scenario.members, Weather(delay_s=0.0005, jitter=0.1), 2)
     scenario.check(network.run())
     stats = [m.stats for m in scenario.members]
     assert all(s.retransmissions == s.stale == s.malformed == s.foreign == 0 for s in stats)

@@ -23,7 +23,7 @@ from p4reduce.doctor.report import Check, Status
 from p4reduce.errors import GeometryMismatch, JoinError, P4ReduceError
 from p4reduce.join import join
 from p4reduce.launch import run_id
-from p4reduce.protocol.rtt import RoundTrip
+from p4reduce.protocol.recovery import Recovery
 from p4reduce.transport import BUFFER_BYTES, UdpTransport
 from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.jobs.client import JobClient, JobServiceError, JoinTicket
@@ -314,8 +314,9 @@ def _round_trips(comm: Communicator) -> Check:
         f"{ROUNDS} rounds of {_ms(min(times))} to {_ms(max(times))}, median {_ms(median)}; a frame is repeated after "
         f"{_ms(comm.session.retransmission_timeout_s)}, and {spent.retransmissions} of {spent.frames_up} were"
     )
-    if median > RoundTrip.MAX_S:
-        advice = f"timeouts end at {_ms(RoundTrip.MAX_S)}, so every frame will be repeated: bring the switch nearer"
+    if median > Recovery.LONGEST_SILENCE_S:
+        longest = _ms(Recovery.LONGEST_SILENCE_S)
+        advice = f"timeouts end at {longest}, so every frame will be repeated: bring the switch nearer"
         return Check(ROUND_TRIPS, Status.WARNING, text, advice)
     if spent.retransmissions > REPEATS_WARNING * spent.frames_up:
         advice = "look for loss on the way, a busy machine, or other ranks that are slow"

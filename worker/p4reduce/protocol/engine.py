@@ -7,7 +7,6 @@ no rank holds a further block.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final
@@ -30,11 +29,11 @@ from p4reduce.protocol.call import (
 from p4reduce.protocol.deadline import refused_frames, too_late
 from p4reduce.protocol.growth import with_zero_blocks, zero_blocks
 from p4reduce.protocol.lookahead import keys_at_or_after
+from p4reduce.protocol.recovery import Recovery
 from p4reduce.protocol.refusal import reason_in
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.slot import COLUMN_DONE, SlotState
 from p4reduce.protocol.source import UNTOUCHED, BlockSource, check_size
-from p4reduce.protocol.timers import Timers
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
@@ -91,7 +90,7 @@ class Collective:
         self._early: dict[int, tuple[bytes, Frame, int]] = {}
         """By slot: opening RESULTs that overtook slot 0's, which says whether all ranks take part."""
         self._unsent: list[bytes] = []
-        self._timers = Timers(self._slots)
+        self._recovery = Recovery(self._round_trip, timeout_s / 4)
         self._words = call.words(limit if proposal is None else min(proposal, lease.slot_count))
         self.next_window = limit
         """Known after the opening round: the smallest window any rank proposed for the next collective."""
@@ -126,8 +125,8 @@ class Collective:
         """When `on_timer` wants to be called next; None once the collective is done."""
         if not self._open:
             return None
-        earliest = self._timers.earliest
-        return self._deadline if earliest is None else min(earliest, self._deadline)
+        timer = self._recovery.next_timer
+        return self._deadline if timer is None else min(timer, self._deadline)
 
     @property
     def agreed_exponents(self) -> NDArray[np.uint8]:
@@ -151,9 +150,9 @@ class Collective:
             if slot.index == 0:
                 column, block = opening_block(self._words, self._lease.rank, self._lease.block_words)
                 present = 1 << column
-            slot.timeout_s = min(self._round_trip.timeout_s, self._timeout_s / 4)
             check = check_of(present, block, self._lease.block_words)
             frames.append(self._contribute(slot, present, block, check, now))
+        self._recovery.start(now)
         return frames
 
     def receive(self, frame: bytes, now: float) -> list[bytes]:
@@ -186,10 +185,7 @@ class Collective:
         if now >= self._deadline:
             raise too_late(self.call, self._lease, self._slots, self._timeout_s, self.stats, self._heard)
         frames = []
-        for slot in self._timers.expired(now):
-            slot.tries += 1
-            slot.timeout_s = self._round_trip.backed_off(slot.timeout_s)
-            self._timers.arm(slot, now)
+        for slot in self._recovery.due(now):
             self.stats.retransmissions += 1
             frames.append(slot.frame)
         return frames
@@ -238,11 +234,12 @@ class Collective:
             self._compare_calls(data)  # first: between different calls the keys make no sense
             if self.refusals:
                 self._open_all(now)
-        elif slot.opening and self._slots[0].opening:
+        elif slot.opening and self._slots[0].opening and self._plausible(slot, keys):
             self._early[index] = payload, frame, right_check
-            slot.expires = math.inf
+            self._recovery.answered(slot, now)
             return None
         if self.refusals:
+            self._recovery.answered(slot, now)
             self._finish_refused(slot)
             return None
         if not self._plausible(slot, keys):
@@ -250,11 +247,8 @@ class Collective:
             return None
         if not slot.opening:  # the wait in an opening round is for late ranks, and says nothing of the path
             self._store(slot, data)
-            if slot.tries:
-                self._round_trip.retain(slot.timeout_s)
-                stats.losses += slot.seen is None
-            else:
-                self._round_trip.sample(now - slot.sent_at)
+            stats.losses += slot.tries > 0 and slot.seen is None
+        self._recovery.answered(slot, now)
         stats.rounds += 1
         self._heard = refused_frames(stats)
         self._rounds[index] = slot.round = (round_ + 1) & ROUND_MASK
@@ -358,7 +352,6 @@ class Collective:
             own = data[start:end]
             if zeros:
                 own = with_zero_blocks(own, present, zeros, size)
-            slot.timeout_s = self._round_trip.timeout_s
             frames.append(self._contribute(slot, present | zeros, own, check, now))
             start = end
         return frames
@@ -367,9 +360,9 @@ class Collective:
         lease = self._lease
         place = (lease.job_id, present, lease.epoch, slot.index, slot.round)
         slot.frame = pack(self._geometry, Frame(CONTRIBUTE, *place, 0, lease.secret, check, slot.keys, data))
-        slot.sent_at, slot.tries, slot.seen = now, 0, None
+        slot.tries, slot.seen = 0, None
         slot.corrupt, slot.corrupt_answers = b"", 0
-        self._timers.arm(slot, now)
+        self._recovery.sent(slot, now)
         return slot.frame
 
     def _compare_calls(self, data: bytes) -> None:
@@ -390,7 +383,6 @@ class Collective:
         for index in range(len(self._slots), self._refusal_window):
             slot = SlotState(index, self._rounds[index], self._lease.columns, 0)
             slot.keys = (KEY_NONE,) * self._lease.columns
-            slot.timeout_s = min(self._round_trip.timeout_s, self._timeout_s / 4)
             self._slots.append(slot)
             self._open += 1
             self._unsent.append(self._contribute(slot, 0, b"", 0, now))

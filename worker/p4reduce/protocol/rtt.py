@@ -1,54 +1,54 @@
-"""Adaptive retransmission timeout (RFC 6298, with Karn's rule)."""
+"""How long rounds take on this path: RFC 6298's estimate, and two numbers more."""
 
 from __future__ import annotations
 
 from typing import Final
 
+INITIAL_S: Final = 0.1
+GRANULARITY_S: Final = 0.001
+
 
 class RoundTrip:
-    """Estimates how long a contribution takes to be answered, and from it the timeout.
+    """What is known of the path; one estimate for all the slots of a communicator, which share it.
 
-    One estimate serves all the slots of a communicator, since they share one path; each slot
-    keeps its own timer and backs off alone. Only rounds sent once are sampled (Karn), and a
-    backed-off timeout that turned out to be enough is kept until the next clean sample.
+    A sample is the time from sending a frame to its RESULT, which waits for the slowest rank. Rounds that say more of
+    a loss than of the path must not be samples, or every recovery would make the next one slower: those that were sent
+    more than once (Karn's rule), and those whose RESULT came after one of a later frame (recovery.py). What is left of
+    them, where a collective's last frames wait for another rank's patience, counts as a mild surprise: a sample is
+    taken for at most SURPRISE variations above the smoothed time. A path that becomes slower is followed all the same,
+    since the variation then grows by a quarter with every sample.
     """
 
-    INITIAL_S: Final = 0.2
-    MIN_S: Final = 0.01
-    MAX_S: Final = 1.0
-    GRANULARITY_S: Final = 0.001
+    SURPRISE: Final = 2
 
     def __init__(self) -> None:
-        self._smoothed: float | None = None
-        self._variation = 0.0
-        self._timeout_s = self.INITIAL_S
-        self._retained_s = 0.0
+        self._smoothed_s: float | None = None
+        self._variation_s = 0.0
+        self.fastest_s = 0.0
+        """No RESULT came sooner after its frame."""
+        self.gap_s = 0.0
+        """How long after one RESULT the next one comes, smoothed."""
 
     @property
     def timeout_s(self) -> float:
-        """How long to wait for the answer to a frame sent now."""
-        return max(self._timeout_s, self._retained_s)
+        """How long a round takes at most, by all that is known."""
+        if self._smoothed_s is None:
+            return INITIAL_S
+        return self._smoothed_s + max(GRANULARITY_S, 4 * self._variation_s)
 
     @property
     def smoothed_s(self) -> float:
         """The smoothed time to an answer; 0 before the first sample."""
-        return self._smoothed or 0.0
+        return self._smoothed_s or 0.0
 
-    def sample(self, seconds: float) -> None:
-        """Learn from a round that was sent exactly once."""
-        if self._smoothed is None:
-            self._smoothed, self._variation = seconds, seconds / 2
-        else:
-            self._variation += (abs(self._smoothed - seconds) - self._variation) / 4
-            self._smoothed += (seconds - self._smoothed) / 8
-        wanted = self._smoothed + max(self.GRANULARITY_S, 4 * self._variation)
-        self._timeout_s = min(self.MAX_S, max(self.MIN_S, wanted))
-        self._retained_s = 0.0
-
-    def retain(self, timeout_s: float) -> None:
-        """A retransmitted round was answered: keep its backed-off timeout until a clean sample."""
-        self._retained_s = max(self._retained_s, timeout_s)
-
-    def backed_off(self, timeout_s: float) -> float:
-        """The timeout after one more silence."""
-        return min(self.MAX_S, 2 * timeout_s)
+    def sample(self, seconds: float, gap_s: float) -> None:
+        """Learn from a round that took `seconds`, and whose RESULT came `gap_s` after the one before."""
+        if self._smoothed_s is None:
+            self._smoothed_s, self._variation_s = seconds, seconds / 2
+            self.fastest_s, self.gap_s = seconds, gap_s
+            return
+        self.fastest_s = min(self.fastest_s, seconds)
+        surprise_s = min(seconds - self._smoothed_s, self.SURPRISE * max(self._variation_s, GRANULARITY_S))
+        self._variation_s += (abs(surprise_s) - self._variation_s) / 4
+        self._smoothed_s += surprise_s / 8
+        self.gap_s += (gap_s - self.gap_s) / 8

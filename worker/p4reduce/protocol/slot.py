@@ -20,17 +20,16 @@ class SlotState:
         "corrupt_try",
         "done",
         "expected",
-        "expires",
         "exponents",
         "floors",
         "frame",
         "index",
         "keys",
         "opening",
+        "order",
         "round",
         "seen",
         "sent_at",
-        "timeout_s",
         "tries",
     )
 
@@ -49,10 +48,11 @@ class SlotState:
         self.frame = b""
         self.opening = True
         self.done = False
+        self.order = 0
+        """The place of this round's frame in the order of sending, counted over all slots."""
         self.sent_at = 0.0
-        self.timeout_s = 0.0
-        self.expires = 0.0
         self.tries = 0
+        """How often this round's frame was sent again."""
         self.corrupt = b""
         """The last RESULT of this round whose check word was wrong."""
         self.corrupt_answers = 0

@@ -24,8 +24,8 @@ class Window:
     """Additive increase while nothing is lost, halving when more than one round in fifty is."""
 
     INITIAL: Final = 64
-    MINIMUM: Final = 4
-    TOLERATED_LOSS: Final = 0.02
+    MINIMUM: Final = 8
+    TOLERATED_LOSS: Final = 0.2
 
     def __init__(self, slot_count: int, fixed: int | None = None) -> None:
         self._limit = slot_count if fixed is None else min(fixed, slot_count)

@@ -32,7 +32,11 @@ class Weather:
     late: float = 0.0
     """Chance of being held back for up to `late_s`, past many rounds."""
     delay_s: float = 0.002
+    jitter: float = 1.0
+    """How much of the delay varies from datagram to datagram, so that they overtake each other; 0: none does."""
     late_s: float = 3.0
+    frame_s: float = 0.0
+    """How long a rank is busy with a frame that it sends, and the switch with each that comes or goes: they queue."""
 
 
 @dataclass
@@ -48,6 +52,7 @@ class Member:
     stats: CollectiveStats = field(default_factory=CollectiveStats)
     running: Collective | None = None
     results: list[Any] = field(default_factory=list)
+    busy_until: float = 0.0
 
 
 class TerribleNetwork:
@@ -58,7 +63,10 @@ class TerribleNetwork:
         self.random = random.Random(seed)
         self.now = 0.0
         self.log: list[tuple[int, bytes]] = []
+        self.first_end = 0.0
+        """When the last member had finished its first collective."""
         self._order = 0
+        self._busy_until = 0.0
         self._flying: list[tuple[float, int, Callable[[], None]]] = []
 
     def run(self, limit: int = 200_000) -> list[list[Any]]:
@@ -71,7 +79,7 @@ class TerribleNetwork:
             if not self._flying and due is None:
                 return [member.results for member in self.members]
             if due is not None and (not self._flying or due[0] <= self._flying[0][0]):
-                self.now = due[0]
+                self.now = max(self.now, due[0])  # a timer may be over when it is set
                 running = due[2].running
                 assert running is not None
                 self._up(due[2], running.on_timer(self.now))
@@ -99,26 +107,32 @@ class TerribleNetwork:
     def _up(self, member: Member, frames: list[bytes]) -> None:
         for frame in frames:
             self.log.append((member.lease.rank, frame))
-            self._send(partial(self._at_switch, member.lease.rank, frame))
+            member.busy_until = max(self.now, member.busy_until) + self.weather.frame_s
+            self._send(partial(self._at_switch, member.lease.rank, frame), member.busy_until)
         if member.running is not None and member.running.done:
             member.results.append(member.running.refusals or member.running.result())
+            if len(member.results) == 1:
+                self.first_end = self.now
             self._begin(member)
 
     def _at_switch(self, rank: int, payload: bytes) -> None:
+        self._busy_until = max(self.now, self._busy_until) + self.weather.frame_s
         for to, answer in self.switch.process(rank, payload):
-            self._send(partial(self._down, self.members[to], answer))
+            self._busy_until += self.weather.frame_s
+            self._send(partial(self._down, self.members[to], answer), self._busy_until)
 
     def _down(self, member: Member, payload: bytes) -> None:
         if member.running is not None:
             self._up(member, member.running.receive(payload, self.now))
 
-    def _send(self, arrive: Callable[[], None]) -> None:
+    def _send(self, arrive: Callable[[], None], leaves: float = 0.0) -> None:
         weather, chance = self.weather, self.random.random
         if chance() < weather.drop:
             return
         for _ in range(1 + (chance() < weather.duplicate)):
             late = weather.late_s * chance() if chance() < weather.late else 0.0
-            self._at(self.now + late + weather.delay_s * (0.1 + self.random.expovariate(1.0)), arrive)
+            delay = 1.1 - weather.jitter + weather.jitter * self.random.expovariate(1.0)
+            self._at(max(self.now, leaves) + late + weather.delay_s * delay, arrive)
 
     def _at(self, time: float, event: Callable[[], None]) -> None:
         self._order += 1

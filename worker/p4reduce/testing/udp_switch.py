@@ -24,6 +24,7 @@ from p4reduce_contracts.wire import DEFAULT, Geometry
 JOB: Final = 1
 EPOCH: Final = 7
 _GREETING: Final = b"p4reduce rank "
+_DROP: Final = b"p4reduce drop "
 _STOP: Final = b"p4reduce stop"
 _DATAGRAM_BYTES: Final = 65535
 _BUFFER_BYTES: Final = 8 << 20
@@ -32,6 +33,11 @@ _BUFFER_BYTES: Final = 8 << 20
 def greeting(rank: int) -> bytes:
     """Return the datagram that makes its sender's address that of `rank`."""
     return _GREETING + str(rank).encode()
+
+
+def weather(drop: float) -> bytes:
+    """Return the datagram that sets the chance of every later frame to be lost."""
+    return _DROP + str(drop).encode()
 
 
 class UdpSwitch:
@@ -65,6 +71,8 @@ class UdpSwitch:
             if payload.startswith(_GREETING):
                 rank = int(payload.removeprefix(_GREETING))
                 self._addresses[rank], self._ranks[source] = source, rank
+            elif payload.startswith(_DROP):
+                self.drop = float(payload.removeprefix(_DROP))
             elif source in self._ranks and self._random.random() >= self.drop:
                 for rank, answer in self.switch.process(self._ranks[source], payload):
                     if rank in self._addresses and self._random.random() >= self.drop:

@@ -1,0 +1,182 @@
+"""When frames are sent again: the rules one at a time, and what they give over a network that loses."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+from p4reduce.codecs import Int32
+from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.protocol.recovery import Recovery
+from p4reduce.protocol.rtt import RoundTrip
+from p4reduce.protocol.slot import SlotState
+from p4reduce.testing.reference_switch import ReferenceSwitch
+from p4reduce.testing.terrible_network import Member, TerribleNetwork, Weather
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire import DEFAULT
+
+ROUND_S = 0.004
+
+
+class Slots:
+    """Slots in their second round, of which each sends a frame at 0, 1 µs apart; the path is known."""
+
+    def __init__(self, count: int, *, opening: bool = False) -> None:
+        self.round_trip = RoundTrip()
+        for _ in range(50):
+            self.round_trip.sample(ROUND_S, 0.00001)
+        self.recovery = Recovery(self.round_trip, 10.0)
+        self.slots = [SlotState(index, 0, 8, 0) for index in range(count)]
+        self.recovery.start(0.0)
+        for slot in self.slots:
+            slot.opening = opening
+            self.recovery.sent(slot, slot.index * 1e-6)
+
+    def due(self, now: float) -> list[int]:
+        return [slot.index for slot in self.recovery.due(now)]
+
+
+def test_a_frame_is_lost_when_a_later_one_was_answered_and_a_margin_has_passed() -> None:
+    slots = Slots(10)
+    for index in (0, 1, 3, 4):
+        slots.recovery.answered(slots.slots[index], ROUND_S)
+    slots.round_trip.gap_s = 0.0
+    assert slots.recovery.next_timer == pytest.approx(1.25 * ROUND_S, rel=0.01)
+    assert slots.due(1.2 * ROUND_S) == []
+    assert slots.due(1.3 * ROUND_S) == [2], "and not 5 to 9: nothing that was sent after them has an answer"
+
+
+def test_the_margin_is_the_queues_length_but_at_most_the_round_again() -> None:
+    """After a loss the ranks do not send in the same order: a frame may have to wait for the others' last."""
+    for gap_s, rounds in ((ROUND_S / 16, 1.5), (ROUND_S / 10, 1.8), (ROUND_S, 2.0)):
+        slots = Slots(9)
+        slots.recovery.answered(slots.slots[8], ROUND_S)
+        slots.round_trip.gap_s = gap_s
+        assert slots.recovery.next_timer == pytest.approx(rounds * ROUND_S, rel=0.01)
+
+
+def test_order_and_not_time_makes_a_frame_lost() -> None:
+    """The ranks are late, by any time: what comes then comes in order, and nothing is sent again but probes."""
+    slots = Slots(10, opening=True)
+    assert slots.due(0.1) == [0]
+    for index in range(10):
+        slots.recovery.answered(slots.slots[index], 1.0 + index * 1e-4)
+        assert slots.due(1.0 + index * 1e-4) == []
+
+
+def test_a_late_rank_costs_one_frame_a_silence_while_nothing_is_answered() -> None:
+    slots = Slots(64, opening=True)
+    probes, now = [], 0.0
+    while now < 1.0:
+        timer = slots.recovery.next_timer
+        assert timer is not None
+        now = timer
+        probes.append(slots.due(now))
+    assert probes == [[index] for index in range(len(probes))]
+    assert len(probes) == 7  # after 10, 20, 40, ... ms more
+
+
+def test_probes_multiply_once_the_collective_is_under_way() -> None:
+    slots = Slots(12)
+    slots.recovery.answered(slots.slots[0], ROUND_S)
+    probes = []
+    for _ in range(4):
+        timer = slots.recovery.next_timer
+        assert timer is not None
+        probes.append(len(slots.due(timer)))
+    assert probes == [1, 2, 4, 8]
+
+
+def test_a_frame_that_the_switch_has_is_asked_for_half_as_often() -> None:
+    slots = Slots(3)
+    slots.slots[0].seen = 1  # a PENDING said so
+    slots.recovery.answered(slots.slots[2], ROUND_S)
+    slots.round_trip.gap_s = 0.0
+    assert slots.due(1.3 * ROUND_S) == [1]
+    assert slots.due(2.4 * ROUND_S) == []
+    assert slots.due(2.6 * ROUND_S) == [0]
+
+
+def test_tries_come_slower_after_the_first_ones() -> None:
+    slots = Slots(1)
+    times, now = [], 0.0
+    later = SlotState(99, 0, 8, 0)
+    later.opening = False
+    for _ in range(4):
+        slots.recovery.sent(later, now)
+        slots.recovery.answered(later, now + ROUND_S)
+        slots.round_trip.gap_s = 0.0
+        timer = slots.recovery.next_timer
+        assert timer is not None
+        times.append((timer - now) / ROUND_S)
+        now = timer
+        slots.due(now)
+    assert times == pytest.approx([1.25, 1.25, 1.25, 2.5], rel=0.05)
+
+
+# ----- over a network
+
+N, SLOTS, ELEMENTS = 4, 64, 20_000
+"""80 KB on each of 4 ranks."""
+
+LAN = Weather(delay_s=0.0005, jitter=0.2, frame_s=20e-6)
+"""Frames queue at the ranks and at the switch, and rarely overtake each other."""
+WAN = Weather(delay_s=0.005, jitter=0.2, frame_s=20e-6)
+REORDERING = Weather(delay_s=0.002)
+"""Every frame takes a time of its own: most are overtaken."""
+
+
+@functools.cache
+def train(weather: Weather, drop: float, seed: int = 1, collectives: int = 9) -> tuple[float, float]:
+    """(virtual seconds a collective, share of the frames that were sent again)"""
+    switch = ReferenceSwitch(DEFAULT, SLOTS)
+    switch.add_job(1, 7, N, 0, SLOTS)
+    tensor = np.arange(ELEMENTS, dtype=np.int32)
+    members = [
+        Member(
+            Lease(1, "test", 7, rank, N, SLOTS, DEFAULT.columns, DEFAULT.block_words),
+            [
+                (
+                    Int32(tensor).bind(N, DEFAULT.block_words, True),
+                    Call(number, Kind.ALL_REDUCE, CodecId.INT32, 0, ELEMENTS),
+                )
+                for number in range(collectives)
+            ],
+            [0] * SLOTS,
+        )
+        for rank in range(N)
+    ]
+    lossy = Weather(drop, 0.0, 0.0, weather.delay_s, weather.jitter, 0.0, weather.frame_s)
+    network = TerribleNetwork(switch, members, lossy, seed)
+    for results in network.run(2_000_000):
+        for (total,) in results:
+            assert (total == N * tensor).all()
+    sent_again = sum(member.stats.retransmissions for member in members) / len(network.log)
+    return (network.now - network.first_end) / (collectives - 1), sent_again
+
+
+@pytest.mark.parametrize("weather", [LAN, WAN, REORDERING], ids=["lan", "wan", "reordering"])
+@pytest.mark.parametrize(("drop", "bar"), [(0.01, 1.5), (0.05, 4.0), (0.1, 10.0)])
+def test_loss_costs_no_more_than(weather: Weather, drop: float, bar: float) -> None:
+    """With the loss each way: times of the time without."""
+    assert train(weather, drop)[0] <= bar * train(weather, 0.0)[0]
+
+
+@pytest.mark.parametrize(("drop", "bar"), [(0.01, 2.0), (0.05, 4.0), (0.1, 10.0)])
+def test_loss_costs_no_more_than_where_nothing_but_the_path_takes_time(drop: float, bar: float) -> None:
+    """Three round trips without loss, so 1.5 times is not to be had: one more is already 1.33."""
+    path = Weather(delay_s=0.002, jitter=0.0)
+    assert train(path, drop)[0] <= bar * train(path, 0.0)[0]
+
+
+def test_without_loss_and_in_order_nothing_is_sent_again() -> None:
+    assert train(Weather(delay_s=0.0005, jitter=0.0, frame_s=20e-6), 0.0)[1] == 0.0
+    assert train(LAN, 0.0)[1] < 0.03
+
+
+def test_loss_is_mended_without_many_frames_too_much() -> None:
+    """Each loss on the way up is one that every rank notices, and none knows whose."""
+    assert train(LAN, 0.01)[1] < 0.15
+    assert train(WAN, 0.01)[1] < 0.2

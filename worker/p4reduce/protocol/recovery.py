@@ -1,0 +1,118 @@
+"""Which frames to send again, and when.
+
+A frame that has no answer is lost, or its answer is, or the switch waits for other ranks: for a frame of theirs that
+was lost, or because they are late. Time alone cannot tell these apart, and late ranks are what happens most. Order can.
+Every rank sends the slots' frames in the order in which their last RESULTs came, and paths mostly keep the order, so
+the switch finishes the slots' rounds in that order too. A RESULT for a frame that was sent *after* one still without
+an answer therefore means a loss. Hence two rules:
+
+overtaken   A frame is sent again when a later one was answered, and it is older than that one was then, and a margin.
+            The margin is for paths that reorder, a quarter of that time, and for ranks that do not send in the same
+            order after a loss: the time in which that many frames are usually answered as are without an answer now.
+silence     When no RESULT has come for a longer time, nothing tells loss from late ranks. Then the oldest frame is
+            sent again, as a probe; after the next silence of the same collective two frames, then four. The silence
+            that is waited out doubles until a RESULT comes. While none has come in this collective there is one probe
+            only: a rank that is late to begin costs its peers a few frames, not a window of them.
+
+So a loss in the middle of a burst is mended after about one more round trip, however long the ranks wait for each
+other, and one at the end of a collective after a silence. Whoever has a PENDING knows that the switch has its frame and
+waits for others; it asks half as often, for the RESULT may be lost on its way down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from p4reduce.protocol.rtt import GRANULARITY_S, RoundTrip
+from p4reduce.protocol.slot import SlotState
+
+
+class Recovery:
+    """The unanswered frames of one collective, in the order in which they were sent."""
+
+    SHORTEST_SILENCE_S: Final = 0.005
+    LONGEST_SILENCE_S: Final = 1.0
+    QUICK_TRIES: Final = 2
+    """So often a frame is sent again before the time between two tries doubles."""
+
+    def __init__(self, round_trip: RoundTrip, longest_silence_s: float) -> None:
+        """`longest_silence_s`: that is waited out, whatever is known of the path."""
+        self._round_trip = round_trip
+        self._longest_silence_s = min(self.LONGEST_SILENCE_S, longest_silence_s)
+        self._unanswered: dict[int, SlotState] = {}
+        self._sent = 0
+        self._answered = 0
+        """The latest place in the order of sending that has its RESULT; 0: none has."""
+        self._answered_at = 0.0
+        self._answer_took_s = 0.0
+        """How long the frame at that place waited for it."""
+        self._probes = 1
+        self._silence_s = 0.0
+        self._silent_until = 0.0
+
+    def start(self, now: float) -> None:
+        """Begin to wait for the first RESULT."""
+        self._answered_at = now
+        self._begin_silence(now)
+
+    def sent(self, slot: SlotState, now: float) -> None:
+        """Wait for the answer to the frame that the slot sends now."""
+        self._sent += 1
+        slot.order, slot.sent_at = self._sent, now
+        self._unanswered.pop(slot.index, None)
+        self._unanswered[slot.index] = slot
+
+    def answered(self, slot: SlotState, now: float) -> None:
+        """Take note of a RESULT; of one that was held back and is taken up now, nothing more."""
+        if self._unanswered.pop(slot.index, None) is None:
+            return
+        if slot.order > self._answered:
+            took_s = now - slot.sent_at
+            if not slot.tries and not slot.opening:  # the opening waits for late ranks, and says nothing of the path
+                self._round_trip.sample(took_s, now - self._answered_at)
+            self._answered, self._answer_took_s = slot.order, took_s
+        self._answered_at = now
+        self._begin_silence(now)
+
+    @property
+    def next_timer(self) -> float | None:
+        """When something may have to be sent again; None when all is answered."""
+        if not self._unanswered:
+            return None
+        return min([self._silent_until, *map(self._late_at, self._overtaken())])
+
+    def due(self, now: float) -> list[SlotState]:
+        """Return the slots whose frames are to be sent again now."""
+        due = [slot for slot in self._overtaken() if self._late_at(slot) <= now]
+        for slot in due:
+            slot.tries += 1
+            self.sent(slot, now)
+        if now >= self._silent_until and not due:
+            oldest = sorted(self._unanswered.values(), key=lambda slot: (slot.tries, slot.order))
+            due = oldest[: self._probes]
+            for slot in due:
+                slot.tries += 1  # it keeps its place in the order: late ranks may answer it, and overtake nothing
+            if self._answered:
+                self._probes *= 2
+            self._silence_s = min(2 * self._silence_s, self._longest_silence_s)
+            self._silent_until = now + self._silence_s
+        return due
+
+    def _begin_silence(self, now: float) -> None:
+        wanted_s = max(self.SHORTEST_SILENCE_S, 2 * self._round_trip.timeout_s)
+        self._silence_s = min(wanted_s, self._longest_silence_s)
+        self._silent_until = now + self._silence_s
+
+    def _overtaken(self) -> Iterator[SlotState]:
+        for slot in self._unanswered.values():
+            if slot.order > self._answered:
+                return
+            yield slot
+
+    def _late_at(self, slot: SlotState) -> float:
+        took_s = max(self._answer_took_s, self._round_trip.fastest_s)
+        queue_s = len(self._unanswered) * self._round_trip.gap_s
+        late_s = took_s + max(GRANULARITY_S, took_s / 4, min(took_s, queue_s))
+        doublings = max(0, slot.tries - self.QUICK_TRIES) + (slot.seen is not None)
+        return slot.sent_at + min(late_s * (1 << doublings), self.LONGEST_SILENCE_S)
