@@ -149,7 +149,7 @@ class Session:
 
     @property
     def retransmission_timeout_s(self) -> float:
-        """How long a frame that is sent now stays unanswered before it is sent again."""
+        """How long a round takes at most, by all that is known; a silence of twice that brings a probe."""
         return self._round_trip.timeout_s
 
     def run(self, kind: Kind, prepare: Callable[[], Contribution], *, timeout_s: float | None = None) -> Any:
