@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import importlib.machinery
 import importlib.util
+import logging
 import sys
 import warnings
 from collections.abc import Mapping
@@ -82,8 +83,10 @@ def import_mininet(module: str) -> Any:
     """Import `mininet.<module>`, from wherever it is installed. Raises MissingTool.
 
     It is looked for among the distribution's packages too, but nothing else there becomes importable. A
-    folder named mininet on the import path, such as this repository's own, does not count.
+    folder named mininet on the import path, such as this repository's own, does not count. Mininet makes every
+    logger that the process creates later one of its own kind, which drops what is below OUTPUT: that is undone.
     """
+    logger_class = logging.getLoggerClass()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Mininet 2.3 uses distutils
         try:
@@ -92,6 +95,8 @@ def import_mininet(module: str) -> Any:
             return importlib.import_module(f"mininet.{module}")
         except ImportError as error:
             raise MissingTool(f"Mininet cannot be imported ({error}): {_INSTALL}") from error
+        finally:
+            logging.setLoggerClass(logger_class)
 
 
 def _load_package() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -111,3 +114,19 @@ def test_mininet_is_never_this_repositorys_folder() -> None:
         assert "apt install mininet" in str(error)  # noqa: PT017
     else:
         assert found.__name__ == "mininet.util" and hasattr(found, "quietRun")
+
+
+def test_mininet_does_not_change_the_loggers_of_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "__init__.py").touch()
+    (tmp_path / "log.py").write_text(
+        "import logging\nclass Own(logging.Logger): pass\nlogging.setLoggerClass(Own)\n", encoding="utf-8"
+    )
+    package = ModuleType("mininet")
+    package.__file__, package.__path__ = str(tmp_path / "__init__.py"), [str(tmp_path)]
+    monkeypatch.setitem(sys.modules, "mininet", package)
+    monkeypatch.setitem(sys.modules, "mininet.log", package)
+    monkeypatch.delitem(sys.modules, "mininet.log")
+    before = logging.getLoggerClass()
+    monkeypatch.setattr(logging, "_loggerClass", before)  # so that other tests see nothing of it if this one fails
+    assert issubclass(import_mininet("log").Own, logging.Logger)
+    assert logging.getLoggerClass() is before
