@@ -37,7 +37,18 @@ def test_help_lists_the_commands_of_all_packages_and_what_they_do() -> None:
     listed = {line.split()[0]: " ".join(line.split()[1:]) for line in lines}
     assert listed["job"] == "Make, look at and remove jobs."
     assert listed["controller"] == "Run the controller."
-    assert sorted(listed) == ["certs", "controller", "demo", "doctor", "job", "stats", "switch", "testbed", "top"]
+    assert sorted(listed) == [
+        "certs",
+        "controller",
+        "demo",
+        "doctor",
+        "job",
+        "stats",
+        "switch",
+        "testbed",
+        "top",
+        "warm",
+    ]
 
 
 def test_a_command_that_cannot_be_loaded_does_not_break_the_others(broken: None) -> None:

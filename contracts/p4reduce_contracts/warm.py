@@ -1,0 +1,20 @@
+"""`p4reduce warm`."""
+
+from __future__ import annotations
+
+import click
+
+from p4reduce_contracts import kernels
+
+
+@click.command()
+def warm() -> None:
+    """Compile what is compiled on first use, so that the first job need not wait for it.
+
+    Where numba is missing there is nothing to compile: everything runs in plain Python then, more slowly.
+    """
+    if not kernels.enabled():
+        click.echo("kernels are off: numba is not installed, or P4REDUCE_KERNELS=off")
+        return
+    for module, seconds in kernels.warm():
+        click.echo(f"{module}: {seconds:.1f} s")

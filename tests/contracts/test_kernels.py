@@ -1,0 +1,64 @@
+"""Compiled kernels: one process compiles, what it made is used again, and all of it can be switched off."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from p4reduce_contracts import kernels
+from p4reduce_contracts.cache import cache_folder
+
+MODULE = '''
+from p4reduce_contracts.kernels import kernel
+
+
+@kernel("int64(int64)")
+def doubled(number):
+    """Return twice the number."""
+    return 2 * number
+'''
+
+USE = """
+import sys
+from p4reduce_contracts import kernels
+module = kernels.load("doubling")
+stats = module.doubled.stats
+print(module.doubled(21), module.doubled.py_func(21), sum(stats.cache_misses.values()), sum(stats.cache_hits.values()))
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Of a process that finds the kernel module and has a cache of its own."""
+    (tmp_path / "doubling.py").write_text(MODULE, encoding="utf-8")
+    (tmp_path / "cache").mkdir(mode=0o700)
+    return os.environ | {"PYTHONPATH": str(tmp_path), "P4REDUCE_CACHE_DIR": str(tmp_path / "cache")}
+
+
+def test_of_processes_that_start_at_once_one_compiles(environment: dict[str, str]) -> None:
+    command = [sys.executable, "-c", USE]
+    started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    answers = [process.communicate(timeout=60)[0].split() for process in started]
+    assert sorted(answers) == [["42", "42", "0", "1"], ["42", "42", "0", "1"], ["42", "42", "1", "0"]]
+
+
+def test_switched_off_there_are_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P4REDUCE_KERNELS", "off")
+    assert kernels.load("doubling") is None
+
+
+def test_a_cache_that_others_can_write_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P4REDUCE_CACHE_DIR", str(tmp_path / "mine"))
+    assert cache_folder() == tmp_path / "mine"
+    (tmp_path / "mine").chmod(0o777)
+    assert cache_folder() is None
+
+
+def test_a_home_that_cannot_be_written_has_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("P4REDUCE_CACHE_DIR", str(tmp_path / "file" / "below"))
+    assert cache_folder() is None
