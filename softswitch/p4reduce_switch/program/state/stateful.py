@@ -55,13 +55,16 @@ class Register:
     def write(self, index: int, value: int) -> None:
         """Set a cell; ValueError when `value` does not fit."""
         self._check(index)
-        if not 0 <= value < 1 << self.bitwidth:
-            raise ValueError(f"register {self.name} holds {self.bitwidth}-bit cells, {value} does not fit")
+        self._check_value(value)
         self.cells[index] = value
 
     def _check(self, index: int) -> None:
         if not 0 <= index < self.size:
             raise IndexError(f"register {self.name} has indices 0..{self.size - 1}, not {index}")
+
+    def _check_value(self, value: int) -> None:
+        if not 0 <= value < 1 << self.bitwidth:
+            raise ValueError(f"register {self.name} holds {self.bitwidth}-bit cells, {value} does not fit")
 
 
 @dataclass(frozen=True)

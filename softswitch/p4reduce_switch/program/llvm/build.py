@@ -1,0 +1,96 @@
+"""From a program to an object file, which is kept for the next time.
+
+What is kept is known by a digest of all that made it: the pipeline, LLVM, the processor, and the compiler's own source.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+from llvmlite import binding
+
+from p4reduce_contracts.cache import cache_folder
+from p4reduce_switch.program.ir.features import features
+from p4reduce_switch.program.ir.program import Program
+from p4reduce_switch.program.llvm import target
+from p4reduce_switch.program.llvm.emitter import Module
+from p4reduce_switch.program.llvm.errors import NotCompilable
+from p4reduce_switch.program.llvm.handover import Handover
+from p4reduce_switch.program.llvm.layout import Layout
+from p4reduce_switch.program.llvm.memory import StateMap
+from p4reduce_switch.program.llvm.whole import BatchWriter
+
+DIGEST_BYTES = 32
+
+
+def object_file(
+    config: bytes | str | dict[str, Any], program: Program, layout: Layout, map_: StateMap, handover: Handover
+) -> bytes:
+    """The object file of a program, out of the cache or made now; NotCompilable says what stands against it."""
+    folder = cache_folder()
+    path = None if folder is None else folder / f"executor-{_key(config)}.o"
+    if path is not None:
+        found = _read(path)
+        if found is not None:
+            return found
+    made = target.object_of(text_of(program, layout, map_, handover))
+    if path is not None:
+        _write(path, made)
+    return made
+
+
+def text_of(program: Program, layout: Layout, map_: StateMap, handover: Handover) -> str:
+    """A program in LLVM's language."""
+    module = Module()
+    try:
+        if features(program).makes_passes:
+            raise NotCompilable("clone, resubmit or recirculate")
+        BatchWriter(module, program, layout, map_, handover)
+    except RecursionError as error:
+        raise NotCompilable("a program nested deeper than Python takes") from error
+    return str(module.ir)
+
+
+def _key(config: bytes | str | dict[str, Any]) -> str:
+    text = json.dumps(config) if isinstance(config, dict) else config
+    hashed = hashlib.sha256(_sources())
+    hashed.update(f"{llvmlite.__version__} {binding.llvm_version_info} {target.cpu()}\n".encode())
+    hashed.update(text.encode() if isinstance(text, str) else text)
+    return hashed.hexdigest()
+
+
+@cache
+def _sources() -> bytes:
+    """A digest of everything between the JSON and the object file."""
+    hashed = hashlib.sha256()
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        hashed.update(path.read_bytes())
+    return hashed.digest()
+
+
+def _read(path: Path) -> bytes | None:
+    """What was kept; None when it is not there, or not whole."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    digest, found = data[:DIGEST_BYTES], data[DIGEST_BYTES:]
+    return found if hashlib.sha256(found).digest() == digest else None
+
+
+def _write(path: Path, made: bytes) -> None:
+    """Keep it, whole or not at all; where that cannot be, the next one makes it again."""
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem)
+        with os.fdopen(handle, "wb") as file:
+            file.write(hashlib.sha256(made).digest() + made)
+        os.replace(name, path)
+    except OSError:
+        return

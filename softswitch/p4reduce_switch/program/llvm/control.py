@@ -1,0 +1,122 @@
+"""Controls: a block for each node of the graph, and the lookup of tables."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from p4reduce_switch.program import packet
+from p4reduce_switch.program.ir.features import may_exit
+from p4reduce_switch.program.ir.flow import order
+from p4reduce_switch.program.ir.program import Action, Apply, Branch, Control, Table
+from p4reduce_switch.program.llvm.actions import Actions
+from p4reduce_switch.program.llvm.emitter import I64, POINTER, Value
+from p4reduce_switch.program.llvm.errors import NotCompilable
+from p4reduce_switch.program.llvm.lookup import Lookups
+from p4reduce_switch.program.llvm.memory import Call, RowLayout, TableWord
+from p4reduce_switch.program.llvm.outside import World
+
+
+class ControlWriter:
+    """Writes ingress and egress."""
+
+    def __init__(self, actions: Actions, world: World) -> None:
+        self.actions = actions
+        self.x = actions.x
+        self.e = actions.e
+        self.packet = self.x.packet
+        self.world = world
+        self.lookups = Lookups(self.x, world)
+        self._blocks: dict[int | None, Value] = {}
+
+    def write(self, control: Control) -> None:
+        """Run a control; it goes on behind."""
+        if control.entry is None:
+            return
+        nodes = order(control.entry, control.graph)[::-1]
+        self._blocks = {node: self.e.block() for node in (*nodes, None)}
+        self.e.go_on_in(self._blocks[control.entry])
+        for number in nodes:
+            self.e.b.position_at_end(self._blocks[number])
+            node = control.nodes[number]
+            if isinstance(node, Apply):
+                self._apply(node)
+            elif isinstance(node, Branch):
+                self.e.b.cbranch(self.x.test(node.condition), self._blocks[node.yes], self._blocks[node.no])
+            else:
+                self._run(node.action, self.world.state)
+                self.e.b.branch(self._blocks[node.next])
+        self.e.b.position_at_end(self._blocks[None])
+
+    def _run(self, action: Action, arguments: Value) -> None:
+        """An action; after an exit the control ends."""
+        self.actions.write(action, arguments)
+        if may_exit(action):
+            behind = self.e.block()
+            self.e.b.cbranch(self.e.b.not_(self.x.n.is_zero(self.packet.number(packet.EXIT))), self._blocks[None], behind)
+            self.e.b.position_at_end(behind)
+
+    # ---- tables
+
+    def _apply(self, node: Apply) -> None:
+        table = node.table
+        if not table.keys and table.default_is_const and table.default is not None:
+            number = table.actions.index(table.default[0])
+            self._run(table.default[0], self._default_arguments(table))
+            self.e.b.branch(self._blocks[node.next_on_miss[number]])
+            return
+        row = self.lookups.find(table) if table.keys else None
+        hit, action, arguments = self._result(table, row)
+        none = self._blocks[node.next_without_default]
+        choice = self.e.b.switch(action, none)
+        for number, chosen in enumerate(table.actions):
+            block = self.e.block()
+            choice.add_case(ir.Constant(I64, number), block)
+            self.e.b.position_at_end(block)
+            self._run(chosen, arguments)
+            on_hit, on_miss = self._blocks[node.next_on_hit[number]], self._blocks[node.next_on_miss[number]]
+            if hit is None or on_hit is on_miss:
+                self.e.b.branch(on_miss)
+            else:
+                self.e.b.cbranch(hit, on_hit, on_miss)
+
+    def _default_arguments(self, table: Table) -> Value:
+        return self.world.pointer(self.world.map.tables[table] + TableWord.DEFAULT_ARGUMENTS)
+
+    def _result(self, table: Table, row: Value | None) -> tuple[Value | None, Value, Value]:
+        """(was it a hit, number of the action, where its arguments are)."""
+        action, arguments = self.e.local(I64), self.e.local(POINTER)
+        words, layout = self.world.map.tables[table], self.world.map.rows[table]
+
+        def miss() -> None:
+            self.e.store(self.world.word(words + TableWord.DEFAULT), action)
+            self.e.store(self._default_arguments(table), arguments)
+
+        def hit() -> None:
+            assert row is not None
+            start = self.e.word(self.world.pointer(words + TableWord.ROWS), self.e.b.mul(row, self.e.i64(layout.words)))
+            self._meter(table, row)
+            if table.has_direct_counter:
+                self.world.count(self.e.word(start, RowLayout.PACKETS))
+            self.e.store(self.e.load(I64, self.e.word(start, RowLayout.ACTION)), action)
+            self.e.store(self.e.word(start, layout.arguments), arguments)
+
+        found = None
+        if row is None:
+            miss()
+        else:
+            found = self.e.b.icmp_signed(">=", row, self.e.i64(0))
+            self.e.choose(found, hit, miss)
+        return found, self.e.load(I64, action), self.e.load(POINTER, arguments)
+
+    def _meter(self, table: Table, row: Value) -> None:
+        if table.direct_meter is None:
+            return
+        cell = self.x.references.field(table.direct_meter.result)
+        if cell.kind.bits < 2 + cell.kind.signed or cell.kind.wide:
+            raise NotCompilable("a direct meter with a result of that width")
+        tables = list(self.world.map.tables)
+        length = self.packet.number(packet.INGRESS_LENGTH)
+        color = self.world.call(Call.DIRECT_METER, tables.index(table), row, length)
+        self.packet.store(cell, self.x.n.resize(color, 8 * cell.kind.bytes_, False))
+
+

@@ -1,0 +1,183 @@
+"""A small writer of LLVM functions: blocks, loops, local memory, and the one way out when a frame fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from llvmlite import ir
+
+from p4reduce_switch.program.llvm.errors import NotCompilable
+
+Value = Any
+"""An llvmlite value."""
+
+I1, I8, I32, I64, I128 = (ir.IntType(bits) for bits in (1, 8, 32, 64, 128))
+POINTER = ir.PointerType()
+VOID = ir.VoidType()
+MAX_INSTRUCTIONS = 400_000
+"""Calls of the builder for a program: LLVM takes tens of seconds to compile more."""
+
+
+class Module:
+    """One module: functions by number, and the intrinsics that they use."""
+
+    def __init__(self) -> None:
+        self.ir = ir.Module(name="p4")
+        self.instructions = 0
+        self._intrinsics: dict[str, Value] = {}
+
+    def intrinsic(self, name: str, result: Value, arguments: list[Value]) -> Value:
+        """A function that LLVM knows."""
+        if name not in self._intrinsics:
+            self._intrinsics[name] = ir.Function(self.ir, ir.FunctionType(result, arguments), name)
+        return self._intrinsics[name]
+
+    def function(self, name: str, result: Value, arguments: list[Value], *, inner: bool = True) -> Value:
+        """A new function; an `inner` one is called in this module alone."""
+        made = ir.Function(self.ir, ir.FunctionType(result, arguments), name)
+        if inner:
+            made.linkage = "internal"
+        made.attributes.add("nounwind")
+        return made
+
+
+class Emitter:
+    """Writes one function. `b` is the builder, at the end of the block that is written now."""
+
+    def __init__(self, module: Module, function: Value) -> None:
+        self.module = module
+        self.function = function
+        self._entry = function.append_basic_block("entry")
+        self._start = function.append_basic_block("start")
+        self._locals = ir.IRBuilder(self._entry)
+        self.b = ir.IRBuilder(self._start)
+        self._ended = False
+
+    def end(self) -> None:
+        """Close the function."""
+        self._locals.branch(self._start)
+
+    def count(self, instructions: int = 1) -> None:
+        """Say that so much was written; NotCompilable when it is too much."""
+        self.module.instructions += instructions
+        if self.module.instructions > MAX_INSTRUCTIONS:
+            raise NotCompilable("a program that becomes too large")
+
+    # ---- values and memory
+
+    def i64(self, number: int) -> Value:
+        """A literal of 64 bits; `number` counts modulo 2^64."""
+        return ir.Constant(I64, number & 0xFFFFFFFFFFFFFFFF)
+
+    def bit(self, truth: bool) -> Value:
+        """A literal truth value."""
+        return ir.Constant(I1, int(truth))
+
+    def local(self, kind: Value, count: int = 1, align: int = 8) -> Value:
+        """Memory of this call, for `count` of a type."""
+        found = self._locals.alloca(kind, size=ir.Constant(I64, count) if count > 1 else None)
+        found.align = align
+        return found
+
+    def at(self, pointer: Value, offset: Value | int) -> Value:
+        """A pointer so many bytes further on."""
+        if isinstance(offset, int):
+            if offset == 0:
+                return pointer
+            offset = self.i64(offset)
+        return self.b.gep(pointer, [offset], source_etype=I8)
+
+    def word(self, pointer: Value, index: Value | int) -> Value:
+        """A pointer to element `index` of an array of 64-bit words."""
+        if isinstance(index, int):
+            return self.at(pointer, 8 * index)
+        return self.b.gep(pointer, [index], source_etype=I64)
+
+    def load(self, kind: Value, pointer: Value, align: int = 8) -> Value:
+        """What stands there."""
+        self.count()
+        return self.b.load(pointer, typ=kind, align=align)
+
+    def store(self, value: Value, pointer: Value, align: int = 8) -> None:
+        """Put it there."""
+        self.count()
+        self.b.store(value, pointer, align=align)
+
+    def load_pointer(self, pointer: Value) -> Value:
+        """The pointer that stands there."""
+        return self.load(POINTER, pointer)
+
+    def copy(self, target: Value, source: Value, length: Value | int) -> None:
+        """Copy bytes that do not overlap, or are the same."""
+        self._move("llvm.memcpy.p0.p0.i64", target, source, length)
+
+    def move(self, target: Value, source: Value, length: Value | int) -> None:
+        """Copy bytes that may overlap."""
+        self._move("llvm.memmove.p0.p0.i64", target, source, length)
+
+    def _move(self, name: str, target: Value, source: Value, length: Value | int) -> None:
+        self.count()
+        length = self.i64(length) if isinstance(length, int) else length
+        function = self.module.intrinsic(name, VOID, [POINTER, POINTER, I64, I1])
+        self.b.call(function, [target, source, length, self.bit(False)])
+
+    def clear(self, target: Value, length: Value | int) -> None:
+        """Fill bytes with zeros."""
+        self.count()
+        length = self.i64(length) if isinstance(length, int) else length
+        function = self.module.intrinsic("llvm.memset.p0.i64", VOID, [POINTER, I8, I64, I1])
+        self.b.call(function, [target, ir.Constant(I8, 0), length, self.bit(False)])
+
+    # ---- control flow
+
+    def block(self) -> Value:
+        """A new block, not yet written."""
+        self.count()
+        return self.function.append_basic_block()
+
+    def go_on_in(self, block: Value) -> None:
+        """Write the following into `block`; the block before falls through to it unless it has ended."""
+        if not self.b.block.is_terminated:
+            self.b.branch(block)
+        self.b.position_at_end(block)
+
+    def jump(self, block: Value) -> None:
+        """End the block; what is written behind is never reached."""
+        self.b.branch(block)
+        self.b.position_at_end(self.block())
+
+    @contextmanager
+    def when(self, condition: Value) -> Iterator[None]:
+        """What is written inside runs if the condition holds."""
+        inside, behind = self.block(), self.block()
+        self.b.cbranch(condition, inside, behind)
+        self.b.position_at_end(inside)
+        yield
+        self.go_on_in(behind)
+
+    def choose(self, condition: Value, yes: Callable[[], None], no: Callable[[], None]) -> None:
+        """Run one of two."""
+        first, second, behind = self.block(), self.block(), self.block()
+        self.b.cbranch(condition, first, second)
+        for block, write in ((first, yes), (second, no)):
+            self.b.position_at_end(block)
+            write()
+            self.b.branch(behind)
+        self.b.position_at_end(behind)
+
+    @contextmanager
+    def loop(self, count: Value) -> Iterator[Value]:
+        """Run what is written inside for 0, 1, … count - 1, which is what it yields."""
+        index = self.local(I64)
+        self.store(self.i64(0), index)
+        head, body, behind = self.block(), self.block(), self.block()
+        self.go_on_in(head)
+        current = self.load(I64, index)
+        self.b.cbranch(self.b.icmp_unsigned("<", current, count), body, behind)
+        self.b.position_at_end(body)
+        yield current
+        self.store(self.b.add(current, self.i64(1)), index)
+        self.b.branch(head)
+        self.b.position_at_end(behind)

@@ -1,0 +1,474 @@
+"""Expressions of the IR as LLVM values.
+
+`low(node, size)` is a value modulo 2^size: what a cut or a sum of that size needs of it, and no more. `full(node)` is
+all of it, extended by its sign or zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from p4reduce_switch.program.ir.data import Data
+from p4reduce_switch.program.ir.expressions import (
+    Argument,
+    Binary,
+    Choose,
+    ChooseTruth,
+    Compare,
+    Complement,
+    Condition,
+    Constant,
+    Cut,
+    FieldValue,
+    Hash,
+    Join,
+    Junction,
+    Lookahead,
+    NonZero,
+    Not,
+    Number as TruthNumber,
+    RegisterCell,
+    Relation,
+    Result,
+    SameHeader,
+    SameTruth,
+    SameUnion,
+    Saturate,
+    StackCount,
+    Truth,
+    Valid,
+    Validity,
+    ValidUnion,
+)
+from p4reduce_switch.program.ir.externs import Calculation, Register
+from p4reduce_switch.program.ir.intervals import WIDEST_SHIFT, Op
+from p4reduce_switch.program.ir.places import UnionRef
+from p4reduce_switch.program.llvm.emitter import I1, I64, Emitter, Value
+from p4reduce_switch.program.llvm.errors import NotCompilable
+from p4reduce_switch.program.llvm.extent import Extents
+from p4reduce_switch.program.llvm.failures import Failure
+from p4reduce_switch.program.llvm.layout import kind_of
+from p4reduce_switch.program.llvm.numbers import NATIVE, Number, Numbers, size_for
+from p4reduce_switch.program.llvm.packet_state import Cell, PacketState
+from p4reduce_switch.program.llvm.references import References
+
+RING = (Op.ADD, Op.SUBTRACT, Op.MULTIPLY, Op.AND, Op.OR, Op.XOR)
+"""Operations whose low bits depend on the low bits of their operands alone."""
+
+
+class Outside(Protocol):
+    """What expressions need of the program around them."""
+
+    def register_cell(self, register: Register, index: Value) -> Cell:
+        """A cell that exists."""
+
+    def calculation(self, calculation: Calculation) -> Value:
+        """The result of a calculation, in 64 bits."""
+
+    def fail(self, failure: Failure, value: Number, signed: bool, limit: int) -> None:
+        """End the frame here."""
+
+
+@dataclass
+class Scope:
+    """What the enclosing action or parser state knows."""
+
+    arguments: list[Cell]
+    """An action's parameters."""
+    result: Cell | Value | None = None
+    """What a Result stands for: a cell, or a value of 64 bits."""
+    frame: Callable[[], Value] | None = None
+    """In a parser: where the next byte to parse is."""
+
+
+class Expressions:
+    """Writes expressions."""
+
+    def __init__(self, emitter: Emitter, numbers: Numbers, packet: PacketState, outside: Outside) -> None:
+        self.e = emitter
+        self.n = numbers
+        self.packet = packet
+        self.outside = outside
+        self.extents = Extents()
+        self.scope = Scope([])
+        self.references = References(emitter, packet, self.index)
+
+    # ---- integers
+
+    def full(self, node: Data) -> tuple[Number, bool]:
+        """(value, is it signed) in the size that it needs."""
+        extent = self.extents.of(node)
+        return self.low(node, size_for(extent.bits)), extent.signed
+
+    def small(self, node: Data) -> Value:
+        """A value of at most 64 bits; NotCompilable when it may be wider."""
+        if self.extents.of(node).bits > 64:
+            raise NotCompilable("a length or number of more than 64 bits")
+        return self.low(node, 64)
+
+    def low(self, node: Data, size: int) -> Number:
+        """The value modulo 2^size."""
+        self.e.count()
+        if isinstance(node, Constant):
+            return self.n.constant(node.value, size)
+        if isinstance(node, Cut):
+            return self._cut(node, size)
+        if self._follows_size(node):
+            own = self._size_of(node)
+            if own is not None and own < size:
+                return self.n.resize(self.low(node, own), size, self.extents.of(node).signed)
+            if size > NATIVE:
+                return list(self.stream(node, size // 64))
+            return self._low(node, size)
+        extent = self.extents.of(node)
+        value = self._whole(node, size_for(extent.bits))
+        return self.n.resize(value, size, extent.signed)
+
+    def _size_of(self, node: Data) -> int | None:
+        try:
+            return size_for(self.extents.of(node).bits)
+        except NotCompilable:
+            return None
+
+    def _follows_size(self, node: Data) -> bool:
+        """True where the low bits can be had without the others."""
+        return isinstance(node, (Complement, Choose)) or (
+            isinstance(node, Binary) and (node.op in RING or node.op is Op.SHIFT_LEFT)
+        )
+
+    def _low(self, node: Data, size: int) -> Number:
+        """Nodes that follow the size, modulo 2^size."""
+        match node:
+            case Complement():
+                return self.n.inverse(self.low(node.operand, size))
+            case Choose():
+                return self._choose(node, size)
+            case Binary(op=Op.SHIFT_LEFT):
+                return self._shift_left(node, size)
+            case Binary():
+                a, b = self.low(node.left, size), self.low(node.right, size)
+                return self._ring(node.op, a, b)
+        raise AssertionError(f"unknown expression {type(node).__name__}")
+
+    def _ring(self, op: Op, a: Number, b: Number) -> Number:
+        match op:
+            case Op.ADD:
+                return self.n.add(a, b)
+            case Op.SUBTRACT:
+                return self.n.subtract(a, b)
+            case Op.MULTIPLY:
+                return self.n.multiply(a, b)
+            case Op.AND:
+                return self.n.both(a, b)
+            case Op.OR:
+                return self.n.either(a, b)
+        return self.n.exclusive(a, b)
+
+    def stream(self, node: Data, count: int) -> Iterator[Value]:
+        """The lowest limbs of a wide value, written one by one as they are taken: few values live at once."""
+        match node:
+            case FieldValue() if (cell := self._field(node)).kind.wide and self._size_of(node) == 64 * count:
+                return self.n.load_limbs(cell.pointer, cell.kind.bytes_, cell.kind.signed)
+            case Binary() if node.op in RING and node.op is not Op.MULTIPLY and self._own_size(node, count):
+                return self._ring_stream(node.op, self.stream(node.left, count), self.stream(node.right, count))
+            case Complement() if self._own_size(node, count):
+                return (self.e.b.not_(limb) for limb in self.stream(node.operand, count))
+            case Choose() | Binary() | Complement() if self._follows_size(node) and self._own_size(node, count):
+                return iter(self.n.limbs(self._low(node, 64 * count)))
+        return iter(self.n.limbs(self.low(node, 64 * count)))
+
+    def _own_size(self, node: Data, count: int) -> bool:
+        """True when the node is not narrower than so many limbs."""
+        own = self._size_of(node)
+        return own is None or own >= 64 * count
+
+    def _ring_stream(self, op: Op, a: Iterator[Value], b: Iterator[Value]) -> Iterator[Value]:
+        if op is Op.ADD:
+            return self.n.added(a, b)
+        if op is Op.SUBTRACT:
+            return self.n.subtracted(a, b)
+        return (self._ring(op, x, y) for x, y in zip(a, b, strict=True))
+
+    def _cut(self, node: Cut, size: int) -> Number:
+        own = size_for(node.bits)
+        value = self.low(node.operand, min(own, size))
+        if own > size:  # what is above is not asked for
+            return value
+        return self.n.resize(self.n.cut(value, node.bits, node.to_signed), size, node.to_signed)
+
+    def _choose(self, node: Choose, size: int) -> Number:
+        cell = [self.e.local(I64) for _ in range(size // 64)]
+
+        def branch(value: Data) -> Callable[[], None]:
+            def write() -> None:
+                for limb, where in zip(self.n.limbs(self.low(value, size)), cell, strict=True):
+                    self.e.store(limb, where)
+
+            return write
+
+        self.e.choose(self.test(node.condition), branch(node.yes), branch(node.no))
+        return self.n.whole([self.e.load(I64, where) for where in cell])
+
+    def _shift_left(self, node: Binary, size: int) -> Number:
+        by = node.right.interval.constant
+        value = self.low(node.left, size)
+        if by is not None:
+            return self.n.left_by(value, by) if 0 <= by <= WIDEST_SHIFT else self.n.constant(0, size)
+        amount, _ = self.full(node.right)
+        low, fits = self._below(amount, min(size, WIDEST_SHIFT + 1))
+        return self.n.choose(fits, self.n.left(value, low), self.n.constant(0, size))
+
+    def _below(self, value: Number, count: int) -> tuple[Value, Value]:
+        """(`value` in 64 bits if it is in 0..count - 1, else 0; is it); a negative number is a large one here."""
+        inside = self.n.less(value, self.n.constant(count, self.n.size(value)), False)
+        return self.e.b.select(inside, self.n.limbs(value)[0], self.e.i64(0)), inside
+
+    def _shift_right(self, node: Binary, size: int) -> Number:
+        """Shifting far leaves the sign; a shift by a negative number gives 0."""
+        signed = self.extents.of(node.left).signed
+        value = self.low(node.left, size)
+        by = node.right.interval.constant
+        if by is not None:
+            return self.n.right_by(value, by, signed) if by >= 0 else self.n.constant(0, size)
+        amount, amount_signed = self.full(node.right)
+        low, fits = self._below(amount, size)
+        far = self.n.right_by(value, size, signed)
+        if amount_signed:
+            negative = self.n.less(amount, self.n.constant(0, self.n.size(amount)), True)
+            far = self.n.choose(negative, self.n.constant(0, size), far)
+        return self.n.choose(fits, self.n.right(value, low, signed), far)
+
+    def _divide(self, node: Binary, size: int) -> Number:
+        a, b = self.low(node.left, size), self.low(node.right, size)
+        low = node.right.interval.low
+        if low is None or low <= 0:
+            signed = self.extents.of(node.right).signed
+            zero = self.n.constant(0, size)
+            wrong = self.n.is_zero(b)
+            if signed:
+                wrong = self.e.b.or_(wrong, self.n.less(b, zero, True))
+            with self.e.when(wrong):
+                self.outside.fail(Failure.DIVISION, b, signed, 0)
+        quotient, rest = self.n.divide(a, b)
+        return quotient if node.op is Op.DIVIDE else rest
+
+    def _whole(self, node: Data, size: int) -> Number:
+        """Nodes that are computed as a whole, in a size that their extent needs."""
+        match node:
+            case FieldValue():
+                return self._loaded(self._field(node), size)
+            case Validity():
+                return self.packet.load(self.references.valid(node.header))
+            case Argument():
+                return self._loaded(self.scope.arguments[node.index], size)
+            case StackCount():
+                return self.packet.number(node.stack.next)
+            case Result():
+                return self._result(node, size)
+            case TruthNumber():
+                return self.e.b.zext(self.test(node.condition), I64)
+            case RegisterCell():
+                cell = self.outside.register_cell(node.register, self.index(node.index, node.register.size))
+                return self._loaded(cell, size)
+            case Lookahead():
+                assert self.scope.frame is not None
+                return self.n.load_bits(self.scope.frame(), node.skip, node.bits, False)
+            case Saturate():
+                return self._saturate(node, size)
+            case Hash():
+                return self._hash(node, size)
+            case Binary(op=Op.SHIFT_RIGHT):
+                wide = max(size, size_for(self.extents.of(node.left).bits))
+                return self.n.resize(self._shift_right(node, wide), size, False)
+            case Binary(op=Op.DIVIDE | Op.MODULO):
+                wide = max(size, *(size_for(self.extents.of(side).bits) for side in (node.left, node.right)))
+                return self.n.resize(self._divide(node, wide), size, False)
+        raise AssertionError(f"unknown expression {type(node).__name__}")
+
+    def _field(self, node: FieldValue) -> Cell:
+        if node.field.type.varbit:
+            raise NotCompilable("a varbit field in an expression")
+        return self.references.field(node.field)
+
+    def _loaded(self, cell: Cell, size: int) -> Number:
+        return self.n.resize(self.packet.load(cell), size, cell.kind.signed)
+
+    def _result(self, node: Result, size: int) -> Number:
+        found = self.scope.result
+        if isinstance(found, Cell):
+            return self._loaded(found, size)
+        return self.n.resize(found, size, node.signed)
+
+    def _saturate(self, node: Saturate, size: int) -> Number:
+        value, signed = self.full(node.operand)
+        wide = max(self.n.size(value), size)
+        value = self.n.resize(value, wide, signed)
+        low, high = node.interval.low, node.interval.high
+        assert low is not None and high is not None and low <= 0
+        if signed:
+            least = self.n.constant(low, wide)
+            value = self.n.choose(self.n.less(value, least, True), least, value)
+        if high < (1 << (wide - 1 if signed else wide)) - 1:  # else nothing of this size is above it
+            most = self.n.constant(high, wide)
+            value = self.n.choose(self.n.less(most, value, signed), most, value)
+        return self.n.resize(value, size, node.to_signed)
+
+    def _hash(self, node: Hash, size: int) -> Number:
+        """A modulus of 0 counts as 1."""
+        found = self.outside.calculation(node.calculation)
+        if node.modulus is not None:
+            modulus = self.low(node.modulus, 64)
+            zero = self.n.is_zero(modulus)
+            found = self.e.b.urem(found, self.e.b.select(zero, self.e.i64(1), modulus))
+        return self.n.add(self.n.resize(found, size, False), self.low(node.base, size))
+
+    def index(self, node: Data, count: int) -> Value:
+        """An index below `count`, in 64 bits; anything else ends the frame."""
+        if node.interval.within(0, count - 1):
+            return self.low(node, 64)
+        value, signed = self.full(node)
+        with self.e.when(self.e.b.not_(self.n.less(value, self.n.constant(count, self.n.size(value)), False))):
+            self.outside.fail(Failure.INDEX, value, signed, count - 1)
+        return self.n.limbs(value)[0]
+
+    def inside(self, node: Data, count: int) -> tuple[Value, Value | None]:
+        """(an index in 64 bits, the condition that it is below `count`, None where that is certain)."""
+        if node.interval.within(0, count - 1):
+            return self.low(node, 64), None
+        value, _ = self.full(node)
+        return self.n.limbs(value)[0], self.n.less(value, self.n.constant(count, self.n.size(value)), False)
+
+    # ---- what is stored
+
+    def store(self, target: Cell, value: Data) -> None:
+        """A value that fits into a cell."""
+        if not target.kind.wide:
+            self.packet.store(target, self.low(value, 8 * target.kind.bytes_))
+            return
+        source = self._memory(value)
+        if source is not None and source.kind == target.kind:
+            self.packet.copy(target, source)
+            return
+        count = size_for(target.kind.bits) // 64
+        self.n.store_limbs(self._stored_stream(value, count), target.pointer, target.kind.bytes_)
+
+    def _stored_stream(self, value: Data, count: int) -> Iterator[Value]:
+        """The limbs of what is stored, with the cut that it ends in."""
+        if isinstance(value, Cut) and size_for(value.bits) == 64 * count:
+            limbs = self.stream(value.operand, count)
+            return self._last_cut(limbs, count, value.bits, value.to_signed)
+        return self.stream(value, count)
+
+    def _last_cut(self, limbs: Iterator[Value], count: int, bits: int, signed: bool) -> Iterator[Value]:
+        for number, limb in enumerate(limbs, 1):
+            yield self.n.cut(limb, bits - 64 * (count - 1), signed) if number == count else limb
+
+    def _memory(self, value: Data) -> Cell | None:
+        """The cell that a value lies in as it is."""
+        if isinstance(value, FieldValue) and not value.field.type.varbit:
+            return self.references.field(value.field)
+        if isinstance(value, Result) and isinstance(self.scope.result, Cell):
+            return self.scope.result
+        if isinstance(value, RegisterCell):
+            return self.outside.register_cell(value.register, self.index(value.index, value.register.size))
+        if isinstance(value, Argument):
+            return self.scope.arguments[value.index]
+        return None
+
+    # ---- conditions
+
+    def test(self, node: Condition) -> Value:
+        """A condition, as one bit."""
+        self.e.count()
+        match node:
+            case Truth():
+                return self.e.bit(node.value)
+            case NonZero():
+                return self.e.b.not_(self.n.is_zero(self.full(node.operand)[0]))
+            case Join():
+                return self._join(node)
+            case Not():
+                return self.e.b.not_(self.test(node.operand))
+            case Compare():
+                return self._compare(node)
+            case SameTruth():
+                return self.e.b.not_(self.e.b.xor(self.test(node.left), self.test(node.right)))
+            case Valid():
+                return self.valid(self.references.valid(node.header))
+            case ValidUnion():
+                return self._valid_union(node.union)
+            case SameHeader():
+                left, right = self.references.header(node.left), self.references.header(node.right)
+                return self._same(left.slots(), right.slots())
+            case SameUnion():
+                return self._same_union(node)
+            case ChooseTruth():
+                return self._choose_truth(node)
+        raise AssertionError(f"unknown condition {type(node).__name__}")
+
+    def valid(self, cell: Cell) -> Value:
+        """A validity, as one bit."""
+        return self.e.b.not_(self.n.is_zero(self.packet.load(cell)))
+
+    def _chosen(self, condition: Value, yes: Callable[[], Value], no: Callable[[], Value]) -> Value:
+        where = self.e.local(I1, align=1)
+        self.e.choose(
+            condition,
+            lambda: self.e.store(yes(), where, align=1),
+            lambda: self.e.store(no(), where, align=1),
+        )
+        return self.e.load(I1, where, align=1)
+
+    def _join(self, node: Join) -> Value:
+        left = self.test(node.left)
+        if node.how is Junction.AND:
+            return self._chosen(left, lambda: self.test(node.right), lambda: self.e.bit(False))
+        return self._chosen(left, lambda: self.e.bit(True), lambda: self.test(node.right))
+
+    def _choose_truth(self, node: ChooseTruth) -> Value:
+        return self._chosen(self.test(node.condition), lambda: self.test(node.yes), lambda: self.test(node.no))
+
+    def _compare(self, node: Compare) -> Value:
+        a, b = self.extents.of(node.left), self.extents.of(node.right)
+        signed = a.signed or b.signed
+        bits = max(a.with_sign, b.with_sign) if signed else max(a.bits, b.bits)
+        left, right = self.low(node.left, size_for(bits)), self.low(node.right, size_for(bits))
+        match node.how:
+            case Relation.EQUAL:
+                return self.n.equal(left, right)
+            case Relation.UNEQUAL:
+                return self.e.b.not_(self.n.equal(left, right))
+            case Relation.LESS:
+                return self.n.less(left, right, signed)
+            case Relation.GREATER:
+                return self.n.less(right, left, signed)
+            case Relation.AT_MOST:
+                return self.e.b.not_(self.n.less(right, left, signed))
+        return self.e.b.not_(self.n.less(left, right, signed))
+
+    def _same(self, left: list[Cell], right: list[Cell]) -> Value:
+        """The first header is valid, and all slots of both are equal; the last one is the validity."""
+        found = self.valid(left[-1])
+        for a, b in zip(left, right, strict=True):
+            found = self.e.b.and_(found, self.packet.same(a, b))
+        return found
+
+    def _valid_union(self, ref: UnionRef) -> Value:
+        found = self.e.bit(False)
+        for header in self.references.members(ref):
+            found = self.e.b.or_(found, self.valid(header.slots()[-1]))
+        return found
+
+    def _same_union(self, node: SameUnion) -> Value:
+        found = self.e.bit(False)
+        pairs = zip(self.references.members(node.left), self.references.members(node.right), strict=True)
+        for left, right in pairs:
+            found = self.e.b.or_(found, self._same(left.slots(), right.slots()))
+        return found
+
+
+def argument_cell(pointer: Value, bits: int) -> Cell:
+    """An action's parameter in an entry's row."""
+    return Cell(pointer, kind_of(bits, False))

@@ -1,0 +1,84 @@
+"""Where each slot of a packet lives: in a local variable, or in the packet's record in memory.
+
+Wide fields, varbit fields and the elements of stacks are in the record, all others may be local variables. In the
+record a slot has 8 bytes, 16 when it is wider than 64 bits, and as many network bytes as it needs above 128.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from p4reduce_switch.program.ir.features import walk
+from p4reduce_switch.program.ir.places import HeaderStack, HeaderType, UnionStack
+from p4reduce_switch.program.ir.program import Program
+from p4reduce_switch.program.llvm.errors import NotCompilable
+from p4reduce_switch.program.llvm.numbers import NATIVE
+
+MAX_VARBIT_BYTES = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a slot holds: `bytes_` of memory; network bytes when `wide`, for a varbit field as many as it may have."""
+
+    bits: int
+    signed: bool
+    wide: bool
+    bytes_: int
+
+    @property
+    def room(self) -> int:
+        """Bytes that it takes in a record: whole words."""
+        return (self.bytes_ + 7) // 8 * 8
+
+
+COUNT = Kind(64, True, False, 8)
+"""A slot of the target's own, a length, a stack's counter."""
+TRUTH = Kind(1, False, False, 8)
+
+
+def kind_of(bits: int, signed: bool) -> Kind:
+    """The kind of a field of fixed width."""
+    if bits <= NATIVE:
+        return Kind(bits, signed, False, 8 if bits <= 64 else 16)
+    return Kind(bits, signed, True, (bits + 7) // 8)
+
+
+def kinds_of(header: HeaderType) -> list[Kind]:
+    """The kinds of a header's slots, its varbit field's length and its validity included."""
+    kinds = [kind_of(field.width, field.signed) for field in header.fields]
+    if header.varbit is not None:
+        room = header.max_bytes - header.fixed_bits // 8
+        if not 0 < room <= MAX_VARBIT_BYTES:
+            raise NotCompilable("a varbit field without a limit")
+        kinds[header.varbit.offset] = Kind(8 * room, False, True, room)
+        kinds.append(COUNT)
+    return [*kinds, TRUTH]
+
+
+class Layout:
+    """Kinds and places of all slots. With `in_memory` all are in the record."""
+
+    def __init__(self, program: Program, *, in_memory: bool) -> None:
+        self.kinds: list[Kind] = [COUNT] * program.slots
+        for header in program.headers:
+            self.kinds[header.base : header.base + header.type.slots] = kinds_of(header.type)
+        self.offsets: dict[int, int] = {}
+        """Bytes from the start of the record, of the slots that are there."""
+        self.size = 0
+        stacks = {node for node in walk(program) if isinstance(node, (HeaderStack, UnionStack))}
+        for stack in sorted(stacks, key=lambda found: found.base):
+            self._place(range(stack.base, stack.base + stack.size * stack.stride))
+        for slot, kind in enumerate(self.kinds):
+            if (kind.wide or in_memory) and slot not in self.offsets:
+                self._place((slot,))
+
+    def _place(self, slots: Iterable[int]) -> None:
+        for slot in slots:
+            self.offsets[slot] = self.size
+            self.size += self.kinds[slot].room
+
+    def stride(self, stack: HeaderStack | UnionStack) -> int:
+        """Bytes from one element of a stack to the next."""
+        return sum(kind.room for kind in self.kinds[stack.base : stack.base + stack.stride])

@@ -1,0 +1,132 @@
+"""The words of an executor's state: what Python and the compiled program share.
+
+The state is an array of 64-bit words. Most are addresses of arrays that live on their own; Python may replace those
+between two calls.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from p4reduce_switch.program.ir.externs import Counter, Register
+from p4reduce_switch.program.ir.program import Action, Program, Table
+from p4reduce_switch.program.llvm.layout import Kind, kind_of
+
+
+class Word(IntEnum):
+    """Words that every program has."""
+
+    CALLBACK = 0
+    """Address of a C function `int64_t (kind, number, a, b)`: see `Call`."""
+    VALUES = 1
+    """Address of the numbers of a digest or a message: for each two words, or as many as it needs."""
+    RECORD = 2
+    """Address of the record of the packet that runs."""
+    SAVED = 3
+    """Address of a copy of it, for multicast."""
+    SCRATCH = 4
+    """Address of the bytes that a hash goes over."""
+    GROUPS = 5
+    """Address of two 32-bit numbers for each multicast group: its first replica, and how many it has."""
+    REPLICAS = 6
+    """Address of two 32-bit numbers for each replica: port and instance."""
+    COPIES = 7
+    """Replicas of the largest group, at least 1."""
+    DIGEST = 8
+    """Id of the digest that the last frame sent, or 0."""
+    FAILURE = 9
+    """Why the last frame failed, or 0."""
+    FAILURE_LOW = 10
+    FAILURE_HIGH = 11
+    """The 128-bit number that goes with it."""
+    FAILURE_LIMIT = 12
+    LOGGING = 13
+    """1 when someone wants messages."""
+    FIRST_FREE = 14
+
+
+class TableWord(IntEnum):
+    """Words of each table."""
+
+    ROWS = 0
+    """Address of its rows."""
+    INDEX = 1
+    """Address of 32-bit row numbers: a hash table of them + 1 (0: empty), or in the order of preference."""
+    COUNT = 2
+    """Size of the hash table - 1, or how many entries there are."""
+    DEFAULT = 3
+    """Number of the default action, or -1."""
+    DEFAULT_ARGUMENTS = 4
+    """Address of its arguments."""
+
+
+class Call(IntEnum):
+    """What compiled code calls Python for."""
+
+    METER = 0
+    """(meter, index, bytes) -> color."""
+    DIRECT_METER = 1
+    """(table, row, bytes) -> color."""
+    RANDOM = 2
+    """(0, low, high) -> a number."""
+    LOG = 3
+    """(message, 0, 0); its values are in VALUES."""
+
+
+def words_of(bits: int) -> int:
+    """Words of a number in a key: 64 bits each, the lowest first."""
+    return max(1, (bits + 63) // 64)
+
+
+class RowLayout:
+    """The words of a table's row: action, packets, bytes, match, arguments.
+
+    The match is the key in an exact table; else value and mask, then, for tables with range keys, low and high.
+    """
+
+    ACTION, PACKETS, BYTES, MATCH = range(4)
+
+    def __init__(self, table: Table) -> None:
+        self.key_words = [words_of(key.bits) for key in table.keys]
+        self.exact = all(key.kind == "exact" for key in table.keys)
+        self.ranges = any(key.kind == "range" for key in table.keys)
+        width = sum(self.key_words)
+        self.parts = 1 if self.exact else 4 if self.ranges else 2
+        self.part_words = width
+        self.arguments = self.MATCH + self.parts * width
+        self.words = self.arguments + max((arguments_words(action) for action in table.actions), default=0)
+
+
+def argument_kinds(action: Action) -> list[tuple[int, Kind]]:
+    """The byte offset and kind of each of an action's arguments."""
+    found, offset = [], 0
+    for _, bits in action.parameters:
+        kind = kind_of(bits, False)
+        found.append((offset, kind))
+        offset += kind.room
+    return found
+
+
+def arguments_words(action: Action) -> int:
+    """Words that the arguments of an action take."""
+    return sum(kind.room for _, kind in argument_kinds(action)) // 8
+
+
+class StateMap:
+    """The number of each word."""
+
+    def __init__(self, program: Program) -> None:
+        self.size = int(Word.FIRST_FREE)
+        self.registers: dict[Register, int] = {found: self._take(1) for found in program.registers}
+        self.counters: dict[Counter, int] = {found: self._take(1) for found in program.counters}
+        self.tables: dict[Table, int] = {found: self._take(len(TableWord)) for found in program.tables}
+        self.rows: dict[Table, RowLayout] = {found: RowLayout(found) for found in program.tables}
+
+    def _take(self, words: int) -> int:
+        self.size += words
+        return self.size - words
+
+
+def register_kind(register: Register) -> Kind:
+    """What a cell holds: up to 64 bits in 1, 2, 4 or 8 bytes, then 16, then network bytes in whole words."""
+    return kind_of(register.bitwidth, False)

@@ -1,0 +1,356 @@
+"""Integers of any width: 64 and 128 bits are LLVM's own, above that a list of 64-bit limbs, the lowest first.
+
+LLVM's integers above 128 bits are never used: some of its targets compute them wrongly, or end the process.
+
+A value stands for an integer modulo 2^size, where size is 64, 128, or a multiple of 64. In memory narrow values are
+native words; wide fields (more than 128 bits) are network bytes, as in a frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from llvmlite import ir
+
+from p4reduce_switch.program.llvm.emitter import I1, I64, I128, POINTER, VOID, Emitter, Value
+from p4reduce_switch.program.llvm.helpers import Helpers
+
+NATIVE = 128
+"""Bits of the widest integer that is LLVM's own."""
+WORD = (1 << 64) - 1
+Number = Value
+"""An i64, an i128 or a list of limbs."""
+
+
+def size_for(bits: int) -> int:
+    """The size of a value that holds so many bits."""
+    return 64 if bits <= 64 else 128 if bits <= 128 else (bits + 63) // 64 * 64
+
+
+class Numbers:
+    """Writes arithmetic. Operands of one operation have one size."""
+
+    def __init__(self, emitter: Emitter, helpers: Helpers) -> None:
+        self.e = emitter
+        self.helpers = helpers
+
+    # ---- forms
+
+    def constant(self, number: int, size: int) -> Number:
+        """A literal modulo 2^size."""
+        if size <= NATIVE:
+            return ir.Constant(I64 if size == 64 else I128, number & (1 << size) - 1)
+        return [self.e.i64(number >> shift & WORD) for shift in range(0, size, 64)]
+
+    def size(self, value: Number) -> int:
+        """Bits of a value."""
+        return 64 * len(value) if isinstance(value, list) else int(value.type.width)
+
+    def limbs(self, value: Number) -> list[Value]:
+        """The limbs of a value of any size."""
+        if isinstance(value, list):
+            return value
+        if value.type.width == 64:
+            return [value]
+        b = self.e.b
+        return [b.trunc(value, I64), b.trunc(b.lshr(value, ir.Constant(I128, 64)), I64)]
+
+    def whole(self, limbs: Sequence[Value]) -> Number:
+        """The value that limbs make."""
+        if len(limbs) == 1:
+            return limbs[0]
+        if len(limbs) > 2:
+            return list(limbs)
+        b = self.e.b
+        high = b.shl(b.zext(limbs[1], I128), ir.Constant(I128, 64))
+        return b.or_(b.zext(limbs[0], I128), high)
+
+    def resize(self, value: Number, size: int, signed: bool) -> Number:
+        """A value in another size: cut, or extended by zeros or its sign."""
+        own = self.size(value)
+        if own == size:
+            return value
+        b = self.e.b
+        if own <= NATIVE and size <= NATIVE:
+            if size < own:
+                return b.trunc(value, I64)
+            return b.sext(value, I128) if signed else b.zext(value, I128)
+        limbs = self.limbs(value)
+        if size < own:
+            return self.whole(limbs[: size // 64])
+        fill = b.ashr(limbs[-1], self.e.i64(63)) if signed else self.e.i64(0)
+        return self.whole([*limbs, *[fill] * ((size - own) // 64)])
+
+    # ---- arithmetic
+
+    def add(self, a: Number, b: Number) -> Number:
+        """a + b."""
+        if not isinstance(a, list):
+            return self.e.b.add(a, b)
+        return list(self.added(a, b))
+
+    def added(self, a: Iterable[Value], b: Iterable[Value]) -> Iterator[Value]:
+        """The limbs of a + b, one by one."""
+        return self._chain(a, b, "llvm.uadd.with.overflow.i64")
+
+    def subtract(self, a: Number, b: Number) -> Number:
+        """a - b."""
+        if not isinstance(a, list):
+            return self.e.b.sub(a, b)
+        return list(self.subtracted(a, b))
+
+    def subtracted(self, a: Iterable[Value], b: Iterable[Value]) -> Iterator[Value]:
+        """The limbs of a - b, one by one."""
+        return self._chain(a, b, "llvm.usub.with.overflow.i64")
+
+    def _chain(self, a: Iterable[Value], b: Iterable[Value], name: str) -> Iterator[Value]:
+        """Limbs with a carry, or a borrow, from each to the next."""
+        builder = self.e.b
+        function = self.e.module.intrinsic(name, ir.LiteralStructType([I64, I1]), [I64, I64])
+        carry = None
+        for x, y in zip(a, b, strict=True):
+            self.e.count(8)
+            pair = builder.call(function, [x, y])
+            result, over = builder.extract_value(pair, 0), builder.extract_value(pair, 1)
+            if carry is not None:
+                pair = builder.call(function, [result, builder.zext(carry, I64)])
+                result, more = builder.extract_value(pair, 0), builder.extract_value(pair, 1)
+                over = builder.or_(over, more)
+            carry = over
+            yield result
+
+    def multiply(self, a: Number, b: Number) -> Number:
+        """a * b."""
+        if not isinstance(a, list):
+            return self.e.b.mul(a, b)
+        return self._helped(self.helpers.multiply, a, b)
+
+    def divide(self, a: Number, b: Number) -> tuple[Number, Number]:
+        """Quotient and remainder of a by b, as unsigned numbers; b is not 0."""
+        if self.size(a) == 64:
+            return self.e.b.udiv(a, b), self.e.b.urem(a, b)
+        x, y = self.spilled(self.limbs(a)), self.spilled(self.limbs(b))
+        count = self.size(a) // 64
+        quotient, rest = self.e.local(I64, count), self.e.local(I64, count)
+        self.e.b.call(self.helpers.divide, [quotient, rest, x, y, self.e.i64(count)])
+        return self.filled(quotient, count), self.filled(rest, count)
+
+    def _helped(self, function: Value, a: list[Value], b: list[Value]) -> Number:
+        x, y, out = self.spilled(a), self.spilled(b), self.e.local(I64, len(a))
+        self.e.b.call(function, [out, x, y, self.e.i64(len(a))])
+        return self.filled(out, len(a))
+
+    def spilled(self, limbs: Sequence[Value]) -> Value:
+        """Limbs in memory."""
+        where = self.e.local(I64, len(limbs))
+        for index, limb in enumerate(limbs):
+            self.e.store(limb, self.e.word(where, index))
+        return where
+
+    def filled(self, where: Value, count: int) -> Number:
+        """The value of limbs in memory."""
+        return self.whole([self.e.load(I64, self.e.word(where, index)) for index in range(count)])
+
+    # ---- bits
+
+    def both(self, a: Number, b: Number) -> Number:
+        """a & b."""
+        if isinstance(a, list):
+            return [self.e.b.and_(x, y) for x, y in zip(a, b, strict=True)]
+        return self.e.b.and_(a, b)
+
+    def either(self, a: Number, b: Number) -> Number:
+        """a | b."""
+        if isinstance(a, list):
+            return [self.e.b.or_(x, y) for x, y in zip(a, b, strict=True)]
+        return self.e.b.or_(a, b)
+
+    def exclusive(self, a: Number, b: Number) -> Number:
+        """a ^ b."""
+        if isinstance(a, list):
+            return [self.e.b.xor(x, y) for x, y in zip(a, b, strict=True)]
+        return self.e.b.xor(a, b)
+
+    def inverse(self, a: Number) -> Number:
+        """~a."""
+        if isinstance(a, list):
+            return [self.e.b.not_(x) for x in a]
+        return self.e.b.not_(a)
+
+    def left_by(self, value: Number, by: int) -> Number:
+        """value << by."""
+        size = self.size(value)
+        if by == 0:
+            return value
+        if by >= size:
+            return self.constant(0, size)
+        if size <= NATIVE:
+            return self.e.b.shl(value, ir.Constant(value.type, by))
+        b, limbs = self.e.b, self.limbs(value)
+        words, bits = divmod(by, 64)
+        limbs = [self.e.i64(0)] * words + limbs[: len(limbs) - words]
+        if not bits:
+            return limbs
+        up, down = self.e.i64(bits), self.e.i64(64 - bits)
+        shifted = [b.shl(limbs[0], up)]
+        for below, limb in zip(limbs, limbs[1:], strict=False):
+            shifted.append(b.or_(b.shl(limb, up), b.lshr(below, down)))
+        return shifted
+
+    def right_by(self, value: Number, by: int, signed: bool) -> Number:
+        """value >> by."""
+        size = self.size(value)
+        if by == 0:
+            return value
+        if by >= size:
+            if not signed:
+                return self.constant(0, size)
+            by = size - 1
+        b = self.e.b
+        if size <= NATIVE:
+            amount = ir.Constant(value.type, by)
+            return b.ashr(value, amount) if signed else b.lshr(value, amount)
+        limbs = self.limbs(value)
+        words, bits = divmod(by, 64)
+        fill = b.ashr(limbs[-1], self.e.i64(63)) if signed else self.e.i64(0)
+        limbs = [*limbs[words:], *[fill] * words]
+        if not bits:
+            return limbs
+        down, up = self.e.i64(bits), self.e.i64(64 - bits)
+        above = [*limbs[1:], fill]
+        return [b.or_(b.lshr(x, down), b.shl(y, up)) for x, y in zip(limbs, above, strict=True)]
+
+    def left(self, value: Number, by: Value) -> Number:
+        """value << by, for an i64 below the size."""
+        size = self.size(value)
+        if size <= NATIVE:
+            return self.e.b.shl(value, by if size == 64 else self.e.b.zext(by, I128))
+        return self._shifted(self.helpers.left, value, by, self.e.i64(0))
+
+    def right(self, value: Number, by: Value, signed: bool) -> Number:
+        """value >> by, for an i64 below the size."""
+        b, size = self.e.b, self.size(value)
+        if size <= NATIVE:
+            by = by if size == 64 else b.zext(by, I128)
+            return b.ashr(value, by) if signed else b.lshr(value, by)
+        fill = b.ashr(value[-1], self.e.i64(63)) if signed else self.e.i64(0)
+        return self._shifted(self.helpers.right, value, by, fill)
+
+    def _shifted(self, function: Value, value: list[Value], by: Value, fill: Value) -> Number:
+        source, out = self.spilled(value), self.e.local(I64, len(value))
+        self.e.b.call(function, [out, source, by, self.e.i64(len(value)), fill])
+        return self.filled(out, len(value))
+
+    def cut(self, value: Number, bits: int, signed: bool) -> Number:
+        """The low `bits` bits of a value of just as much size as they need, extended by zeros or their sign."""
+        size = self.size(value)
+        if bits == size:
+            return value
+        if not signed:
+            return self.both(value, self.constant((1 << bits) - 1, size))
+        return self.right_by(self.left_by(value, size - bits), size - bits, True)
+
+    # ---- comparisons
+
+    def is_zero(self, value: Number) -> Value:
+        """value == 0."""
+        b = self.e.b
+        if isinstance(value, list):
+            together = value[0]
+            for limb in value[1:]:
+                together = b.or_(together, limb)
+            value = together
+        return b.icmp_unsigned("==", value, ir.Constant(value.type, 0))
+
+    def equal(self, a: Number, b: Number) -> Value:
+        """a == b."""
+        if isinstance(a, list):
+            return self.is_zero(self.exclusive(a, b))
+        return self.e.b.icmp_unsigned("==", a, b)
+
+    def less(self, a: Number, b: Number, signed: bool) -> Value:
+        """a < b."""
+        builder = self.e.b
+        if not isinstance(a, list):
+            return (builder.icmp_signed if signed else builder.icmp_unsigned)("<", a, b)
+        if signed:
+            top = self.e.i64(1 << 63)
+            a, b = [*a[:-1], builder.xor(a[-1], top)], [*b[:-1], builder.xor(b[-1], top)]
+        lower: Value = self.e.bit(False)
+        for x, y in zip(a, b, strict=True):
+            lower = builder.select(
+                builder.icmp_unsigned("==", x, y), lower, builder.icmp_unsigned("<", x, y)
+            )
+        return lower
+
+    def choose(self, condition: Value, yes: Number, no: Number) -> Number:
+        """One of two values that are both there."""
+        if isinstance(yes, list):
+            return [self.e.b.select(condition, x, y) for x, y in zip(yes, no, strict=True)]
+        return self.e.b.select(condition, yes, no)
+
+    # ---- network bytes
+
+    def load_bytes(self, pointer: Value, count: int) -> Number:
+        """The number that so many bytes make, the first one highest."""
+        limbs = []
+        for end in range(count, 0, -8):
+            limbs.append(self._load_limb(pointer, max(0, end - 8), min(end, 8)))
+        return self.whole(limbs) if limbs else self.constant(0, 64)
+
+    def load_limbs(self, pointer: Value, count: int, signed: bool) -> Iterator[Value]:
+        """The limbs of the number that so many bytes make, one by one; the last one is extended."""
+        for end in range(count, 0, -8):
+            limb = self._load_limb(pointer, max(0, end - 8), min(end, 8))
+            yield self.cut(limb, 8 * end, True) if signed and end < 8 else limb
+
+    def _load_limb(self, pointer: Value, start: int, count: int) -> Value:
+        """Up to 8 bytes."""
+        b, result = self.e.b, None
+        position = start
+        for size in _pieces(count):
+            kind = ir.IntType(8 * size)
+            part = self.e.load(kind, self.e.at(pointer, position), align=1)
+            part = b.bswap(part) if size > 1 else part
+            part = part if size == 8 else b.zext(part, I64)
+            result = part if result is None else b.or_(b.shl(result, self.e.i64(8 * size)), part)
+            position += size
+        assert result is not None
+        return result
+
+    def store_bytes(self, value: Number, pointer: Value, count: int) -> None:
+        """The low bytes of a value into memory, the highest one first."""
+        self.store_limbs(iter(self.limbs(value)), pointer, count)
+
+    def store_limbs(self, limbs: Iterator[Value], pointer: Value, count: int) -> None:
+        """The same for limbs that come one by one; those above count as 0."""
+        for end in range(count, 0, -8):
+            limb = next(limbs, None)
+            limb = self.e.i64(0) if limb is None else limb
+            self._store_limb(limb, pointer, max(0, end - 8), min(end, 8))
+
+    def _store_limb(self, limb: Value, pointer: Value, start: int, count: int) -> None:
+        b, left = self.e.b, count
+        for size in _pieces(count):
+            left -= size
+            part = b.lshr(limb, self.e.i64(8 * left)) if left else limb
+            kind = ir.IntType(8 * size)
+            part = part if size == 8 else b.trunc(part, kind)
+            part = b.bswap(part) if size > 1 else part
+            self.e.store(part, self.e.at(pointer, start), align=1)
+            start += size
+
+    def load_bits(self, pointer: Value, skip: int, bits: int, signed: bool) -> Number:
+        """The number in bits skip..skip + bits of memory, in the size that it needs."""
+        first, last = skip // 8, (skip + bits + 7) // 8
+        found = self.load_bytes(self.e.at(pointer, first), last - first)
+        found = self.right_by(found, 8 * last - skip - bits, False)
+        return self.cut(self.resize(found, size_for(bits), False), bits, signed)
+
+
+def _pieces(count: int) -> list[int]:
+    """Powers of two that make `count` bytes, at most 8."""
+    return [size for size in (8, 4, 2, 1) if count & size]
+
+
+__all__ = ["NATIVE", "POINTER", "VOID", "WORD", "Number", "Numbers", "size_for"]

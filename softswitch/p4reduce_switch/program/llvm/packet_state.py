@@ -1,0 +1,88 @@
+"""A packet's slots in the code that is written: reading and writing them, wherever they live."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from p4reduce_switch.program.llvm.emitter import I64, I128, Emitter, Value
+from p4reduce_switch.program.llvm.layout import Kind, Layout
+from p4reduce_switch.program.llvm.numbers import Number, Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A slot: where it is, and what it holds."""
+
+    pointer: Value
+    kind: Kind
+
+
+class PacketState:
+    """The slots of one packet; `record` is where those in memory are."""
+
+    def __init__(self, emitter: Emitter, numbers: Numbers, layout: Layout, record: Value) -> None:
+        self.e = emitter
+        self.n = numbers
+        self.layout = layout
+        self.record = record
+        self.locals = {
+            slot: Cell(emitter.local(I64 if kind.bytes_ == 8 else I128, align=kind.bytes_), kind)
+            for slot, kind in enumerate(layout.kinds)
+            if slot not in layout.offsets
+        }
+
+    def cell(self, slot: int) -> Cell:
+        """A slot by its number."""
+        if slot in self.locals:
+            return self.locals[slot]
+        return Cell(self.e.at(self.record, self.layout.offsets[slot]), self.layout.kinds[slot])
+
+    def behind(self, start: Value, first: int, slot: int) -> Cell:
+        """A slot of a stack's element that starts at `start`; the numbers are those in the first element."""
+        offset = self.layout.offsets[slot] - self.layout.offsets[first]
+        return Cell(self.e.at(start, offset), self.layout.kinds[slot])
+
+    # ---- values
+
+    def load(self, cell: Cell) -> Number:
+        """What a slot holds, in its size."""
+        kind = cell.kind
+        if kind.wide:
+            return list(self.n.load_limbs(cell.pointer, kind.bytes_, kind.signed))
+        return self.e.load(I64 if kind.bytes_ == 8 else I128, cell.pointer)
+
+    def store(self, cell: Cell, value: Number) -> None:
+        """Put a value of the slot's size there."""
+        if cell.kind.wide:
+            self.n.store_bytes(value, cell.pointer, cell.kind.bytes_)
+        else:
+            self.e.store(value, cell.pointer)
+
+    def clear(self, cell: Cell) -> None:
+        """Put 0 there."""
+        if cell.kind.wide:
+            self.e.clear(cell.pointer, cell.kind.bytes_)
+        else:
+            self.store(cell, self.n.constant(0, 8 * cell.kind.bytes_))
+
+    def copy(self, target: Cell, source: Cell) -> None:
+        """Put there what another slot of the same kind holds."""
+        if target.kind.wide:
+            self.e.move(target.pointer, source.pointer, target.kind.bytes_)
+        else:
+            self.store(target, self.load(source))
+
+    def same(self, a: Cell, b: Cell) -> Value:
+        """1 when both slots hold the same, of the same kind."""
+        if a.kind.wide:
+            found = self.e.b.call(self.n.helpers.same, [a.pointer, b.pointer, self.e.i64(a.kind.bytes_)])
+            return self.e.b.trunc(found, self.e.bit(True).type)
+        return self.n.equal(self.load(a), self.load(b))
+
+    def number(self, slot: int) -> Value:
+        """A slot of at most 64 bits."""
+        return self.load(self.cell(slot))
+
+    def set(self, slot: int, value: Value | int) -> None:
+        """Store into a slot of at most 64 bits."""
+        self.store(self.cell(slot), self.e.i64(value) if isinstance(value, int) else value)

@@ -1,0 +1,211 @@
+"""The parser: a block for each state. What ends parsing leaves its error in PARSER_ERROR."""
+
+from __future__ import annotations
+
+from p4reduce_switch.program import packet
+from p4reduce_switch.program.ir.data import Data
+from p4reduce_switch.program.ir.flow import loop_heads, order
+from p4reduce_switch.program.ir.places import HeaderElement, HeaderRef, Member, Stack
+from p4reduce_switch.program.ir.program import Parser, ParserErrors, State
+from p4reduce_switch.program.ir.statements import (
+    Advance,
+    Extract,
+    ParserOperation,
+    RequireBytes,
+    RequireElement,
+    Verify,
+)
+from p4reduce_switch.program.llvm.emitter import I64, Value
+from p4reduce_switch.program.llvm.expressions import Scope
+from p4reduce_switch.program.llvm.failures import Failure
+from p4reduce_switch.program.llvm.numbers import Number, size_for
+from p4reduce_switch.program.llvm.packet_state import Cell
+from p4reduce_switch.program.llvm.references import Located
+from p4reduce_switch.program.llvm.statements import Statements
+from p4reduce_switch.program.python.parser import MAX_STATES
+
+
+class ParserWriter:
+    """Writes the parser over `length` bytes at `frame`."""
+
+    def __init__(self, statements: Statements, errors: ParserErrors, frame: Value, length: Value) -> None:
+        self.statements = statements
+        self.x = statements.x
+        self.e = statements.e
+        self.n = statements.n
+        self.packet = self.x.packet
+        self.errors = errors
+        self.frame = frame
+        self.length = length
+        self.offset = self.e.local(I64)
+        self._steps: Value = None
+        self._end: Value = None
+
+    def write(self, parser: Parser) -> Value:
+        """Parse; returns how many bytes were parsed."""
+        self.e.store(self.e.i64(0), self.offset)
+        if parser.entry is None:
+            return self.e.load(I64, self.offset)
+        self.x.scope = Scope([], frame=self._here)
+        heads = loop_heads(parser.entry, parser.graph)
+        if heads:
+            self._steps = self.e.local(I64)
+            self.e.store(self.e.i64(0), self._steps)
+        nodes = order(parser.entry, parser.graph)[::-1]
+        blocks: dict[int | None, Value] = {node: self.e.block() for node in (*nodes, None)}
+        self._end = blocks[None]
+        self.e.go_on_in(blocks[parser.entry])
+        for number in nodes:
+            self.e.b.position_at_end(blocks[number])
+            if number in heads:
+                self._count_step()
+            state = parser.states[number]
+            for operation in state.operations:
+                self._operation(operation)
+            self._select(state, blocks)
+        self.e.b.position_at_end(self._end)
+        if heads:
+            self._count_step()
+        self.x.scope = Scope([])
+        return self.e.load(I64, self.offset)
+
+    def _here(self) -> Value:
+        return self.e.at(self.frame, self.e.load(I64, self.offset))
+
+    def _count_step(self) -> None:
+        """Another way around a loop, or the end."""
+        count = self.e.b.add(self.e.load(I64, self._steps), self.e.i64(1))
+        self.e.store(count, self._steps)
+        with self.e.when(self.n.less(self.e.i64(MAX_STATES + 1), count, False)):
+            self.statements.world.fail(Failure.ENDLESS_PARSER, self.e.i64(0), False, 0)
+
+    # ---- operations
+
+    def _fail(self, condition: Value, error: int) -> None:
+        with self.e.when(condition):
+            self.packet.set(packet.PARSER_ERROR, error)
+            self.e.jump(self._end)
+
+    def _too_short(self, count: Value) -> None:
+        """PacketTooShort unless so many bytes follow, an i64 that is no negative number."""
+        left = self.e.b.sub(self.length, self.e.load(I64, self.offset))
+        self._fail(self.n.less(left, count, False), self.errors.packet_too_short)
+
+    def _skip(self, count: Value) -> None:
+        self.e.store(self.e.b.add(self.e.load(I64, self.offset), count), self.offset)
+
+    def _operation(self, operation: ParserOperation) -> None:
+        match operation:
+            case Extract():
+                self._extract(operation)
+            case Advance():
+                count = self._whole_bytes(operation.bits)
+                self._too_short(count)
+                self._skip(count)
+            case Verify():
+                with self.e.when(self.e.b.not_(self.x.test(operation.condition))):
+                    self.packet.set(packet.PARSER_ERROR, self.x.small(operation.error))
+                    self.e.jump(self._end)
+            case RequireBytes():
+                self._too_short(self.e.i64(operation.count))
+            case RequireElement():
+                empty = self.n.is_zero(self.packet.number(operation.stack.next))
+                self._fail(empty, self.errors.stack_out_of_bounds)
+            case _:
+                self.statements.write(operation)
+
+    def _whole_bytes(self, bits: Data) -> Value:
+        """Bits as bytes: ParserInvalidArgument unless they are whole bytes; what is too large stays large."""
+        value, signed = self.x.full(bits)
+        size = self.n.size(value)
+        odd = self.e.b.not_(self.n.is_zero(self.n.both(value, self.n.constant(7, size))))
+        if signed:
+            odd = self.e.b.or_(odd, self.n.less(value, self.n.constant(0, size), True))
+        self._fail(odd, self.errors.parser_invalid_argument)
+        count = self.n.right_by(value, 3, False)
+        if size == 64:
+            return count
+        large = self.n.less(self.n.constant(1 << 62, size), count, False)
+        return self.e.b.select(large, self.e.i64(1 << 62), self.n.limbs(count)[0])
+
+    # ---- extraction
+
+    def _extract(self, node: Extract) -> None:
+        stack = _stack_of(node.header)
+        if stack is not None:
+            full = self.n.less(self.e.i64(stack.size - 1), self.packet.number(stack.next), True)
+            self._fail(full, self.errors.stack_out_of_bounds)
+        header = self.x.references.header(node.header)
+        if node.bits is None:
+            self._fixed(header)
+        else:
+            self._varbit(header, node.bits)
+        self.packet.store(header.slot(header.type.valid_offset), self.e.i64(1))
+        for rival in header.rivals():
+            self.packet.clear(rival)
+        if stack is not None:
+            self.packet.set(stack.next, self.e.b.add(self.packet.number(stack.next), self.e.i64(1)))
+
+    def _fixed(self, header: Located) -> None:
+        size = header.type.fixed_bits // 8
+        self._too_short(self.e.i64(size))
+        start, skip = self._here(), 0
+        for field in header.type.fields:
+            self._fill(header.slot(field.offset), start, skip, field.width)
+            skip += field.width
+        self._skip(self.e.i64(size))
+
+    def _fill(self, cell: Cell, start: Value, skip: int, bits: int) -> None:
+        """A field from the frame."""
+        kind = cell.kind
+        if bits == 0:
+            self.packet.clear(cell)
+        elif kind.wide and skip % 8 == 0 and bits % 8 == 0:
+            self.e.copy(cell.pointer, self.e.at(start, skip // 8), kind.bytes_)
+        else:
+            value: Number = self.n.load_bits(start, skip, bits, kind.signed)
+            self.packet.store(cell, self.n.resize(value, size_for(bits), kind.signed))
+
+    def _varbit(self, header: Located, bits: Data) -> None:
+        kind = header.type
+        assert kind.varbit is not None
+        fixed = kind.fixed_bits // 8
+        count = self._whole_bytes(bits)
+        self._too_short(self.e.b.add(count, self.e.i64(fixed)))
+        cell = header.slot(kind.varbit.offset)
+        self._fail(self.n.less(self.e.i64(cell.kind.bytes_), count, False), self.errors.header_too_short)
+        start, skip = self._here(), 0
+        for field in kind.fields[: kind.varbit.offset]:
+            self._fill(header.slot(field.offset), start, skip, field.width)
+            skip += field.width
+        source = self.e.at(start, skip // 8)
+        self.e.clear(cell.pointer, cell.kind.bytes_)
+        self.e.copy(cell.pointer, source, count)
+        self.packet.store(header.slot(kind.length_offset), self.e.b.shl(count, self.e.i64(3)))
+        start, skip = self.e.at(source, count), 0
+        for field in kind.fields[kind.varbit.offset + 1 :]:
+            self._fill(header.slot(field.offset), start, skip, field.width)
+            skip += field.width
+        self._skip(self.e.b.add(count, self.e.i64(fixed)))
+
+    # ---- select
+
+    def _select(self, state: State, blocks: dict[int | None, Value]) -> None:
+        keys = [(self.x.low(value, size_for(bits)), bits) for value, bits in state.keys] if state.cases else []
+        for case in state.cases:
+            condition = self.e.bit(True)
+            for (key, bits), (mask, value) in zip(keys, case.tests, strict=True):
+                size = self.n.size(key)
+                masked = key if mask == (1 << bits) - 1 else self.n.both(key, self.n.constant(mask, size))
+                condition = self.e.b.and_(condition, self.n.equal(masked, self.n.constant(value, size)))
+            following = self.e.block()
+            self.e.b.cbranch(condition, blocks[case.next], following)
+            self.e.b.position_at_end(following)
+        self.e.b.branch(blocks[state.default])
+
+
+def _stack_of(ref: HeaderRef) -> Stack | None:
+    """The stack whose next element is filled."""
+    if isinstance(ref, HeaderElement):
+        return ref.stack
+    return ref.union.stack if isinstance(ref, Member) else None

@@ -1,0 +1,100 @@
+"""Headers and unions, also those that a packet chooses in a stack, as the cells of their slots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from p4reduce_switch.program.ir.data import Data
+from p4reduce_switch.program.ir.places import (
+    End,
+    FieldRef,
+    Header,
+    HeaderElement,
+    HeaderRef,
+    HeaderType,
+    Stack,
+    Union,
+    UnionRef,
+)
+from p4reduce_switch.program.llvm.emitter import Emitter, Value
+from p4reduce_switch.program.llvm.packet_state import Cell, PacketState
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A header in the code that is written: `slot(offset)` is the cell of a slot, `rivals` those of its union."""
+
+    type: HeaderType
+    slot: Callable[[int], Cell]
+    rivals: Callable[[], list[Cell]]
+
+    def slots(self) -> list[Cell]:
+        """All cells, the validity last."""
+        return [self.slot(offset) for offset in range(self.type.slots)]
+
+
+class References:
+    """Finds headers; `index` writes the check of an index."""
+
+    def __init__(self, emitter: Emitter, packet: PacketState, index: Callable[[Data, int], Value]) -> None:
+        self.e = emitter
+        self.packet = packet
+        self._index = index
+
+    def header(self, ref: HeaderRef) -> Located:
+        """A header, found once: its index is computed here."""
+        if isinstance(ref, Header):
+            return self._fixed(ref)
+        if isinstance(ref, HeaderElement):
+            start, first = self._element(ref.stack, ref.index), ref.stack.base
+            return self._chosen(ref.type, start, first, first, [])
+        union = ref.union.stack.elements[0]
+        start = self._element(ref.union.stack, ref.union.index)
+        return self._member(union, ref.index, start)
+
+    def field(self, ref: FieldRef) -> Cell:
+        """The cell of a field."""
+        return self.header(ref.header).slot(ref.offset)
+
+    def valid(self, ref: HeaderRef) -> Cell:
+        """The cell of a header's validity."""
+        return self.header(ref).slot(ref.type.valid_offset)
+
+    def members(self, ref: UnionRef) -> list[Located]:
+        """The members of a union."""
+        if isinstance(ref, Union):
+            return [self._fixed(member) for member in ref.members]
+        start, union = self._element(ref.stack, ref.index), ref.stack.elements[0]
+        return [self._member(union, index, start) for index in range(len(union.members))]
+
+    def _fixed(self, header: Header) -> Located:
+        return Located(
+            header.type,
+            lambda offset: self.packet.cell(header.base + offset),
+            lambda: [self.packet.cell(rival) for rival in header.rivals],
+        )
+
+    def _member(self, union: Union, index: int, start: Value) -> Located:
+        header = union.members[index]
+        rivals = [other.valid for other in union.members if other is not header]
+        return self._chosen(header.type, start, union.base, header.base, rivals)
+
+    def _chosen(self, kind: HeaderType, start: Value, first: int, base: int, rivals: list[int]) -> Located:
+        """A header in a stack's element that starts at `start`; numbers are those in the first element."""
+        return Located(
+            kind,
+            lambda offset: self.packet.behind(start, first, base + offset),
+            lambda: [self.packet.behind(start, first, rival) for rival in rivals],
+        )
+
+    def _element(self, stack: Stack, index: Data | End) -> Value:
+        """Where an element starts in memory."""
+        if isinstance(index, End):
+            number = self.packet.number(stack.next)
+            if index is End.LAST:
+                number = self.e.b.sub(number, self.e.i64(1))
+        else:
+            number = self._index(index, stack.size)
+        start = self.packet.cell(stack.base).pointer
+        return self.e.at(start, self.e.b.mul(number, self.e.i64(self.packet.layout.stride(stack))))

@@ -1,0 +1,264 @@
+"""Statements of the IR as LLVM instructions, one small method each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from p4reduce_switch.program import packet
+from p4reduce_switch.program.ir.places import HeaderStack, UnionStack
+from p4reduce_switch.program.ir.statements import (
+    AddHeader,
+    Assert,
+    Assignment,
+    Clone,
+    CopyHeader,
+    CopyStack,
+    CopyUnion,
+    CopyVarbit,
+    Count,
+    Exit,
+    Log,
+    MeterExecute,
+    PopFront,
+    PushFront,
+    RandomNumber,
+    Recirculate,
+    RegisterRead,
+    RegisterWrite,
+    RemoveHeader,
+    Resubmit,
+    SendDigest,
+    Statement,
+    Store,
+    Truncate,
+)
+from p4reduce_switch.program.llvm.emitter import Value
+from p4reduce_switch.program.llvm.errors import NotCompilable
+from p4reduce_switch.program.llvm.expressions import Expressions
+from p4reduce_switch.program.llvm.failures import Failure
+from p4reduce_switch.program.llvm.memory import Call, Word
+from p4reduce_switch.program.llvm.outside import World
+from p4reduce_switch.program.llvm.packet_state import Cell
+from p4reduce_switch.program.llvm.references import Located
+
+
+class Statements:
+    """Writes statements."""
+
+    def __init__(self, expressions: Expressions, world: World) -> None:
+        self.x = expressions
+        self.e = expressions.e
+        self.n = expressions.n
+        self.packet = expressions.packet
+        self.world = world
+
+    def write(self, statement: Statement) -> None:
+        """One statement."""
+        _WRITERS[type(statement)](self, statement)
+
+    # ---- assignments
+
+    def _store(self, node: Store) -> None:
+        self.x.store(self.x.references.field(node.target), node.value)
+
+    def _register_write(self, node: RegisterWrite) -> None:
+        index, inside = self.x.inside(node.index, node.register.size)
+
+        def write() -> None:
+            self.x.store(self.world.register_cell(node.register, index), node.value)
+
+        self._guarded(inside, write)
+
+    def _guarded(self, inside: Value | None, write: Callable[[], None]) -> None:
+        if inside is None:
+            write()
+            return
+        with self.e.when(inside):
+            write()
+
+    def _into(self, target: Assignment, result: Cell | Value) -> None:
+        """Write an assignment whose Result is `result`."""
+        before, self.x.scope.result = self.x.scope.result, result
+        self.write(target)
+        self.x.scope.result = before
+
+    def _copy_varbit(self, node: CopyVarbit) -> None:
+        target, source = self.x.references.header(node.target.header), self.x.references.header(node.source.header)
+        offsets = ((node.target.offset, node.source.offset), (target.type.length_offset, source.type.length_offset))
+        for to, of in offsets:
+            self._copy_cell(target.slot(to), source.slot(of))
+
+    def _copy_cell(self, target: Cell, source: Cell) -> None:
+        if target.kind != source.kind:
+            raise NotCompilable("a varbit field copied to one of another size")
+        self.packet.copy(target, source)
+
+    def _copy_header(self, node: CopyHeader) -> None:
+        target, source = self.x.references.header(node.target), self.x.references.header(node.source)
+        valid = source.type.valid_offset
+
+        def copy() -> None:
+            self._copy_slots(target, source)
+            self._invalidate(target)
+
+        self.e.choose(self.x.valid(source.slot(valid)), copy, lambda: self.packet.clear(target.slot(valid)))
+
+    def _copy_slots(self, target: Located, source: Located) -> None:
+        for to, of in zip(target.slots(), source.slots(), strict=True):
+            self._copy_cell(to, of)
+
+    def _invalidate(self, header: Located) -> None:
+        for rival in header.rivals():
+            self.packet.clear(rival)
+
+    def _copy_union(self, node: CopyUnion) -> None:
+        targets, sources = self.x.references.members(node.target), self.x.references.members(node.source)
+        for target, source in zip(targets, sources, strict=True):
+            self._copy_slots(target, source)
+
+    def _copy_stack(self, node: CopyStack) -> None:
+        to, source = node.target, node.source
+        self.packet.set(to.next, self.packet.number(source.next))
+        if self._kinds(to) != self._kinds(source):
+            raise NotCompilable("a stack copied to one of another kind")
+        size = to.size * self.packet.layout.stride(to)
+        self.e.move(self.packet.cell(to.base).pointer, self.packet.cell(source.base).pointer, size)
+
+    def _kinds(self, stack: HeaderStack | UnionStack) -> list[Any]:
+        return self.packet.layout.kinds[stack.base : stack.base + stack.stride]
+
+    # ---- validity
+
+    def _add_header(self, node: AddHeader) -> None:
+        header = self.x.references.header(node.header)
+        valid = header.slot(header.type.valid_offset)
+        with self.e.when(self.e.b.not_(self.x.valid(valid))):
+            for cell in header.slots()[:-1]:
+                self.packet.clear(cell)
+            self.packet.store(valid, self.e.i64(1))
+            self._invalidate(header)
+            self._lengthen(self.e.i64(header.type.fixed_bits // 8))
+
+    def _remove_header(self, node: RemoveHeader) -> None:
+        header = self.x.references.header(node.header)
+        kind, valid = header.type, header.slot(header.type.valid_offset)
+        with self.e.when(self.x.valid(valid)):
+            length: Value = self.e.i64(kind.fixed_bits // 8)
+            if kind.varbit is not None:
+                bits = self.packet.load(header.slot(kind.length_offset))
+                length = self.e.b.add(length, self.e.b.lshr(bits, self.e.i64(3)))
+            self._lengthen(self.e.b.sub(self.e.i64(0), length))
+            self.packet.clear(valid)
+
+    def _lengthen(self, by: Value) -> None:
+        self.packet.set(packet.LENGTH, self.e.b.add(self.packet.number(packet.LENGTH), by))
+
+    def _push(self, node: PushFront) -> None:
+        stack, stride = node.stack, self.packet.layout.stride(node.stack)
+        count = self.e.b.add(self.packet.number(stack.next), self.e.i64(node.count))
+        most = self.e.i64(stack.size)
+        self.packet.set(stack.next, self.e.b.select(self.n.less(most, count, True), most, count))
+        start, kept = self.packet.cell(stack.base).pointer, (stack.size - node.count) * stride
+        self.e.move(self.e.at(start, node.count * stride), start, kept)
+        self.e.clear(start, node.count * stride)
+
+    def _pop(self, node: PopFront) -> None:
+        stack, stride = node.stack, self.packet.layout.stride(node.stack)
+        count, zero = self.e.b.sub(self.packet.number(stack.next), self.e.i64(node.count)), self.e.i64(0)
+        self.packet.set(stack.next, self.e.b.select(self.n.less(count, zero, True), zero, count))
+        start, kept = self.packet.cell(stack.base).pointer, (stack.size - node.count) * stride
+        self.e.move(start, self.e.at(start, node.count * stride), kept)
+        self.e.clear(self.e.at(start, kept), node.count * stride)
+
+    # ---- what happens to the packet
+
+    def _exit(self, _node: Exit) -> None:
+        self.packet.set(packet.EXIT, 1)
+
+    def _clone(self, node: Clone) -> None:
+        self.packet.set(packet.CLONE, self.e.b.add(self.x.small(node.session), self.e.i64(1)))
+        self.packet.set(packet.CLONE_FIELDS, self.x.small(node.field_list))
+
+    def _resubmit(self, node: Resubmit) -> None:
+        self.packet.set(packet.RESUBMIT, self.x.small(node.field_list))
+
+    def _recirculate(self, node: Recirculate) -> None:
+        self.packet.set(packet.RECIRCULATE, self.x.small(node.field_list))
+
+    def _digest(self, node: SendDigest) -> None:
+        self.packet.set(packet.DIGEST, self.x.small(node.digest))
+
+    def _truncate(self, node: Truncate) -> None:
+        length, before = self.x.small(node.length), self.packet.number(packet.TRUNCATE)
+        self.packet.set(packet.TRUNCATE, self.e.b.select(self.n.less(length, before, False), length, before))
+
+    # ---- state
+
+    def _count(self, node: Count) -> None:
+        index, inside = self.x.inside(node.index, node.counter.size)
+        self._guarded(inside, lambda: self.world.count(self.world.counter(node.counter, index)))
+
+    def _register_read(self, node: RegisterRead) -> None:
+        index, inside = self.x.inside(node.index, node.register.size)
+        self._guarded(inside, lambda: self._into(node.into, self.world.register_cell(node.register, index)))
+
+    def _execute_meter(self, node: MeterExecute) -> None:
+        index, inside = self.x.inside(node.index, node.meter.size)
+
+        def execute() -> None:
+            length = self.packet.number(packet.INGRESS_LENGTH)
+            self._into(node.into, self.world.call(Call.METER, self.world.meters[node.meter], index, length))
+
+        self._guarded(inside, execute)
+
+    def _random(self, node: RandomNumber) -> None:
+        bounds = []
+        for side in (node.low, node.high):
+            if self.x.extents.of(side).with_sign > 64:
+                raise NotCompilable("random numbers of more than 63 bits")
+            bounds.append(self.x.low(side, 64))
+        with self.e.when(self.e.b.not_(self.n.less(bounds[1], bounds[0], True))):
+            self._into(node.into, self.world.call(Call.RANDOM, 0, *bounds))
+
+    # ---- checks and messages
+
+    def _assert(self, node: Assert) -> None:
+        with self.e.when(self.e.b.not_(self.x.test(node.condition))):
+            self.world.fail(Failure.ASSERT, self.e.i64(0), False, 0)
+
+    def _log(self, node: Log) -> None:
+        """The values are computed in any case: that may fail."""
+        values = [self.x.full(value) for value in node.values]
+        with self.e.when(self.e.b.not_(self.n.is_zero(self.world.word(Word.LOGGING)))):
+            self.world.hand_over(values)
+            number = self.world.handover.number_of[node]
+            self.world.call(Call.LOG, number, self.e.i64(0), self.e.i64(0))
+
+
+_WRITERS: dict[type, Callable[[Statements, Any], None]] = {
+    Store: Statements._store,
+    RegisterWrite: Statements._register_write,
+    RegisterRead: Statements._register_read,
+    MeterExecute: Statements._execute_meter,
+    RandomNumber: Statements._random,
+    Count: Statements._count,
+    CopyVarbit: Statements._copy_varbit,
+    CopyHeader: Statements._copy_header,
+    CopyUnion: Statements._copy_union,
+    CopyStack: Statements._copy_stack,
+    AddHeader: Statements._add_header,
+    RemoveHeader: Statements._remove_header,
+    PushFront: Statements._push,
+    PopFront: Statements._pop,
+    Exit: Statements._exit,
+    Clone: Statements._clone,
+    Resubmit: Statements._resubmit,
+    Recirculate: Statements._recirculate,
+    SendDigest: Statements._digest,
+    Truncate: Statements._truncate,
+    Assert: Statements._assert,
+    Log: Statements._log,
+}
+
+

@@ -1,0 +1,76 @@
+"""The machine that code is made for, and LLVM's own steps: optimise, make an object, load it."""
+
+from __future__ import annotations
+
+import platform
+from functools import cache
+
+import llvmlite.binding as llvm
+
+from p4reduce_switch.program.llvm.errors import NotCompilable
+
+MACHINES = {"x86_64": "x86-64", "aarch64": "generic"}
+LEVELS = {
+    "x86-64-v3": ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "sse4.2", "popcnt"),
+    "x86-64-v2": ("sse4.2", "ssse3", "popcnt", "cx16"),
+}
+"""Levels of x86 that are made use of, and what a machine must have for them. Never AVX-512: it miscompiles."""
+SPEED = 2
+
+
+@cache
+def _initialised() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+@cache
+def cpu() -> str:
+    """The processor that code is made for; NotCompilable where none is known to work."""
+    machine = platform.machine()
+    if machine not in MACHINES:
+        raise NotCompilable(f"a {machine} machine")
+    if machine != "x86_64":
+        return MACHINES[machine]
+    has = llvm.get_host_cpu_features()
+    for level, needs in LEVELS.items():
+        if all(has.get(feature) for feature in needs):
+            return level
+    return MACHINES[machine]
+
+
+def _machine() -> llvm.TargetMachine:
+    _initialised()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(cpu=cpu(), features="", opt=SPEED, codemodel="jitdefault", jit=True)
+
+
+def object_of(text: str) -> bytes:
+    """The object file of a module in LLVM's language."""
+    machine = _machine()
+    module = llvm.parse_assembly(text)
+    module.triple, module.data_layout = machine.triple, str(machine.target_data)
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=SPEED)
+    options.loop_vectorization = options.slp_vectorization = False
+    passes = llvm.create_pass_builder(machine, options).getModulePassManager()
+    passes.run(module, llvm.create_pass_builder(machine, options))
+    found: bytes = machine.emit_object(module)
+    return found
+
+
+class Loaded:
+    """An object file in memory; its code lives as long as this does."""
+
+    def __init__(self, data: bytes) -> None:
+        machine = _machine()
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+        self._engine.finalize_object()
+
+    def address(self, name: str) -> int:
+        """Where a function is."""
+        found: int = self._engine.get_function_address(name)
+        if not found:
+            raise NotCompilable(f"an object file without {name}")
+        return found

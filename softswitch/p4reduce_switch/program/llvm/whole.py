@@ -1,0 +1,319 @@
+"""The function that runs a batch: for each frame all of it, from the parser to the frames that leave.
+
+It is for programs whose packets go through the pipeline once (no clone, resubmit or recirculate).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from p4reduce_switch.program import batch, packet
+from p4reduce_switch.program.ir.features import features, walk
+from p4reduce_switch.program.ir.program import Program
+from p4reduce_switch.program.ir.statements import (
+    AddHeader,
+    CopyHeader,
+    CopyStack,
+    CopyUnion,
+    CopyVarbit,
+    PopFront,
+    PushFront,
+    RemoveHeader,
+    Store,
+)
+from p4reduce_switch.program.llvm.actions import Actions
+from p4reduce_switch.program.llvm.checksums import Checksums
+from p4reduce_switch.program.llvm.control import ControlWriter
+from p4reduce_switch.program.llvm.deparser import Deparser, longest
+from p4reduce_switch.program.llvm.emitter import I32, I64, POINTER, Emitter, Module, Value
+from p4reduce_switch.program.llvm.errors import NotCompilable
+from p4reduce_switch.program.llvm.expressions import Expressions
+from p4reduce_switch.program.llvm.handover import Handover
+from p4reduce_switch.program.llvm.helpers import Helpers
+from p4reduce_switch.program.llvm.layout import Layout
+from p4reduce_switch.program.llvm.memory import StateMap, Word
+from p4reduce_switch.program.llvm.numbers import Numbers
+from p4reduce_switch.program.llvm.outside import World
+from p4reduce_switch.program.llvm.packet_state import PacketState
+from p4reduce_switch.program.llvm.parser import ParserWriter
+from p4reduce_switch.program.llvm.statements import Statements
+from p4reduce_switch.program.traffic import NORMAL, REPLICATION
+
+RUN_BATCH = "run_batch"
+GROUPS = 1 << 16
+"""Multicast groups that a program may name."""
+LIST_BITS = 16
+"""Bits of the number of a digest."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The writers of one function."""
+
+    e: Emitter
+    n: Numbers
+    packet: PacketState
+    world: World
+    x: Expressions
+    statements: Statements
+    actions: Actions
+
+
+def parts_of(
+    emitter: Emitter,
+    helpers: Helpers,
+    program: Program,
+    layout: Layout,
+    map_: StateMap,
+    state: Value,
+    record: Value,
+    failed: Value,
+    handover: Handover,
+) -> Parts:
+    """All writers, for a packet whose record is there."""
+    numbers = Numbers(emitter, helpers)
+    packet_state = PacketState(emitter, numbers, layout, record)
+    world = World(emitter, numbers, packet_state, program, map_, state, failed, handover)
+    expressions = Expressions(emitter, numbers, packet_state, world)
+    statements = Statements(expressions, world)
+    return Parts(emitter, numbers, packet_state, world, expressions, statements, Actions(statements))
+
+
+class BatchWriter:
+    """Writes `run_batch`."""
+
+    def __init__(self, module: Module, program: Program, layout: Layout, map_: StateMap, handover: Handover) -> None:
+        self.program = program
+        self.layout = layout
+        meta = program.standard
+        if meta.mcast_grp is not None and layout.kinds[meta.mcast_grp].bits > GROUPS.bit_length() - 1:
+            raise NotCompilable("multicast groups of more than 16 bits")
+        if any(layout.kinds[slot].bits > 63 for slot in (meta.egress_port, meta.egress_spec, meta.ingress_port)):
+            raise NotCompilable("ports of more than 63 bits")
+        self.reads = features(program).reads
+        function = module.function(RUN_BATCH, I64, [POINTER], inner=False)
+        self.e = e = Emitter(module, function)
+        self.batch = function.args[0]
+        state = e.load_pointer(e.word(self.batch, batch.STATE))
+        record = e.load_pointer(e.word(state, int(Word.RECORD)))
+        self.failed = e.block()
+        self.parts = parts_of(e, Helpers(module), program, layout, map_, state, record, self.failed, handover)
+        self.packet, self.world, self.x, self.n = self.parts.packet, self.parts.world, self.parts.x, self.parts.n
+        self.frame, self.length = e.local(POINTER), e.local(I64)
+        self.payload, self.payload_length = e.local(POINTER), e.local(I64)
+        self.frames_out, self.bytes_out = e.local(I64), e.local(I64)
+        self.checksums = Checksums(self.x, self.world, self._payload)
+        self._write()
+        e.end()
+
+    def _payload(self) -> tuple[Value, Value]:
+        return self.e.load(POINTER, self.payload), self.e.load(I64, self.payload_length)
+
+    def _in(self, word: int) -> Value:
+        return self.e.load(I64, self.e.word(self.batch, word))
+
+    def _element(self, word: int, index: Value) -> Value:
+        """A pointer to an element of an array of the batch."""
+        return self.e.word(self.e.load_pointer(self.e.word(self.batch, word)), index)
+
+    def _write(self) -> None:
+        e = self.e
+        head, start, room, event, done = e.block(), e.block(), e.block(), e.block(), e.block()
+        behind, after, full = e.block(), e.block(), e.block()
+        e.go_on_in(head)
+        taken, frames = self._in(batch.TAKEN), self._in(batch.FRAMES)
+        e.b.cbranch(self.n.less(taken, frames, True), room, done)
+
+        e.b.position_at_end(room)
+        length = e.load(I64, self._element(batch.IN_LENGTHS, taken))
+        copies = self.world.word(Word.COPIES)
+        most = e.b.add(length, e.i64(longest(self.program.deparser, self.layout)))
+        bytes_left = e.b.sub(self._in(batch.OUT_SIZE), self._in(batch.BYTES_OUT))
+        places_left = e.b.sub(self._in(batch.OUT_CAPACITY), self._in(batch.FRAMES_OUT))
+        short = e.b.or_(
+            self.n.less(bytes_left, e.b.mul(most, copies), True), self.n.less(places_left, copies, True)
+        )
+        e.b.cbranch(short, full, start)
+
+        e.b.position_at_end(start)
+        e.store(length, self.length)
+        offset = e.load(I64, self._element(batch.IN_OFFSETS, taken))
+        e.store(e.at(e.load_pointer(e.word(self.batch, batch.IN_BYTES)), offset), self.frame)
+        e.store(self._in(batch.FRAMES_OUT), self.frames_out)
+        e.store(self._in(batch.BYTES_OUT), self.bytes_out)
+        e.store(e.i64(0), self.payload_length)
+        e.store(e.load(POINTER, self.frame), self.payload)
+        self._run(e.load(I64, self._element(batch.IN_PORTS, taken)))
+        e.store(e.load(I64, self.frames_out), e.word(self.batch, batch.FRAMES_OUT))
+        e.store(e.load(I64, self.bytes_out), e.word(self.batch, batch.BYTES_OUT))
+        e.go_on_in(behind)
+
+        e.b.position_at_end(self.failed)
+        e.b.branch(behind)
+
+        e.b.position_at_end(behind)
+        e.store(e.b.add(taken, e.i64(1)), e.word(self.batch, batch.TAKEN))
+        told = e.b.or_(self.world.word(Word.DIGEST), self.world.word(Word.FAILURE))
+        e.b.cbranch(self.n.is_zero(told), after, event)
+        e.b.position_at_end(after)
+        e.b.branch(head)
+        e.b.position_at_end(event)
+        e.b.ret(e.i64(batch.EVENT))
+        e.b.position_at_end(full)
+        e.b.ret(e.i64(batch.FULL))
+        e.b.position_at_end(done)
+        e.b.ret(e.i64(batch.DONE))
+
+    # ---- one frame
+
+    def _run(self, port: Value) -> None:
+        e, p, program = self.e, self.parts, self.program
+        frame, length = e.load(POINTER, self.frame), e.load(I64, self.length)
+        self._new_packet(port, length)
+        done = ParserWriter(p.statements, program.errors, frame, length).write(program.parser)
+        e.store(e.at(frame, done), self.payload)
+        e.store(e.b.sub(length, done), self.payload_length)
+        self.checksums.verify([checksum for checksum in program.checksums if checksum.verify])
+        for slot, source in (
+            (program.standard.parser_error, packet.PARSER_ERROR),
+            (program.standard.checksum_error, packet.CHECKSUM_ERROR),
+        ):
+            if slot is not None:
+                self.packet.set(slot, self.packet.number(source))
+        ControlWriter(p.actions, p.world).write(program.ingress)
+        self._dispatch()
+
+    def _new_packet(self, port: Value, length: Value) -> None:
+        meta = self.program.standard
+        e = self.e
+        if self.layout.size:
+            e.clear(self.packet.record, self.layout.size)
+        for cell in self.packet.locals.values():
+            self.packet.clear(cell)
+        self.packet.set(packet.TRUNCATE, packet.NO_TRUNCATION)
+        self.packet.set(packet.PARSER_ERROR, self.program.errors.no_error)
+        for slot in (packet.LENGTH, packet.INGRESS_LENGTH, meta.packet_length):
+            self._assign(slot, length)
+        self._assign(meta.ingress_port, port)
+        self._assign(meta.instance_type, e.i64(NORMAL))
+        self._time(meta.ingress_time, 48)
+
+    def _assign(self, slot: int, value: Value) -> None:
+        """Store a number of 64 bits, which is not negative, into a slot of any width."""
+        cell = self.packet.cell(slot)
+        size = 8 * cell.kind.room if cell.kind.wide else 8 * cell.kind.bytes_
+        self.packet.store(cell, self.n.resize(value, size, False))
+
+    def _time(self, slot: int | None, bits: int) -> None:
+        """Times are filled only when the program reads them."""
+        if slot is not None and slot in self.reads:
+            self._assign(slot, self.e.b.and_(self._in(batch.NOW_US), self.e.i64((1 << bits) - 1)))
+
+    def _dispatch(self) -> None:
+        """After ingress: digest, then the copies that go to egress."""
+        e, meta = self.e, self.program.standard
+        self.packet.set(packet.EXIT, 0)
+        self._send_digest()
+        first, count = e.local(I64), e.local(I64)
+        e.store(e.i64(0), first)
+        e.store(e.i64(1), count)
+        group = e.i64(0) if meta.mcast_grp is None else self.packet.number(meta.mcast_grp)
+        multicast = e.b.not_(self.n.is_zero(group))
+
+        def replicate() -> None:
+            self._assign(meta.instance_type, e.i64(REPLICATION))
+            entry = e.word(self.world.pointer(Word.GROUPS), group)
+            for where, offset in ((first, 0), (count, 4)):
+                e.store(e.b.zext(e.load(I32, e.at(entry, offset), align=4), I64), where)
+
+        def send() -> None:
+            port = self.packet.number(meta.egress_spec)
+            dropped = e.b.icmp_unsigned("==", port, e.i64(packet.DROP_PORT))
+            e.store(e.b.zext(e.b.not_(dropped), I64), count)
+            self._assign(meta.instance_type, e.i64(NORMAL))
+            self.packet.set(meta.egress_port, port)
+
+        e.choose(multicast, replicate, send)
+        self._copies(multicast, e.load(I64, first), e.load(I64, count))
+
+    def _send_digest(self) -> None:
+        """Leave the fields of a digest where Python finds them."""
+        digests = [(id_, digest) for id_, digest in self.program.digests.items() if 0 < id_ < 1 << LIST_BITS]
+        if not digests:
+            return
+        asked, behind = self.packet.number(packet.DIGEST), self.e.block()
+        choice = self.e.b.switch(asked, behind)
+        for id_, digest in digests:
+            block = self.e.block()
+            choice.add_case(self.e.i64(id_), block)
+            self.e.b.position_at_end(block)
+            values = []
+            for slot in digest.fields:
+                cell = self.packet.cell(slot.number)
+                values.append((self.packet.load(cell), cell.kind.signed))
+            self.world.hand_over(values)
+            self.world.set_word(Word.DIGEST, self.e.i64(id_))
+            self.e.b.branch(behind)
+        self.e.b.position_at_end(behind)
+
+    def _copies(self, multicast: Value, first: Value, count: Value) -> None:
+        """Egress for each copy, each from the same packet."""
+        e, meta = self.e, self.program.standard
+        saved = {slot: e.local(cell.pointer.allocated_type) for slot, cell in self.packet.locals.items()}
+        for slot, cell in self.packet.locals.items():
+            e.store(e.load(cell.pointer.allocated_type, cell.pointer), saved[slot])
+        keeps_record = bool(self.layout.size) and self._egress_writes_record()
+        several = self.n.less(e.i64(1), count, False)
+        if keeps_record:
+            with e.when(several):
+                e.copy(self.world.pointer(Word.SAVED), self.packet.record, self.layout.size)
+        with e.loop(count) as index:
+            for slot, cell in self.packet.locals.items():
+                e.store(e.load(cell.pointer.allocated_type, saved[slot]), cell.pointer)
+            if keeps_record:
+                with e.when(several):
+                    e.copy(self.packet.record, self.world.pointer(Word.SAVED), self.layout.size)
+
+            def replica(index: Value = index) -> None:
+                entry = e.word(self.world.pointer(Word.REPLICAS), e.b.add(first, index))
+                for slot, offset in ((meta.egress_port, 0), (meta.egress_rid, 4)):
+                    if slot is not None:
+                        self._assign(slot, e.b.zext(e.load(I32, e.at(entry, offset), align=4), I64))
+
+            e.choose(multicast, replica, lambda: None)
+            self._egress()
+
+    def _egress_writes_record(self) -> bool:
+        """True when a copy in egress may change what is in the record."""
+        updated = tuple(checksum for checksum in self.program.checksums if checksum.update)
+        return any(checksum.target.slot in self.layout.offsets for checksum in updated) or any(
+            isinstance(
+                node,
+                (AddHeader, RemoveHeader, CopyHeader, CopyStack, CopyUnion, CopyVarbit, PushFront, PopFront),
+            )
+            or (isinstance(node, Store) and (node.target.slot is None or node.target.slot in self.layout.offsets))
+            for node in walk(self.program.egress)
+        )
+
+    def _egress(self) -> None:
+        e, meta, p = self.e, self.program.standard, self.parts
+        self._time(meta.egress_time, 48)
+        self._time(meta.enqueue_time, 32)
+        self.packet.set(meta.egress_spec, 0)
+        length = e.b.and_(self.packet.number(packet.LENGTH), e.i64(0xFFFFFFFF))
+        self._assign(meta.packet_length, length)
+        ControlWriter(p.actions, p.world).write(self.program.egress)
+        dropped = e.b.icmp_unsigned("==", self.packet.number(meta.egress_spec), e.i64(packet.DROP_PORT))
+        with e.when(e.b.not_(dropped)):
+            self.checksums.update([checksum for checksum in self.program.checksums if checksum.update])
+            frames, bytes_ = e.load(I64, self.frames_out), e.load(I64, self.bytes_out)
+            target = e.at(e.load_pointer(e.word(self.batch, batch.OUT_BYTES)), bytes_)
+            written = Deparser(self.x).write(self.program.deparser, target, *self._payload())
+            for word, value in (
+                (batch.OUT_OFFSETS, bytes_),
+                (batch.OUT_LENGTHS, written),
+                (batch.OUT_PORTS, self.packet.number(meta.egress_port)),
+            ):
+                e.store(value, self._element(word, frames))
+            e.store(e.b.add(bytes_, written), self.bytes_out)
+            e.store(e.b.add(frames, e.i64(1)), self.frames_out)
