@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Protocol
 
+from p4reduce_switch.program.batch import NativeBatch
 from p4reduce_switch.program.state.lookup import Match
 from p4reduce_switch.program.state.replication import CloneSession, Replica
 from p4reduce_switch.program.state.stateful import MeterConfig
@@ -161,7 +162,15 @@ class Executor(Protocol):
     """A loaded P4 program."""
 
     on_digest: DigestHandler | None
-    """Takes each digest, while `process` runs."""
+    """Takes each digest, while `process` or `collect` runs."""
+
+    @property
+    def description(self) -> str:
+        """What runs the program, in a few words."""
+
+    @property
+    def batch(self) -> NativeBatch | None:
+        """The native function that runs many frames in one call; None where there is none."""
 
     @property
     def tables(self) -> Mapping[str, TableState]:
@@ -188,4 +197,10 @@ class Executor(Protocol):
 
         ExecutionError: the frame met undefined behaviour; nothing is sent, registers and counters
         keep what was written before.
+        """
+
+    def collect(self) -> None:
+        """After a native batch has stopped with an EVENT: hand out the digest of the frame that ran last.
+
+        ExecutionError: as for `process`; a digest that the frame sent before is handed out first.
         """

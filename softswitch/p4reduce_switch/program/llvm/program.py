@@ -42,6 +42,7 @@ class CompiledProgram:
     def __init__(self, config: bytes | str | dict[str, Any]) -> None:
         self.on_digest: DigestHandler | None = None
         self.random = random.Random()
+        self.description = "llvm"
         self._on_log: Callable[[str], None] | None = None
         self._raised: BaseException | None = None
         program = load_program(config)

@@ -21,6 +21,8 @@ class Program:
         self.on_digest: DigestHandler | None = None
         self.on_log: Callable[[str], None] | None = None
         self.random = random.Random()
+        self.description = "python"
+        self.batch = None
         program = load_program(config)
         module = compile_program(program, self._log, self.random)
         self.source = module.source
@@ -47,6 +49,9 @@ class Program:
         keep what was written before.
         """
         return self._traffic.process(port, frame)
+
+    def collect(self) -> None:
+        """Nothing is left for later here."""
 
     def _digest(self, name: str, rows: list[tuple[int, ...]]) -> None:
         if self.on_digest is not None:
