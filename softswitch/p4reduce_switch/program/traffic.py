@@ -46,13 +46,15 @@ class TrafficManager:
         stages: Stages,
         replication: Replication,
         on_digest: DigestHandler,
+        blank: Fields | None = None,
     ) -> None:
+        """`blank` is a packet of zeros; without one packets are lists."""
         self.replication = replication
         self._stages = stages
         self._on_digest = on_digest
         self._meta = meta = program.standard
         self._started_us = microseconds()
-        self._blank: Fields = [0] * program.slots
+        self._blank: Fields = [0] * program.slots if blank is None else blank
         self._blank[packet.PAYLOAD] = b""
         self._blank[packet.TRUNCATE] = packet.NO_TRUNCATION
         self._blank[packet.PARSER_ERROR] = program.errors.no_error

@@ -20,12 +20,13 @@ from p4reduce_contracts.cache import cache_folder
 from p4reduce_switch.program.ir.features import features
 from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.llvm import target
+from p4reduce_switch.program.llvm.batch_code import BatchWriter
 from p4reduce_switch.program.llvm.emitter import Module
 from p4reduce_switch.program.llvm.errors import NotCompilable
 from p4reduce_switch.program.llvm.handover import Handover
 from p4reduce_switch.program.llvm.layout import Layout
 from p4reduce_switch.program.llvm.memory import StateMap
-from p4reduce_switch.program.llvm.whole import BatchWriter
+from p4reduce_switch.program.llvm.stages_code import StagesWriter
 
 DIGEST_BYTES = 32
 
@@ -49,10 +50,9 @@ def object_file(
 def text_of(program: Program, layout: Layout, map_: StateMap, handover: Handover) -> str:
     """A program in LLVM's language."""
     module = Module()
+    writer = StagesWriter if features(program).makes_passes else BatchWriter
     try:
-        if features(program).makes_passes:
-            raise NotCompilable("clone, resubmit or recirculate")
-        BatchWriter(module, program, layout, map_, handover)
+        writer(module, program, layout, map_, handover)
     except RecursionError as error:
         raise NotCompilable("a program nested deeper than Python takes") from error
     return str(module.ir)

@@ -19,7 +19,7 @@ from p4reduce_switch.program.llvm.emitter import I64, Value
 from p4reduce_switch.program.llvm.expressions import Expressions
 from p4reduce_switch.program.llvm.memory import Word
 from p4reduce_switch.program.llvm.numbers import size_for
-from p4reduce_switch.program.llvm.outside import World
+from p4reduce_switch.program.llvm.world import World
 
 Payload = tuple[Value, Value]
 """Where the payload starts, and how many bytes it has."""

@@ -13,7 +13,7 @@ from p4reduce_switch.program.llvm.emitter import I64, POINTER, Value
 from p4reduce_switch.program.llvm.errors import NotCompilable
 from p4reduce_switch.program.llvm.lookup import Lookups
 from p4reduce_switch.program.llvm.memory import Call, RowLayout, TableWord
-from p4reduce_switch.program.llvm.outside import World
+from p4reduce_switch.program.llvm.world import World
 
 
 class ControlWriter:

@@ -15,6 +15,8 @@ class Failure(IntEnum):
     ASSERT = 3
     ENDLESS_PARSER = 4
     ENDLESS_ACTION = 5
+    CALL = 6
+    """Python raised an error while machine code called it."""
 
 
 def error_of(failure: Failure, value: int, limit: int) -> ExecutionError:

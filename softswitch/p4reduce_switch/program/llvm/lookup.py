@@ -8,7 +8,7 @@ from p4reduce_switch.program.llvm.emitter import I32, I64, Value
 from p4reduce_switch.program.llvm.expressions import Expressions
 from p4reduce_switch.program.llvm.hashing import MULTIPLIER
 from p4reduce_switch.program.llvm.memory import RowLayout, TableWord
-from p4reduce_switch.program.llvm.outside import World
+from p4reduce_switch.program.llvm.world import World
 
 
 class Lookups:

@@ -38,7 +38,7 @@ from p4reduce_switch.program.llvm.errors import NotCompilable
 from p4reduce_switch.program.llvm.expressions import Expressions
 from p4reduce_switch.program.llvm.failures import Failure
 from p4reduce_switch.program.llvm.memory import Call, Word
-from p4reduce_switch.program.llvm.outside import World
+from p4reduce_switch.program.llvm.world import World
 from p4reduce_switch.program.llvm.packet_state import Cell
 from p4reduce_switch.program.llvm.references import Located
 

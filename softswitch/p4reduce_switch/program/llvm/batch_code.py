@@ -5,8 +5,6 @@ It is for programs whose packets go through the pipeline once (no clone, resubmi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from p4reduce_switch.program import batch, packet
 from p4reduce_switch.program.ir.features import features, walk
 from p4reduce_switch.program.ir.program import Program
@@ -21,22 +19,17 @@ from p4reduce_switch.program.ir.statements import (
     RemoveHeader,
     Store,
 )
-from p4reduce_switch.program.llvm.actions import Actions
 from p4reduce_switch.program.llvm.checksums import Checksums
 from p4reduce_switch.program.llvm.control import ControlWriter
 from p4reduce_switch.program.llvm.deparser import Deparser, longest
 from p4reduce_switch.program.llvm.emitter import I32, I64, POINTER, Emitter, Module, Value
 from p4reduce_switch.program.llvm.errors import NotCompilable
-from p4reduce_switch.program.llvm.expressions import Expressions
 from p4reduce_switch.program.llvm.handover import Handover
 from p4reduce_switch.program.llvm.helpers import Helpers
 from p4reduce_switch.program.llvm.layout import Layout
 from p4reduce_switch.program.llvm.memory import StateMap, Word
-from p4reduce_switch.program.llvm.numbers import Numbers
-from p4reduce_switch.program.llvm.outside import World
-from p4reduce_switch.program.llvm.packet_state import PacketState
+from p4reduce_switch.program.llvm.parts import parts_of
 from p4reduce_switch.program.llvm.parser import ParserWriter
-from p4reduce_switch.program.llvm.statements import Statements
 from p4reduce_switch.program.traffic import NORMAL, REPLICATION
 
 RUN_BATCH = "run_batch"
@@ -44,39 +37,6 @@ GROUPS = 1 << 16
 """Multicast groups that a program may name."""
 LIST_BITS = 16
 """Bits of the number of a digest."""
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The writers of one function."""
-
-    e: Emitter
-    n: Numbers
-    packet: PacketState
-    world: World
-    x: Expressions
-    statements: Statements
-    actions: Actions
-
-
-def parts_of(
-    emitter: Emitter,
-    helpers: Helpers,
-    program: Program,
-    layout: Layout,
-    map_: StateMap,
-    state: Value,
-    record: Value,
-    failed: Value,
-    handover: Handover,
-) -> Parts:
-    """All writers, for a packet whose record is there."""
-    numbers = Numbers(emitter, helpers)
-    packet_state = PacketState(emitter, numbers, layout, record)
-    world = World(emitter, numbers, packet_state, program, map_, state, failed, handover)
-    expressions = Expressions(emitter, numbers, packet_state, world)
-    statements = Statements(expressions, world)
-    return Parts(emitter, numbers, packet_state, world, expressions, statements, Actions(statements))
 
 
 class BatchWriter:

@@ -1,0 +1,96 @@
+"""Runs frames through a program's native function: batches for whoever has many, a batch of one for `process`."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce_switch.program import batch as words
+from p4reduce_switch.program.llvm.arrays import Words, address
+from p4reduce_switch.program.llvm.batch_code import RUN_BATCH
+from p4reduce_switch.program.llvm.memory import Word
+from p4reduce_switch.program.llvm.shared import Shared
+from p4reduce_switch.program.llvm.target import Loaded
+from p4reduce_switch.program.state.stateful import microseconds
+from p4reduce_switch.program.traffic import Frames
+
+MAX_FRAME = 1 << 16
+"""Bytes of the longest frame that memory is kept for; `process` makes room for longer ones."""
+RUN = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+
+
+class BatchRunner:
+    """A `NativeBatch`; `headers` are bytes that the deparser may write before the payload."""
+
+    def __init__(self, code: Loaded, shared: Shared, headers: int) -> None:
+        self._code = code
+        self.address = code.address(RUN_BATCH)
+        self._run = RUN(self.address)
+        self._shared = shared
+        self._state = shared.state
+        self._headers = headers
+        self._started_us = microseconds()
+        self._reserve(MAX_FRAME)
+
+    @property
+    def copies(self) -> int:
+        """Results that one frame may cause at most."""
+        return int(self._state[Word.COPIES])
+
+    @property
+    def room(self) -> int:
+        """Bytes that one frame may need for its results at most."""
+        return self.copies * (self._headers + MAX_FRAME)
+
+    def new(self) -> NDArray[np.int64]:
+        """A batch of no frames."""
+        made = np.zeros(words.WORDS, np.int64)
+        made[words.STATE] = address(self._state)
+        return made
+
+    def process(self, port: int, frame: bytes) -> Frames:
+        """Run one frame; returns all frames to send, in order."""
+        length = len(frame)
+        if length > len(self._in):
+            self._reserve(length)
+        needed = self.copies * (self._headers + length)
+        if needed > len(self._out) or self.copies > self._out_frames.shape[1]:
+            self._reserve_out(needed)
+        self._in_view[:length] = frame
+        self._in_frame[1:, 0] = length, port
+        one = self._one
+        one[words.NOW_US] = microseconds() - self._started_us
+        one[words.TAKEN] = one[words.FRAMES_OUT] = one[words.BYTES_OUT] = 0
+        stopped = self._run(self._one_at)
+        assert stopped != words.FULL
+        if stopped == words.EVENT:
+            self._shared.collect()
+        count = int(one[words.FRAMES_OUT])
+        rows = self._out_frames[:, :count].T.tolist()
+        return [(out, self._out_view[start : start + size].tobytes()) for start, size, out in rows]
+
+    def _reserve(self, length: int) -> None:
+        """Make room for a frame of this length."""
+        self._shared.reserve(length)
+        self._in = np.zeros(length, np.uint8)
+        self._in_view = memoryview(self._in)
+        self._in_frame: Words = np.zeros((3, 1), np.int64)
+        self._one = self.new()
+        self._one_at = address(self._one)
+        self._one[words.FRAMES] = 1
+        self._one[words.IN_BYTES] = address(self._in)
+        for word, row in zip((words.IN_OFFSETS, words.IN_LENGTHS, words.IN_PORTS), self._in_frame, strict=True):
+            self._one[word] = address(row)
+        self._reserve_out(self._headers + length)
+
+    def _reserve_out(self, needed: int) -> None:
+        """Make room for the results of one frame."""
+        self._out = np.zeros(needed, np.uint8)
+        self._out_view = memoryview(self._out)
+        self._out_frames: Words = np.zeros((3, self.copies), np.int64)
+        self._one[words.OUT_BYTES], self._one[words.OUT_SIZE] = address(self._out), needed
+        self._one[words.OUT_CAPACITY] = self.copies
+        for word, row in zip((words.OUT_OFFSETS, words.OUT_LENGTHS, words.OUT_PORTS), self._out_frames, strict=True):
+            self._one[word] = address(row)

@@ -1,0 +1,116 @@
+"""What Python and a program's machine code share: state, tables, and the calls from one to the other."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections.abc import Callable
+
+import numpy as np
+
+from p4reduce_switch.program.executor import DigestHandler
+from p4reduce_switch.program.ir.program import Program
+from p4reduce_switch.program.llvm.arrays import CompiledCounter, CompiledRegister, CompiledReplication, Words, address
+from p4reduce_switch.program.llvm.batch_code import GROUPS
+from p4reduce_switch.program.llvm.checksums import room_of
+from p4reduce_switch.program.llvm.failures import Failure, error_of
+from p4reduce_switch.program.llvm.handover import Handover, taken
+from p4reduce_switch.program.llvm.layout import Layout
+from p4reduce_switch.program.llvm.memory import Call, StateMap, Word
+from p4reduce_switch.program.llvm.tables import CompiledTable
+from p4reduce_switch.program.state.stateful import Meter
+
+CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
+WORD = (1 << 64) - 1
+
+
+class Shared:
+    """The state of one program, and its control plane."""
+
+    def __init__(self, program: Program, layout: Layout, map_: StateMap, handover: Handover) -> None:
+        self.on_digest: DigestHandler | None = None
+        self.random = random.Random()
+        self._on_log: Callable[[str], None] | None = None
+        self._raised: BaseException | None = None
+        self._program = program
+        self._handover = handover
+        self.state: Words = np.zeros(map_.size, np.int64)
+        self._callback = CALLBACK(self._called)
+        self._values: Words = np.zeros(max(1, handover.words), np.int64)
+        self._records: Words = np.zeros((2, max(1, layout.size // 8)), np.int64)
+        self._pieces = max((room_of(found, layout.kinds) for found in program.calculations), default=0)
+        self.state[Word.CALLBACK] = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
+        self.state[Word.VALUES] = address(self._values)
+        self.state[Word.RECORD], self.state[Word.SAVED] = (address(record) for record in self._records)
+        self.replication = CompiledReplication(self.state, GROUPS)
+        registers = {found: CompiledRegister(found) for found in program.registers}
+        counters = {found: CompiledCounter(found) for found in program.counters}
+        for register, word in map_.registers.items():
+            self.state[word] = address(registers[register].memory)
+        for counter, word in map_.counters.items():
+            self.state[word] = address(counters[counter].memory)
+        self.registers = {found.name: array for found, array in registers.items()}
+        self.counters = {found.name: array for found, array in counters.items()}
+        self._meters = [Meter(found.name, found.size, found.unit) for found in program.meters]
+        self.meters = {meter.name: meter for meter in self._meters}
+        self._tables = [CompiledTable(table, self.state, map_) for table in map_.tables]
+        self.tables = {table.name: table for table in self._tables}
+
+    def reserve(self, length: int) -> None:
+        """Make room for hashes over a frame of this length."""
+        self._scratch = np.zeros(self._pieces + length, np.uint8)
+        self.state[Word.SCRATCH] = address(self._scratch)
+
+    def collect(self) -> None:
+        """Hand out the digest of the frame that ran last; ExecutionError if it failed."""
+        state = self.state
+        digest, failure = int(state[Word.DIGEST]), int(state[Word.FAILURE])
+        state[Word.DIGEST] = state[Word.FAILURE] = 0
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
+        if digest and self.on_digest is not None:
+            declared = self._program.digests[digest]
+            values = taken(self._values.tolist(), self._handover.digest_forms[digest])
+            masks = [(1 << slot.bits) - 1 for slot in declared.fields]
+            row = tuple(value & mask for value, mask in zip(values, masks, strict=True))
+            self.on_digest(declared.name, [row])
+        if failure:
+            value = int(state[Word.FAILURE_LOW]) & WORD | int(state[Word.FAILURE_HIGH]) << 64
+            raise error_of(Failure(failure), value, int(state[Word.FAILURE_LIMIT]))
+
+    @property
+    def on_log(self) -> Callable[[str], None] | None:
+        """Takes the program's messages, if someone wants them."""
+        return self._on_log
+
+    @on_log.setter
+    def on_log(self, handler: Callable[[str], None] | None) -> None:
+        self._on_log = handler
+        self.state[Word.LOGGING] = handler is not None
+
+    # ---- what machine code asks for
+
+    def _called(self, kind: int, number: int, a: int, b: int) -> int:
+        try:
+            return self._answer(Call(kind), number, a, b)
+        except BaseException as error:  # no exception may pass through machine code
+            self._raised = error
+            self.state[Word.FAILURE] = Failure.CALL
+            return 0
+
+    def _answer(self, kind: Call, number: int, a: int, b: int) -> int:
+        match kind:
+            case Call.METER:
+                return self._meters[number].execute(a, b)
+            case Call.DIRECT_METER:
+                table = self._tables[number]
+                return table.meter_color(table.by_row[a], b)
+            case Call.RANDOM:
+                return self.random.randint(a, b)
+        text = self._handover.logs[number].text
+        for value in taken(self._values.tolist(), self._handover.log_forms[number]):
+            text = text.replace("{}", str(value), 1)
+        if self._on_log is not None:
+            self._on_log(text)
+        return 0
