@@ -1,0 +1,200 @@
+"""Datagrams through compiled code: runs of equal length go and come as one, and everybody gets the same datagrams."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import random
+import select
+import socket
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from p4reduce_contracts import datagrams, kernels
+
+SPLIT = [
+    [1000] * 64,
+    [1000] * 200,
+    [900, 900, 900, 40, 900, 900],
+    [10, 20, 30, 30, 30, 20],
+    [0, 0, 5, 5, 0],
+    [30000] * 5,
+]
+LOOPBACK = 0x7F000001
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Any:
+    module = kernels.load("p4reduce_contracts.datagrams.kernels")
+    if module is None or not datagrams.supported():
+        pytest.skip("needs numba and 64-bit Linux")
+    return module
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Two sockets on loopback: one that sends, one that receives."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there,
+    ):
+        for end in (here, there):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+            end.bind(("127.0.0.1", 0))
+            end.setblocking(False)
+        yield here, there
+
+
+def payloads_of(lengths: Sequence[int]) -> list[bytes]:
+    seeded = random.Random(repr(lengths))
+    return [seeded.randbytes(length) for length in lengths]
+
+
+def send(compiled: Any, opened: socket.socket, to: Any, payloads: Sequence[bytes]) -> tuple[int, Any]:
+    """Send from memory where they stand one after the other; returns how many were tried, and the socket's words."""
+    io = datagrams.words(opened.fileno())
+    kept = np.frombuffer(b"".join(payloads) + b"\0", np.uint8)
+    lengths = np.array([len(payload) for payload in payloads], np.int64)
+    addresses = kept.ctypes.data + np.concatenate([[0], np.cumsum(lengths)])
+    return compiled.send(io, to, addresses.astype(np.int64), lengths, 0, len(payloads)), io
+
+
+def plain(opened: socket.socket) -> list[bytes]:
+    """What a receiver that knows of no runs gets."""
+    found = []
+    while select.select([opened], [], [], 0 if found else 10)[0]:
+        found.append(opened.recv(70000))
+    return found
+
+
+def received(compiled: Any, opened: socket.socket) -> list[tuple[bytes, int, int]]:
+    """(Payload, sender's address, sender's port) of each datagram, from runs."""
+    io, ring = datagrams.words(opened.fileno()), np.zeros(datagrams.RECEIVE_BYTES, np.uint8)
+    assert select.select([opened], [], [], 10)[0]
+    found = []
+    while (got := compiled.receive(io, ring, 0)) >= 0:
+        step = max(int(io[datagrams.SEGMENT]), 1)
+        sender = int(io[datagrams.SENDER_IP]), int(io[datagrams.SENDER_PORT])
+        found += [(ring[at : min(at + step, got)].tobytes(), *sender) for at in range(0, max(got, 1), step)]
+    assert got == -errno.EAGAIN == -io[datagrams.ERRNO]
+    return found
+
+
+@pytest.mark.parametrize("lengths", SPLIT)
+@pytest.mark.parametrize("runs_accepted", [False, True])
+@pytest.mark.parametrize("sent_plainly", [False, True])
+def test_datagrams_arrive_as_they_were_sent(
+    compiled: Any, ends: Any, lengths: list[int], runs_accepted: bool, sent_plainly: bool
+) -> None:
+    here, there = ends
+    payloads = payloads_of(lengths)
+    to = datagrams.destination(LOOPBACK, there.getsockname()[1], sent_plainly)
+    if runs_accepted:
+        datagrams.accept_runs(there)
+    tried, io = send(compiled, here, to, payloads)
+    assert (tried, io[datagrams.LOST], to[datagrams.TO_PLAIN]) == (len(payloads), 0, sent_plainly)
+    found = received(compiled, there) if runs_accepted else plain(there)
+    sender = (LOOPBACK, here.getsockname()[1])
+    assert found == ([(payload, *sender) for payload in payloads] if runs_accepted else payloads)
+
+
+def test_a_run_travels_as_one(compiled: Any, ends: Any) -> None:
+    here, there = ends
+    datagrams.accept_runs(there)
+    send(compiled, here, datagrams.destination(LOOPBACK, there.getsockname()[1]), payloads_of([1000] * 20 + [7]))
+    assert len(there.recv(70000)) == 20007
+
+
+def test_a_connected_socket_needs_no_destination(compiled: Any, ends: Any) -> None:
+    here, there = ends
+    here.connect(there.getsockname())
+    send(compiled, here, datagrams.destination(), [b"first", b"other"])
+    assert plain(there) == [b"first", b"other"]
+
+
+def test_where_runs_are_refused_each_goes_by_itself(compiled: Any, ends: Any) -> None:
+    here, there = ends
+    here.setsockopt(socket.SOL_SOCKET, 11, 1)  # SO_NO_CHECK: the kernel cuts up no run then
+    payloads = payloads_of([500] * 10)
+    to = datagrams.destination(LOOPBACK, there.getsockname()[1])
+    tried, io = send(compiled, here, to, payloads)
+    assert (tried, io[datagrams.LOST]) == (10, 0)
+    assert plain(there) == payloads
+    assert to[datagrams.TO_PLAIN] == 1
+
+
+def test_one_that_cannot_be_sent_costs_no_other(compiled: Any, ends: Any) -> None:
+    here, there = ends
+    payloads = payloads_of([100, 65508, 200, 200])
+    tried, io = send(compiled, here, datagrams.destination(LOOPBACK, there.getsockname()[1]), payloads)
+    assert (tried, io[datagrams.LOST], io[datagrams.LOST_BYTES]) == (4, 1, 65508)
+    assert io[datagrams.ERRNO] == errno.EMSGSIZE
+    assert plain(there) == [payloads[0], *payloads[2:]]
+
+
+def test_a_refused_connection_is_no_reason_to_give_up_runs(compiled: Any, ends: Any) -> None:
+    here, there = ends
+    here.connect(there.getsockname())
+    port = there.getsockname()[1]
+    there.close()
+    to = datagrams.destination()
+    _, io = send(compiled, here, to, [b"nobody"])
+    select.select([here], [], [], 10)  # for the answer that nobody is there
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
+        there.bind(("127.0.0.1", port))
+        tried, io = send(compiled, here, to, [b"first", b"other"])
+        assert (tried, io[datagrams.LOST], to[datagrams.TO_PLAIN]) == (2, 0, 0)
+        assert plain(there) == [b"first", b"other"]
+
+
+def test_a_full_buffer_stops_and_says_where(compiled: Any) -> None:
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with here, there:
+        here.setblocking(False)
+        payloads = payloads_of([1000] * 3000)
+        to = datagrams.destination(plain=True)
+        tried, io = send(compiled, here, to, payloads)
+        assert 0 < tried < 3000
+        assert (io[datagrams.ERRNO], io[datagrams.LOST]) == (errno.EAGAIN, 0)
+        assert plain(there) == payloads[:tried]
+
+
+def test_waiting_ends_with_the_first_that_is_ready(compiled: Any, ends: Any) -> None:
+    here, there = ends
+    waits = np.array([datagrams.polled(there.fileno()), datagrams.polled(here.fileno(), datagrams.WRITABLE)])
+    assert compiled.wait(waits[:1], 1) == 0
+    assert compiled.wait(waits, 10_000) == 1
+    assert [int(word) >> 48 for word in waits] == [0, datagrams.WRITABLE]
+    here.sendto(b"x", there.getsockname())
+    assert compiled.wait(waits[:1], 10_000) == 1
+
+
+def test_the_clock_is_the_monotonic_one(compiled: Any) -> None:
+    import time
+
+    io = datagrams.words(0)
+    before, now, after = time.monotonic(), compiled.microseconds(io) / 1e6, time.monotonic()
+    assert before - 1e-6 <= now <= after
+
+
+def test_many_senders_and_lengths(compiled: Any, ends: Any) -> None:
+    _, there = ends
+    datagrams.accept_runs(there)
+    seeded = random.Random(1)
+    sent: dict[int, list[bytes]] = {}
+    for turn in range(20):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here:
+            here.bind(("127.0.0.1", 0))
+            lengths = [
+                length for length in seeded.choices([0, 1, 100, 1100, 9000], k=6) for _ in range(seeded.randint(1, 9))
+            ]
+            payloads = payloads_of([*lengths, turn])
+            send(compiled, here, datagrams.destination(LOOPBACK, there.getsockname()[1]), payloads)
+            sent.setdefault(here.getsockname()[1], []).extend(payloads)
+    found = received(compiled, there)
+    by_port = {port: [payload for payload, _, sender in found if sender == port] for port in sent}
+    assert by_port == sent
+    assert [port for port, _ in itertools.groupby(sender for _, _, sender in found)] == list(sent)
