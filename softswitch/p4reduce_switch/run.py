@@ -141,8 +141,10 @@ def _stopped_by_signals(switch: Switch) -> Iterator[None]:
         switch.stop()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    woken_before = signal.set_wakeup_fd(switch.wake_descriptor, warn_on_full_buffer=False)
     try:
         yield
     finally:
+        signal.set_wakeup_fd(woken_before)
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import selectors
 import threading
+import time
 from collections.abc import Callable
 
 from p4reduce_contracts.logs import Sparing
-from p4reduce_switch.ports import Ports
+from p4reduce_switch.fair_lock import FairLock
+from p4reduce_switch.ports import Ports, Pump
 from p4reduce_switch.program import DigestHandler, ExecutionError, Executor
+from p4reduce_switch.pump import Batched, Reason, batched
 
 _log = logging.getLogger(__name__)
 
@@ -18,7 +22,7 @@ DEFAULT_CPU_PORT = 510
 
 
 class Switch:
-    """Runs frames through the program, one at a time, under one lock.
+    """Runs frames through the program, under one lock: one at a time, or batches in a native loop (`pump`).
 
     The P4Runtime server holds `lock` while it changes tables, so a frame sees each write whole or not at all.
     """
@@ -26,7 +30,7 @@ class Switch:
     def __init__(self, device_id: int = 1, cpu_port: int = DEFAULT_CPU_PORT) -> None:
         self.device_id = device_id
         self.cpu_port = cpu_port
-        self.lock = threading.RLock()
+        self.lock = FairLock(self._wanted)
         self.program: Executor | None = None
         self.ports: list[Ports] = []
         self.on_packet_in: Callable[[bytes], None] | None = None
@@ -39,9 +43,13 @@ class Switch:
         self.packet_outs = 0
         self._sparing = Sparing(_log)
         self._selector = selectors.DefaultSelector()
-        self._wake_reader, self._wake_writer = os.pipe()
+        self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
         self._stopping = threading.Event()
+        self._pump: Pump | None = None
+        self._pump_made = False
+        self._pumping = False
+        self._started_us = 0
 
     def add_ports(self, ports: Ports) -> None:
         """Serve these ports too; `close` closes them."""
@@ -57,9 +65,28 @@ class Switch:
 
     def install(self, program: Executor) -> None:
         """Run this program from the next frame on; its tables and registers start fresh."""
+        self.prepare(batched(program) is not None)
         with self.lock:
             program.on_digest = self._digest
             self.program = program
+            self._started_us = time.monotonic_ns() // 1000
+        self.wake()
+
+    def prepare(self, native: bool = True) -> None:
+        """Have the native loop ready for programs with a native batch, if there is one: this may compile it."""
+        if native and not self._pump_made and len(self.ports) == 1:
+            self._pump_made = True
+            self._pump = self.ports[0].pump(self._wake_reader)
+
+    @property
+    def wake_descriptor(self) -> int:
+        """A pipe: a byte written to it makes `run` look around; for `signal.set_wakeup_fd`."""
+        return self._wake_writer
+
+    def wake(self) -> None:
+        """Make `run` look around."""
+        with contextlib.suppress(BlockingIOError):  # a full pipe wakes as well
+            os.write(self._wake_writer, b"x")
 
     def receive(self, port: int, frame: bytes) -> None:
         """One frame that arrived at `port`; what comes out is sent before this returns."""
@@ -70,11 +97,14 @@ class Switch:
             try:
                 outputs = self.program.process(port, frame)
             except ExecutionError as error:  # such as a program that resubmits a frame for ever
-                self.frames_failed += 1
-                self._sparing.event(logging.WARNING, "frame failed", port=port, cause=str(error))
+                self._failed(port, error)
                 return
         for out_port, out_frame in outputs:
             self._send(out_port, out_frame)
+
+    def _failed(self, port: int, error: ExecutionError) -> None:
+        self.frames_failed += 1
+        self._sparing.event(logging.WARNING, "frame failed", port=port, cause=str(error))
 
     def packet_out(self, frame: bytes) -> None:
         """One frame from the controller, packet-out header first."""
@@ -84,14 +114,65 @@ class Switch:
     def run(self) -> None:
         """Serve the ports until `stop` is called."""
         while not self._stopping.is_set():
-            for key, _ in self._selector.select():
-                if key.data is not None:
-                    key.data.drain(key.fd, self.receive)
+            if self._pump is None or not self._turn(self._pump):
+                self._serve_in_python()
+
+    def _serve_in_python(self) -> None:
+        for key, _ in self._selector.select():
+            if key.data is not None:
+                key.data.drain(key.fd, self.receive)
+            else:
+                self._woken()
+
+    def _turn(self, pump: Pump) -> bool:
+        """Let the native loop serve the ports, and do what it came back for; False if the program is not for it."""
+        with self.lock:
+            program = batched(self.program)
+            if program is None:
+                self._finish(pump)
+                return False
+            pump.buffers.bind(program.batch, self._started_us)
+            self._pumping = True  # from here on whoever wants the lock ends the waiting, or is seen before it begins
+            reason = pump.turn(self.lock.wanted)
+            self._pumping = False
+            if reason is Reason.EVENT:
+                self._collect(program, pump)
+            elif reason is Reason.NO_ROOM:
+                pump.buffers.make_room(program.batch)
+        if reason is Reason.WOKEN:
+            self._woken()
+        elif reason is Reason.RESULT:
+            self._send(*pump.buffers.result())
+        elif reason is Reason.STRANGER:
+            pump.take_held(self.receive)
+        return True
+
+    def _collect(self, program: Batched, pump: Pump) -> None:
+        try:
+            program.collect()
+        except ExecutionError as error:
+            self._failed(pump.buffers.last_taken(), error)
+
+    def _finish(self, pump: Pump) -> None:
+        """Do in Python what the native loop has begun: another program has come that is not for it."""
+        while (result := pump.buffers.take_result()) is not None:
+            self._send(*result)
+        while (frame := pump.buffers.take_frame()) is not None:
+            self.receive(*frame)
+        pump.take_held(self.receive)
 
     def stop(self) -> None:
         """Make `run` return; callable from any thread or signal handler, more than once."""
         self._stopping.set()
-        os.write(self._wake_writer, b"x")
+        self.wake()
+
+    def _wanted(self) -> None:
+        if self._pumping:
+            self.wake()
+
+    def _woken(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake_reader, 4096)
 
     def close(self) -> None:
         """Close the ports; call after `run` has returned."""

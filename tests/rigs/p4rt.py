@@ -52,6 +52,9 @@ class MemoryPorts:
         self.sent.put((port, frame))
         return True
 
+    def pump(self, wake: int) -> None:
+        return None
+
     def close(self) -> None:
         pass
 

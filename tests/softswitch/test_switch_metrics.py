@@ -41,7 +41,7 @@ def test_every_counter_inside_is_shown() -> None:
     server = Server(switch, "127.0.0.1:0")
     numbers = iter(range(1000, 2000))
     given = set()
-    for counters in (underlay.counters, interfaces.counters[3]):
+    for counters in (underlay._counters, interfaces.counters[3]):
         for field in dataclasses.fields(counters):
             given.add(number := next(numbers))
             setattr(counters, field.name, number)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -48,11 +49,14 @@ MAX_BYTES: Final = 65507
 """Of one datagram, or of a run."""
 RECEIVE_BYTES: Final = 65536
 """The room that `receive` needs: no super-datagram is longer."""
+ANCILLARY_BYTES: Final = socket.CMSG_SPACE(4)
+"""The room that `socket.recvmsg` needs to say the segment size."""
 
 READABLE: Final = 1
 WRITABLE: Final = 4
 _POLL_EVENTS_SHIFT: Final = 32
 
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _SOL_UDP: Final = 17
 _UDP_GRO: Final = 104
 
@@ -74,6 +78,15 @@ def polled(descriptor: int, events: int = READABLE) -> int:
     return descriptor | events << _POLL_EVENTS_SHIFT
 
 
+def enlarge_buffers(opened: socket.socket, size: int) -> None:
+    """Give a socket buffers of `size` bytes, or as much of it as the system grants."""
+    for forced, plain in ((_SO_RCVBUFFORCE, socket.SO_RCVBUF), (_SO_SNDBUFFORCE, socket.SO_SNDBUF)):
+        try:
+            opened.setsockopt(socket.SOL_SOCKET, forced, size)
+        except OSError:  # not root
+            opened.setsockopt(socket.SOL_SOCKET, plain, size)
+
+
 def accept_runs(opened: socket.socket) -> None:
     """Let a UDP socket receive super-datagrams; nothing happens where the kernel cannot.
 
@@ -81,6 +94,12 @@ def accept_runs(opened: socket.socket) -> None:
     """
     with contextlib.suppress(OSError):
         opened.setsockopt(_SOL_UDP, _UDP_GRO, 1)
+
+
+def split(run: bytes, ancillary: Sequence[tuple[int, int, bytes]]) -> list[bytes]:
+    """Return the datagrams of what `socket.recvmsg` returned, in Python."""
+    size = next((int.from_bytes(data, sys.byteorder) for _, kind, data in ancillary if kind == _UDP_GRO), len(run)) or 1
+    return [run[start : start + size] for start in range(0, max(len(run), 1), size)]
 
 
 def supported() -> bool:

@@ -16,6 +16,7 @@ import socket
 from typing import Any
 
 import numba
+import numpy as np
 from llvmlite import ir
 from numba.extending import intrinsic
 
@@ -78,7 +79,7 @@ def errno_now() -> Any:
 @kernel("int64(int64[::1])")
 def microseconds(io: Any) -> Any:
     """Return the time of the monotonic clock."""
-    _clock_gettime(_CLOCK_MONOTONIC, io.ctypes.data + 8 * _CONTROL)
+    _clock_gettime(_CLOCK_MONOTONIC, np.int64(io.ctypes.data) + 8 * _CONTROL)
     return io[_CONTROL] * 1_000_000 + io[_CONTROL + 1] // 1000
 
 
@@ -101,8 +102,8 @@ def receive(io: Any, ring: Any, start: int) -> Any:
     Return its bytes and set SEGMENT, SENDER_IP and SENDER_PORT; -errno when there is nothing, or the socket has an
     error to report. A datagram of no bytes is one too.
     """
-    base = io.ctypes.data
-    io[_VECTOR], io[_VECTOR + 1] = ring.ctypes.data + start, RECEIVE_BYTES
+    base = np.int64(io.ctypes.data)
+    io[_VECTOR], io[_VECTOR + 1] = np.int64(ring.ctypes.data) + start, RECEIVE_BYTES
     io[_MESSAGE], io[_MESSAGE + 1] = base + 8 * _NAME, 16
     io[_MESSAGE + 2], io[_MESSAGE + 3] = base + 8 * _VECTOR, 1
     io[_MESSAGE + 4], io[_MESSAGE + 5], io[_MESSAGE + 6] = base + 8 * _CONTROL, 64, 0
@@ -130,7 +131,7 @@ def send(io: Any, to: Any, addresses: Any, lengths: Any, first: int, end: int) -
     socket's buffer is full: ERRNO is EAGAIN then. Any other failure is counted in LOST and LOST_BYTES (ERRNO says the
     last one's cause), and the next are tried.
     """
-    base = io.ctypes.data
+    base = np.int64(io.ctypes.data)
     port, ip = to[TO_PORT], to[TO_IP]
     port = port >> 8 | (port & 0xFF) << 8
     ip = ip >> 24 | (ip >> 8 & 0xFF00) | (ip & 0xFF00) << 8 | (ip & 0xFF) << 24

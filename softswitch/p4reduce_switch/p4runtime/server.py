@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import grpc
 
@@ -82,7 +82,7 @@ class Server:
         self._saved: Entities | None = None
         self._arbitration = Arbitration(switch.device_id)
         self._streams = 0
-        self._digests_changed = threading.Condition(self._lock)
+        self._digests_changed = threading.Condition(cast(Any, self._lock))  # it has what a Condition needs
         self._stopping = False
         self._clock = threading.Thread(target=self._run_digests, name="p4runtime-digests", daemon=True)
         options = [

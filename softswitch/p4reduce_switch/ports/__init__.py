@@ -5,12 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce_switch.pump import Buffers, Reason
+
 Receiver = Callable[[int, bytes], None]
 """Takes (port, frame) for each frame that arrived."""
 
 
 class PortError(Exception):
     """A port cannot be opened; the message says what to do."""
+
+
+class Pump(Protocol):
+    """The native loop of a set of ports. One thread uses it, with the switch's lock for `turn`."""
+
+    @property
+    def buffers(self) -> Buffers:
+        """The batch that it has run in part."""
+
+    def turn(self, wanted: NDArray[np.int64]) -> Reason:
+        """Serve the ports until Python is needed, or somebody waits for the lock (`wanted`)."""
+
+    def take_held(self, receive: Receiver) -> None:
+        """Hand over, in Python, what it received and has made no frames of."""
 
 
 class Ports(Protocol):
@@ -25,8 +44,14 @@ class Ports(Protocol):
     def send(self, port: int, frame: bytes) -> bool:
         """Send a frame out of `port`; False if the port is not one of these. Never blocks."""
 
+    def pump(self, wake: int) -> Pump | None:
+        """Return the native loop, whose waiting ends when the descriptor `wake` is readable; None: there is none here.
+
+        It may be called once. The ports can still be drained in Python afterwards.
+        """
+
     def close(self) -> None:
         """Close the sockets."""
 
 
-__all__ = ["PortError", "Ports", "Receiver"]
+__all__ = ["PortError", "Ports", "Pump", "Receiver"]

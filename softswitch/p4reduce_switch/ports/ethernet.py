@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from p4reduce_switch.ports import PortError, Receiver
+from p4reduce_switch.ports import PortError, Pump, Receiver
 
 BURST: Final = 256
 SOCKET_BUFFER_BYTES: Final = 8 << 20
@@ -83,6 +83,9 @@ class EthernetPorts:
             self.counters[port].frames_out += 1
             self.counters[port].bytes_out += len(frame)
         return True
+
+    def pump(self, wake: int) -> Pump | None:
+        return None
 
     def close(self) -> None:
         for opened in self._sockets.values():

@@ -17,13 +17,31 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce_contracts import datagrams, kernels
 from p4reduce_contracts.errors import FrameError
 from p4reduce_contracts.logs import Sparing
 from p4reduce_contracts.wire import AGGREGATION_PORT, ENCAP_BYTES, HELLO_BYTES, unpack_hello
-from p4reduce_switch.ports import PortError, Receiver
+from p4reduce_switch.ports import PortError, Pump, Receiver
+from p4reduce_switch.pump import (
+    COUNTERS,
+    DATAGRAMS_IN,
+    HELD_AT,
+    HELD_BYTES,
+    HELD_IP,
+    HELD_PORT,
+    HELD_SEGMENT,
+    LOOP_WORDS,
+    PEER_HEARD_US,
+    Buffers,
+    PeerTable,
+    Reason,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -73,8 +91,17 @@ class Peer:
     ip: bytes
     ethernet: bytes
     address_sum: int  # of the IPv4 pseudo header's addresses, protocol and both UDP ports
-    last_heard: float
+    words: NDArray[np.int64]  # as the native loop knows it
     ip_headers: dict[int, bytes] = field(default_factory=dict)  # by total length
+
+    def heard(self, now: float) -> None:
+        """Note that a datagram of it has arrived."""
+        self.words[PEER_HEARD_US] = now * 1e6
+
+    @property
+    def last_heard(self) -> float:
+        """When that was."""
+        return float(self.words[PEER_HEARD_US]) / 1e6
 
 
 class UdpUnderlay:
@@ -101,17 +128,19 @@ class UdpUnderlay:
         if self.ip == bytes(4):
             raise PortError("the underlay needs the one address that workers send to, not 0.0.0.0")
         self.mac = mac.to_bytes(6, "big")
-        self.counters = UnderlayCounters()
+        self._counters = UnderlayCounters()
+        self._counted_natively = np.zeros(LOOP_WORDS, np.int64)
+        self._runs = False  # super-datagrams may arrive
         self._sparing = Sparing(_log, clock=clock)
         self._clock = clock
         self._in_use = in_use
         self._search_at = 0.0
         self._numbers = [number for number in range(FIRST_PORT, LAST_PORT + 1) if number != cpu_port]
+        self._table = PeerTable()
         self._peers: dict[Address, Peer] = {}
         self._by_port: dict[int, Peer] = {}
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-            self._socket.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+        datagrams.enlarge_buffers(self._socket, SOCKET_BUFFER_BYTES)
         try:
             self._socket.bind((host, number))
         except OSError as error:
@@ -123,6 +152,12 @@ class UdpUnderlay:
         self.address: Address = self._socket.getsockname()
 
     @property
+    def counters(self) -> UnderlayCounters:
+        """What has been counted until now, in Python and by the native loop."""
+        counted = zip(COUNTERS, self._counted_natively[DATAGRAMS_IN:].tolist(), strict=True)
+        return replace(self._counters, **{name: getattr(self._counters, name) + number for name, number in counted})
+
+    @property
     def peers(self) -> int:
         """How many peers have a port."""
         return len(self._peers)
@@ -131,20 +166,42 @@ class UdpUnderlay:
         return [self._socket.fileno()]
 
     def drain(self, fileno: int, receive: Receiver) -> None:
-        recvfrom, counters = self._socket.recvfrom, self.counters
         for _ in range(BURST):
             try:
-                payload, address = recvfrom(MAX_DATAGRAM)
+                payloads, address = self._receive()
             except BlockingIOError:
                 return
             except ConnectionError:  # an ICMP answer to an earlier datagram: its peer is gone
                 continue
-            peer = self._peers.get(address) or self._admit(address, payload)
-            if peer is not None:
-                peer.last_heard = self._clock()
-                counters.datagrams_in += 1
-                counters.bytes_in += len(payload)
-                receive(peer.port, self.wrap(peer, payload))
+            for payload in payloads:
+                self._take(address, payload, receive)
+
+    def _receive(self) -> tuple[list[bytes], Address]:
+        """Return the datagrams that one sender sent in a row."""
+        if not self._runs:
+            payload, address = self._socket.recvfrom(MAX_DATAGRAM)
+            return [payload], address
+        payload, ancillary, _, address = self._socket.recvmsg(datagrams.RECEIVE_BYTES, datagrams.ANCILLARY_BYTES)
+        return datagrams.split(payload, ancillary), address
+
+    def _take(self, address: Address, payload: bytes, receive: Receiver) -> None:
+        """Hand over one datagram, if its sender is a peer or becomes one by it."""
+        peer = self._peers.get(address) or self._admit(address, payload)
+        if peer is not None:
+            peer.heard(self._clock())
+            self._counters.datagrams_in += 1
+            self._counters.bytes_in += len(payload)
+            receive(peer.port, self.wrap(peer, payload))
+
+    def pump(self, wake: int) -> Pump | None:
+        compiled = kernels.load("p4reduce_switch.pump.kernels") if datagrams.supported() else None
+        if compiled is None:
+            return None
+        datagrams.accept_runs(self._socket)
+        self._runs = True
+        loop = UdpPump(compiled, Buffers(self._socket.fileno(), wake), self._table, self._take)
+        self._counted_natively = loop.buffers.loop
+        return loop
 
     def send(self, port: int, frame: bytes) -> bool:
         peer = self._by_port.get(port)
@@ -152,17 +209,17 @@ class UdpUnderlay:
             return False
         payload = self._unwrap(peer, frame)
         if payload is None:
-            self.counters.not_for_peer += 1
+            self._counters.not_for_peer += 1
             return True
         try:
             self._socket.sendto(payload, peer.address)
         except BlockingIOError:
-            self.counters.send_buffer_full += 1
+            self._counters.send_buffer_full += 1
         except OSError:  # the peer is gone, or the datagram too long: lost, as on a wire
-            self.counters.send_errors += 1
+            self._counters.send_errors += 1
         else:
-            self.counters.datagrams_out += 1
-            self.counters.bytes_out += len(payload)
+            self._counters.datagrams_out += 1
+            self._counters.bytes_out += len(payload)
         return True
 
     def close(self) -> None:
@@ -188,8 +245,12 @@ class UdpUnderlay:
             return None
         return frame[ENCAP_BYTES:end]
 
+    def _ip_fields(self, ip: bytes, total_bytes: int) -> list[Any]:
+        """The IPv4 header of a datagram from there; its checksum is 0."""
+        return [0x45, 0, total_bytes, 0, 0x4000, 64, _UDP_PROTOCOL, 0, ip, self.ip]
+
     def _ip_header(self, peer: Peer, udp_bytes: int) -> bytes:
-        fields = [0x45, 0, 20 + udp_bytes, 0, 0x4000, 64, _UDP_PROTOCOL, 0, peer.ip, self.ip]
+        fields = self._ip_fields(peer.ip, 20 + udp_bytes)
         fields[7] = 0xFFFF - int.from_bytes(_IPV4.pack(*fields), "big") % 0xFFFF
         if len(peer.ip_headers) >= MAX_CACHED_HEADERS:
             peer.ip_headers.clear()
@@ -199,19 +260,24 @@ class UdpUnderlay:
     def _admit(self, address: Address, payload: bytes) -> Peer | None:
         """Give a new peer that says HELLO a port; None (and counted) if it does not, or there is none."""
         if not _is_hello(payload):
-            self.counters.no_hello += 1
+            self._counters.no_hello += 1
             self._refused("no HELLO", address)
             return None
         now = self._clock()
         port = next((number for number in self._numbers if number not in self._by_port), None) or self._take_back(now)
         if port is None:
-            self.counters.no_free_port += 1
+            self._counters.no_free_port += 1
             self._refused("no free port", address)
             return None
         ip = ipaddress.IPv4Address(address[0]).packed
         mac = b"\x06\0" + ip  # locally administered
         address_sum = int.from_bytes(ip + self.ip, "big") + _UDP_PROTOCOL + address[1] + AGGREGATION_PORT
-        peer = Peer(port, address, ip, self.mac + mac + b"\x08\0", address_sum, now)
+        ethernet, ip_header = self.mac + mac + b"\x08\0", _IPV4.pack(*self._ip_fields(ip, 0))
+        header = ethernet + ip_header + _UDP.pack(address[1], AGGREGATION_PORT, 0, 0)
+        ip_sum = int.from_bytes(ip_header, "big") % 0xFFFF
+        words = self._table.add(port, int.from_bytes(ip, "big"), address[1], header, ip_sum, address_sum % 0xFFFF)
+        peer = Peer(port, address, ip, ethernet, address_sum, words)
+        peer.heard(now)
         self._peers[address] = self._by_port[port] = peer
         self._sparing.event(logging.INFO, "port given", port=port, peer=_spelt(address))
         return peer
@@ -230,11 +296,56 @@ class UdpUnderlay:
         if peer is None or now - peer.last_heard <= JOINING_S:
             self._search_at = now + SEARCH_S
             return None
-        self.counters.evicted_ports += 1
+        self._counters.evicted_ports += 1
         silent_s = round(now - peer.last_heard, 1)
         self._sparing.event(logging.INFO, "port evicted", port=peer.port, peer=_spelt(peer.address), silent_s=silent_s)
         del self._peers[peer.address], self._by_port[peer.port]
+        self._table.remove(peer.port)
         return peer.port
+
+
+class UdpPump:
+    """The underlay's native loop: see `p4reduce_switch.pump`."""
+
+    def __init__(
+        self,
+        compiled: Any,
+        buffers: Buffers,
+        table: PeerTable,
+        take: Callable[[Address, bytes, Receiver], None],
+    ) -> None:
+        self.buffers = buffers
+        self._turn, self._table, self._take = compiled.turn, table, take
+
+    def turn(self, wanted: NDArray[np.int64]) -> Reason:
+        buffers, table = self.buffers, self._table
+        return Reason(
+            self._turn(
+                buffers.loop,
+                buffers.words,
+                buffers.io,
+                buffers.polled,
+                wanted,
+                table.peers,
+                table.headers,
+                table.table,
+                buffers.received,
+                buffers.frames,
+                buffers.frame_table,
+                buffers.results,
+                buffers.result_table,
+                buffers.order,
+            )
+        )
+
+    def take_held(self, receive: Receiver) -> None:
+        loop = self.buffers.loop
+        address = str(ipaddress.IPv4Address(int(loop[HELD_IP]))), int(loop[HELD_PORT])
+        while loop[HELD_AT] >= 0:
+            start, size = int(loop[HELD_AT]), int(loop[HELD_BYTES])
+            end = min(start + int(loop[HELD_SEGMENT]), size)
+            loop[HELD_AT] = end if end < size else -1
+            self._take(address, self.buffers.received[start:end].tobytes(), receive)
 
 
 def _spelt(address: Address) -> str:

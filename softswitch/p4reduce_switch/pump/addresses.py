@@ -1,0 +1,81 @@
+"""What compiled code does with an address, a number, without an array there: for kernels alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils
+from numba.extending import intrinsic, register_jitable
+
+_types: Any = numba.types
+_memcpy: Any = cgutils.raw_memcpy
+_WORD = ir.IntType(64)
+
+
+def _intrinsic(function: Any) -> Any:
+    return intrinsic(function)
+
+
+@register_jitable
+def address_of(array: Any) -> Any:
+    """Return where the bytes of an array are."""
+    return np.int64(array.ctypes.data)
+
+
+@_intrinsic
+def call_function(_typing: Any, function: Any, argument: Any) -> Any:
+    """Call the C function int64_t f(void *) at an address."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.FunctionType(_WORD, [_WORD]).as_pointer())
+        return builder.call(pointer, [arguments[1]])
+
+    return _types.int64(_types.int64, _types.int64), generate
+
+
+@_intrinsic
+def copy_bytes(_typing: Any, to: Any, start: Any, count: Any) -> Any:
+    """Copy `count` bytes to an address from another one."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        octet = ir.IntType(8).as_pointer()
+        target, source = (builder.inttoptr(address, octet) for address in arguments[:2])
+        _memcpy(builder, target, source, arguments[2], 1)
+        return context.get_dummy_value()
+
+    return _types.void(_types.int64, _types.int64, _types.int64), generate
+
+
+@_intrinsic
+def load_uint32(_typing: Any, address: Any) -> Any:
+    """Read the 32 bits at an address."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        number = builder.load(builder.inttoptr(arguments[0], ir.IntType(32).as_pointer()), align=1)
+        return builder.zext(number, _WORD)
+
+    return _types.int64(_types.int64), generate
+
+
+@_intrinsic
+def load_word(_typing: Any, address: Any) -> Any:
+    """Read the 64 bits at an address."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.load(builder.inttoptr(arguments[0], _WORD.as_pointer()), align=1)
+
+    return _types.int64(_types.int64), generate
+
+
+@_intrinsic
+def store_word(_typing: Any, address: Any, word: Any) -> Any:
+    """Write the 64 bits at an address."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        builder.store(arguments[1], builder.inttoptr(arguments[0], _WORD.as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return _types.void(_types.int64, _types.int64), generate
