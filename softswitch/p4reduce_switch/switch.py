@@ -14,7 +14,7 @@ from p4reduce_contracts.logs import Sparing
 from p4reduce_switch.fair_lock import FairLock
 from p4reduce_switch.ports import Ports, Pump
 from p4reduce_switch.program import DigestHandler, ExecutionError, Executor
-from p4reduce_switch.pump import Batched, Reason, batched
+from p4reduce_switch.pump import Batched, Reason, batched, started_us
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Switch:
         with self.lock:
             program.on_digest = self._digest
             self.program = program
-            self._started_us = time.monotonic_ns() // 1000
+            self._started_us = started_us(program, time.monotonic_ns() // 1000)
         self.wake()
 
     def prepare(self, native: bool = True) -> None:

@@ -46,6 +46,11 @@ def batched(program: object) -> Batched | None:
     return None if getattr(program, "batch", None) is None else cast(Batched, program)
 
 
+def started_us(program: object, otherwise: int) -> int:
+    """Return when the executor's time began, on the monotonic clock in microseconds, as far as it says so."""
+    return getattr(program, "started_us", otherwise)
+
+
 class Reason(enum.IntEnum):
     """Why the native loop came back."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Any
 
+import numpy as np
 from numba.extending import register_jitable
 
 from p4reduce_contracts import datagrams
@@ -72,13 +73,13 @@ def _wrap(peer: Any, header: Any, payload: Any, length: Any, frames: Any, at: An
     A sum modulo 2**16 - 1 is the one's complement sum, and the bytes of it may be swapped: RFC 1071.
     """
     base = address_of(frames) + at
-    end = at + ENCAP_BYTES + length
     copy_bytes(base, header, ENCAP_BYTES)
     copy_bytes(base + ENCAP_BYTES, payload, length)
-    frames[end], frames[end + 1], frames[end + 2] = 0, 0, 0
-    total = 0
-    for word in range((length + 3) // 4):
-        total += load_uint32(base + ENCAP_BYTES + 4 * word)
+    total: Any = 0
+    for word in range(length // 4):
+        total += load_uint32(payload, word)
+    for place in range(length // 4 * 4, length):
+        total += np.int64(frames[at + ENCAP_BYTES + place]) << 8 * (place & 1)
     udp_bytes = 8 + length
     _put(frames, at + 16, _IP_BYTES + udp_bytes)
     _put(frames, at + 24, 0xFFFF - (peer[PEER_IP_SUM] + _IP_BYTES + udp_bytes) % 0xFFFF)

@@ -4,29 +4,49 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import os
 import select
 import socket
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from p4reduce_contracts.wire import HELLO_BYTES, pack_hello
-from p4reduce_switch.ports import PortError
+from p4reduce_switch.ports import PortError, Pump
 from p4reduce_switch.ports.udp import AGGREGATION_PORT, JOINING_S, SEARCH_S, UdpUnderlay
+from p4reduce_switch.pump import Reason
+from rigs.python_batch import PythonBatch
 
 MAC = bytes.fromhex("020000000001")
 HELLO = pack_hello(1, 0xFEED)
 LOOPBACK = ipaddress.IPv4Address("127.0.0.1").packed
 
 
+class Sink:
+    """A program that keeps frames and sends none."""
+
+    def __init__(self) -> None:
+        self.frames: list[tuple[int, bytes]] = []
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        self.frames.append((port, frame))
+        return []
+
+
 class Bench:
     """An underlay on a free port, a clock that stands still, and peers on loopback."""
 
-    def __init__(self) -> None:
+    def __init__(self, native: bool) -> None:
         self.now = 1000.0
         self.in_use: set[int] = set()
         self.underlay = UdpUnderlay(("127.0.0.1", 0), clock=lambda: self.now, in_use=lambda: self.in_use)
         self.peers: list[socket.socket] = []
+        self.wake_reader, self.wake_writer = os.pipe()
+        self.pump = self.underlay.pump(self.wake_reader) if native else None
+        if native and self.pump is None:
+            pytest.skip("needs numba")
+        self.program = PythonBatch(Sink())
 
     def peer(self) -> socket.socket:
         """A peer that has a port, as it said HELLO."""
@@ -50,19 +70,35 @@ class Bench:
     def drain(self) -> list[tuple[int, bytes]]:
         (fileno,) = self.underlay.filenos()
         assert select.select([fileno], [], [], 10)[0]
-        frames: list[tuple[int, bytes]] = []
-        self.underlay.drain(fileno, lambda port, frame: frames.append((port, frame)))
-        return frames
+        frames = self.program.program.frames
+        frames.clear()
+        if self.pump is None:
+            self.underlay.drain(fileno, lambda port, frame: frames.append((port, frame)))
+        else:
+            self.turn_until_idle(self.pump)
+        return list(frames)
+
+    def turn_until_idle(self, pump: Pump) -> None:
+        pump.buffers.bind(self.program, 0)
+        os.write(self.wake_writer, b"x")
+        while (reason := pump.turn(np.zeros(1, np.int64))) is not Reason.WOKEN:
+            assert reason is Reason.STRANGER
+            pump.take_held(self.program.process)
+        os.read(self.wake_reader, 1)
+        for port in {port for port, _ in self.program.program.frames}:
+            self.underlay._by_port[port].heard(self.now)  # the loop itself looks at the true clock
 
     def close(self) -> None:
         self.underlay.close()
+        os.close(self.wake_reader)
+        os.close(self.wake_writer)
         for peer in self.peers:
             peer.close()
 
 
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    one = Bench()
+@pytest.fixture(params=["python", "native"])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    one = Bench(request.param == "native")
     yield one
     one.close()
 
