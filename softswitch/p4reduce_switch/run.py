@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,6 +29,8 @@ from p4reduce_switch.switch import DEFAULT_CPU_PORT, Switch
 _log = logging.getLogger(__name__)
 
 DEFAULT_LISTEN = f"127.0.0.1:{AGGREGATION_PORT}"
+SWITCH_INTERVAL_S = 0.0005
+"""How long the P4Runtime server's threads may keep the data plane from the interpreter, when it comes back to it."""
 DEFAULT_P4RUNTIME = "127.0.0.1:9559"
 
 
@@ -99,6 +102,7 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
                 f"pipeline {program}; executor {options.executor}{served}"
             )
             event(_log, logging.INFO, "switch started", device=options.device_id, p4runtime=f"{host}:{server.port}")
+            sys.setswitchinterval(SWITCH_INTERVAL_S)
             switch.run()
             event(_log, logging.INFO, "switch stopped", device=options.device_id)
     except (PortError, UnknownExecutor, ConfigError) as error:

@@ -1,0 +1,346 @@
+"""The native loop over UDP: it does what the Python loop does, and lets others have the lock."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import random
+import select
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from p4reduce_contracts import datagrams, kernels
+from p4reduce_contracts.wire import pack_hello
+from p4reduce_lab.reflector import Reflector
+from p4reduce_switch.ports.udp import UdpUnderlay
+from p4reduce_switch.program import ExecutionError
+from p4reduce_switch.program.state.replication import Replication
+from p4reduce_switch.pump import BATCH_FRAMES
+from p4reduce_switch.switch import Switch
+from rigs.python_batch import PythonBatch
+
+LIMIT_S = 10.0
+LOOPBACK = 0x7F000001
+FAILS, REPORTS, PUNTS, NOWHERE, FLOODS, SPOILT, LONG, SILENT = range(8)
+"""What a payload's first byte asks of the program; others are sent back."""
+
+
+def reply(frame: bytes, payload: bytes) -> bytes:
+    """A frame back to its sender with another payload; nobody looks at checksums on the way out."""
+    ip = frame[14:16] + (28 + len(payload) & 0xFFFF).to_bytes(2, "big") + frame[18:26] + frame[30:34] + frame[26:30]
+    udp = frame[36:38] + frame[34:36] + (8 + len(payload)).to_bytes(2, "big") + frame[40:42]
+    return frame[6:12] + frame[:6] + frame[12:14] + ip + udp + payload
+
+
+class Mixture:
+    """A program that does a bit of everything, and numbers what it sends."""
+
+    def __init__(self) -> None:
+        self.on_digest: Any = None
+        self.replication = Replication()
+        self.latest: dict[int, bytes] = {}
+        self.seen = 0
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        self.seen += 1
+        self.latest[port] = frame
+        kind, number = frame[42] if len(frame) > 42 else SILENT, self.seen.to_bytes(4, "big")
+        if kind == SILENT:
+            return []
+        back = reply(frame, number + frame[42:])
+        if kind == FAILS:
+            raise ExecutionError("as it was asked to")
+        if kind == REPORTS:
+            self.on_digest("seen", [(port, self.seen)])
+            return [(port, back)]
+        if kind == PUNTS:
+            return [(port, back), (510, number + frame[42:]), (port, back)]
+        if kind == NOWHERE:
+            return [(509, back), (0, back), (700, back), (port, back)]
+        if kind == FLOODS:
+            return [(to, reply(latest, number + frame[42:])) for to, latest in self.latest.items()] * 3
+        if kind == SPOILT:
+            return [(port, back[:20]), (port, b""), (port, frame), (port, back + b"padding")]
+        if kind == LONG:
+            return [(port, reply(frame, bytes(65507))), (port, reply(frame, bytes(65510))), (port, back)]
+        return [(port, back)]
+
+
+class Running:
+    """A switch with UDP ports that runs in a thread; `native` has a batch, and the native loop if there is one."""
+
+    def __init__(self, program: Any, native: bool = True) -> None:
+        self.switch, self.underlay = Switch(), UdpUnderlay(("127.0.0.1", 0))
+        self.switch.add_ports(self.underlay)
+        self.packet_ins: list[bytes] = []
+        self.digests: list[Any] = []
+        self.switch.on_packet_in = self.packet_ins.append
+        self.switch.on_digest = lambda *digest: self.digests.append(digest)
+        self.program = PythonBatch(program) if native and not hasattr(program, "batch") else program
+        self.switch.install(self.program)
+        assert (self.switch._pump is not None) == native
+        self.thread = threading.Thread(target=self.switch.run)
+        self.thread.start()
+        self.peers: list[socket.socket] = []
+
+    def peer(self, runs: bool = False) -> socket.socket:
+        """A peer that has said HELLO, and has heard what the program answered."""
+        peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        datagrams.enlarge_buffers(peer, 8 << 20)
+        peer.bind(("127.0.0.1", 0))
+        peer.connect(self.underlay.address)
+        if runs:
+            datagrams.accept_runs(peer)
+        peer.send(pack_hello(1, len(self.peers)))
+        assert select.select([peer], [], [], LIMIT_S)[0]
+        peer.recv(100)
+        self.peers.append(peer)
+        self.until(lambda: self.underlay.counters.datagrams_out == len(self.peers))
+        return peer
+
+    @staticmethod
+    def until(condition: Any) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+
+    def stop(self) -> None:
+        self.switch.stop()
+        self.thread.join(LIMIT_S)
+        assert not self.thread.is_alive()
+
+    def close(self) -> None:
+        self.stop()
+        self.switch.close()
+        for peer in self.peers:
+            peer.close()
+
+
+@contextlib.contextmanager
+def running(program: Any, native: bool = True) -> Iterator[Running]:
+    if native and not (kernels.enabled() and datagrams.supported()):
+        pytest.skip("needs numba and 64-bit Linux")
+    one = Running(program, native)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+def send(peer: socket.socket, payloads: Sequence[bytes], run: bool) -> None:
+    """Send to the switch, as super-datagrams where neighbours have the same length, or one by one."""
+    compiled = kernels.load("p4reduce_contracts.datagrams.kernels") if run else None
+    if compiled is None:
+        for payload in payloads:
+            peer.send(payload)
+        return
+    kept = np.frombuffer(b"".join(payloads) + b"\0", np.uint8)
+    lengths = np.array([len(payload) for payload in payloads], np.int64)
+    addresses = kept.ctypes.data + np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    io = datagrams.words(peer.fileno())
+    assert compiled.send(io, datagrams.destination(), addresses, lengths, 0, len(payloads)) == len(payloads)
+    assert io[datagrams.LOST] == 0
+
+
+def received(peer: socket.socket) -> list[bytes]:
+    """All that has come until now, datagram by datagram."""
+    found: list[bytes] = []
+    while select.select([peer], [], [], 0)[0]:
+        run, ancillary, _, _ = peer.recvmsg(70000, datagrams.ANCILLARY_BYTES)
+        found += datagrams.split(run, ancillary)
+    return found
+
+
+def mixed_traffic(seed: int, peers: int) -> list[tuple[int, bool, list[bytes]]]:
+    """(Peer, in runs, payloads) in the order in which they are sent."""
+    seeded = random.Random(seed)
+    turns = []
+    for _ in range(60):
+        payloads: list[bytes] = []
+        for _ in range(seeded.randint(1, 4)):
+            kind = seeded.choice([FAILS, REPORTS, PUNTS, NOWHERE, FLOODS, SPOILT, SILENT, *[200] * 8])
+            length = seeded.choice([0, 1, 3, 41, 42, 43, 500, 1072, 1072, 1073])
+            payload = (bytes([kind]) + seeded.randbytes(length))[: length or seeded.randint(0, 1)]
+            payloads += [payload] * seeded.choice([1, 1, 2, 20])
+        turns.append((seeded.randrange(peers), seeded.random() < 0.7, payloads))
+    turns.append((0, False, [bytes([LONG]) + bytes(10), bytes([SILENT]) + bytes(65506), bytes([200]) + bytes(60000)]))
+    return turns
+
+
+def results(native: bool, seed: int) -> Any:
+    """All that can be seen of a switch from outside after some traffic."""
+    with running(Mixture(), native) as one:
+        peers = [one.peer(runs=number % 2 == 0) for number in range(3)]
+        count = 3
+        for number, run, payloads in mixed_traffic(seed, 3):
+            send(peers[number], payloads, run)
+            count += len(payloads)
+            one.until(lambda: one.underlay.counters.datagrams_in == count)  # noqa: B023
+        send(peers[0], [bytes([200]) + b"the end"], run=False)
+        answers: list[list[bytes]] = [[], [], []]
+        one.until(lambda: answers[0].extend(received(peers[0])) or answers[0][-1:] and answers[0][-1][5:] == b"the end")
+        one.stop()  # and everything is counted
+        answers[1:] = [received(peer) for peer in peers[1:]]
+        counted = one.switch.frames_failed, one.switch.frames_to_no_port, one.switch.packet_ins
+        return answers, one.packet_ins, one.digests, dataclasses.asdict(one.underlay.counters), counted
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_both_loops_do_the_same(seed: int) -> None:
+    native, python = results(True, seed), results(False, seed)
+    assert native[3] == python[3]
+    assert native == python
+    assert all(native[4]) and native[3]["not_for_peer"] and native[3]["send_errors"], "every kind of frame came up"
+
+
+def test_frames_are_run_in_batches_and_the_order_of_each_peer_is_kept() -> None:
+    with running(Mixture()) as one:
+        peers = [one.peer(runs=True), one.peer(runs=False)]
+        payloads = [bytes([200]) + number.to_bytes(4, "big") + bytes(500) for number in range(1000)]
+        for start in range(0, 1000, 50):
+            for peer in peers:
+                send(peer, payloads[start : start + 50], run=True)
+        one.until(lambda: one.underlay.counters.datagrams_out == 2 + 2000)
+        for peer in peers:
+            assert [payload[4:] for payload in received(peer)] == payloads
+        assert max(one.program.batches) > 1
+        assert max(one.program.batches) <= BATCH_FRAMES
+
+
+def test_the_reflector_sends_everything_back() -> None:
+    with running(Reflector()) as one:
+        peers = [one.peer(runs=number < 2) for number in range(3)]
+        payloads = [bytes([number % 256]) * 1072 for number in range(640)] + [b"the last is shorter", b"", b"x" * 60000]
+        for peer in peers:
+            send(peer, payloads, run=True)
+        one.until(lambda: one.underlay.counters.datagrams_in == 3 * len(payloads) + 3)
+        with one.switch.lock:
+            assert [received(peer) for peer in peers] == [payloads] * 3
+
+
+def test_strangers_get_no_port_and_disturb_nobody() -> None:
+    seeded = random.Random(7)
+    with running(Mixture()) as one:
+        peer, stranger = one.peer(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with stranger:
+            stranger.connect(one.underlay.address)
+            garbage = [seeded.randbytes(seeded.choice([0, 1, 24, 24, 1072])) for _ in range(200)]
+            garbage += [bytes(65507), *[b"equal"] * 64]
+            for start in range(0, len(garbage), 20):
+                send(stranger, garbage[start : start + 20], run=start % 40 == 0)
+                send(peer, [bytes([200]) + start.to_bytes(2, "big")], run=False)
+            one.until(lambda: one.underlay.counters.no_hello == len(garbage))
+            one.until(lambda: one.underlay.counters.datagrams_in == 1 + len(range(0, len(garbage), 20)))
+            assert [int.from_bytes(payload[5:], "big") for payload in received(peer)] == list(
+                range(0, len(garbage), 20)
+            )
+            assert one.underlay.peers == 1
+
+
+def test_a_run_that_begins_with_hello_is_served_whole() -> None:
+    with running(Mixture()) as one, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as newcomer:
+        newcomer.connect(one.underlay.address)
+        rest = [bytes([200]) + bytes([number]) * 23 for number in range(50)]
+        send(newcomer, [b"no HELLO, 24 bytes long.", pack_hello(1, 2), *rest], run=True)
+        one.until(lambda: one.underlay.counters.datagrams_in == 51)
+        with one.switch.lock:
+            assert [payload[4:] for payload in received(newcomer)][-50:] == rest
+        assert one.underlay.counters.no_hello == 1
+
+
+def test_a_frame_may_cause_more_than_there_is_room_for_at_first() -> None:
+    with running(Mixture()) as one:
+        peer = one.peer()
+        one.program.room, one.program.copies = 8 << 20, 5000
+        send(peer, [bytes([200]) + bytes(99)] * 10, run=True)
+        one.until(lambda: one.underlay.counters.datagrams_out == 1 + 10)
+        assert len(received(peer)) == 10
+
+
+def test_another_program_takes_over_in_the_middle_of_a_batch() -> None:
+    """The rest of a batch runs on whichever program is there by then."""
+
+    for replacement in (Mixture(), PythonBatch(Mixture())):
+        with running(Mixture()) as one:
+            peer = one.peer()
+            one.switch.on_digest = lambda *_: one.switch.install(replacement)  # noqa: B023
+            send(peer, [bytes([REPORTS]) + bytes(99), *[bytes([200]) + bytes(99)] * 20], run=True)
+            one.until(lambda: one.underlay.counters.datagrams_out == 1 + 21)
+            assert replacement.seen == 20, "those that came after"
+            send(peer, [bytes([200]) + bytes(7)] * 3, run=True)
+            one.until(lambda: one.underlay.counters.datagrams_out == 1 + 24)
+            assert len(received(peer)) == 24
+
+
+def test_whoever_wants_the_lock_gets_it_while_the_loop_waits() -> None:
+    """The loop waits for datagrams a second at a time: nobody has to wait for that."""
+    with running(Mixture()) as one:
+        begun = time.monotonic()
+        for _ in range(50):
+            with one.switch.lock:
+                pass
+            time.sleep(0.001)
+        assert time.monotonic() - begun < 25
+
+
+def test_under_load_neither_the_loop_nor_others_starve() -> None:
+    with running(Reflector()) as one:
+        ending = threading.Event()
+
+        def flood(peer: socket.socket) -> None:
+            while not ending.is_set():
+                send(peer, [bytes(1000)] * 64, run=True)
+                received(peer)
+
+        floods = [threading.Thread(target=flood, args=(one.peer(runs=True),)) for _ in range(2)]
+        for thread in floods:
+            thread.start()
+        served: Counter[int] = Counter()
+        for turn in range(200):
+            with one.switch.lock:
+                served[turn] = one.underlay.counters.datagrams_in
+            time.sleep(0.001)
+        one.until(lambda: one.underlay.counters.datagrams_in > served[199])
+        ending.set()
+        for thread in floods:
+            thread.join(LIMIT_S)
+        assert len(set(served.values())) > 20, "the loop had its turns in between"
+
+
+def test_a_peer_that_is_gone_does_not_stop_the_others() -> None:
+    with running(Mixture()) as one:
+        gone, stays = one.peer(), one.peer()
+        send(stays, [bytes([FLOODS])], run=False)
+        gone.close()
+        for number in range(20):
+            send(stays, [bytes([FLOODS]), bytes([200, number])], run=False)
+        one.until(lambda: one.underlay.counters.datagrams_in == 2 + 1 + 40)
+        with one.switch.lock:
+            assert [payload[5] for payload in received(stays) if payload[4] == 200] == list(range(20))
+
+
+def test_without_numba_the_python_loop_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P4REDUCE_KERNELS", "off")
+    one = Switch()
+    underlay = UdpUnderlay(("127.0.0.1", 0))
+    one.add_ports(underlay)
+    one.install(PythonBatch(Mixture()))  # type: ignore[arg-type]
+    thread = threading.Thread(target=one.run)
+    thread.start()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.settimeout(LIMIT_S)
+        peer.connect(underlay.address)
+        peer.send(pack_hello(1, 2))
+        assert peer.recv(100)[4:] == pack_hello(1, 2)
+    one.stop()
+    thread.join(LIMIT_S)
+    assert not thread.is_alive()
+    one.close()
