@@ -28,7 +28,7 @@ from p4reduce.errors import (
     Reason,
 )
 from p4reduce.protocol.call import Call, CodecId, Kind
-from p4reduce.protocol.engine import Collective
+from p4reduce.protocol.collective import AnyCollective, load_kernels, make_collective
 from p4reduce.protocol.refusal import reason_of
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.source import UNTOUCHED, BlockSource, ConcatenatedBlocks, NoBlocks, check_size
@@ -125,13 +125,14 @@ class Session:
         self._round_trip = RoundTrip()
         self._window = Window(lease.slot_count, window)
         self._operations = 0
-        self._running: Collective | None = None
+        self._running: AnyCollective | None = None
         self._refusal: tuple[Exception, Mapping[int, Reason]] | None = None
         """The error with which this rank refused last, and why each rank refused then."""
         self._turns = Turns()
         self._failure: P4ReduceError | None = None
         self._failing = threading.Lock()
         self._closing = threading.Lock()
+        load_kernels()  # now, not while other ranks wait for this one's first frames
 
     def waiting(self) -> WaitingSlot | None:
         """Return what the running collective waits for; None if there is none. May be called from any thread."""
@@ -188,10 +189,10 @@ class Session:
             self._refusal = error, collective.refusals
         return self._refusal[1]
 
-    def _in_turn(self, kind: Kind, contribution: Contribution, timeout_s: float) -> Collective:
+    def _in_turn(self, kind: Kind, contribution: Contribution, timeout_s: float) -> AnyCollective:
         deadline = self._clock() + timeout_s
 
-        def body(in_time: bool) -> Collective:
+        def body(in_time: bool) -> AnyCollective:
             self.check()
             if not in_time:
                 raise CollectiveTimeout(
@@ -268,9 +269,9 @@ class Session:
                 cause=str(error),
             )
 
-    def _take_part(self, call: Call, source: BlockSource, slots: int, timeout_s: float) -> Collective:
+    def _take_part(self, call: Call, source: BlockSource, slots: int, timeout_s: float) -> AnyCollective:
         stats = CollectiveStats(collectives=1)
-        collective = Collective(
+        collective = make_collective(
             self.lease,
             self._rounds,
             source,
@@ -312,7 +313,7 @@ class Session:
         )
         return collective
 
-    def _drive(self, collective: Collective, now: float) -> None:
+    def _drive(self, collective: AnyCollective, now: float) -> None:
         clock, receive = self._clock, self.transport.receive
         self._send(collective.start(now), collective.stats)
         while (timer := collective.next_timer) is not None:
@@ -345,7 +346,7 @@ class Session:
             self._fail(CollectiveError(f"{call} was interrupted by {type(error).__name__}; join again"))
 
 
-def _union_blocks(source: BlockSource, collective: Collective) -> tuple[int, ...]:
+def _union_blocks(source: BlockSource, collective: AnyCollective) -> tuple[int, ...]:
     """Return how many blocks at least one rank held, of each segment."""
     held = collective.agreed_exponents != UNTOUCHED
     if not isinstance(source, ConcatenatedBlocks):

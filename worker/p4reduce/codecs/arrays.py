@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.errors import InvalidTensor
+from p4reduce_contracts import kernels
 
 
 def is_torch(tensor: object) -> bool:
@@ -18,7 +20,7 @@ def is_torch(tensor: object) -> bool:
 
 
 def to_numpy(tensor: Any, what: str = "the tensor") -> NDArray[Any]:
-    """A C-contiguous numpy array; shares memory with the tensor where it can."""
+    """A C-contiguous and aligned numpy array; shares memory with the tensor where it can."""
     if is_torch(tensor):
         if tensor.is_meta:
             raise InvalidTensor(f"{what} is on the device meta, without any numbers; give it some (to_empty) first")
@@ -31,7 +33,7 @@ def to_numpy(tensor: Any, what: str = "the tensor") -> NDArray[Any]:
     if not isinstance(tensor, np.ndarray):
         kind = type(tensor).__name__
         raise InvalidTensor(f"{what} is a {kind}; give a numpy array or a torch tensor")
-    return np.ascontiguousarray(tensor).reshape(tensor.shape)
+    return np.require(tensor, requirements=["C", "A", "E"]).reshape(tensor.shape)
 
 
 def as_kind_of(tensor: Any, result: NDArray[Any]) -> Any:
@@ -47,6 +49,24 @@ def blocks_of(flat: NDArray[Any], block_words: int) -> NDArray[Any]:
     if missing:
         flat = np.concatenate([flat, np.zeros(missing, flat.dtype)])
     return flat.reshape(-1, block_words)
+
+
+def exponents_of(flat: NDArray[np.float32], block_numbers: int) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    """Return of each block of floats the largest exponent field, 255 for NaN and infinity, and whether any is not 0."""
+    compiled = _compiled() if kernels.enabled() else None
+    if compiled is None:
+        rows = blocks_of(flat, block_numbers)
+        largest = (rows.view(np.uint32) & np.uint32(0x7FFFFFFF)).max(axis=1, initial=0)
+        return (largest >> np.uint32(23)).astype(np.uint8), largest != 0
+    blocks = -(-len(flat) // block_numbers)
+    exponents, nonzero = np.empty(blocks, np.uint8), np.empty(blocks, np.bool_)
+    compiled.scan(flat.view(np.uint32), block_numbers, exponents, nonzero)
+    return exponents, nonzero
+
+
+@functools.cache
+def _compiled() -> Any:
+    return kernels.load("p4reduce.codecs.kernels")
 
 
 def name_element(tensor: str | None, shape: tuple[int, ...], index: int) -> str:

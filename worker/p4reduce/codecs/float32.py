@@ -14,16 +14,16 @@ numbers (f = 0) is E larger than needed.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import as_kind_of, blocks_of, name_element, to_numpy
+from p4reduce.codecs.arrays import as_kind_of, blocks_of, exponents_of, name_element, to_numpy
 from p4reduce.errors import InvalidTensor
 from p4reduce.protocol.call import CodecId
-from p4reduce.protocol.source import UNTOUCHED, Words
+from p4reduce.protocol.source import UNTOUCHED, Elements, Words
 
 _CHUNK_BLOCKS = 1 << 15
 """Blocks decoded at once, so that the float64 intermediate stays small."""
@@ -70,20 +70,12 @@ class Float32:
         self.layout = f"{'mean of ' if mean else ''}float32[{self.elements}]"
 
     def bind(self, world_size: int, block_words: int, dense: bool) -> Float32Source:
-        rows = blocks_of(self.values.reshape(-1), block_words)
-        largest = (rows.view(np.uint32) & np.uint32(0x7FFFFFFF)).max(axis=1, initial=0)
-        fields = (largest >> np.uint32(23)).astype(np.uint8)
+        fields, nonzero = exponents_of(self.values.reshape(-1), block_words)
         if fields.max(initial=0) == 255:
             raise InvalidTensor(self._fault())
-        return Float32Source(
-            shape=self.values.shape,
-            rows=rows,
-            largest=largest,
-            fields=fields,
-            world_size=world_size,
-            dense=dense,
-            divisor=world_size if self._mean else 1,
-        )
+        if dense:
+            nonzero[:] = True
+        return Float32Source(self.values, block_words, fields, nonzero, world_size, world_size if self._mean else 1)
 
     def _fault(self) -> str:
         flat = self.values.reshape(-1)
@@ -101,22 +93,26 @@ class Float32Source:
 
     def __init__(
         self,
-        *,
-        shape: tuple[int, ...],
-        rows: NDArray[np.float32],
-        largest: NDArray[np.uint32],
+        values: NDArray[np.float32],
+        block_words: int,
         fields: NDArray[np.uint8],
+        nonzero: NDArray[np.bool_],
         world_size: int,
-        dense: bool,
-        divisor: int = 1,
+        divisor: int,
     ) -> None:
-        self._shape = shape
-        self._rows = rows
-        self.n_blocks = len(rows)
-        self.nonzero: NDArray[np.bool_] = np.ones(len(rows), bool) if dense else largest != 0
-        self.exponents: NDArray[np.uint8] = fields
-        self._divisor = divisor
+        self._values = values
+        self._block_words = block_words
+        self.n_blocks = len(fields)
+        self.nonzero = nonzero
+        self.exponents = fields
         self._scales = scales(world_size)
+        self._units = 1.0 / (divisor * self._scales)
+        self.elements = Elements(values.reshape(-1), lanes=1, scales=self._scales, units=self._units)
+
+    @cached_property
+    def _rows(self) -> NDArray[np.float32]:
+        rows: NDArray[np.float32] = blocks_of(self._values.reshape(-1), self._block_words)
+        return rows
 
     def encode(self, blocks: NDArray[np.int64], exponents: NDArray[np.uint8]) -> Words:
         scaled = self._rows[blocks] * self._scales[exponents, None]
@@ -125,11 +121,13 @@ class Float32Source:
         return words
 
     def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[NDArray[Any]]:
-        out = np.zeros(self._rows.shape, np.float32)
+        out = np.zeros((self.n_blocks, self._block_words), np.float32)
         touched = np.flatnonzero(exponents != UNTOUCHED)
         for start in range(0, len(touched), _CHUNK_BLOCKS):
             rows = touched[start : start + _CHUNK_BLOCKS]
             with np.errstate(over="ignore"):
-                out[rows] = sums[rows].view(">i4") * (1.0 / (self._divisor * self._scales[exponents[rows], None]))
-        size = int(np.prod(self._shape, dtype=np.int64))
-        return [out.reshape(-1)[:size].reshape(self._shape)]
+                out[rows] = sums[rows].astype(np.int32) * self._units[exponents[rows], None]
+        return self.shaped(out.reshape(-1))
+
+    def shaped(self, values: NDArray[np.float32]) -> list[NDArray[Any]]:
+        return [values[: self._values.size].reshape(self._values.shape)]

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import as_kind_of, blocks_of, name_element, to_numpy
+from p4reduce.codecs.arrays import as_kind_of, blocks_of, exponents_of, name_element, to_numpy
 from p4reduce.codecs.float32 import headroom_bits
 from p4reduce.codecs.lanes import pack_lanes, unpack_lanes
 from p4reduce.errors import InvalidTensor, LaneOverflow
 from p4reduce.protocol.call import CodecId
-from p4reduce.protocol.source import UNTOUCHED, Words
+from p4reduce.protocol.source import UNTOUCHED, Elements, Words
 from p4reduce_contracts.wire.lanes import lanes_per_word
 
 WIDTHS = (8, 16)
@@ -68,11 +68,15 @@ class FloatLanes:
 
     def bind(self, world_size: int, block_words: int, dense: bool) -> FloatLanesSource:
         flat = self.values.reshape(-1)
-        if not np.isfinite(flat).all():
+        fields, nonzero = exponents_of(flat, block_words * lanes_per_word(self.detail))
+        if fields.max(initial=0) == 255:
             index = int(np.isfinite(flat).argmin())
             where = name_element(self._name, self.values.shape, index)
             raise InvalidTensor(f"{where} is {flat[index]}; a sum needs finite numbers, skip this step or clip first")
-        return FloatLanesSource(flat, self.detail, world_size, block_words, dense, world_size if self._mean else 1)
+        if dense:
+            nonzero[:] = True
+        divisor = world_size if self._mean else 1
+        return FloatLanesSource(flat, self.detail, block_words, fields, nonzero, world_size, divisor)
 
     def wrap(self, result: NDArray[Any]) -> Summed:
         total, sent = (as_kind_of(self._given, row.reshape(self.values.shape)) for row in result)
@@ -83,18 +87,25 @@ class FloatLanesSource:
     """The blocks of one tensor in float lanes."""
 
     def __init__(
-        self, flat: NDArray[np.float32], bits: int, world_size: int, block_words: int, dense: bool, divisor: int
+        self,
+        flat: NDArray[np.float32],
+        bits: int,
+        block_words: int,
+        fields: NDArray[np.uint8],
+        nonzero: NDArray[np.bool_],
+        world_size: int,
+        divisor: int,
     ) -> None:
         self._bits = bits
-        self._elements = len(flat)
+        self._count = len(flat)
         self._divisor = divisor
         self._block_words = block_words
         self._rows = blocks_of(flat, block_words * lanes_per_word(bits))
-        largest = (self._rows.view(np.uint32) & np.uint32(0x7FFFFFFF)).max(axis=1, initial=0)
-        self.n_blocks = len(self._rows)
-        self.nonzero: NDArray[np.bool_] = np.ones(self.n_blocks, bool) if dense else largest != 0
-        self.exponents: NDArray[np.uint8] = (largest >> np.uint32(23)).astype(np.uint8)
+        self.n_blocks = len(fields)
+        self.nonzero = nonzero
+        self.exponents = fields
         self._scales = scales(bits, world_size)
+        self.elements = Elements(flat, lanes=lanes_per_word(bits), scales=self._scales)
 
     def encode(self, blocks: NDArray[np.int64], exponents: NDArray[np.uint8]) -> Words:
         integers = self._integers(blocks, exponents)
@@ -112,7 +123,7 @@ class FloatLanesSource:
             # Rounding up may pass float32's largest number, a sum of many ranks too: they stay finite.
             out[0, touched] = np.clip(totals * (unit / self._divisor), -_LARGEST, _LARGEST)
             out[1, touched] = np.clip(self._integers(touched, exponents[touched]) * unit, -_LARGEST, _LARGEST)
-        return [out.reshape(2, -1)[:, : self._elements]]
+        return [out.reshape(2, -1)[:, : self._count]]
 
     def _integers(self, blocks: NDArray[np.int64], exponents: NDArray[np.uint8]) -> NDArray[np.int32]:
         integers: NDArray[np.int32] = np.rint(self._rows[blocks] * self._scales[exponents, None]).astype(np.int32)

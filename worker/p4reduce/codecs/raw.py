@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from p4reduce.codecs.arrays import blocks_of
 from p4reduce.errors import InvalidTensor
 from p4reduce.protocol.call import CodecId
-from p4reduce.protocol.source import UNTOUCHED, Words
+from p4reduce.protocol.source import UNTOUCHED, Elements, Words
 
 
 def block_count(n_bytes: int, block_words: int) -> int:
@@ -36,6 +36,7 @@ class RawSource:
         self.exponents: NDArray[np.uint8] = np.zeros(self.n_blocks, np.uint8)
         padded = np.concatenate([data, np.zeros(-len(data) % 4, np.uint8)])
         self._rows = blocks_of(padded.view("<u4"), block_words)
+        self.elements = Elements(self._rows.reshape(-1), step=senders)
         if sender is not None:
             self.nonzero[_places(len(self._rows), sender, senders)] = self._rows.any(axis=1)
 
@@ -45,8 +46,7 @@ class RawSource:
     def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[NDArray[Any]]:
         touched = np.flatnonzero(exponents != UNTOUCHED)
         longest = int(touched[-1]) // self._senders + 1 if len(touched) else 0
-        words = sums.view(">u4")
-        rows = [words[_places(longest, sender, self._senders)].astype("<u4") for sender in range(self._senders)]
+        rows = [sums[_places(longest, sender, self._senders)].astype("<u4") for sender in range(self._senders)]
         return [np.stack(rows).reshape(self._senders, -1).view(np.uint8)]
 
 

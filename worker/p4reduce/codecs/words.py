@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.codecs.arrays import blocks_of
-from p4reduce.protocol.source import Words
+from p4reduce.protocol.source import Elements, Words
 
 
 class WordSource:
@@ -29,9 +29,10 @@ class WordSource:
         self.nonzero: NDArray[np.bool_] = np.ones(len(rows), bool) if dense else np.asarray(rows.any(axis=1))
         self.exponents: NDArray[np.uint8] = np.zeros(len(rows), np.uint8)
         self._rows = rows
+        self.elements = Elements(words)
 
     def encode(self, blocks: NDArray[np.int64], exponents: NDArray[np.uint8]) -> Words:
         return self._rows[blocks].astype(">u4")
 
     def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[NDArray[Any]]:
-        return [self._finish(sums.reshape(-1)[: self._count].astype(np.uint32))]
+        return [self._finish(sums.reshape(-1)[: self._count].astype(np.uint32, copy=False))]

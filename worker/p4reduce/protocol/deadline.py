@@ -6,22 +6,21 @@ from collections.abc import Iterable
 
 from p4reduce.errors import CollectiveTimeout
 from p4reduce.protocol.call import Call
-from p4reduce.protocol.slot import SlotState
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.lease import Lease
 
 
 def too_late(
-    call: Call, lease: Lease, slots: Iterable[SlotState], timeout_s: float, stats: CollectiveStats, heard: Refused
+    call: Call, lease: Lease, seen: Iterable[int], timeout_s: float, stats: CollectiveStats, heard: Refused
 ) -> CollectiveTimeout:
     """Return the error that names the ranks the switch was still waiting for, as far as its PENDINGs told.
 
-    `heard`: the refused frames when the last answer came that was not refused.
+    `seen`: who had contributed, of each open slot whose PENDING told. `heard`: the refused frames when the last answer
+    came that was not refused.
     """
     missing = 0
-    for slot in slots:
-        if not slot.done and slot.seen is not None:
-            missing |= lease.full & ~slot.seen
+    for ranks_in in seen:
+        missing |= lease.full & ~ranks_in
     ranks = [rank for rank in range(lease.world_size) if missing >> rank & 1]
     text = f"{call} did not finish in {timeout_s:g} s: "
     where = f"{lease.switch_host}:{lease.switch_port}"

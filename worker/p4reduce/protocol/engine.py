@@ -14,23 +14,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.errors import CollectiveMismatch, CorruptSum, FrameError, Reason
-from p4reduce.protocol.call import (
-    Call,
-    Kind,
-    agreed_part,
-    describe,
-    kind_of,
-    opening_block,
-    opening_columns,
-    proposed_window,
-    read_opening,
-)
+from p4reduce.errors import CorruptSum, FrameError, Reason
+from p4reduce.protocol.call import Call, compare_calls, opening_block, opening_columns, read_opening
 from p4reduce.protocol.deadline import refused_frames, too_late
 from p4reduce.protocol.growth import with_zero_blocks, zero_blocks
 from p4reduce.protocol.lookahead import keys_at_or_after
 from p4reduce.protocol.recovery import Recovery
-from p4reduce.protocol.refusal import reason_in
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.slot import COLUMN_DONE, SlotState
 from p4reduce.protocol.source import UNTOUCHED, BlockSource, check_size
@@ -40,7 +29,7 @@ from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import CONTRIBUTE, KEY_NONE, PENDING, ROUND_MASK, Frame, pack, unpack
 from p4reduce_contracts.wire.check import check_of, checks_of
 
-_SAME_CORRUPT_ANSWERS: Final = 3
+SAME_CORRUPT_ANSWERS: Final = 3
 """So often the same wrong sum, each time in answer to another send: it is the switch's, not the path's."""
 
 
@@ -183,7 +172,8 @@ class Collective:
         if not self._open:
             return []
         if now >= self._deadline:
-            raise too_late(self.call, self._lease, self._slots, self._timeout_s, self.stats, self._heard)
+            seen = [slot.seen for slot in self._slots if not slot.done and slot.seen is not None]
+            raise too_late(self.call, self._lease, seen, self._timeout_s, self.stats, self._heard)
         frames = []
         for slot in self._recovery.due(now):
             self.stats.retransmissions += 1
@@ -216,7 +206,7 @@ class Collective:
         stats = self.stats
         frame_type, _, present, _, index, round_, seen, _, check, keys, data = frame
         slot = self._slots[index] if index < len(self._slots) else None
-        if slot is None or slot.done or round_ != slot.round:
+        if slot is None or not slot.frame or round_ != slot.round:  # done, or nothing is sent that this may answer
             stats.stale += 1
             return None
         if frame_type == PENDING:
@@ -263,7 +253,7 @@ class Collective:
         elif slot.tries != slot.corrupt_try:  # not a copy that the network made
             slot.corrupt_answers += 1
         slot.corrupt_try = slot.tries
-        if slot.corrupt_answers >= _SAME_CORRUPT_ANSWERS:
+        if slot.corrupt_answers >= SAME_CORRUPT_ANSWERS:
             raise CorruptSum(self._lease.name, slot.index, slot.round, slot.corrupt_answers)
 
     def _plausible(self, slot: SlotState, keys: tuple[int, ...]) -> bool:
@@ -296,7 +286,7 @@ class Collective:
 
     def _advance(self, slot: SlotState) -> bool:
         """Move on to the blocks the keys of a RESULT name; return False when the slot is finished."""
-        slot.opening = False
+        slot.opening, slot.frame = False, b""
         blocks, exponents, expected = [], bytearray(), 0
         for column, key in enumerate(slot.keys):
             if key == KEY_NONE:
@@ -309,7 +299,6 @@ class Collective:
             expected |= 1 << column
         if not blocks:
             slot.done = True
-            slot.frame = b""
             self._open -= 1
             return False
         slot.blocks, slot.exponents, slot.expected = blocks, bytes(exponents), expected
@@ -366,13 +355,7 @@ class Collective:
         return slot.frame
 
     def _compare_calls(self, data: bytes) -> None:
-        calls = read_opening(data, self._lease.world_size)
-        self.refusals = {rank: reason_in(words) for rank, words in enumerate(calls) if kind_of(words) == Kind.REFUSED}
-        willing = [words for rank, words in enumerate(calls) if rank not in self.refusals]
-        closing = bool(self.refusals) and any(kind_of(words) == Kind.CLOSE for words in willing)
-        if len({words[0] for words in calls}) > 1 or len({agreed_part(words) for words in willing}) > 1 or closing:
-            raise CollectiveMismatch({rank: describe(words) for rank, words in enumerate(calls)})
-        self.next_window = max(1, min(proposed_window(words) for words in calls))
+        self.refusals, self.next_window = compare_calls(read_opening(data, self._lease.world_size))
 
     def _open_all(self, now: float) -> None:
         """After a refusal: open every slot of the window that this rank has not opened.

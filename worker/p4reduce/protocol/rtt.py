@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Final
 
 INITIAL_S: Final = 0.1
@@ -40,6 +42,17 @@ class RoundTrip:
     def smoothed_s(self) -> float:
         """The smoothed time to an answer; 0 before the first sample."""
         return self._smoothed_s or 0.0
+
+    @property
+    def numbers(self) -> tuple[float, float, float, float]:
+        """All that is known: the smoothed time (NaN before the first sample), its variation, `fastest_s`, `gap_s`."""
+        smoothed_s = math.nan if self._smoothed_s is None else self._smoothed_s
+        return smoothed_s, self._variation_s, self.fastest_s, self.gap_s
+
+    @numbers.setter
+    def numbers(self, numbers: Sequence[float]) -> None:
+        smoothed_s, self._variation_s, self.fastest_s, self.gap_s = numbers
+        self._smoothed_s = None if math.isnan(smoothed_s) else smoothed_s
 
     def sample(self, seconds: float, gap_s: float) -> None:
         """Learn from a round that took `seconds`, and whose RESULT came `gap_s` after the one before."""

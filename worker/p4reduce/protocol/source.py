@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,10 +13,29 @@ from p4reduce.errors import InvalidTensor
 from p4reduce_contracts.wire import MAX_BLOCKS
 
 Words = NDArray[Any]
-"""Big-endian 32-bit words, shape [blocks, block_words]."""
+"""32-bit words, shape [blocks, block_words]; big-endian when they are to be sent."""
 
 UNTOUCHED = 255
 """In the agreed exponents: no rank held this block, its sum is zero."""
+
+
+@dataclass(frozen=True)
+class Elements:
+    """A source's data as it lies in memory: what the compiled engine needs to encode blocks by itself.
+
+    Block b holds the elements from b // step · block_words · max(1, lanes) on; what lies beyond the last one is zero.
+    """
+
+    values: NDArray[Any]
+    """Flat, C-contiguous, 4 bytes each."""
+    step: int = 1
+    lanes: int = 0
+    """Floats that a word holds, each `rint(value · scale)` in 32 / lanes bits; 0: the elements are the words."""
+    scales: NDArray[np.float64] | None = None
+    """[256], by agreed exponent."""
+    units: NDArray[np.float64] | None = None
+    """[256], by agreed exponent: what a summed word is multiplied by to become a float32 of the result. None: `decode`
+    makes the result of the summed words."""
 
 
 class BlockSource(Protocol):
@@ -39,7 +59,21 @@ class BlockSource(Protocol):
         ...
 
     def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[NDArray[Any]]:
-        """The summed tensors. `sums` [n_blocks, block_words] is zero where `exponents` is UNTOUCHED."""
+        """The summed tensors. `sums` [n_blocks, block_words] is zero where `exponents` is UNTOUCHED.
+
+        The words are big-endian or in this machine's order, as their type says.
+        """
+        ...
+
+
+class FlatSource(BlockSource, Protocol):
+    """A source that the compiled engine can encode and decode; any other is left to the engine in Python."""
+
+    @property
+    def elements(self) -> Elements: ...
+
+    def shaped(self, values: NDArray[np.float32]) -> list[NDArray[Any]]:
+        """The summed tensors, where `elements` has units: `values` [n_blocks · block_words] are decoded already."""
         ...
 
 
@@ -53,7 +87,7 @@ class ConcatenatedBlocks:
     """Several sources, one after the other in one space of blocks."""
 
     def __init__(self, parts: Sequence[BlockSource], block_words: int) -> None:
-        self._parts = list(parts)
+        self.parts = list(parts)
         self._block_words = block_words
         self.starts = np.cumsum([0] + [part.n_blocks for part in parts])
         self.n_blocks = int(self.starts[-1])
@@ -65,16 +99,16 @@ class ConcatenatedBlocks:
         owner = np.searchsorted(self.starts, blocks, side="right") - 1
         first = int(owner[0])
         if (owner == first).all():
-            return self._parts[first].encode(blocks - self.starts[first], exponents)
+            return self.parts[first].encode(blocks - self.starts[first], exponents)
         words = np.empty((len(blocks), self._block_words), ">u4")
         for index in np.unique(owner):
             mine = owner == index
-            part = self._parts[index].encode(blocks[mine] - self.starts[index], exponents[mine])
+            part = self.parts[index].encode(blocks[mine] - self.starts[index], exponents[mine])
             words[mine] = part.view(">u4")
         return words
 
     def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[NDArray[Any]]:
-        spans = zip(self._parts, self.starts[:-1], self.starts[1:], strict=True)
+        spans = zip(self.parts, self.starts[:-1], self.starts[1:], strict=True)
         return [out for part, a, b in spans for out in part.decode(sums[a:b], exponents[a:b])]
 
 
@@ -84,6 +118,7 @@ class NoBlocks:
     n_blocks = 0
     nonzero: NDArray[np.bool_] = np.zeros(0, bool)
     exponents: NDArray[np.uint8] = np.zeros(0, np.uint8)
+    elements = Elements(np.zeros(0, np.uint32))
 
     def encode(self, blocks: NDArray[np.int64], exponents: NDArray[np.uint8]) -> Words:
         raise AssertionError("there are no blocks to encode")

@@ -1,0 +1,20 @@
+"""What codecs do to every number of a tensor, in one pass over it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from p4reduce_contracts.kernels import kernel
+
+
+@kernel("void(Array(uint32, 1, 'C', True), int64, uint8[::1], boolean[::1])")
+def scan(numbers: Any, block_numbers: Any, exponents: Any, nonzero: Any) -> Any:
+    """Set the largest exponent field in each block of these floats, and whether any of them is not zero."""
+    for block in range(len(exponents)):
+        largest = np.uint32(0)
+        for i in range(block * block_numbers, min((block + 1) * block_numbers, len(numbers))):
+            largest = max(largest, np.uint32(numbers[i] & np.uint32(0x7FFFFFFF)))
+        exponents[block] = largest >> np.uint32(23)
+        nonzero[block] = largest != 0

@@ -1,0 +1,44 @@
+"""Which engine runs a collective: the compiled one where it can, else the one in Python."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from types import ModuleType
+from typing import Any
+
+from p4reduce.protocol.call import Call
+from p4reduce.protocol.compiled.collective import CompiledCollective
+from p4reduce.protocol.compiled.segments import Segments
+from p4reduce.protocol.engine import Collective
+from p4reduce.protocol.source import BlockSource, check_size
+from p4reduce_contracts import kernels
+from p4reduce_contracts.jobs.lease import Lease
+
+AnyCollective = Collective | CompiledCollective
+
+
+def make_collective(
+    lease: Lease, slot_rounds: list[int], source: BlockSource, call: Call, timeout_s: float, **options: Any
+) -> AnyCollective:
+    """Return one rank's side of one collective; the arguments are Collective's, and so is all that it does."""
+    compiled = load_kernels()
+    if compiled is not None:
+        check_size(source)
+        segments = Segments.of(compiled, source)
+        if segments is not None:
+            return CompiledCollective(compiled, lease, slot_rounds, segments, call, timeout_s, **options)
+    return Collective(lease, slot_rounds, source, call, timeout_s, **options)
+
+
+def load_kernels() -> ModuleType | None:
+    """Return the compiled engine's kernels; None without numba, when they are switched off, and on big-endian machines.
+
+    The first time on a machine they are compiled, which takes seconds.
+    """
+    return _kernels() if kernels.enabled() and sys.byteorder == "little" else None
+
+
+@functools.cache
+def _kernels() -> ModuleType | None:
+    return kernels.load("p4reduce.protocol.compiled.kernels")

@@ -1,0 +1,384 @@
+"""One collective, compiled: what `protocol/engine.py` does, with its frames read and made by kernels over arrays.
+
+Frames in, frames out, counts, times and errors are the same, bit for bit; `tests/worker/protocol` holds both to that.
+Here stands what is rare, and how the arrays begin; kernels.py has the layout of the arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.errors import CorruptSum, Reason
+from p4reduce.protocol.call import Call, compare_calls, opening_columns, read_opening
+from p4reduce.protocol.compiled.segments import Segments
+from p4reduce.protocol.deadline import refused_frames, too_late
+from p4reduce.protocol.engine import SAME_CORRUPT_ANSWERS
+from p4reduce.protocol.recovery import Recovery
+from p4reduce.protocol.rtt import GRANULARITY_S, INITIAL_S, RoundTrip
+from p4reduce.protocol.slot import COLUMN_DONE
+from p4reduce.protocol.source import UNTOUCHED
+from p4reduce.stats import CollectiveStats
+from p4reduce_contracts.jobs.answers import WaitingSlot
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire import (
+    CONTRIBUTE,
+    KEY_NONE,
+    MAX_GROWTH_BYTES,
+    PENDING,
+    RESULT,
+    WIRE_VERSION,
+    WORDS_PER_CALL,
+)
+from p4reduce_contracts.wire.check import COLUMN_FACTOR, weight
+
+_COUNTS: Final = (
+    "rounds",
+    "blocks_up",
+    "blocks_down",
+    "retransmissions",
+    "losses",
+    "pendings",
+    "stale",
+    "foreign",
+    "corrupt",
+    "malformed",
+)
+"""The fields of CollectiveStats that the kernels count, in their order in `head`."""
+
+
+class CompiledCollective:
+    """One rank's side of one collective; see `protocol/engine.py`'s Collective for what its arguments are.
+
+    `slot_rounds` is advanced when the collective is done.
+    """
+
+    def __init__(
+        self,
+        kernels: ModuleType,
+        lease: Lease,
+        slot_rounds: list[int],
+        segments: Segments,
+        call: Call,
+        timeout_s: float,
+        *,
+        round_trip: RoundTrip | None = None,
+        window: int | None = None,
+        proposal: int | None = None,
+        stats: CollectiveStats | None = None,
+        refusal_window: int | None = None,
+    ) -> None:
+        self.call = call
+        self.stats = CollectiveStats() if stats is None else stats
+        self._kernels = k = kernels
+        self._lease, self._geometry = lease, lease.geometry
+        self._segments = segments
+        self._rounds = slot_rounds
+        self._timeout_s = timeout_s
+        self._deadline = 0.0
+        self._refused_before = refused_frames(self.stats)
+        self._round_trip = RoundTrip() if round_trip is None else round_trip
+        limit = min(window or lease.slot_count, lease.slot_count)
+        count = max(1, min(limit, -(-segments.n_blocks // lease.columns)))
+        self._refusal_window = max(count, min(refusal_window or limit, lease.slot_count))
+        self.next_window = limit
+        """Known after the opening round: the smallest window any rank proposed for the next collective."""
+        self.refusals: dict[int, Reason] = {}
+        """Known after slot 0's opening round: the ranks that cannot take part. With any, no block is sent."""
+        self._early: dict[int, bytes] = {}
+        """By slot: opening RESULTs that overtook slot 0's, which says whether all ranks take part."""
+        self._corrupt: dict[int, bytes] = {}
+        """By slot: the last RESULT whose check word was wrong."""
+        self._unsent: list[bytes] = []
+        words = call.words(limit if proposal is None else min(proposal, lease.slot_count))
+        self._head = self._new_head(words, count)
+        self._times = self._new_times()
+        self._slots, self._sent_at, self._frames = self._new_slots(range(count))
+        self._slots[0, k.EXPECTED] = (1 << opening_columns(lease.world_size, lease.block_words)) - 1
+        self._weights = np.array(
+            [pow(COLUMN_FACTOR, column, 1 << 32) for column in range(8)]
+            + [weight(0, word) for word in range(lease.block_words)],
+            np.uint32,
+        )
+        stride = lease.columns * count
+        self._mine = np.empty((-(-segments.n_blocks // stride) + 1) * stride, np.uint32)
+        k.look_ahead(segments.nonzero, segments.exponents, stride, np.uint32(KEY_NONE), self._mine)
+        for index in range(count):
+            first = index * lease.columns
+            self._slots[index, k.KEYS : k.KEYS + lease.columns] = self._mine[first : first + lease.columns]
+        self._sums = np.zeros(segments.n_blocks * lease.block_words, np.uint32)
+        self._agreed = np.full(segments.n_blocks, UNTOUCHED, np.uint8)
+        self._data = np.zeros(1, np.uint32)
+        self._spans = np.empty((3, 0), np.int64)
+        self._answers = np.empty((3, count), np.int64)
+        self._counted = [0] * len(_COUNTS)
+
+    @property
+    def done(self) -> bool:
+        """Whether every slot has its last RESULT."""
+        return not self._head[self._kernels.OPEN]
+
+    @property
+    def slots(self) -> int:
+        """How many slots of the lease this collective uses."""
+        return len(self._slots)
+
+    def waiting(self, now: float) -> WaitingSlot | None:
+        """Return the slot that waits longest; None if none does. May be called from another thread."""
+        k, slots, sent_at = self._kernels, self._slots, self._sent_at
+        waiting = np.flatnonzero(slots[: len(sent_at), k.FRAME_BYTES])
+        if not len(waiting):
+            return None
+        oldest = int(waiting[sent_at[waiting].argmin()])
+        seen = int(slots[oldest, k.SEEN])
+        missing = 0 if seen < 0 else self._lease.full & ~seen
+        waited_s = max(0.0, now - float(sent_at[oldest]))
+        return WaitingSlot(oldest, int(slots[oldest, k.ROUND]), missing, waited_s, len(waiting))
+
+    @property
+    def next_timer(self) -> float | None:
+        """When `on_timer` wants to be called next; None once the collective is done."""
+        if self.done:
+            return None
+        return min(self._times.item(self._kernels.NEXT_TIMER), self._deadline)
+
+    @property
+    def agreed_exponents(self) -> NDArray[np.uint8]:
+        """[blocks]: the exponent agreed for each block, UNTOUCHED where no rank held it."""
+        return self._agreed
+
+    def result(self) -> list[NDArray[Any]]:
+        """Return the summed tensors; RuntimeError before `done`, and when a rank refused."""
+        if not self.done or self.refusals:
+            raise RuntimeError(f"{self.call} {'was refused' if self.refusals else 'is not done'}")
+        return self._segments.decode(self._sums, self._agreed)
+
+    def start(self, now: float) -> list[bytes]:
+        """Return the opening frame of every slot."""
+        k = self._kernels
+        self._deadline = now + self._timeout_s
+        self._times[k.SMOOTHED : k.GAP + 1] = self._round_trip.numbers
+        frames = self._open_slots(range(len(self._slots)), now)
+        self._times[k.ANSWERED_AT] = now
+        k.begin_silence(self._head, self._times, now)
+        k.set_timer(self._head, self._times, self._slots, self._sent_at)
+        return frames
+
+    def receive(self, frame: bytes, now: float) -> list[bytes]:
+        """Take in one datagram; return what to send."""
+        return self.receive_burst((frame,), now)
+
+    def receive_burst(self, frames: Iterable[bytes], now: float) -> list[bytes]:
+        """Take in several datagrams; return what to send."""
+        try:
+            self._accept(list(frames), now)
+            while self._early and not self._slots[0, self._kernels.OPENING]:
+                early = list(self._early.values())
+                self._early.clear()
+                self._accept(early, now)
+            unsent, self._unsent = self._unsent, []
+            return unsent + self._answer(self._answers, now)
+        finally:
+            self._take_over_counts()
+
+    def on_timer(self, now: float) -> list[bytes]:
+        """Return the frames that were not answered in time, to be sent again; CollectiveTimeout at the deadline."""
+        k = self._kernels
+        if self.done:
+            return []
+        if now >= self._deadline:
+            open_slots = self._slots[:, k.DONE] == 0
+            seen = [bits for bits in self._slots[open_slots, k.SEEN].tolist() if bits >= 0]
+            heard = self._head[k.HEARD_FOREIGN : k.HEARD_STALE + 1].tolist()
+            foreign, malformed, stale = (a + b for a, b in zip(self._refused_before, heard, strict=True))
+            raise too_late(self.call, self._lease, seen, self._timeout_s, self.stats, (foreign, malformed, stale))
+        due = k.repeat(self._head, self._times, self._slots, self._sent_at, self._answers, now)
+        self._take_over_counts()
+        return self._frames_of(self._answers[0, :due])
+
+    def _accept(self, payloads: Sequence[bytes], now: float) -> None:
+        k, head = self._kernels, self._head
+        self._load(payloads)
+        while True:
+            event = k.accept(
+                head,
+                self._times,
+                self._slots,
+                self._sent_at,
+                self._mine,
+                self._agreed,
+                self._segments.table,
+                self._segments.scales,
+                self._weights,
+                self._sums,
+                self._data,
+                self._spans,
+                self._answers,
+                now,
+            )
+            if event == k.END:
+                return
+            if event == k.CALLS:
+                self._compare_calls(self._payload(head.item(k.NEXT)), now)
+                continue
+            payload = self._payload(head.item(k.NEXT) - 1)
+            index = int.from_bytes(payload[6:8], "big")
+            if event == k.EARLY:
+                self._early[index] = payload
+            else:
+                self._count_corrupt(index, payload)
+
+    def _load(self, payloads: Sequence[bytes]) -> None:
+        """Lay the burst's frames out for the kernels, each at a whole word."""
+        k, count = self._kernels, len(payloads)
+        if self._spans.shape[1] < count:
+            self._spans = np.empty((3, count), np.int64)
+        if self._answers.shape[1] < count + self._head[k.ANSWERS]:
+            more = np.empty((3, count), np.int64)
+            self._answers = np.concatenate([self._answers, more], axis=1)
+        lengths = np.fromiter(map(len, payloads), np.int64, count)
+        if (lengths & 3).any():
+            payloads = [payload + bytes(-len(payload) % 4) for payload in payloads]
+        words = (lengths + 3) >> 2
+        np.cumsum(words, out=self._spans[0, :count])
+        self._spans[0, :count] -= words
+        self._spans[1, :count] = lengths
+        self._data = np.frombuffer(b"".join(payloads) or bytes(4), np.uint32)
+        self._head[k.FRAMES], self._head[k.NEXT] = count, 0
+
+    def _payload(self, place: int) -> bytes:
+        """Return a frame of the burst."""
+        start, length = self._spans[:2, place].tolist()
+        return self._data[start : start + (length + 3 >> 2)].tobytes()[:length]
+
+    def _compare_calls(self, payload: bytes, now: float) -> None:
+        k = self._kernels
+        calls = read_opening(payload[self._geometry.frame_header_bytes :], self._lease.world_size)
+        self.refusals, self.next_window = compare_calls(calls)
+        self._head[k.COMPARED] = 1
+        if self.refusals:
+            self._head[k.REFUSED] = 1
+            self._open_all(now)
+
+    def _open_all(self, now: float) -> None:
+        """After a refusal: open every slot of the window that this rank has not opened.
+
+        Other ranks may have opened any of them, and a slot's rounds go in lock step: the opening round has to end.
+        """
+        k = self._kernels
+        self.stats.refused += 1
+        before = len(self._slots)
+        slots, sent_at, frames = self._new_slots(range(before, self._refusal_window))
+        slots[:, k.KEYS : k.KEYS + self._lease.columns] = KEY_NONE
+        self._slots = np.concatenate([self._slots, slots])
+        self._sent_at = np.concatenate([self._sent_at, sent_at])
+        self._frames = np.concatenate([self._frames, frames])
+        if self._answers.shape[1] < len(self._slots):
+            self._answers = np.concatenate([self._answers, np.empty((3, len(slots)), np.int64)], axis=1)
+        self._head[k.SLOTS] = len(self._slots)
+        self._head[k.OPEN] += len(slots)
+        answers = self._head.item(k.ANSWERS)
+        self._unsent += self._open_slots(range(before, len(self._slots)), now)
+        self._head[k.ANSWERS] = answers
+
+    def _open_slots(self, indices: range, now: float) -> list[bytes]:
+        k = self._kernels
+        answers = np.zeros((3, len(indices)), np.int64)
+        answers[0] = indices
+        if indices.start == 0:
+            answers[1, 0] = 1 << self._head.item(k.CALL_COLUMN)
+        self._head[k.ANSWERS] = len(indices)
+        return self._answer(answers, now)
+
+    def _answer(self, answers: NDArray[np.int64], now: float) -> list[bytes]:
+        """Make the frames of the slots in `answers` and return them."""
+        k, count = self._kernels, self._head.item(self._kernels.ANSWERS)
+        k.answer(
+            self._head,
+            self._times,
+            self._slots,
+            self._sent_at,
+            self._segments.table,
+            self._segments.scales,
+            self._weights,
+            self._segments.elements,
+            self._frames,
+            answers,
+            now,
+        )
+        return self._frames_of(answers[0, :count])
+
+    def _frames_of(self, indices: NDArray[np.int64]) -> list[bytes]:
+        lengths = self._slots[indices, self._kernels.FRAME_BYTES].tolist()
+        room = 4 * self._frames.shape[1]
+        frames = self._frames.data.cast("B")
+        starts = (indices * room).tolist()
+        return [frames[start : start + length].tobytes() for start, length in zip(starts, lengths, strict=True)]
+
+    def _count_corrupt(self, index: int, payload: bytes) -> None:
+        """A RESULT with a wrong check word counts as lost. CorruptSum if repeating the contribution changes nothing."""
+        k, slot = self._kernels, self._slots[index]
+        if not slot[k.CORRUPT_ANSWERS] or payload != self._corrupt[index]:
+            self._corrupt[index] = payload
+            slot[k.CORRUPT_ANSWERS] = 1
+        elif slot[k.TRIES] != slot[k.CORRUPT_TRY]:  # not a copy that the network made
+            slot[k.CORRUPT_ANSWERS] += 1
+        slot[k.CORRUPT_TRY] = slot[k.TRIES]
+        if slot[k.CORRUPT_ANSWERS] >= SAME_CORRUPT_ANSWERS:
+            raise CorruptSum(self._lease.name, index, int(slot[k.ROUND]), int(slot[k.CORRUPT_ANSWERS]))
+
+    def _take_over_counts(self) -> None:
+        """Let others see what the kernels counted and measured."""
+        k, stats = self._kernels, self.stats
+        counted = self._head[k.ROUNDS : k.MALFORMED + 1].tolist()
+        for name, count, before in zip(_COUNTS, counted, self._counted, strict=True):
+            if count != before:
+                setattr(stats, name, getattr(stats, name) + count - before)
+        self._counted = counted
+        self._round_trip.numbers = self._times[k.SMOOTHED : k.GAP + 1].tolist()
+        if self.done:
+            self._rounds[: len(self._slots)] = self._slots[:, k.ROUND].tolist()
+
+    def _new_head(self, call: Sequence[int], count: int) -> NDArray[np.int64]:
+        k, lease, geometry = self._kernels, self._lease, self._geometry
+        column, offset = divmod(WORDS_PER_CALL * lease.rank, lease.block_words)
+        head = np.zeros(k.HEAD, np.int64)
+        head[k.COLUMNS], head[k.BLOCK_WORDS] = geometry.columns, geometry.block_words
+        head[k.HEADER_WORDS] = geometry.frame_header_bytes // 4
+        head[k.VERSION], head[k.CONTRIBUTE], head[k.RESULT], head[k.PENDING] = WIRE_VERSION, CONTRIBUTE, RESULT, PENDING
+        head[k.JOB], head[k.EPOCH], head[k.FULL] = lease.job_id, lease.epoch, lease.full
+        head[k.SECRET_HIGH], head[k.SECRET_LOW] = divmod(lease.secret, 1 << 32)
+        head[k.KEY_NONE], head[k.COLUMN_DONE] = KEY_NONE, COLUMN_DONE
+        head[k.GROWTH_BLOCKS] = MAX_GROWTH_BYTES // geometry.block_bytes
+        head[k.STRIDE], head[k.N_BLOCKS] = geometry.columns * count, self._segments.n_blocks
+        head[k.SEGMENTS] = len(self._segments.table)
+        head[k.CALL_COLUMN], head[k.CALL_OFFSET] = column, offset
+        head[k.CALL_WORDS : k.CALL_WORDS + WORDS_PER_CALL] = call
+        head[k.SLOTS] = head[k.OPEN] = count
+        head[k.PROBES], head[k.FIRST], head[k.LAST] = 1, -1, -1
+        head[k.QUICK_TRIES] = Recovery.QUICK_TRIES
+        return head
+
+    def _new_times(self) -> NDArray[np.float64]:
+        k = self._kernels
+        times = np.zeros(k.TIMES)
+        times[k.NEXT_TIMER] = np.inf
+        times[k.SHORTEST_SILENCE] = Recovery.SHORTEST_SILENCE_S
+        times[k.LONGEST_SILENCE] = min(Recovery.LONGEST_SILENCE_S, self._timeout_s / 4)
+        times[k.LONGEST_LATE] = Recovery.LONGEST_SILENCE_S
+        times[k.GRANULARITY], times[k.SURPRISE], times[k.INITIAL] = GRANULARITY_S, RoundTrip.SURPRISE, INITIAL_S
+        return times
+
+    def _new_slots(self, indices: range) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.uint32]]:
+        """Return the arrays of slots that open: their state, when each sent last, and what."""
+        k, count = self._kernels, len(indices)
+        slots = np.zeros((count, k.FIELDS), np.int64)
+        slots[:, k.ROUND] = self._rounds[indices.start : indices.stop]
+        slots[:, k.OPENING] = 1
+        slots[:, k.SEEN] = -1
+        slots[:, k.FLOORS : k.FLOORS + self._lease.columns] = -1
+        return slots, np.zeros(count), np.empty((count, self._geometry.max_frame_bytes // 4), np.uint32)

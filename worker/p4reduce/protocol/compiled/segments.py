@@ -1,0 +1,64 @@
+"""A collective's data and the place of its sums, as the kernels see them: one array each, and a table of the parts."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.protocol.source import BlockSource, ConcatenatedBlocks, Elements, FlatSource
+
+
+class Segments:
+    """The parts of a source, one after the other; `of` makes them.
+
+    `elements` is the data itself where there is one part, else a copy of all parts'.
+    """
+
+    def __init__(self, kernels: Any, parts: list[FlatSource], whole: BlockSource) -> None:
+        k = kernels
+        self.n_blocks = whole.n_blocks
+        self.nonzero, self.exponents = whole.nonzero, whole.exponents
+        self._parts = parts
+        self._starts = np.cumsum([0] + [part.n_blocks for part in parts])
+        data = [part.elements.values.view(np.uint32) for part in parts]
+        self.elements: NDArray[np.uint32] = (
+            data[0] if len(data) == 1 else np.concatenate([*data, np.zeros(0, np.uint32)])
+        )
+        self.table = np.zeros((len(parts), 6), np.int64)
+        self.scales = np.ones((len(parts), 2, 256))
+        """[parts, 2, 256], by exponent: what a number is multiplied by to become a word, and back."""
+        end = 0
+        for row, part in enumerate(parts):
+            elements = part.elements
+            begin, end = end, end + len(data[row])
+            decodes = elements.units is not None
+            self.table[row, k.SEGMENT_FIRST] = self._starts[row]
+            self.table[row, k.SEGMENT_BEGIN], self.table[row, k.SEGMENT_END] = begin, end
+            self.table[row, k.SEGMENT_STEP], self.table[row, k.SEGMENT_LANES] = elements.step, elements.lanes
+            self.table[row, k.SEGMENT_DECODES] = decodes
+            if elements.scales is not None:
+                self.scales[row, 0] = elements.scales
+            if elements.units is not None:
+                self.scales[row, 1] = elements.units
+
+    @staticmethod
+    def of(kernels: Any, source: BlockSource) -> Segments | None:
+        """Return a source's segments; None when the kernels cannot encode it."""
+        parts = source.parts if isinstance(source, ConcatenatedBlocks) else [source]
+        if not all(isinstance(getattr(part, "elements", None), Elements) for part in parts):
+            return None
+        return Segments(kernels, cast(list[FlatSource], parts), source)
+
+    def decode(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> list[NDArray[Any]]:
+        """Return the summed tensors. `sums` [blocks · block_words]: words, or float32 where a part has units."""
+        words = len(sums) // self.n_blocks if self.n_blocks else 1
+        found: list[NDArray[Any]] = []
+        for part, start, end in zip(self._parts, self._starts[:-1], self._starts[1:], strict=True):
+            own = sums[start * words : end * words]
+            if part.elements.units is not None:
+                found += part.shaped(own.view(np.float32))
+            else:
+                found += part.decode(own.reshape(-1, words), exponents[start:end])
+        return found
