@@ -16,7 +16,8 @@ tensor needs an end-of-bin entry for about one bin in forty.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,12 +25,21 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs.raw import Gathered
 from p4reduce.errors import InvalidTensor
+from p4reduce_contracts import kernels
 
 SHORT_BIN = 64
 """Bins of fewer elements take 8 bits an element, others 16."""
 LONGEST_BIN = 16 * 1024
 STREAM_HEADER_BYTES = 8
 _MINUS, _UNUSED, _END = 1, 2, 3
+_AT_ONCE = 4096
+"""Elements whose sums are made at once: their float64 stay in the processor's cache."""
+
+
+@cache
+def compiled() -> ModuleType | None:
+    """The kernels, compiled if need be; None where there are none. The Python beside each call is what counts."""
+    return kernels.load("p4reduce.codecs.coordinates_kernels")
 
 
 class Coordinates(NamedTuple):
@@ -53,7 +63,24 @@ def most_bytes(elements: int, bin_length: int) -> int:
 def encode(coordinates: Coordinates, bin_length: int) -> NDArray[np.uint8]:
     """The bytes of a tensor's coordinates."""
     size = entry_bytes(bin_length)
-    passed_at_once = 1 << 8 * size - 2
+    module = compiled()
+    entries = _encode(coordinates, bin_length) if module is None else _encode_compiled(module, coordinates, bin_length)
+    header = np.array([coordinates.scale], "<f4").tobytes() + np.array([len(entries)], "<u4").tobytes()
+    return np.frombuffer(header + entries.astype(f"<u{size}").tobytes(), np.uint8)
+
+
+def _encode_compiled(module: ModuleType, coordinates: Coordinates, bin_length: int) -> NDArray[np.uint16]:
+    _, indices, signs = coordinates
+    passed_at_once = _passed_at_once(bin_length)
+    ends = len(indices) + int(indices.max(initial=0)) // (bin_length * passed_at_once)  # at most
+    entries = np.empty(len(indices) + ends, np.uint16)
+    own = np.ascontiguousarray(indices, np.int64), np.ascontiguousarray(signs, np.int8)
+    count: int = module.encode(*own, bin_length, passed_at_once, entries)
+    return entries[:count]
+
+
+def _encode(coordinates: Coordinates, bin_length: int) -> NDArray[np.int64]:
+    passed_at_once = _passed_at_once(bin_length)
     bins, offsets = np.divmod(coordinates.indices, bin_length)
     gaps = np.diff(bins, prepend=0)
     evident = (gaps == 0) | ((gaps == 1) & (np.diff(offsets, prepend=LONGEST_BIN) <= 0))
@@ -66,8 +93,12 @@ def encode(coordinates: Coordinates, bin_length: int) -> NDArray[np.uint8]:
     entries[places] = offsets << 2 | np.where(coordinates.signs < 0, _MINUS, 0)
     ended = ends > 0
     entries[places[ended] - 1] = (gaps[ended] - 1) % passed_at_once << 2 | _END  # the last of each run of ends
-    header = np.array([coordinates.scale], "<f4").tobytes() + np.array([count], "<u4").tobytes()
-    return np.frombuffer(header + entries.astype(f"<u{size}").tobytes(), np.uint8)
+    return entries
+
+
+def _passed_at_once(bin_length: int) -> int:
+    """The most bins that an end-of-bin entry passes."""
+    return 1 << 8 * entry_bytes(bin_length) - 2
 
 
 def decode(data: NDArray[np.uint8], bin_length: int, elements: int) -> tuple[Coordinates, int]:
@@ -82,19 +113,32 @@ def decode(data: NDArray[np.uint8], bin_length: int, elements: int) -> tuple[Coo
     used = STREAM_HEADER_BYTES + size * count
     if used > most_bytes(elements, bin_length):
         raise InvalidTensor(f"{count} entries for a tensor of {elements} elements: the ranks encode differently")
-    entries = _take(data, STREAM_HEADER_BYTES, used).view(f"<u{size}").astype(np.int64)
+    entries = _take(data, STREAM_HEADER_BYTES, used).view(f"<u{size}")
+    module = compiled()
+    if module is not None and np.isfinite(scale):
+        indices, signs = np.empty(count, np.int64), np.empty(count, np.int8)
+        found = module.decode(entries.astype(np.uint16), bin_length, elements, indices, signs)
+        if found >= 0:
+            return Coordinates(scale, indices[:found], signs[:found]), used
+    return Coordinates(scale, *_decode(entries.astype(np.int64), scale, bin_length, elements)), used
+
+
+def _decode(
+    entries: NDArray[np.int64], scale: float, bin_length: int, elements: int
+) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+    """(indices, signs). Raises InvalidTensor as `decode` does."""
     codes, offsets = entries & 3, entries >> 2
     is_end = codes == _END
     if not np.isfinite(scale) or ((offsets >= bin_length) & ~is_end | (codes == _UNUSED)).any():
         raise InvalidTensor(f"entries of no bin of {bin_length} elements (scale {scale}): the ranks encode differently")
-    restarts = np.zeros(count, bool)
+    restarts = np.zeros(len(entries), bool)
     restarts[1:] = ~is_end[1:] & ~is_end[:-1] & (offsets[1:] <= offsets[:-1])
     bins = np.cumsum(np.where(is_end, offsets + 1, restarts))
     values = ~is_end
     indices = bins[values] * bin_length + offsets[values]
     if len(indices) and indices[-1] >= elements:
         raise InvalidTensor(f"element {indices[-1]} of {elements}: the ranks encode differently")
-    return Coordinates(scale, indices, np.where(codes[values] == _MINUS, -1, 1).astype(np.int8)), used
+    return indices, np.where(codes[values] == _MINUS, -1, 1).astype(np.int8)
 
 
 class Part(NamedTuple):
@@ -118,10 +162,25 @@ class RanksCoordinates:
 
         Added up as float64, so that the mean is finite even where the sum is beyond float32.
         """
+        found = self._mean_compiled()
+        if found is not None:
+            return found
         total = np.zeros(self.elements)
         for rank in self.ranks:
             total[rank.indices] += rank.scale * rank.signs
         return (total / len(self.ranks)).astype(np.float32)
+
+    def _mean_compiled(self) -> NDArray[np.float32] | None:
+        """The same without float64 of all elements; None where there are no kernels, or indices that do not rise."""
+        module = compiled()
+        if module is None or not self.ranks:
+            return None
+        mean = np.zeros(self.elements, np.float32)
+        indices = np.concatenate([rank.indices for rank in self.ranks], dtype=np.int64)
+        signs = np.concatenate([rank.signs for rank in self.ranks], dtype=np.int8)
+        ends = np.cumsum([len(rank.indices) for rank in self.ranks])
+        scales = np.array([rank.scale for rank in self.ranks], np.float64)
+        return mean if module.add_mean(indices, signs, ends, scales, np.zeros(_AT_ONCE), mean) else None
 
 
 class GatheredCoordinates(Gathered):

@@ -17,6 +17,7 @@ import torch
 from p4reduce.codecs import coordinates
 from p4reduce.codecs.coordinates import Coordinates, Part
 from p4reduce.codecs.float_lanes import levels
+from p4reduce.compressors import selection
 from p4reduce.compressors.forms import Form, shared
 from p4reduce.compressors.forms.shared import Support
 from p4reduce.compressors.interface import AUTO, Compressor
@@ -38,6 +39,7 @@ class SharedSupport(Compressor):
         super().__init__(policy, form, warmup_steps=warmup_steps)
         self.policy = self.policy.limited(coordinates.LONGEST_BIN)
         self.value_bits = value_bits
+        selection.compiled(), coordinates.compiled()  # now, and not in a step, where the other ranks would wait
 
     @abstractmethod
     def choose(self, total: torch.Tensor, gradient: torch.Tensor, length: int) -> torch.Tensor:
@@ -53,12 +55,13 @@ class SharedSupport(Compressor):
 
     def compress(self, step: Step) -> Compressed:
         length = self.length_of(step.key, step.gradient.shape)
-        total = step.add_residue()
         leader = step.state.steps % step.group.world_size
         data = np.zeros(0, np.uint8)
         if step.group.rank == leader:
-            indices = torch.nonzero(self.chosen_of(step, total, length)).reshape(-1).numpy()
-            data = coordinates.encode(Coordinates(0.0, indices, np.ones(len(indices), np.int8)), length)
+            total, indices = self.select(step, length)
+            data = coordinates.encode(Coordinates(0.0, indices.numpy(), np.ones(len(indices), np.int8)), length)
+        else:
+            total = step.add_residue()
         return Compressed(Support(data, Part(total.numel(), length, leader), total, self.value_bits), kept=total)
 
     def decompress(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
@@ -73,6 +76,11 @@ class SharedSupport(Compressor):
             sent_bits=len(indices) * (8 * coordinates.entry_bytes(length) + self.value_bits),
             counts=self.counts_of(len(indices), total.numel(), step.group),
         )
+
+    def select(self, step: Step, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return G = R + dW, a new tensor [elements], and the elements of it that `choose` chooses, rising."""
+        total = step.add_residue()
+        return total, torch.nonzero(self.chosen_of(step, total, length)).reshape(-1)
 
     def chosen_of(self, step: Step, total: torch.Tensor, length: int) -> torch.Tensor:
         """Choose as `choose` does, but nothing of a gradient that is all zero: its residue waits."""

@@ -47,6 +47,7 @@ from p4reduce.compressors.forms.sum import Integers
 from p4reduce.compressors.interface import AUTO
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.registry import register
+from p4reduce.compressors.selection import Selection, select_by_bin, subtract_signs
 from p4reduce.compressors.shared_support import SharedSupport
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, ParameterState, Step
 from p4reduce.group import Group
@@ -98,7 +99,26 @@ class AdaComp(SharedSupport):
 
     def scale_of(self, total: torch.Tensor, length: int) -> float:
         """Return the mean over the bins of max |G|, as a float32 holds it."""
-        return float(np.float32(mean_of(by_bin(total.abs(), length).amax(dim=1)))) if total.numel() else 0.0
+        return _scale_from(by_bin(total.abs(), length).amax(dim=1)) if total.numel() else 0.0
+
+    def select(self, step: Step, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+        selection = self._select_compiled(step, length, zeros=True)
+        return super().select(step, length) if selection is None else (selection.total, selection.indices)
+
+    def _select_compiled(self, step: Step, length: int, *, zeros: bool) -> Selection | None:
+        """Choose as `choose` does, in a kernel; None where there is none, or a subclass chooses otherwise."""
+        if type(self).choose is not AdaComp.choose:
+            return None
+        return select_by_bin(step, length, doubled=True, zeros=zeros)
+
+    def _select_signs(self, step: Step, length: int) -> tuple[torch.Tensor, torch.Tensor, float]:
+        """Return G, the elements whose signs are sent, and the scale; an element of 0 has no sign to send."""
+        selection = self._select_compiled(step, length, zeros=False)
+        if selection is not None and type(self).scale_of is AdaComp.scale_of:
+            return selection.total, selection.indices, _scale_from(selection.largest)
+        total = step.add_residue()
+        indices = torch.nonzero(self.chosen_of(step, total, length) & (total != 0)).reshape(-1)
+        return total, indices, self.scale_of(total, length)
 
     # ----- a step
 
@@ -108,22 +128,19 @@ class AdaComp(SharedSupport):
             compressed = super().compress(step)
             # Where a later step may go in the form sum, it needs a scale.
             return replace(compressed, facts=(self.scale_of(compressed.kept, length),) if self.form == AUTO else ())
-        total = step.add_residue()
-        scale = self.scale_of(total, length)
-        indices = torch.nonzero(self.chosen_of(step, total, length) & (total != 0)).reshape(-1)  # 0 has no sign to send
-        signs = total[indices].sign()
+        total, indices, scale = self._select_signs(step, length)
         sent_bits = SCALE_BITS + 8 * coordinates.entry_bytes(length) * len(indices)
         if step.form is Form.GATHER:
-            total[indices] -= signs * scale
-            own = Coordinates(scale, indices.numpy(), signs.to(torch.int8).numpy())
+            signs = subtract_signs(total, indices, scale)
+            own = Coordinates(scale, indices.numpy(), signs.numpy())
             stream = Stream(coordinates.encode(own, length), Part(total.numel(), length, None))
             return Compressed(stream, total, sent_bits)
         assert step.state.scale is not None, "a first step in the form sum begins with the first agreement"
         unit = step.state.scale / self.levels
         weight = min(self.levels, max(1, round(scale / unit))) if unit > 0 else 1
-        total[indices] -= signs * (weight * unit)
+        signs = subtract_signs(total, indices, weight * unit)
         integers = torch.zeros(total.numel(), dtype=torch.int32)
-        integers[indices] = (signs * weight).to(torch.int32)
+        integers[indices] = (signs.to(torch.float32) * weight).to(torch.int32)
         message = Integers(integers, self.levels, unit)
         return Compressed(message, total, sent_bits, facts=(scale, float(len(indices))))
 
@@ -196,3 +213,8 @@ class AdaComp(SharedSupport):
     def _lanes_per_block(self, group: Group) -> int:
         """Return the elements in a block of the form sum, whether or not its sums would fit the group's lanes."""
         return sum_form.numbers_per_block(group.lane_bits or narrowest(group.world_size, self.levels), group)
+
+
+def _scale_from(largest: torch.Tensor) -> float:
+    """Return the mean of the bins' largest |G|, as a float32 holds it."""
+    return float(np.float32(mean_of(largest)))

@@ -1,0 +1,91 @@
+"""The compiled coordinates against those in Python, bit for bit: bytes, what is read from any bytes, and the mean."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from p4reduce.codecs import coordinates
+from p4reduce.codecs.coordinates import Coordinates, RanksCoordinates, decode, encode
+from rigs.kernels import bits, both, needs_kernels
+
+LENGTHS = (1, 2, 50, 63, 64, 500, 16384)
+SCALES = (0.0, -0.0, 1.0, -0.75, 1e-45, 1e-38, 3.4028234663852886e38, -3.4028234663852886e38, 0.1)
+
+
+@pytest.fixture(autouse=True)
+def _kernels() -> None:
+    needs_kernels()
+
+
+def draw(elements: int, density: float, seed: int, scale: float) -> Coordinates:
+    rng = np.random.default_rng(seed)
+    indices = np.flatnonzero(rng.random(elements) < density)
+    return Coordinates(scale, indices, rng.choice(np.array([-1, 1], np.int8), len(indices)))
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    st.sampled_from(LENGTHS),
+    st.integers(0, 40_000),
+    st.sampled_from([0.0, 1e-4, 1e-3, 0.01, 0.1, 0.9, 1.0]),
+    st.integers(0, 2**32),
+)
+@example(1, 40_000, 1e-4, 3)
+def test_the_same_bytes_and_the_same_back(length: int, elements: int, density: float, seed: int) -> None:
+    sent = draw(elements, density, seed, 0.5)
+    data, oracle = both(lambda: encode(sent, length))
+    assert bits(data) == bits(oracle)
+    assert isinstance(data, np.ndarray)
+    found, oracle_found = both(lambda: decode(data, length, elements))
+    assert bits(found) == bits(oracle_found) == bits((sent, len(data)))
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.sampled_from(LENGTHS), st.integers(0, 300), st.binary(max_size=120), st.integers(0, 60))
+@example(500, 0, b"", 0)
+@example(500, 10, bytes([40, 0]), 1)  # element 10 of 10
+@example(50, 100, bytes([2]), 1)  # the code that is not used
+@example(2, 100, bytes([8]), 1)  # an offset beyond its bin
+def test_any_bytes_are_read_or_refused_alike(length: int, elements: int, tail: bytes, count: int) -> None:
+    for scale in (1.0, float("nan"), float("inf")):
+        header = np.array([scale], "<f4").tobytes() + count.to_bytes(4, "little")
+        data = np.frombuffer(header + tail, np.uint8)
+        found, oracle = both(lambda data=data: decode(data, length, elements))
+        assert bits(found) == bits(oracle)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    st.one_of(st.integers(0, 50), st.sampled_from([4095, 4096, 4097, 8192, 13_000])),
+    st.lists(
+        st.tuples(st.sampled_from([0.0, 1e-3, 0.1, 1.0]), st.integers(0, 99), st.sampled_from(SCALES)),
+        min_size=1,
+        max_size=5,
+    ),
+)
+def test_the_same_mean(elements: int, ranks: list[tuple[float, int, float]]) -> None:
+    sent = [draw(elements, *rank) for rank in ranks]
+    found, oracle = both(lambda: RanksCoordinates(elements, sent).mean)
+    assert bits(found) == bits(oracle)
+
+
+def test_the_mean_of_indices_that_are_no_encoding() -> None:
+    """Out of order, twice, negative, or beyond the tensor: as Python has it, and no memory is written to beside it."""
+    signs = np.ones(2, np.int8)
+    for indices in ([7, 3], [3, 3], [-1, 4], [5000, 4999], [5, 9_000], [9_000, 9_001]):
+        sent = [Coordinates(0.5, np.array(found), signs) for found in ([0, 8_999], indices)]
+        found, oracle = both(lambda sent=sent: RanksCoordinates(9_000, sent).mean)
+        assert bits(found) == bits(oracle)
+
+
+def test_the_compiled_kernels_run_in_these_tests() -> None:
+    """What is compared with Python is compiled: an encoding goes through the kernel, and not around it."""
+    module = coordinates.compiled()
+    assert module is not None
+    entries = np.zeros(4, np.uint16)
+    for encoded in (module.encode, module.encode.py_func):
+        assert encoded(np.array([3, 700]), np.array([1, -1], np.int8), 500, 1 << 14, entries) == 3
+        assert entries.tolist() == [3 << 2, 0 << 2 | 3, 200 << 2 | 1, 0]

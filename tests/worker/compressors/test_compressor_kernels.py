@@ -1,0 +1,171 @@
+"""Compressors with kernels against those in Python, bit for bit: messages, what is kept, states, means, and errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from p4reduce.compressors import AdaComp, Compressor, Form, Policy, ScaleCom, SharedAdaComp, Step, selection
+from p4reduce.compressors.step import ParameterState
+from p4reduce_lab.study.in_process import exchange_all, groups
+from rigs.kernels import bits, both, needs_kernels
+from rigs.ranks import MAKERS, group, make, odd
+
+NASTY = [0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, -1e-45, 1.2e-38, 3e38, -3e38, 1e30, 2.0, -2.0]
+"""Zeros, ties, denormals, and what overflows when it is added up or doubled."""
+METHODS = {
+    "gather": lambda length: AdaComp(policy(length), "gather"),
+    "sum": lambda length: AdaComp(policy(length), "sum", levels=3),
+    "shared": lambda length: AdaComp(policy(length), "shared"),
+    "adacomp-shared": lambda length: SharedAdaComp(policy(length)),
+    "scalecom": lambda length: ScaleCom(policy(length)),
+    "scalecom, two": lambda length: ScaleCom(policy(length), per_chunk=2),
+}
+
+
+@pytest.fixture(autouse=True)
+def _kernels() -> None:
+    needs_kernels()
+
+
+def policy(length: int) -> Policy:
+    return Policy(length, length, length, length)
+
+
+def as_values(outcome: Any) -> Any:
+    """A Compressed, or an error's text, in values that `bits` compares."""
+    if isinstance(outcome, str):
+        return outcome
+    message = {
+        key: getattr(value, "_asdict", lambda value=value: value)() for key, value in vars(outcome.message).items()
+    }
+    return bits([type(outcome.message).__name__, message, outcome.kept, outcome.sent_bits, list(outcome.facts)])
+
+
+def compressed_alike(compressor: Compressor, gradient: torch.Tensor, residue: torch.Tensor | None) -> Any:
+    form = Form(compressor.form)
+    state = ParameterState(steps=0, residue=residue, scale=0.3)
+
+    def compress() -> Any:
+        return as_values(compressor.compress(Step("w", gradient, state, form, group())))
+
+    with_kernels, in_python = both(compress)
+    assert with_kernels == in_python
+    return with_kernels
+
+
+numbers = st.one_of(st.sampled_from(NASTY), st.floats(width=32, allow_nan=False, allow_infinity=False))
+
+
+@settings(max_examples=500, deadline=None, derandomize=True)
+@given(
+    st.sampled_from(sorted(METHODS)),
+    st.integers(1, 9),
+    st.lists(st.tuples(numbers, numbers), max_size=40),
+    st.booleans(),
+)
+@example("gather", 3, [(3e38, 3e38)], True)
+@example("scalecom", 3, [(1.0, 0.0), (-1.0, 0.0), (0.5, 0.25)], True)
+@example("gather", 2, [(1.0, 0.0), (1.0, -0.0)], True)
+@example("shared", 2, [(-1.0, 1.0), (0.5, 0.1)], True)
+def test_strange_numbers(method: str, length: int, pairs: list[tuple[float, float]], first: bool) -> None:
+    residue, gradient = (torch.tensor([pair[i] for pair in pairs], dtype=torch.float32) for i in range(2))
+    compressor = METHODS[method](length)
+    compressed_alike(compressor, gradient.reshape(1, -1), None if first else residue)
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize(
+    ("elements", "length"), [(1, 50), (50, 50), (51, 50), (9999, 50), (9999, 500), (30_000, 16384)]
+)
+def test_normal_numbers(method: str, elements: int, length: int) -> None:
+    for seed in range(4):
+        draw = torch.Generator().manual_seed(seed)
+        gradient, residue = torch.randn(2, elements, generator=draw)
+        compressed_alike(METHODS[method](length), gradient.reshape(1, -1), 2 * residue if seed else None)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("where", [0, 57, 99])
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_what_is_not_finite(method: str, where: int, bad: float) -> None:
+    """With a residue it is refused; a first gradient is checked before (exchange.py), so here only alike."""
+    gradient = torch.randn(10, 10, generator=torch.Generator().manual_seed(1))
+    gradient.view(-1)[where] = bad
+    outcome = compressed_alike(METHODS[method](7), gradient, torch.zeros(100))
+    assert outcome.startswith("InvalidTensor: the residue of 'w' overflows float32")
+    if method not in ("gather", "sum"):
+        compressed_alike(METHODS[method](7), gradient, None)
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_layouts_and_residues_of_other_kinds(method: str) -> None:
+    """Strided, negated without a copy, in double precision, of another length."""
+    draw = torch.Generator().manual_seed(2)
+    gradient, residue = torch.randn(2, 60, generator=draw)
+    negated = torch.view_as_complex(torch.randn(60, 2, generator=draw)).conj().imag
+    assert negated.is_neg()
+    for laid_out, kept in [
+        (torch.randn(120, generator=draw)[::2], residue),
+        (gradient, torch.randn(120, generator=draw)[::2]),
+        (gradient.reshape(6, 10).t(), residue),
+        (negated, residue),
+        (gradient, residue.double()),
+        (gradient.requires_grad_(), residue),
+        (gradient, residue[:59]),
+        (torch.zeros(60), residue),
+        (torch.zeros(0), torch.zeros(0)),
+    ]:
+        compressed_alike(METHODS[method](7), laid_out, kept)
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+@pytest.mark.parametrize("name", sorted(MAKERS))
+def test_whole_steps(name: str, world_size: int) -> None:
+    """Every compressor, in every form that it comes to: means, predictions and states after each of some steps."""
+
+    def run() -> Any:
+        compressors = [make(name) for _ in range(world_size)]
+        seen: list[Any] = []
+        for step in range(5):
+            outcomes = exchange_all(compressors, [odd(rank, step) for rank in range(world_size)], groups(world_size))
+            seen += [[outcome.means, repr(outcome.plan)] for outcome in outcomes]
+            seen += [compressor.state_dict() for compressor in compressors]
+        return bits(seen)
+
+    with_kernels, in_python = both(run)
+    assert not isinstance(with_kernels, str)
+    assert with_kernels == in_python
+
+
+class ChoosesTheFirst(AdaComp):
+    """AdaComp with another choice: what it inherits must not go past it."""
+
+    name = "chooses-the-first"
+
+    def choose(self, total: torch.Tensor, gradient: torch.Tensor, length: int) -> torch.Tensor:
+        return torch.arange(total.numel()) == 0
+
+
+@pytest.mark.parametrize("form", ["gather", "shared"])
+def test_a_subclass_with_another_choice_makes_that(form: str) -> None:
+    step = Step("w", torch.ones(4, 5), ParameterState(), Form(form), group())
+    message = ChoosesTheFirst(policy(5), form).compress(step).message
+    assert len(message.data) == 9  # type: ignore[union-attr]  # one entry
+
+
+def test_the_compiled_kernels_run_in_these_tests() -> None:
+    """And the function that is compiled gives the same in Python."""
+    module = selection.compiled()
+    assert module is not None
+    residue, gradient = np.array([1, -2, 0, 0, 2], np.float32), np.array([1, 1, 0, 0, 1], np.float32)
+    for select in (module.select, module.select.py_func):
+        total, largest, indices = np.empty(5, np.float32), np.empty(3, np.uint32), np.empty(5, np.int64)
+        assert select(residue, gradient, 2, True, False, total, total.view(np.uint32), largest, indices) == 2
+        assert total.tolist() == [2, -1, 0, 0, 3] and largest.view(np.float32).tolist() == [2, 0, 3]
+        assert indices[:2].tolist() == [0, 4]

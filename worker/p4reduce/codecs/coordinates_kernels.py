@@ -1,0 +1,108 @@
+"""Coordinates into entries, entries into coordinates, and the mean of all ranks', compiled: for coordinates.py."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce_contracts.kernels import kernel
+
+Indices = NDArray[np.int64]
+Signs = NDArray[np.int8]
+Entries = NDArray[np.uint16]
+
+_MINUS, _UNUSED, _END = 1, 2, 3
+
+
+@kernel("int64(int64[::1], int8[::1], int64, int64, uint16[::1])")
+def encode(indices: Indices, signs: Signs, bin_length: int, passed_at_once: int, entries: Entries) -> int:
+    """Write the entries of rising `indices`, and return how many. An end of bin passes up to `passed_at_once` bins."""
+    count = 0
+    start = 0  # of the bin
+    last = bin_length  # the offset before, in the same bin or the one before it
+    for i in range(len(indices)):
+        offset = indices[i] - start
+        if offset >= bin_length:
+            gap = 0
+            while offset >= bin_length:
+                offset -= bin_length
+                gap += 1
+            start += gap * bin_length
+            if gap > 1 or offset > last or i == 0:
+                while gap > passed_at_once:
+                    entries[count] = (passed_at_once - 1) << 2 | _END
+                    count += 1
+                    gap -= passed_at_once
+                entries[count] = (gap - 1) << 2 | _END
+                count += 1
+        entries[count] = offset << 2 | (_MINUS if signs[i] < 0 else 0)
+        count += 1
+        last = offset
+    return count
+
+
+@kernel("int64(uint16[::1], int64, int64, int64[::1], int8[::1])")
+def decode(entries: Entries, bin_length: int, elements: int, indices: Indices, signs: Signs) -> int:
+    """Write the coordinates that `entries` stand for, and return how many; -1 where they are no encoding."""
+    count = 0
+    start = 0
+    last = -1  # the offset of the entry before; of an end of bin, below all
+    for i in range(len(entries)):
+        code, offset = int(entries[i]) & 3, int(entries[i]) >> 2
+        if code == _END:
+            start += (offset + 1) * bin_length
+            last = -1
+            continue
+        if offset <= last:
+            start += bin_length
+        last = offset
+        if code == _UNUSED or offset >= bin_length or start + offset >= elements:
+            return -1
+        indices[count] = start + offset
+        signs[count] = 1 - 2 * code
+        count += 1
+    return count
+
+
+@kernel("boolean(int64[::1], int8[::1], int64[::1], float64[::1], float64[::1], float32[::1])")
+def add_mean(
+    indices: Indices,
+    signs: Signs,
+    ends: Indices,
+    scales: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    mean: NDArray[np.float32],
+) -> bool:
+    """Write the mean of all ranks' coordinates to `mean`, all zeros before.
+
+    `indices` and `signs`: of all ranks, one after the other, each up to `ends` and with its own of `scales`. `sums` is
+    all zeros too, and is so again at the end: the sums of so many elements are made at once. Returns False when a
+    rank's indices are not rising, or not in `mean`.
+    """
+    ranks = len(ends)
+    at = np.empty(ranks, np.int64)
+    begin = np.empty(ranks, np.int64)
+    for rank in range(ranks):
+        at[rank] = ends[rank - 1] if rank else 0
+    for start in range(0, len(mean), len(sums)):
+        stop = min(start + len(sums), len(mean))
+        for rank in range(ranks):
+            i = begin[rank] = at[rank]
+            last = start - 1
+            while i < ends[rank] and indices[i] < stop:
+                if indices[i] <= last:
+                    return False
+                last = indices[i]
+                sums[last - start] += scales[rank] * signs[i]
+                i += 1
+            at[rank] = i
+        for rank in range(ranks):
+            for i in range(begin[rank], at[rank]):
+                mean[indices[i]] = sums[indices[i] - start] / ranks
+        for rank in range(ranks):
+            for i in range(begin[rank], at[rank]):
+                sums[indices[i] - start] = 0
+    beyond = 0  # of `mean`
+    for rank in range(ranks):
+        beyond += ends[rank] - at[rank]
+    return beyond == 0
