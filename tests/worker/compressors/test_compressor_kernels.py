@@ -165,7 +165,7 @@ def test_the_compiled_kernels_run_in_these_tests() -> None:
     assert module is not None
     residue, gradient = np.array([1, -2, 0, 0, 2], np.float32), np.array([1, 1, 0, 0, 1], np.float32)
     for select in (module.select, module.select.py_func):
-        total, largest, indices = np.empty(5, np.float32), np.empty(3, np.uint32), np.empty(5, np.int64)
+        total, largest, indices = np.empty(5, np.float32), np.empty(3, np.uint32), np.empty(6, np.int64)
         assert select(residue, gradient, 2, True, False, total, total.view(np.uint32), largest, indices) == 2
         assert total.tolist() == [2, -1, 0, 0, 3] and largest.view(np.float32).tolist() == [2, 0, 3]
         assert indices[:2].tolist() == [0, 4]

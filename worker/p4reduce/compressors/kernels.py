@@ -29,12 +29,14 @@ def select(
 
     `residue` may be empty: G is the gradient. Bins have `length` elements, the last perhaps fewer; one of zeros has no
     choice, and without `zeros` no element where G is 0. Writes G to `total`, [elements], whose bits `total_bits` are;
-    the bits of each bin's largest |G| to `largest`, [bins]; and the chosen elements, rising, to `indices`, [elements].
-    Returns how many are chosen: none where the gradient is all zero; -1 where G is not all finite.
+    the bits of each bin's largest |G| to `largest`, [bins]; and the chosen elements, rising, to `indices`, which has
+    a place more than there are elements. Returns how many are chosen, none where the gradient is all zero; -1 where G
+    is not all finite.
     """
     magnitude = np.uint32(0x7FFF_FFFF)  # without the sign bits rise with numbers, and a NaN's are above an infinity's
     count = 0
     nonzero = False
+    ahead = np.float32(doubled)
     for number in range(len(largest)):
         start = number * length
         stop = min(start + length, len(gradient))
@@ -59,16 +61,15 @@ def select(
                     break
         if most_bits == 0:
             continue
-        most = np.float32(0)
-        for i in range(len(bits)):
-            if bits[i] & magnitude == most_bits:
-                most = abs(sums[i])
-                break
-        for i in range(len(sums)):
-            ahead = sums[i] + own[i] if doubled else sums[i]
-            if abs(ahead) >= most and (zeros or sums[i] != 0):
-                indices[count] = start + i
-                count += 1
+        most = np.uint32(most_bits).view(np.float32)
+        for i in range(len(sums)):  # without branches, which a processor would guess wrong
+            indices[count] = start + i
+            count += int(abs(sums[i] + ahead * own[i]) >= most)
+    if not zeros:
+        chosen, count = count, 0
+        for i in range(chosen):
+            indices[count] = indices[i]
+            count += int(total[indices[i]] != 0)
     return count if nonzero else 0
 
 
@@ -76,9 +77,6 @@ def select(
 def subtract(total: Floats, indices: NDArray[np.int64], amount: float, signs: NDArray[np.int8]) -> None:
     """Write the sign, -1 or 1, of each of these elements to `signs`, and subtract `amount` times that from it."""
     for i in range(len(indices)):
-        if total[indices[i]] > 0:
-            signs[i] = 1
-            total[indices[i]] -= amount
-        else:
-            signs[i] = -1
-            total[indices[i]] += amount
+        sign = 2 * np.int8(total[indices[i]] > 0) - 1
+        signs[i] = sign
+        total[indices[i]] -= np.float32(sign) * amount

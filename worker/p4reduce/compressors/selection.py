@@ -51,7 +51,7 @@ def select_by_bin(step: Step, length: int, *, doubled: bool, zeros: bool = True)
         return None
     total = torch.empty(elements)
     largest = np.empty(-(-elements // length), np.uint32)
-    indices = np.empty(elements, np.int64)  # only the pages that are written to take memory
+    indices = np.empty(elements + 1, np.int64)  # only the pages that are written to take memory
     sums = total.numpy()
     count = module.select(
         _floats(residue), _floats(step.flat), length, doubled, zeros, sums, sums.view(np.uint32), largest, indices
