@@ -7,7 +7,7 @@ FUZZ_FRAMES ?= 1000000
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test fuzz lint format study testbed conformance p4 proto clean
+.PHONY: demo test bench fuzz lint format study testbed conformance p4 proto clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/p4reduce demo --seeds $(SEEDS) --out out/demo
@@ -28,6 +28,9 @@ lint: $(VENV)/dev.stamp
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/demo.stamp  # as root, for shaped links; BENCH="--quick" or "--only CASE" for less than all of it
+	$(BIN)/p4reduce bench --out out/bench $(BENCH)
 
 study: $(VENV)/demo.stamp  # hours on two cores; starts again where it was interrupted
 	$(BIN)/python -m p4reduce_lab.study

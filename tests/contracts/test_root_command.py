@@ -38,6 +38,7 @@ def test_help_lists_the_commands_of_all_packages_and_what_they_do() -> None:
     assert listed["job"] == "Make, look at and remove jobs."
     assert listed["controller"] == "Run the controller."
     assert sorted(listed) == [
+        "bench",
         "certs",
         "controller",
         "demo",

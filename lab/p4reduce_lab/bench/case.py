@@ -1,0 +1,158 @@
+"""What a case is, and what it hands in: series of repeated measurements, and the ratios that bars are about."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from p4reduce_lab.bench.numbers import median, ratio
+from p4reduce_lab.processes import Children
+
+REPETITIONS = 5
+"""Of which a bar's medians are made, at least."""
+QUICK_REPETITIONS = 3
+
+
+class Missing(Exception):
+    """Something cannot be measured here; the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that a case cannot do without."""
+
+    what: str
+    there: Callable[[], bool] = field(compare=False)
+
+
+def _can_build_networks() -> bool:
+    return os.geteuid() == 0 and all(shutil.which(tool) for tool in ("ip", "tc", "unshare", "nsenter"))
+
+
+NETWORKS = Need("root, and ip, tc (iproute2), unshare and nsenter (util-linux) on PATH", _can_build_networks)
+BMV2 = Need("simple_switch_grpc (BMv2) on PATH", lambda: shutil.which("simple_switch_grpc") is not None)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A ratio that a case measures, and what it should be at least."""
+
+    name: str
+    at_least: float
+
+
+@dataclass(frozen=True)
+class Series:
+    """One thing measured again and again."""
+
+    what: str
+    """Like "4 MB, 4 workers"."""
+    peer: str
+    """Who did it: "gloo", "p4reduce", "llvm"."""
+    link: str
+    """The link with its shaper, or "in one process"."""
+    unit: str
+    values: list[float]
+    at: dict[str, float | str] = field(default_factory=dict)
+    """Where it stands in a plot: {"density": 0.1, "pattern": "random"}."""
+    counted: dict[str, float] = field(default_factory=dict)
+    """Medians of what was counted on the way, by name with unit."""
+
+    @property
+    def text(self) -> str:
+        """All of it in a line."""
+        low, high = min(self.values), max(self.values)
+        words = f"{self.what}, {self.link}: {self.peer} {show(median(self.values))} {self.unit}"
+        words += f" ({show(low)} to {show(high)}, {len(self.values)} x)"
+        return words + "".join(f", {name} {show(value)}" for name, value in self.counted.items())
+
+
+@dataclass
+class Findings:
+    """What a case found."""
+
+    series: list[Series] = field(default_factory=list)
+    ratios: dict[str, float] = field(default_factory=dict)
+    """By the name of the bar."""
+    skipped: dict[str, str] = field(default_factory=dict)
+    """What was not measured, and why."""
+    notes: list[str] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> Findings:
+        """Read what `document` made."""
+        series = [Series(**fields) for fields in document["series"]]
+        return cls(series, dict(document["ratios"]), dict(document["skipped"]), list(document["notes"]))
+
+
+@dataclass
+class Run:
+    """One run of one case: what it may use, and where it hands in what it finds."""
+
+    quick: bool
+    folder: Path
+    """For logs and whatever else it writes."""
+    children: Children
+    findings: Findings = field(default_factory=Findings)
+    networks: bool = field(default_factory=lambda: NETWORKS.there())
+    """Whether it may build network namespaces: this process is then in one that nobody else uses."""
+
+    @property
+    def repetitions(self) -> int:
+        """How often each thing is measured."""
+        return QUICK_REPETITIONS if self.quick else REPETITIONS
+
+    def say(self, text: str) -> None:
+        """Report progress."""
+        print(text, flush=True)
+
+    def add(self, series: Series) -> Series:
+        """Hand in a series."""
+        self.findings.series.append(series)
+        self.say(series.text)
+        return series
+
+    def bar(self, name: str, above: Sequence[float], below: Sequence[float]) -> None:
+        """Hand in the ratio of a bar, of the medians."""
+        self.findings.ratios[name] = ratio(above, below)
+        self.say(f"{name}: {self.findings.ratios[name]:.3g}")
+
+    def skip(self, what: str, why: str) -> None:
+        """Say that something is not measured."""
+        self.findings.skipped[what] = why
+        self.say(f"{what} is not measured: {why}")
+
+    def note(self, text: str) -> None:
+        """Add a remark that belongs beside the figures."""
+        if text not in self.findings.notes:
+            self.findings.notes.append(text)
+            self.say(text)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A measurement with one idea."""
+
+    name: str
+    about: str
+    measure: Callable[[Run], None]
+    needs: tuple[Need, ...] = ()
+    bars: tuple[Bar, ...] = ()
+    limit_s: float = 420.0
+
+    def missing(self) -> list[str]:
+        """Return which of its needs are not met here."""
+        return [need.what for need in self.needs if not need.there()]
+
+
+def show(value: float) -> str:
+    """Write a number with about three digits."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,0 +1,44 @@
+"""`p4reduce bench`: how fast it is, beside what else there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from p4reduce_contracts.terminal import one_line
+
+
+@click.command()
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("bench-out"),
+    show_default=True,
+    help="Folder for the results.",
+)
+@click.option("--only", multiple=True, metavar="CASE", help="Run this case alone. May be repeated.")
+@click.option("--quick", is_flag=True, help="Fewer repetitions and smaller sizes: the bars are not final.")
+@click.option("--again", is_flag=True, help="Measure anew what an earlier run of the same software has found.")
+@click.option("--list", "listing", is_flag=True, help="List the cases, what they need and their bars.")
+@click.pass_context
+def bench(context: click.Context, out: Path, only: tuple[str, ...], quick: bool, again: bool, listing: bool) -> None:
+    """Measure how fast it is, beside gloo and BMv2.
+
+    As root it builds network namespaces with shaped links; otherwise it measures loopback only. Ends with status 1
+    when a case fails or, without --quick, a bar does not hold.
+    """
+    try:
+        from p4reduce_lab.bench.cases import CASES
+        from p4reduce_lab.bench.run import run_bench
+    except ImportError as error:
+        raise click.ClickException(f"the benchmark cannot be loaded: {one_line(error)}") from error
+    if listing:
+        for case in CASES:
+            click.echo(f"{case.name}: {case.about}")
+            for need in case.needs:
+                click.echo(f"    needs {need.what}{'' if need.there() else ' (not here)'}")
+            for bar in case.bars:
+                click.echo(f"    bar: {bar.name}: at least {bar.at_least:g}")
+        return
+    context.exit(0 if run_bench(out, only, quick=quick, again=again) else 1)

@@ -1,0 +1,231 @@
+"""A switch, a controller and N workers on a network, which do what a case asks for."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from p4reduce_contracts.wire import AGGREGATION_PORT
+from p4reduce_lab.addresses import LOOPBACK as LOOPBACK_ADDRESS
+from p4reduce_lab.addresses import free_address, free_port
+from p4reduce_lab.bench import network
+from p4reduce_lab.bench.case import Run
+from p4reduce_lab.bench.network import Host, Link
+from p4reduce_lab.bench.numbers import median
+from p4reduce_lab.processes import P4REDUCE, Child, ProcessError
+from p4reduce_lab.system import System, started_system, state_dir, toml_text
+
+Reply = dict[str, Any]
+_ANSWER_S = 150.0
+_START_S = 90.0
+_JOB = "bench"
+_MODULE = "p4reduce_lab.bench.worker"
+_CONTROLLER_PORT, _MASTER_PORT = 9600, 29500
+
+
+class Workers:
+    """The ranks, each at the other end of a Unix socket."""
+
+    def __init__(self, listener: socket.socket, children: list[Child]) -> None:
+        """Wait until all of them have said their rank. Raises ProcessError."""
+        self._children = children
+        by_rank: dict[int, Any] = {}
+        deadline = time.monotonic() + _START_S
+        while len(by_rank) < len(children):
+            try:
+                door = listener.accept()[0]
+            except TimeoutError:
+                for child in children:
+                    child.check_running()
+                if time.monotonic() > deadline:
+                    raise children[-1].failure(f"or another worker did not start in {_START_S:g} s") from None
+                continue
+            door.settimeout(_ANSWER_S)
+            lines = door.makefile("rw", encoding="utf-8")
+            by_rank[int(json.loads(lines.readline())["rank"])] = lines
+        self._lines = [by_rank[rank] for rank in range(len(children))]
+
+    def ask(self, do: str, **arguments: Any) -> list[Reply]:
+        """Have all ranks do something at once; return what they say, by rank. Raises ProcessError when one fails."""
+        request = json.dumps({"do": do, **arguments})
+        for lines in self._lines:
+            print(request, file=lines, flush=True)
+        replies = []
+        for child, lines in zip(self._children, self._lines, strict=True):
+            try:
+                text = lines.readline()
+            except TimeoutError:
+                raise child.failure(f"did not answer to {request} in {_ANSWER_S:g} s") from None
+            if not text:
+                raise child.failure(f"ended when it was asked for {request}")
+            reply = json.loads(text)
+            if "error" in reply:
+                raise ProcessError(f"{child.name}, asked for {request}, failed:\n{reply['error']}")
+            replies.append(reply)
+        return replies
+
+
+@dataclass
+class Cluster:
+    """One that is up."""
+
+    run: Run
+    link: Link
+    system: System
+    workers: Workers
+    hosts: list[Host]
+    world_size: int
+
+    def shape(self, link: Link) -> None:
+        """Give all hosts' links another rate and burst."""
+        network.shape(self.hosts, link)
+        self.link = link
+
+    def timed(self, do: str, counts: dict[str, list[float]] | None = None, **arguments: Any) -> float:
+        """Have all ranks do something; return the seconds of the slowest.
+
+        Appends what was counted to the lists of `counts`, by name with unit.
+        """
+        before = cpu_seconds(self.system.switch.pid)
+        replies = self.workers.ask(do, **arguments)
+        switch_s = cpu_seconds(self.system.switch.pid) - before
+        if counts is not None:
+            for name, value in _counted(replies, switch_s, on_loopback=not self.hosts).items():
+                counts.setdefault(name, []).append(value)
+        return max(float(reply["seconds"]) for reply in replies)
+
+    def all_reduce(
+        self,
+        peer: str,
+        elements: int,
+        counts: dict[str, list[float]] | None = None,
+        *,
+        density: float = 1.0,
+        pattern: str = "all-overlap",
+        check: bool = False,
+    ) -> float:
+        """Sum float32 tensors by gloo or p4reduce; return seconds."""
+        kind = {"elements": elements, "density": density, "pattern": pattern}
+        return self.timed("all_reduce", counts, peer=peer, **kind, dense=density >= 1, check=check)
+
+
+@contextmanager
+def running_cluster(
+    run: Run, link: Link, world_size: int, *, gloo: bool = True, executor: str | None = None
+) -> Iterator[Cluster]:
+    """Start everything on hosts of a network, or on the loopback interface; take it down at the end.
+
+    Raises ProcessError, and Missing where the network cannot be built.
+    """
+    on_loopback = link.rate_mbit is None
+    address = LOOPBACK_ADDRESS if on_loopback else network.SWITCH_ADDRESS
+    udp_port = free_port(socket.SOCK_DGRAM) if on_loopback else AGGREGATION_PORT
+    jobs = free_address() if on_loopback else f"{address}:{_CONTROLLER_PORT}"
+    p4runtime = free_address()
+    switch = [*P4REDUCE, "switch", "run", "--listen", f"{address}:{udp_port}", "--p4runtime", p4runtime]
+    config = [
+        "[switch]",
+        f"p4runtime = {toml_text(p4runtime)}",
+        f"address = {toml_text(address)}",
+        f"udp_port = {udp_port}",
+        "",
+        "[controller]",
+        f"listen = {toml_text(jobs)}",
+        f"state_dir = {toml_text(state_dir(run.children.logs))}",
+        "",
+        "[security]",
+        f"insecure = {'false' if on_loopback else 'true  # the hosts are all there is on this network'}",
+    ]
+    if executor is not None:
+        switch += ["--executor", executor]
+    with ExitStack() as stack:
+        hosts: list[Host] = []
+        if not on_loopback:
+            stack.callback(network.remove)
+        stack.callback(run.children.stop)  # hosts, switch, controller and workers, the last one first
+        if not on_loopback:
+            hosts = network.build(run.children, world_size)
+            network.shape(hosts, link)
+        system = stack.enter_context(started_system(run.children, switch, p4runtime, jobs, config))
+        stack.enter_context(system.job(_JOB, world_size))
+        workers = _start_workers(run, stack, hosts, world_size, jobs)
+        workers.ask("join", gloo=gloo)
+        run.say(f"{world_size} workers have joined, {link}; {ready_line(system.switch)}")
+        yield Cluster(run, link, system, workers, hosts, world_size)
+        workers.ask("close")
+
+
+def ready_line(switch: Child) -> str:
+    """Return what a switch said when it was ready."""
+    lines = switch.log.read_text(errors="replace").splitlines()
+    return next((line for line in lines if " ready: " in line), "the switch is ready")
+
+
+def cpu_seconds(process: int) -> float:
+    """Return the processor time that all threads of a process have used, to the nanosecond."""
+    total = 0
+    for path in Path(f"/proc/{process}/task").glob("*/schedstat"):
+        try:
+            total += int(path.read_text().split()[0])
+        except OSError:  # the thread has just ended
+            continue
+    return total / 1e9
+
+
+def summed_up(counts: dict[str, list[float]]) -> dict[str, float]:
+    """Return the medians of what `Cluster.timed` counted."""
+    return {name: median(values) for name, values in counts.items()}
+
+
+def _counted(replies: list[Reply], switch_s: float, on_loopback: bool) -> dict[str, float]:
+    """Return what was counted, by name with unit. On loopback all ranks share one interface."""
+    if on_loopback:
+        counted = {"B over lo": float(max(reply["bytes_up"] for reply in replies))}
+    else:
+        counted = {
+            "B up a worker": sum(reply["bytes_up"] for reply in replies) / len(replies),
+            "B down a worker": sum(reply["bytes_down"] for reply in replies) / len(replies),
+        }
+    if frames := sum(reply.get("frames", 0) for reply in replies):
+        counted |= {
+            "frames a worker": frames / len(replies),
+            "repeated": float(sum(reply["repeated"] for reply in replies)),
+            "switch CPU ns a frame": 1e9 * switch_s / frames,
+            "worker CPU ns a frame": 1e9 * sum(reply["cpu_s"] for reply in replies) / frames,
+        }
+    return counted
+
+
+def _start_workers(run: Run, stack: ExitStack, hosts: list[Host], world_size: int, controller: str) -> Workers:
+    folder = stack.enter_context(tempfile.TemporaryDirectory())
+    path = str(Path(folder) / "door")
+    listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+    listener.bind(path)
+    listener.listen(world_size)
+    listener.settimeout(1.0)
+    interface = network.DATA if hosts else "lo"
+    master_port = _MASTER_PORT if hosts else free_port()
+    children = []
+    for rank in range(world_size):
+        environment = {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(world_size),
+            "MASTER_ADDR": hosts[0].address if hosts else LOOPBACK_ADDRESS,
+            "MASTER_PORT": str(master_port),
+            "GLOO_SOCKET_IFNAME": interface,
+            "OMP_NUM_THREADS": "1",
+            "P4REDUCE_JOB": _JOB,
+            "P4REDUCE_CONTROLLER": controller,
+        }
+        within = hosts[rank].within if hosts else []
+        command = [*within, sys.executable, "-P", "-m", _MODULE, path, interface]
+        children.append(run.children.start(f"worker {rank}", command, environment))
+    return Workers(listener, children)

@@ -1,0 +1,48 @@
+"""Runs one case, in a process of its own: `python -m p4reduce_lab.bench.inside CASE OUT [--quick] [--outside NS]`.
+
+With --outside, which names the network namespace of whoever started it, it is in another one that nobody else uses, and
+builds networks there. Writes what the case found to the file OUT as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from p4reduce_lab.bench.case import Missing, Run
+from p4reduce_lab.bench.cases import BY_NAME
+from p4reduce_lab.bench.network import namespace
+from p4reduce_lab.bench.network import run as command
+from p4reduce_lab.processes import Children, ProcessError, terminable
+
+
+def main() -> None:
+    """Run the case that the arguments name."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("case", choices=sorted(BY_NAME))
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--outside", default="", help="the network namespace that this process was started from")
+    args = parser.parse_args()
+    logs = args.out.parent / f"{args.case}-logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    networks = args.outside not in ("", namespace())
+    if networks:
+        command("ip", "link", "set", "lo", "up")
+    with terminable(), Children(logs) as children:
+        run = Run(args.quick, logs, children, networks=networks)
+        try:
+            BY_NAME[args.case].measure(run)
+        except Missing as missing:
+            run.skip(args.case, str(missing))
+    part = args.out.with_suffix(".part")
+    part.write_text(json.dumps(run.findings.document(), indent=1) + "\n", encoding="utf-8")
+    part.replace(args.out)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except ProcessError as error:
+        raise SystemExit(error.message) from error

@@ -1,0 +1,125 @@
+"""Contributions of all ranks of a job, as frames: what switches and executors are loaded with."""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce_contracts.artifacts import SwitchGeometry
+from p4reduce_contracts.p4runtime.entries import TableEntry
+from p4reduce_contracts.wire import AGGREGATION_PORT, CONTRIBUTE, Frame, Geometry, key_of, pack
+from p4reduce_contracts.wire.check import check_of
+from p4reduce_controller.config import SwitchConfig, mac_value
+from p4reduce_controller.jobs import switch_entries
+from p4reduce_controller.jobs.hello import Address
+from p4reduce_controller.jobs.model import Grant
+from p4reduce_controller.jobs.slots import SlotRange
+from p4reduce_switch.program import Executor, Replica
+
+JOB: Final = 7
+EPOCH: Final = 9
+_ROUND = struct.calcsize(">BBBBHH")
+_CHECKSUM = struct.calcsize(">BBBBHHIIQI")
+_UDP_PROTOCOL, _TTL = 17, 64
+ENCAP_BYTES: Final = 42
+
+
+def make_grant(addresses: Sequence[Address], slots: int) -> Grant:
+    """Return a grant of the first `slots` slots for ranks at these addresses."""
+    secrets = tuple(0x1122334455667700 + rank for rank in range(len(addresses)))
+    return Grant(JOB, "bench", EPOCH, SlotRange(0, slots), tuple(addresses), secrets)
+
+
+def ethernet_addresses(world_size: int) -> list[Address]:
+    """Return addresses of ranks at ports 1 and on."""
+    first = int(ipaddress.IPv4Address("10.78.0.10"))
+    return [Address(1 + rank, 0x020000000100 + rank, first + rank, 40000 + rank) for rank in range(world_size)]
+
+
+def program(executor: Executor, grant: Grant, switch: SwitchConfig) -> None:
+    """Write what a grant needs to an executor in this process, as a controller would to a switch."""
+    entries = [*switch_entries.switch_address(switch), *switch_entries.members(grant, switch)]
+    _insert(executor, [*entries, *switch_entries.admission(grant)])
+    group = switch_entries.group(grant)
+    replicas = [Replica(port, instance) for port, instance in group.replicas]
+    executor.replication.multicast_groups[group.group_id] = replicas
+
+
+def _insert(executor: Executor, entries: Iterable[TableEntry]) -> None:
+    for entry in entries:
+        table = executor.tables[entry.table]
+        match: Any = tuple(entry.match[key.name] for key in table.keys)
+        action = entry.action or ""
+        params = tuple(entry.params[name] for name, _ in table.action_params[action])
+        table.insert(match, 0, action, params)
+
+
+class Contributions:
+    """One contribution of every rank to every slot, all of one round; the round can be moved on.
+
+    The frames lie one behind the other, those of a slot together: each slot's last one completes its round.
+    """
+
+    def __init__(
+        self, geometry: Geometry, grant: Grant, switch: SwitchConfig, *, encapsulated: bool, columns: int | None = None
+    ) -> None:
+        """`encapsulated`: with Ethernet, IPv4 and UDP headers; else UDP payloads. `columns` with a block: all."""
+        ranks, slots = range(grant.world_size), range(grant.slots.count)
+        columns = geometry.columns if columns is None else columns
+        payloads = [_contribution(geometry, grant, rank, slot, columns) for slot in slots for rank in ranks]
+        if encapsulated:
+            heads = [_headers(address, switch, len(payloads[0])) for address in grant.addresses]
+            payloads = [heads[at % len(ranks)] + payload for at, payload in enumerate(payloads)]
+        self.world_size = grant.world_size
+        self.frame_bytes = len(payloads[0])
+        self.bytes = np.frombuffer(b"".join(payloads), np.uint8).reshape(len(payloads), -1).copy()
+        """[slots * ranks, frame bytes]."""
+        self.ports = np.array([address.ingress_port for _ in slots for address in grant.addresses], np.int64)
+        head = ENCAP_BYTES if encapsulated else 0
+        self._rounds = self.bytes[:, head + _ROUND : head + _ROUND + 4]
+        self._checksums = self.bytes[:, head + _CHECKSUM : head + _CHECKSUM + 2]
+        self._sums: NDArray[np.int64] = 0xFFFF - self._checksums.copy().view(">u2").reshape(-1).astype(np.int64)
+        self.round = 0
+
+    def __len__(self) -> int:
+        return len(self.bytes)
+
+    def next_round(self) -> None:
+        """Make all frames contributions to the next round."""
+        self.round += 1
+        self._rounds[:] = np.frombuffer(self.round.to_bytes(4, "big"), np.uint8)
+        sums = (self._sums + self.round) % 0xFFFF
+        sums[sums == 0] = 0xFFFF
+        self._checksums[:] = (0xFFFF - sums).astype(">u2").view(np.uint8).reshape(-1, 2)
+
+
+def _contribution(geometry: Geometry, grant: Grant, rank: int, slot: int, columns: int) -> bytes:
+    words = np.random.default_rng((rank, slot)).integers(0, 1 << 32, columns * geometry.block_words, np.uint32)
+    present, blocks = (1 << columns) - 1, words.astype(">u4").tobytes()
+    check = check_of(present, blocks, geometry.block_words)
+    keys = tuple(key_of(geometry.columns * (slot + 1) + column, 100) for column in range(geometry.columns))
+    secret = grant.secrets[rank]
+    return pack(
+        geometry, Frame(CONTRIBUTE, grant.job_id, present, grant.epoch, slot, 0, 0, secret, check, keys, blocks)
+    )
+
+
+def _headers(address: Address, switch: SwitchConfig, payload_bytes: int) -> bytes:
+    """Return Ethernet, IPv4 and UDP headers of a frame to the switch; the UDP checksum is left out."""
+    source, target = address.ip.to_bytes(4, "big"), ipaddress.IPv4Address(switch.address).packed
+    ip = [0x45, 0, 20 + 8 + payload_bytes, 0, 0x4000, _TTL, _UDP_PROTOCOL, 0, source, target]
+    layout = struct.Struct(">BBHHHBBH4s4s")
+    ip[7] = 0xFFFF - int.from_bytes(layout.pack(*ip), "big") % 0xFFFF
+    udp = struct.pack(">HHHH", address.udp_port, AGGREGATION_PORT, 8 + payload_bytes, 0)
+    macs = mac_value(switch.mac).to_bytes(6, "big") + address.mac.to_bytes(6, "big")
+    return macs + b"\x08\x00" + layout.pack(*ip) + udp
+
+
+def window(geometry: SwitchGeometry, frames: int, world_size: int) -> int:
+    """Return how many slots make about so many frames a round; at least 1, and no more than there are."""
+    return max(1, min(geometry.slots, frames // world_size))

@@ -1,0 +1,75 @@
+"""Plots of a run: a file for each thing that time or goodput is shown against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from p4reduce_lab.bench.case import Series
+from p4reduce_lab.bench.numbers import median
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One picture: the series that have `axis` in their `at`, one panel a link and unit, one line a peer and label."""
+
+    name: str
+    axis: str
+    title: str
+    label: str = ""
+    """What else distinguishes lines."""
+    percent: bool = False
+    reversed: bool = False
+
+
+PLOTS = (
+    Plot("density", "density", "time against the share of blocks that are not zero, %", "pattern", True, True),
+    Plot("workers", "workers", "time against the number of workers"),
+    Plot("size", "size", "time against bytes a tensor"),
+    Plot("slots", "slots", "time a frame against slots", "ranks"),
+)
+
+
+def draw(out: Path, series: Sequence[Series]) -> list[Path]:
+    """Write a PNG for each plot that there are series for; return the files."""
+    files = []
+    for plot in PLOTS:
+        points = [point for point in series if plot.axis in point.at]
+        if len({point.at[plot.axis] for point in points}) > 1:
+            path = out / f"{plot.name}.png"
+            _draw(path, plot, points)
+            files.append(path)
+    return files
+
+
+def _draw(path: Path, plot: Plot, series: Sequence[Series]) -> None:
+    panels = _grouped(series, lambda point: (point.link, point.unit))
+    figure = Figure(figsize=(6.5 * len(panels), 4.5), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes, ((link, unit), shown) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        for (peer, label), line in _grouped(shown, lambda point: (point.peer, str(point.at.get(plot.label, "")))):
+            line = sorted(line, key=lambda point: float(point.at[plot.axis]))
+            xs = [float(point.at[plot.axis]) * (100 if plot.percent else 1) for point in line]
+            name = f"{peer} {label}".strip()
+            (drawn,) = axes.plot(xs, [median(point.values) for point in line], marker="o", label=name)
+            low, high = [min(point.values) for point in line], [max(point.values) for point in line]
+            axes.fill_between(xs, low, high, alpha=0.15, color=drawn.get_color())
+        axes.set(title=link, xlabel=plot.title, ylabel=unit, xscale="log", yscale="log")
+        axes.title.set_fontsize(9)
+        if plot.reversed:
+            axes.invert_xaxis()
+        axes.grid(alpha=0.25)
+        axes.legend(frameon=False, fontsize=8)
+    figure.savefig(path, facecolor="white")
+
+
+def _grouped(series: Iterable[Series], key: Callable[[Series], Any]) -> list[tuple[Any, list[Series]]]:
+    groups: dict[Any, list[Series]] = {}
+    for point in series:
+        groups.setdefault(key(point), []).append(point)
+    return list(groups.items())

@@ -1,0 +1,104 @@
+"""What a run found: tables for people, results.json and bars.json for programs, plots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from p4reduce_lab.bench import bars
+from p4reduce_lab.bench.case import Case, Findings, Series, show
+from p4reduce_lab.bench.numbers import median
+from p4reduce_lab.bench.store import software
+from p4reduce_lab.report import machine
+
+
+def write(
+    out: Path,
+    cases: Sequence[Case],
+    findings: Mapping[str, Findings],
+    why_not: Mapping[str, str],
+    results: Sequence[bars.Result],
+    *,
+    quick: bool,
+    seconds: float,
+    console: Console,
+) -> None:
+    """Write all files to the folder `out`, and tables to the console."""
+    document = {
+        "machine": machine(),
+        "software": software(),
+        "quick": quick,
+        "seconds": seconds,
+        "cases": {name: found.document() for name, found in findings.items()},
+        "not_measured": dict(why_not),
+    }
+    (out / "results.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    bars.write(out / "bars.json", results)
+    for case in cases:
+        if case.name in findings:
+            console.print(case_table(case, findings[case.name]))
+    for name, why in _left_out(findings, why_not).items():
+        console.print(f"not measured: {name}: {why}", markup=False)
+    pictures = _draw(out, findings, console)
+    if results:
+        console.print(bar_table(results, quick))
+    written = ", ".join(str(path) for path in (out / "results.json", out / "bars.json", *pictures))
+    console.print(f"{written} written, {seconds:.0f} s in all")
+
+
+def case_table(case: Case, found: Findings) -> Table:
+    """Make the table of one case, a row a series."""
+    shown = Table(title=f"{case.name}: {case.about}", caption="\n".join(found.notes) or None, title_justify="left")
+    for heading in ("what", "link", "by"):
+        shown.add_column(heading)
+    for heading in ("median", "least to most", "times"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    shown.add_column("counted on the way")
+    for series in found.series:
+        shown.add_row(*_row(series))
+    return shown
+
+
+def bar_table(results: Sequence[bars.Result], quick: bool) -> Table:
+    """Make the table of bars."""
+    held = sum(result.holds for result in results)
+    measured = sum(result.ratio is not None for result in results)
+    shown = Table(
+        title="Bars" + (", of a quick run: not final" if quick else ""),
+        caption=f"{held} hold, {measured - held} do not, {len(results) - measured} were not measured",
+        title_justify="left",
+    )
+    shown.add_column("ratio of medians within one run")
+    for heading in ("measured", "at least", ""):
+        shown.add_column(heading, justify="right")
+    for result in results:
+        measured_text = "not measured" if result.ratio is None else f"{result.ratio:.3g}"
+        verdict = "[green]holds[/]" if result.holds else "[red]does not hold[/]"
+        shown.add_row(result.name, measured_text, f"{result.at_least:g}", verdict)
+    return shown
+
+
+def _row(series: Series) -> list[str]:
+    counted = "; ".join(f"{name} {show(value)}" for name, value in series.counted.items())
+    spread = f"{show(min(series.values))} to {show(max(series.values))}"
+    middle = f"{show(median(series.values))} {series.unit}"
+    return [series.what, series.link, series.peer, middle, spread, str(len(series.values)), counted]
+
+
+def _left_out(findings: Mapping[str, Findings], why_not: Mapping[str, str]) -> dict[str, str]:
+    left = {name: why.splitlines()[0] for name, why in why_not.items()}
+    return left | {what: why for found in findings.values() for what, why in found.skipped.items()}
+
+
+def _draw(out: Path, findings: Mapping[str, Findings], console: Console) -> list[Path]:
+    """Draw what can be drawn; without matplotlib nothing is, and the console says so."""
+    try:
+        from p4reduce_lab.bench.plot import draw
+    except ImportError as error:
+        console.print(f"no plots: {error}; pip install 'p4reduce[demo]'", markup=False)
+        return []
+    return draw(out, [series for found in findings.values() for series in found.series])

@@ -1,0 +1,155 @@
+"""One rank of a cluster: does what it is told, over a Unix socket, and says how long it took.
+
+Started with the socket's path and the data interface's name as arguments; the rest is in the environment, as torchrun
+and p4reduce take it. Requests and replies are lines of JSON. The gloo process group and the p4reduce job live side by
+side in the same process, so that both are measured alike.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from p4reduce_lab.bench.network import interface_bytes
+from p4reduce_lab.bench.tensors import Kind, tensor
+
+Reply = dict[str, Any]
+_JOIN_S = 60.0
+_COLLECTIVE_S = 120.0
+
+
+class Worker:
+    """What one rank can be asked to do; each public method is a request."""
+
+    def __init__(self, interface: str) -> None:
+        self._interface = interface
+        self._rank, self._world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        self._comm: Any = None
+        self._dist: Any = None
+        self._sources: dict[Kind, Any] = {}
+
+    def join(self, gloo: bool = True, p4reduce: bool = True) -> Reply:
+        """Join the process group, the job, or both."""
+        if gloo:
+            import torch
+            import torch.distributed as dist
+
+            torch.set_num_threads(1)
+            dist.init_process_group("gloo")
+            self._dist = dist
+        if p4reduce:
+            import p4reduce as library
+
+            self._comm = library.join(timeout_s=_JOIN_S, collective_timeout_s=_COLLECTIVE_S)
+        return {}
+
+    def all_reduce(self, peer: str, elements: int, density: float, pattern: str, dense: bool, check: bool) -> Reply:
+        """Sum a float32 tensor over all ranks, and measure that; with `check`, see that the sum is right."""
+        kind = Kind(elements, density, pattern)
+        if kind not in self._sources:
+            self._sources.clear()  # one tensor at a time: they may be large
+            self._sources[kind] = tensor(kind, self._rank, self._world_size)
+        source = self._sources[kind]
+        if peer == "gloo":
+            import torch
+
+            copied = torch.from_numpy(source.copy())  # gloo sums in place
+
+            def work() -> Any:
+                self._dist.all_reduce(copied)
+                return copied.numpy()
+
+        else:
+
+            def work() -> Any:
+                return self._comm.all_reduce(source, dense=dense)
+
+        found, measured = self._measure(work)
+        if check:
+            expected = torch_sum(self._dist, source) if self._dist else None
+            if expected is not None and not np.allclose(found, expected, rtol=1e-3, atol=1e-3):
+                raise AssertionError(f"the sum by {peer} is wrong by up to {np.abs(found - expected).max()}")
+        return measured
+
+    def memory(self) -> Reply:
+        """Return the peak of this process's resident memory, in bytes."""
+        return {"peak": peak_memory("self")}
+
+    def close(self) -> Reply:
+        """Leave the job and the process group."""
+        if self._comm is not None:
+            self._comm.close()
+        if self._dist is not None:
+            self._dist.destroy_process_group()
+        return {}
+
+    def _measure(self, work: Callable[[], Any]) -> tuple[Any, Reply]:
+        """Run `work` on all ranks at once; return its result, and what it took."""
+        if self._dist is not None:
+            self._dist.barrier()
+        else:
+            self._comm.barrier()
+        stats = self._comm.stats.copy() if self._comm is not None else None
+        up, down = interface_bytes(self._interface)
+        cpu, began = time.process_time(), time.perf_counter()
+        result = work()
+        seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+        up_now, down_now = interface_bytes(self._interface)
+        measured: Reply = {"seconds": seconds, "cpu_s": cpu, "bytes_up": up_now - up, "bytes_down": down_now - down}
+        if stats is not None:
+            spent = self._comm.stats - stats
+            measured |= {"frames": spent.frames_up, "repeated": spent.retransmissions}
+        return result, measured
+
+
+def torch_sum(dist: Any, source: Any) -> Any:
+    """Return gloo's sum of a numpy array over all ranks."""
+    import torch
+
+    copied = torch.from_numpy(source.copy())
+    dist.all_reduce(copied)
+    return copied.numpy()
+
+
+def peak_memory(process: int | str) -> int:
+    """Return the largest resident memory that a process has had, in bytes."""
+    with open(f"/proc/{process}/status", encoding="ascii", errors="replace") as lines:
+        for line in lines:
+            if line.startswith("VmHWM:"):
+                return 1024 * int(line.split()[1])
+    return 0
+
+
+def main() -> None:
+    """Do what the cluster asks for until it closes the socket."""
+    path, interface = sys.argv[1:]
+    worker = Worker(interface)
+    requests: dict[str, Callable[..., Reply]] = {
+        "join": worker.join,
+        "all_reduce": worker.all_reduce,
+        "memory": worker.memory,
+        "close": worker.close,
+    }
+    with socket.socket(socket.AF_UNIX) as door:
+        door.connect(path)
+        with door.makefile("rw", encoding="utf-8") as lines:
+            print(json.dumps({"rank": int(os.environ["RANK"])}), file=lines, flush=True)
+            for line in lines:
+                request = json.loads(line)
+                try:
+                    reply = requests[request.pop("do")](**request)
+                except Exception:
+                    reply = {"error": traceback.format_exc()}
+                print(json.dumps(reply), file=lines, flush=True)
+
+
+if __name__ == "__main__":
+    main()
