@@ -127,8 +127,9 @@ class Run:
 
     def skip(self, what: str, why: str) -> None:
         """Say that something is not measured."""
-        self.findings.skipped[what] = why
-        self.say(f"{what} is not measured: {why}")
+        if self.findings.skipped.get(what) != why:
+            self.findings.skipped[what] = why
+            self.say(f"{what} is not measured: {why}")
 
     def note(self, text: str) -> None:
         """Add a remark that belongs beside the figures."""

@@ -1,0 +1,108 @@
+"""Frames a second a core of a switch over UDP, by executor, beside a reflector that sends every datagram back."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+from dataclasses import dataclass, field
+
+from p4reduce_contracts import artifacts
+from p4reduce_lab.addresses import LOOPBACK, free_port
+from p4reduce_lab.bench import network, switches
+from p4reduce_lab.bench.case import Bar, Case, Run, Series
+from p4reduce_lab.bench.cases.executors import COMPILED, PYTHON, executor_names
+from p4reduce_lab.bench.cluster import cpu_seconds
+from p4reduce_lab.bench.load import make_grant
+from p4reduce_lab.bench.numbers import in_turn, median
+from p4reduce_lab.bench.udp_load import UdpPeers
+from p4reduce_lab.processes import Child
+
+RANKS = 4
+SLOTS = 32
+"""In flight at once, of every rank: as many as fit the socket buffers that a system grants."""
+_SECONDS, _QUICK_SECONDS = 2.0, 0.5
+_READY_S = 60.0
+REFLECTOR = "reflector"
+WAYS = {"GSO peers": True, "plain peers": False}
+
+OVER_TODAY = Bar("switch over UDP, GSO peers: compiled / Python executor, frames/s a core", 50)
+GSO = Bar("switch over UDP, GSO peers: compiled / reflector, frames/s a core", 0.25)
+PLAIN = Bar("switch over UDP, plain peers: compiled / reflector, frames/s a core", 0.7)
+
+
+@dataclass
+class Loaded:
+    """A process under load, its peers, and what was counted."""
+
+    child: Child
+    peers: UdpPeers
+    wall: list[float] = field(default_factory=list)
+
+    def a_core(self, seconds: float) -> float:
+        """Load it for so long; return the frames that it moved in a second of its processor time."""
+        before = cpu_seconds(self.child.pid)
+        frames, spent = self.peers.load(seconds, self.child)
+        self.wall.append(frames / spent)
+        return frames / (cpu_seconds(self.child.pid) - before)
+
+
+def measure(run: Run) -> None:
+    """Start all switches and reflectors, and load each in turn."""
+    seconds = _QUICK_SECONDS if run.quick else _SECONDS
+    with contextlib.ExitStack() as stack:
+        loaded: dict[tuple[str, str], Loaded] = {}
+        for way, runs in WAYS.items():
+            loaded[REFLECTOR, way] = _reflector(run, stack, way, runs)
+            for executor in executor_names(run):
+                loaded[executor, way] = _switch(run, stack, executor, way, runs)
+        for process in loaded.values():
+            process.a_core(0.2)  # warms up
+            process.wall.clear()
+        peers = {str(key): (lambda process=process: process.a_core(seconds)) for key, process in loaded.items()}
+        found = in_turn(peers, run.repetitions)
+        for (name, way), process in loaded.items():
+            values = found[str((name, way))]
+            counted = {"CPU ns a frame": 1e9 / median(values), "frames/s by the clock": median(process.wall)}
+            what = f"{RANKS} ranks, {SLOTS} slots, 1,114-byte frames, {way}"
+            run.add(Series(what, name, str(network.LOOPBACK), "frames/s a core", values, {}, counted))
+    by = {key: found[str(key)] for key in loaded}
+    if (COMPILED, "GSO peers") in by:
+        run.bar(OVER_TODAY.name, by[COMPILED, "GSO peers"], by[PYTHON, "GSO peers"])
+        run.bar(GSO.name, by[COMPILED, "GSO peers"], by[REFLECTOR, "GSO peers"])
+        run.bar(PLAIN.name, by[COMPILED, "plain peers"], by[REFLECTOR, "plain peers"])
+    run.note("Frames are as the pipeline sees them; a core is a second of the switch process's own processor time.")
+
+
+def _switch(run: Run, stack: contextlib.ExitStack, executor: str, way: str, runs: bool) -> Loaded:
+    port = free_port(socket.SOCK_DGRAM)
+    listen = ["--listen", f"{LOOPBACK}:{port}"]
+    switch = switches.embedded(run.children, f"switch {executor} {way}", listen, executor)
+    stack.callback(switch.close)
+    peers = UdpPeers(LOOPBACK, port, RANKS, runs=runs)
+    stack.callback(peers.close)
+    grant = make_grant(peers.addresses(), SLOTS)
+    switch.install(grant)
+    peers.prepare(artifacts.geometry(artifacts.find(switches.GEOMETRY)), grant)
+    return Loaded(switch.child, peers)
+
+
+def _reflector(run: Run, stack: contextlib.ExitStack, way: str, runs: bool) -> Loaded:
+    port = free_port(socket.SOCK_DGRAM)
+    command = [sys.executable, "-P", "-m", "p4reduce_lab.bench.reflector", f"{LOOPBACK}:{port}"]
+    child = run.children.start(f"{REFLECTOR} {way}", command + (["--runs"] if runs else []))
+    child.wait_ready(lambda: b"ready" in child.log.read_bytes(), _READY_S)
+    run.note(child.log.read_text().splitlines()[0])
+    peers = UdpPeers(LOOPBACK, port, RANKS, runs=runs)
+    stack.callback(peers.close)
+    peers.discard_hellos()
+    peers.prepare(artifacts.geometry(artifacts.find(switches.GEOMETRY)), make_grant(peers.addresses(), SLOTS))
+    return Loaded(child, peers)
+
+
+CASE = Case(
+    "switch-udp",
+    "frames/s a core of a switch over UDP, by executor, beside a reflector",
+    measure,
+    bars=(OVER_TODAY, GSO, PLAIN),
+)

@@ -1,0 +1,47 @@
+"""Switch processes that are programmed from here, without a controller: one job, and frames made by `load.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from p4reduce_contracts import artifacts
+from p4reduce_controller.config import Config, SwitchConfig
+from p4reduce_controller.forwarding import MacTable
+from p4reduce_controller.jobs.model import Grant
+from p4reduce_controller.jobs.programmer import Pipeline, SwitchProgrammer
+from p4reduce_controller.p4rt.client import Client
+from p4reduce_lab.addresses import answers, free_address
+from p4reduce_lab.processes import P4REDUCE, Child, Children
+
+GEOMETRY = "default"
+_READY_S = 60.0
+_ANSWER_S = 20.0
+
+
+class SwitchProcess:
+    """One that is up and has our program; `install` lets a job in."""
+
+    def __init__(self, child: Child, p4runtime: str) -> None:
+        """Wait until it answers at `p4runtime`, and give it the program. Raises ProcessError or P4RuntimeError."""
+        child.wait_ready(lambda: answers(p4runtime), _READY_S)
+        self.child = child
+        self._client = Client(p4runtime, timeout_s=_ANSWER_S)
+        self._client.connect()
+        pipeline = Pipeline(artifacts.find(GEOMETRY))
+        self._programmer = SwitchProgrammer(self._client, SwitchConfig(), pipeline, MacTable(Config()))
+        self._programmer.start_afresh(1)
+
+    def install(self, grant: Grant) -> None:
+        """Write a job's entries."""
+        self._programmer.install(grant)
+
+    def close(self) -> None:
+        """End the connection; the process is its starter's."""
+        self._client.close()
+
+
+def embedded(children: Children, name: str, ports: Sequence[str], executor: str) -> SwitchProcess:
+    """Start an embedded switch; `ports` are the options that say what its ports are."""
+    p4runtime = free_address()
+    command = [*P4REDUCE, "switch", "run", *ports, "--p4runtime", p4runtime, "--executor", executor]
+    return SwitchProcess(children.start(name, command), p4runtime)
