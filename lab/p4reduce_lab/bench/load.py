@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce_contracts.artifacts import SwitchGeometry
 from p4reduce_contracts.p4runtime.entries import TableEntry
 from p4reduce_contracts.wire import AGGREGATION_PORT, CONTRIBUTE, Frame, Geometry, key_of, pack
 from p4reduce_contracts.wire.check import check_of
@@ -60,45 +59,47 @@ def _insert(executor: Executor, entries: Iterable[TableEntry]) -> None:
 
 
 class Contributions:
-    """One contribution of every rank to every slot, all of one round; the round can be moved on.
+    """One contribution of every rank to every slot, for one round or several in a row; they can be moved on.
 
     The frames lie one behind the other, those of a slot together: each slot's last one completes its round.
     """
 
     def __init__(
-        self, geometry: Geometry, grant: Grant, switch: SwitchConfig, *, encapsulated: bool, columns: int | None = None
+        self, geometry: Geometry, grant: Grant, switch: SwitchConfig, *, encapsulated: bool, rounds: int = 1
     ) -> None:
-        """`encapsulated`: with Ethernet, IPv4 and UDP headers; else UDP payloads. `columns` with a block: all."""
+        """`encapsulated`: with Ethernet, IPv4 and UDP headers; else UDP payloads."""
         ranks, slots = range(grant.world_size), range(grant.slots.count)
-        columns = geometry.columns if columns is None else columns
-        payloads = [_contribution(geometry, grant, rank, slot, columns) for slot in slots for rank in ranks]
+        payloads = [_contribution(geometry, grant, rank, slot) for slot in slots for rank in ranks]
         if encapsulated:
             heads = [_headers(address, switch, len(payloads[0])) for address in grant.addresses]
             payloads = [heads[at % len(ranks)] + payload for at, payload in enumerate(payloads)]
         self.world_size = grant.world_size
         self.frame_bytes = len(payloads[0])
-        self.bytes = np.frombuffer(b"".join(payloads), np.uint8).reshape(len(payloads), -1).copy()
-        """[slots * ranks, frame bytes]."""
-        self.ports = np.array([address.ingress_port for _ in slots for address in grant.addresses], np.int64)
+        self.bytes = np.tile(np.frombuffer(b"".join(payloads), np.uint8).reshape(len(payloads), -1), (rounds, 1))
+        """[rounds * slots * ranks, frame bytes]."""
+        self.ports = np.array([address.ingress_port for address in grant.addresses] * (rounds * len(slots)), np.int64)
         head = ENCAP_BYTES if encapsulated else 0
         self._rounds = self.bytes[:, head + _ROUND : head + _ROUND + 4]
         self._checksums = self.bytes[:, head + _CHECKSUM : head + _CHECKSUM + 2]
         self._sums: NDArray[np.int64] = 0xFFFF - self._checksums.copy().view(">u2").reshape(-1).astype(np.int64)
-        self.round = 0
+        self._numbers: NDArray[np.int64] = np.arange(len(self.bytes)) // len(payloads)
+        self._step = rounds
+        self.move_on()
 
     def __len__(self) -> int:
         return len(self.bytes)
 
-    def next_round(self) -> None:
-        """Make all frames contributions to the next round."""
-        self.round += 1
-        self._rounds[:] = np.frombuffer(self.round.to_bytes(4, "big"), np.uint8)
-        sums = (self._sums + self.round) % 0xFFFF
+    def move_on(self) -> None:
+        """Make all frames contributions to the next rounds."""
+        self._numbers += self._step
+        self._rounds[:] = self._numbers.astype(">u4").view(np.uint8).reshape(-1, 4)
+        sums = (self._sums + self._numbers) % 0xFFFF
         sums[sums == 0] = 0xFFFF
         self._checksums[:] = (0xFFFF - sums).astype(">u2").view(np.uint8).reshape(-1, 2)
 
 
-def _contribution(geometry: Geometry, grant: Grant, rank: int, slot: int, columns: int) -> bytes:
+def _contribution(geometry: Geometry, grant: Grant, rank: int, slot: int) -> bytes:
+    columns = geometry.columns
     words = np.random.default_rng((rank, slot)).integers(0, 1 << 32, columns * geometry.block_words, np.uint32)
     present, blocks = (1 << columns) - 1, words.astype(">u4").tobytes()
     check = check_of(present, blocks, geometry.block_words)
@@ -118,8 +119,3 @@ def _headers(address: Address, switch: SwitchConfig, payload_bytes: int) -> byte
     udp = struct.pack(">HHHH", address.udp_port, AGGREGATION_PORT, 8 + payload_bytes, 0)
     macs = mac_value(switch.mac).to_bytes(6, "big") + address.mac.to_bytes(6, "big")
     return macs + b"\x08\x00" + layout.pack(*ip) + udp
-
-
-def window(geometry: SwitchGeometry, frames: int, world_size: int) -> int:
-    """Return how many slots make about so many frames a round; at least 1, and no more than there are."""
-    return max(1, min(geometry.slots, frames // world_size))

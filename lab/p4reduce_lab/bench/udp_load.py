@@ -60,11 +60,11 @@ class UdpPeers:
         """Send rounds for so long; return how many frames were answered, and the seconds. Raises ProcessError."""
         done, began = 0, time.perf_counter()
         while (spent := time.perf_counter() - began) < seconds:
-            self._frames.next_round()
+            self._frames.move_on()
             try:
                 done += self._round()
             except OSError as error:
-                raise switch.failure(f"did not answer all frames of round {self._frames.round} ({error})") from None
+                raise switch.failure(f"did not answer all frames of a round ({error})") from None
         return done, spent
 
     def discard_hellos(self) -> None:

@@ -35,6 +35,7 @@ class Worker:
         self._comm: Any = None
         self._dist: Any = None
         self._sources: dict[Kind, Any] = {}
+        self._memory_before = peak_memory("self")
 
     def join(self, gloo: bool = True, p4reduce: bool = True) -> Reply:
         """Join the process group, the job, or both."""
@@ -80,8 +81,8 @@ class Worker:
         return measured
 
     def memory(self) -> Reply:
-        """Return the peak of this process's resident memory, in bytes."""
-        return {"peak": peak_memory("self")}
+        """Return the peak of this process's resident memory, and that before it joined, in bytes."""
+        return {"peak": peak_memory("self"), "before": self._memory_before}
 
     def close(self) -> Reply:
         """Leave the job and the process group."""

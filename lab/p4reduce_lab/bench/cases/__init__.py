@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from p4reduce_lab.bench.case import Case
-from p4reduce_lab.bench.cases import dense, density, executors, switch_udp
+from p4reduce_lab.bench.cases import dense, density, executors, flat, memory, switch_udp, switch_veth
 
-CASES: tuple[Case, ...] = (executors.CASE, switch_udp.CASE, dense.CASE, density.CASE)
+CASES: tuple[Case, ...] = (
+    executors.CASE,
+    flat.CASE,
+    switch_udp.CASE,
+    switch_veth.CASE,
+    dense.CASE,
+    density.CASE,
+    memory.CASE,
+)
 BY_NAME = {case.name: case for case in CASES}

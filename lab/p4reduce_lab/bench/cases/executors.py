@@ -6,7 +6,7 @@ from p4reduce_contracts import artifacts
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_lab.bench.batches import BATCH, Runner
 from p4reduce_lab.bench.case import Bar, Case, Run, Series
-from p4reduce_lab.bench.load import Contributions, ethernet_addresses, make_grant, program, window
+from p4reduce_lab.bench.load import Contributions, ethernet_addresses, make_grant, program
 from p4reduce_lab.bench.numbers import in_turn
 from p4reduce_switch.program import load
 from p4reduce_switch.program.registry import executors
@@ -51,10 +51,10 @@ def prepare(
     except Exception as error:  # an executor may need what is not installed; the others are still measured
         run.skip(f"executor {name}", f"it does not load: {error}")
         return None
-    slots = window(shape, BATCH, world_size) if slots is None else slots
+    slots = BATCH // world_size if slots is None else slots
     grant = make_grant(ethernet_addresses(world_size), slots)
     program(executor, grant, switch)
-    frames = Contributions(shape, grant, switch, encapsulated=True)
+    frames = Contributions(shape, grant, switch, encapsulated=True, rounds=max(1, BATCH // (slots * world_size)))
     runner = Runner(executor, frames)
     runner.cpu_seconds(2 * len(frames))
     if runner.results != 2 * len(frames):  # every rank gets a RESULT of each round

@@ -1,0 +1,103 @@
+"""Frames a second of switches on veth interfaces: BMv2 and the embedded switch, under the same load."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from functools import partial
+
+from p4reduce_contracts import artifacts
+from p4reduce_lab.addresses import free_address, free_port
+from p4reduce_lab.bench import network, switches
+from p4reduce_lab.bench.case import NETWORKS, Bar, Case, Run, Series
+from p4reduce_lab.bench.cases.executors import COMPILED, executor_names
+from p4reduce_lab.bench.cluster import cpu_seconds
+from p4reduce_lab.bench.load import ethernet_addresses, make_grant
+from p4reduce_lab.bench.numbers import in_turn, median
+from p4reduce_lab.bench.switches import SwitchProcess
+from p4reduce_lab.bench.veth_load import VethPeers
+
+RANKS, SLOTS = 4, 16
+BMV2 = "BMv2"
+_PROGRAM = "simple_switch_grpc"
+_SECONDS, _QUICK_SECONDS = 3.0, 1.0
+_CPU_PORT = "510"
+_OVER_BMV2 = Bar("switch over veth: compiled / BMv2, frames/s", 10)
+
+
+def measure(run: Run) -> None:
+    """Load every switch in turn, each on interfaces of its own."""
+    seconds = _QUICK_SECONDS if run.quick else _SECONDS
+    names = executor_names(run)
+    if shutil.which(_PROGRAM) is None:
+        run.skip(BMV2, f"{_PROGRAM} is not on PATH")
+    else:
+        names.append(BMV2)
+        run.note(bmv2_text())
+    shape = artifacts.geometry(artifacts.find(switches.GEOMETRY))
+    with contextlib.ExitStack() as stack:
+        loads: dict[str, tuple[SwitchProcess, VethPeers]] = {}
+        for number, name in enumerate(names):
+            peers = VethPeers(f"v{number}", RANKS)
+            stack.callback(peers.close)
+            switch = start(run, name, [f"{1 + rank}@{end}" for rank, end in enumerate(peers.inside)])
+            stack.callback(switch.close)
+            grant = make_grant(ethernet_addresses(RANKS), SLOTS)
+            switch.install(grant)
+            peers.prepare(shape, grant)
+            loads[name] = switch, peers
+        a_core: dict[str, list[float]] = {name: [] for name in names}
+
+        def load(name: str, seconds: float) -> float:
+            switch, peers = loads[name]
+            before = cpu_seconds(switch.child.pid)
+            frames, spent = peers.load(seconds, switch.child)
+            a_core[name].append((cpu_seconds(switch.child.pid) - before) / frames)
+            return frames / spent
+
+        for name in names:
+            load(name, 0.3)  # warms up
+            a_core[name].clear()
+        found = in_turn({name: partial(load, name, seconds) for name in names}, run.repetitions)
+    for name in names:
+        what = f"{RANKS} ranks, {SLOTS} slots, 1,114-byte frames one by one"
+        counted = {"CPU ns a frame": 1e9 * median(a_core[name])}
+        run.add(Series(what, name, "veth, not shaped", "frames/s", found[name], {}, counted))
+    if COMPILED in found and BMV2 in found:
+        run.bar(_OVER_BMV2.name, found[COMPILED], found[BMV2])
+
+
+def start(run: Run, name: str, interfaces: list[str]) -> SwitchProcess:
+    """Start BMv2, or the embedded switch with the executor of that name, on "1@device" interfaces."""
+    ports = [word for interface in interfaces for word in ("-i", interface)]
+    if name != BMV2:
+        return switches.embedded(run.children, f"switch {name}", ports, name)
+    p4runtime = free_address()
+    command = [_PROGRAM, "--device-id", "1", "--no-p4", "--log-console", "--log-level", "warn", *ports]
+    if "--thrift-port" in network.run(_PROGRAM, "--help"):  # else it was built without Thrift, and refuses the option
+        command += ["--thrift-port", str(free_port())]
+    child = run.children.start(
+        "switch BMv2", [*command, "--", "--grpc-server-addr", p4runtime, "--cpu-port", _CPU_PORT]
+    )
+    return SwitchProcess(child, p4runtime)
+
+
+def bmv2_text() -> str:
+    """Return what is known of BMv2: a program does not say how it was optimised."""
+    version = network.run(_PROGRAM, "--version").strip()
+    path = shutil.which(_PROGRAM) or ""
+    with open(path, "rb") as program:
+        logs = b"Processing packet received on port" in program.read()
+    build = "with" if logs else "without"
+    return (
+        f"BMv2 {version.split('-')[0]} as installed, {build} its logging macros; how it was optimised it does not say"
+    )
+
+
+CASE = Case(
+    "switch-veth",
+    "frames/s of BMv2 and of the embedded switch on veth interfaces, by executor",
+    measure,
+    needs=(NETWORKS,),
+    bars=(_OVER_BMV2,),
+)

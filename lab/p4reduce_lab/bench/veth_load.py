@@ -1,0 +1,123 @@
+"""Ranks' frames over veth pairs, as fast as they are answered: packets into one end, the switch at the other.
+
+Results are counted by the kernel on the ranks' interfaces and not read, so that reading costs nothing. All is in this
+process's own network namespace.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from p4reduce_contracts.artifacts import SwitchGeometry
+from p4reduce_controller.config import SwitchConfig
+from p4reduce_controller.jobs.model import Grant
+from p4reduce_lab.bench.load import Contributions
+from p4reduce_lab.bench.network import run
+from p4reduce_lab.processes import Child
+
+_ANSWER_S: Final = 10.0
+_BUFFER_BYTES: Final = 8 << 20
+_SO_SNDBUFFORCE: Final = 32
+_BATCH: Final = 64
+
+
+class _Vector(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("bytes", ctypes.c_size_t))
+
+
+class _Message(ctypes.Structure):  # struct mmsghdr
+    _fields_ = (
+        ("name", ctypes.c_void_p),
+        ("name_bytes", ctypes.c_uint32),
+        ("vectors", ctypes.POINTER(_Vector)),
+        ("vector_count", ctypes.c_size_t),
+        ("control", ctypes.c_void_p),
+        ("control_bytes", ctypes.c_size_t),
+        ("flags", ctypes.c_int),
+        ("sent", ctypes.c_uint),
+    )
+
+
+class VethPeers:
+    """A veth pair for each rank: `inside` are the switch's ends, frames go in at the others."""
+
+    def __init__(self, name: str, world_size: int) -> None:
+        """Make them, in this network namespace. Raises Missing where the machine cannot."""
+        Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")  # an interface then sends nothing itself
+        self.inside = [f"{name}s{rank}" for rank in range(world_size)]
+        self._outside = [f"{name}r{rank}" for rank in range(world_size)]
+        self._sockets = []
+        for inside, outside in zip(self.inside, self._outside, strict=True):
+            run("ip", "link", "add", inside, "type", "veth", "peer", "name", outside)
+            for end in (inside, outside):
+                run("ip", "link", "set", end, "up")
+            opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # protocol 0: it receives nothing
+            opened.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _BUFFER_BYTES)
+            opened.bind((outside, 0))
+            self._sockets.append(opened)
+        self._libc = ctypes.CDLL(None, use_errno=True)
+
+    def prepare(self, shape: SwitchGeometry, grant: Grant) -> None:
+        """Make the frames for this grant, before `load`."""
+        self._frames = Contributions(shape, grant, SwitchConfig(), encapsulated=True)
+        ranks, size = grant.world_size, self._frames.frame_bytes
+        first = self._frames.bytes.ctypes.data
+        self._messages: list[Any] = []
+        for rank in range(ranks):
+            numbers = range(rank, len(self._frames), ranks)
+            vectors = (_Vector * len(numbers))(*(_Vector(first + size * number, size) for number in numbers))
+            messages = (_Message * len(numbers))()
+            for message, vector in zip(messages, vectors, strict=True):
+                message.vectors, message.vector_count = ctypes.pointer(vector), 1
+            self._messages.append(messages)
+
+    def load(self, seconds: float, switch: Child) -> tuple[int, float]:
+        """Send rounds for so long; return how many frames were answered, and the seconds. Raises ProcessError."""
+        done, began = 0, time.perf_counter()
+        while (spent := time.perf_counter() - began) < seconds:
+            self._frames.move_on()
+            answered = self._answered() + len(self._frames)
+            self._send()
+            deadline = time.monotonic() + _ANSWER_S
+            while self._answered() < answered:
+                if time.monotonic() > deadline:
+                    raise switch.failure("did not answer all frames of a round")
+            done += len(self._frames)
+        return done, spent
+
+    def close(self) -> None:
+        """Close the sockets; the pairs go with the network namespace."""
+        for opened in self._sockets:
+            opened.close()
+
+    def _send(self) -> None:
+        slots = len(self._frames) // len(self._sockets)
+        for first in range(0, slots, _BATCH):
+            for opened, messages in zip(self._sockets, self._messages, strict=True):
+                self._send_all(opened.fileno(), messages, first, min(slots, first + _BATCH))
+
+    def _send_all(self, descriptor: int, messages: Any, first: int, end: int) -> None:
+        while first < end:
+            at = ctypes.byref(messages, first * ctypes.sizeof(_Message))
+            sent = self._libc.sendmmsg(descriptor, at, end - first, 0)
+            if sent < 0:
+                error = ctypes.get_errno()
+                if error not in (errno.EINTR, errno.ENOBUFS):
+                    raise OSError(error, os.strerror(error))
+                continue
+            first += sent
+
+    def _answered(self) -> int:
+        """Return how many frames have come out at the ranks' ends so far."""
+        total = 0
+        for line in Path("/proc/self/net/dev").read_text(encoding="ascii").splitlines():
+            name, _, counts = line.partition(":")
+            if name.strip() in self._outside:
+                total += int(counts.split()[1])
+        return total
