@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from pathlib import Path
 
 from p4reduce_lab.bench.case import Missing, Run
@@ -26,7 +27,8 @@ def main() -> None:
     parser.add_argument("--outside", default="", help="the network namespace that this process was started from")
     args = parser.parse_args()
     logs = args.out.parent / f"{args.case}-logs"
-    logs.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(logs, ignore_errors=True)  # an earlier run's controller has left its state there
+    logs.mkdir(parents=True)
     networks = args.outside not in ("", namespace())
     if networks:
         command("ip", "link", "set", "lo", "up")

@@ -35,6 +35,7 @@ class Worker:
         self._comm: Any = None
         self._dist: Any = None
         self._sources: dict[Kind, Any] = {}
+        self._trainers: dict[str, Any] = {}
         self._memory_before = peak_memory("self")
 
     def join(self, gloo: bool = True, p4reduce: bool = True) -> Reply:
@@ -79,6 +80,16 @@ class Worker:
             if expected is not None and not np.allclose(found, expected, rtol=1e-3, atol=1e-3):
                 raise AssertionError(f"the sum by {peer} is wrong by up to {np.abs(found - expected).max()}")
         return measured
+
+    def train(self, peer: str, steps: int) -> Reply:
+        """Train one way for so many steps, on from where it was; measure that, and the accuracy after it."""
+        from p4reduce_lab.bench.models import Trainer
+
+        if peer not in self._trainers:
+            self._trainers[peer] = Trainer(peer, self._comm, self._rank, self._world_size)
+        trainer = self._trainers[peer]
+        spent, measured = self._measure(lambda: trainer.steps(steps))
+        return {**measured, "seconds": spent, "accuracy": trainer.accuracy(), "parameters": trainer.parameters}
 
     def memory(self) -> Reply:
         """Return the peak of this process's resident memory, and that before it joined, in bytes."""
@@ -136,6 +147,7 @@ def main() -> None:
     requests: dict[str, Callable[..., Reply]] = {
         "join": worker.join,
         "all_reduce": worker.all_reduce,
+        "train": worker.train,
         "memory": worker.memory,
         "close": worker.close,
     }

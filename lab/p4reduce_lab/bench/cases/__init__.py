@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from p4reduce_lab.bench.case import Case
-from p4reduce_lab.bench.cases import dense, density, executors, flat, memory, switch_udp, switch_veth
+from p4reduce_lab.bench.cases import (
+    adacomp,
+    dense,
+    density,
+    executors,
+    flat,
+    memory,
+    switch_udp,
+    switch_veth,
+    training,
+)
 
 CASES: tuple[Case, ...] = (
     executors.CASE,
@@ -12,6 +22,8 @@ CASES: tuple[Case, ...] = (
     switch_veth.CASE,
     dense.CASE,
     density.CASE,
+    training.CASE,
+    adacomp.CASE,
     memory.CASE,
 )
 BY_NAME = {case.name: case for case in CASES}

@@ -44,7 +44,8 @@ def measure(run: Run) -> None:
     judged = COMPILED if COMPILED in least else PYTHON
     run.bar(FLAT.name, [min(least[judged])], [max(least[judged])])
     run.note(
-        f"The bar is about executor {judged}, the least time of each point: noise only adds. Results are one a frame on average, whatever the number of ranks."
+        f"The bar is about executor {judged}, the least time of each point: noise only adds. Results are one a frame "
+        "on average, whatever the number of ranks."
     )
 
 

@@ -1,0 +1,95 @@
+"""A training step with DistributedDataParallel, and the time to an accuracy, each way to sum in turn."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from p4reduce_lab.bench.case import Bar, Case, Missing, Run, Series
+from p4reduce_lab.bench.cluster import Cluster, running_cluster, summed_up
+from p4reduce_lab.bench.network import GBIT_1, LOOPBACK, MBIT_100, Link
+from p4reduce_lab.bench.numbers import in_turn
+from p4reduce_lab.training import missing_packages
+
+PEERS = ("gloo dense", "gloo fp16", "gloo PowerSGD", "p4reduce dense", "p4reduce AdaComp")
+WORKERS = 4
+TARGET = 0.95
+_STEPS, _QUICK_STEPS = 4, 2
+_WARM_UP_STEPS = 4
+_MOST_STEPS, _AT_ONCE = 240, 5
+_LIMIT_S = 60.0
+
+BARS = {
+    (MBIT_100, "gloo dense"): Bar("DDP step, 100 Mbit/s: gloo dense / p4reduce AdaComp", 6),
+    (MBIT_100, "gloo fp16"): Bar("DDP step, 100 Mbit/s: gloo fp16 hook / p4reduce AdaComp", 3),
+    (GBIT_1, "gloo dense"): Bar("DDP step, 1 Gbit/s: gloo dense / p4reduce AdaComp", 2.5),
+    (GBIT_1, "gloo fp16"): Bar("DDP step, 1 Gbit/s: gloo fp16 hook / p4reduce AdaComp", 1.1),
+}
+
+
+def measure(run: Run) -> None:
+    """Find the steps that each way takes to the accuracy, on loopback, then the time of a step on every link."""
+    if missing := missing_packages():
+        raise Missing(f"{', '.join(missing)} not installed: pip install 'p4reduce[demo]'")
+    needed: dict[str, int] = {}
+    with running_cluster(run, LOOPBACK, WORKERS) as cluster:
+        for peer in PEERS:
+            needed[peer] = 0 if run.quick else steps_to_accuracy(cluster, peer)
+        steps(cluster, LOOPBACK, needed)
+    if not run.networks:
+        run.skip("training on shaped links", "that takes root")
+        return
+    with running_cluster(run, MBIT_100, WORKERS) as cluster:
+        steps(cluster, MBIT_100, needed)
+        cluster.shape(GBIT_1)
+        steps(cluster, GBIT_1, needed)
+
+
+def steps_to_accuracy(cluster: Cluster, peer: str) -> int:
+    """Train from the start until TARGET of the test images are named rightly; return the steps, 0 if they never are.
+
+    The steps do not depend on the link: the same sums give the same weights.
+    """
+    for trained in range(0, _MOST_STEPS, _AT_ONCE):
+        reply = cluster.workers.ask("train", peer=peer, steps=_AT_ONCE)[0]
+        if reply["accuracy"] >= TARGET:
+            return trained + _AT_ONCE
+    return 0
+
+
+def steps(cluster: Cluster, link: Link, needed: dict[str, int]) -> None:
+    """Measure a step of each way in turn, on this link."""
+    run, count = cluster.run, _QUICK_STEPS if cluster.run.quick else _STEPS
+    counts: dict[str, dict[str, list[float]]] = {peer: {} for peer in PEERS}
+    for peer in PEERS:
+        parameters = cluster.workers.ask("train", peer=peer, steps=_WARM_UP_STEPS)[0]["parameters"]
+
+    def step(peer: str) -> float:
+        return cluster.timed("train", counts[peer], peer=peer, steps=count) / count
+
+    found = in_turn({peer: partial(step, peer) for peer in PEERS}, run.repetitions, _LIMIT_S, at_least=3)
+    for peer in PEERS:
+        values = [1000 * second for second in found[peer]]
+        counted = {name: value / count if name[0] == "B" else value for name, value in summed_up(counts[peer]).items()}
+        what = f"a step of {parameters:,} parameters, {WORKERS} workers"
+        run.add(Series(what, peer, str(link), "ms", values, {}, counted))
+        if needed[peer]:
+            times = [needed[peer] * second for second in found[peer]]
+            what = f"to {TARGET:.0%} of the test digits: {needed[peer]} steps"
+            run.add(Series(what, peer, str(link), "s", times))
+        elif not run.quick:
+            run.skip(f"time to accuracy, {peer}", f"{TARGET:.0%} was not reached in {_MOST_STEPS} steps")
+    for (of_link, peer), bar in BARS.items():
+        if of_link == link:
+            run.bar(bar.name, found[peer], found["p4reduce AdaComp"])
+    run.note(
+        f"scikit-learn's digits. Time to accuracy: the steps it took on loopback, looked at every {_AT_ONCE}, times a "
+        "step's time on the link; the steps are the same on every link, since the sums are."
+    )
+
+
+CASE = Case(
+    "training",
+    "a DDP step, and time to accuracy, of gloo dense, with fp16 and PowerSGD, and of p4reduce dense and AdaComp",
+    measure,
+    bars=tuple(BARS.values()),
+)

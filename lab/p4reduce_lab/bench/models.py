@@ -1,0 +1,77 @@
+"""What the benchmark trains: a perceptron of more than a million parameters on scikit-learn's digits.
+
+Imported by workers alone; it takes torch and scikit-learn.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+import p4reduce
+
+PEERS: Final = ("gloo dense", "gloo fp16", "gloo PowerSGD", "p4reduce dense", "p4reduce AdaComp")
+_TEST_IMAGES = 360
+_BATCH = 16
+_LEARNING_RATE, _MOMENTUM = 0.02, 0.9
+_HIDDEN = 1024
+_ONE_BUCKET_MB = 100
+
+
+class Trainer:
+    """One way to train, on this rank; the same weights and data each time."""
+
+    def __init__(self, peer: str, comm: Any, rank: int, world_size: int) -> None:
+        torch.manual_seed(0)
+        layers = [nn.Linear(64, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, 10)]
+        # PowerSGD's collectives of several buckets may come in another order on each rank, which gloo does not bear.
+        megabytes = _ONE_BUCKET_MB if peer == "gloo PowerSGD" else None
+        self._model = DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=megabytes)
+        self.parameters = sum(parameter.numel() for parameter in self._model.parameters())
+        self._optimizer = torch.optim.SGD(self._model.parameters(), _LEARNING_RATE, _MOMENTUM)
+        self._add_hook(peer, comm)
+        pixels, labels = load_digits(return_X_y=True)
+        order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+        x, y = torch.tensor(pixels, dtype=torch.float32)[order] / 16, torch.tensor(labels)[order]
+        self._x, self._y = x[:-_TEST_IMAGES], y[:-_TEST_IMAGES]
+        self._test_x, self._test_y = x[-_TEST_IMAGES:], y[-_TEST_IMAGES:]
+        self._rank, self._world_size = rank, world_size
+        self._order = torch.Generator().manual_seed(1)
+
+    def steps(self, count: int) -> float:
+        """Train so many steps; return the seconds, of the steps alone."""
+        spent = 0.0
+        for _ in range(count):
+            chosen = torch.randint(len(self._y), (_BATCH * self._world_size,), generator=self._order)
+            mine = chosen[self._rank :: self._world_size]
+            dist.barrier()
+            began = time.perf_counter()
+            self._optimizer.zero_grad()
+            loss: Any = nn.functional.cross_entropy(self._model(self._x[mine]), self._y[mine])
+            loss.backward()
+            self._optimizer.step()
+            spent += time.perf_counter() - began
+        return spent
+
+    @torch.no_grad()
+    def accuracy(self) -> float:
+        """Return the share of the test images that the model names rightly."""
+        return float((self._model.module(self._test_x).argmax(1) == self._test_y).float().mean())
+
+    def _add_hook(self, peer: str, comm: Any) -> None:
+        if peer == "gloo fp16":
+            self._model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+        elif peer == "gloo PowerSGD":
+            state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
+            self._model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        elif peer.startswith("p4reduce"):
+            compressor = p4reduce.AdaComp() if peer.endswith("AdaComp") else None
+            summing = p4reduce.DDPState(comm, compressor, module=self._model)
+            self._model.register_comm_hook(summing, p4reduce.ddp_hook)
