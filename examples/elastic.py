@@ -33,6 +33,8 @@ settings.add_argument(
     "--join-timeout", type=float, default=120.0, help="seconds for switch and controller to come back"
 )
 settings.add_argument("--timeout", type=float, default=30.0, help="seconds to wait for other workers, each time")
+settings.add_argument("--rejoin", action="store_true", help="go on in the same processes when the switch comes back")
+settings.add_argument("--fallback", choices=["gloo"], help="with --rejoin: meanwhile, go on over the process group")
 
 
 def batch(step):
@@ -79,7 +81,7 @@ def main(args):
     net = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 4))
     parts = {"net": net, "optimizer": torch.optim.SGD(net.parameters(), 0.05, 0.9), "compressor": args.compressor}
     first = resume(args.folder, **parts)
-    comm = p4reduce.join(args.job, timeout_s=args.join_timeout, collective_timeout_s=args.timeout)
+    comm = p4reduce.join(args.job, timeout_s=args.join_timeout, collective_timeout_s=args.timeout, rejoin=args.rejoin)
     model = DistributedDataParallel(net)
     with (
         p4reduce.DDPState(comm, args.compressor, module=model) as state,

@@ -23,7 +23,8 @@ class Communicator:
     """One rank of a job. Made by `p4reduce.join`; thread-safe, one collective at a time.
 
     All ranks have to call the same collectives in the same order. After a CollectiveError the
-    communicator is broken and raises the same error again at once: close it and join again.
+    communicator is broken and raises the same error again at once: close it and join again. With `join(rejoin=True)`
+    a JobReset is none as long as all ranks can join again: the collective is finished in the job's next epoch.
 
     A rank whose data cannot be summed raises InvalidTensor, and the others raise PeerRefused in the same collective;
     that takes the other ranks, so it may last as long as the collective would. The communicator stays usable.
@@ -43,7 +44,6 @@ class Communicator:
         slot_rounds: Sequence[int] | None = None,
     ) -> None:
         """Take part as the lease says, over `transport`; the other arguments are those of `Session`."""
-        self.lease = lease
         self.session = Session(
             lease,
             transport,
@@ -54,6 +54,11 @@ class Communicator:
             slot_rounds=slot_rounds,
         )
         """Runs the collectives; for a collective of your own."""
+
+    @property
+    def lease(self) -> Lease:
+        """What the controller granted for the present epoch."""
+        return self.session.lease
 
     @property
     def rank(self) -> int:

@@ -54,6 +54,15 @@ class Heartbeat:
         self._client.timeout_s = min(self._client.timeout_s, LEAVE_TIMEOUT_S)
         with contextlib.suppress(Exception):
             self._client.leave(self._nonce)
+        self._end()
+
+    def abandon(self) -> None:
+        """Stop the heartbeat of a membership that is void, without another word to the controller."""
+        if not self._stop.is_set():
+            self._stop.set()
+            self._end()
+
+    def _end(self) -> None:
         self._watch.close()
         self._client.close()  # ends a heartbeat that still waits for its answer
         self._thread.join(LEAVE_TIMEOUT_S)

@@ -14,10 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from p4reduce.communicator import Communicator
-from p4reduce.errors import GeometryMismatch, JoinError
+from p4reduce.errors import CommunicatorClosed, GeometryMismatch, JoinError
 from p4reduce.heartbeat import Heartbeat
 from p4reduce.launch import run_id
-from p4reduce.session import DEFAULT_TIMEOUT_S, is_waiting_time
+from p4reduce.rejoin import Place, Rejoin
+from p4reduce.session import DEFAULT_TIMEOUT_S, Session, is_waiting_time
 from p4reduce.sigterm import LEAVE_S, on_sigterm
 from p4reduce.transport import Transport, UdpTransport
 from p4reduce_contracts.checked import ConfigError
@@ -48,6 +49,7 @@ def join(
     window: int | None = None,
     security: Security | None = None,
     token: str | None = None,
+    rejoin: bool = False,
 ) -> Communicator:
     """Join a job and wait until all its ranks have, and before that for the controller.
 
@@ -58,11 +60,11 @@ def join(
     a collective uses (default: adaptive); all ranks must give the same.
     `security` is this worker's certificate, if the controller wants one (else: P4REDUCE_CA, _CERT and _KEY), `token`
     the job's, if it is private (else: P4REDUCE_TOKEN).
+    With `rejoin`, on all ranks, a JobReset that nobody asked for does not end the communicator: the next collective, or
+    the one that it interrupted, joins again, for `timeout_s` at most, and is finished in the job's next epoch.
     What is not closed by the end of the interpreter is closed then.
     Raises JoinError, whose message says what to change.
     """
-    from p4reduce_contracts.jobs.client import JobClient
-
     for what, seconds in (("timeout_s", timeout_s), ("collective_timeout_s", collective_timeout_s)):
         if not is_waiting_time(seconds):
             raise JoinError(f"{what} is {seconds}; give a time to wait in seconds")
@@ -77,15 +79,9 @@ def join(
     if not 0 <= rank < world_size:
         raise JoinError(f"rank {rank} of world size {world_size}: ranks are 0 to {world_size - 1}")
     address = controller or environment.get("P4REDUCE_CONTROLLER") or DEFAULT_CONTROLLER
-    try:
-        client = JobClient(address, security=security, token=token)
-    except ConfigError as error:
-        raise JoinError(str(error)) from error
-    try:
-        lease, transport, nonce = _admit(client, job, rank, world_size, _Patience(job, rank, timeout_s))
-    except BaseException:
-        client.close()
-        raise
+    joiner = _Joiner(job, rank, world_size, address, security, token, persistent=rejoin)
+    place = joiner.join(timeout_s)
+    lease = place.lease
     event(
         _log,
         logging.INFO,
@@ -97,11 +93,89 @@ def join(
         slots=lease.slot_count,
         controller=address,
     )
-    heartbeat = Heartbeat(client, nonce, lease)
-    comm = Communicator(lease, transport, membership=heartbeat, timeout_s=collective_timeout_s, window=window)
-    heartbeat.tell_of(comm.session)
-    _leave_at_exit(comm, heartbeat)
+    comm = Communicator(
+        lease, place.transport, membership=place.membership, timeout_s=collective_timeout_s, window=window
+    )
+    if rejoin:
+        comm.session.comeback = Rejoin(joiner, timeout_s)
+    joiner.tell_of(comm.session)
+    _communicators.add(comm)
     return comm
+
+
+class _Joiner:
+    """One rank that joins one job, once or whenever it has lost its place (see `rejoin.Joiner`)."""
+
+    def __init__(
+        self,
+        job: str,
+        rank: int,
+        world_size: int,
+        controller: str,
+        security: Security | None,
+        token: str | None,
+        *,
+        persistent: bool,
+    ) -> None:
+        """`persistent`: a reset while this rank waits for its lease is no error, it joins again."""
+        self._job, self._rank, self._world_size = job, rank, world_size
+        self._controller, self._security, self._token = controller, security, token
+        self._persistent = persistent
+        self._session: weakref.ref[Session] | None = None
+        self._heartbeat: Heartbeat | None = None
+        self._lock = threading.Lock()
+        self._cancelled = False
+        self._client: JobClient | None = None
+        """That of the `join` in progress."""
+
+    def join(self, timeout_s: float) -> Place:
+        """Return the place in the job's next epoch. Raises JoinError."""
+        if self._heartbeat is not None:
+            self._heartbeat.abandon()
+        patience = _Patience(self._job, self._rank, timeout_s)
+        client = self._dial(patience)
+        try:
+            lease, transport, nonce = _admit(
+                client, self._job, self._rank, self._world_size, patience, persistent=self._persistent
+            )
+        except BaseException:
+            client.close()
+            raise
+        finally:
+            self._client = None
+        self._heartbeat = Heartbeat(client, nonce, lease)
+        _leave_at_exit(self._heartbeat)
+        self._tell()
+        return Place(lease, transport, self._heartbeat)
+
+    def tell_of(self, session: Session) -> None:
+        """Have the heartbeats tell the controller what this session waits for."""
+        self._session = weakref.ref(session)
+        self._tell()
+
+    def cancel(self) -> None:
+        """End a `join` on another thread, and let there be no further one."""
+        with self._lock:
+            self._cancelled = True
+            if self._client is not None:
+                self._client.close()
+
+    def _dial(self, patience: _Patience) -> JobClient:
+        from p4reduce_contracts.jobs.client import JobClient
+
+        with self._lock:
+            if self._cancelled:
+                raise patience.give_up(CommunicatorClosed("the communicator was closed"))
+            try:
+                self._client = JobClient(self._controller, security=self._security, token=self._token)
+            except ConfigError as error:
+                raise JoinError(str(error)) from error
+            return self._client
+
+    def _tell(self) -> None:
+        session = None if self._session is None else self._session()
+        if session is not None and self._heartbeat is not None:
+            self._heartbeat.tell_of(session)
 
 
 _communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
@@ -109,7 +183,7 @@ _heartbeats: weakref.WeakSet[Heartbeat] = weakref.WeakSet()
 _process = 0
 
 
-def _leave_at_exit(comm: Communicator, heartbeat: Heartbeat) -> None:
+def _leave_at_exit(heartbeat: Heartbeat) -> None:
     """See to it that the place is given up when the interpreter ends, but not by a forked child."""
     global _process
     if _process != os.getpid():  # registered here, after gRPC is imported, so that it runs before gRPC's end
@@ -118,7 +192,6 @@ def _leave_at_exit(comm: Communicator, heartbeat: Heartbeat) -> None:
         _heartbeats.clear()
         atexit.register(_leave_all, _process)
         on_sigterm(_leave_at_once)
-    _communicators.add(comm)
     _heartbeats.add(heartbeat)
 
 
@@ -186,18 +259,19 @@ class _Patience:
 
 
 def _admit(
-    client: JobClient, job: str, rank: int, world_size: int, patience: _Patience
+    client: JobClient, job: str, rank: int, world_size: int, patience: _Patience, *, persistent: bool
 ) -> tuple[Lease, Transport, int]:
     """Join until the controller grants the lease; return it with the socket that it admits and the nonce."""
-    from p4reduce_contracts.jobs.client import ControllerUnreachable, JobServiceError, NotNow
+    from p4reduce_contracts.jobs.client import ControllerUnreachable, JobServiceError, MemberReset, NotNow
 
+    passing = (ControllerUnreachable, NotNow, *((MemberReset,) if persistent else ()))
     longest_call_s = client.timeout_s
     try:
         while True:
             client.timeout_s = min(longest_call_s, patience.left_s)
             try:
                 return _admit_once(client, job, rank, world_size, patience)
-            except (ControllerUnreachable, NotNow) as error:  # not up, reconnecting, or another launch holds it
+            except passing as error:  # not up, reconnecting, or another launch holds it
                 patience.pause(error)
             except JobServiceError as error:
                 raise patience.give_up(error) from error

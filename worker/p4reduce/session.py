@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, SupportsFloat
 
 import numpy as np
@@ -76,6 +76,51 @@ class Membership(Protocol):
         ...
 
 
+class Finished(Protocol):
+    """What a collective has come to, the same on all ranks."""
+
+    @property
+    def call(self) -> Call: ...
+
+    @property
+    def refusals(self) -> Mapping[int, Reason]:
+        """The ranks that could not take part, and why; with any, there is no result."""
+        ...
+
+    @property
+    def agreed_exponents(self) -> NDArray[np.uint8]: ...
+
+    @property
+    def sums(self) -> NDArray[Any]:
+        """[blocks, block_words]."""
+        ...
+
+    def result(self) -> list[NDArray[Any]]:
+        """Return the summed tensors."""
+        ...
+
+
+class Comeback(Protocol):
+    """How a collective is finished all the same when the job was reset under it (rejoin.py)."""
+
+    def finish(
+        self, session: Session, call: Call, source: BlockSource, attempt: Callable[[], Finished], timeout_s: float
+    ) -> Finished:
+        """Return what `attempt` returns, or another rank's copy of that; `attempt` may be called again and again.
+
+        `call` says what this rank calls. Raises CollectiveError when the session cannot go on.
+        """
+        ...
+
+    def mends(self, error: P4ReduceError) -> bool:
+        """Return whether the next collective gets over this error."""
+        ...
+
+    def cancel(self) -> None:
+        """Have a `finish` on another thread end soon, since the session was closed."""
+        ...
+
+
 @dataclass(frozen=True)
 class Contribution:
     """What this rank brings to a collective, and all that the ranks compare of it (protocol/call.py)."""
@@ -115,6 +160,10 @@ class Session:
         self.lease = lease
         self.transport = transport
         self.membership = membership
+        self.comeback: Comeback | None = None
+        """None: the first JobReset is the session's end."""
+        self.operations = 0
+        """Collectives begun; those that a reset has interrupted count again when they are repeated."""
         self.timeout_s = waiting_time(timeout_s)
         self.stats = CollectiveStats()
         self.last: CollectiveReport | None = None
@@ -124,7 +173,7 @@ class Session:
         self._rounds = list(slot_rounds or [0] * lease.slot_count)
         self._round_trip = RoundTrip()
         self._window = Window(lease.slot_count, window)
-        self._operations = 0
+        self._fixed_window = window
         self._running: AnyCollective | None = None
         self._refusal: tuple[Exception, Mapping[int, Reason]] | None = None
         """The error with which this rank refused last, and why each rank refused then."""
@@ -168,10 +217,10 @@ class Session:
         except Exception as error:
             self.refuse(error, timeout_s=timeout_s)
             raise
-        collective = self._in_turn(kind, contribution, wait_s)
-        if collective.refusals:
-            raise PeerRefused(str(collective.call), collective.refusals)
-        return contribution.finish(collective.result())
+        finished = self._in_turn(kind, contribution, wait_s)
+        if finished.refusals:
+            raise PeerRefused(str(finished.call), finished.refusals)
+        return contribution.finish(finished.result())
 
     def refuse(self, error: Exception, *, timeout_s: float | None = None) -> Mapping[int, Reason]:
         """Take part in the next collective as a rank that cannot, because of `error`; return why each rank refused it.
@@ -183,36 +232,86 @@ class Session:
         if self._refusal is None or self._refusal[0] is not error:
             wait_s = self.timeout_s if timeout_s is None or not is_waiting_time(timeout_s) else timeout_s
             try:
-                collective = self._in_turn(Kind.REFUSED, Contribution(NoBlocks(), detail=reason_of(error)), wait_s)
+                finished = self._in_turn(Kind.REFUSED, Contribution(NoBlocks(), detail=reason_of(error)), wait_s)
             except P4ReduceError as failure:
                 raise failure from error
-            self._refusal = error, collective.refusals
+            self._refusal = error, finished.refusals
         return self._refusal[1]
 
-    def _in_turn(self, kind: Kind, contribution: Contribution, timeout_s: float) -> AnyCollective:
+    def _in_turn(self, kind: Kind, contribution: Contribution, timeout_s: float) -> Finished:
         deadline = self._clock() + timeout_s
 
-        def body(in_time: bool) -> AnyCollective:
+        def body(in_time: bool) -> Finished:
             self.check()
             if not in_time:
                 raise CollectiveTimeout(
                     f"{kind.name.lower()} could not begin in {timeout_s:g} s: another collective of this process "
                     "was still running; nothing was sent"
                 )
-            slots = self._window.slots
-            if contribution.expected_blocks is not None:
-                slots = min(slots, slots_for(contribution.expected_blocks, self.lease.columns))
-            call = Call(
-                self._operations,
-                kind,
-                contribution.codec,
-                contribution.detail,
-                contribution.elements,
-                f"{contribution.layout}|{slots}",
+            left_s = max(round(deadline - self._clock(), 3), 1e-3)
+            if self.comeback is None:
+                return self._attempt(kind, contribution, left_s)
+            return self.comeback.finish(
+                self,
+                self._call(kind, contribution, ""),
+                contribution.source,
+                lambda: self._attempt(kind, contribution, left_s),
+                left_s,
             )
-            return self._take_part(call, contribution.source, slots, max(round(deadline - self._clock(), 3), 1e-3))
 
         return self._turns.hold(timeout_s, body)
+
+    def _attempt(self, kind: Kind, contribution: Contribution, timeout_s: float) -> Collective:
+        """Take part in the next collective over the switch, in this session's turn."""
+        if self.comeback is not None:
+            self._check_strictly()
+        slots = self._window.slots
+        if contribution.expected_blocks is not None:
+            slots = min(slots, slots_for(contribution.expected_blocks, self.lease.columns))
+        call = self._call(kind, contribution, f"|{slots}")
+        self.operations += 1
+        try:
+            return self._take_part(call, contribution.source, slots, timeout_s)
+        except P4ReduceError:
+            self.operations -= 1
+            raise
+
+    def _call(self, kind: Kind, contribution: Contribution, slots: str) -> Call:
+        return Call(
+            self.operations,
+            kind,
+            contribution.codec,
+            contribution.detail,
+            contribution.elements,
+            f"{contribution.layout}{slots}",
+        )
+
+    def aside(self, kind: Kind, contribution: Contribution, number: int, timeout_s: float) -> list[NDArray[Any]]:
+        """Take part in a collective that none of the callers asked for, in this session's turn; return the sums."""
+        self._check_strictly()
+        slots = self._window.slots
+        call = replace(self._call(kind, contribution, f"|{slots}"), number=number)
+        return self._take_part(call, contribution.source, slots, timeout_s).result()
+
+    def renew(self, lease: Lease, transport: Transport, membership: Membership | None) -> None:
+        """Go on in another epoch of the job, in this session's turn, as if no collective had been begun in it.
+
+        Raises CommunicatorClosed when the session was closed meanwhile; then the new place is given up.
+        """
+        with self._failing:
+            closed = self._failure if isinstance(self._failure, CommunicatorClosed) else None
+            if closed is None:
+                self._failure = None
+                transport, self.transport = self.transport, transport
+                self.lease, self.membership = lease, membership
+                self._rounds = [0] * lease.slot_count
+                self._round_trip = RoundTrip()
+                self._window = Window(lease.slot_count, self._fixed_window)
+        transport.close()
+        if closed is not None:
+            if membership is not None:
+                membership.leave()
+            raise closed.with_traceback(None)
 
     def check_process(self) -> None:
         """Raise ForkedProcess in a forked child: its frames would count as the parent's."""
@@ -226,8 +325,17 @@ class Session:
         """Raise what makes this session unusable, if anything does."""
         self.check_process()
         failure = self._lost()
+        if failure is not None and not self._mends(failure):
+            raise failure.with_traceback(None)
+
+    def _check_strictly(self) -> None:
+        """Raise what makes this epoch unusable, also what the comeback mends."""
+        failure = self._lost()
         if failure is not None:
             raise failure.with_traceback(None)
+
+    def _mends(self, failure: P4ReduceError | None) -> bool:
+        return failure is None or self.comeback is not None and self.comeback.mends(failure)
 
     def close(self, *, wait: bool) -> None:
         """Leave the job: see `Communicator.close`. Raises ForkedProcess in a forked child, whose parent stays."""
@@ -236,11 +344,13 @@ class Session:
             if isinstance(self._failure, CommunicatorClosed):
                 return
             try:
-                if wait and self._failure is None:
+                if wait and self._mends(self._failure):
                     with contextlib.suppress(P4ReduceError):
                         self.run(Kind.CLOSE, lambda: Contribution(NoBlocks()), timeout_s=CLOSE_TIMEOUT_S)
             finally:
-                self._fail(CommunicatorClosed("this communicator was closed; join the job again"))
+                self.fail(CommunicatorClosed("this communicator was closed; join the job again"))
+                if self.comeback is not None:
+                    self.comeback.cancel()
                 if self.membership is not None:
                     self.membership.leave()
                 self._turns.hold(_LAST_LOOK_S, lambda in_time: self.transport.close())
@@ -250,15 +360,16 @@ class Session:
         if self._failure is None and self.membership is not None:
             lost = self.membership.failure()
             if lost is not None:
-                self._fail(lost)
+                self.fail(lost)
         return self._failure
 
-    def _fail(self, error: P4ReduceError) -> None:
+    def fail(self, error: P4ReduceError) -> None:
+        """Make this session unusable; the first error stays, unless this one says that it was closed."""
         with self._failing:
             before = self._failure
             if before is None or isinstance(error, CommunicatorClosed):
                 self._failure = error
-        if before is None and not isinstance(error, CommunicatorClosed):
+        if before is None and not isinstance(error, CommunicatorClosed) and not self._mends(error):
             event(
                 _log,
                 logging.WARNING,
@@ -283,7 +394,6 @@ class Session:
             proposal=self._window.proposal,
             stats=stats,
         )
-        self._operations += 1
         begun = self._clock()
         self._running = collective
         try:
@@ -341,9 +451,9 @@ class Session:
     def _break(self, error: BaseException, call: Call) -> None:
         """A collective that stopped half-way leaves the ranks at odds: let no other follow."""
         if isinstance(error, P4ReduceError):
-            self._fail(error)
+            self.fail(error)
         else:
-            self._fail(CollectiveError(f"{call} was interrupted by {type(error).__name__}; join again"))
+            self.fail(CollectiveError(f"{call} was interrupted by {type(error).__name__}; join again"))
 
 
 def _union_blocks(source: BlockSource, collective: AnyCollective) -> tuple[int, ...]:

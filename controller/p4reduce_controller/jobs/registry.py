@@ -39,6 +39,7 @@ from p4reduce_contracts.jobs.errors import (
     SwitchFull,
     UnknownJob,
 )
+from p4reduce_contracts.jobs.reasons import job_removed, rank_left
 from p4reduce_contracts.logs import event
 from p4reduce_contracts.wire import MAX_JOBS, SECRET_BITS
 from p4reduce_controller.config import QuotaConfig
@@ -205,7 +206,7 @@ class Registry:
         self._books.delete(name)
         del self._jobs[name]
         self._unsaved.discard(name)
-        self._reset(job, f"job {name} was removed", Cause.REMOVED)
+        self._reset(job, job_removed(name), Cause.REMOVED)
         self.slots.release(name)
         event(_log, logging.INFO, "job removed", job=name)
 
@@ -358,7 +359,7 @@ class Registry:
         """A member goes. Somebody who is no member any more may leave too."""
         if nonce in self._members:
             job, member = self._members[nonce]
-            self._drop(job, member.rank, f"rank {member.rank} left", Cause.LEFT)
+            self._drop(job, member.rank, rank_left(member.rank), Cause.LEFT)
 
     def sweep(self, now: float) -> None:
         """Drop the members that were silent for too long, or whose connection ended."""

@@ -147,7 +147,7 @@ def test_slots_that_others_opened_and_left_are_clean_in_the_next_collective() ->
 
 def test_a_refusal_in_another_place_is_a_mismatch_on_every_rank() -> None:
     with LocalGroup(2) as group:
-        group.comms[1].session._operations += 1
+        group.comms[1].session.operations += 1
 
         def step(comm: Communicator) -> str:
             with pytest.raises(CollectiveMismatch) as caught:

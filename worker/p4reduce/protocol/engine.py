@@ -122,6 +122,11 @@ class Collective:
         """[blocks]: the exponent agreed for each block, UNTOUCHED where no rank held it."""
         return np.frombuffer(self._agreed, np.uint8)
 
+    @property
+    def sums(self) -> NDArray[np.int32]:
+        """[blocks, block_words]: the big-endian words as summed so far, zero where no rank held the block."""
+        return self._sums
+
     def result(self) -> list[NDArray[Any]]:
         """Return the summed tensors; RuntimeError before `done`, and when a rank refused."""
         if self._open or self.refusals:

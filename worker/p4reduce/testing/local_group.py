@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import queue
+import secrets
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from p4reduce.communicator import Communicator
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import DEFAULT, Geometry
+from p4reduce_contracts.wire import DEFAULT, SECRET_BITS, Geometry
+
+JOB: Final = 1
+EPOCH: Final = 7
+"""Of the leases and of the job in the reference switch; another `switch` has a job like it, with the secrets 0."""
 
 T = TypeVar("T")
 
@@ -67,21 +72,24 @@ class LocalGroup:
         **options: Any,
     ) -> None:
         self.world_size = world_size
+        drawn = [0 if switch is not None else secrets.randbits(SECRET_BITS) for _ in range(world_size)]
         if switch is None:
             switch = ReferenceSwitch(geometry, slots)
-            switch.add_job(1, 7, world_size, 0, slots)
+            switch.add_job(JOB, EPOCH, world_size, 0, slots, drawn)
         self.switch = switch
         self._lose = lose
         self._lock = threading.Lock()
         self.inboxes: list[queue.SimpleQueue[bytes]] = [queue.SimpleQueue() for _ in range(world_size)]
         self.comms = [
             Communicator(
-                Lease(1, "test", 7, rank, world_size, slots, geometry.columns, geometry.block_words),
+                Lease(
+                    JOB, "test", EPOCH, rank, world_size, slots, geometry.columns, geometry.block_words, secret=secret
+                ),
                 MemoryTransport(self, rank),
                 timeout_s=timeout_s,
                 **options,
             )
-            for rank in range(world_size)
+            for rank, secret in enumerate(drawn)
         ]
         self._pool = ThreadPoolExecutor(world_size, "rank")
 

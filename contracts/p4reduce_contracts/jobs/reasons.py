@@ -1,0 +1,23 @@
+"""Why a job was reset, in the words in which its members are told, where a worker acts upon them."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_ASKED_FOR: Final = re.compile(r"rank \d+ left|job \S+ was removed")
+
+
+def rank_left(rank: int) -> str:
+    """Return the reason for the others when a rank has given its place up."""
+    return f"rank {rank} left"
+
+
+def job_removed(name: str) -> str:
+    """Return the reason for all members when their job was removed."""
+    return f"job {name} was removed"
+
+
+def was_asked_for(reason: str) -> bool:
+    """Return whether somebody wanted this end of the job, so that joining again would wait for nobody."""
+    return _ASKED_FOR.fullmatch(reason) is not None

@@ -1,0 +1,209 @@
+"""Ranks that join again: every place at which a reset can cut a run gives the sums of an undisturbed one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from p4reduce import Communicator, rejoin
+from p4reduce.codecs import Float32
+from p4reduce.errors import (
+    CollectiveMismatch,
+    CommunicatorClosed,
+    InvalidTensor,
+    JobReset,
+    P4ReduceError,
+    PeerRefused,
+)
+from p4reduce.protocol.call import Call
+from p4reduce.protocol.source import BlockSource
+from p4reduce.standing import Completed, Outcome
+from p4reduce.testing.local_group import LocalGroup
+from p4reduce.testing.resettable_group import ResettableGroup
+from p4reduce_contracts.wire import SMALL
+
+
+class CutGroup(ResettableGroup):
+    """Resets its job instead of handing out certain answers, counted from the first; what is under way is lost."""
+
+    def __init__(self, world_size: int, cuts: set[int], **options: Any) -> None:
+        slow = lambda: time.monotonic() / 1000  # noqa: E731 - so that a busy machine repeats no frame: the answers are counted
+        super().__init__(world_size, geometry=SMALL, slots=4, clock=slow, **options)
+        self.cuts = cuts
+        self.answers = 0
+
+    def deliver(self, rank: int, payload: bytes) -> None:
+        with self._lock:
+            for to, answer in self.switch.process(rank, payload):
+                if self.answers in self.cuts:
+                    self.cuts.remove(self.answers)
+                    self.answers += 1
+                    self.reset()
+                    return
+                self.answers += 1
+                self.inboxes[to].put(answer)
+
+
+def numbers(rank: int, step: int, size: int = 70) -> NDArray[np.float32]:
+    return np.random.default_rng(100 * rank + step).normal(0, 10.0**step, size).astype(np.float32)
+
+
+def run(comm: Communicator) -> list[Any]:
+    """One collective of every kind; each sum is written over what it was made of, as the hook for gradients does."""
+    found: list[Any] = []
+    for step in range(2):
+        mine = numbers(comm.rank, step)
+        mine[...] = comm.all_reduce_segments([Float32(mine, mean=True)])[0]
+        found.append(mine.copy())
+    whole = np.arange(60, dtype=np.int32) * (comm.rank + 1)
+    found.append(comm.all_reduce(whole))
+    found.append(comm.broadcast(numbers(comm.rank, 3, 9), 1))
+    comm.barrier()
+    try:
+        comm.all_reduce(np.array([np.nan if comm.rank == 1 else 1.0], np.float32))
+    except (InvalidTensor, PeerRefused) as error:
+        found.append(type(error).__name__)
+    found += [np.frombuffer(data, np.uint8) for data in comm.all_gather_bytes(bytes(range(10 * comm.rank)))]
+    return found
+
+
+def same(one: list[Any], other: list[Any]) -> bool:
+    return len(one) == len(other) and all(
+        a == b if isinstance(a, str) else a.tobytes() == b.tobytes() for a, b in zip(one, other, strict=True)
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> list[list[Any]]:
+    with LocalGroup(2, geometry=SMALL, slots=4) as group:
+        return group.run(run)
+
+
+def test_wherever_a_reset_cuts_the_run_nothing_changes(
+    undisturbed: list[list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caught_up = []
+
+    def noted(call: Call, source: BlockSource, outcome: Outcome) -> Completed:
+        caught_up.append("refused" if outcome.refusals else call.kind.name)
+        return Completed(call, source, outcome)
+
+    monkeypatch.setattr(rejoin, "Completed", noted)
+    with CutGroup(2, set()) as group:
+        assert all(same(a, b) for a, b in zip(group.run(run), undisturbed, strict=True))
+        answers = group.answers
+    assert answers > 40
+    for cut in range(answers - 1):  # not CLOSE, after which nobody needs anybody
+        with CutGroup(2, {cut}) as group:
+            found = group.run(run)
+            assert all(same(a, b) for a, b in zip(found, undisturbed, strict=True)), f"cut at answer {cut}"
+            assert group.epoch > 7 and not group.cuts
+    assert set(caught_up) == {"ALL_REDUCE", "BROADCAST", "BARRIER", "ALL_GATHER", "refused"}, "some fell between ranks"
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_many_resets_also_while_the_ranks_come_back(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    cuts = set(np.cumsum(random.integers(1, 25, 12)).tolist())
+    with LocalGroup(3, geometry=SMALL, slots=4) as group:
+        wanted = group.run(run)
+    with CutGroup(3, cuts) as group:
+        found = group.run(run)
+        assert all(same(a, b) for a, b in zip(found, wanted, strict=True))
+        assert group.epoch >= 10
+
+
+def test_a_rank_that_was_computing_comes_back_with_its_next_call() -> None:
+    with ResettableGroup(2) as group:
+        group.run(Communicator.barrier)
+        group.reset()
+        group.comms[0].check()  # nobody has to do anything about it
+        ones = np.ones(5, np.int32)
+        late = threading.Timer(0.3, lambda: results.append(group.comms[1].all_reduce(ones)))
+        results: list[Any] = []
+        late.start()
+        assert (group.comms[0].all_reduce(ones) == 2).all()
+        late.join()
+        assert (results[0] == 2).all()
+
+
+def test_a_reset_that_was_asked_for_is_an_error_at_once() -> None:
+    with ResettableGroup(2) as group:
+        group.run(Communicator.barrier)
+        group.reset("rank 1 left")
+        with pytest.raises(JobReset, match="rank 1 left"):
+            group.comms[0].barrier()
+        with pytest.raises(JobReset, match="rank 1 left"):
+            group.comms[0].check()
+
+
+def test_ranks_that_do_not_come_back_in_time_are_told() -> None:
+    with ResettableGroup(2, rejoin_s=0.2) as group:
+        group.reset()
+        with pytest.raises(JobReset, match="the switch restarted") as caught:
+            group.comms[0].barrier()
+        assert "rank 0 could not join in" in str(caught.value.__notes__)
+        with pytest.raises(JobReset):
+            group.comms[0].check()
+
+
+def test_another_process_in_a_rank_s_place_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def error(call: Callable[[Communicator], Any]) -> Callable[[Communicator], str]:
+        def told(comm: Communicator) -> str:
+            with pytest.raises(P4ReduceError) as caught:
+                call(comm)
+            return str(caught.value)
+
+        return told
+
+    with ResettableGroup(2) as group:
+        for _ in range(2):
+            group.run(Communicator.barrier)
+        group.reset()
+        group.comms[1].session.operations = 0
+        texts = group.run(error(Communicator.barrier))
+        assert all("rank 1 has ended 0 collectives and rank 0 2" in text for text in texts)
+
+
+def test_ranks_of_which_only_some_join_again_are_told() -> None:
+    with ResettableGroup(2) as group:
+        group.comms[1].session.comeback = None
+
+        def told(comm: Communicator) -> None:
+            with pytest.raises(CollectiveMismatch):
+                comm.barrier()
+
+        group.run(told)
+
+
+def test_closing_ends_the_wait_for_the_others() -> None:
+    with ResettableGroup(2) as group:
+        group.run(Communicator.barrier)
+        group.reset()
+        threading.Timer(0.2, lambda: group.comms[0].close(wait=False)).start()
+        with pytest.raises(CommunicatorClosed):
+            group.comms[0].barrier()
+
+
+def test_a_rank_that_closes_gives_the_others_what_they_lack() -> None:
+    """The last answer reaches rank 0 alone, which goes home."""
+    ones = np.ones(3, np.int32)
+    with CutGroup(2, set()) as group:
+        group.run(lambda comm: comm.all_reduce(ones))
+        last = group.answers
+        group.run(lambda comm: comm.all_reduce(ones))
+        group.cuts = {2 * group.answers - last - 1}  # the last answer of a collective like that
+
+        def end(comm: Communicator) -> Any:
+            total = comm.all_reduce(ones * (comm.rank + 1))
+            comm.close()
+            return total
+
+        assert [total.tolist() for total in group.run(end)] == [[3, 3, 3]] * 2
+        assert not group.cuts

@@ -1,0 +1,91 @@
+"""N communicators in one process whose job can be reset, as by a switch that restarts: they join again."""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import threading
+from dataclasses import replace
+from typing import Any, Final
+
+from p4reduce.errors import CollectiveError, JobReset, JoinError
+from p4reduce.rejoin import Place, Rejoin
+from p4reduce.testing.local_group import EPOCH, JOB, LocalGroup, MemoryTransport
+from p4reduce.testing.reference_switch import ReferenceSwitch
+from p4reduce_contracts.wire import DEFAULT, SECRET_BITS, Geometry
+
+RESTARTED: Final = "the switch restarted"
+
+
+class _Membership:
+    """Good for one epoch."""
+
+    def __init__(self, group: ResettableGroup, epoch: int) -> None:
+        self._group, self._epoch = group, epoch
+
+    def failure(self) -> CollectiveError | None:
+        return None if self._group.epoch == self._epoch else JobReset(self._group.reason)
+
+    def leave(self) -> None:
+        pass
+
+
+class _Joiner:
+    """A rank that waits for the others, and then is in the epoch that there is."""
+
+    def __init__(self, group: ResettableGroup, rank: int) -> None:
+        self._group, self._rank = group, rank
+
+    def join(self, timeout_s: float) -> Place:
+        return self._group.place(self._rank, timeout_s)
+
+    def cancel(self) -> None:
+        self._group.gate.abort()
+
+
+class ResettableGroup(LocalGroup):
+    """A LocalGroup of ranks that join again: `reset` ends the epoch, with all that the switch's registers held."""
+
+    def __init__(
+        self, world_size: int, *, geometry: Geometry = DEFAULT, slots: int = 64, rejoin_s: float = 20.0, **options: Any
+    ) -> None:
+        """`rejoin_s`: for all joining on behalf of one collective."""
+        super().__init__(world_size, geometry=geometry, slots=slots, **options)
+        self._geometry, self._slots = geometry, slots
+        self.epoch = EPOCH
+        self.reason = RESTARTED
+        self._drawn: list[int] = []
+        self._granted = EPOCH
+        self.gate = threading.Barrier(world_size, self._grant)
+        self._restart()
+        for comm in self.comms:
+            comm.session.renew(*self._place(comm.rank, EPOCH))
+            comm.session.comeback = Rejoin(_Joiner(self, comm.rank), rejoin_s)
+
+    def reset(self, reason: str = RESTARTED) -> None:
+        """End the epoch: no frame of it is answered any more, and every rank is told `reason`."""
+        self.reason = reason
+        self.epoch += 1
+        self._restart()
+
+    def place(self, rank: int, timeout_s: float) -> Place:
+        """Return a rank's place in the present epoch, once all ranks ask. Raises JoinError."""
+        try:
+            self.gate.wait(timeout_s)
+        except threading.BrokenBarrierError:
+            raise JoinError(f"rank {rank} could not join in {timeout_s:g} s: other ranks did not") from None
+        return self._place(rank, self._granted)
+
+    def _grant(self) -> None:
+        self._granted = self.epoch
+
+    def _restart(self) -> None:
+        self._drawn = [secrets.randbits(SECRET_BITS) for _ in range(self.world_size)]
+        switch = ReferenceSwitch(self._geometry, self._slots)
+        switch.add_job(JOB, self.epoch, self.world_size, 0, self._slots, self._drawn)
+        self.switch = switch
+
+    def _place(self, rank: int, epoch: int) -> Place:
+        self.inboxes[rank] = queue.SimpleQueue()
+        lease = replace(self.comms[rank].lease, epoch=epoch, secret=self._drawn[rank])
+        return Place(lease, MemoryTransport(self, rank), _Membership(self, epoch))
