@@ -261,7 +261,7 @@ class Session:
 
         return self._turns.hold(timeout_s, body)
 
-    def _attempt(self, kind: Kind, contribution: Contribution, timeout_s: float) -> Collective:
+    def _attempt(self, kind: Kind, contribution: Contribution, timeout_s: float) -> AnyCollective:
         """Take part in the next collective over the switch, in this session's turn."""
         if self.comeback is not None:
             self._check_strictly()
