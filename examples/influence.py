@@ -1,0 +1,175 @@
+"""Find out which rank's data caused an error: TracIn over a job's checkpoints, each rank for its own shard of MNIST.
+
+    p4reduce job create influence --world-size 4
+    OMP_NUM_THREADS=1 torchrun --nproc-per-node 4 examples/influence.py --job influence --spoil sevens
+
+One rank's labels are spoilt on purpose: `sevens` calls a share of its 7s a 1, `labels` draws a share of its labels
+anew. The job trains, and keeps its weights every half epoch with their learning rate. Then every rank scores its own
+images, and no image leaves it: how much did training on this one lower (+) or raise (-) the loss of the test images
+that the trained model misreads? The ranks' sums and their worst images' scores meet in an all-gather. This is TracIn
+(Pruthi et al., NeurIPS 2020, the form over checkpoints; text unverified) over the last layer, in closed form; captum's
+TracInCP gives the same. docs/influence.md says what it finds, and when the plain loss finds more.
+
+The images are downloaded once (12 MB) into --cache. report.json and, with matplotlib, worst.png are written to --out.
+"""
+
+import argparse
+import copy
+import gc
+import json
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+import p4reduce
+from p4reduce.compressors import by_name
+from p4reduce_lab.study.data import mnist
+from p4reduce_lab.study.models import mnist_mlp
+
+settings = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+settings.add_argument("--job", help="the switch's job [default: P4REDUCE_JOB]")
+settings.add_argument("--spoil", choices=["none", "sevens", "labels"], default="sevens")
+settings.add_argument("--share", type=float, default=0.5, help="of the 7s, or of the labels, that are spoilt")
+settings.add_argument("--spoilt-rank", type=int, default=2)
+settings.add_argument("--worst", type=int, default=100, help="images that each rank, and the report, name")
+settings.add_argument("--epochs", type=int, default=3)
+settings.add_argument("--batch", type=int, default=32, help="images a worker and step")
+settings.add_argument("--lr", type=float, default=0.03)
+settings.add_argument("--momentum", type=float, default=0.9)
+settings.add_argument("--compressor", type=by_name, default="adacomp")
+settings.add_argument("--images", type=int, default=60_000, help="of MNIST's training part, shared out among the ranks")
+settings.add_argument("--seed", type=int, default=0)
+settings.add_argument("--timeout", type=float, default=30.0, help="seconds to wait for other workers, each time")
+settings.add_argument("--cache", type=Path, default=Path("out/data"))
+settings.add_argument("--out", type=Path, default=Path("out/influence"))
+
+
+def last_layer(model, images, labels):
+    """Return the last layer's inputs, float32 [n, h], and the gradients of the loss by its logits, [n, 10]."""
+    with torch.no_grad():
+        inputs = model[:-1](images)
+        errors = F.softmax(model[-1](inputs), dim=1) - F.one_hot(labels, 10)
+    return inputs, errors
+
+
+def influence(checkpoints, images, labels, test_images, test_labels):
+    """Return float64 [n]: how much each image lowered (+) or raised (-) the loss of the test images, summed over them.
+
+    `checkpoints` are (learning rate, model). Of one pair and checkpoint it is the rate times the product of the two
+    gradients of the last layer, (e . e') (h . h' + 1): the 1 is the bias. Summed over the test images first, that is
+    one matrix product for each checkpoint, whatever their number.
+    """
+    scores = torch.zeros(len(images), dtype=torch.float64)
+    for rate, model in checkpoints:
+        inputs, errors = last_layer(model, images, labels)
+        test_inputs, test_errors = last_layer(model, test_images, test_labels)
+        weights = test_errors.T @ test_inputs  # [10, h], the test images' summed gradient
+        scores += rate * ((errors @ weights * inputs).sum(1) + errors @ test_errors.sum(0)).double()
+    return scores
+
+
+def spoilt(labels, args):
+    """Return this rank's labels as it trains on them, and which of them are wrong."""
+    wrong = torch.zeros(len(labels), dtype=torch.bool)
+    if args.spoil == "none" or dist.get_rank() != args.spoilt_rank:
+        return labels, wrong
+    generator = torch.Generator().manual_seed(args.seed)
+    of = torch.nonzero(labels == 7).flatten() if args.spoil == "sevens" else torch.arange(len(labels))
+    wrong[of[torch.randperm(len(of), generator=generator)[: round(args.share * len(of))]]] = True
+    other = (labels + torch.randint(1, 10, labels.shape, generator=generator)) % 10
+    return torch.where(wrong, torch.ones_like(labels) if args.spoil == "sevens" else other, labels), wrong
+
+
+def train(model, images, labels, args):
+    """Train on this rank's images; return a checkpoint, (learning rate, weights), of every half epoch."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
+    steps, checkpoints = len(labels) // args.batch, []
+    for epoch in range(args.epochs):
+        order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(1000 * args.seed + epoch))
+        for step, batch in enumerate(order[: steps * args.batch].view(steps, args.batch), 1):
+            optimizer.zero_grad()
+            F.cross_entropy(model(images[batch]), labels[batch]).backward()
+            optimizer.step()
+            if step in (steps // 2, steps):
+                checkpoints.append((args.lr, copy.deepcopy(model.module)))
+    return checkpoints
+
+
+def worst(comm, scores, wrong, count):
+    """Return the lowest scores of all ranks: rank, place in its shard, and whether its label is wrong, [count, 3]."""
+    lowest = torch.topk(scores, min(count, len(scores)), largest=False)
+    mine = torch.stack([lowest.values, lowest.indices.double(), wrong[lowest.indices].double()], 1)
+    table = gather(comm, mine).flatten(0, 1)
+    ranks = torch.arange(dist.get_world_size()).repeat_interleave(len(mine))
+    first = table[:, 0].argsort()[:count]
+    return torch.cat([ranks[first, None], table[first, 1:].long()], 1)
+
+
+def gather(comm, tensor):
+    """Return every rank's tensor, all of one shape."""
+    return torch.as_tensor(comm.all_gather(tensor.contiguous()))
+
+
+def main(args):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    if rank == 0:
+        mnist(args.cache)  # one downloads
+    dist.barrier()
+    data = mnist(args.cache)
+    images, true_labels = data.x_train[: args.images][rank::ranks], data.y_train[: args.images][rank::ranks]
+    labels, wrong = spoilt(true_labels, args)
+    torch.manual_seed(args.seed)  # the same initial weights on all ranks
+    model = DistributedDataParallel(mnist_mlp())
+    comm = p4reduce.join(args.job, timeout_s=args.timeout, collective_timeout_s=args.timeout)
+    with p4reduce.DDPState(comm, args.compressor, module=model) as state:
+        model.register_comm_hook(state, p4reduce.ddp_hook)
+        checkpoints = train(model, images, labels, args)
+        with torch.no_grad():
+            misread = model.module(data.x_test).argmax(1) != data.y_test
+            losses = F.cross_entropy(model.module(images), labels, reduction="none").double()
+        asked = misread & (data.y_test == 7) if args.spoil == "sevens" else misread
+        scores = influence(checkpoints, images, labels, data.x_test[asked], data.y_test[asked])
+        by_rank = gather(comm, scores.sum().reshape(1)).flatten()
+        opponents = worst(comm, scores, wrong, args.worst)
+        highest_loss = worst(comm, -losses, wrong, args.worst)
+    if rank == 0:
+        report = {
+            "test_accuracy": 100 * (1 - misread.double().mean().item()),
+            "misread": int(asked.sum()),
+            "influence_by_rank": by_rank.tolist(),
+            "precision_of_influence": opponents[:, 2].double().mean().item(),
+            "precision_of_final_loss": highest_loss[:, 2].double().mean().item(),
+        }
+        write(args, data, ranks, opponents, report)
+
+
+def write(args, data, ranks, opponents, report):
+    """Write the report, print it, and draw the worst images."""
+    args.out.mkdir(parents=True, exist_ok=True)
+    chosen = {name: str(value) for name, value in vars(args).items()}
+    (args.out / "report.json").write_text(json.dumps({"settings": chosen} | report, indent=1), encoding="utf-8")
+    for name, value in report.items():
+        print(name, value, flush=True)
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return
+    figure = Figure(figsize=(8, 2.6), layout="constrained")
+    for axes, (rank, place, wrong) in zip(figure.subplots(2, 10).flat, opponents.tolist(), strict=False):
+        index = rank + ranks * place
+        axes.imshow(data.x_train[index, 0], cmap="gray_r")
+        axes.set_title(f"rank {rank}{', spoilt' if wrong else ''}", fontsize=6)
+        axes.axis("off")
+    figure.savefig(args.out / "worst.png", dpi=150)
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    torch.set_num_threads(1)
+    main(settings.parse_args())
+    gc.collect()  # gloo's threads must let go of the last tensors before the interpreter ends
+    dist.barrier()
+    dist.destroy_process_group()
