@@ -32,7 +32,7 @@ format: $(VENV)/dev.stamp
 bench: $(VENV)/demo.stamp  # as root, for shaped links; BENCH="--quick" or "--only CASE" for less than all of it
 	$(BIN)/p4reduce bench --out out/bench $(BENCH)
 
-study: $(VENV)/demo.stamp  # hours on two cores; starts again where it was interrupted
+study: $(VENV)/study.stamp  # hours on two cores; starts again where it was interrupted
 	$(BIN)/python -m p4reduce_lab.study
 
 testbed: $(VENV)/demo.stamp  # as root, with Mininet and simple_switch_grpc

@@ -8,6 +8,7 @@ from pathlib import Path
 import matplotlib
 
 from p4reduce_lab.study.grid import TASKS, WAYS
+from p4reduce_lab.study.models import NAMES
 from p4reduce_lab.study.results import Record, select
 
 matplotlib.use("Agg")
@@ -22,8 +23,9 @@ def draw(records: Sequence[Record], docs: Path) -> None:
 
 def _bytes(records: Sequence[Record], path: Path) -> None:
     """Draw how much is lost against dense, over how many times fewer bytes come down."""
-    figure, axes = pyplot.subplots(1, len(TASKS), figsize=(13, 4.2))
-    for axis, (model, task) in zip(axes, TASKS.items(), strict=True):
+    figure, axes = pyplot.subplots(1, len(NAMES), figsize=(13, 4.2))
+    for axis, model in zip(axes, NAMES, strict=True):
+        task = TASKS[model]
         dense = select(records, model=model, workers=4, optimizer="sgd", way="dense")
         for way in WAYS:
             group = select(records, model=model, workers=4, optimizer="sgd", way=way)
@@ -47,8 +49,8 @@ def _bytes(records: Sequence[Record], path: Path) -> None:
 
 def _residues(records: Sequence[Record], path: Path) -> None:
     """Draw the norm of what is kept back, over the steps; seed 0, mean of the workers."""
-    figure, axes = pyplot.subplots(1, len(TASKS), figsize=(13, 4.2))
-    for axis, model in zip(axes, TASKS, strict=True):
+    figure, axes = pyplot.subplots(1, len(NAMES), figsize=(13, 4.2))
+    for axis, model in zip(axes, NAMES, strict=True):
         for way in WAYS:
             group = select(records, model=model, workers=4, optimizer="sgd", way=way, seed=0)
             if group and way != "dense":

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from p4reduce_lab.study.grid import MAIN_WAYS, SINGLE_FORM_WAYS, TASKS, WAYS, runs
+from p4reduce_lab.study.grid import MAIN_WAYS, OPTIMIZERS, SINGLE_FORM_WAYS, TASKS, WAYS, runs
 from p4reduce_lab.study.plot import draw
 from p4reduce_lab.study.results import Group, Record, keep, read, select
 
@@ -35,7 +35,14 @@ def _tables(records: Sequence[Record]) -> dict[str, str]:
     tables = {model: _model(records, model) for model in MODELS}
     grid = "`lab/p4reduce_lab/study/grid.py`"
     made = f"{len(records)} of the grid's {len(list(runs()))} trainings ({grid}) are in the tables below."
-    return {**tables, "runs": made, "workers": _workers(records), "adam": _adam(records), "rates": _rates(records)}
+    return {
+        **tables,
+        "runs": made,
+        "workers": _workers(records),
+        "adam": _adam(records),
+        "novograd": _novograd(records),
+        "rates": _rates(records),
+    }
 
 
 def _model(records: Sequence[Record], model: str) -> str:
@@ -112,6 +119,29 @@ def _adam(records: Sequence[Record]) -> str:
                     ]
                 )
     return _table(["model", "way", "result", "against dense", "effective rate", "down, dense / this"], rows)
+
+
+def _novograd(records: Sequence[Record]) -> str:
+    """Write the table of NovoGrad beside SGD and Adam at a large batch, and alone at the usual one."""
+    rows = []
+    for model, optimizers in (("mnist-mlp-4096", OPTIMIZERS), ("mnist-mlp", ("novograd",))):
+        for optimizer in optimizers:
+            at = {"model": model, "workers": 4, "optimizer": optimizer}
+            dense, adacomp = (select(records, **at, way=way) for way in ("dense", "adacomp-auto"))
+            if dense:
+                batch, state = TASKS[model].batch, dense.records[0].get("state_per_parameter")
+                results = dense.measure().text(2), adacomp.measure().text(2), _against(adacomp, dense, model)
+                rows.append(
+                    [
+                        f"{batch:,}",
+                        optimizer,
+                        _number(state, "{:.2f}"),
+                        *results,
+                        _number(adacomp.rate("all"), "{:.0f}x"),
+                    ]
+                )
+    heads = ["batch", "optimizer", "state a parameter", "dense %", "adacomp-auto %", "against dense", "effective rate"]
+    return _table(heads, rows)
 
 
 def _rates(records: Sequence[Record]) -> str:

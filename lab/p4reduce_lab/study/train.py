@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from p4reduce.compressors import Compressor
 from p4reduce_lab.study import data, models
-from p4reduce_lab.study.grid import CHARACTERS, MOMENTUM, TASKS, WAYS, Run, Task
+from p4reduce_lab.study.grid import CHARACTERS, MOMENTUM, NOVOGRAD_LR, TASKS, WAYS, Run, Task
 from p4reduce_lab.study.in_process import exchange_all, groups
 from p4reduce_lab.study.on_switch import OnSwitch
 
@@ -38,7 +38,7 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
     torch.manual_seed(run.seed)
     task = TASKS[run.model]
     batches, test, alphabet = _data(task, run, cache)
-    model = models.make(run.model, alphabet)
+    model = models.make(task.model, alphabet)
     parameters = dict(model.named_parameters())
     compressors = [WAYS[run.way].make(task) for _ in range(run.workers)]
     for compressor in compressors:
@@ -84,6 +84,7 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
         "diverged_at": diverged_at,
         "train_loss": losses,
         "residue_norm": residues,
+        "state_per_parameter": _state_per_parameter(optimizer, parameters),
         "rates": _rates(compressors[0], parameters),
         "switch": measured,
         "weights": hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in parameters.values())).hexdigest(),
@@ -94,7 +95,19 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
 def _optimizer(run: Run, task: Task, model: nn.Module) -> torch.optim.Optimizer:
     if run.optimizer == "adam":
         return torch.optim.Adam(model.parameters(), lr=task.adam_lr)
+    if run.optimizer == "novograd":
+        try:
+            from pytorch_optimizer import NovoGrad
+        except ImportError as error:
+            raise ImportError("NovoGrad is in an optional package: pip install 'p4reduce[study]'") from error
+        return NovoGrad(model.parameters(), lr=NOVOGRAD_LR[run.model])
     return torch.optim.SGD(model.parameters(), lr=task.sgd_lr, momentum=MOMENTUM)
+
+
+def _state_per_parameter(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor]) -> float:
+    """Return how many numbers the optimizer keeps for each parameter."""
+    kept = (value.numel() for state in optimizer.state.values() for value in state.values() if torch.is_tensor(value))
+    return round(sum(kept) / sum(parameter.numel() for parameter in parameters.values()), 2)
 
 
 def _spread(points: int, steps: int) -> set[int]:

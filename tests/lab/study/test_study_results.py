@@ -14,6 +14,7 @@ import p4reduce_lab.study.__main__ as command
 from p4reduce_lab.study import report
 from p4reduce_lab.study.data import DataError
 from p4reduce_lab.study.grid import TASKS, Run, runs
+from p4reduce_lab.study.models import NAMES
 from p4reduce_lab.study.results import Group, is_current, keep, read
 from rigs.study_records import Record, put, record
 
@@ -80,7 +81,7 @@ def test_figures_are_over_the_seeds() -> None:
 def docs(tmp_path: Path) -> Path:
     """A folder with a page: prose, and the places of docs/study.md for tables, still empty."""
     markers = re.findall(r"<!-- table: .*? -->", PAGE.read_text(encoding="utf-8"))
-    assert len(markers) == len(TASKS) + 4
+    assert len(markers) == len(NAMES) + 5
     folder = tmp_path / "docs"
     folder.mkdir()
     text = "# Study\n" + "".join(f"\nBefore {i}.\n{one}\nold\n<!-- end -->\n" for i, one in enumerate(markers))
@@ -109,6 +110,15 @@ def everything() -> list[Record]:
         else:
             found.append(record(run, worse, down=100.0, rates=rates))
     return found
+
+
+def test_optimizers_at_a_large_batch(tmp_path: Path, docs: Path) -> None:
+    made = {"state_per_parameter": 1.0}
+    at = {"model": "mnist-mlp-4096", "optimizer": "novograd"}
+    put(tmp_path / "runs", record(of("dense", **at), 97.0, **made), record(of("adacomp-auto", **at), 96.5, **made))
+    report.write_report(tmp_path / "runs", docs)
+    (row,) = table(docs, "novograd").values()
+    assert row[-5:] == ["1.00", "97.00 (1 seed)", "96.50 (1 seed)", "-0.50 points", ""]
 
 
 def test_the_tables_are_filled_and_the_prose_is_left(tmp_path: Path, docs: Path) -> None:

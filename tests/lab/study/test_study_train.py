@@ -17,7 +17,7 @@ from p4reduce_lab.study.results import is_current
 
 KEYS = {
     "id", "model", "workers", "optimizer", "way", "seed", "settings", "parameters", "diverged_at", "train_loss",
-    "residue_norm", "rates", "switch", "weights", "seconds",
+    "residue_norm", "rates", "state_per_parameter", "switch", "weights", "seconds",
 }  # fmt: skip
 LETTERS = "abcdefgh "
 
@@ -66,6 +66,14 @@ def test_the_record_of_a_training(way: str) -> None:
     again = trained(run)
     assert {**again, "seconds": 0} == {**found, "seconds": 0}
     assert trained(replace(run, seed=2))["weights"] != found["weights"]
+
+
+@pytest.mark.parametrize(("optimizer", "numbers"), [("sgd", 1), ("adam", 2), ("novograd", 1)])
+def test_what_an_optimizer_keeps_for_each_parameter(optimizer: str, numbers: int) -> None:
+    if optimizer == "novograd":
+        pytest.importorskip("pytorch_optimizer", reason="an optional extra: pip install p4reduce[study]")
+    found = trained(Run("mnist-mlp-4096", 4, optimizer, "dense", 0))
+    assert found["state_per_parameter"] == pytest.approx(numbers, abs=0.01)
 
 
 def test_dense_training_is_the_same_for_any_number_of_workers_but_for_rounding() -> None:
