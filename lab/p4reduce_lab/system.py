@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -55,7 +56,7 @@ def running_system(children: Children) -> Iterator[System]:
         "",
         "[controller]",
         f"listen = {toml_text(jobs)}",
-        f"state_dir = {toml_text(state_dir(children.logs))}",
+        f"state_dir = {toml_text(new_state_dir(children.logs))}",
     ]
     with started_system(children, switch, p4runtime, jobs, config) as system:
         yield system
@@ -85,9 +86,14 @@ def toml_text(value: object) -> str:
     return json.dumps(str(value), ensure_ascii=False)  # what JSON escapes, TOML escapes alike
 
 
-def state_dir(logs: Path) -> Path:
-    """Return the folder in which a controller beside these logs keeps its state."""
-    return logs.resolve() / "controller-state"
+def new_state_dir(logs: Path) -> Path:
+    """Return the folder in which a new controller beside these logs keeps its state.
+
+    What one before it left there is removed: its switch has ended, and its jobs would stand in the way of new ones.
+    """
+    folder = logs.resolve() / "controller-state"
+    shutil.rmtree(folder, ignore_errors=True)
+    return folder
 
 
 def _serves(client: JobClient) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from p4reduce_contracts import artifacts
 from p4reduce_lab.addresses import free_address
 from p4reduce_lab.processes import Child, Children, terminable
-from p4reduce_lab.system import System, started_system, state_dir, toml_text
+from p4reduce_lab.system import System, new_state_dir, started_system, toml_text
 from p4reduce_testbed import sweep, targets, wiring
 from p4reduce_testbed.commands import need, need_root
 from p4reduce_testbed.errors import TestbedError
@@ -120,7 +120,7 @@ def controller_config(topology: Topology, pipeline: Path, p4runtime: str, jobs: 
         "",
         "[controller]",
         f"listen = {text(jobs)}",
-        f"state_dir = {text(state_dir(logs))}",
+        f"state_dir = {text(new_state_dir(logs))}",
         "",
         "[security]",
         "insecure = true  # the hosts of the testbed are all there is on its network",

@@ -64,6 +64,12 @@ def test_one_epoch_of_the_whole_demo(tmp_path: Path) -> None:
     assert not mentioning(str(tmp_path))
 
 
+def test_jobs_of_an_interrupted_run_do_not_stand_in_the_way_of_the_next(tmp_path: Path) -> None:
+    for _ in range(2):
+        with Children(tmp_path) as children, running_system(children) as system:
+            system.client.create_job("left", 2)
+
+
 def test_a_killed_worker_ends_the_run_with_an_error(children: Children) -> None:
     killed: list[int] = []
 

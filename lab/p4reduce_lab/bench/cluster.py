@@ -21,7 +21,7 @@ from p4reduce_lab.bench.case import Run
 from p4reduce_lab.bench.network import Host, Link
 from p4reduce_lab.bench.numbers import median
 from p4reduce_lab.processes import P4REDUCE, Child, ProcessError
-from p4reduce_lab.system import System, started_system, state_dir, toml_text
+from p4reduce_lab.system import System, new_state_dir, started_system, toml_text
 
 Reply = dict[str, Any]
 _ANSWER_S = 150.0
@@ -139,7 +139,7 @@ def running_cluster(
         "",
         "[controller]",
         f"listen = {toml_text(jobs)}",
-        f"state_dir = {toml_text(state_dir(run.children.logs))}",
+        f"state_dir = {toml_text(new_state_dir(run.children.logs))}",
         "",
         "[security]",
         f"insecure = {'false' if on_loopback else 'true  # the hosts are all there is on this network'}",
