@@ -96,10 +96,11 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
                 served = f"; metrics {door.address}"
             stack.enter_context(_stopped_by_signals(switch))
             host = options.p4runtime.rpartition(":")[0]
-            program = options.pipeline or "none yet, a controller brings it"
+            pipeline = options.pipeline or "none yet, a controller brings it"
+            executor = options.executor if switch.program is None else switch.program.description
             ready(
                 f"switch {options.device_id} ready: {words}; P4Runtime {host}:{server.port}; "
-                f"pipeline {program}; executor {options.executor}{served}"
+                f"pipeline {pipeline}; executor {executor}{served}"
             )
             event(_log, logging.INFO, "switch started", device=options.device_id, p4runtime=f"{host}:{server.port}")
             sys.setswitchinterval(SWITCH_INTERVAL_S)

@@ -303,7 +303,7 @@ class Server:
             program=config.p4info.pkg_info.name,
             tables=len(entities.pipeline.tables),
             cookie=config.cookie.cookie if config.HasField("cookie") else None,
-            executor=self._executor,
+            executor=entities.pipeline.program.description,
         )
 
     def _entities(self) -> Entities:

@@ -9,11 +9,11 @@ from typing import Any
 
 from p4reduce_switch.program import packet
 from p4reduce_switch.program.errors import ExecutionError
-from p4reduce_switch.program.executor import DigestHandler
+from p4reduce_switch.program.executor import DigestHandler, ReplicationState
 from p4reduce_switch.program.ir.features import Features
 from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.packet import DROP_PORT, MAX_PORT
-from p4reduce_switch.program.state.replication import CloneSession, Replica, Replication
+from p4reduce_switch.program.state.replication import CloneSession, Replica
 from p4reduce_switch.program.state.stateful import microseconds
 
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, COALESCED, RECIRCULATED, REPLICATION, RESUBMITTED = range(7)
@@ -44,7 +44,7 @@ class TrafficManager:
         program: Program,
         features: Features,
         stages: Stages,
-        replication: Replication,
+        replication: ReplicationState,
         on_digest: DigestHandler,
         blank: Fields | None = None,
     ) -> None:

@@ -32,7 +32,7 @@ class CompiledRegister(Register):
         self._bytes, self._room = kind.bytes_, kind.room
         self._order: str = "big" if kind.wide else "little"
         self.memory = np.zeros(max(1, register.size * kind.room // 8), np.int64)
-        self._view = memoryview(self.memory).cast("B")
+        self._view = self.memory.data.cast("B")
 
     def read(self, index: int) -> int:
         """The cell at `index`; IndexError when there is no such index."""

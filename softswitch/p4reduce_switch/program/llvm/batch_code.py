@@ -28,8 +28,8 @@ from p4reduce_switch.program.llvm.handover import Handover
 from p4reduce_switch.program.llvm.helpers import Helpers
 from p4reduce_switch.program.llvm.layout import Layout
 from p4reduce_switch.program.llvm.memory import StateMap, Word
-from p4reduce_switch.program.llvm.parts import parts_of
 from p4reduce_switch.program.llvm.parser import ParserWriter
+from p4reduce_switch.program.llvm.parts import parts_of
 from p4reduce_switch.program.traffic import NORMAL, REPLICATION
 
 RUN_BATCH = "run_batch"
@@ -90,9 +90,7 @@ class BatchWriter:
         most = e.b.add(length, e.i64(longest(self.program.deparser, self.layout)))
         bytes_left = e.b.sub(self._in(batch.OUT_SIZE), self._in(batch.BYTES_OUT))
         places_left = e.b.sub(self._in(batch.OUT_CAPACITY), self._in(batch.FRAMES_OUT))
-        short = e.b.or_(
-            self.n.less(bytes_left, e.b.mul(most, copies), True), self.n.less(places_left, copies, True)
-        )
+        short = e.b.or_(self.n.less(bytes_left, e.b.mul(most, copies), True), self.n.less(places_left, copies, True))
         e.b.cbranch(short, full, start)
 
         e.b.position_at_end(start)

@@ -75,7 +75,7 @@ class BatchRunner:
         """Make room for a frame of this length."""
         self._shared.reserve(length)
         self._in = np.zeros(length, np.uint8)
-        self._in_view = memoryview(self._in)
+        self._in_view = self._in.data
         self._in_frame: Words = np.zeros((3, 1), np.int64)
         self._one = self.new()
         self._one_at = address(self._one)
@@ -88,7 +88,7 @@ class BatchRunner:
     def _reserve_out(self, needed: int) -> None:
         """Make room for the results of one frame."""
         self._out = np.zeros(needed, np.uint8)
-        self._out_view = memoryview(self._out)
+        self._out_view = self._out.data
         self._out_frames: Words = np.zeros((3, self.copies), np.int64)
         self._one[words.OUT_BYTES], self._one[words.OUT_SIZE] = address(self._out), needed
         self._one[words.OUT_CAPACITY] = self.copies

@@ -6,17 +6,18 @@ any width; only the end takes it modulo 65535. All other hashes go over bytes th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
+from p4reduce_switch.program import packet
 from p4reduce_switch.program.ir import build
 from p4reduce_switch.program.ir.externs import Algorithm, Calculation, Piece
 from p4reduce_switch.program.ir.intervals import Interval
 from p4reduce_switch.program.ir.places import Header
 from p4reduce_switch.program.ir.program import Checksum
-from p4reduce_switch.program import packet
 from p4reduce_switch.program.llvm.emitter import I64, Value
 from p4reduce_switch.program.llvm.expressions import Expressions
+from p4reduce_switch.program.llvm.layout import Kind
 from p4reduce_switch.program.llvm.memory import Word
 from p4reduce_switch.program.llvm.numbers import size_for
 from p4reduce_switch.program.llvm.world import World
@@ -127,7 +128,6 @@ class Checksums:
         at = self.e.load(I64, position)
         if piece.bits is None:
             length = self.packet.number(piece.length)
-            assert piece.header is not None or True
             self._append_varbit(piece, data, at, length)
             self.e.store(self.e.b.add(at, length), position)
             return
@@ -187,13 +187,13 @@ class Checksums:
                 self.x.store(cell, build.cut(result, kind.width, kind.signed))
 
 
-def room_of(calculation: Calculation, kinds: list[object]) -> int:
+def room_of(calculation: Calculation, kinds: Sequence[Kind]) -> int:
     """Bytes that the pieces of a calculation take at most."""
     bits = 0
     for piece in calculation.pieces:
         if piece.bits is None:
             slot = piece.value.field.slot  # type: ignore[attr-defined]
-            bits += kinds[slot].bits  # type: ignore[attr-defined]
+            bits += kinds[slot].bits
         else:
             bits += piece.bits
     return (bits + 7) // 8

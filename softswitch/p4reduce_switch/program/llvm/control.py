@@ -52,7 +52,9 @@ class ControlWriter:
         self.actions.write(action, arguments)
         if may_exit(action):
             behind = self.e.block()
-            self.e.b.cbranch(self.e.b.not_(self.x.n.is_zero(self.packet.number(packet.EXIT))), self._blocks[None], behind)
+            self.e.b.cbranch(
+                self.e.b.not_(self.x.n.is_zero(self.packet.number(packet.EXIT))), self._blocks[None], behind
+            )
             self.e.b.position_at_end(behind)
 
     # ---- tables
@@ -118,5 +120,3 @@ class ControlWriter:
         length = self.packet.number(packet.INGRESS_LENGTH)
         color = self.world.call(Call.DIRECT_METER, tables.index(table), row, length)
         self.packet.store(cell, self.x.n.resize(color, 8 * cell.kind.bytes_, False))
-
-

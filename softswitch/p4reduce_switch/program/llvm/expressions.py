@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from p4reduce_switch.program.ir import expressions
 from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.expressions import (
     Argument,
@@ -28,7 +29,6 @@ from p4reduce_switch.program.ir.expressions import (
     Lookahead,
     NonZero,
     Not,
-    Number as TruthNumber,
     RegisterCell,
     Relation,
     Result,
@@ -43,8 +43,9 @@ from p4reduce_switch.program.ir.expressions import (
     ValidUnion,
 )
 from p4reduce_switch.program.ir.externs import Calculation, Register
+from p4reduce_switch.program.ir.features import walk
 from p4reduce_switch.program.ir.intervals import WIDEST_SHIFT, Op
-from p4reduce_switch.program.ir.places import UnionRef
+from p4reduce_switch.program.ir.places import HeaderElement, UnionElement, UnionRef
 from p4reduce_switch.program.llvm.emitter import I1, I64, Emitter, Value
 from p4reduce_switch.program.llvm.errors import NotCompilable
 from p4reduce_switch.program.llvm.extent import Extents
@@ -199,26 +200,42 @@ class Expressions:
         return self.n.resize(self.n.cut(value, node.bits, node.to_signed), size, node.to_signed)
 
     def _choose(self, node: Choose, size: int) -> Number:
-        cell = [self.e.local(I64) for _ in range(size // 64)]
+        condition = self.test(node.condition)
+        return self._either(condition, lambda: self.low(node.yes, size), lambda: self.low(node.no, size), size)
 
-        def branch(value: Data) -> Callable[[], None]:
+    def _either(self, condition: Value, yes: Callable[[], Number], no: Callable[[], Number], size: int) -> Number:
+        """One of two numbers; the other one is not computed."""
+        limbs = [self.e.local(I64) for _ in range(size // 64)]
+
+        def branch(compute: Callable[[], Number]) -> Callable[[], None]:
             def write() -> None:
-                for limb, where in zip(self.n.limbs(self.low(value, size)), cell, strict=True):
+                for limb, where in zip(self.n.limbs(compute()), limbs, strict=True):
                     self.e.store(limb, where)
 
             return write
 
-        self.e.choose(self.test(node.condition), branch(node.yes), branch(node.no))
-        return self.n.whole([self.e.load(I64, where) for where in cell])
+        self.e.choose(condition, branch(yes), branch(no))
+        return self.n.whole([self.e.load(I64, where) for where in limbs])
 
     def _shift_left(self, node: Binary, size: int) -> Number:
         by = node.right.interval.constant
-        value = self.low(node.left, size)
         if by is not None:
+            value = self.low(node.left, size)
             return self.n.left_by(value, by) if 0 <= by <= WIDEST_SHIFT else self.n.constant(0, size)
         amount, _ = self.full(node.right)
+        if node.right.interval.within(0, WIDEST_SHIFT) or not _may_fail(node.left):
+            return self._left(self.low(node.left, size), amount, size)
+        _, inside = self._below(amount, WIDEST_SHIFT + 1)
+        return self._unless_zero(inside, lambda: self._left(self.low(node.left, size), amount, size), size)
+
+    def _left(self, value: Number, amount: Number, size: int) -> Number:
         low, fits = self._below(amount, min(size, WIDEST_SHIFT + 1))
         return self.n.choose(fits, self.n.left(value, low), self.n.constant(0, size))
+
+    def _unless_zero(self, condition: Value, compute: Callable[[], Number], size: int) -> Number:
+        """What is computed if the condition holds, else 0; what is not computed cannot fail."""
+        zero = self.n.constant(0, size)
+        return self._either(condition, compute, lambda: zero, size)
 
     def _below(self, value: Number, count: int) -> tuple[Value, Value]:
         """(`value` in 64 bits if it is in 0..count - 1, else 0; is it); a negative number is a large one here."""
@@ -228,17 +245,21 @@ class Expressions:
     def _shift_right(self, node: Binary, size: int) -> Number:
         """Shifting far leaves the sign; a shift by a negative number gives 0."""
         signed = self.extents.of(node.left).signed
-        value = self.low(node.left, size)
         by = node.right.interval.constant
         if by is not None:
+            value = self.low(node.left, size)
             return self.n.right_by(value, by, signed) if by >= 0 else self.n.constant(0, size)
         amount, amount_signed = self.full(node.right)
-        low, fits = self._below(amount, size)
-        far = self.n.right_by(value, size, signed)
-        if amount_signed:
-            negative = self.n.less(amount, self.n.constant(0, self.n.size(amount)), True)
-            far = self.n.choose(negative, self.n.constant(0, size), far)
-        return self.n.choose(fits, self.n.right(value, low, signed), far)
+
+        def shifted() -> Number:
+            value = self.low(node.left, size)
+            low, fits = self._below(amount, size)
+            return self.n.choose(fits, self.n.right(value, low, signed), self.n.right_by(value, size, signed))
+
+        if not amount_signed:
+            return shifted()
+        positive = self.e.b.not_(self.n.less(amount, self.n.constant(0, self.n.size(amount)), True))
+        return self._unless_zero(positive, shifted, size)
 
     def _divide(self, node: Binary, size: int) -> Number:
         a, b = self.low(node.left, size), self.low(node.right, size)
@@ -267,7 +288,7 @@ class Expressions:
                 return self.packet.number(node.stack.next)
             case Result():
                 return self._result(node, size)
-            case TruthNumber():
+            case expressions.Number():
                 return self.e.b.zext(self.test(node.condition), I64)
             case RegisterCell():
                 cell = self.outside.register_cell(node.register, self.index(node.index, node.register.size))
@@ -472,3 +493,12 @@ class Expressions:
 def argument_cell(pointer: Value, bits: int) -> Cell:
     """An action's parameter in an entry's row."""
     return Cell(pointer, kind_of(bits, False))
+
+
+def _may_fail(node: Data) -> bool:
+    """True when computing the value may end the frame."""
+    return any(
+        isinstance(part, (RegisterCell, HeaderElement, UnionElement))
+        or (isinstance(part, Binary) and part.op in (Op.DIVIDE, Op.MODULO))
+        for part in walk(node)
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from p4reduce_switch.program.ir.program import Table
 from p4reduce_switch.program.llvm.emitter import I32, I64, Value
 from p4reduce_switch.program.llvm.expressions import Expressions
@@ -37,8 +36,9 @@ class Lookups:
 
     def _probe(self, table: Table, layout: RowLayout, key: list[Value]) -> Value:
         e, b = self.e, self.e.b
-        rows, index = self.world.pointer(self._word(table, TableWord.ROWS)), self.world.pointer(
-            self._word(table, TableWord.INDEX)
+        rows, index = (
+            self.world.pointer(self._word(table, TableWord.ROWS)),
+            self.world.pointer(self._word(table, TableWord.INDEX)),
         )
         mask = self.world.word(self._word(table, TableWord.COUNT))
         hashed: Value = e.i64(0)
@@ -102,14 +102,10 @@ class Lookups:
             if field.kind == "range":
                 number = self.x.n.whole(key[first : first + words])
                 low, high = (
-                    self.x.n.whole(
-                        [e.load(I64, e.word(start, part * width + first + word)) for word in range(words)]
-                    )
+                    self.x.n.whole([e.load(I64, e.word(start, part * width + first + word)) for word in range(words)])
                     for part in (2, 3)
                 )
                 outside = b.or_(self.x.n.less(number, low, False), self.x.n.less(high, number, False))
                 matches = b.and_(matches, b.not_(outside))
             first += words
         return matches
-
-

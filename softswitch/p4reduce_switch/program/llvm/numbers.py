@@ -278,9 +278,7 @@ class Numbers:
             a, b = [*a[:-1], builder.xor(a[-1], top)], [*b[:-1], builder.xor(b[-1], top)]
         lower: Value = self.e.bit(False)
         for x, y in zip(a, b, strict=True):
-            lower = builder.select(
-                builder.icmp_unsigned("==", x, y), lower, builder.icmp_unsigned("<", x, y)
-            )
+            lower = builder.select(builder.icmp_unsigned("==", x, y), lower, builder.icmp_unsigned("<", x, y))
         return lower
 
     def choose(self, condition: Value, yes: Number, no: Number) -> Number:

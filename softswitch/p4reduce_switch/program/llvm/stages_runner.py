@@ -32,7 +32,7 @@ class Record:
         self.memory = memory
         self.payload = payload
         self.address = address(memory)
-        self._view = memoryview(memory).cast("B")
+        self._view = memory.data.cast("B")
 
     def __getitem__(self, key: int | slice) -> Any:
         if isinstance(key, slice):
@@ -81,7 +81,12 @@ class StagesRunner:
             deparse=self._deparse,
         )
         self._traffic = TrafficManager(
-            program, features(program), stages, shared.replication, on_digest, blank=blank  # type: ignore[arg-type]
+            program,
+            features(program),
+            stages,
+            shared.replication,
+            on_digest,
+            blank=blank,  # type: ignore[arg-type]
         )
 
     def process(self, port: int, frame: bytes) -> Frames:
@@ -93,7 +98,7 @@ class StagesRunner:
         self._room = length
         self._shared.reserve(length)
         self._out = np.zeros(self._headers + length, np.uint8)
-        self._out_view = memoryview(self._out)
+        self._out_view = self._out.data
         self._out_at = address(self._out)
 
     def _call(self, name: str, fields: Any, data: bytes) -> int:

@@ -38,9 +38,9 @@ from p4reduce_switch.program.llvm.errors import NotCompilable
 from p4reduce_switch.program.llvm.expressions import Expressions
 from p4reduce_switch.program.llvm.failures import Failure
 from p4reduce_switch.program.llvm.memory import Call, Word
-from p4reduce_switch.program.llvm.world import World
 from p4reduce_switch.program.llvm.packet_state import Cell
 from p4reduce_switch.program.llvm.references import Located
+from p4reduce_switch.program.llvm.world import World
 
 
 class Statements:
@@ -260,5 +260,3 @@ _WRITERS: dict[type, Callable[[Statements, Any], None]] = {
     Assert: Statements._assert,
     Log: Statements._log,
 }
-
-

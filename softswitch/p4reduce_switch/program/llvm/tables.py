@@ -186,7 +186,7 @@ class _HashIndex:
 
     def _home(self, row: int, rows: Words) -> int:
         words = rows[row, self._start : self._end].tolist()
-        return hash_of(word & WORD for word in words) & self.count
+        return hash_of(int(word) & WORD for word in words) & self.count
 
     def add(self, row: int, rows: Words, _rank: int) -> None:
         """Take in a row."""

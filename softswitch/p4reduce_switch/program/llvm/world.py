@@ -16,6 +16,7 @@ from p4reduce_switch.program.llvm.memory import Call, StateMap, Word, register_k
 from p4reduce_switch.program.llvm.numbers import Number, Numbers
 from p4reduce_switch.program.llvm.packet_state import Cell, PacketState
 
+
 class World:
     """The state of the executor, seen from one function; `failed` is the block where a frame that fails ends."""
 
