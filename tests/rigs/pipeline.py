@@ -6,7 +6,7 @@ from pathlib import Path
 
 from p4reduce_contracts import wire
 from p4reduce_contracts.wire.check import check_of
-from p4reduce_switch.program import Program, Replica
+from p4reduce_switch.program import DEFAULT_EXECUTOR, Replica, load
 from rigs.secret import rank_secret
 
 ARTIFACTS = Path(__file__).resolve().parents[2] / "p4src/artifacts/v1model"
@@ -59,10 +59,10 @@ def udp_frame(rank: int, payload: bytes, dst_port: int = wire.AGGREGATION_PORT, 
 class PipelineRig:
     """A program and one admitted job; ports 1.. are the ranks', in order."""
 
-    def __init__(self, geometry_name: str, world_size: int) -> None:
+    def __init__(self, geometry_name: str, world_size: int, executor: str = DEFAULT_EXECUTOR) -> None:
         self.geometry = {"default": wire.DEFAULT, "small": wire.SMALL}[geometry_name]
         self.world_size = world_size
-        self.program = Program.load((ARTIFACTS / geometry_name / "p4reduce.json").read_bytes())
+        self.program = load((ARTIFACTS / geometry_name / "p4reduce.json").read_bytes(), executor)
         self.insert("address.switch_address", (SWITCH_IP,), "is_switch", (SWITCH_MAC,))
         self.insert("address.own_ip", (SWITCH_IP,), "claims_ip", ())
         self.insert("address.own_mac", (SWITCH_MAC,), "claims_mac", ())

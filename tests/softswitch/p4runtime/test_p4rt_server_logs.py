@@ -25,7 +25,7 @@ def test_who_is_primary_and_what_runs(switch: Served, caplog: pytest.LogCaptureF
     switch.server.stop()
     assert [fields["election_id"] for fields in events(caplog, "primary changed")] == [str((1 << 64) + 2)]
     (set_to,) = events(caplog, "pipeline set")
-    assert (set_to["tables"] > 0, set_to["executor"]) == (True, "python")
+    assert (set_to["tables"] > 0, set_to["executor"]) == (True, "llvm")
     assert len(events(caplog, "primary left")) == 1
 
 

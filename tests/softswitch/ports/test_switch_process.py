@@ -43,7 +43,7 @@ def start(started: list[subprocess.Popen[str]], pipeline: str | None) -> tuple[s
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_says_when_it_is_ready_and_ends_cleanly(started: list[subprocess.Popen[str]], number: int) -> None:
     process, line = start(started, None)
-    found = re.fullmatch(r"switch 1 ready: UDP (\S+); P4Runtime (\S+); pipeline none yet.*; executor python\n", line)
+    found = re.fullmatch(r"switch 1 ready: UDP (\S+); P4Runtime (\S+); pipeline none yet.*; executor auto\n", line)
     assert found is not None, line
     with Client(found[2]) as client:
         assert client.get_pipeline() is None
@@ -93,7 +93,7 @@ def test_an_address_in_use_is_said() -> None:
 
 
 def test_an_unknown_executor_is_refused_with_those_there_are() -> None:
-    with pytest.raises(SwitchError, match="there is no executor 'abacus'; there is: python"):
+    with pytest.raises(SwitchError, match="there is no executor 'abacus'; there is: auto, llvm, python"):
         run_switch(SwitchOptions(listen="127.0.0.1:0", p4runtime="127.0.0.1:0", executor="abacus"))
 
 

@@ -18,6 +18,7 @@ from p4reduce_switch.program import (
 )
 
 Config = dict[str, Any]
+LoadConfig = Callable[[Any], Any]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_metadata_field_that_is_missing_is_named(config: Callable[[str], Config]
         Program.load(changed)
 
 
-def test_deep_nesting_continues_in_another_function(config: Callable[[str], Config]) -> None:
+def test_deep_nesting_continues_in_another_function(config: Callable[[str], Config], load_config: LoadConfig) -> None:
     """Python takes 100 levels of indentation; a control may have more."""
     deep = config("l2")
     egress = next(p for p in deep["pipelines"] if p["name"] == "egress")
@@ -106,7 +107,7 @@ def test_deep_nesting_continues_in_another_function(config: Callable[[str], Conf
         follow = f"c{index + 1}" if index < 149 else drop["name"]
         chain.append({**condition, "name": f"c{index}", "id": index, "true_next": follow, "false_next": None})
     egress["conditionals"], egress["init_table"] = chain, "c0"
-    program = Program.load(deep)
+    program = load_config(deep)
     program.tables["MainIngress.mac"].set_default("MainIngress.forward", (3,))
     assert program.process(1, bytes(14)) == [(3, bytes(14))]
     assert program.process(3, bytes(14)) == []
@@ -123,8 +124,10 @@ def nested_nots(config: Config, levels: int) -> Config:
 
 
 @pytest.mark.parametrize("levels", [1, 2, 400, 5000, 5001])
-def test_deep_expressions_are_computed_in_parts(config: Callable[[str], Config], levels: int) -> None:
-    program = Program.load(nested_nots(config("l2"), levels))
+def test_deep_expressions_are_computed_in_parts(
+    config: Callable[[str], Config], levels: int, load_config: LoadConfig
+) -> None:
+    program = load_config(nested_nots(config("l2"), levels))
     program.tables["MainIngress.mac"].set_default("MainIngress.forward", (3,))
     back, on = program.process(3, bytes(14)), program.process(1, bytes(14))
     assert (back, on) == (([], [(3, bytes(14))]) if levels % 2 == 0 else ([(3, bytes(14))], []))
@@ -173,11 +176,13 @@ def forwards(program: Program) -> bool:
 
 
 @pytest.mark.parametrize("count", [30, 150, 3000])
-def test_a_deep_parser_is_several_functions(config: Callable[[str], Config], count: int) -> None:
+def test_a_deep_parser_is_several_functions(
+    config: Callable[[str], Config], count: int, load_config: LoadConfig
+) -> None:
     def transitions(index: int) -> list[Config]:
         return [] if index == count - 1 else [go(2, None), go(1, index + 1), go(None, None)]
 
-    assert forwards(Program.load(states(config("l2"), count, transitions)))
+    assert forwards(load_config(states(config("l2"), count, transitions)))
 
 
 def test_a_parser_with_very_many_ways_stays_small(config: Callable[[str], Config]) -> None:
@@ -193,13 +198,13 @@ def test_a_parser_with_very_many_ways_stays_small(config: Callable[[str], Config
     assert len(program.source) < 100_000
 
 
-def test_a_select_with_very_many_cases(config: Callable[[str], Config]) -> None:
+def test_a_select_with_very_many_cases(config: Callable[[str], Config], load_config: LoadConfig) -> None:
     def transitions(index: int) -> list[Config]:
         if index == 3000:
             return []
         return [go(2 + i % 500, i) for i in range(1, 2999)] + [go(1, 3000)] if index == 0 else [go(None, None)]
 
-    assert forwards(Program.load(states(config("l2"), 3001, transitions)))
+    assert forwards(load_config(states(config("l2"), 3001, transitions)))
 
 
 def test_a_control_with_very_many_ways_stays_small(config: Callable[[str], Config]) -> None:
@@ -288,7 +293,9 @@ def test_a_wrong_type_is_named_with_its_place(config: Callable[[str], Config]) -
 
 
 def test_executors_are_chosen_by_name(config: Callable[[str], Config]) -> None:
-    assert isinstance(load(config("l2")), Program)
-    assert all(set(load(config("l2"), name).tables) >= {"MainIngress.mac"} for name in executors)
-    with pytest.raises(UnknownExecutor, match="there is no executor 'abacus'; there is: python"):
+    loaded = {name: load(config("l2"), name) for name in executors}
+    assert {name: program.description for name, program in loaded.items()} == {name: name for name in executors}
+    assert all(set(program.tables) >= {"MainIngress.mac"} for program in loaded.values())
+    assert load(config("l2")).description == "llvm"
+    with pytest.raises(UnknownExecutor, match="there is no executor 'abacus'; there is: auto, llvm, python"):
         load(config("l2"), "abacus")

@@ -35,8 +35,8 @@ def object_file(
     config: bytes | str | dict[str, Any], program: Program, layout: Layout, map_: StateMap, handover: Handover
 ) -> bytes:
     """The object file of a program, out of the cache or made now; NotCompilable says what stands against it."""
-    folder = cache_folder()
-    path = None if folder is None else folder / f"executor-{_key(config)}.o"
+    folder, key = cache_folder(), _key(config)
+    path = None if folder is None or key is None else folder / f"executor-{key}.o"
     if path is not None:
         found = _read(path)
         if found is not None:
@@ -58,8 +58,12 @@ def text_of(program: Program, layout: Layout, map_: StateMap, handover: Handover
     return str(module.ir)
 
 
-def _key(config: bytes | str | dict[str, Any]) -> str:
-    text = json.dumps(config) if isinstance(config, dict) else config
+def _key(config: bytes | str | dict[str, Any]) -> str | None:
+    """What a program is known by; None for one that is nested too deep to be written down."""
+    try:
+        text = json.dumps(config) if isinstance(config, dict) else config
+    except RecursionError:
+        return None
     hashed = hashlib.sha256(_sources())
     hashed.update(f"{llvmlite.__version__} {binding.llvm_version_info} {target.cpu()}\n".encode())
     hashed.update(text.encode() if isinstance(text, str) else text)

@@ -152,7 +152,8 @@ class CompiledTable(Table):
         """What is preferred in a scan: the largest priority, then the longest prefix."""
         if self._needs_priority:
             return -entry.priority
-        return -sum(part[1] for key, part in zip(self.keys, entry.match, strict=True) if key.match_type == "lpm")
+        lengths = [part[1] for key, part in zip(self.keys, entry.match, strict=True) if key.match_type == "lpm"]
+        return -int(sum(lengths))
 
     def _bind_default(self) -> None:
         super()._bind_default()

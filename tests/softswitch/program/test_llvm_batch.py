@@ -1,0 +1,137 @@
+"""Many frames in one native call: the same answers as one by one, and why it stops."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from conformance.case import PROGRAMS
+from p4reduce_switch.program import ExecutionError, Replica, batch, load
+
+pytest.importorskip("llvmlite")
+
+Frames = Sequence[tuple[int, bytes]]
+FORWARD, FLOOD = "MainIngress.forward", "MainIngress.flood"
+
+
+def program(name: str) -> Any:
+    return load((PROGRAMS / f"{name}.json").read_bytes(), "llvm")
+
+
+class Call:
+    """A batch over these frames, with room for `capacity` results of `size` bytes in all."""
+
+    def __init__(self, loaded: Any, frames: Frames, capacity: int = 256, size: int = 1 << 20) -> None:
+        assert loaded.batch is not None
+        self.run_batch = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(loaded.batch.address)
+        lengths = [len(frame) for _, frame in frames]
+        self.inputs: list[NDArray[np.generic]] = [
+            np.frombuffer(b"".join(frame for _, frame in frames) or b"\0", np.uint8),
+            np.array([sum(lengths[:index]) for index in range(len(frames))], np.int64),
+            np.array(lengths, np.int64),
+            np.array([port for port, _ in frames], np.int64),
+        ]
+        self.out = np.zeros(size, np.uint8)
+        self.results = np.zeros((3, capacity), np.int64)
+        self.words = words = loaded.batch.new()
+        words[batch.FRAMES], words[batch.OUT_SIZE], words[batch.OUT_CAPACITY] = len(frames), size, capacity
+        places = (batch.IN_BYTES, batch.IN_OFFSETS, batch.IN_LENGTHS, batch.IN_PORTS)
+        for word, array in zip(places, self.inputs, strict=True):
+            words[word] = array.ctypes.data
+        words[batch.OUT_BYTES] = self.out.ctypes.data
+        for word, row in zip((batch.OUT_OFFSETS, batch.OUT_LENGTHS, batch.OUT_PORTS), self.results, strict=True):
+            words[word] = row.ctypes.data
+
+    def run(self) -> int:
+        return int(self.run_batch(self.words.ctypes.data))
+
+    def sent(self) -> list[tuple[int, bytes]]:
+        """The results so far; makes room for others."""
+        count = int(self.words[batch.FRAMES_OUT])
+        rows = self.results[:, :count].T.tolist()
+        self.words[batch.FRAMES_OUT] = self.words[batch.BYTES_OUT] = 0
+        return [(port, self.out[start : start + length].tobytes()) for start, length, port in rows]
+
+
+def frame(number: int, length: int = 30) -> bytes:
+    return number.to_bytes(6, "big") + bytes(6) + b"\x08\0" + bytes(range(length))
+
+
+def test_a_batch_answers_as_one_by_one() -> None:
+    loaded, other = program("l2"), program("l2")
+    for each in (loaded, other):
+        each.tables["MainIngress.mac"].insert((3,), 0, FORWARD, (4,))
+        each.tables["MainIngress.mac"].insert((5,), 0, FLOOD, ())
+        each.tables["MainIngress.learned"].set_default("MainIngress.known", ())
+        for group in range(8):
+            each.replication.multicast_groups[group] = [Replica(2, 1), Replica(7, 2)]
+    frames = [(1 + number % 3, frame(number % 7, number)) for number in range(60)]
+    expected = [result for port, data in frames for result in other.process(port, data)]
+    call = Call(loaded, frames)
+    assert call.run() == batch.DONE
+    assert int(call.words[batch.TAKEN]) == 60
+    assert call.sent() == expected and len(expected) > 10
+    assert call.run() == batch.DONE and call.sent() == []
+
+
+@pytest.mark.parametrize(("capacity", "size"), [(2, 1 << 20), (256, 130)])
+def test_a_full_ring_stops_before_the_frame(capacity: int, size: int) -> None:
+    loaded = program("l2")
+    loaded.tables["MainIngress.mac"].set_default(FORWARD, (4,))
+    loaded.tables["MainIngress.learned"].set_default("MainIngress.known", ())
+    frames = [(1, frame(number)) for number in range(10)]
+    call, results, stops = Call(loaded, frames, capacity, size), [], 0
+    while call.run() == batch.FULL:
+        stops += 1
+        assert int(call.words[batch.TAKEN]) == len(results) + int(call.words[batch.FRAMES_OUT])
+        results += call.sent()
+    assert stops >= 4 and results + call.sent() == [(4, data) for _, data in frames]
+    assert loaded.tables["MainIngress.mac"].has_direct_counter
+
+
+def test_what_one_frame_may_need_follows_the_groups() -> None:
+    loaded = program("l2")
+    assert loaded.batch is not None and loaded.batch.copies == 1
+    room = loaded.batch.room
+    loaded.replication.multicast_groups[1] = [Replica(port, 0) for port in range(5)]
+    assert (loaded.batch.copies, loaded.batch.room) == (5, 5 * room)
+    del loaded.replication.multicast_groups[1]
+    assert (loaded.batch.copies, loaded.batch.room) == (1, room)
+
+
+def test_a_digest_stops_the_batch_until_it_is_collected() -> None:
+    loaded, digests = program("l2"), []
+    loaded.on_digest = lambda name, rows: digests.append((name, rows))
+    loaded.tables["MainIngress.mac"].set_default(FORWARD, (4,))
+    frames = [(3, (2).to_bytes(6, "big") + source.to_bytes(6, "big") + b"\x08\0") for source in (10, 11)]
+    call = Call(loaded, frames)
+    for number in (1, 2):
+        assert call.run() == batch.EVENT
+        assert int(call.words[batch.TAKEN]) == number
+        loaded.collect()
+    assert call.run() == batch.DONE
+    assert digests == [("learn_t", [(10, 3)]), ("learn_t", [(11, 3)])]
+    assert [port for port, _ in call.sent()] == [4, 4]
+
+
+def test_a_frame_that_fails_sends_nothing_and_the_next_one_runs() -> None:
+    loaded = program("state")
+    good, bad = (struct.pack(">BBHHbB", 8, 0, value, 0, 0, 0) for value in (1, 2))  # an assert of the value
+    call = Call(loaded, [(1, good), (1, bad), (1, good)])
+    assert call.run() == batch.EVENT
+    assert int(call.words[batch.TAKEN]) == 2
+    with pytest.raises(ExecutionError, match="assert"):
+        loaded.collect()
+    assert call.run() == batch.DONE
+    expected = loaded.process(1, good)
+    assert call.sent() == expected + expected
+
+
+def test_programs_that_make_passes_have_no_batch() -> None:
+    assert program("copies").batch is None

@@ -1,0 +1,82 @@
+"""Object files that are kept, and programs that the compiler leaves to the Python executor."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from conformance.case import PROGRAMS
+from p4reduce_switch.program import load
+
+pytest.importorskip("llvmlite")
+
+from p4reduce_switch.program.llvm import build, target  # noqa: E402
+
+CONFIG = (PROGRAMS / "exact_two_keys.json").read_bytes()
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Lengths of the object files that were made, with a cache of its own."""
+    monkeypatch.setenv("P4REDUCE_CACHE_DIR", str(tmp_path))
+    lengths: list[int] = []
+    whole = target.object_of
+
+    def counted(text: str) -> bytes:
+        lengths.append(len(text))
+        return whole(text)
+
+    monkeypatch.setattr(target, "object_of", counted)
+    return lengths
+
+
+def works(config: bytes) -> None:
+    program = load(config, "llvm")
+    assert program.description == "llvm"
+    assert program.process(1, bytes(8)) == load(config, "python").process(1, bytes(8))
+
+
+def test_a_program_is_compiled_once(made: list[int], tmp_path: Path) -> None:
+    works(CONFIG)
+    works(CONFIG)
+    assert len(made) == 1 and len(list(tmp_path.iterdir())) == 1
+    works((PROGRAMS / "lpm.json").read_bytes())
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize("end", [0, 10, 40, -1])
+def test_a_torn_file_is_made_again(made: list[int], tmp_path: Path, end: int) -> None:
+    works(CONFIG)
+    (file,) = tmp_path.iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(whole[:end])
+    works(CONFIG)
+    assert len(made) == 2 and file.read_bytes() == whole
+
+
+def test_another_compiler_makes_its_own_file(made: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    works(CONFIG)
+    monkeypatch.setattr(build, "_sources", lambda: b"another")
+    works(CONFIG)
+    assert len(made) == 2 and len(list(tmp_path.iterdir())) == 2
+
+
+def test_without_a_folder_nothing_is_kept(made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P4REDUCE_CACHE_DIR", "/proc/none")
+    works(CONFIG)
+    works(CONFIG)
+    assert len(made) == 2
+
+
+def test_what_is_not_compiled_runs_in_python_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    config = json.loads((PROGRAMS / "varbit.json").read_text())
+    for kind in config["header_types"]:
+        kind["max_length"] = None
+    with caplog.at_level(logging.WARNING):
+        program = load(config, "llvm")
+    assert program.description == "python (not compiled: a varbit field without a limit)"
+    assert [record.message for record in caplog.records if "not compiled" in record.message]
+    assert program.process(1, b"") == load(config, "python").process(1, b"")
