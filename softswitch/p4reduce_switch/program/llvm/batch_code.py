@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from p4reduce_switch.program import batch, packet
 from p4reduce_switch.program.ir.features import features, walk
+from p4reduce_switch.program.ir.places import Header
 from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.ir.statements import (
     AddHeader,
@@ -152,7 +153,8 @@ class BatchWriter:
         self.packet.set(packet.PARSER_ERROR, self.program.errors.no_error)
         for slot in (packet.LENGTH, packet.INGRESS_LENGTH, meta.packet_length):
             self._assign(slot, length)
-        self._assign(meta.ingress_port, port)
+        ports = (1 << self.layout.kinds[meta.ingress_port].bits) - 1
+        self._assign(meta.ingress_port, e.b.and_(port, e.i64(ports)))  # code relies on what a field can hold
         self._assign(meta.instance_type, e.i64(NORMAL))
         self._time(meta.ingress_time, 48)
 
@@ -245,13 +247,21 @@ class BatchWriter:
         """True when a copy in egress may change what is in the record."""
         updated = tuple(checksum for checksum in self.program.checksums if checksum.update)
         return any(checksum.target.slot in self.layout.offsets for checksum in updated) or any(
-            isinstance(
-                node,
-                (AddHeader, RemoveHeader, CopyHeader, CopyStack, CopyUnion, CopyVarbit, PushFront, PopFront),
-            )
-            or (isinstance(node, Store) and (node.target.slot is None or node.target.slot in self.layout.offsets))
-            for node in walk(self.program.egress)
+            self._writes_record(node) for node in walk(self.program.egress)
         )
+
+    def _writes_record(self, node: object) -> bool:
+        if isinstance(node, Store):
+            return node.target.slot is None or node.target.slot in self.layout.offsets
+        if isinstance(node, RemoveHeader):
+            return not isinstance(node.header, Header) or node.header.valid in self.layout.offsets
+        if isinstance(node, (AddHeader, CopyHeader)):
+            header = node.header if isinstance(node, AddHeader) else node.target
+            if not isinstance(header, Header):
+                return True
+            slots = (*range(header.base, header.base + header.type.slots), *header.rivals)
+            return any(slot in self.layout.offsets for slot in slots)
+        return isinstance(node, (CopyStack, CopyUnion, CopyVarbit, PushFront, PopFront))
 
     def _egress(self) -> None:
         e, meta, p = self.e, self.program.standard, self.parts

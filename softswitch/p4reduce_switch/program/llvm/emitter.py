@@ -16,8 +16,8 @@ Value = Any
 I1, I8, I32, I64, I128 = (ir.IntType(bits) for bits in (1, 8, 32, 64, 128))
 POINTER = ir.PointerType()
 VOID = ir.VoidType()
-MAX_INSTRUCTIONS = 400_000
-"""Calls of the builder for a program: LLVM takes tens of seconds to compile more."""
+MAX_INSTRUCTIONS = 100_000
+"""Loads, stores, blocks and expressions of a program, about: LLVM takes more than ten seconds to compile more."""
 
 
 class Module:

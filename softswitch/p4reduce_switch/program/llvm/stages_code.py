@@ -20,7 +20,7 @@ from p4reduce_switch.program.llvm.parser import ParserWriter
 from p4reduce_switch.program.llvm.parts import Parts, parts_of
 
 STAGES = ("parse", "verify", "ingress", "egress", "update", "deparse")
-"""Each is `int64_t (state, record, bytes, count, out)`: -1 when the frame failed. `bytes` are the payload, the whole
+"""Each is a function `stage_…` as `int64_t (state, record, bytes, count, out)`: -1 when the frame failed. `bytes` are the payload, the whole
 frame for `parse`, which returns how many were parsed; `deparse` writes to `out` and returns how many."""
 
 
@@ -39,7 +39,7 @@ class StagesWriter:
             self._deparse,
         )
         for name, write in zip(STAGES, writers, strict=True):
-            function = module.function(name, I64, [POINTER, POINTER, POINTER, I64, POINTER], inner=False)
+            function = module.function(f"stage_{name}", I64, [POINTER, POINTER, POINTER, I64, POINTER], inner=False)
             state, record, data, count, out = function.args
             emitter = Emitter(module, function)
             failed = emitter.block()

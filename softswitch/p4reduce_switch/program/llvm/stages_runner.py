@@ -65,7 +65,7 @@ class StagesRunner:
         self, code: Loaded, shared: Shared, program: Program, layout: Layout, headers: int, on_digest: DigestHandler
     ) -> None:
         self._code = code
-        self._functions = {name: STAGE(code.address(name)) for name in STAGES}
+        self._functions = {name: STAGE(code.address(f"stage_{name}")) for name in STAGES}
         self._shared = shared
         self._state = address(shared.state)
         self._headers = headers
