@@ -50,7 +50,6 @@ from p4reduce_switch.program.llvm.emitter import I1, I64, Emitter, Value
 from p4reduce_switch.program.llvm.errors import NotCompilable
 from p4reduce_switch.program.llvm.extent import Extents
 from p4reduce_switch.program.llvm.failures import Failure
-from p4reduce_switch.program.llvm.layout import kind_of
 from p4reduce_switch.program.llvm.numbers import NATIVE, Number, Numbers, size_for
 from p4reduce_switch.program.llvm.packet_state import Cell, PacketState
 from p4reduce_switch.program.llvm.references import References
@@ -488,11 +487,6 @@ class Expressions:
         for left, right in pairs:
             found = self.e.b.or_(found, self._same(left.slots(), right.slots()))
         return found
-
-
-def argument_cell(pointer: Value, bits: int) -> Cell:
-    """An action's parameter in an entry's row."""
-    return Cell(pointer, kind_of(bits, False))
 
 
 def _may_fail(node: Data) -> bool:

@@ -20,8 +20,10 @@ from p4reduce_switch.program.llvm.parser import ParserWriter
 from p4reduce_switch.program.llvm.parts import Parts, parts_of
 
 STAGES = ("parse", "verify", "ingress", "egress", "update", "deparse")
-"""Each is a function `stage_…` as `int64_t (state, record, bytes, count, out)`: -1 when the frame failed. `bytes` are the payload, the whole
-frame for `parse`, which returns how many were parsed; `deparse` writes to `out` and returns how many."""
+"""Each is a function `int64_t stage_…(state, record, bytes, count, out)`: -1 when the frame failed.
+
+`bytes` are the payload, the whole frame for `parse`, which returns how many were parsed; `deparse` writes to `out` and
+returns how many."""
 
 
 class StagesWriter:
