@@ -14,7 +14,7 @@ from p4reduce_contracts.logs import Sparing
 from p4reduce_switch.fair_lock import FairLock
 from p4reduce_switch.ports import Ports, Pump
 from p4reduce_switch.program import DigestHandler, ExecutionError, Executor
-from p4reduce_switch.pump import Batched, Reason, batched, started_us
+from p4reduce_switch.pump import Batched, Reason, batched
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Switch:
         self._pump: Pump | None = None
         self._pump_made = False
         self._pumping = False
-        self._started_us = 0
+        self._installed_us = 0
 
     def add_ports(self, ports: Ports) -> None:
         """Serve these ports too; `close` closes them."""
@@ -69,7 +69,7 @@ class Switch:
         with self.lock:
             program.on_digest = self._digest
             self.program = program
-            self._started_us = started_us(program, time.monotonic_ns() // 1000)
+            self._installed_us = time.monotonic_ns() // 1000
         self.wake()
 
     def prepare(self, native: bool = True) -> None:
@@ -131,7 +131,7 @@ class Switch:
             if program is None:
                 self._finish(pump)
                 return False
-            pump.buffers.bind(program.batch, self._started_us)
+            pump.buffers.bind(program.batch, self._installed_us)
             self._pumping = True  # from here on whoever wants the lock ends the waiting, or is seen before it begins
             reason = pump.turn(self.lock.wanted)
             self._pumping = False

@@ -194,12 +194,12 @@ class UdpUnderlay:
             receive(peer.port, self.wrap(peer, payload))
 
     def pump(self, wake: int) -> Pump | None:
-        compiled = kernels.load("p4reduce_switch.pump.kernels") if datagrams.supported() else None
+        compiled = kernels.load("p4reduce_switch.pump.udp_kernels") if datagrams.supported() else None
         if compiled is None:
             return None
         datagrams.accept_runs(self._socket)
         self._runs = True
-        loop = UdpPump(compiled, Buffers(self._socket.fileno(), wake), self._table, self._take)
+        loop = UdpPump(compiled, self._socket.fileno(), wake, self._table, self._take)
         self._counted_natively = loop.buffers.loop
         return loop
 
@@ -310,11 +310,14 @@ class UdpPump:
     def __init__(
         self,
         compiled: Any,
-        buffers: Buffers,
+        descriptor: int,
+        wake: int,
         table: PeerTable,
         take: Callable[[Address, bytes, Receiver], None],
     ) -> None:
-        self.buffers = buffers
+        self.buffers = Buffers()
+        self._io = datagrams.words(descriptor)
+        self._polled = np.array([datagrams.polled(descriptor), datagrams.polled(wake)])
         self._turn, self._table, self._take = compiled.turn, table, take
 
     def turn(self, wanted: NDArray[np.int64]) -> Reason:
@@ -323,8 +326,8 @@ class UdpPump:
             self._turn(
                 buffers.loop,
                 buffers.words,
-                buffers.io,
-                buffers.polled,
+                self._io,
+                self._polled,
                 wanted,
                 table.peers,
                 table.headers,

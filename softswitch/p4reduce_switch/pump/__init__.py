@@ -1,7 +1,8 @@
 """The data-plane loop as one native call: wait, receive all that is there, run the batch, send.
 
-`kernels.py` has the loop over the UDP underlay; it runs without the GIL and comes back to Python for a `Reason`. What
-it works on is here: arrays that both sides write, the native loop inside its call and Python between two.
+`udp_kernels.py` has the loop over the UDP underlay and `ethernet_kernels.py` the one over interfaces; they run without
+the GIL and come back to Python for a `Reason`. What they work on is here: arrays that both sides write, the native loop
+inside its call and Python between two.
 
     receive buffer   one super-datagram: what one sender sent in a row
     frames           its datagrams as Ethernet frames, those of the next super-datagrams too: a batch
@@ -18,11 +19,12 @@ from typing import Any, Final, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce_contracts import datagrams
 from p4reduce_switch.program import batch
 
 MAX_PORT: Final = 511
 BATCH_FRAMES: Final = 256
+RECEIVE_BYTES: Final = 65536 + 64
+"""Whatever arrives at once fits, with Ethernet's header."""
 FRAME_BYTES: Final = 65536 + 64
 """Room that the longest datagram needs as a frame, wherever it starts."""
 _FRAMES_BYTES: Final = 512 << 10
@@ -46,9 +48,9 @@ def batched(program: object) -> Batched | None:
     return None if getattr(program, "batch", None) is None else cast(Batched, program)
 
 
-def started_us(program: object, otherwise: int) -> int:
+def started_us(native: batch.NativeBatch, otherwise: int) -> int:
     """Return when the executor's time began, on the monotonic clock in microseconds, as far as it says so."""
-    return getattr(program, "started_us", otherwise)
+    return getattr(native, "started_us", otherwise)
 
 
 class Reason(enum.IntEnum):
@@ -115,20 +117,17 @@ _HASH_SHIFT: Final = 40
 class Buffers:
     """The memory of one loop, and the batch that it has run in part."""
 
-    def __init__(self, descriptor: int, wake: int) -> None:
-        """`descriptor` is the socket, `wake` what else ends a wait."""
-        self.io = datagrams.words(descriptor)
-        self.polled = np.array([datagrams.polled(descriptor), datagrams.polled(wake)])
+    def __init__(self) -> None:
         self.loop = np.zeros(LOOP_WORDS, np.int64)
         self.loop[HELD_AT] = -1
-        self.received = np.zeros(65536, np.uint8)
+        self.received = np.zeros(RECEIVE_BYTES, np.uint8)
         self.frames = np.zeros(_FRAMES_BYTES, np.uint8)
         self.frame_table = np.zeros((3, BATCH_FRAMES), np.int64)
         self.words = np.zeros(batch.WORDS, np.int64)
         self._bound: batch.NativeBatch | None = None
         self._make_room(_RESULTS_BYTES, _RESULTS)
 
-    def bind(self, native: batch.NativeBatch, started_us: int) -> None:
+    def bind(self, native: batch.NativeBatch, installed_us: int) -> None:
         """Run what is left of the batch, and all that follow, with this executor."""
         if native is self._bound:
             return
@@ -136,7 +135,11 @@ class Buffers:
         self.words = native.new()
         self.words[batch.FRAMES :] = left[batch.FRAMES :]
         self._bound = native
-        self.loop[FUNCTION], self.loop[STARTED_US], self.loop[EVENT_DUE] = native.address, started_us, 0
+        self.loop[FUNCTION], self.loop[STARTED_US], self.loop[EVENT_DUE] = (
+            native.address,
+            started_us(native, installed_us),
+            0,
+        )
 
     def make_room(self, native: batch.NativeBatch) -> None:
         """Have room for all that a frame may cause, now that every result is sent."""

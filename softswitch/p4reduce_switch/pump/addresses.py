@@ -61,6 +61,16 @@ def load_uint32(_typing: Any, address: Any, index: Any) -> Any:
 
 
 @_intrinsic
+def load_byte(_typing: Any, address: Any) -> Any:
+    """Read the byte at an address."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.zext(builder.load(builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())), _WORD)
+
+    return _types.int64(_types.int64), generate
+
+
+@_intrinsic
 def load_word(_typing: Any, address: Any) -> Any:
     """Read the 64 bits at an address."""
 
@@ -79,3 +89,17 @@ def store_word(_typing: Any, address: Any, word: Any) -> Any:
         return context.get_dummy_value()
 
     return _types.void(_types.int64, _types.int64), generate
+
+
+@register_jitable
+def ones_sum(address: Any, length: Any) -> Any:
+    """Return a number that is, modulo 2**16 - 1, the one's complement sum of some bytes as little-endian numbers.
+
+    The sum of them as big-endian numbers has its two bytes exchanged: RFC 1071.
+    """
+    total: Any = 0
+    for word in range(length // 4):
+        total += load_uint32(address, word)
+    for place in range(length // 4 * 4, length):
+        total += load_byte(address + place) << 8 * (place & 1)
+    return total

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from typing import Any
 
-import numpy as np
 from numba.extending import register_jitable
 
 from p4reduce_contracts import datagrams
@@ -38,16 +37,12 @@ from p4reduce_switch.pump import (
     SENT,
     SIZE,
     SIZES,
-    TAIL,
     Reason,
 )
-from p4reduce_switch.pump.addresses import address_of, call_function, copy_bytes, load_uint32
+from p4reduce_switch.pump.addresses import address_of, copy_bytes, ones_sum
+from p4reduce_switch.pump.batches import IDLE_MS, NOTHING_LEFT, RESULTS, TURN_US, link, run_on
 
-_TURN, _WOKEN, _STRANGER = int(Reason.TURN), int(Reason.WOKEN), int(Reason.STRANGER)
-_RESULT, _EVENT, _NO_ROOM = int(Reason.RESULT), int(Reason.EVENT), int(Reason.NO_ROOM)
-_TURN_US = 20_000
-"""How long the loop works on end before it goes back to Python, which must look at signals."""
-_IDLE_MS = 1000
+_TURN, _WOKEN, _STRANGER, _RESULT = int(Reason.TURN), int(Reason.WOKEN), int(Reason.STRANGER), int(Reason.RESULT)
 _EAGAIN = errno.EAGAIN
 _IP_BYTES = 20
 _hashed: Any = register_jitable(pump.hashed)
@@ -69,22 +64,19 @@ def _wrap(peer: Any, header: Any, payload: Any, length: Any, frames: Any, at: An
     """Write the frame around a payload at `frames[at:]`, as `UdpUnderlay.wrap` does.
 
     `header` and `payload` are addresses.
-
-    A sum modulo 2**16 - 1 is the one's complement sum, and the bytes of it may be swapped: RFC 1071.
     """
     base = address_of(frames) + at
     copy_bytes(base, header, ENCAP_BYTES)
     copy_bytes(base + ENCAP_BYTES, payload, length)
-    total: Any = 0
-    for word in range(length // 4):
-        total += load_uint32(payload, word)
-    for place in range(length // 4 * 4, length):
-        total += np.int64(frames[at + ENCAP_BYTES + place]) << 8 * (place & 1)
     udp_bytes = 8 + length
     _put(frames, at + 16, _IP_BYTES + udp_bytes)
     _put(frames, at + 24, 0xFFFF - (peer[PEER_IP_SUM] + _IP_BYTES + udp_bytes) % 0xFFFF)
     _put(frames, at + 38, udp_bytes)
-    _put(frames, at + 40, 0xFFFF - (peer[PEER_UDP_SUM] + 2 * udp_bytes + _swapped(total % 0xFFFF)) % 0xFFFF)
+    _put(
+        frames,
+        at + 40,
+        0xFFFF - (peer[PEER_UDP_SUM] + 2 * udp_bytes + _swapped(ones_sum(payload, length) % 0xFFFF)) % 0xFFFF,
+    )
 
 
 @register_jitable
@@ -116,13 +108,8 @@ def _send_results(loop: Any, batch: Any, io: Any, peers: Any, order: Any, result
         if size < 0:
             loop[pump.NOT_FOR_PEER] += 1
             continue
-        order[SIZE, index], order[NEXT, index] = size, -1
-        if order[HEAD, port] == 0:
-            order[HEAD, port], order[ACTIVE, active] = index + 1, port
-            active += 1
-        else:
-            order[NEXT, order[TAIL, port]] = index
-        order[TAIL, port] = index
+        order[SIZE, index] = size
+        active = link(order, index, port, active)
     for turn in range(active):
         port = order[ACTIVE, turn]
         index, count, total = order[HEAD, port] - 1, 0, 0
@@ -209,21 +196,14 @@ def turn(
         while True:  # what is left of a batch
             if _send_results(loop, batch, io, peers, order, results, result_table):
                 return _RESULT
-            loop[SENT], batch[words.FRAMES_OUT], batch[words.BYTES_OUT] = 0, 0, 0
-            if loop[pump.EVENT_DUE] != 0:
-                loop[pump.EVENT_DUE] = 0
-                return _EVENT
-            if batch[words.TAKEN] == batch[words.FRAMES]:
+            stopped = run_on(loop, batch, now)
+            if stopped == NOTHING_LEFT:
                 break
-            batch[words.NOW_US] = now - loop[pump.STARTED_US]
-            stopped = call_function(loop[pump.FUNCTION], address_of(batch))
-            loop[pump.EVENT_DUE] = stopped == words.EVENT
-            if stopped == words.FULL and batch[words.FRAMES_OUT] == 0:
-                return _NO_ROOM
+            if stopped != RESULTS:
+                return stopped
         now = udp.microseconds(io)
-        if wanted[0] != 0 or now - begun > _TURN_US:
+        if wanted[0] != 0 or now - begun > TURN_US:
             return _TURN
-        batch[words.FRAMES], batch[words.TAKEN] = 0, 0
         while True:  # all that is there, as far as there is room
             if loop[HELD_AT] < 0:
                 got = udp.receive(io, received, 0)
@@ -243,7 +223,7 @@ def turn(
         if batch[words.FRAMES] == 0:
             if loop[HELD_AT] >= 0:
                 return _STRANGER
-            ready = udp.wait(polled, _IDLE_MS)
+            ready = udp.wait(polled, IDLE_MS)
             if ready < 0 or polled[1] >> 48 != 0:
                 return _WOKEN
             begun = udp.microseconds(io)
