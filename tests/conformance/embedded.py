@@ -19,6 +19,9 @@ class RememberingPorts:
     def __init__(self) -> None:
         self.sent: list[tuple[int, bytes]] = []
 
+    def pump(self, wake: int) -> None:
+        return None
+
     def filenos(self) -> list[int]:
         return []
 

@@ -35,13 +35,13 @@ def test_every_counter_inside_is_shown() -> None:
     """Each counter gets a number of its own, and all the numbers come out."""
     switch = Switch()
     underlay, interfaces = UdpUnderlay(("127.0.0.1", 0)), EthernetPorts({})
-    interfaces.counters[3] = InterfaceCounters()
+    interfaces._counters[3] = InterfaceCounters()
     switch.add_ports(underlay)
     switch.add_ports(interfaces)
     server = Server(switch, "127.0.0.1:0")
     numbers = iter(range(1000, 2000))
     given = set()
-    for counters in (underlay._counters, interfaces.counters[3]):
+    for counters in (underlay._counters, interfaces._counters[3]):
         for field in dataclasses.fields(counters):
             given.add(number := next(numbers))
             setattr(counters, field.name, number)

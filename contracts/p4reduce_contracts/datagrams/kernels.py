@@ -53,8 +53,8 @@ _CLOCK_MONOTONIC = 1
 types: Any = numba.types
 _errno_location = types.ExternalFunction("__errno_location", types.uintp())
 _poll = types.ExternalFunction("poll", types.int32(types.uintp, types.uint64, types.int32))
-_recvmsg = types.ExternalFunction("recvmsg", types.int64(types.int32, types.uintp, types.int32))
-_sendmsg = types.ExternalFunction("sendmsg", types.int64(types.int32, types.uintp, types.int32))
+recvmsg = types.ExternalFunction("recvmsg", types.int64(types.int32, types.uintp, types.int32))
+sendmsg = types.ExternalFunction("sendmsg", types.int64(types.int32, types.uintp, types.int32))
 _clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
 
 
@@ -108,7 +108,7 @@ def receive(io: Any, ring: Any, start: int) -> Any:
     io[_MESSAGE + 2], io[_MESSAGE + 3] = base + 8 * _VECTOR, 1
     io[_MESSAGE + 4], io[_MESSAGE + 5], io[_MESSAGE + 6] = base + 8 * _CONTROL, 64, 0
     io[_NAME] = 0
-    got = _recvmsg(io[DESCRIPTOR], base + 8 * _MESSAGE, 0)
+    got = recvmsg(io[DESCRIPTOR], base + 8 * _MESSAGE, 0)
     if got < 0:
         io[ERRNO] = errno_now()
         return -io[ERRNO]
@@ -153,7 +153,7 @@ def send(io: Any, to: Any, addresses: Any, lengths: Any, first: int, end: int) -
         io[_MESSAGE + 3] = count
         io[_MESSAGE + 4], io[_MESSAGE + 5] = (base + 8 * _CONTROL, 24) if count > 1 else (0, 0)
         io[_CONTROL], io[_CONTROL + 1], io[_CONTROL + 2] = 18, _SEGMENT_SIZE, segment
-        if _sendmsg(io[DESCRIPTOR], base + 8 * _MESSAGE, 0) < 0:
+        if sendmsg(io[DESCRIPTOR], base + 8 * _MESSAGE, 0) < 0:
             io[ERRNO] = errno_now()
             if io[ERRNO] == _EAGAIN:
                 return first

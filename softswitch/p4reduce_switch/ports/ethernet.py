@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import enum
+import fcntl
 import re
 import socket
 import struct
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce_contracts import datagrams, kernels
 from p4reduce_switch.ports import PortError, Pump, Receiver
+from p4reduce_switch.ports.super_frames import ENCAP_BYTES, HEADER, NEEDS_CHECKSUM, PLAIN, UDP_RUN, complete
+from p4reduce_switch.pump import HELD_AT, HELD_BYTES, HELD_PORT, HELD_SEGMENT, MAX_PORT, Buffers, Reason, ethernet
 
 BURST: Final = 256
 SOCKET_BUFFER_BYTES: Final = 8 << 20
-MAX_FRAME: Final = 65535
+MAX_FRAME: Final = 65535 + 64
 _ETH_P_ALL = 0x0003
 _PACKET_OUTGOING = 4
 _SOL_PACKET, _PACKET_ADD_MEMBERSHIP, _PACKET_MR_PROMISC = 263, 1, 1
+_PACKET_VNET_HDR, _PACKET_IGNORE_OUTGOING = 15, 23
+_SIOCGIFMTU = 0x8921
 
 
 def parse_interface(text: str) -> tuple[int, str]:
@@ -24,6 +35,15 @@ def parse_interface(text: str) -> tuple[int, str]:
     if match is None or not 0 <= int(match[1]) < 510:
         raise PortError(f"an interface is given as PORT@NAME with PORT 0..509, such as 1@veth1, not {text!r}")
     return int(match[1]), match[2]
+
+
+class Runs(enum.IntEnum):
+    """Whether frames of equal length leave as one super-frame, which the kernel or the hardware cuts up."""
+
+    OFF = 0
+    AUTO = 1
+    """By an interface where such a one has come: what is behind it can cut them up."""
+    ON = 2
 
 
 @dataclass
@@ -38,12 +58,15 @@ class InterfaceCounters:
 
 
 class EthernetPorts:
-    """One AF_PACKET socket an interface. `counters` are by port."""
+    """One AF_PACKET socket an interface."""
 
-    def __init__(self, interfaces: dict[int, str]) -> None:
-        self.counters = {port: InterfaceCounters() for port in interfaces}
+    def __init__(self, interfaces: dict[int, str], runs: Runs = Runs.AUTO) -> None:
+        self._counters = {port: InterfaceCounters() for port in interfaces}
         self._sockets: dict[int, socket.socket] = {}
         self._ports: dict[int, int] = {}
+        self._words: dict[int, NDArray[np.int64]] = {}
+        self._runs = runs
+        self._names = interfaces
         try:
             for port, name in interfaces.items():
                 self._sockets[port] = opened = _open(name)
@@ -51,45 +74,141 @@ class EthernetPorts:
         except PortError:
             self.close()
             raise
+        self._with_header = bool(self._sockets) and all(map(_ask_for_headers, self._sockets.values()))
+
+    @property
+    def counters(self) -> dict[int, InterfaceCounters]:
+        """What each port has counted until now, in Python and by the native loop."""
+        return {port: _sum(counters, self._words.get(port)) for port, counters in self._counters.items()}
 
     def filenos(self) -> list[int]:
         return list(self._ports)
 
     def drain(self, fileno: int, receive: Receiver) -> None:
         port = self._ports[fileno]
-        counters = self.counters[port]
+        counters = self._counters[port]
         recvfrom = self._sockets[port].recvfrom
         for _ in range(BURST):
             try:
-                frame, address = recvfrom(MAX_FRAME)
+                received, address = recvfrom(MAX_FRAME)
             except BlockingIOError:
                 return
             except OSError:  # the interface went down; it may come back
                 return
             if address[2] != _PACKET_OUTGOING:
-                counters.frames_in += 1
-                counters.bytes_in += len(frame)
-                receive(port, frame)
+                for frame in complete(received) if self._with_header else [received]:
+                    counters.frames_in += 1
+                    counters.bytes_in += len(frame)
+                    receive(port, frame)
 
     def send(self, port: int, frame: bytes) -> bool:
         opened = self._sockets.get(port)
         if opened is None:
             return False
+        counters = self._counters[port]
         try:
-            opened.send(frame)
+            opened.send(PLAIN + frame if self._with_header else frame)
         except OSError:  # buffer full, interface down, frame over the MTU: lost, as on a wire
-            self.counters[port].send_errors += 1
+            counters.send_errors += 1
         else:
-            self.counters[port].frames_out += 1
-            self.counters[port].bytes_out += len(frame)
+            counters.frames_out += 1
+            counters.bytes_out += len(frame)
         return True
 
     def pump(self, wake: int) -> Pump | None:
-        return None
+        usable = self._with_header and datagrams.supported()
+        compiled = kernels.load("p4reduce_switch.pump.ethernet_kernels") if usable else None
+        if compiled is None:
+            return None
+        loop = EthernetPump(compiled, {port: opened.fileno() for port, opened in self._sockets.items()}, wake)
+        self._words = dict(zip(self._sockets, loop.interfaces, strict=True))
+        for port, words in self._words.items():
+            words[ethernet.RUNS_ALLOWED] = self._runs
+            words[ethernet.MAX_FRAME] = _longest_frame(self._names[port])
+        return loop
 
     def close(self) -> None:
         for opened in self._sockets.values():
             opened.close()
+
+
+class EthernetPump:
+    """The native loop over interfaces: see `p4reduce_switch.pump`."""
+
+    def __init__(self, compiled: Any, descriptors: dict[int, int], wake: int) -> None:
+        """`descriptors` are the sockets by port; frames pass them with the header of `super_frames`."""
+        self.buffers = Buffers()
+        self.interfaces = np.zeros((len(descriptors), ethernet.INTERFACE_WORDS), np.int64)
+        self._compiled_turn = compiled.turn
+        self._rows = np.full(MAX_PORT + 1, -1, np.int64)
+        for row, (port, descriptor) in enumerate(descriptors.items()):
+            self.interfaces[row, [ethernet.DESCRIPTOR, ethernet.PORT]] = descriptor, port
+            self.interfaces[row, ethernet.MAX_FRAME] = MAX_FRAME
+            self._rows[port] = row
+        self._polled = np.array([datagrams.polled(descriptor) for descriptor in (*descriptors.values(), wake)])
+        self._scratch = np.zeros(ethernet.SCRATCH_WORDS, np.int64)
+        self._octets = self._scratch.view(np.uint8)
+
+    def turn(self, wanted: NDArray[np.int64]) -> Reason:
+        buffers = self.buffers
+        return Reason(
+            self._compiled_turn(
+                buffers.loop,
+                buffers.words,
+                self._scratch,
+                self._octets,
+                self._polled,
+                wanted,
+                self.interfaces,
+                self._rows,
+                buffers.received,
+                buffers.frames,
+                buffers.frame_table,
+                buffers.results,
+                buffers.result_table,
+                buffers.order,
+            )
+        )
+
+    def take_held(self, receive: Receiver) -> None:
+        loop = self.buffers.loop
+        if loop[HELD_AT] < 0:
+            return
+        segment, size = int(loop[HELD_SEGMENT]), int(loop[HELD_BYTES])
+        header = HEADER.pack(NEEDS_CHECKSUM, UDP_RUN, ENCAP_BYTES, segment, 34, 6) if segment else PLAIN
+        frames = complete(header + self.buffers.received[:size].tobytes())
+        done = (int(loop[HELD_AT]) - ENCAP_BYTES) // segment if segment else 0
+        loop[HELD_AT] = -1
+        words = self.interfaces[loop[HELD_PORT]]
+        for frame in frames[done:]:
+            words[ethernet.FRAMES_IN] += 1
+            words[ethernet.BYTES_IN] += len(frame)
+            receive(int(words[ethernet.PORT]), frame)
+
+
+def _sum(counters: InterfaceCounters, words: NDArray[np.int64] | None) -> InterfaceCounters:
+    native = [0] * len(ethernet.COUNTERS) if words is None else words[ethernet.FRAMES_IN :].tolist()
+    counted = zip(ethernet.COUNTERS, native, strict=True)
+    return InterfaceCounters(**{name: getattr(counters, name) + number for name, number in counted})
+
+
+def _ask_for_headers(opened: socket.socket) -> bool:
+    """Let the kernel say what it leaves undone; False where it cannot."""
+    try:
+        opened.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
+    except OSError:
+        return False
+    with contextlib.suppress(OSError):
+        opened.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+    return True
+
+
+def _longest_frame(name: str) -> int:
+    """Bytes of the longest frame that an interface takes, without a VLAN tag."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16si12x", name.encode(), 0)
+        answer = fcntl.ioctl(any_socket.fileno(), _SIOCGIFMTU, request)
+    return 14 + int(struct.unpack("16si12x", answer)[1])
 
 
 def _open(name: str) -> socket.socket:
@@ -103,8 +222,7 @@ def _open(name: str) -> socket.socket:
         raise PortError(
             f"opening {name} takes root or CAP_NET_RAW: run with sudo, or use the UDP underlay (no -i)"
         ) from None
-    for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-        opened.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+    datagrams.enlarge_buffers(opened, SOCKET_BUFFER_BYTES)
     opened.bind((name, _ETH_P_ALL))
     membership = struct.pack("iHH8s", index, _PACKET_MR_PROMISC, 0, b"")
     opened.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)

@@ -50,7 +50,7 @@ def test_frames_pass_both_ways_and_none_comes_back(pair: tuple[str, str]) -> Non
         assert (counters.frames_out, counters.bytes_out) == (1, len(frame))
         assert (counters.frames_in, counters.bytes_in) == (1, len(frame))
         near.send(7, bytes(70_000))
-        assert counters.send_errors == 1
+        assert near.counters[7].send_errors == 1
     finally:
         near.close()
         far.close()
