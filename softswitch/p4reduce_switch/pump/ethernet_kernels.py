@@ -47,6 +47,7 @@ _UDP_RUN = 1 | 5 << 8 | ENCAP_BYTES << 16 | 34 << 48
 _CHECKSUM_OFFSET = 6
 _IP, _UDP, _MAX_PAYLOAD = 14, 34, 65507
 _OUTGOING = 4
+_NOTHING, _OWN = -1, -2
 
 
 @register_jitable
@@ -87,7 +88,7 @@ def _finish(frames: Any, at: Any, length: Any) -> None:
 
 @register_jitable
 def _receive(loop: Any, scratch: Any, interface: Any, received: Any) -> Any:
-    """Receive one frame or run; return its bytes, -1 if there is none. A run is held from its payload on."""
+    """Receive one frame or run, and hold it; return its bytes, NOTHING, or OWN for one that the machine itself sent."""
     base = address_of(scratch)
     scratch[e.VECTOR], scratch[e.VECTOR + 1] = base + 8 * e.VIRTIO, _VIRTIO_BYTES
     scratch[e.VECTOR + 2], scratch[e.VECTOR + 3] = address_of(received), RECEIVE_BYTES
@@ -97,10 +98,10 @@ def _receive(loop: Any, scratch: Any, interface: Any, received: Any) -> Any:
     scratch[e.NAME + 1] = 0
     got = udp.recvmsg(interface[e.DESCRIPTOR], base + 8 * e.MESSAGE, 0)
     if got < _VIRTIO_BYTES:
-        return -1
+        return _NOTHING
     length = got - _VIRTIO_BYTES
     if scratch[e.NAME + 1] >> 16 & 0xFF == _OUTGOING:
-        return 0
+        return _OWN
     virtio, segment = scratch[e.VIRTIO], scratch[e.VIRTIO] >> 32 & 0xFFFF
     frame, start, offset = address_of(received), virtio >> 48 & 0xFFFF, scratch[e.VIRTIO + 1] & 0xFFFF
     loop[HELD_AT], loop[HELD_BYTES], loop[HELD_SEGMENT] = 0, length, 0
@@ -307,17 +308,17 @@ def turn(
             room = _frame_held(loop, batch, interfaces[loop[HELD_PORT]], received, frames, frame_table)
         if room:
             ready = udp.wait(polled, idle)
-            if ready < 0 or polled[len(interfaces)] >> 48 != 0:
-                return _WOKEN
-            if idle > 0:
+            if idle > 0:  # there is no work: time to see who woke this
+                if ready < 0 or ready == 1 and polled[len(interfaces)] >> 48 != 0:
+                    return _WOKEN
                 begun = udp.microseconds(scratch)
                 now = begun
             for row in range(len(interfaces)):
                 while room and polled[row] >> 48 != 0:
                     got = _receive(loop, scratch, interfaces[row], received)
-                    if got < 0:
+                    if got == _NOTHING:
                         break
-                    if got > 0:
+                    if got != _OWN:
                         loop[HELD_PORT] = row
                         room = _frame_held(loop, batch, interfaces[row], received, frames, frame_table)
         idle = IDLE_MS if batch[words.FRAMES] == 0 else 0

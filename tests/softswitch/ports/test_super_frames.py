@@ -1,0 +1,343 @@
+"""Super-frames: what the kernel left undone is done, and runs that leave are cut up into the same frames."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from p4reduce_contracts import datagrams, kernels
+from p4reduce_lab.reflector import Reflector
+from p4reduce_switch.ports.ethernet import EthernetPorts, EthernetPump, Runs
+from p4reduce_switch.ports.super_frames import HEADER, PLAIN, UDP_RUN, complete
+from p4reduce_switch.pump import Reason, ethernet
+from p4reduce_switch.switch import Switch
+from rigs.python_batch import PythonBatch
+
+LIMIT_S = 10.0
+MACS = bytes.fromhex("020000000001 060000000002")
+
+
+def ones_complement(data: bytes) -> int:
+    """The Internet checksum's sum: 0xffff where a checksum inside is right."""
+    data += b"\0" * (len(data) % 2)
+    return (sum(int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2)) - 1) % 0xFFFF + 1
+
+
+def datagram(
+    payload: bytes, identification: int = 0, checksum: bool = True, flags: int = 0x4000, port: int = 7
+) -> bytes:
+    """A frame with a UDP datagram, all right."""
+    ip = bytes([0x45, 0]) + (28 + len(payload)).to_bytes(2, "big") + identification.to_bytes(2, "big")
+    ip += flags.to_bytes(2, "big") + bytes([64, 17])
+    addresses = bytes([10, 0, 0, 1, 10, 0, 0, 2])
+    ip += (0xFFFF - ones_complement(ip + addresses)).to_bytes(2, "big") + addresses
+    udp = port.to_bytes(2, "big") + (21072).to_bytes(2, "big") + (8 + len(payload)).to_bytes(2, "big")
+    pseudo = addresses + b"\0\x11" + udp[4:6]
+    right = (0xFFFF - ones_complement(pseudo + udp + payload)) or 0xFFFF
+    return MACS + b"\x08\0" + ip + udp + (right if checksum else 0).to_bytes(2, "big") + payload
+
+
+def unfinished(payload: bytes, segment: int = 0, identification: int = 0) -> bytes:
+    """A datagram, or a run of them, as the kernel hands it over: header first, half a checksum."""
+    frame = datagram(payload, identification)
+    half = ones_complement(frame[26:34] + b"\0\x11" + frame[38:40]) % 0xFFFF
+    frame = frame[:40] + half.to_bytes(2, "big") + frame[42:]
+    return HEADER.pack(1, UDP_RUN if segment else 0, 42, segment, 34, 6) + frame
+
+
+def test_half_a_checksum_is_completed() -> None:
+    for payload in (b"", b"x", b"even", bytes(1000), b"\xff" * 999):
+        assert complete(unfinished(payload)) == [datagram(payload)]
+        assert complete(PLAIN + datagram(payload)) == [datagram(payload)]
+
+
+def test_a_run_is_cut_up() -> None:
+    payload = random.Random(1).randbytes(1000 * 5 + 17)
+    expected = [
+        datagram(payload[at : at + 1000], 65534 + number & 0xFFFF) for number, at in enumerate(range(0, 5017, 1000))
+    ]
+    assert complete(unfinished(payload, 1000, 65534)) == expected
+
+
+def test_what_is_no_run_of_ours_stays_whole() -> None:
+    frame = unfinished(bytes(3000), 1000)
+    for spoilt in (
+        HEADER.pack(0, 1, 54, 1000, 34, 16) + frame[10:],
+        HEADER.pack(0, UDP_RUN, 42, 0, 34, 6) + frame[10:],
+        HEADER.pack(0, UDP_RUN, 62, 1000, 54, 6) + frame[10:],
+        HEADER.pack(1, 0, 0, 0, 65000, 6) + frame[10:],
+        frame[:22] + b"\x86\xdd\x60" + frame[25:],
+        PLAIN,
+        PLAIN + b"short",
+    ):
+        assert len(complete(spoilt)) == 1
+
+
+class Sent:
+    """A program that keeps what it gets and sends what it was told to, out of port 5."""
+
+    def __init__(self) -> None:
+        self.seen: list[bytes] = []
+        self.answers: list[bytes] = []
+        self.on_digest: Any = None
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        assert port == 5
+        self.seen.append(frame)
+        answers, self.answers = self.answers, []
+        return [(5, answer) for answer in answers]
+
+
+class Wire:
+    """The native loop on one end of a socket pair that takes the part of an interface."""
+
+    def __init__(self, runs: Runs) -> None:
+        compiled = kernels.load("p4reduce_switch.pump.ethernet_kernels") if datagrams.supported() else None
+        if compiled is None:
+            pytest.skip("needs numba and 64-bit Linux")
+        self.near, self.far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.wake_reader, self.wake_writer = os.pipe()
+        for end in (self.near, self.far):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
+            end.setblocking(False)
+        self.pump = EthernetPump(compiled, {5: self.near.fileno()}, self.wake_reader)
+        self.words = self.pump.interfaces[0]
+        self.words[ethernet.RUNS_ALLOWED] = runs
+        self.program = PythonBatch(Sent(), room=1 << 19, copies=300)
+
+    def turn(self, *received: bytes) -> list[bytes]:
+        """Let the loop take these; returns what it sent, with headers."""
+        os.write(self.wake_writer, b"x")
+        for frame in received:
+            self.far.send(frame)
+        self.pump.buffers.bind(self.program, 0)
+        while (reason := self.pump.turn(np.zeros(1, np.int64))) is not Reason.WOKEN:
+            assert reason in (Reason.TURN, Reason.NO_ROOM)
+            if reason is Reason.NO_ROOM:
+                self.pump.buffers.make_room(self.program)
+        os.read(self.wake_reader, 1)
+        sent = []
+        while select.select([self.far], [], [], 0)[0]:
+            sent.append(self.far.recv(1 << 17))
+        return sent
+
+    def close(self) -> None:
+        for descriptor in (self.wake_reader, self.wake_writer):
+            os.close(descriptor)
+        self.near.close()
+        self.far.close()
+
+
+@pytest.fixture(params=[Runs.ON])
+def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
+    one = Wire(request.param)
+    yield one
+    one.close()
+
+
+def anything(seeded: random.Random) -> bytes:
+    """Something that might arrive, header first; much of it is nonsense."""
+    length = seeded.choice([0, 1, 41, 42, 43, 60, 100, 1072, 3000])
+    kind = seeded.randrange(6)
+    if kind == 0:
+        return unfinished(seeded.randbytes(length))
+    if kind == 1:
+        return unfinished(seeded.randbytes(length), seeded.choice([1, 7, 100, 1000]), seeded.getrandbits(16))
+    if kind == 2:
+        return PLAIN + datagram(seeded.randbytes(length))
+    if kind == 3:
+        return seeded.randbytes(10 + length)
+    whole = bytearray(unfinished(seeded.randbytes(length), seeded.choice([0, 7, 100])))
+    whole[seeded.randrange(min(len(whole), 54))] ^= 1 << seeded.randrange(8)
+    return bytes(whole[: seeded.randrange(10, len(whole) + 1)])
+
+
+def test_both_loops_make_the_same_frames_of_anything(wire: Wire) -> None:
+    seeded = random.Random(5)
+    for _ in range(150):
+        received = [anything(seeded) for _ in range(seeded.randint(1, 4))]
+        expected = [frame for one in received for frame in complete(one)]
+        wire.program.program.seen.clear()
+        wire.turn(*received)
+        assert wire.program.program.seen == expected
+    assert wire.words[ethernet.FRAMES_IN] > 1000
+
+
+def kernel_cuts(run: bytes) -> list[bytes]:
+    """The frames of one that was sent, without the two fields that the kernel writes as it likes."""
+    return [neutral(frame) for frame in complete(run)]
+
+
+def neutral(frame: bytes) -> bytes:
+    """A frame without identification, which means nothing when it is never fragmented, and what depends on it.
+
+    A UDP checksum that is right counts as none.
+    """
+    if len(frame) < 42 or frame[12:15] != b"\x08\0\x45" or frame[23] != 17 or frame[20:22] != b"\x40\0":
+        return frame
+    pseudo = frame[26:34] + b"\0\x11" + frame[38:40]
+    right = ones_complement(pseudo + frame[34:]) == 0xFFFF
+    ip = (
+        frame[14:18] + b"\0\0" + frame[20:24] + frame[26:34]
+        if ones_complement(frame[14:34]) == 0xFFFF
+        else frame[14:34]
+    )
+    return frame[:14] + ip + frame[34:40] + (b"\0\0" if right else frame[40:42]) + frame[42:]
+
+
+def answers(seeded: random.Random) -> list[bytes]:
+    """Frames that leave: most go the same way, and some are odd."""
+    found: list[bytes] = []
+    for _ in range(seeded.randint(1, 8)):
+        length = seeded.choice([0, 1, 30, 1000, 1001])
+        options = {"checksum": seeded.random() < 0.5, "port": seeded.choice([7, 7, 7, 8])}
+        if seeded.random() < 0.1:
+            options["flags"] = 0
+        frames = [
+            datagram(seeded.randbytes(length), seeded.getrandbits(16), **options)
+            for _ in range(seeded.choice([1, 3, 70]))
+        ]
+        if seeded.random() < 0.3:
+            spoilt = bytearray(seeded.choice(frames))
+            spoilt[seeded.randrange(len(spoilt))] ^= 1 << seeded.randrange(8)
+            frames.insert(seeded.randrange(len(frames)), bytes(spoilt))
+        if seeded.random() < 0.2:
+            frames.append(seeded.choice(frames) + b"padding")
+        found += frames
+    return found[:300]
+
+
+def test_what_leaves_in_runs_is_cut_up_into_the_same_frames(wire: Wire) -> None:
+    seeded = random.Random(9)
+    runs = 0
+    for _ in range(60):
+        leaving = wire.program.program.answers = answers(seeded)
+        sent = wire.turn(PLAIN + b"go")
+        assert [frame for run in sent for frame in kernel_cuts(run)] == [neutral(frame) for frame in leaving]
+        runs += sum(run[:10] != PLAIN for run in sent)
+    assert runs > 100
+    assert wire.words[ethernet.SEND_ERRORS] == 0
+
+
+@pytest.mark.parametrize("wire", [Runs.OFF, Runs.AUTO], indirect=True)
+def test_runs_leave_only_where_they_may(wire: Wire) -> None:
+    leaving = [datagram(bytes(1000))] * 40
+
+    def sent(*received: bytes) -> list[bytes]:
+        wire.program.program.answers = list(leaving)
+        return wire.turn(*received)
+
+    assert sent(PLAIN + b"go", unfinished(b"no run, but of this machine")) == [PLAIN + leaving[0]] * 40
+    after_a_run = sent(unfinished(bytes(3000), 1000))
+    assert len(after_a_run) == (1 if wire.words[ethernet.RUNS_ALLOWED] else 40)
+    assert wire.words[ethernet.FRAMES_OUT] == 80
+    assert wire.words[ethernet.BYTES_OUT] == 80 * len(leaving[0])
+
+
+def test_a_frame_longer_than_the_interface_takes_is_in_no_run(wire: Wire) -> None:
+    wire.words[ethernet.MAX_FRAME] = 1041
+    wire.program.program.answers = [datagram(bytes(1000))] * 5
+    assert len(wire.turn(PLAIN + b"go")) == 5
+
+
+@pytest.fixture
+def reflecting(pair: tuple[str, str]) -> Iterator[tuple[EthernetPorts, socket.socket]]:
+    """A switch in the native loop that sends everything back, on a veth link, and the far end with headers."""
+    switch, ports = Switch(), EthernetPorts({1: pair[0]})
+    switch.add_ports(ports)
+    if not kernels.enabled():
+        pytest.skip("needs numba")
+    switch.install(Reflector())  # type: ignore[arg-type]
+    assert switch._pump is not None
+    thread = threading.Thread(target=switch.run)
+    thread.start()
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as far:
+        far.setsockopt(263, 15, 1)
+        datagrams.enlarge_buffers(far, 8 << 20)
+        far.bind((pair[1], 0x0003))
+        yield ports, far
+    switch.stop()
+    thread.join(LIMIT_S)
+    assert not thread.is_alive()
+    switch.close()
+
+
+def swapped(frame: bytes) -> bytes:
+    return (
+        frame[6:12] + frame[:6] + frame[12:26] + frame[30:34] + frame[26:30] + frame[36:38] + frame[34:36] + frame[38:]
+    )
+
+
+def returned(far: socket.socket, count: int) -> tuple[list[bytes], list[int]]:
+    """That many frames of the test's own that came back, and how many came at once."""
+    frames: list[bytes] = []
+    together = []
+    deadline = time.monotonic() + LIMIT_S
+    while len(frames) < count:
+        assert select.select([far], [], [], max(deadline - time.monotonic(), 0))[0]
+        received, address = far.recvfrom(70000)
+        if address[2] == socket.PACKET_OUTGOING or received[10:22] != MACS[6:] + MACS[:6]:
+            continue
+        cut = complete(received)
+        frames += cut
+        together.append(len(cut))
+    return frames, together
+
+
+@pytest.mark.root
+def test_runs_pass_a_link_both_ways(reflecting: tuple[EthernetPorts, socket.socket]) -> None:
+    ports, far = reflecting
+    payload = random.Random(3).randbytes(1000 * 40 + 5)
+    run = unfinished(payload, 1000)
+    sent = complete(run)
+    far.send(PLAIN + sent[0])
+    assert [neutral(frame) for frame in returned(far, 1)[0]] == [neutral(swapped(sent[0]))]
+    for _ in range(3):
+        far.send(run)
+        frames, together = returned(far, 41)
+        assert [neutral(frame) for frame in frames] == [neutral(swapped(frame)) for frame in sent]
+        assert together == [41]
+    far.send(unfinished(b"half a checksum, as from a socket of this machine" * 2))
+    assert returned(far, 1)[0][0][42:] == b"half a checksum, as from a socket of this machine" * 2
+    counters = ports.counters[1]
+    assert counters.frames_in >= counters.frames_out >= 2 + 3 * 41
+    assert counters.send_errors == 0
+
+
+@pytest.mark.root
+def test_a_frame_over_the_mtu_is_lost_and_counted(reflecting: tuple[EthernetPorts, socket.socket]) -> None:
+    ports, far = reflecting
+    far.send(unfinished(bytes(9000), 3000))
+    far.send(PLAIN + datagram(b"and this one comes back, as it is short enough"))
+    returned(far, 1)
+    assert ports.counters[1].send_errors == 3
+
+
+def arrived(ports: EthernetPorts, count: int) -> Sequence[tuple[int, bytes]]:
+    found: list[tuple[int, bytes]] = []
+    (fileno,) = ports.filenos()
+    while len(found) < count:
+        assert select.select([fileno], [], [], LIMIT_S)[0]
+        ports.drain(fileno, lambda port, frame: found.append((port, frame)) if frame[:12] == MACS else None)
+    return found
+
+
+@pytest.mark.root
+def test_the_python_loop_gets_the_same_frames(pair: tuple[str, str]) -> None:
+    near = EthernetPorts({7: pair[0]})
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as far:
+        far.setsockopt(263, 15, 1)
+        far.bind((pair[1], 0x0003))
+        run = unfinished(random.Random(4).randbytes(5017), 1000)
+        far.send(run)
+        assert arrived(near, 6) == [(7, frame) for frame in complete(run)]
+    near.close()
