@@ -55,6 +55,13 @@ def switch() -> None:
 @click.option("--tls-key", metavar="FILE", help="The private key of that.")
 @click.option("--insecure", is_flag=True, help="Serve P4Runtime beyond loopback without TLS, to whoever comes.")
 @click.option("--metrics", type=HostPort(), help="Serve metrics for Prometheus there. [default: nowhere]")
+@click.option(
+    "--gso",
+    type=click.Choice(["auto", "on", "off"]),
+    default="auto",
+    show_default=True,
+    help="Send runs of equal frames as one, which is cut up later; off where a neighbour is BMv2.",
+)
 @log_options
 def run(**options: Any) -> None:
     """Run a software switch until interrupted."""

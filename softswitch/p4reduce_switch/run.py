@@ -20,7 +20,7 @@ from p4reduce_contracts.security import given
 from p4reduce_contracts.wire import AGGREGATION_PORT
 from p4reduce_switch.metrics import samples
 from p4reduce_switch.p4runtime import Refused, Server
-from p4reduce_switch.ports import PortError, Ports
+from p4reduce_switch.ports import PortError, Ports, Runs
 from p4reduce_switch.ports.ethernet import EthernetPorts, parse_interface
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.program import DEFAULT_EXECUTOR, UnknownExecutor, check_executor
@@ -58,6 +58,8 @@ class SwitchOptions:
     tls_key: str | None = None
     insecure: bool = False
     """Serve P4Runtime beyond loopback without TLS, and metrics too."""
+    gso: str = "auto"
+    """Name of one of `Runs`, in small letters."""
     metrics: str | None = None
     """HOST:PORT at which Prometheus gets metrics; None: nowhere."""
 
@@ -81,6 +83,7 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
             stack.callback(switch.close)
             ports, words = _ports(options, switch)
             switch.add_ports(ports)
+            switch.prepare(options.executor != "python")
             security = given(
                 options.tls_ca, options.tls_certificate, options.tls_key, "--tls-ca, --tls-certificate and --tls-key"
             )
@@ -112,9 +115,10 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
 
 def _ports(options: SwitchOptions, switch: Switch) -> tuple[Ports, str]:
     """The ports and what to say about them."""
+    runs = Runs[options.gso.upper()]
     if not options.interfaces:
         host, _, number = options.listen.rpartition(":")
-        underlay = UdpUnderlay((host, int(number)), cpu_port=options.cpu_port, in_use=switch.ports_in_use)
+        underlay = UdpUnderlay((host, int(number)), cpu_port=options.cpu_port, in_use=switch.ports_in_use, runs=runs)
         return underlay, "UDP {}:{}".format(*underlay.address)
     interfaces: dict[int, str] = {}
     for text in options.interfaces:
@@ -123,7 +127,7 @@ def _ports(options: SwitchOptions, switch: Switch) -> tuple[Ports, str]:
             raise PortError(f"{text}: this port or interface is given twice, or it is the CPU port")
         interfaces[port] = name
     listed = ", ".join(f"{port}@{name}" for port, name in interfaces.items())
-    return EthernetPorts(interfaces), f"interfaces {listed}"
+    return EthernetPorts(interfaces, runs), f"interfaces {listed}"
 
 
 def _load(server: Server, name: str) -> None:

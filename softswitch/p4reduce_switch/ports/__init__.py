@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from typing import Protocol
 
@@ -16,6 +17,15 @@ Receiver = Callable[[int, bytes], None]
 
 class PortError(Exception):
     """A port cannot be opened; the message says what to do."""
+
+
+class Runs(enum.IntEnum):
+    """Whether the native loop sends frames of equal length as one super-frame, which is cut up on its way (GSO)."""
+
+    OFF = 0
+    AUTO = 1
+    """On an interface once such a one has come by it, since what is behind it can cut them up; on UDP always."""
+    ON = 2
 
 
 class Pump(Protocol):
@@ -54,4 +64,4 @@ class Ports(Protocol):
         """Close the sockets."""
 
 
-__all__ = ["PortError", "Ports", "Pump", "Receiver"]
+__all__ = ["PortError", "Ports", "Pump", "Receiver", "Runs"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 import fcntl
 import re
 import socket
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce_contracts import datagrams, kernels
-from p4reduce_switch.ports import PortError, Pump, Receiver
+from p4reduce_switch.ports import PortError, Pump, Receiver, Runs
 from p4reduce_switch.ports.super_frames import ENCAP_BYTES, HEADER, NEEDS_CHECKSUM, PLAIN, UDP_RUN, complete
 from p4reduce_switch.pump import HELD_AT, HELD_BYTES, HELD_PORT, HELD_SEGMENT, MAX_PORT, Buffers, Reason, ethernet
 
@@ -35,15 +34,6 @@ def parse_interface(text: str) -> tuple[int, str]:
     if match is None or not 0 <= int(match[1]) < 510:
         raise PortError(f"an interface is given as PORT@NAME with PORT 0..509, such as 1@veth1, not {text!r}")
     return int(match[1]), match[2]
-
-
-class Runs(enum.IntEnum):
-    """Whether frames of equal length leave as one super-frame, which the kernel or the hardware cuts up."""
-
-    OFF = 0
-    AUTO = 1
-    """By an interface where such a one has come: what is behind it can cut them up."""
-    ON = 2
 
 
 @dataclass

@@ -27,7 +27,7 @@ from p4reduce_contracts import datagrams, kernels
 from p4reduce_contracts.errors import FrameError
 from p4reduce_contracts.logs import Sparing
 from p4reduce_contracts.wire import AGGREGATION_PORT, ENCAP_BYTES, HELLO_BYTES, unpack_hello
-from p4reduce_switch.ports import PortError, Pump, Receiver
+from p4reduce_switch.ports import PortError, Pump, Receiver, Runs
 from p4reduce_switch.pump import (
     COUNTERS,
     DATAGRAMS_IN,
@@ -114,6 +114,7 @@ class UdpUnderlay:
         mac: int = SWITCH_MAC,
         cpu_port: int = 510,
         in_use: Callable[[], Collection[int]] = frozenset,
+        runs: Runs = Runs.AUTO,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`listen` is (IPv4 address, port); `mac` the switch's own, in the frames. PortError when it cannot be had.
@@ -136,7 +137,7 @@ class UdpUnderlay:
         self._in_use = in_use
         self._search_at = 0.0
         self._numbers = [number for number in range(FIRST_PORT, LAST_PORT + 1) if number != cpu_port]
-        self._table = PeerTable()
+        self._table = PeerTable(plain=runs is Runs.OFF)
         self._peers: dict[Address, Peer] = {}
         self._by_port: dict[int, Peer] = {}
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
@@ -197,8 +198,8 @@ class UdpUnderlay:
         compiled = kernels.load("p4reduce_switch.pump.udp_kernels") if datagrams.supported() else None
         if compiled is None:
             return None
-        datagrams.accept_runs(self._socket)
         self._runs = True
+        datagrams.accept_runs(self._socket)
         loop = UdpPump(compiled, self._socket.fileno(), wake, self._table, self._take)
         self._counted_natively = loop.buffers.loop
         return loop

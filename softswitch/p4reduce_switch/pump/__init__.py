@@ -188,14 +188,16 @@ class Buffers:
 class PeerTable:
     """The peers as the native loop looks them up: by port, and by address in a hash table of linear probing."""
 
-    def __init__(self) -> None:
+    def __init__(self, plain: bool) -> None:
+        """`plain`: what is sent to any of them goes datagram by datagram."""
+        self._plain = plain
         self.peers = np.zeros((MAX_PORT + 1, PEER_WORDS), np.int64)
         self.headers = np.zeros((MAX_PORT + 1, HEADER_BYTES), np.uint8)
         self.table = np.zeros((_TABLE_ROWS, 2), np.int64)
 
     def add(self, port: int, ip: int, udp_port: int, header: bytes, ip_sum: int, udp_sum: int) -> NDArray[np.int64]:
         """Enter a peer; return its words."""
-        self.peers[port] = ip, udp_port, 0, 1, 0, ip_sum, udp_sum, 0
+        self.peers[port] = ip, udp_port, self._plain, 1, 0, ip_sum, udp_sum, 0
         self.headers[port, : len(header)] = np.frombuffer(header, np.uint8)
         self._enter(port)
         words: NDArray[np.int64] = self.peers[port]

@@ -19,6 +19,7 @@ import pytest
 from p4reduce_contracts import datagrams, kernels
 from p4reduce_contracts.wire import pack_hello
 from p4reduce_lab.reflector import Reflector
+from p4reduce_switch.ports import Runs
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.program import ExecutionError
 from p4reduce_switch.program.state.replication import Replication
@@ -76,8 +77,8 @@ class Mixture:
 class Running:
     """A switch with UDP ports that runs in a thread; `native` has a batch, and the native loop if there is one."""
 
-    def __init__(self, program: Any, native: bool = True) -> None:
-        self.switch, self.underlay = Switch(), UdpUnderlay(("127.0.0.1", 0))
+    def __init__(self, program: Any, native: bool = True, runs: Runs = Runs.AUTO) -> None:
+        self.switch, self.underlay = Switch(), UdpUnderlay(("127.0.0.1", 0), runs=runs)
         self.switch.add_ports(self.underlay)
         self.packet_ins: list[bytes] = []
         self.digests: list[Any] = []
@@ -125,10 +126,10 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(program: Any, native: bool = True) -> Iterator[Running]:
+def running(program: Any, native: bool = True, runs: Runs = Runs.AUTO) -> Iterator[Running]:
     if native and not (kernels.enabled() and datagrams.supported()):
         pytest.skip("needs numba and 64-bit Linux")
-    one = Running(program, native)
+    one = Running(program, native, runs)
     try:
         yield one
     finally:
@@ -224,6 +225,18 @@ def test_the_reflector_sends_everything_back() -> None:
         one.until(lambda: one.underlay.counters.datagrams_in == 3 * len(payloads) + 3)
         with one.switch.lock:
             assert [received(peer) for peer in peers] == [payloads] * 3
+
+
+def test_without_gso_every_datagram_leaves_by_itself() -> None:
+    def longest(runs: Runs) -> int:
+        with running(Reflector(), runs=runs) as one:
+            peer = one.peer(runs=True)
+            send(peer, [bytes(1000)] * 50, run=True)
+            one.until(lambda: one.underlay.counters.datagrams_out == 51)
+            return len(peer.recv(70000))
+
+    assert longest(Runs.OFF) == 1000
+    assert longest(Runs.AUTO) > 1000
 
 
 def test_strangers_get_no_port_and_disturb_nobody() -> None:

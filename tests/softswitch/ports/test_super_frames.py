@@ -16,7 +16,8 @@ import pytest
 
 from p4reduce_contracts import datagrams, kernels
 from p4reduce_lab.reflector import Reflector
-from p4reduce_switch.ports.ethernet import EthernetPorts, EthernetPump, Runs
+from p4reduce_switch.ports import Runs
+from p4reduce_switch.ports.ethernet import EthernetPorts, EthernetPump
 from p4reduce_switch.ports.super_frames import HEADER, PLAIN, UDP_RUN, complete
 from p4reduce_switch.pump import Reason, ethernet
 from p4reduce_switch.switch import Switch
