@@ -12,9 +12,11 @@ from p4reduce_contracts.kernels import kernel
 @kernel("void(Array(uint32, 1, 'C', True), int64, uint8[::1], boolean[::1])")
 def scan(numbers: Any, block_numbers: Any, exponents: Any, nonzero: Any) -> Any:
     """Set the largest exponent field in each block of these floats, and whether any of them is not zero."""
+    at, size = np.uint64(0), np.uint64(block_numbers)  # unsigned: an index that needs no look at its sign
     for block in range(len(exponents)):
         largest = np.uint32(0)
-        for i in range(block * block_numbers, min((block + 1) * block_numbers, len(numbers))):
+        for i in range(at, min(at + size, np.uint64(len(numbers)))):
             largest = max(largest, np.uint32(numbers[i] & np.uint32(0x7FFFFFFF)))
+        at += size
         exponents[block] = largest >> np.uint32(23)
         nonzero[block] = largest != 0

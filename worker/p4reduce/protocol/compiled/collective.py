@@ -43,10 +43,10 @@ _COUNTS: Final = (
     "retransmissions",
     "losses",
     "pendings",
-    "stale",
     "foreign",
-    "corrupt",
     "malformed",
+    "stale",
+    "corrupt",
 )
 """The fields of CollectiveStats that the kernels count, in their order in `head`."""
 
@@ -100,8 +100,8 @@ class CompiledCollective:
         self._slots, self._sent_at, self._frames = self._new_slots(range(count))
         self._slots[0, k.EXPECTED] = (1 << opening_columns(lease.world_size, lease.block_words)) - 1
         self._weights = np.array(
-            [pow(COLUMN_FACTOR, column, 1 << 32) for column in range(8)]
-            + [weight(0, word) for word in range(lease.block_words)],
+            [weight(0, word) for word in range(lease.block_words)]
+            + [pow(COLUMN_FACTOR, column, 1 << 32) for column in range(lease.columns)],
             np.uint32,
         )
         stride = lease.columns * count
@@ -334,7 +334,7 @@ class CompiledCollective:
     def _take_over_counts(self) -> None:
         """Let others see what the kernels counted and measured."""
         k, stats = self._kernels, self.stats
-        counted = self._head[k.ROUNDS : k.MALFORMED + 1].tolist()
+        counted = self._head[k.ROUNDS : k.CORRUPT + 1].tolist()
         for name, count, before in zip(_COUNTS, counted, self._counted, strict=True):
             if count != before:
                 setattr(stats, name, getattr(stats, name) + count - before)

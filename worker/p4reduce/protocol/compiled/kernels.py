@@ -7,7 +7,7 @@ and `times`, so that what numba keeps on disk of this file never holds an old on
     head    int64: what the collective is, where it stands, its counts        (`COLUMNS` and on)
     times   float64: recovery's clock, and what is known of the path          (`ANSWERED_AT` and on)
     slots   int64 [slots, FIELDS]: `protocol/slot.py`'s SlotState             (`ROUND` and on)
-    spans   int64 [3, frames]: where each frame of the burst begins in `data` (words), its bytes, what it is
+    spans   int64 [3, frames]: where each frame of the burst begins in `data` (words), its bytes, its type or OTHER
     answers int64 [3, frames]: the slots that go on, the columns each fills with its own blocks and with zeros
     frames  uint32 [slots, words]: what each slot sent last, as it is on the wire
     segments int64 [segments, 6]: see `SEGMENT_FIRST` and on
@@ -32,7 +32,7 @@ CALL_COLUMN, CALL_OFFSET, CALL_WORDS = range(18, 21)  # and three more words
 SLOTS, OPEN, REFUSED, COMPARED, FRAMES, NEXT, ANSWERS, SENT, ANSWERED, PROBES, FIRST, LAST, WAITING = range(24, 37)
 QUICK_TRIES, HEARD_FOREIGN, HEARD_MALFORMED, HEARD_STALE = range(37, 41)
 # head: counts, named as in stats.CollectiveStats
-ROUNDS, BLOCKS_UP, BLOCKS_DOWN, RETRANSMISSIONS, LOSSES, PENDINGS, STALE, FOREIGN, CORRUPT, MALFORMED = range(41, 51)
+ROUNDS, BLOCKS_UP, BLOCKS_DOWN, RETRANSMISSIONS, LOSSES, PENDINGS, FOREIGN, MALFORMED, STALE, CORRUPT = range(41, 51)
 HEAD = 51
 
 # times
@@ -52,8 +52,8 @@ SEGMENT_FIRST, SEGMENT_BEGIN, SEGMENT_END, SEGMENT_STEP, SEGMENT_LANES, SEGMENT_
 
 # why `accept` stopped: all frames are read, or Python has to see to frame NEXT
 END, CALLS, EARLY, DAMAGED = range(4)
-# what a frame is
-OTHER, A_RESULT, A_PENDING = range(3)
+OTHER = 0
+"""In `spans`: no frame for this rank; else the frame's type."""
 
 
 @kernel("uint32(uint32)")
@@ -90,7 +90,8 @@ def begin_silence(head: Any, times: Any, now: Any) -> Any:
 @kernel("void(int64[::1], int64[:, ::1], int64)")
 def unlink(head: Any, slots: Any, index: Any) -> Any:
     """Take a slot out of the list of unanswered frames."""
-    before, after = slots[index, BEFORE], slots[index, AFTER]
+    slot = slots[index]
+    before, after = slot[BEFORE], slot[AFTER]
     if before < 0:
         head[FIRST] = after
     else:
@@ -99,20 +100,23 @@ def unlink(head: Any, slots: Any, index: Any) -> Any:
         head[LAST] = before
     else:
         slots[after, BEFORE] = before
-    slots[index, WAITS] = 0
+    slot[WAITS] = 0
     head[WAITING] -= 1
 
 
 @kernel("void(int64[::1], int64[:, ::1], float64[::1], int64, float64)")
 def sent(head: Any, slots: Any, sent_at: Any, index: Any, now: Any) -> Any:
     """Wait for the answer to the frame that a slot sends now (Recovery.sent)."""
-    head[SENT] += 1
-    if slots[index, WAITS]:
+    slot = slots[index]
+    if slot[WAITS]:
         unlink(head, slots, index)
-    slots[index, ORDER] = head[SENT]
+    head[SENT] += 1
+    slot[ORDER] = head[SENT]
     sent_at[index] = now
     last = head[LAST]
-    slots[index, BEFORE], slots[index, AFTER], slots[index, WAITS] = last, -1, 1
+    slot[BEFORE] = last
+    slot[AFTER] = -1
+    slot[WAITS] = 1
     if last < 0:
         head[FIRST] = index
     else:
@@ -124,16 +128,19 @@ def sent(head: Any, slots: Any, sent_at: Any, index: Any, now: Any) -> Any:
 @kernel("void(int64[::1], float64[::1], int64[:, ::1], float64[::1], int64, float64)")
 def answered(head: Any, times: Any, slots: Any, sent_at: Any, index: Any, now: Any) -> Any:
     """Take note of a RESULT (Recovery.answered, RoundTrip.sample)."""
-    if not slots[index, WAITS]:
+    slot = slots[index]
+    if not slot[WAITS]:
         return
     unlink(head, slots, index)
-    if slots[index, ORDER] > head[ANSWERED]:
+    if slot[ORDER] > head[ANSWERED]:
         took = now - sent_at[index]
-        if slots[index, TRIES] == 0 and slots[index, OPENING] == 0:
+        if slot[TRIES] == 0 and slot[OPENING] == 0:
             gap = now - times[ANSWERED_AT]
             if np.isnan(times[SMOOTHED]):
-                times[SMOOTHED], times[VARIATION] = took, took / 2
-                times[FASTEST], times[GAP] = took, gap
+                times[SMOOTHED] = took
+                times[VARIATION] = took / 2
+                times[FASTEST] = took
+                times[GAP] = gap
             else:
                 times[FASTEST] = min(times[FASTEST], took)
                 most = times[SURPRISE] * max(times[VARIATION], times[GRANULARITY])
@@ -141,7 +148,7 @@ def answered(head: Any, times: Any, slots: Any, sent_at: Any, index: Any, now: A
                 times[VARIATION] += (abs(surprise) - times[VARIATION]) / 4
                 times[SMOOTHED] += surprise / 8
                 times[GAP] += (gap - times[GAP]) / 8
-        head[ANSWERED] = slots[index, ORDER]
+        head[ANSWERED] = slot[ORDER]
         times[ANSWER_TOOK] = took
     times[ANSWERED_AT] = now
     begin_silence(head, times, now)
@@ -152,7 +159,7 @@ def late_at(head: Any, times: Any, slots: Any, sent_at: Any, index: Any) -> Any:
     """Return when an overtaken frame is to be sent again (Recovery._late_at)."""
     took = max(times[ANSWER_TOOK], times[FASTEST])
     queue = head[WAITING] * times[GAP]
-    late = took + max(times[GRANULARITY], took / 4, min(took, queue))
+    late = took + max(max(times[GRANULARITY], took / 4), min(took, queue))
     doublings = max(0, slots[index, TRIES] - head[QUICK_TRIES])
     if slots[index, SEEN] >= 0:
         doublings += 1
@@ -173,36 +180,30 @@ def set_timer(head: Any, times: Any, slots: Any, sent_at: Any) -> Any:
 @kernel("int64(int64[::1], float64[::1], int64[:, ::1], float64[::1], int64[:, ::1], float64)")
 def repeat(head: Any, times: Any, slots: Any, sent_at: Any, answers: Any, now: Any) -> Any:
     """Return how many slots' frames are to be sent again, those in the first row of `answers` (Recovery.due)."""
-    due = 0
+    due: Any = 0
+    found = answers[0]
     index = head[FIRST]
     while index >= 0 and slots[index, ORDER] <= head[ANSWERED]:
-        after = slots[index, AFTER]
         if late_at(head, times, slots, sent_at, index) <= now:
-            answers[0, due] = index
+            found[due] = index
             due += 1
-        index = after
+        index = slots[index, AFTER]
     for i in range(due):
-        index = answers[0, i]
-        slots[index, TRIES] += 1
-        sent(head, slots, sent_at, index, now)
+        slots[found[i], TRIES] += 1
+        sent(head, slots, sent_at, found[i], now)
     if due == 0 and now >= times[SILENT_UNTIL]:
-        tries = -1
-        while due < head[PROBES] and due < head[WAITING]:  # by tries, and of as many tries the oldest first
-            least: Any = np.iinfo(np.int64).max
+        wanted = min(head[PROBES], head[WAITING])
+        tries: Any = 0
+        while due < wanted:  # by tries, and of as many tries the oldest first
             index = head[FIRST]
-            while index >= 0:
-                if slots[index, TRIES] > tries:
-                    least = min(least, slots[index, TRIES])
-                index = slots[index, AFTER]
-            tries = least
-            index = head[FIRST]
-            while index >= 0 and due < head[PROBES]:
+            while index >= 0 and due < wanted:
                 if slots[index, TRIES] == tries:
-                    answers[0, due] = index
+                    found[due] = index
                     due += 1
                 index = slots[index, AFTER]
+            tries += 1
         for i in range(due):
-            slots[answers[0, i], TRIES] += 1  # it keeps its place in the order
+            slots[found[i], TRIES] += 1  # it keeps its place in the order
         if head[ANSWERED]:
             head[PROBES] = min(2 * head[PROBES], len(slots))
         times[SILENCE] = min(2 * times[SILENCE], times[LONGEST_SILENCE])
@@ -215,22 +216,22 @@ def repeat(head: Any, times: Any, slots: Any, sent_at: Any, answers: Any, now: A
 @kernel("void(int64[::1], Array(uint32, 1, 'C', True), int64[:, ::1])")
 def read(head: Any, data: Any, spans: Any) -> Any:
     """Say what each frame of the burst is; those that are none, or not for this rank, are counted."""
-    header, size = head[HEADER_WORDS], head[BLOCK_WORDS]
+    header = head[HEADER_WORDS]
     for i in range(head[FRAMES]):
-        at, length = spans[0, i], spans[1, i]
+        length = spans[1, i]
         spans[2, i] = OTHER
         if length < 4 * header or length & 3:
             head[MALFORMED] += 1
             continue
-        first = np.int64(swap(data[at]))
+        frame = data[spans[0, i] : spans[0, i] + header]
+        first = np.int64(swap(frame[0]))
+        second = swap(frame[1])
+        guard = np.int64(swap(frame[7]))
         kind, present = (first >> 24) & 15, (first >> 8) & 255
-        columns = 0
-        for column in range(8):
+        columns, total = 0, first + second + swap(frame[2]) + swap(frame[3]) + swap(frame[6])
+        for column in range(header - 8):
             columns += (present >> column) & 1
-        guard = np.int64(swap(data[at + 7]))
-        total = first + swap(data[at + 1]) + swap(data[at + 2]) + swap(data[at + 3]) + swap(data[at + 6])
-        for key in range(8, header):
-            total += swap(data[at + key])
+            total += swap(frame[8 + column])
         total %= 0xFFFF
         if (
             first >> 28 != head[VERSION]
@@ -238,35 +239,35 @@ def read(head: Any, data: Any, spans: Any) -> Any:
             or kind > head[PENDING]
             or first & 255
             or guard & 0xFFFF
-            or present >> head[COLUMNS]
-            or length != 4 * (header + columns * size)
+            or present >> (header - 8)
+            or length != 4 * (header + columns * head[BLOCK_WORDS])
             or guard >> 16 != 0xFFFF - (total if total else 0xFFFF)
         ):
             head[MALFORMED] += 1
         elif (
             (first >> 16) & 255 != head[JOB]
-            or swap(data[at + 1]) >> 16 != head[EPOCH]
-            or swap(data[at + 4]) != head[SECRET_HIGH]
-            or swap(data[at + 5]) != head[SECRET_LOW]
+            or second >> 16 != head[EPOCH]
+            or swap(frame[4]) != head[SECRET_HIGH]
+            or swap(frame[5]) != head[SECRET_LOW]
             or kind == head[CONTRIBUTE]
         ):
             head[FOREIGN] += 1
         else:
-            spans[2, i] = A_RESULT if kind == head[RESULT] else A_PENDING
+            spans[2, i] = kind
 
 
-@kernel("boolean(int64[::1], int64[:, ::1], Array(uint32, 1, 'C', True), int64, int64)")
-def plausible(head: Any, slots: Any, data: Any, at: Any, index: Any) -> Any:
-    """Return whether the keys of the RESULT at `at` are no later than this rank's own and stay in their column."""
+@kernel("boolean(int64[::1], int64[::1], Array(uint32, 1, 'C', True), int64)")
+def plausible(head: Any, slot: Any, keys: Any, index: Any) -> Any:
+    """Return whether the keys of a RESULT are no later than this rank's own and stay in their column."""
     for column in range(head[COLUMNS]):
-        key = np.int64(swap(data[at + 8 + column]))
-        if key > slots[index, KEYS + column]:
+        key = np.int64(swap(keys[column]))
+        if key > slot[KEYS + column]:
             return False
         if key != head[KEY_NONE]:
             block = key >> 8
-            if block <= slots[index, FLOORS + column] or block >= head[N_BLOCKS]:
+            if block <= slot[FLOORS + column] or block >= head[N_BLOCKS] or key & 255 == 0:
                 return False
-            if block % head[STRIDE] != index * head[COLUMNS] + column or key & 255 == 0:
+            if block % head[STRIDE] != index * head[COLUMNS] + column:
                 return False
     return True
 
@@ -299,112 +300,124 @@ def accept(
     """
     if head[NEXT] == 0 and head[COMPARED] == 0:
         read(head, data, spans)
-    columns, size = head[COLUMNS], head[BLOCK_WORDS]
+    columns, size = head[COLUMNS], np.uint64(head[BLOCK_WORDS])  # unsigned: an index that needs no look at its sign
     floats = sums.view(np.float32)
     while head[NEXT] < head[FRAMES]:
-        i = head[NEXT]
-        head[NEXT] += 1
-        if spans[2, i] == OTHER:
+        place = head[NEXT]
+        head[NEXT] = place + 1
+        if spans[2, place] == OTHER:
             continue
-        at = spans[0, i]
-        index = np.int64(swap(data[at + 1])) & 0xFFFF
-        if index >= head[SLOTS] or slots[index, FRAME_BYTES] == 0 or swap(data[at + 2]) != slots[index, ROUND]:
+        frame = data[spans[0, place] : spans[0, place] + (spans[1, place] >> 2)]
+        keys = frame[8:]
+        index = np.int64(swap(frame[1])) & 0xFFFF
+        if index >= head[SLOTS]:
             head[STALE] += 1
             continue
-        if spans[2, i] == A_PENDING:
+        slot = slots[index]
+        if slot[FRAME_BYTES] == 0 or swap(frame[2]) != slot[ROUND]:
+            head[STALE] += 1
+            continue
+        if spans[2, place] == head[PENDING]:
             head[PENDINGS] += 1
-            slots[index, SEEN] = swap(data[at + 3])
-            head[HEARD_FOREIGN], head[HEARD_MALFORMED] = head[FOREIGN], head[MALFORMED]
+            slot[SEEN] = swap(frame[3])
+            head[HEARD_FOREIGN] = head[FOREIGN]
+            head[HEARD_MALFORMED] = head[MALFORMED]
             head[HEARD_STALE] = head[STALE]
             continue
-        present = (swap(data[at]) >> 8) & 255
-        if present != slots[index, EXPECTED] or swap(data[at + 3]) != head[FULL]:
+        present = np.int64(swap(frame[0]) >> np.uint32(8)) & 255
+        if present != slot[EXPECTED] or swap(frame[3]) != head[FULL]:
             head[MALFORMED] += 1
             continue
         check = np.uint32(0)
-        start = at + head[HEADER_WORDS]
+        start = np.uint64(head[HEADER_WORDS])
         for column in range(columns):
             if (present >> column) & 1:
                 part = np.uint32(0)
                 for j in range(size):
-                    part = np.uint32(part + swap(data[start + j]) * weights[8 + j])
-                check = np.uint32(check + part * weights[column])
+                    part = np.uint32(part + swap(frame[start + j]) * weights[j])
+                check = np.uint32(check + part * weights[size + np.uint64(column)])
                 start += size
-        if check != swap(data[at + 6]):
+        if check != swap(frame[6]):
             head[CORRUPT] += 1
             return DAMAGED
-        opening = slots[index, OPENING]
+        opening = slot[OPENING]
         if opening and index == 0:
             if head[COMPARED] == 0:
-                head[NEXT] = i
+                head[NEXT] = place
                 return CALLS
             head[COMPARED] = 0
-        elif opening and slots[0, OPENING] and plausible(head, slots, data, at, index):
+        fits = plausible(head, slot, keys, index)
+        if opening and slots[0, OPENING] and index and fits or head[REFUSED]:
             answered(head, times, slots, sent_at, index, now)
-            return EARLY
-        if head[REFUSED]:
-            answered(head, times, slots, sent_at, index, now)
+            if index and slots[0, OPENING]:
+                return EARLY
             head[ROUNDS] += 1
-            slots[index, ROUND] = (slots[index, ROUND] + 1) & 0xFFFFFFFF
-            slots[index, OPENING], slots[index, DONE], slots[index, FRAME_BYTES] = 0, 1, 0
+            slot[ROUND] = (slot[ROUND] + 1) & 0xFFFFFFFF
+            slot[OPENING] = 0
+            slot[DONE] = 1
+            slot[FRAME_BYTES] = 0
             head[OPEN] -= 1
             continue
-        if not plausible(head, slots, data, at, index):
+        if not fits:
             head[MALFORMED] += 1
             continue
-        if not opening:
-            start = at + head[HEADER_WORDS]
-            for column in range(columns):
-                if (present >> column) & 1:
-                    block, exponent = slots[index, BLOCKS + column], slots[index, EXPONENTS + column]
-                    segment = segment_of(segments, head[SEGMENTS], block)
-                    to = block * size
-                    if segments[segment, SEGMENT_DECODES]:
-                        unit = tables[segment, 1, exponent]
-                        for j in range(size):
-                            floats[to + j] = np.float32(np.int32(swap(data[start + j])) * unit)
-                    else:
-                        for j in range(size):
-                            sums[to + j] = swap(data[start + j])
-                    agreed[block] = exponent
-                    head[BLOCKS_DOWN] += 1
-                    start += size
-            if slots[index, TRIES] > 0 and slots[index, SEEN] < 0:
-                head[LOSSES] += 1
         answered(head, times, slots, sent_at, index, now)
-        head[ROUNDS] += 1
-        head[HEARD_FOREIGN], head[HEARD_MALFORMED], head[HEARD_STALE] = head[FOREIGN], head[MALFORMED], head[STALE]
-        slots[index, ROUND] = (slots[index, ROUND] + 1) & 0xFFFFFFFF
-        slots[index, OPENING], slots[index, FRAME_BYTES] = 0, 0
-        expected, own = 0, 0
+        if not opening and slot[TRIES] > 0 and slot[SEEN] < 0:
+            head[LOSSES] += 1
+        start = np.uint64(head[HEADER_WORDS])
+        expected, own, missing = 0, 0, 0
         for column in range(columns):
-            key = np.int64(swap(data[at + 8 + column]))
-            slots[index, KEYS + column] = head[KEY_NONE]
-            slots[index, FLOORS + column] = head[COLUMN_DONE]
-            if key != head[KEY_NONE]:
+            bit = 1 << column
+            if not opening and present & bit:
+                block, exponent = slot[BLOCKS + column], slot[EXPONENTS + column]
+                agreed[block] = exponent
+                head[BLOCKS_DOWN] += 1
+                segment = segment_of(segments, head[SEGMENTS], block)
+                to = np.uint64(block) * size
+                if segments[segment, SEGMENT_DECODES]:
+                    unit = tables[segment, 1, exponent]
+                    for j in range(size):
+                        floats[to + j] = np.float32(np.int32(swap(frame[start + j])) * unit)
+                else:
+                    for j in range(size):
+                        sums[to + j] = swap(frame[start + j])
+                start += size
+            key = np.int64(swap(keys[column]))
+            if key == head[KEY_NONE]:
+                slot[KEYS + column] = key
+                slot[FLOORS + column] = head[COLUMN_DONE]
+            else:
                 block = key >> 8
-                slots[index, FLOORS + column] = block
-                slots[index, BLOCKS + column] = block
-                slots[index, EXPONENTS + column] = 255 - (key & 255)
-                slots[index, KEYS + column] = mine[block + head[STRIDE]]
-                expected |= 1 << column
-                if mine[block] >> 8 == block:
-                    own |= 1 << column
+                slot[FLOORS + column] = block
+                slot[BLOCKS + column] = block
+                slot[EXPONENTS + column] = 255 - (key & 255)
+                slot[KEYS + column] = mine[block + head[STRIDE]]
+                expected |= bit
+                if mine[block] >> np.uint32(8) == block:
+                    own |= bit
+                else:
+                    missing += 1
+        head[ROUNDS] += 1
+        head[HEARD_FOREIGN] = head[FOREIGN]
+        head[HEARD_MALFORMED] = head[MALFORMED]
+        head[HEARD_STALE] = head[STALE]
+        slot[ROUND] = (slot[ROUND] + 1) & 0xFFFFFFFF
+        slot[OPENING] = 0
+        slot[FRAME_BYTES] = 0
         if expected == 0:
-            slots[index, DONE] = 1
+            slot[DONE] = 1
             head[OPEN] -= 1
             continue
-        slots[index, EXPECTED] = expected
-        missing = expected & ~own
-        zeros, spare = 0, -head[GROWTH_BLOCKS]
-        for column in range(columns):
-            spare += (missing >> column) & 1
-        for column in range(columns):
-            if spare > 0 and (missing >> column) & 1:
+        slot[EXPECTED] = expected
+        zeros = 0
+        for column in range(columns):  # protocol/growth.py
+            if missing > head[GROWTH_BLOCKS] and ((expected & ~own) >> column) & 1:
                 zeros |= 1 << column
-                spare -= 1
+                missing -= 1
         count = head[ANSWERS]
-        answers[0, count], answers[1, count], answers[2, count] = index, own, zeros
+        answers[0, count] = index
+        answers[1, count] = own
+        answers[2, count] = zeros
         head[ANSWERS] = count + 1
     return END
 
@@ -427,68 +440,77 @@ def answer(
     now: Any,
 ) -> Any:
     """Make the frames of the slots in `answers`, ANSWERS of them, and wait for what answers them."""
-    columns, size = head[COLUMNS], head[BLOCK_WORDS]
+    columns, size = head[COLUMNS], np.uint64(head[BLOCK_WORDS])
     numbers = elements.view(np.float32)
     for i in range(head[ANSWERS]):
-        index, own, zeros = answers[0, i], answers[1, i], answers[2, i]
-        frame = frames[index]
-        at = head[HEADER_WORDS]
+        index, own = answers[0, i], answers[1, i]
+        present = own | answers[2, i]
+        slot, frame = slots[index], frames[index]
+        start = np.uint64(head[HEADER_WORDS])
         check = np.uint32(0)
         for column in range(columns):
-            if not ((own | zeros) >> column) & 1:
+            if not (present >> column) & 1:
                 continue
-            for j in range(size):
-                frame[at + j] = 0
-            if (own >> column) & 1:
-                part = np.uint32(0)
-                if slots[index, OPENING]:
-                    for j in range(4):
-                        word = np.uint32(head[CALL_WORDS + j])
-                        frame[at + head[CALL_OFFSET] + j] = swap(word)
-                        part = np.uint32(part + word * weights[8 + head[CALL_OFFSET] + j])
+            filled = np.uint64(0)
+            part = np.uint32(0)
+            if (own >> column) & 1 and not slot[OPENING]:
+                head[BLOCKS_UP] += 1
+                block = slot[BLOCKS + column]
+                segment = segments[segment_of(segments, head[SEGMENTS], block)]
+                lanes = segment[SEGMENT_LANES]
+                row = (block - segment[SEGMENT_FIRST]) // segment[SEGMENT_STEP]
+                begin = segment[SEGMENT_BEGIN] + row * head[BLOCK_WORDS] * max(1, lanes)
+                count = segment[SEGMENT_END] - begin
+                scale = tables[segment_of(segments, head[SEGMENTS], block), 0, slot[EXPONENTS + column]]
+                at = np.uint64(begin)
+                filled = min(size, np.uint64((count + lanes - 1) // lanes if lanes else count))
+                if lanes == 0:
+                    for j in range(filled):
+                        word = elements[at + j]
+                        frame[start + j] = swap(word)
+                        part = np.uint32(part + word * weights[j])
+                elif lanes == 1:
+                    for j in range(filled):
+                        word = np.uint32(np.int32(np.rint(numbers[at + j] * scale)))
+                        frame[start + j] = swap(word)
+                        part = np.uint32(part + word * weights[j])
                 else:
-                    block = slots[index, BLOCKS + column]
-                    segment = segment_of(segments, head[SEGMENTS], block)
-                    lanes = segments[segment, SEGMENT_LANES]
-                    row = (block - segments[segment, SEGMENT_FIRST]) // segments[segment, SEGMENT_STEP]
-                    begin = segments[segment, SEGMENT_BEGIN] + row * size * max(1, lanes)
-                    count = segments[segment, SEGMENT_END] - begin
-                    scale = tables[segment, 0, slots[index, EXPONENTS + column]]
-                    if lanes == 0:
-                        for j in range(min(count, size)):
-                            word = elements[begin + j]
-                            frame[at + j] = swap(word)
-                            part = np.uint32(part + word * weights[8 + j])
-                    elif lanes == 1:
-                        for j in range(min(count, size)):
-                            word = np.uint32(np.int32(np.rint(numbers[begin + j] * scale)))
-                            frame[at + j] = swap(word)
-                            part = np.uint32(part + word * weights[8 + j])
-                    else:
-                        for j in range(min((count + lanes - 1) // lanes, size)):
-                            word = np.uint32(0)
-                            for lane in range(min(lanes, count - j * lanes)):
-                                level = np.int64(np.rint(numbers[begin + j * lanes + lane] * scale))
-                                word = np.uint32(word + (level << (lane * (32 // lanes))))
-                            frame[at + j] = swap(word)
-                            part = np.uint32(part + word * weights[8 + j])
-                    head[BLOCKS_UP] += 1
-                check = np.uint32(check + part * weights[column])
-            at += size
-        first = (head[VERSION] << 28) | (head[CONTRIBUTE] << 24) | (head[JOB] << 16) | ((own | zeros) << 8)
+                    for j in range(filled):
+                        word = np.uint32(0)
+                        for lane in range(min(lanes, count - np.int64(j) * lanes)):
+                            level = np.int64(np.rint(numbers[begin + np.int64(j) * lanes + lane] * scale))
+                            word = np.uint32(word + (level << (lane * (32 // lanes))))
+                        frame[start + j] = swap(word)
+                        part = np.uint32(part + word * weights[j])
+            for j in range(filled, size):
+                frame[start + j] = 0
+            if slot[OPENING]:
+                for j in range(4):
+                    word = np.uint32(head[CALL_WORDS + j])
+                    place = np.uint64(head[CALL_OFFSET] + j)
+                    frame[start + place] = swap(word)
+                    part = np.uint32(part + word * weights[place])
+            check = np.uint32(check + part * weights[size + np.uint64(column)])
+            start += size
+        slot[FRAME_BYTES] = 4 * np.int64(start)
+        slot[TRIES] = 0
+        slot[SEEN] = -1
+        slot[CORRUPT_ANSWERS] = 0
+        first = (head[VERSION] << 28) | (head[CONTRIBUTE] << 24) | (head[JOB] << 16) | (present << 8)
         second = (head[EPOCH] << 16) | index
-        total = first + second + slots[index, ROUND] + check
+        total = first + second + slot[ROUND] + check
         for column in range(columns):
-            total += slots[index, KEYS + column]
-            frame[8 + column] = swap(np.uint32(slots[index, KEYS + column]))
+            total += slot[KEYS + column]
+            frame[8 + column] = swap(np.uint32(slot[KEYS + column]))
         total %= 0xFFFF
-        frame[0], frame[1] = swap(np.uint32(first)), swap(np.uint32(second))
-        frame[2], frame[3] = swap(np.uint32(slots[index, ROUND])), 0
-        frame[4], frame[5] = swap(np.uint32(head[SECRET_HIGH])), swap(np.uint32(head[SECRET_LOW]))
+        frame[0] = swap(np.uint32(first))
+        frame[1] = swap(np.uint32(second))
+        frame[2] = swap(np.uint32(slot[ROUND]))
+        frame[3] = 0
+        frame[4] = swap(np.uint32(head[SECRET_HIGH]))
+        frame[5] = swap(np.uint32(head[SECRET_LOW]))
         frame[6] = swap(check)
         frame[7] = swap(np.uint32((0xFFFF - (total if total else 0xFFFF)) << 16))
-        slots[index, FRAME_BYTES] = 4 * at
-        slots[index, TRIES], slots[index, SEEN], slots[index, CORRUPT_ANSWERS] = 0, -1, 0
         sent(head, slots, sent_at, index, now)
     head[ANSWERS] = 0
     set_timer(head, times, slots, sent_at)
