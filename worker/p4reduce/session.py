@@ -28,13 +28,14 @@ from p4reduce.errors import (
     Reason,
 )
 from p4reduce.protocol.call import Call, CodecId, Kind
-from p4reduce.protocol.collective import AnyCollective, load_kernels, make_collective
+from p4reduce.protocol.collective import AnyCollective, load_kernels, make_channel, make_collective
+from p4reduce.protocol.compiled.collective import CompiledCollective
 from p4reduce.protocol.refusal import reason_of
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.source import UNTOUCHED, BlockSource, ConcatenatedBlocks, NoBlocks, check_size
 from p4reduce.protocol.window import Window, slots_for
 from p4reduce.stats import CollectiveReport, CollectiveStats
-from p4reduce.transport import Transport
+from p4reduce.transport import Transport, UdpTransport
 from p4reduce.turns import Turns
 from p4reduce_contracts import metrics
 from p4reduce_contracts.jobs.answers import WaitingSlot
@@ -182,6 +183,9 @@ class Session:
         self._failing = threading.Lock()
         self._closing = threading.Lock()
         load_kernels()  # now, not while other ranks wait for this one's first frames
+        self._channel = None
+        if isinstance(transport, UdpTransport) and clock is time.monotonic:
+            self._channel = make_channel(transport.descriptor, plain=True)
 
     def waiting(self) -> WaitingSlot | None:
         """Return what the running collective waits for; None if there is none. May be called from any thread."""
@@ -425,7 +429,13 @@ class Session:
 
     def _drive(self, collective: AnyCollective, now: float) -> None:
         clock, receive = self._clock, self.transport.receive
-        self._send(collective.start(now), collective.stats)
+        channel = self._channel
+        if channel is not None and isinstance(collective, CompiledCollective):
+            collective.begin(now)
+            while not collective.done and self._lost() is None:
+                self._send(collective.run(channel, clock() + _LONGEST_WAIT_S), collective.stats)
+        else:
+            self._send(collective.start(now), collective.stats)
         while (timer := collective.next_timer) is not None:
             lost = self._lost()
             frames = receive(0.0 if lost is not None else min(max(0.0, timer - now), _LONGEST_WAIT_S))

@@ -8,6 +8,8 @@ import socket
 from collections.abc import Iterable
 from typing import Final, Protocol
 
+from p4reduce_contracts import datagrams
+
 BUFFER_BYTES: Final = 8 << 20
 """Of each direction of the socket, where the system grants it."""
 _BURST: Final = 128
@@ -46,6 +48,8 @@ class UdpTransport:
                 except OSError:
                     self._socket.setsockopt(socket.SOL_SOCKET, plain, BUFFER_BYTES)
             self._socket.setblocking(False)
+            if datagrams.supported():
+                datagrams.accept_runs(self._socket)
             self._socket.connect(address)
         except OSError:
             self._socket.close()
@@ -72,6 +76,11 @@ class UdpTransport:
         """The longest packet towards the switch, as far as the system knows by now; with IP and UDP header."""
         return self._socket.getsockopt(socket.IPPROTO_IP, _IP_MTU)
 
+    @property
+    def descriptor(self) -> int:
+        """The socket's own, for the compiled engine; -1 once it is closed."""
+        return self._socket.fileno()
+
     def forbid_fragments(self) -> None:
         """From now on a datagram that is too long for the path is lost, instead of cut up on its way."""
         self._socket.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
@@ -96,10 +105,11 @@ class UdpTransport:
         return frames
 
     def _drain(self) -> list[bytes]:
-        receive, frames = self._socket.recv, []
+        receive, frames = self._socket.recvmsg, list[bytes]()
         try:
-            for _ in range(_BURST):
-                frames.append(receive(_DATAGRAM_BYTES))
+            while len(frames) < _BURST:
+                run, ancillary, _, _ = receive(_DATAGRAM_BYTES, datagrams.ANCILLARY_BYTES)
+                frames += datagrams.split(run, ancillary)
         except OSError:
             pass  # drained, or the peer's port was closed: either way nothing more is here
         return frames

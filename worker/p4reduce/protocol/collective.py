@@ -8,11 +8,12 @@ from types import ModuleType
 from typing import Any
 
 from p4reduce.protocol.call import Call
+from p4reduce.protocol.compiled.channel import Channel
 from p4reduce.protocol.compiled.collective import CompiledCollective
 from p4reduce.protocol.compiled.segments import Segments
 from p4reduce.protocol.engine import Collective
 from p4reduce.protocol.source import BlockSource, check_size
-from p4reduce_contracts import kernels
+from p4reduce_contracts import datagrams, kernels
 from p4reduce_contracts.jobs.lease import Lease
 
 AnyCollective = Collective | CompiledCollective
@@ -37,6 +38,19 @@ def load_kernels() -> ModuleType | None:
     The first time on a machine they are compiled, which takes seconds.
     """
     return _kernels() if kernels.enabled() and sys.byteorder == "little" else None
+
+
+def make_channel(descriptor: int, *, plain: bool) -> Channel | None:
+    """Return what lets the compiled engine use a connected UDP socket by itself; None where it cannot."""
+    if load_kernels() is None or not datagrams.supported():
+        return None
+    pump = _pump()
+    return None if pump is None else Channel(pump, descriptor, plain=plain)
+
+
+@functools.cache
+def _pump() -> ModuleType | None:
+    return kernels.load("p4reduce.protocol.compiled.pump")
 
 
 @functools.cache

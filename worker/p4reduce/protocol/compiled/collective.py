@@ -6,6 +6,7 @@ Here stands what is rare, and how the arrays begin; kernels.py has the layout of
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Any, Final
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from p4reduce.errors import CorruptSum, Reason
 from p4reduce.protocol.call import Call, compare_calls, opening_columns, read_opening
+from p4reduce.protocol.compiled.channel import Channel
 from p4reduce.protocol.compiled.segments import Segments
 from p4reduce.protocol.deadline import refused_frames, too_late
 from p4reduce.protocol.engine import SAME_CORRUPT_ANSWERS
@@ -27,6 +29,7 @@ from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import (
     CONTRIBUTE,
+    ENCAP_BYTES,
     KEY_NONE,
     MAX_GROWTH_BYTES,
     PENDING,
@@ -47,6 +50,10 @@ _COUNTS: Final = (
     "malformed",
     "stale",
     "corrupt",
+    "frames_up",
+    "bytes_up",
+    "frames_down",
+    "bytes_down",
 )
 """The fields of CollectiveStats that the kernels count, in their order in `head`."""
 
@@ -159,14 +166,65 @@ class CompiledCollective:
 
     def start(self, now: float) -> list[bytes]:
         """Return the opening frame of every slot."""
+        self.begin(now)
+        return self._answer(self._answers, now)
+
+    def begin(self, now: float) -> None:
+        """Do as `start`, but leave the opening frames to the first `run`."""
         k = self._kernels
         self._deadline = now + self._timeout_s
         self._times[k.SMOOTHED : k.GAP + 1] = self._round_trip.numbers
-        frames = self._open_slots(range(len(self._slots)), now)
         self._times[k.ANSWERED_AT] = now
         k.begin_silence(self._head, self._times, now)
-        k.set_timer(self._head, self._times, self._slots, self._sent_at)
-        return frames
+        self._answers[:] = 0
+        self._answers[0] = range(len(self._slots))
+        self._answers[1, 0] = 1 << self._head.item(k.CALL_COLUMN)
+        self._head[k.ANSWERS] = len(self._slots)
+
+    def run(self, channel: Channel, until: float) -> list[bytes]:
+        """Take part over a socket, until the collective is done or the monotonic clock says `until`.
+
+        Return what the caller has to send. Raises CollectiveError.
+        """
+        k, pump, head = self._kernels, channel.pump, self._head
+        unsent: list[bytes] = []
+        until = min(until, self._deadline)
+        event = None
+        try:
+            while event != pump.PAUSE and not unsent:
+                channel.make_room(len(self._slots))
+                event = pump.run(
+                    channel.io,
+                    channel.to,
+                    channel.polled,
+                    channel.vector,
+                    channel.ring,
+                    head,
+                    self._times,
+                    self._slots,
+                    self._sent_at,
+                    self._mine,
+                    self._agreed,
+                    self._segments.table,
+                    self._segments.scales,
+                    self._weights,
+                    self._segments.elements,
+                    self._sums,
+                    self._frames,
+                    channel.spans,
+                    self._answers,
+                    until,
+                )
+                if event == pump.RELEASE:
+                    self._release(time.monotonic())
+                elif event != pump.PAUSE:
+                    place = head.item(k.NEXT) - (event != k.CALLS)
+                    self._see_to(event, _payload(channel.ring, channel.spans, place), time.monotonic())
+                unsent, self._unsent = self._unsent, []
+        finally:
+            self._take_over_counts()
+        now = time.monotonic()
+        return unsent + self.on_timer(now) if now >= self._deadline else unsent
 
     def receive(self, frame: bytes, now: float) -> list[bytes]:
         """Take in one datagram; return what to send."""
@@ -176,10 +234,8 @@ class CompiledCollective:
         """Take in several datagrams; return what to send."""
         try:
             self._accept(list(frames), now)
-            while self._early and not self._slots[0, self._kernels.OPENING]:
-                early = list(self._early.values())
-                self._early.clear()
-                self._accept(early, now)
+            if self._early and not self._slots[0, self._kernels.OPENING]:
+                self._release(now)
             unsent, self._unsent = self._unsent, []
             return unsent + self._answer(self._answers, now)
         finally:
@@ -222,24 +278,32 @@ class CompiledCollective:
             )
             if event == k.END:
                 return
-            if event == k.CALLS:
-                self._compare_calls(self._payload(head.item(k.NEXT)), now)
-                continue
-            payload = self._payload(head.item(k.NEXT) - 1)
-            index = int.from_bytes(payload[6:8], "big")
-            if event == k.EARLY:
-                self._early[index] = payload
-            else:
-                self._count_corrupt(index, payload)
+            place = head.item(k.NEXT) - (event != k.CALLS)
+            self._see_to(event, _payload(self._data, self._spans, place), now)
+
+    def _see_to(self, event: int, payload: bytes, now: float) -> None:
+        """Do what `accept` stopped for."""
+        k, index = self._kernels, int.from_bytes(payload[6:8], "big")
+        if event == k.CALLS:
+            self._compare_calls(payload, now)
+        elif event == k.EARLY:
+            self._early[index] = payload
+            self._head[k.HELD_BACK] = len(self._early)
+        else:
+            self._count_corrupt(index, payload)
+
+    def _release(self, now: float) -> None:
+        """Take in the opening RESULTs that had to wait for slot 0's."""
+        early = list(self._early.values())
+        self._early.clear()
+        self._head[self._kernels.HELD_BACK] = 0
+        self._accept(early, now)
 
     def _load(self, payloads: Sequence[bytes]) -> None:
         """Lay the burst's frames out for the kernels, each at a whole word."""
         k, count = self._kernels, len(payloads)
         if self._spans.shape[1] < count:
             self._spans = np.empty((3, count), np.int64)
-        if self._answers.shape[1] < count + self._head[k.ANSWERS]:
-            more = np.empty((3, count), np.int64)
-            self._answers = np.concatenate([self._answers, more], axis=1)
         lengths = np.fromiter(map(len, payloads), np.int64, count)
         if (lengths & 3).any():
             payloads = [payload + bytes(-len(payload) % 4) for payload in payloads]
@@ -249,11 +313,6 @@ class CompiledCollective:
         self._spans[1, :count] = lengths
         self._data = np.frombuffer(b"".join(payloads) or bytes(4), np.uint32)
         self._head[k.FRAMES], self._head[k.NEXT] = count, 0
-
-    def _payload(self, place: int) -> bytes:
-        """Return a frame of the burst."""
-        start, length = self._spans[:2, place].tolist()
-        return self._data[start : start + (length + 3 >> 2)].tobytes()[:length]
 
     def _compare_calls(self, payload: bytes, now: float) -> None:
         k = self._kernels
@@ -277,22 +336,15 @@ class CompiledCollective:
         self._slots = np.concatenate([self._slots, slots])
         self._sent_at = np.concatenate([self._sent_at, sent_at])
         self._frames = np.concatenate([self._frames, frames])
-        if self._answers.shape[1] < len(self._slots):
-            self._answers = np.concatenate([self._answers, np.empty((3, len(slots)), np.int64)], axis=1)
+        self._answers = np.concatenate([self._answers, np.empty((3, len(slots)), np.int64)], axis=1)
         self._head[k.SLOTS] = len(self._slots)
         self._head[k.OPEN] += len(slots)
-        answers = self._head.item(k.ANSWERS)
-        self._unsent += self._open_slots(range(before, len(self._slots)), now)
-        self._head[k.ANSWERS] = answers
-
-    def _open_slots(self, indices: range, now: float) -> list[bytes]:
-        k = self._kernels
-        answers = np.zeros((3, len(indices)), np.int64)
-        answers[0] = indices
-        if indices.start == 0:
-            answers[1, 0] = 1 << self._head.item(k.CALL_COLUMN)
-        self._head[k.ANSWERS] = len(indices)
-        return self._answer(answers, now)
+        pending = self._head.item(k.ANSWERS)
+        opened = np.zeros((3, len(slots)), np.int64)
+        opened[0] = range(before, len(self._slots))
+        self._head[k.ANSWERS] = len(slots)
+        self._unsent += self._answer(opened, now)
+        self._head[k.ANSWERS] = pending
 
     def _answer(self, answers: NDArray[np.int64], now: float) -> list[bytes]:
         """Make the frames of the slots in `answers` and return them."""
@@ -334,7 +386,7 @@ class CompiledCollective:
     def _take_over_counts(self) -> None:
         """Let others see what the kernels counted and measured."""
         k, stats = self._kernels, self.stats
-        counted = self._head[k.ROUNDS : k.CORRUPT + 1].tolist()
+        counted = self._head[k.ROUNDS : k.BYTES_DOWN + 1].tolist()
         for name, count, before in zip(_COUNTS, counted, self._counted, strict=True):
             if count != before:
                 setattr(stats, name, getattr(stats, name) + count - before)
@@ -361,6 +413,7 @@ class CompiledCollective:
         head[k.SLOTS] = head[k.OPEN] = count
         head[k.PROBES], head[k.FIRST], head[k.LAST] = 1, -1, -1
         head[k.QUICK_TRIES] = Recovery.QUICK_TRIES
+        head[k.ENCAP] = ENCAP_BYTES
         return head
 
     def _new_times(self) -> NDArray[np.float64]:
@@ -382,3 +435,9 @@ class CompiledCollective:
         slots[:, k.SEEN] = -1
         slots[:, k.FLOORS : k.FLOORS + self._lease.columns] = -1
         return slots, np.zeros(count), np.empty((count, self._geometry.max_frame_bytes // 4), np.uint32)
+
+
+def _payload(data: NDArray[np.uint32], spans: NDArray[np.int64], place: int) -> bytes:
+    """Return a frame of a burst."""
+    start, length = spans[:2, place].tolist()
+    return data[start : start + (length + 3 >> 2)].tobytes()[:length]

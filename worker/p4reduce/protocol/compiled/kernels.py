@@ -33,7 +33,10 @@ SLOTS, OPEN, REFUSED, COMPARED, FRAMES, NEXT, ANSWERS, SENT, ANSWERED, PROBES, F
 QUICK_TRIES, HEARD_FOREIGN, HEARD_MALFORMED, HEARD_STALE = range(37, 41)
 # head: counts, named as in stats.CollectiveStats
 ROUNDS, BLOCKS_UP, BLOCKS_DOWN, RETRANSMISSIONS, LOSSES, PENDINGS, FOREIGN, MALFORMED, STALE, CORRUPT = range(41, 51)
-HEAD = 51
+FRAMES_UP, BYTES_UP, FRAMES_DOWN, BYTES_DOWN = range(51, 55)
+# head: of `pump.py`
+ENCAP, HELD_BACK = range(55, 57)
+HEAD = 57
 
 # times
 ANSWERED_AT, ANSWER_TOOK, SILENCE, SILENT_UNTIL, NEXT_TIMER, SMOOTHED, VARIATION, FASTEST, GAP = range(9)
@@ -228,7 +231,8 @@ def read(head: Any, data: Any, spans: Any) -> Any:
         second = swap(frame[1])
         guard = np.int64(swap(frame[7]))
         kind, present = (first >> 24) & 15, (first >> 8) & 255
-        columns, total = 0, first + second + swap(frame[2]) + swap(frame[3]) + swap(frame[6])
+        columns: Any = 0
+        total = first + second + swap(frame[2]) + swap(frame[3]) + swap(frame[6])
         for column in range(header - 8):
             columns += (present >> column) & 1
             total += swap(frame[8 + column])

@@ -1,0 +1,45 @@
+"""The socket of a session as the kernels see it, with the memory that they receive into."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Final
+
+import numpy as np
+
+from p4reduce_contracts import datagrams
+
+_RING_BYTES: Final = 4 * datagrams.RECEIVE_BYTES
+_BURST: Final = 1024
+"""Datagrams that are taken in at once."""
+
+
+class Channel:
+    """A connected UDP socket, given by its descriptor, for one thread at a time.
+
+    `pump`: the kernel module of that name. `plain`: whether every frame is sent by itself; the kernels may set it.
+    """
+
+    def __init__(self, pump: ModuleType, descriptor: int, *, plain: bool) -> None:
+        self.pump = pump
+        self.io = datagrams.words(descriptor)
+        self.to = datagrams.destination(plain=plain)
+        events = datagrams.READABLE, datagrams.WRITABLE
+        self.polled = np.array([[datagrams.polled(descriptor, event)] for event in events])
+        self.ring = np.empty(_RING_BYTES // 4, np.uint32)
+        self.spans = np.empty((3, _BURST), np.int64)
+        self.vector = np.empty((2, 0), np.int64)
+
+    @property
+    def plain(self) -> bool:
+        """Whether every frame is sent by itself, and not in runs of equal length."""
+        return bool(self.to[datagrams.TO_PLAIN])
+
+    @plain.setter
+    def plain(self, plain: bool) -> None:
+        self.to[datagrams.TO_PLAIN] = plain
+
+    def make_room(self, frames: int) -> None:
+        """See to it that so many frames can be sent at once."""
+        if self.vector.shape[1] < frames:
+            self.vector = np.empty((2, frames), np.int64)

@@ -1,0 +1,144 @@
+"""A collective over a socket in one native call: receive, take in, answer, repeat, until Python is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from p4reduce.protocol.compiled.kernels import (
+    ANSWERS,
+    BYTES_DOWN,
+    BYTES_UP,
+    ENCAP,
+    END,
+    FRAME_BYTES,
+    FRAMES,
+    FRAMES_DOWN,
+    FRAMES_UP,
+    HELD_BACK,
+    NEXT,
+    NEXT_TIMER,
+    OPEN,
+    OPENING,
+    accept,
+    answer,
+    repeat,
+)
+from p4reduce_contracts.datagrams import RECEIVE_BYTES, SEGMENT
+from p4reduce_contracts.datagrams.kernels import microseconds, receive, send, wait
+from p4reduce_contracts.kernels import kernel
+
+# why `run` stopped, beside what `accept` stops for
+PAUSE, RELEASE = 10, 11
+LONGEST_LATENESS = 0.1
+"""After so many seconds a timer is seen to although frames keep coming."""
+
+
+@kernel("int64(int64[::1], uint32[::1], int64[::1], int64[:, ::1])")
+def receive_burst(io: Any, ring: Any, head: Any, spans: Any) -> Any:
+    """Receive all that has arrived and finds room, as the burst that `accept` takes in; return how many datagrams."""
+    data = ring.view(np.uint8)
+    count, at, room = 0, 0, spans.shape[1]
+    while at + RECEIVE_BYTES <= len(data) and count < room:
+        got = receive(io, data, at)
+        if got < 0:
+            break
+        size, start = max(1, io[SEGMENT]), 0
+        while start == 0 or start < got and count < room:
+            spans[0, count] = (at + start) >> 2
+            spans[1, count] = min(size, got - start) if start == 0 or size & 3 == 0 else 0  # else no frame, nor behind
+            start += size
+            count += 1
+        head[BYTES_DOWN] += got
+        at += (got + 7) & ~7
+    head[FRAMES] = count
+    head[NEXT] = 0
+    head[FRAMES_DOWN] += count
+    head[BYTES_DOWN] += count * head[ENCAP]
+    return count
+
+
+@kernel(
+    "void(int64[::1], int64[::1], int64[::1], int64[:, ::1], int64[::1], int64[:, ::1], uint32[:, ::1], int64[:, ::1], "
+    "int64)"
+)
+def send_frames(
+    io: Any, to: Any, writable: Any, vector: Any, head: Any, slots: Any, frames: Any, answers: Any, count: Any
+) -> Any:
+    """Send the frames of the first `count` slots in `answers`; what the socket does not take in time counts as lost."""
+    base, room = np.int64(frames.ctypes.data), 4 * frames.shape[1]
+    for i in range(count):
+        vector[0, i] = base + answers[0, i] * room
+        vector[1, i] = slots[answers[0, i], FRAME_BYTES]
+        head[BYTES_UP] += vector[1, i] + head[ENCAP]
+    head[FRAMES_UP] += count
+    first, tried = 0, -1
+    while first < count:
+        first = send(io, to, vector[0], vector[1], first, count)
+        if first < count:
+            if first == tried:
+                first += 1
+            else:
+                tried = first
+                wait(writable, 50)
+
+
+@kernel(
+    "int64(int64[::1], int64[::1], int64[:, ::1], int64[:, ::1], uint32[::1], int64[::1], float64[::1], "
+    "int64[:, ::1], float64[::1], uint32[::1], uint8[::1], int64[:, ::1], float64[:, :, ::1], uint32[::1], "
+    "Array(uint32, 1, 'C', True), uint32[::1], uint32[:, ::1], int64[:, ::1], int64[:, ::1], float64)"
+)
+def run(
+    io: Any,
+    to: Any,
+    polled: Any,
+    vector: Any,
+    ring: Any,
+    head: Any,
+    times: Any,
+    slots: Any,
+    sent_at: Any,
+    mine: Any,
+    agreed: Any,
+    segments: Any,
+    tables: Any,
+    weights: Any,
+    elements: Any,
+    sums: Any,
+    frames: Any,
+    spans: Any,
+    answers: Any,
+    until: Any,
+) -> Any:
+    """Go on with the collective; return PAUSE when it is done, or `until` is over.
+
+    Else an event of `accept`, or RELEASE: the frames that waited for slot 0's opening may be taken in now. `polled` has
+    the words to wait until the socket is readable, and writable; `vector` room for as many frames as there are slots.
+    """
+    while True:
+        now = microseconds(io) * 1e-6
+        if head[NEXT] < head[FRAMES]:
+            event = accept(
+                head, times, slots, sent_at, mine, agreed, segments, tables, weights, sums, ring, spans, answers, now
+            )
+            if event != END:
+                return event
+        if head[HELD_BACK] and slots[0, OPENING] == 0:
+            return RELEASE
+        count = head[ANSWERS]
+        if count:
+            answer(head, times, slots, sent_at, segments, tables, weights, elements, frames, answers, now)
+            send_frames(io, to, polled[1], vector, head, slots, frames, answers, count)
+        if head[OPEN] == 0 or now >= until:
+            return PAUSE
+        late = now - times[NEXT_TIMER]  # what has arrived comes first: it may be the answer that the timer misses
+        if receive_burst(io, ring, head, spans) and late < LONGEST_LATENESS:
+            continue
+        if late >= 0:
+            count = repeat(head, times, slots, sent_at, answers, now)
+            send_frames(io, to, polled[1], vector, head, slots, frames, answers, count)
+            continue
+        wait_ms: Any = np.int64(max(0.0, min(until, times[NEXT_TIMER]) - now) * 1000) + 1
+        if wait(polled[0], wait_ms) < 0:
+            return PAUSE  # a signal: Python has its handler
