@@ -25,7 +25,7 @@ if __name__ == "__main__":
 from p4reduce.codecs import Int32
 from p4reduce.errors import CollectiveError, CollectiveTimeout, CorruptSum
 from p4reduce.protocol.call import Call, CodecId, Kind
-from p4reduce.protocol.engine import Collective
+from p4reduce.protocol.collective import AnyCollective, make_collective
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import BASE_BYTES, ENCAP_BYTES, GUARD_BYTES
 from rigs.pipeline import JOB, SLOT_COUNT, PipelineRig, rank_mac, rank_port, rank_udp_port, udp_frame
@@ -108,7 +108,7 @@ class BitFlips:
                 secret=rank_secret(rank),
             )
             source = Int32(tensors[rank]).bind(RANKS, geometry.block_words, True)
-            engines.append(Collective(lease, self._rounds[rank], source, call, TIMEOUT_S))
+            engines.append(make_collective(lease, self._rounds[rank], source, call, TIMEOUT_S))
         self._seen = 0
         try:
             self._to_the_end(engines)
@@ -119,7 +119,7 @@ class BitFlips:
         expected = np.sum(tensors, axis=0, dtype=np.int32)
         return RIGHT if all(np.array_equal(engine.result()[0], expected) for engine in engines) else WRONG
 
-    def _to_the_end(self, engines: Sequence[Collective]) -> None:
+    def _to_the_end(self, engines: Sequence[AnyCollective]) -> None:
         """Pass frames until every rank is done, or one has an error."""
         now = 0.0
         flying = [(rank, frame) for rank, engine in enumerate(engines) for frame in engine.start(now)]

@@ -34,6 +34,7 @@ from p4reduce.protocol.refusal import reason_of
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.source import UNTOUCHED, BlockSource, ConcatenatedBlocks, NoBlocks, check_size
 from p4reduce.protocol.window import Window, slots_for
+from p4reduce.runs import FEWEST_SLOTS, Runs
 from p4reduce.stats import CollectiveReport, CollectiveStats
 from p4reduce.transport import Transport, UdpTransport
 from p4reduce.turns import Turns
@@ -49,6 +50,8 @@ DEFAULT_TIMEOUT_S: Final = 60.0
 CLOSE_TIMEOUT_S: Final = 2.0
 _LONGEST_WAIT_S: Final = 0.1
 """How often a running collective looks whether the job was reset."""
+_LONGEST_TRIAL_S: Final = 0.25
+"""How long answers are waited for that tell whether frames may leave in runs."""
 _LAST_LOOK_S: Final = 0.3
 """How long close() lets a running collective of another thread notice that it is over."""
 
@@ -183,9 +186,10 @@ class Session:
         self._failing = threading.Lock()
         self._closing = threading.Lock()
         load_kernels()  # now, not while other ranks wait for this one's first frames
+        self._runs = Runs()
         self._channel = None
         if isinstance(transport, UdpTransport) and clock is time.monotonic:
-            self._channel = make_channel(transport.descriptor, plain=True)
+            self._channel = make_channel(transport.descriptor, plain=not self._runs.allowed)
 
     def waiting(self) -> WaitingSlot | None:
         """Return what the running collective waits for; None if there is none. May be called from any thread."""
@@ -422,10 +426,21 @@ class Session:
                 by_ranks=refusing,
             )
             return collective
+        self._try_runs(collective)
         self.last = CollectiveReport(
             str(call), self._clock() - begun, stats, _union_blocks(source, collective), collective.slots
         )
         return collective
+
+    def _try_runs(self, collective: AnyCollective) -> None:
+        """Find out whether frames may leave in runs, as long as that is not known."""
+        channel, transport = self._channel, self.transport
+        if channel is None or self._runs.allowed is not None or collective.slots < FEWEST_SLOTS:
+            return
+        if isinstance(collective, CompiledCollective) and isinstance(transport, UdpTransport):
+            timeout_s = min(_LONGEST_TRIAL_S, 2 * self._round_trip.timeout_s)
+            self._runs.try_path(transport, self.lease, collective.answered_frame, timeout_s)
+            channel.plain = not self._runs.allowed
 
     def _drive(self, collective: AnyCollective, now: float) -> None:
         clock, receive = self._clock, self.transport.receive

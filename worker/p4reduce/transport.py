@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import select
 import socket
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 from p4reduce_contracts import datagrams
@@ -21,6 +23,8 @@ _SO_SNDBUFFORCE: Final = 32
 _IP_MTU_DISCOVER: Final = 10
 _IP_PMTUDISC_DO: Final = 2
 _IP_MTU: Final = 14
+_SOL_UDP: Final = 17
+_UDP_SEGMENT: Final = 103
 
 
 class Transport(Protocol):
@@ -96,6 +100,17 @@ class UdpTransport:
                     send(frame)
             except OSError:
                 continue  # nobody listens, or no route yet: the same as loss
+
+    def send_run(self, frames: Sequence[bytes]) -> bool:
+        """Send frames of equal length as one; return False where the system, or the interface, refuses that."""
+        size = len(frames[0]).to_bytes(2, sys.byteorder)
+        try:
+            self._socket.sendmsg(frames, [(_SOL_UDP, _UDP_SEGMENT, size)])
+        except BlockingIOError:
+            pass  # the same as loss
+        except OSError as error:
+            return error.errno == errno.ECONNREFUSED
+        return True
 
     def receive(self, timeout_s: float) -> list[bytes]:
         frames = self._drain()

@@ -19,6 +19,8 @@ from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire import ENCAP_BYTES, SMALL
 from rigs.scenarios import random_tensors, sum_of_float32
 
+pytestmark = pytest.mark.usefixtures("each_engine")
+
 
 @pytest.mark.parametrize("world_size", [1, 2, 5, 8])
 @pytest.mark.parametrize("density", [0.0, 0.1, 1.0])

@@ -18,6 +18,8 @@ from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_lab.study.in_process import exchange_all
 
+pytestmark = pytest.mark.usefixtures("each_engine")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def process_group() -> Iterator[None]:

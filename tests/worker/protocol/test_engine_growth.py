@@ -7,11 +7,13 @@ import pytest
 
 from p4reduce.codecs import Float32, Int32
 from p4reduce.protocol.call import Call, CodecId, Kind
-from p4reduce.protocol.engine import Collective
+from p4reduce.protocol.collective import make_collective
 from p4reduce.protocol.growth import with_zero_blocks, zero_blocks
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import DEFAULT, unpack
+
+pytestmark = pytest.mark.usefixtures("each_engine")
 
 SLOTS, BLOCKS = 4, 152
 
@@ -29,7 +31,7 @@ def run(tensors: list[np.ndarray], codec: type[Int32] | type[Float32]) -> tuple[
         lease = Lease(1, "test", 7, rank, world_size, SLOTS, DEFAULT.columns, DEFAULT.block_words)
         source = codec(tensor).bind(world_size, DEFAULT.block_words, False)
         call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, tensor.size)
-        ranks.append(Collective(lease, [0] * SLOTS, source, call, 5.0))
+        ranks.append(make_collective(lease, [0] * SLOTS, source, call, 5.0))
     queue = [(rank, frame) for rank, collective in enumerate(ranks) for frame in collective.start(0.0)]
     sent = []
     while queue:

@@ -17,6 +17,8 @@ from p4reduce.testing.terrible_network import Member, TerribleNetwork, Weather
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import DEFAULT
 
+pytestmark = pytest.mark.usefixtures("each_engine")
+
 ROUND_S = 0.004
 
 

@@ -8,7 +8,7 @@ import pytest
 from p4reduce.codecs import Float32, Int32
 from p4reduce.errors import CollectiveMismatch, CollectiveTimeout, CorruptSum, GeometryMismatch, InvalidTensor
 from p4reduce.protocol.call import Call, CodecId, Kind
-from p4reduce.protocol.engine import Collective
+from p4reduce.protocol.collective import AnyCollective, make_collective
 from p4reduce.protocol.lookahead import keys_at_or_after
 from p4reduce.protocol.rtt import GRANULARITY_S, INITIAL_S, RoundTrip
 from p4reduce.protocol.source import BlockSource, NoBlocks
@@ -19,6 +19,8 @@ from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import KEY_NONE, MAX_BLOCKS, PENDING, SMALL, Frame, pack, unpack
 from rigs.secret import rank_secret, rank_secrets
 
+pytestmark = pytest.mark.usefixtures("each_engine")
+
 TIMEOUT_S = 5.0
 
 
@@ -26,12 +28,14 @@ def lease(rank: int = 0, world_size: int = 2, slots: int = 4) -> Lease:
     return Lease(1, "test", 7, rank, world_size, slots, SMALL.columns, SMALL.block_words, secret=rank_secret(rank))
 
 
-def make(source: BlockSource | None = None, call: Call | None = None, rank: int = 0, world_size: int = 2) -> Collective:
+def make(
+    source: BlockSource | None = None, call: Call | None = None, rank: int = 0, world_size: int = 2
+) -> AnyCollective:
     """One rank's collective; by default of a tensor of 5 frames that is all ones."""
     tensor = np.ones(5 * SMALL.frame_words, np.int32)
     source = Int32(tensor).bind(world_size, SMALL.block_words, False) if source is None else source
     call = call or Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, tensor.size)
-    return Collective(lease(rank, world_size), [0] * 4, source, call, TIMEOUT_S)
+    return make_collective(lease(rank, world_size), [0] * 4, source, call, TIMEOUT_S)
 
 
 def switch(world_size: int = 2) -> ReferenceSwitch:
@@ -50,7 +54,7 @@ def exchange(reference: ReferenceSwitch, sent: dict[int, list[bytes]]) -> dict[i
     return got
 
 
-def opened(received: int = 1) -> tuple[Collective, list[bytes]]:
+def opened(received: int = 1) -> tuple[AnyCollective, list[bytes]]:
     """A collective of two ranks that has `received` RESULTs, and all RESULTs of its opening rounds."""
     mine, other = make(), make(rank=1)
     got = exchange(switch(), {0: mine.start(0.0), 1: other.start(0.0)})
@@ -159,7 +163,7 @@ def flipped(payload: bytes, bit: int, place: int = -1) -> bytes:
     return bytes(changed)
 
 
-def in_data_round() -> tuple[Collective, ReferenceSwitch, list[bytes], dict[int, list[bytes]]]:
+def in_data_round() -> tuple[AnyCollective, ReferenceSwitch, list[bytes], dict[int, list[bytes]]]:
     """Rank 0 of two, the switch, what rank 0 sent in the first round with blocks, and the answers, not yet received."""
     ranks, reference = [make(), make(rank=1)], switch()
     got = exchange(reference, {rank: member.start(0.0) for rank, member in enumerate(ranks)})

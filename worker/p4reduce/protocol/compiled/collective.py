@@ -169,6 +169,12 @@ class CompiledCollective:
         self.begin(now)
         return self._answer(self._answers, now)
 
+    @property
+    def answered_frame(self) -> bytes:
+        """The last frame that slot 0 sent; once the collective is done it was answered."""
+        frame: bytes = self._frames[0].tobytes()
+        return frame[: self._geometry.lengths[frame[2]]]
+
     def begin(self, now: float) -> None:
         """Do as `start`, but leave the opening frames to the first `run`."""
         k = self._kernels
