@@ -53,7 +53,8 @@ def kernel(signature: str) -> Callable[[Function], Function]:
         folder, before = _folder(), config.CACHE_DIR
         config.CACHE_DIR = "" if folder is None else str(folder)  # read while the function is defined
         try:
-            return cast(Function, numba.njit(signature, cache=folder is not None, nogil=True)(function))
+            compile_now = numba.njit(signature, cache=folder is not None, nogil=True, no_cfunc_wrapper=True)
+            return cast(Function, compile_now(function))
         finally:
             config.CACHE_DIR = before
 
