@@ -17,8 +17,6 @@ from p4reduce.testing.terrible_network import Member, TerribleNetwork, Weather
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import DEFAULT
 
-pytestmark = pytest.mark.usefixtures("each_engine")
-
 ROUND_S = 0.004
 
 
@@ -89,6 +87,20 @@ def test_probes_multiply_once_the_collective_is_under_way() -> None:
         assert timer is not None
         probes.append(len(slots.due(timer)))
     assert probes == [1, 2, 4, 8]
+
+
+def test_probes_do_not_multiply_while_the_switch_says_that_others_are_late() -> None:
+    slots = Slots(12)
+    slots.recovery.answered(slots.slots[0], ROUND_S)
+    probes = []
+    for number in range(6):
+        timer = slots.recovery.next_timer
+        assert timer is not None
+        due = slots.due(timer)
+        probes.append(len(due))
+        for index in due if number != 3 else []:
+            slots.slots[index].seen = 1  # a PENDING said so
+    assert probes == [1, 1, 1, 1, 2, 4]
 
 
 def test_a_frame_that_the_switch_has_is_asked_for_half_as_often() -> None:

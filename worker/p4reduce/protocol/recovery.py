@@ -11,8 +11,9 @@ overtaken   A frame is sent again when a later one was answered, and it is older
             order after a loss: the time in which that many frames are usually answered as are without an answer now.
 silence     When no RESULT has come for a longer time, nothing tells loss from late ranks. Then the oldest frame is
             sent again, as a probe; after the next silence of the same collective two frames, then four. The silence
-            that is waited out doubles until a RESULT comes. While none has come in this collective there is one probe
-            only: a rank that is late to begin costs its peers a few frames, not a window of them.
+            that is waited out doubles until a RESULT comes. There is no more than one probe while no RESULT has come
+            in this collective, and no more than before when PENDINGs answered them all: a rank that is late to begin,
+            or is kept waiting by its machine, costs its peers a few frames, not a window of them.
 
 So a loss in the middle of a burst is mended after about one more round trip, however long the ranks wait for each
 other, and one at the end of a collective after a silence. Whoever has a PENDING knows that the switch has its frame and
@@ -47,7 +48,7 @@ class Recovery:
         self._answered_at = 0.0
         self._answer_took_s = 0.0
         """How long the frame at that place waited for it."""
-        self._probes = 1
+        self._probes = 0
         self._silence_s = 0.0
         self._silent_until = 0.0
 
@@ -89,15 +90,20 @@ class Recovery:
             slot.tries += 1
             self.sent(slot, now)
         if now >= self._silent_until and not due:
+            more = self._answered and not self._others_are_late()
+            self._probes = max(1, 2 * self._probes if more else self._probes)
             oldest = sorted(self._unanswered.values(), key=lambda slot: (slot.tries, slot.order))
             due = oldest[: self._probes]
             for slot in due:
                 slot.tries += 1  # it keeps its place in the order: late ranks may answer it, and overtake nothing
-            if self._answered:
-                self._probes *= 2
             self._silence_s = min(2 * self._silence_s, self._longest_silence_s)
             self._silent_until = now + self._silence_s
         return due
+
+    def _others_are_late(self) -> bool:
+        """Return whether the switch said of every frame sent again, and of one at least, that it waits for others."""
+        repeated = [slot.seen is not None for slot in self._unanswered.values() if slot.tries]
+        return bool(repeated) and all(repeated)
 
     def _begin_silence(self, now: float) -> None:
         wanted_s = max(self.SHORTEST_SILENCE_S, 2 * self._round_trip.timeout_s)

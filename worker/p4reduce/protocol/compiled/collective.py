@@ -417,7 +417,7 @@ class CompiledCollective:
         head[k.CALL_COLUMN], head[k.CALL_OFFSET] = column, offset
         head[k.CALL_WORDS : k.CALL_WORDS + WORDS_PER_CALL] = call
         head[k.SLOTS] = head[k.OPEN] = count
-        head[k.PROBES], head[k.FIRST], head[k.LAST] = 1, -1, -1
+        head[k.FIRST] = head[k.LAST] = -1
         head[k.QUICK_TRIES] = Recovery.QUICK_TRIES
         head[k.ENCAP] = ENCAP_BYTES
         return head

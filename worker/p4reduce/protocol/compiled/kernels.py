@@ -195,6 +195,17 @@ def repeat(head: Any, times: Any, slots: Any, sent_at: Any, answers: Any, now: A
         slots[found[i], TRIES] += 1
         sent(head, slots, sent_at, found[i], now)
     if due == 0 and now >= times[SILENT_UNTIL]:
+        repeated, told = 0, 0
+        index = head[FIRST]
+        while index >= 0:
+            if slots[index, TRIES]:
+                repeated += 1
+                if slots[index, SEEN] >= 0:
+                    told += 1
+            index = slots[index, AFTER]
+        if head[ANSWERED] and (repeated == 0 or told < repeated):  # Recovery._others_are_late
+            head[PROBES] = min(2 * head[PROBES], len(slots))
+        head[PROBES] = max(1, head[PROBES])
         wanted = min(head[PROBES], head[WAITING])
         tries: Any = 0
         while due < wanted:  # by tries, and of as many tries the oldest first
@@ -207,8 +218,6 @@ def repeat(head: Any, times: Any, slots: Any, sent_at: Any, answers: Any, now: A
             tries += 1
         for i in range(due):
             slots[found[i], TRIES] += 1  # it keeps its place in the order
-        if head[ANSWERED]:
-            head[PROBES] = min(2 * head[PROBES], len(slots))
         times[SILENCE] = min(2 * times[SILENCE], times[LONGEST_SILENCE])
         times[SILENT_UNTIL] = now + times[SILENCE]
     head[RETRANSMISSIONS] += due
