@@ -17,32 +17,11 @@ from p4reduce.errors import InvalidTensor, NotFinite, PeerRefused, Reason
 from p4reduce.pytorch.ddp import DDPState
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.udp_switch import UdpSwitch
+from rigs.buckets import Bucket
 from rigs.ranks import MAKERS, equal
 
 TESTS = Path(__file__).parents[2]
 NAMES = ("first", "second", "third")
-
-
-class Bucket:
-    """The part of torch's GradBucket that the hook uses: one parameter a bucket."""
-
-    def __init__(self, index: int, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
-        self._index, self._parameter, self._gradient = index, parameter, gradient
-
-    def index(self) -> int:
-        return self._index
-
-    def buffer(self) -> torch.Tensor:
-        return self._gradient.reshape(-1)
-
-    def gradients(self) -> list[torch.Tensor]:
-        return [self._gradient]
-
-    def parameters(self) -> list[torch.Tensor]:
-        return [self._parameter]
-
-    def is_last(self) -> bool:
-        return self._index == len(NAMES) - 1
 
 
 class Model(torch.nn.Module):
@@ -63,7 +42,7 @@ def step_of(
         gradient = torch.randn(40, 50, generator=generator)
         if spoil is not None and (bad := spoil(rank, step, index)):
             gradient[7, 7] = bad
-        futures.append(state.reduce(Bucket(index, parameter, gradient)))  # type: ignore[arg-type]
+        futures.append(state.reduce(Bucket(index, parameter, gradient, last=index == len(NAMES) - 1)))  # type: ignore[arg-type]
     return [future.wait().clone() for future in futures]
 
 
@@ -146,7 +125,7 @@ def test_other_refusals_are_raised_even_where_steps_may_be_skipped() -> None:
         def train(comm: Communicator) -> BaseException:
             state = DDPState(comm, on_nonfinite="skip")
             gradient = torch.full((3,), float("inf")) if comm.rank == 0 else torch.ones(3, dtype=torch.float64)
-            error = raised(lambda: state.reduce(Bucket(2, gradient, gradient)))  # type: ignore[arg-type]
+            error = raised(lambda: state.reduce(Bucket(2, gradient, gradient, last=True)))  # type: ignore[arg-type]
             state.close(leave=False)
             return error
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
+from typing import Any
 
 from p4reduce.communicator import Communicator
-from p4reduce.compressors.exchange import Gradients, Outcome, exchange
+from p4reduce.compressors.exchange import Gradients, Outcome, Request, exchange
 from p4reduce.compressors.forms import Form
 from p4reduce.compressors.interface import Compressor
-from p4reduce.group import group_of
+from p4reduce.group import Group, group_of
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,15 @@ class BucketReport:
     bytes_up: int
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A bucket that is compressed and has not travelled yet. Nobody else knows of it: it may be dropped."""
+
+    steps: Generator[Request, list[Any], Outcome]
+    request: Request
+    """The first collective to take part in."""
+
+
 def all_reduce_compressed(
     comm: Communicator, compressor: Compressor, gradients: Gradients
 ) -> tuple[Outcome, BucketReport]:
@@ -33,15 +44,28 @@ def all_reduce_compressed(
     Raises CollectiveError when the ranks are at odds or one is lost. The compressor is then as it was before; other
     ranks may have finished the step, so all go on from a checkpoint.
     """
+    return finish(comm, begin(compressor, gradients, group_of(comm.lease)))
+
+
+def begin(compressor: Compressor, gradients: Gradients, group: Group) -> Begun:
+    """Compress a bucket's gradients, up to its first collective; changes nothing.
+
+    May run while another bucket travels, of other parameters.
+    """
+    steps = exchange(compressor, gradients, group)
+    return Begun(steps, next(steps))
+
+
+def finish(comm: Communicator, begun: Begun) -> tuple[Outcome, BucketReport]:
+    """Take part in the collectives of a bucket; errors as in `all_reduce_compressed`."""
     before = comm.stats.copy()
-    steps = exchange(compressor, gradients, group_of(comm.lease))
+    request = begun.request
     try:
-        request = next(steps)
         while True:
             results = comm.all_reduce_segments(
                 request.segments, expected_blocks=request.expected_blocks, name=request.name
             )
-            request = steps.send(results)
+            request = begun.steps.send(results)
     except StopIteration as finished:
         outcome: Outcome = finished.value
     spent = comm.stats - before

@@ -33,10 +33,10 @@ from torch._C._distributed_c10d import GradBucket
 from p4reduce.codecs import Float32
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import Compressor
-from p4reduce.compressors.all_reduce import BucketReport, all_reduce_compressed
+from p4reduce.compressors.all_reduce import Begun, BucketReport, begin, finish
 from p4reduce.errors import CommunicatorClosed, InvalidTensor, NotFinite, P4ReduceError, PeerRefused, Reason
 from p4reduce.group import group_of
-from p4reduce.pytorch.bucket_thread import BucketThread
+from p4reduce.pytorch.bucket_threads import BucketThreads
 
 __all__ = ["DDPState", "ddp_hook"]
 
@@ -45,17 +45,19 @@ REFUSED = (
     "this DDPState is finished, its communicator is not: fix that, wrap the module anew, and give the communicator to "
     "a new DDPState"
 )
+_Prepared = Begun | BaseException | None
+"""A bucket that is compressed, one that was refused or broke, or one that goes as it is."""
 _EXIT_S = 5.0
-"""How long the end of the interpreter waits for the background thread."""
+"""How long the end of the interpreter waits for the background threads."""
 
 
 class DDPState:
-    """What the hook keeps between buckets: communicator, compressor, names, and the thread that sums buckets.
+    """What the hook keeps between buckets: communicator, compressor, names, and the threads that sum buckets.
 
-    One thread runs them in the order of the buckets, so that they overlap with the rest of the backward
-    pass and every rank calls the same ones in the same order. Until `close()` no other collective may be
-    called on the communicator while a backward pass runs. The state owns the communicator: `close()` closes
-    both, and so does the end of the interpreter.
+    They run in the order of the buckets, so that every rank calls the same collectives in the same order, and overlap
+    with the rest of the backward pass; while a bucket travels, the next is compressed. Until `close()` no other
+    collective may be called on the communicator while a backward pass runs. The state owns the communicator: `close()`
+    closes both, and so does the end of the interpreter.
 
     The first error ends the state on every rank. When one rank's gradients cannot be summed, all ranks raise in the
     same bucket (InvalidTensor there, PeerRefused elsewhere), and the communicator stays usable. After any other error
@@ -99,7 +101,7 @@ class DDPState:
         self.skipped_steps = 0
         """Backward passes whose gradients are NaN since some rank's were not finite; equal on all ranks."""
         self._skipping = False
-        """Whether the rest of this backward pass is skipped; of the background thread."""
+        """Whether the rest of this backward pass is skipped; of the thread on which buckets travel."""
         self._before: dict[str, Any] | None = None
         """The compressor's state before this backward pass, where the pass may still have to be undone."""
         self._names: dict[torch.Tensor, str] = {}
@@ -113,7 +115,7 @@ class DDPState:
             compressor.check(group_of(comm.lease))
         self.reports: list[BucketReport] = []
         """Of each bucket of the last backward pass with a compressor: wire forms, bytes predicted and measured."""
-        self._thread = BucketThread()
+        self._threads = BucketThreads()
         self._failing = threading.Lock()
         self._closed = False
         self._process = os.getpid()
@@ -126,7 +128,7 @@ class DDPState:
         is raised in backward() as what it is: DistributedDataParallel would make a RuntimeError of an error
         inside a future.
         """
-        self.comm.session.check_process()  # a forked child has no background thread
+        self.comm.session.check_process()  # a forked child has no background threads
         if self._closed:
             raise CommunicatorClosed("this DDPState was closed: register a new one with a model wrapped anew")
         if self.error is not None:
@@ -137,19 +139,22 @@ class DDPState:
         if index == 0:
             self.reports = []
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        self._thread.put(lambda: self._run(index, last, buffer, parts, future))
+        self._threads.put(
+            lambda: self._prepare(index, buffer, parts),
+            lambda prepared: self._run(index, last, buffer, parts, prepared, future),
+        )
         if last:
             self.wait()
         return future
 
     def wait(self) -> None:
         """Return when the buckets handed in so far are done; raise what went wrong with one of them."""
-        self._thread.wait()  # each collective has the communicator's own deadline
+        self._threads.wait()  # each collective has the communicator's own deadline
         if self.error is not None:
             raise self.error
 
     def close(self, *, leave: bool = True) -> None:
-        """End the thread, once it has done what it was given, and close the communicator. Idempotent.
+        """End the threads, once they have done what they were given, and close the communicator. Idempotent.
 
         After an error it does not wait for a collective that still runs. Without `leave` the communicator stays open,
         for a new DDPState.
@@ -159,7 +164,7 @@ class DDPState:
             self._closed = True
             if leave and self.error is not None:
                 self.comm.close(wait=False)
-            self._thread.end()
+            self._threads.end()
             if leave:
                 self.comm.close()
 
@@ -178,7 +183,7 @@ class DDPState:
         if not self._closed and self._process == os.getpid():  # not in a forked child
             self._closed = True
             self.comm.close(wait=self.error is None)
-            self._thread.end(_EXIT_S)
+            self._threads.end(_EXIT_S)
 
     def _fail(self, error: BaseException) -> None:
         """Keep the first error; unless all ranks have it, leave the job: they must not wait for this one."""
@@ -194,15 +199,27 @@ class DDPState:
     def _names_of(self, parameters: list[torch.Tensor]) -> list[str]:
         return [self._names.setdefault(parameter, f"parameter{len(self._names)}") for parameter in parameters]
 
+    def _prepare(self, index: int, buffer: torch.Tensor, parts: dict[str, torch.Tensor]) -> _Prepared:
+        """On the first thread: check and compress a bucket, which changes nothing; an error is returned."""
+        try:
+            if self.error is not None:
+                raise self.error
+            with torch.no_grad():
+                _check(index, buffer, parts)
+                return None if self.compressor is None else begin(self.compressor, parts, group_of(self.comm.lease))
+        except BaseException as error:
+            return error
+
     def _run(
         self,
         index: int,
         last: bool,
         buffer: torch.Tensor,
         parts: dict[str, torch.Tensor],
+        prepared: _Prepared,
         future: torch.futures.Future[torch.Tensor],
     ) -> None:
-        """On the background thread: one bucket, its mean written over its gradients."""
+        """On the second thread: one bucket travels, its mean is written over its gradients."""
         try:
             if self.error is not None:
                 raise self.error
@@ -210,7 +227,7 @@ class DDPState:
                 if index == 0:
                     self._begin_step(last)
                 if not self._skipping:
-                    self._sum_or_refuse(index, buffer, parts)
+                    self._sum_or_refuse(buffer, parts, prepared)
                 if self._skipping:
                     buffer.fill_(torch.nan)
         except BaseException as error:
@@ -225,12 +242,13 @@ class DDPState:
         undo = self.compressor is not None and self.on_nonfinite == "skip" and not only_bucket
         self._before = self.compressor.state_dict() if self.compressor is not None and undo else None
 
-    def _sum_or_refuse(self, index: int, buffer: torch.Tensor, parts: dict[str, torch.Tensor]) -> None:
+    def _sum_or_refuse(self, buffer: torch.Tensor, parts: dict[str, torch.Tensor], prepared: _Prepared) -> None:
         """Sum a bucket. What one rank finds wrong with it all ranks learn, and all of them raise, or skip the step."""
         refusal: P4ReduceError
         try:
-            _check(index, buffer, parts)
-            self._sum(buffer, parts)
+            if isinstance(prepared, BaseException):
+                raise prepared
+            self._sum(buffer, parts, prepared)
             return
         except PeerRefused as error:
             refusal, reasons = error, error.reasons
@@ -243,11 +261,11 @@ class DDPState:
         if self.compressor is not None and self._before is not None:
             self.compressor.load_state_dict(self._before)
 
-    def _sum(self, buffer: torch.Tensor, parts: dict[str, torch.Tensor]) -> None:
-        if self.compressor is None:
+    def _sum(self, buffer: torch.Tensor, parts: dict[str, torch.Tensor], begun: Begun | None) -> None:
+        if begun is None:
             buffer.copy_(*self.comm.all_reduce_segments([Float32(buffer, mean=True)], name="gradients"))
             return
-        outcome, report = all_reduce_compressed(self.comm, self.compressor, parts)
+        outcome, report = finish(self.comm, begun)
         self.reports.append(report)
         for name, mean in outcome.means.items():
             parts[name].copy_(mean)

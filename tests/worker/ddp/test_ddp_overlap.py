@@ -1,0 +1,123 @@
+"""While a bucket travels the next one is compressed, on every rank in the same order of collectives."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+
+from p4reduce.communicator import Communicator
+from p4reduce.compressors import AdaComp, Compressed, NoCompression, Step
+from p4reduce.errors import InvalidTensor
+from p4reduce.pytorch.ddp import DDPState
+from p4reduce.testing.local_group import LocalGroup
+from rigs.buckets import Bucket
+from rigs.kernels import bits
+
+LONG_S = 20.0
+BUCKETS = 4
+
+
+class Watched(AdaComp):
+    """AdaComp that tells when it begins to compress a parameter; `before` may do something there."""
+
+    name = "watched"
+
+    def __init__(self, before: Callable[[int], None] | None = None) -> None:
+        super().__init__(form="gather")
+        self.begun = [threading.Event() for _ in range(BUCKETS)]
+        self._before = before
+
+    def compress(self, step: Step) -> Compressed:
+        index = int(step.key.removeprefix("parameter"))
+        self.begun[index].set()
+        if self._before is not None:
+            self._before(index)
+        return super().compress(step)
+
+
+def backward(state: DDPState, rank: int, parameters: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The means of a backward pass that gives each bucket one parameter."""
+    generator = torch.Generator().manual_seed(rank)
+    futures = [
+        state.reduce(Bucket(index, parameter, torch.randn(40, 50, generator=generator), last=index == BUCKETS - 1))  # type: ignore[arg-type]
+        for index, parameter in enumerate(parameters)
+    ]
+    return [future.wait() for future in futures]
+
+
+def parameters() -> list[torch.Tensor]:
+    return [torch.nn.Parameter(torch.zeros(40, 50)) for _ in range(BUCKETS)]
+
+
+def test_the_next_bucket_is_compressed_while_one_travels_and_no_other() -> None:
+    compressor = Watched()
+    seen: list[tuple[bool, bool]] = []
+    with LocalGroup(1) as group:
+        comm = group.comms[0]
+        usual = comm.all_reduce_segments
+
+        def slow(*args: Any, **options: Any) -> Any:
+            bucket = len(seen)
+            following = compressor.begun[bucket + 1 : bucket + 3]
+            seen.append((all(each.wait(LONG_S) for each in following[:1]), any(e.wait(0.1) for e in following[1:])))
+            return usual(*args, **options)
+
+        with mock.patch.object(comm, "all_reduce_segments", slow), DDPState(comm, compressor) as state:
+            backward(state, 0, parameters())
+    assert seen == [(True, False)] * BUCKETS
+
+
+def test_ranks_that_compress_at_different_speeds_call_the_same_collectives_in_one_order() -> None:
+    order: list[list[str]] = [[] for _ in range(3)]
+
+    def rank_main(comm: Communicator) -> Any:
+        usual = comm.all_reduce_segments
+
+        def noted(segments: Any, **options: Any) -> Any:
+            order[comm.rank].append(segments[0].layout)
+            return usual(segments, **options)
+
+        compressor = Watched(lambda index: time.sleep(0.02 * ((index + comm.rank) % 3)))
+        with mock.patch.object(comm, "all_reduce_segments", noted), DDPState(comm, compressor) as state:
+            model = parameters()
+            return bits([backward(state, comm.rank, model) for _ in range(2)])
+
+    with LocalGroup(3) as group:
+        first, *others = group.run(rank_main)
+    assert others == [first, first]
+    assert order[0] == order[1] == order[2] and len(order[0]) == 2 * BUCKETS
+
+
+@pytest.mark.parametrize("compressor", [AdaComp, NoCompression, None])
+def test_a_bucket_refused_ahead_of_its_turn_is_refused_in_its_turn(compressor: Callable[[], Any] | None) -> None:
+    """Bucket 1 is found to hold a NaN while bucket 0 still travels; bucket 0 is summed all the same."""
+    checked = threading.Event()
+    with LocalGroup(1) as group:
+        comm = group.comms[0]
+        usual = comm.all_reduce_segments
+
+        def slow(*args: Any, **options: Any) -> Any:
+            assert checked.wait(LONG_S)
+            return usual(*args, **options)
+
+        class Telling(Bucket):
+            def gradients(self) -> list[torch.Tensor]:
+                checked.set()
+                return super().gradients()
+
+        with mock.patch.object(comm, "all_reduce_segments", slow):
+            state = DDPState(comm, compressor() if compressor is not None else None)
+            good, bad = torch.ones(4, 5), torch.full((4, 5), float("nan"))
+            first = state.reduce(Bucket(0, torch.nn.Parameter(torch.zeros(4, 5)), good, last=False))  # type: ignore[arg-type]
+            second = Telling(1, torch.nn.Parameter(torch.zeros(4, 5)), bad, last=True)
+            with pytest.raises(InvalidTensor, match="parameter1 holds a NaN"):
+                state.reduce(second)  # type: ignore[arg-type]
+        assert first.wait().isfinite().all()
+        state.close(leave=False)
+        assert comm.all_reduce(torch.ones(3)).tolist() == [1, 1, 1]

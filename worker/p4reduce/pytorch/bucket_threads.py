@@ -1,0 +1,66 @@
+"""The threads on which buckets of gradients are summed, while the rest of the backward pass goes on."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+_READY = 2
+"""Buckets that may be prepared and not done: one travels, the next waits for it. More would only take memory."""
+
+Prepare = Callable[[], Any]
+"""Makes a bucket ready to travel. Must not raise."""
+Travel = Callable[[Any], None]
+"""Takes what its `Prepare` returned. Must not raise."""
+
+
+class BucketThreads:
+    """Runs what it is given in the order it was given, so that every rank calls the same collectives in one order.
+
+    Buckets are prepared on one thread and travel on another: while one travels, the next is compressed.
+    """
+
+    def __init__(self) -> None:
+        self._given: queue.Queue[tuple[Prepare, Travel] | None] = queue.Queue()
+        self._ready: queue.SimpleQueue[tuple[Any, Travel] | None] = queue.SimpleQueue()
+        self._places = threading.Semaphore(_READY)
+        # Daemons, because the interpreter joins other threads before atexit has ended their collectives.
+        self._threads = [
+            threading.Thread(target=work, name=f"p4reduce-{name}", daemon=True)
+            for name, work in (("compress", self._prepare), ("ddp", self._travel))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, prepare: Prepare, travel: Travel) -> None:
+        """Prepare a bucket and let it travel, each after those before it."""
+        self._given.put((prepare, travel))
+
+    def wait(self) -> None:
+        """Return when everything put in so far is done."""
+        self._given.join()
+
+    def end(self, timeout_s: float | None = None) -> None:
+        """End once everything put in is done; wait for that, for at most `timeout_s` seconds."""
+        self._given.put(None)
+        self._threads[-1].join(timeout_s)  # the last to end
+
+    def _prepare(self) -> None:
+        while (task := self._given.get()) is not None:
+            prepare, travel = task
+            self._places.acquire()
+            self._ready.put((prepare(), travel))
+            del task, prepare, travel  # not to keep the bucket's tensors until the next one
+        self._ready.put(None)
+
+    def _travel(self) -> None:
+        while (task := self._ready.get()) is not None:
+            prepared, travel = task
+            try:
+                travel(prepared)
+            finally:
+                del task, prepared, travel
+                self._places.release()
+                self._given.task_done()
