@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
@@ -26,12 +27,18 @@ Costs = Mapping[Form, float | None]
 
 def bytes_down(blocks: float, group: Group, slots: int | None = None) -> float:
     """Return what a collective of `blocks` blocks costs: an opening frame for each slot, then full frames."""
-    geometry = Geometry(group.columns, group.block_words)
+    geometry = _geometry(group.columns, group.block_words)
     blocks = math.ceil(blocks)
     slots = slots or min(group.slot_count, slots_for(blocks, group.columns))
     header = ENCAP_BYTES + geometry.frame_header_bytes
     opening = slots * header + opening_columns(group.world_size, group.block_words) * geometry.block_bytes
     return float(opening + blocks * geometry.block_bytes + -(-blocks // group.columns) * header)
+
+
+@cache
+def _geometry(columns: int, block_words: int) -> Geometry:
+    """Return the geometry; its checks take longer than a plan, which asks for it many times."""
+    return Geometry(columns, block_words)
 
 
 @dataclass(frozen=True)
