@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from p4reduce.codecs import coordinates
 from p4reduce.compressors.forms import Form
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.states import ParameterStates
@@ -51,6 +52,8 @@ class Compressor(ParameterStates, ABC):
         self.policy = policy
         self.form = form
         self.warmup_steps = warmup_steps
+        if set(self.forms) - {Form.SUM}:
+            coordinates.compiled()  # now, and not in a step, where the other ranks would wait
 
     # ----- a step
 

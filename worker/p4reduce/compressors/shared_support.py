@@ -39,7 +39,7 @@ class SharedSupport(Compressor):
         super().__init__(policy, form, warmup_steps=warmup_steps)
         self.policy = self.policy.limited(coordinates.LONGEST_BIN)
         self.value_bits = value_bits
-        selection.compiled(), coordinates.compiled()  # now, and not in a step, where the other ranks would wait
+        selection.compiled()  # as in Compressor
 
     @abstractmethod
     def choose(self, total: torch.Tensor, gradient: torch.Tensor, length: int) -> torch.Tensor:
