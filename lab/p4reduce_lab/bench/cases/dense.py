@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from p4reduce_lab.bench.case import Bar, Case, Run, Series
 from p4reduce_lab.bench.cluster import Cluster, running_cluster, summed_up
 from p4reduce_lab.bench.network import GBIT_1, GBIT_1_SMALL_BURST, LOOPBACK, MBIT_100, Link
-from p4reduce_lab.bench.numbers import in_turn
+from p4reduce_lab.bench.numbers import in_turn, median
 
 MEGABYTE = 1 << 20
 FLOAT_BYTES = 4
+PEERS = ("gloo", "p4reduce")
+_CHECKED_MB, _QUICK_MB = 4, 8
 _LIMIT_S = 60.0
 
 ON_100 = Bar("dense, 100 Mbit/s, 4 MB, 4 workers: gloo / p4reduce", 1.4)
@@ -35,32 +39,37 @@ def measure(run: Run) -> None:
         compare(cluster, MBIT_100, 4, EIGHT_WORKERS)
 
 
-def compare(cluster: Cluster, link: Link, megabytes: float, bar: Bar | None) -> dict[str, Series]:
-    """Measure both peers in turn, hand in their series, and the ratio for the bar; return the series by peer."""
+def compare(cluster: Cluster, link: Link, megabytes: float, bar: Bar | None = None, axis: str = "") -> None:
+    """Measure both peers in turn, hand in their series, and the ratio for the bar.
+
+    `axis`: "workers" or "size", where the series belong in a plot.
+    """
     run = cluster.run
     if cluster.link != link:
         cluster.shape(link)
-    if run.quick and bar is not None:
-        megabytes = min(megabytes, 8)
+    if run.quick:
+        megabytes = min(megabytes, _QUICK_MB)
     elements = int(megabytes * MEGABYTE) // FLOAT_BYTES
-    counts: dict[str, dict[str, list[float]]] = {"gloo": {}, "p4reduce": {}}
-    for peer in counts:
-        cluster.all_reduce(peer, elements, check=True)  # also warms up
-    found = in_turn(
-        {peer: (lambda peer=peer: cluster.all_reduce(peer, elements, counts[peer])) for peer in counts},  # type: ignore[misc]
-        run.repetitions,
-        _LIMIT_S,
-        at_least=3,
-    )
-    what = f"dense float32, {megabytes:g} MB, {cluster.world_size} workers"
-    at: dict[str, float | str] = {"bytes": FLOAT_BYTES * elements, "workers": cluster.world_size}
-    series = {
-        peer: run.add(Series(what, peer, str(link), "ms", [1000 * s for s in found[peer]], at, summed_up(counts[peer])))
-        for peer in counts
-    }
+    counts: dict[str, dict[str, list[float]]] = {peer: {} for peer in PEERS}
+    for peer in PEERS:  # also warms up, which large tensors need less and take longer
+        cluster.all_reduce(peer, min(elements, _CHECKED_MB * MEGABYTE // FLOAT_BYTES), check=True)
+
+    def once(peer: str) -> float:
+        return cluster.all_reduce(peer, elements, counts[peer])
+
+    found = in_turn({peer: partial(once, peer) for peer in PEERS}, run.repetitions, _LIMIT_S, at_least=1)
+    size = f"{megabytes:g} MB" if megabytes >= 1 else f"{1024 * megabytes:g} KB"
+    at: dict[str, float | str] = {"workers": cluster.world_size} if axis == "workers" else {}
+    at |= {"size": FLOAT_BYTES * elements} if axis == "size" else {}
+    for peer, seconds in found.items():
+        goodput = 8 * FLOAT_BYTES * elements / median(seconds) / 1e6
+        counted = {"goodput Mbit/s": goodput}
+        counted |= {"% of the link": 100 * goodput / link.rate_mbit} if link.rate_mbit else {}
+        counted |= summed_up(counts[peer])
+        what = f"dense float32, {size}, {cluster.world_size} workers"
+        run.add(Series(what, peer, str(link), "ms", [1000 * second for second in seconds], at, counted))
     if bar is not None:
-        run.bar(bar.name, series["gloo"].values, series["p4reduce"].values)
-    return series
+        run.bar(bar.name, found["gloo"], found["p4reduce"])
 
 
 CASE = Case(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from p4reduce_lab.bench.case import NETWORKS, Bar, Case, Run, Series
 from p4reduce_lab.bench.cases.dense import FLOAT_BYTES, MEGABYTE
 from p4reduce_lab.bench.cluster import Cluster, running_cluster, summed_up
@@ -51,7 +53,7 @@ def against_density(cluster: Cluster, link: Link, megabytes: int) -> None:
     for density, pattern in points:
         cluster.all_reduce("p4reduce", elements, density=density, pattern=pattern, check=density <= 0.1)
     counts["gloo"].clear()
-    peers = {str(point): (lambda point=point: ours(*point)) for point in points}
+    peers = {str(point): partial(ours, *point) for point in points}
     found = in_turn({"gloo": gloo, **peers}, run.repetitions, _LIMIT_S, at_least=3)
     size = f"{megabytes} MB, {WORKERS} workers"
     dense = [1000 * s for s in found["gloo"]]

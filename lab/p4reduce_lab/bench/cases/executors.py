@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from p4reduce_contracts import artifacts
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_lab.bench.batches import BATCH, Runner
@@ -21,7 +23,7 @@ def measure(run: Run) -> None:
     """Run the same frames through all executors in turn: one batch of slots, so that all is in the caches."""
     runners = {name: runner for name in executor_names(run) if (runner := prepare(run, name)) is not None}
     found = in_turn(
-        {name: (lambda name=name: runners[name].cpu_seconds(_FRAMES.get(name, 4096))) for name in runners},  # type: ignore[misc]
+        {name: partial(runner.cpu_seconds, _FRAMES.get(name, 4096)) for name, runner in runners.items()},
         run.repetitions,
     )
     for name, runner in runners.items():

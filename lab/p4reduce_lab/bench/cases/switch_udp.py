@@ -6,6 +6,7 @@ import contextlib
 import socket
 import sys
 from dataclasses import dataclass, field
+from functools import partial
 
 from p4reduce_contracts import artifacts
 from p4reduce_lab.addresses import LOOPBACK, free_port
@@ -59,7 +60,7 @@ def measure(run: Run) -> None:
         for process in loaded.values():
             process.a_core(0.2)  # warms up
             process.wall.clear()
-        peers = {str(key): (lambda process=process: process.a_core(seconds)) for key, process in loaded.items()}
+        peers = {str(key): partial(process.a_core, seconds) for key, process in loaded.items()}
         found = in_turn(peers, run.repetitions)
         for (name, way), process in loaded.items():
             values = found[str((name, way))]
