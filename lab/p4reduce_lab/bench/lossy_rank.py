@@ -1,4 +1,4 @@
-"""One of 4 ranks that sum 80 KB over a UDP switch whose loss changes; loss.py starts it: PORT RANK CYCLES.
+"""One of 4 ranks that sum 80 KB over a UDP switch whose loss changes; cases/loss.py starts it: PORT RANK CYCLES.
 
 Prints, for each loss, the seconds that a few all-reduces took, each time, and the frames sent and sent again.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from p4reduce_contracts import artifacts
 from p4reduce_controller.config import Config, SwitchConfig
@@ -21,13 +22,16 @@ _ANSWER_S = 20.0
 class SwitchProcess:
     """One that is up and has our program; `install` lets a job in."""
 
-    def __init__(self, child: Child, p4runtime: str) -> None:
-        """Wait until it answers at `p4runtime`, and give it the program. Raises ProcessError or P4RuntimeError."""
+    def __init__(self, child: Child, p4runtime: str, folder: Path | None = None) -> None:
+        """Wait until it answers at `p4runtime`, and give it the program in `folder`, by default ours.
+
+        Raises ProcessError or P4RuntimeError.
+        """
         child.wait_ready(lambda: answers(p4runtime), _READY_S)
         self.child = child
         self._client = Client(p4runtime, timeout_s=_ANSWER_S)
         self._client.connect()
-        pipeline = Pipeline(artifacts.find(GEOMETRY))
+        pipeline = Pipeline(artifacts.find(GEOMETRY) if folder is None else folder)
         self._programmer = SwitchProgrammer(self._client, SwitchConfig(), pipeline, MacTable(Config()))
         self._programmer.start_afresh(1)
 

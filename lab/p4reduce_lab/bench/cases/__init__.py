@@ -5,10 +5,12 @@ from __future__ import annotations
 from p4reduce_lab.bench.case import Case
 from p4reduce_lab.bench.cases import (
     adacomp,
+    bmv2_words,
     dense,
     density,
     executors,
     flat,
+    loss,
     memory,
     scale,
     switch_udp,
@@ -28,5 +30,7 @@ CASES: tuple[Case, ...] = (
     training.CASE,
     adacomp.CASE,
     memory.CASE,
+    loss.CASE,
+    bmv2_words.CASE,
 )
 BY_NAME = {case.name: case for case in CASES}

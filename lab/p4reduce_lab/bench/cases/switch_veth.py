@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from functools import partial
+from pathlib import Path
 
 from p4reduce_contracts import artifacts
 from p4reduce_lab.addresses import free_address, free_port
@@ -16,6 +17,7 @@ from p4reduce_lab.bench.load import ethernet_addresses, make_grant
 from p4reduce_lab.bench.numbers import in_turn, median
 from p4reduce_lab.bench.switches import SwitchProcess
 from p4reduce_lab.bench.veth_load import VethPeers
+from p4reduce_lab.processes import Children
 
 RANKS, SLOTS = 4, 16
 BMV2 = "BMv2"
@@ -40,7 +42,7 @@ def measure(run: Run) -> None:
         for number, name in enumerate(names):
             peers = VethPeers(f"v{number}", RANKS)
             stack.callback(peers.close)
-            switch = start(run, name, [f"{1 + rank}@{end}" for rank, end in enumerate(peers.inside)])
+            switch = start(run, name, peers.inside)
             stack.callback(switch.close)
             grant = make_grant(ethernet_addresses(RANKS), SLOTS)
             switch.install(grant)
@@ -67,19 +69,25 @@ def measure(run: Run) -> None:
         run.bar(_OVER_BMV2.name, found[COMPILED], found[BMV2])
 
 
-def start(run: Run, name: str, interfaces: list[str]) -> SwitchProcess:
-    """Start BMv2, or the embedded switch with the executor of that name, on "1@device" interfaces."""
-    ports = [word for interface in interfaces for word in ("-i", interface)]
-    if name != BMV2:
-        return switches.embedded(run.children, f"switch {name}", ports, name)
+def start(run: Run, name: str, devices: list[str]) -> SwitchProcess:
+    """Start BMv2, or the embedded switch with the executor of that name, with these devices as ports 1 and on."""
+    if name == BMV2:
+        return start_bmv2(run.children, name, devices)
+    return switches.embedded(run.children, f"switch {name}", _ports(devices), name)
+
+
+def start_bmv2(children: Children, name: str, devices: list[str], folder: Path | None = None) -> SwitchProcess:
+    """Start BMv2 with the program in `folder`, ours by default."""
     p4runtime = free_address()
-    command = [_PROGRAM, "--device-id", "1", "--no-p4", "--log-console", "--log-level", "warn", *ports]
+    command = [_PROGRAM, "--device-id", "1", "--no-p4", "--log-console", "--log-level", "warn", *_ports(devices)]
     if "--thrift-port" in network.run(_PROGRAM, "--help"):  # else it was built without Thrift, and refuses the option
         command += ["--thrift-port", str(free_port())]
-    child = run.children.start(
-        "switch BMv2", [*command, "--", "--grpc-server-addr", p4runtime, "--cpu-port", _CPU_PORT]
-    )
-    return SwitchProcess(child, p4runtime)
+    command += ["--", "--grpc-server-addr", p4runtime, "--cpu-port", _CPU_PORT]
+    return SwitchProcess(children.start(f"switch {name}", command), p4runtime, folder)
+
+
+def _ports(devices: list[str]) -> list[str]:
+    return [word for number, device in enumerate(devices, 1) for word in ("-i", f"{number}@{device}")]
 
 
 def bmv2_text() -> str:
