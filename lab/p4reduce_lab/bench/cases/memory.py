@@ -9,7 +9,7 @@ from p4reduce_lab.bench.network import LOOPBACK
 from p4reduce_lab.bench.worker import peak_memory
 
 WORKERS = 4
-_MEGABYTES = 25
+_MEGABYTES, _QUICK_MEGABYTES = 25, 4
 _TIMES = 3
 _WORKER_EXTRA = 128 * MEGABYTE
 _SWITCH_BYTES = 512 * MEGABYTE
@@ -19,7 +19,8 @@ SWITCH = Bar("memory of the switch: 512 MB / used", 1)
 
 def measure(run: Run) -> None:
     """Sum a dense tensor a few times, without torch in the workers, and look at the peaks."""
-    tensor = _MEGABYTES * MEGABYTE
+    megabytes = _QUICK_MEGABYTES if run.quick else _MEGABYTES
+    tensor = megabytes * MEGABYTE
     with running_cluster(run, LOOPBACK, WORKERS, gloo=False) as cluster:
         for _ in range(_TIMES):
             cluster.all_reduce("p4reduce", tensor // FLOAT_BYTES)
@@ -28,7 +29,7 @@ def measure(run: Run) -> None:
     tensors = 2 * tensor  # what goes in, and what comes out
     beyond = [reply["peak"] - reply["before"] - tensors for reply in replies]
     whole = [reply["peak"] / MEGABYTE for reply in replies]
-    what = f"dense float32, {_MEGABYTES} MB, {WORKERS} workers, peak"
+    what = f"dense float32, {megabytes} MB, {WORKERS} workers, peak"
     run.add(Series(f"{what}, whole process", "worker", str(LOOPBACK), "MB", whole))
     run.add(Series(f"{what}, beyond the tensors", "worker", str(LOOPBACK), "MB", [b / MEGABYTE for b in beyond]))
     run.add(Series(f"{what}, whole process", "switch", str(LOOPBACK), "MB", [switch / MEGABYTE]))

@@ -1,0 +1,125 @@
+"""Real runs: a loopback case from the command line, and what is left after the benchmark is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from p4reduce_lab.bench import network
+from p4reduce_lab.guardian import MARK
+
+LIMIT_S = 300.0
+BENCH = (sys.executable, "-m", "p4reduce_contracts", "bench")
+
+
+@pytest.mark.slow
+def test_a_quick_run_of_a_case_writes_everything(tmp_path: Path) -> None:
+    command = [*BENCH, "--quick", "--only", "executors", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "share" in done.stdout and "processor cores" in done.stdout
+    results = json.loads((tmp_path / "results.json").read_text())
+    series = results["cases"]["executors"]["series"]
+    assert "python" in {each["peer"] for each in series}
+    assert all(len(each["values"]) == 3 and min(each["values"]) > 0 for each in series)
+    (bar,) = json.loads((tmp_path / "bars.json").read_text())
+    assert set(bar) == {"name", "ratio", "at_least", "holds"}
+
+
+@pytest.mark.slow
+def test_workers_sum_over_loopback(tmp_path: Path) -> None:
+    """The memory case: a switch, a controller and workers, without torch."""
+    command = [*BENCH, "--quick", "--only", "memory", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {bar["name"].split(":")[0] for bar in json.loads((tmp_path / "bars.json").read_text())} == {
+        "memory of a worker beyond the tensors",
+        "memory of the switch",
+    }
+
+
+def processes_in(folder: Path) -> list[str]:
+    """The command lines of all processes that have a path in this folder open, or in their environment or command."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes()
+            links = [os.readlink(link) for link in (entry / "fd").iterdir()]
+        except OSError:
+            continue
+        if str(folder).encode() in words or any(link.startswith(str(folder)) for link in links):
+            found.append(words.replace(b"\0", b" ").decode(errors="replace"))
+    return found
+
+
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
+@pytest.mark.parametrize("victim", ["bench", "case"])
+def test_nothing_is_left_after_kill_9(tmp_path: Path, victim: str) -> None:
+    links_before = network.run("ip", "-oneline", "link")
+    command = [*BENCH, "--quick", "--only", "workers", "--out", str(tmp_path)]
+    environment = {key: value for key, value in os.environ.items() if key != MARK}
+    with (tmp_path / "said").open("w") as said:
+        bench = subprocess.Popen(command, stdout=said, stderr=said, env=environment)
+    try:
+        deadline = time.monotonic() + LIMIT_S
+        hosts = tmp_path / "quick-cases/workers-logs/host-1.log"
+        while not hosts.exists() and bench.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert hosts.exists(), (tmp_path / "said").read_text()
+        running = processes_in(tmp_path)
+        assert any("sleep infinity" in line for line in running)
+        if victim == "bench":
+            bench.send_signal(signal.SIGKILL)
+        else:
+            inside = [pid for pid in children_of(bench.pid) if "bench.inside" in command_of(pid)]
+            os.kill(inside[0], signal.SIGKILL)
+        bench.wait(LIMIT_S)
+        while (left := processes_in(tmp_path)) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert left == []
+        assert network.run("ip", "-oneline", "link") == links_before
+    finally:
+        bench.kill()
+        bench.wait()
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def command_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
+def test_hosts_are_shaped_both_ways_and_go_with_their_processes(tmp_path: Path) -> None:
+    """In a network namespace of its own, as cases are."""
+    script = f"""
+from pathlib import Path
+from p4reduce_lab.bench import network
+from p4reduce_lab.processes import Children
+with Children(Path({str(tmp_path)!r})) as children:
+    hosts = network.build(children, 2)
+    network.shape(hosts, network.GBIT_1)
+    for host in hosts:
+        print(network.run("tc", "qdisc", "show", "dev", host.outside).strip())
+        print(network.run(*host.within, "tc", "qdisc", "show", "dev", network.DATA).strip())
+network.remove()
+print("left:", network.BRIDGE in network.run("ip", "-oneline", "link"))
+"""
+    command = ["unshare", "--net", "--", sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stderr
+    shaped = [line for line in done.stdout.splitlines() if "tbf" in line]
+    assert len(shaped) == 4 and all("rate 1Gbit burst 6" in line for line in shaped), done.stdout  # 65536, in ticks
+    assert "left: False" in done.stdout
