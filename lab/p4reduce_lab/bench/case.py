@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +31,19 @@ class Need:
     there: Callable[[], bool] = field(compare=False)
 
 
+@cache
 def _can_build_networks() -> bool:
-    return os.geteuid() == 0 and all(shutil.which(tool) for tool in ("ip", "tc", "unshare", "nsenter"))
+    if os.geteuid() != 0 or not all(shutil.which(tool) for tool in ("ip", "tc", "unshare", "nsenter")):
+        return False
+    return (
+        subprocess.run(["unshare", "--net", "--", "true"], capture_output=True).returncode == 0
+    )  # not in all containers
 
 
-NETWORKS = Need("root, and ip, tc (iproute2), unshare and nsenter (util-linux) on PATH", _can_build_networks)
+NETWORKS = Need(
+    "root that may make network namespaces, and ip, tc (iproute2), unshare and nsenter (util-linux) on PATH",
+    _can_build_networks,
+)
 BMV2 = Need("simple_switch_grpc (BMv2) on PATH", lambda: shutil.which("simple_switch_grpc") is not None)
 
 

@@ -17,7 +17,9 @@ from p4reduce_contracts.terminal import one_line
     show_default=True,
     help="Folder for the results.",
 )
-@click.option("--only", multiple=True, metavar="CASE", help="Run this case alone. May be repeated.")
+@click.option(
+    "--only", multiple=True, metavar="CASE", help="Run this case alone. May be repeated, or several be given like a,b."
+)
 @click.option("--quick", is_flag=True, help="Fewer repetitions and smaller sizes: the bars are not final.")
 @click.option("--again", is_flag=True, help="Measure anew what an earlier run of the same software has found.")
 @click.option("--list", "listing", is_flag=True, help="List the cases, what they need and their bars.")
@@ -41,4 +43,5 @@ def bench(context: click.Context, out: Path, only: tuple[str, ...], quick: bool,
             for bar in case.bars:
                 click.echo(f"    bar: {bar.name}: at least {bar.at_least:g}")
         return
-    context.exit(0 if run_bench(out, only, quick=quick, again=again) else 1)
+    names = [name for text in only for name in text.split(",")]
+    context.exit(0 if run_bench(out, names, quick=quick, again=again) else 1)

@@ -22,11 +22,6 @@ def ratio(above: Sequence[float], below: Sequence[float]) -> float:
     return median(above) / divisor
 
 
-def rates(counts: float, seconds: Sequence[float]) -> list[float]:
-    """Return `counts` a second for each of the times."""
-    return [counts / value for value in seconds]
-
-
 def in_turn(
     peers: Mapping[str, Callable[[], float]], repetitions: int, limit_s: float = float("inf"), at_least: int = 1
 ) -> dict[str, list[float]]:

@@ -6,7 +6,7 @@ from functools import partial
 
 from p4reduce_lab.bench.case import Bar, Case, Run, Series
 from p4reduce_lab.bench.cluster import Cluster, running_cluster, summed_up
-from p4reduce_lab.bench.network import GBIT_1, GBIT_1_SMALL_BURST, LOOPBACK, MBIT_100, Link
+from p4reduce_lab.bench.network import GBIT_1, GBIT_1_LARGE_BURST, GBIT_1_SMALL_BURST, LOOPBACK, MBIT_100, Link
 from p4reduce_lab.bench.numbers import in_turn, median
 
 MEGABYTE = 1 << 20
@@ -35,6 +35,7 @@ def measure(run: Run) -> None:
         compare(cluster, MBIT_100, 4, ON_100)
         compare(cluster, GBIT_1, 25, ON_1000)
         compare(cluster, GBIT_1_SMALL_BURST, 25, ON_1000_CUT)
+        compare(cluster, GBIT_1_LARGE_BURST, 25)
     with running_cluster(run, MBIT_100, 8) as cluster:
         compare(cluster, MBIT_100, 4, EIGHT_WORKERS)
 
