@@ -84,7 +84,7 @@ def main(args):
     comm = p4reduce.join(args.job, timeout_s=args.join_timeout, collective_timeout_s=args.timeout, rejoin=args.rejoin)
     model = DistributedDataParallel(net)
     with (
-        p4reduce.DDPState(comm, args.compressor, module=model) as state,
+        p4reduce.DDPState(comm, args.compressor, module=model, fallback=args.fallback) as state,
         (args.folder / "begun").open("ab", 0) as begun,
     ):
         model.register_comm_hook(state, p4reduce.ddp_hook)

@@ -14,10 +14,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
+
 import p4reduce
+from p4reduce.pytorch.fallback import Fallback
+from p4reduce.rejoin import Rejoin
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_lab.processes import Child, Children
 from p4reduce_lab.training import find_script
+from rigs.memory_group import MemoryGroups
 from rigs.p4rt import System, start_controller, start_switch
 
 LIMIT_S = 120.0
@@ -69,12 +74,18 @@ class Steps:
             time.sleep(0.01)
 
 
-def train(address: str, rank: int, steps: Steps) -> set[int]:
-    """Sum a tensor a step; AssertionError at the first wrong sum. Returns the epochs that it saw."""
+def train(address: str, rank: int, steps: Steps, peers: MemoryGroups | None = None) -> set[int]:
+    """Sum a tensor a step; AssertionError at the first wrong sum. Returns the epochs that it saw.
+
+    With `peers` it falls back on them.
+    """
     epochs = set()
     with p4reduce.join(
         "train", rank=rank, world_size=RANKS, controller=address, timeout_s=LIMIT_S, rejoin=True
     ) as comm:
+        if peers is not None:
+            assert isinstance(comm.session.comeback, Rejoin)
+            comm.session.comeback = Fallback(comm.session.comeback.joiner, None, peers.of(rank))
         while steps.begin(rank):
             step = steps.done[rank]
             got = comm.all_reduce(tensor(rank, step), timeout_s=LIMIT_S)
@@ -108,6 +119,33 @@ def test_the_switch_and_then_the_controller_too_are_killed_and_no_sum_is_wrong(s
     assert len(epochs[0] | epochs[1]) == 4
 
 
+def test_the_ranks_go_on_without_the_switch_and_come_back_to_it(system: System) -> None:
+    address = system.controller.address("jobs on")
+    with JobClient(address) as client:
+        client.create_job("train", RANKS, slots=8)
+        steps, peers = Steps(), MemoryGroups(RANKS)
+        with ThreadPoolExecutor(RANKS) as pool:
+            ranks = [pool.submit(train, address, rank, steps, peers) for rank in range(RANKS)]
+            try:
+                for _ in range(2):
+                    steps.wait_more(5)
+                    system.switch.end(signal.SIGKILL)
+                    steps.wait_more(50)
+                    system.start_switch()
+                    deadline = time.monotonic() + LIMIT_S
+                    while client.get_job("train").state != "ACTIVE":
+                        assert time.monotonic() < deadline
+                        time.sleep(0.05)
+                    before = client.stats("train").jobs[0].results.packets
+                    while client.stats("train").jobs[0].results.packets < before + 20:
+                        assert time.monotonic() < deadline, "they are back on the switch"
+                        time.sleep(0.05)
+            finally:
+                steps.stop()
+            found = [rank.result(LIMIT_S) for rank in ranks]
+    assert all(len(epochs) == 3 for epochs in found)
+
+
 def weights(launcher: Child) -> set[str]:
     text = launcher.log.read_text()
     assert launcher.status == 0, text
@@ -119,38 +157,47 @@ def weights(launcher: Child) -> set[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("fallback", [[], ["--fallback=gloo"]])
 @pytest.mark.parametrize("compressor", ["none", "adacomp"])
-def test_training_goes_on_in_the_same_processes(tmp_path: Path, system: System, compressor: str) -> None:
-    pytest.importorskip("torch")
+def test_training_goes_on_in_the_same_processes(
+    tmp_path: Path, system: System, compressor: str, fallback: list[str]
+) -> None:
     controller = system.controller.address("jobs on")
+    steps = 200
 
-    def start(job: str, steps: int) -> Child:
+    def start(job: str) -> Child:
         return children.start(
             job,
             [
                 *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"),
                 *(f"--nproc-per-node={RANKS}", str(SCRIPT), f"--job={job}", f"--folder={tmp_path / job}"),
-                *(f"--steps={steps}", f"--every={steps}", f"--compressor={compressor}", "--rejoin"),
+                *(f"--steps={steps}", f"--every={steps}", f"--compressor={compressor}", "--rejoin", *fallback),
             ],
             {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "P4REDUCE_CONTROLLER": controller},
         )
 
+    def wait_begun(step: int) -> None:
+        launcher.wait_ready(lambda: begun(tmp_path / "disturbed") >= step, LIMIT_S)
+
+    controller_log = tmp_path / "controller.log"
     with JobClient(controller) as client:
         for job in ("disturbed", "undisturbed"):
-            client.create_job(job, RANKS, slots=16)
+            client.create_job(job, RANKS, slots=8)
     with Children(tmp_path) as children:
-        launcher = start("disturbed", steps := 400)
-        for at in (20, 150, 280):
-            launcher.wait_ready(lambda at=at: begun(tmp_path / "disturbed") >= at, LIMIT_S)
+        launcher = start("disturbed")
+        for at in (20,) if fallback else (20, 110):
+            wait_begun(at)
             system.switch.end(signal.SIGKILL)
+            if fallback:
+                wait_begun(begun(tmp_path / "disturbed") + 20)  # without the switch
             system.start_switch()
         launcher.wait(LIMIT_S)
         children.forget(launcher)
-        undisturbed = start("undisturbed", steps)
+        undisturbed = start("undisturbed")
         undisturbed.wait(LIMIT_S)
         children.forget(undisturbed)
     assert len(weights(launcher) | weights(undisturbed)) == 1, "on all ranks, and as if nothing had happened"
-    assert (tmp_path / "controller.log").read_text().count("job reset job=disturbed") == 3
+    assert controller_log.read_text().count("job reset job=disturbed") >= (1 if fallback else 2)
 
 
 def begun(folder: Path) -> int:

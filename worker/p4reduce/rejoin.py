@@ -88,7 +88,8 @@ class Rejoin:
         self._clock = clock
         self._settled = False
         self._given_up = False
-        self._kept: Outcome | None = None
+        self.kept: Outcome | None = None
+        """Of the last collective that this rank ended."""
 
     def mends(self, error: P4ReduceError) -> bool:
         """Return whether the job was reset, by no wish of anybody's, and can be joined again as far as is known."""
@@ -110,11 +111,11 @@ class Rejoin:
                     behind = self._settle(session, source, timeout_s)
                     self._settled = True
                     if behind is not None:
-                        self._kept = behind
+                        self.kept = behind
                         session.operations += 1
                         return Completed(call, source, behind)
                 finished = attempt()
-                self._kept = outcome_of(session.operations - 1, finished)
+                self.kept = outcome_of(session.operations - 1, finished)
                 return finished
             except JobReset as reset:
                 if not self.mends(reset):
@@ -127,8 +128,8 @@ class Rejoin:
     def _settle(self, session: Session, source: BlockSource, timeout_s: float) -> Outcome | None:
         try:
             lease, peers = session.lease, OverSwitch(session, timeout_s)
-            standings = [unpack_standing(it) for it in peers.gather(pack_standing(session.operations, self._kept))]
-            return catch_up(standings, lease.rank, self._kept, source, lease.block_words, peers)
+            standings = [unpack_standing(it) for it in peers.gather(pack_standing(session.operations, self.kept))]
+            return catch_up(standings, lease.rank, self.kept, source, lease.block_words, peers)
         except CollectiveError as error:
             session.fail(error)
             raise

@@ -105,7 +105,7 @@ class Finished(Protocol):
 
 
 class Comeback(Protocol):
-    """How a collective is finished all the same when the job was reset under it (rejoin.py)."""
+    """How a collective is finished all the same when the job was reset under it (rejoin.py, pytorch/fallback.py)."""
 
     def finish(
         self, session: Session, call: Call, source: BlockSource, attempt: Callable[[], Finished], timeout_s: float
@@ -372,12 +372,13 @@ class Session:
         return self._failure
 
     def fail(self, error: P4ReduceError) -> None:
-        """Make this session unusable; the first error stays, unless this one says that it was closed."""
+        """Make this session unusable; the first error that nothing mends stays, unless this one says it was closed."""
         with self._failing:
             before = self._failure
-            if before is None or isinstance(error, CommunicatorClosed):
+            new = before is None or before is not error and self._mends(before)
+            if new or isinstance(error, CommunicatorClosed):
                 self._failure = error
-        if before is None and not isinstance(error, CommunicatorClosed) and not self._mends(error):
+        if new and not isinstance(error, CommunicatorClosed) and not self._mends(error):
             event(
                 _log,
                 logging.WARNING,

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from p4reduce import Communicator, rejoin
-from p4reduce.codecs import Float32
 from p4reduce.errors import (
     CollectiveMismatch,
     CommunicatorClosed,
-    InvalidTensor,
     JobReset,
     P4ReduceError,
-    PeerRefused,
 )
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.source import BlockSource
@@ -27,56 +22,13 @@ from p4reduce.standing import Completed, Outcome
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.resettable_group import ResettableGroup
 from p4reduce_contracts.wire import SMALL
+from rigs.cut_runs import CutGroup, run, run_and_close, same
 
 
-class CutGroup(ResettableGroup):
-    """Resets its job instead of handing out certain answers, counted from the first; what is under way is lost."""
-
-    def __init__(self, world_size: int, cuts: set[int], **options: Any) -> None:
-        slow = lambda: time.monotonic() / 1000  # noqa: E731 - so that a busy machine repeats no frame: the answers are counted
-        super().__init__(world_size, geometry=SMALL, slots=4, clock=slow, **options)
-        self.cuts = cuts
-        self.answers = 0
-
-    def deliver(self, rank: int, payload: bytes) -> None:
-        with self._lock:
-            for to, answer in self.switch.process(rank, payload):
-                if self.answers in self.cuts:
-                    self.cuts.remove(self.answers)
-                    self.answers += 1
-                    self.reset()
-                    return
-                self.answers += 1
-                self.inboxes[to].put(answer)
-
-
-def numbers(rank: int, step: int, size: int = 70) -> NDArray[np.float32]:
-    return np.random.default_rng(100 * rank + step).normal(0, 10.0**step, size).astype(np.float32)
-
-
-def run(comm: Communicator) -> list[Any]:
-    """One collective of every kind; each sum is written over what it was made of, as the hook for gradients does."""
-    found: list[Any] = []
-    for step in range(2):
-        mine = numbers(comm.rank, step)
-        mine[...] = comm.all_reduce_segments([Float32(mine, mean=True)])[0]
-        found.append(mine.copy())
-    whole = np.arange(60, dtype=np.int32) * (comm.rank + 1)
-    found.append(comm.all_reduce(whole))
-    found.append(comm.broadcast(numbers(comm.rank, 3, 9), 1))
-    comm.barrier()
-    try:
-        comm.all_reduce(np.array([np.nan if comm.rank == 1 else 1.0], np.float32))
-    except (InvalidTensor, PeerRefused) as error:
-        found.append(type(error).__name__)
-    found += [np.frombuffer(data, np.uint8) for data in comm.all_gather_bytes(bytes(range(10 * comm.rank)))]
-    return found
-
-
-def same(one: list[Any], other: list[Any]) -> bool:
-    return len(one) == len(other) and all(
-        a == b if isinstance(a, str) else a.tobytes() == b.tobytes() for a, b in zip(one, other, strict=True)
-    )
+@pytest.fixture(autouse=True)
+def hurried_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that alone missed the end of the last meeting waits for nobody."""
+    monkeypatch.setattr(rejoin, "CLOSE_PATIENCE_S", 0.5)
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +51,9 @@ def test_wherever_a_reset_cuts_the_run_nothing_changes(
         assert all(same(a, b) for a, b in zip(group.run(run), undisturbed, strict=True))
         answers = group.answers
     assert answers > 40
-    for cut in range(answers - 1):  # not CLOSE, after which nobody needs anybody
+    for cut in range(answers):
         with CutGroup(2, {cut}) as group:
-            found = group.run(run)
+            found = group.run(run_and_close)
             assert all(same(a, b) for a, b in zip(found, undisturbed, strict=True)), f"cut at answer {cut}"
             assert group.epoch > 7 and not group.cuts
     assert set(caught_up) == {"ALL_REDUCE", "BROADCAST", "BARRIER", "ALL_GATHER", "refused"}, "some fell between ranks"
@@ -114,7 +66,7 @@ def test_many_resets_also_while_the_ranks_come_back(seed: int) -> None:
     with LocalGroup(3, geometry=SMALL, slots=4) as group:
         wanted = group.run(run)
     with CutGroup(3, cuts) as group:
-        found = group.run(run)
+        found = group.run(run_and_close)
         assert all(same(a, b) for a, b in zip(found, wanted, strict=True))
         assert group.epoch >= 10
 

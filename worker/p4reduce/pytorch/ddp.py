@@ -37,6 +37,7 @@ from p4reduce.compressors.all_reduce import Begun, BucketReport, begin, finish
 from p4reduce.errors import CommunicatorClosed, InvalidTensor, NotFinite, P4ReduceError, PeerRefused, Reason
 from p4reduce.group import group_of
 from p4reduce.pytorch.bucket_threads import BucketThreads
+from p4reduce.pytorch.fallback import fall_back
 
 __all__ = ["DDPState", "ddp_hook"]
 
@@ -71,6 +72,7 @@ class DDPState:
         *,
         module: torch.nn.Module | None = None,
         on_nonfinite: Literal["raise", "skip"] = "raise",
+        fallback: Literal["gloo"] | None = None,
     ) -> None:
         """`module` gives the parameters their names, in errors and in the compressor's state; without it
         they are called `parameter0`, `parameter1`, ... in the order in which they first come by (the same
@@ -86,12 +88,16 @@ class DDPState:
         """
         if on_nonfinite not in ("raise", "skip"):
             raise ValueError(f'on_nonfinite is {on_nonfinite!r}; give "raise" or "skip"')
+        if fallback not in (None, "gloo"):
+            raise ValueError(f'fallback is {fallback!r}; give "gloo" or None')
+        peers: dist.ProcessGroup | None = None
         if isinstance(module, torch.nn.parallel.DistributedDataParallel):
             ranks = dist.get_world_size(module.process_group)
             if ranks != comm.world_size:
                 raise ValueError(
                     f"the job has {comm.world_size} ranks, the model's process group {ranks}: make them equal"
                 )
+            peers = module.process_group
             module = module.module
         self.comm = comm
         self.compressor = compressor
@@ -113,6 +119,8 @@ class DDPState:
             raise ValueError("the compressor's policy names parameters or the first layer: give DDPState module=model")
         if compressor is not None:
             compressor.check(group_of(comm.lease))
+        if fallback is not None:
+            fall_back(comm, peers)
         self.reports: list[BucketReport] = []
         """Of each bucket of the last backward pass with a compressor: wire forms, bytes predicted and measured."""
         self._threads = BucketThreads()

@@ -1,0 +1,164 @@
+"""Ranks that go on over a process group: every place at which a reset can cut a run gives an undisturbed one's sums."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from p4reduce import Communicator
+from p4reduce.errors import CollectiveError, CollectiveMismatch, CommunicatorClosed, JobReset
+from p4reduce.pytorch import fallback
+from p4reduce.pytorch.fallback import Fallback, fall_back
+from p4reduce.rejoin import Rejoin
+from p4reduce.testing.local_group import LocalGroup
+from p4reduce.testing.resettable_group import ResettableGroup
+from p4reduce_contracts.wire import SMALL
+from rigs.cut_runs import CutGroup, run, run_and_close, same
+from rigs.memory_group import MemoryGroups
+
+ONES = np.ones(5, np.int32)
+
+
+@pytest.fixture(autouse=True)
+def hurried_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that alone missed the end of the last meeting waits for nobody."""
+    monkeypatch.setattr(fallback, "CLOSE_PATIENCE_S", 0.5)
+
+
+def fallen_back(group: ResettableGroup) -> list[Fallback]:
+    """Give the ranks a process group to fall back on."""
+    groups = MemoryGroups(group.world_size)
+    for comm in group.comms:
+        assert isinstance(comm.session.comeback, Rejoin)
+        comm.session.comeback = Fallback(comm.session.comeback.joiner, None, groups.of(comm.rank))
+    return [comm.session.comeback for comm in group.comms]
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> list[list[Any]]:
+    with LocalGroup(2, geometry=SMALL, slots=4) as group:
+        return group.run(run)
+
+
+def test_wherever_a_reset_cuts_the_run_nothing_changes(undisturbed: list[list[Any]]) -> None:
+    over_group = 0
+    for cut in range(0, 56):
+        with CutGroup(2, {cut}) as group:
+            comebacks = fallen_back(group)
+            found = group.run(run_and_close)
+            assert all(same(a, b) for a, b in zip(found, undisturbed, strict=True)), f"cut at answer {cut}"
+            assert not group.cuts
+            over_group += sum(comeback.collectives for comeback in comebacks)
+    assert over_group
+
+
+def test_a_switch_that_stays_away_changes_nothing(
+    undisturbed: list[list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All kinds of collectives over the group: the same bits."""
+    monkeypatch.setattr(ResettableGroup, "place", lambda self, rank, timeout_s: time.sleep(3600))
+    for cut in (0, 5, 11):
+        with CutGroup(2, {cut}) as group:
+            comebacks = fallen_back(group)
+            found = group.run(run)
+            assert all(same(a, b) for a, b in zip(found, undisturbed, strict=True))
+            assert group.epoch == 8
+            assert all(comeback.collectives >= 5 for comeback in comebacks)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_many_resets_also_while_the_ranks_come_back(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    cuts = set(np.cumsum(random.integers(1, 25, 12)).tolist())
+    with LocalGroup(3, geometry=SMALL, slots=4) as group:
+        wanted = group.run(run)
+    with CutGroup(3, cuts) as group:
+        fallen_back(group)
+        assert all(same(a, b) for a, b in zip(group.run(run_and_close), wanted, strict=True))
+
+
+def test_they_come_back_together() -> None:
+    with ResettableGroup(2) as group:
+        comebacks = fallen_back(group)
+        group.run(lambda comm: comm.all_reduce(ONES))
+        for epoch in (8, 9):
+            group.reset()
+            deadline = time.monotonic() + 20
+            while [comm.lease.epoch for comm in group.comms] != [epoch] * 2:
+                assert time.monotonic() < deadline
+                assert all((total == 2).all() for total in group.run(lambda comm: comm.all_reduce(ONES)))
+        done = [comeback.collectives for comeback in comebacks]
+        assert done[0] == done[1] > 0
+        group.run(Communicator.barrier)
+        assert [comeback.collectives for comeback in comebacks] == done, "over the switch again"
+
+
+def test_frames_that_are_all_lost_are_a_switch_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ResettableGroup, "place", lambda self, rank, timeout_s: time.sleep(3600))
+    lost = False
+    with ResettableGroup(2, timeout_s=0.5, lose=lambda rank, payload: lost) as group:
+        comebacks = fallen_back(group)
+        group.run(lambda comm: comm.all_reduce(ONES))
+        lost = True
+        assert all((total == 2).all() for total in group.run(lambda comm: comm.all_reduce(ONES)))
+        assert [comeback.collectives for comeback in comebacks] == [1, 1]
+
+
+def errors(group: ResettableGroup, call: Callable[[Communicator], Any]) -> list[Exception]:
+    def told(comm: Communicator) -> Exception:
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - the caller looks at it
+            call(comm)
+        return caught.value
+
+    return group.run(told)
+
+
+def test_different_calls_are_told_there_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ResettableGroup, "place", lambda self, rank, timeout_s: time.sleep(3600))
+    with ResettableGroup(2) as group:
+        fallen_back(group)
+        group.reset()
+        found = errors(group, lambda comm: comm.all_reduce(np.ones(5 + comm.rank, np.int32)))
+        assert all(isinstance(error, CollectiveMismatch) for error in found)
+        assert "rank 0: all_reduce of 5 int32" in str(found[1])
+
+
+def test_a_rank_that_does_not_come_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ResettableGroup, "place", lambda self, rank, timeout_s: time.sleep(3600))
+    with ResettableGroup(2) as group:
+        comeback = fallen_back(group)[0]
+        comeback._patience_s = 0.2
+        group.reset()
+        with pytest.raises(CollectiveError, match=r"the process group failed too: a rank did not come in 0\.2 s"):
+            group.comms[0].barrier()
+        with pytest.raises(CollectiveError, match="the process group failed too"):
+            group.comms[0].check()
+
+
+def test_a_rank_that_left_ends_it() -> None:
+    with ResettableGroup(2) as group:
+        fallen_back(group)
+        group.reset("rank 1 left")
+        with pytest.raises(JobReset, match="rank 1 left"):
+            group.comms[0].barrier()
+
+
+def test_closing_while_the_switch_is_away() -> None:
+    with ResettableGroup(2) as group:
+        fallen_back(group)
+        group.reset()
+        group.run(lambda comm: comm.all_reduce(ONES))
+        group.run(Communicator.close)
+        with pytest.raises(CommunicatorClosed):
+            group.comms[0].barrier()
+
+
+def test_it_takes_a_communicator_that_can_come_back() -> None:
+    with LocalGroup(1) as group, pytest.raises(ValueError, match=r"join\(rejoin=True\)"):
+        fall_back(group.comms[0], None)
