@@ -29,7 +29,8 @@ class SwitchConfig:
 
     `p4runtime` is HOST:PORT of its gRPC server, `pipeline` a geometry's name or the folder of a compiled
     program. `address`, `mac` and `udp_port` are the switch's own in the eyes of the workers. `election_id` None, "auto"
-    in the file: larger than anybody's.
+    in the file: larger than anybody's. Of the HELLOs that come in at one port, `hellos_a_second` reach the controller,
+    and `hello_burst` at once.
     """
 
     p4runtime: str = "127.0.0.1:9559"
@@ -40,6 +41,8 @@ class SwitchConfig:
     mac: str = "02:00:00:00:00:01"
     udp_port: int = AGGREGATION_PORT
     connect_timeout_s: float = 10.0
+    hellos_a_second: int = 100
+    hello_burst: int = 200
 
 
 @dataclass(frozen=True)
@@ -223,6 +226,8 @@ _SWITCH: dict[str, checked.Check[Any]] = {
     "mac": checked.mac,
     "udp_port": checked.whole(1, 65535),
     "connect_timeout_s": checked.seconds,
+    "hellos_a_second": checked.whole(1, _MAX_INT32),
+    "hello_burst": checked.whole(1, _MAX_INT32),
 }
 _CONTROLLER: dict[str, checked.Check[Any]] = {
     "listen": checked.host_port,

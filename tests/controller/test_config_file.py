@@ -18,6 +18,8 @@ address = "10.0.0.254"
 mac = "02:00:00:00:00:FE"
 udp_port = 21073
 connect_timeout_s = 3
+hellos_a_second = 10
+hello_burst = 20
 
 [controller]
 listen = "0.0.0.0:9601"
@@ -56,6 +58,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert (config.switch.device_id, config.switch.election_id, config.switch.udp_port) == (7, 3, 21073)
     assert config.switch.mac == "02:00:00:00:00:fe"
     assert config.switch.connect_timeout_s == 3.0
+    assert (config.switch.hellos_a_second, config.switch.hello_burst) == (10, 20)
     assert config.controller.state_path == Path("/var/lib/p4reduce")
     assert config.controller.heartbeat_timeout_s == 4.0
     assert config.ports == (PortConfig(1, "00:00:00:00:00:01"), PortConfig(2, "00:00:00:00:00:02"))
@@ -87,6 +90,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ("[switch]\nmac = '02-00-00-00-00-01'", "switch.mac must be a MAC address"),
         ("[switch]\nmac = '01:00:00:00:00:01'", "switch.mac must be the address of one host, not the group"),
         ("[switch]\np4runtime = '9559'", "switch.p4runtime must be HOST:PORT"),
+        ("[switch]\nhello_burst = 0", "switch.hello_burst must be"),
         ("[switch]\nconnect_timeout_s = 'soon'", "switch.connect_timeout_s must be a number of seconds"),
         ("[controller]\nlisten = 'host:x'", "controller.listen must be HOST:PORT"),
         ("[controller]\nlisten = ':70000'", "controller.listen must be HOST:PORT"),

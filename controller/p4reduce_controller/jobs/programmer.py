@@ -12,7 +12,15 @@ from typing import Any, Protocol
 
 from p4reduce_contracts.artifacts import P4INFO, PROGRAM, PipelineNotFound
 from p4reduce_contracts.jobs.answers import Count
-from p4reduce_contracts.p4runtime.entries import CounterEntry, DigestConfig, Entry, MulticastGroup, TableEntry
+from p4reduce_contracts.p4runtime.entries import (
+    CounterEntry,
+    DigestConfig,
+    Entry,
+    MeterConfig,
+    MeterEntry,
+    MulticastGroup,
+    TableEntry,
+)
 from p4reduce_contracts.p4runtime.errors import P4RuntimeError, ReadError, WriteError
 from p4reduce_contracts.p4runtime.messages import parse_p4info
 from p4reduce_contracts.wire import DROP_REASONS, MAX_JOBS
@@ -94,6 +102,7 @@ class SwitchProgrammer:
         takeover = compare(found, grants, self._switch, own)
         self.client.delete(*_closing_order(takeover.delete))
         self.client.insert(*takeover.insert)
+        self._limit_hellos()
         self._ask_for_digests()
         return takeover.kept
 
@@ -105,6 +114,7 @@ class SwitchProgrammer:
         own: list[tuple[Operation, Entry]] = []
         own += [("insert", entry) for entry in switch_entries.switch_address(self._switch)]
         self.client.write([*own, *self._mac_table.opening()])
+        self._limit_hellos()
         self._ask_for_digests()
 
     def install(self, grant: Grant) -> None:
@@ -197,6 +207,19 @@ class SwitchProgrammer:
         except WriteError as error:
             if not error.only("NOT_FOUND"):
                 raise
+
+    def _limit_hellos(self) -> None:
+        """Set how many HELLOs of each port go to the controller; those beyond are dropped, with the reason RATE."""
+        rate, burst = self._switch.hellos_a_second, self._switch.hello_burst
+        limit = MeterConfig(rate, burst, rate, burst)
+        cells = [
+            MeterEntry(V1MODEL.hello_rate, port, limit)
+            for meter in self._pipeline.p4info.meters
+            if meter.preamble.name == V1MODEL.hello_rate
+            for port in range(meter.size)
+        ]
+        if cells:  # a program of one's own may have no such meter
+            self.client.write([("modify", cell) for cell in cells])
 
     def _ask_for_digests(self) -> None:
         """Have new MAC addresses reported; a switch that already does so refuses, which is fine."""

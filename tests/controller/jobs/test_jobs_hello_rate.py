@@ -1,0 +1,149 @@
+"""The controller limits the HELLOs of each port of the switch, so that a flood at one disturbs nobody at the others."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import p4reduce
+from conformance.bmv2 import SWITCH, Bmv2Target
+from p4reduce_contracts import wire
+from p4reduce_contracts.artifacts import find
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.p4runtime.entries import MeterConfig
+from p4reduce_contracts.wire import DROP_REASONS
+from p4reduce_controller.config import Config
+from p4reduce_controller.forwarding import MacTable
+from p4reduce_controller.jobs.programmer import Pipeline, SwitchProgrammer
+from p4reduce_controller.p4names import V1MODEL
+from p4reduce_controller.p4rt.client import Client
+from rigs.p4rt import System, start_controller, start_switch
+from rigs.pipeline import SWITCH_IP, udp_frame
+
+LIMIT_S = 30.0
+RATE = next(index for index, reason in DROP_REASONS.items() if reason == "RATE")
+SLOW = MeterConfig(1, 5, 1, 5)
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[System]:
+    switch = start_switch(tmp_path)
+    try:
+        running = System(tmp_path, switch, start_controller(tmp_path, switch))
+    except BaseException:
+        switch.end(signal.SIGKILL)
+        raise
+    yield running
+    for process in (running.controller, running.switch):
+        process.end(signal.SIGKILL)
+
+
+def programmer(address: str, limit: MeterConfig) -> SwitchProgrammer:
+    config = Config()
+    switch = replace(
+        config.switch, address=str(IPv4Address(SWITCH_IP)), hellos_a_second=limit.cir, hello_burst=limit.cburst
+    )
+    made = SwitchProgrammer(Client(address, timeout_s=LIMIT_S), switch, Pipeline(find("small")), MacTable(config))
+    made.client.connect()
+    return made
+
+
+def limits(made: SwitchProgrammer) -> set[MeterConfig | None]:
+    """The rates of all ports."""
+    assert isinstance(made.client, Client)
+    cells = made.client.read_meters(V1MODEL.hello_rate)
+    assert [cell.index for cell in cells] == list(range(512))
+    return {cell.config for cell in cells}
+
+
+def check_limits(address: str) -> None:
+    """A fresh switch gets the rates of the configuration, a switch that is taken over those of the new one."""
+    first = programmer(address, SLOW)
+    first.start_afresh(7)
+    assert limits(first) == {SLOW}
+    first.client.close()
+    second = programmer(address, MeterConfig(100, 200, 100, 200))
+    assert second.take_over(7, [], ()) == frozenset()
+    assert limits(second) == {MeterConfig(100, 200, 100, 200)}
+    second.client.close()
+
+
+def test_every_port_has_a_rate_from_the_first_and_after_reconciliation(tmp_path: Path) -> None:
+    switch = start_switch(tmp_path)
+    try:
+        check_limits(switch.address("P4Runtime"))
+    finally:
+        switch.end(signal.SIGKILL)
+
+
+@pytest.mark.bmv2
+@pytest.mark.skipif(SWITCH is None, reason="needs simple_switch_grpc on PATH")
+def test_every_port_has_a_rate_on_bmv2() -> None:
+    with Bmv2Target() as bmv2:
+        check_limits(bmv2.address)
+
+
+@pytest.mark.bmv2
+@pytest.mark.skipif(SWITCH is None, reason="needs simple_switch_grpc on PATH")
+def test_a_flood_at_one_port_of_bmv2_leaves_the_others_theirs() -> None:
+    heard: queue.SimpleQueue[int] = queue.SimpleQueue()
+    with Bmv2Target() as bmv2:
+        made = programmer(bmv2.address, SLOW)
+        made.client.on_packet_in = lambda payload, metadata: heard.put(metadata["ingress_port"])
+        made.start_afresh(7)
+        bmv2.pipeline_set()
+        for _ in range(40):
+            bmv2.arrive(1, udp_frame(0, wire.pack_hello(7, 5)))
+        bmv2.arrive(2, udp_frame(1, wire.pack_hello(7, 6)))
+        ports = [heard.get(timeout=LIMIT_S)]
+        while ports[-1] != 2:
+            ports.append(heard.get(timeout=LIMIT_S))
+        dropped = made.drop_counters()["RATE"].packets
+        made.client.close()
+    assert ports.count(2) == 1
+    assert 5 <= ports.count(1) <= 20, "the burst, and one a second"
+    assert ports.count(1) + dropped == 40
+
+
+def all_reduce(controller: str, rank: int) -> list[int]:
+    with p4reduce.join("train", rank=rank, world_size=2, controller=controller, timeout_s=LIMIT_S) as comm:
+        mine = np.full(600, 3 + rank, np.int32)
+        return [int(comm.all_reduce(mine, timeout_s=LIMIT_S).sum()) for _ in range(10)]
+
+
+def test_a_flood_at_one_port_keeps_nobody_from_joining_and_summing(system: System) -> None:
+    """HELLOs beyond the rate do not reach the controller, whatever comes."""
+    controller = system.controller.address("jobs on")
+    host, port = system.switch.address("UDP").rsplit(":", 1)
+    stop, sent = threading.Event(), [0]
+
+    def flood() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            while not stop.is_set():
+                for nonce in range(50):
+                    stranger.sendto(wire.pack_hello(1, nonce), (host, int(port)))
+                    sent[0] += 1
+                stop.wait(0.01)
+
+    with JobClient(controller) as client, ThreadPoolExecutor(3) as pool:
+        client.create_job("train", 2, slots=8)
+        flooding = pool.submit(flood)
+        try:
+            for _ in range(3):
+                assert [*pool.map(lambda rank: all_reduce(controller, rank), range(2))] == [[600 * 7] * 10] * 2
+        finally:
+            stop.set()
+        flooding.result(LIMIT_S)
+        dropped = {drop.reason: drop.count.packets for drop in client.stats().drops}
+    assert sent[0] > 1000
+    assert dropped["RATE"] > 0.5 * sent[0] - 400
