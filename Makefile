@@ -4,10 +4,11 @@ SEEDS ?= 1
 TEST_PROCESSES ?= 4
 FUZZ_SECONDS ?= 60
 FUZZ_FRAMES ?= 1000000
+CHAOS_SECONDS ?= 300
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench fuzz lint format study testbed conformance p4 proto clean
+.PHONY: demo test bench fuzz chaos lint format study testbed conformance p4 proto clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/p4reduce demo --seeds $(SEEDS) --out out/demo
@@ -18,6 +19,9 @@ test: $(VENV)/dev.stamp $(VENV)/interop.stamp
 fuzz: $(VENV)/dev.stamp  # FUZZ_SECONDS for each decoder, then FUZZ_FRAMES mutated frames beside a running job
 	$(BIN)/python tests/fuzz/coverage_guided.py --seconds $(FUZZ_SECONDS)
 	$(BIN)/python tests/fuzz/strangers.py --frames $(FUZZ_FRAMES)
+
+chaos: $(VENV)/dev.stamp  # kills workers, switch and controller at random under a training, for CHAOS_SECONDS
+	$(BIN)/python tests/system/chaos.py --seconds $(CHAOS_SECONDS)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .

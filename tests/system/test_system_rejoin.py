@@ -163,7 +163,7 @@ def test_training_goes_on_in_the_same_processes(
     tmp_path: Path, system: System, compressor: str, fallback: list[str]
 ) -> None:
     controller = system.controller.address("jobs on")
-    steps = 200
+    steps = 120
 
     def start(job: str) -> Child:
         return children.start(
@@ -185,7 +185,7 @@ def test_training_goes_on_in_the_same_processes(
             client.create_job(job, RANKS, slots=8)
     with Children(tmp_path) as children:
         launcher = start("disturbed")
-        for at in (20,) if fallback else (20, 110):
+        for at in (20,) if fallback else (20, 60):
             wait_begun(at)
             system.switch.end(signal.SIGKILL)
             if fallback:

@@ -1,0 +1,118 @@
+"""examples/elastic.py under torchrun, and what may be killed under it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from p4reduce_lab.processes import Child, Children
+from p4reduce_lab.training import find_script
+from rigs.p4rt import System, start_controller, start_switch
+
+RANKS = 2
+EVERY = 20
+"""Steps from one checkpoint to the next."""
+SCRIPT = find_script().with_name("elastic.py")
+
+Fault = Callable[[System, Child, random.Random], bool]
+"""Kills something, and returns whether there was anything to kill."""
+
+
+@contextlib.contextmanager
+def running_system(folder: Path) -> Iterator[System]:
+    """A switch and a controller, killed at the end of the block."""
+    switch = start_switch(folder)
+    try:
+        running = System(folder, switch, start_controller(folder, switch))
+    except BaseException:
+        switch.end(signal.SIGKILL)
+        raise
+    try:
+        yield running
+    finally:
+        for process in (running.controller, running.switch):
+            process.end(signal.SIGKILL)  # those that were started again may have ended with the other children
+
+
+def start_training(
+    children: Children, controller: str, folder: Path, steps: int, options: Sequence[str] = (), *, restarts: int
+) -> Child:
+    """Train job "elastic" up to step `steps`, from the checkpoints in `folder`."""
+    return children.start(
+        "torchrun",
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"),
+            *(f"--nproc-per-node={RANKS}", f"--max-restarts={restarts}", str(SCRIPT), "--job=elastic"),
+            *(f"--folder={folder}", f"--steps={steps}", f"--every={EVERY}", "--compressor=adacomp", *options),
+        ],
+        {
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+            "P4REDUCE_CONTROLLER": controller,
+        },
+    )
+
+
+def worker_pids(launcher: Child) -> list[int]:
+    """The ranks, which are torchrun's children; fewer while it starts them or has just ended."""
+    found = []
+    with contextlib.suppress(OSError):
+        for pid in Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split():
+            with contextlib.suppress(OSError):
+                if SCRIPT.name in Path(f"/proc/{pid}/cmdline").read_text():
+                    found.append(int(pid))
+    return found
+
+
+def kill_worker(system: System, launcher: Child, choice: random.Random) -> bool:
+    """SIGKILL one of the ranks, if there are any."""
+    ranks = worker_pids(launcher)
+    if not ranks:
+        return False
+    try:
+        os.kill(choice.choice(ranks), signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def kill_switch(system: System, launcher: Child, choice: random.Random) -> bool:
+    """SIGKILL the switch; start another, as whoever watches over it would."""
+    system.switch.end(signal.SIGKILL)
+    system.start_switch()
+    return True
+
+
+def kill_controller(system: System, launcher: Child, choice: random.Random) -> bool:
+    """SIGKILL the controller; start another at its state."""
+    system.controller.end(signal.SIGKILL)
+    system.start_controller()
+    return True
+
+
+FAULTS: tuple[Fault, ...] = (kill_worker, kill_switch, kill_controller)
+
+
+def begun(folder: Path) -> int:
+    """How many steps rank 0 has begun, in all launches."""
+    path = folder / "begun"
+    return path.stat().st_size if path.exists() else 0
+
+
+def check_end(launcher: Child, folder: Path, steps: int) -> int:
+    """Check that training has ended well, with the same weights on all ranks; return how many steps were redone."""
+    text = launcher.log.read_text()
+    assert launcher.status == 0, text
+    weights = re.findall(rf"rank (\d): {steps} steps, weights ([0-9a-f]+)", text)
+    assert {int(rank) for rank, _ in weights} == set(range(RANKS)), text
+    assert len({digest for _, digest in weights}) == 1, "all ranks end with the same weights"
+    redone = re.findall(r"(\d+) steps were redone", text)
+    assert redone and int(redone[-1]) == begun(folder) - steps, text
+    return int(redone[-1])
