@@ -5,7 +5,8 @@
     torchrun --standalone --nproc-per-node 2 --max-restarts 20 examples/elastic.py --job elastic --folder out/elastic
 
 torchrun starts all ranks anew when one has ended with an error; they go on from the newest step that all of them have
-on disk. A second start with the same folder goes on as well.
+on disk. A second start with the same folder goes on as well. With --rejoin the ranks outlive the switch's restart, with
+--fallback gloo they go on without it until it is back.
 """
 
 import argparse

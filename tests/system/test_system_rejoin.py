@@ -5,94 +5,30 @@ from __future__ import annotations
 import re
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
-import p4reduce
-from p4reduce.pytorch.fallback import Fallback
-from p4reduce.rejoin import Rejoin
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_lab.processes import Child, Children
 from p4reduce_lab.training import find_script
+from rigs.elastic_runs import begun, running_system
 from rigs.memory_group import MemoryGroups
-from rigs.p4rt import System, start_controller, start_switch
+from rigs.p4rt import System
+from rigs.survivors import LIMIT_S, RANKS, Steps, train
 
-LIMIT_S = 120.0
-RANKS = 2
 SCRIPT = find_script().with_name("elastic.py")
 
 
 @pytest.fixture
 def system(tmp_path: Path) -> Iterator[System]:
-    switch = start_switch(tmp_path)
-    try:
-        running = System(tmp_path, switch, start_controller(tmp_path, switch))
-    except BaseException:
-        switch.end(signal.SIGKILL)
-        raise
-    yield running
-    for process in (running.controller, running.switch):
-        process.end(signal.SIGKILL)
-
-
-def tensor(rank: int, step: int) -> np.ndarray:
-    """What a rank gives: any int32 at all, so that a sum of the wrong step or rank cannot be right by chance."""
-    return np.random.default_rng([rank, step]).integers(-(2**31), 2**31, 700).astype(np.int32)
-
-
-class Steps:
-    """How far each rank is; all of them go on until they are told to stop at a step that none has passed."""
-
-    def __init__(self) -> None:
-        self.done = [0] * RANKS
-        self.last = sys.maxsize
-        self._lock = threading.Lock()
-
-    def begin(self, rank: int) -> bool:
-        with self._lock:
-            if self.done[rank] >= self.last:
-                return False
-            self.done[rank] += 1
-            return True
-
-    def stop(self) -> None:
-        with self._lock:
-            self.last = max(self.done) + 5
-
-    def wait_more(self, count: int) -> None:
-        target, deadline = max(self.done) + count, time.monotonic() + LIMIT_S
-        while min(self.done) < target:
-            assert time.monotonic() < deadline, f"stuck at steps {self.done}"
-            time.sleep(0.01)
-
-
-def train(address: str, rank: int, steps: Steps, peers: MemoryGroups | None = None) -> set[int]:
-    """Sum a tensor a step; AssertionError at the first wrong sum. Returns the epochs that it saw.
-
-    With `peers` it falls back on them.
-    """
-    epochs = set()
-    with p4reduce.join(
-        "train", rank=rank, world_size=RANKS, controller=address, timeout_s=LIMIT_S, rejoin=True
-    ) as comm:
-        if peers is not None:
-            assert isinstance(comm.session.comeback, Rejoin)
-            comm.session.comeback = Fallback(comm.session.comeback.joiner, None, peers.of(rank))
-        while steps.begin(rank):
-            step = steps.done[rank]
-            got = comm.all_reduce(tensor(rank, step), timeout_s=LIMIT_S)
-            want = np.sum([tensor(each, step) for each in range(RANKS)], axis=0, dtype=np.int32)
-            assert np.array_equal(got, want), f"rank {rank}, step {step}"
-            epochs.add(comm.lease.epoch)
-    return epochs
+    with running_system(tmp_path) as system:
+        yield system
 
 
 def test_the_switch_and_then_the_controller_too_are_killed_and_no_sum_is_wrong(system: System) -> None:
@@ -198,9 +134,3 @@ def test_training_goes_on_in_the_same_processes(
         children.forget(undisturbed)
     assert len(weights(launcher) | weights(undisturbed)) == 1, "on all ranks, and as if nothing had happened"
     assert controller_log.read_text().count("job reset job=disturbed") >= (1 if fallback else 2)
-
-
-def begun(folder: Path) -> int:
-    """How many steps rank 0 has begun."""
-    path = folder / "begun"
-    return path.stat().st_size if path.exists() else 0

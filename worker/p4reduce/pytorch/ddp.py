@@ -11,6 +11,10 @@ With a GradScaler, or wherever a NaN or an infinity is no error but a step to sk
 
     state = p4reduce.DDPState(p4reduce.join(), on_nonfinite="skip")
 
+And where training is to go on while the switch is away (docs/elastic.md):
+
+    state = p4reduce.DDPState(p4reduce.join(rejoin=True), module=model, fallback="gloo")
+
 The process group that DistributedDataParallel was given still sets up the model; the gradients no longer
 pass through it.
 """

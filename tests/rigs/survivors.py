@@ -1,0 +1,69 @@
+"""Ranks as threads over a running system, which sum and check without end, and come back when they are reset."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+
+import numpy as np
+
+import p4reduce
+from p4reduce.pytorch.fallback import Fallback
+from p4reduce.rejoin import Rejoin
+from rigs.memory_group import MemoryGroups
+
+LIMIT_S = 120.0
+RANKS = 2
+
+
+def tensor(rank: int, step: int) -> np.ndarray:
+    """What a rank gives: any int32 at all, so that a sum of the wrong step or rank cannot be right by chance."""
+    return np.random.default_rng([rank, step]).integers(-(2**31), 2**31, 700).astype(np.int32)
+
+
+class Steps:
+    """How far each rank is; all of them go on until they are told to stop at a step that none has passed."""
+
+    def __init__(self) -> None:
+        self.done = [0] * RANKS
+        self.last = sys.maxsize
+        self._lock = threading.Lock()
+
+    def begin(self, rank: int) -> bool:
+        with self._lock:
+            if self.done[rank] >= self.last:
+                return False
+            self.done[rank] += 1
+            return True
+
+    def stop(self) -> None:
+        with self._lock:
+            self.last = max(self.done) + 5
+
+    def wait_more(self, count: int) -> None:
+        target, deadline = max(self.done) + count, time.monotonic() + LIMIT_S
+        while min(self.done) < target:
+            assert time.monotonic() < deadline, f"stuck at steps {self.done}"
+            time.sleep(0.01)
+
+
+def train(address: str, rank: int, steps: Steps, peers: MemoryGroups | None = None) -> set[int]:
+    """Sum a tensor a step; AssertionError at the first wrong sum. Returns the epochs that it saw.
+
+    With `peers` it falls back on them.
+    """
+    epochs = set()
+    with p4reduce.join(
+        "train", rank=rank, world_size=RANKS, controller=address, timeout_s=LIMIT_S, rejoin=True
+    ) as comm:
+        if peers is not None:
+            assert isinstance(comm.session.comeback, Rejoin)
+            comm.session.comeback = Fallback(comm.session.comeback.joiner, None, peers.of(rank))
+        while steps.begin(rank):
+            step = steps.done[rank]
+            got = comm.all_reduce(tensor(rank, step), timeout_s=LIMIT_S)
+            want = np.sum([tensor(each, step) for each in range(RANKS)], axis=0, dtype=np.int32)
+            assert np.array_equal(got, want), f"rank {rank}, step {step}"
+            epochs.add(comm.lease.epoch)
+    return epochs
