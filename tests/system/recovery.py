@@ -23,7 +23,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.client import ControllerUnreachable, JobClient
 from rigs.elastic_runs import running_system
 from rigs.memory_group import MemoryGroups
 from rigs.p4rt import System
@@ -80,9 +80,17 @@ def until_working(
         if after is not None:
             after(system)
         with JobClient(system.controller.address("jobs on")) as client:
-            while client.get_job("train").state != "ACTIVE":
+            while not is_active(client):
                 time.sleep(0.05)
     return seconds
+
+
+def is_active(client: JobClient) -> bool:
+    """Whether the ranks have their places, as far as a controller says."""
+    try:
+        return client.get_job("train").state == "ACTIVE"
+    except ControllerUnreachable:
+        return False
 
 
 def until_told(system: System, number: signal.Signals) -> float:

@@ -22,13 +22,13 @@ def test_nan_and_infinity_are_refused_by_name_before_anything_is_sent_or_kept(na
         mine = compressors[comm.rank]
         for step in range(2):
             all_reduce_compressed(comm, mine, odd(comm.rank, step))
-        state, sent = mine.state_dict(), comm.stats.frames_up
+        state, sent = mine.state_dict(), comm.stats.blocks_up
         gradients = odd(comm.rank, 2)
         gradients["transposed"][3, 4] = bad
         gradients["bias"][1] = bad
         with pytest.raises(InvalidTensor, match="gradient of transposed, bias holds a NaN or an infinity: lower"):
             all_reduce_compressed(comm, mine, gradients)
-        unsent = comm.stats.frames_up == sent
+        unsent = comm.stats.blocks_up == sent
         unchanged = equal(mine.state_dict(), state)
         all_reduce_compressed(comm, mine, odd(comm.rank, 2))  # all ranks skipped it: they can go on
         return unchanged, unsent
@@ -44,7 +44,7 @@ def test_other_types_are_refused_by_name(compressor: Compressor, dtype: torch.dt
         gradients = {**gradients_of(0, 0), "fc.weight": torch.ones(3, 3, dtype=dtype)}
         with pytest.raises(InvalidTensor, match=rf"gradient of fc\.weight \({dtype}\) is not float32"):
             all_reduce_compressed(group.comms[0], compressor, gradients)
-        assert group.comms[0].stats.frames_up == 0
+        assert group.comms[0].stats.blocks_up == 0
     assert compressor.residue_norm() == 0
 
 
@@ -117,7 +117,7 @@ def test_the_state_of_another_model_is_refused(name: str) -> None:
         gradients = {"transposed": torch.ones(7, 7)}
         with pytest.raises(InvalidTensor, match="gradient of 'transposed' has 49 elements, its residue 6000: load"):
             all_reduce_compressed(comm, compressors[comm.rank], gradients)
-        return comm.stats.frames_up
+        return comm.stats.blocks_up
 
     with LocalGroup(2) as group:
         assert group.run(rank_main) == [0, 0]

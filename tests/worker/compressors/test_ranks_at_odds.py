@@ -100,7 +100,7 @@ def test_a_later_parameter_that_is_refused_leaves_the_earlier_ones_as_they_were(
         given = {**source(comm.rank, BEFORE), "fc.weight": torch.ones(7, 7)}
         with pytest.raises(InvalidTensor, match=r"gradient of 'fc\.weight' has 49 elements, its residue 1200"):
             all_reduce_compressed(comm, compressors[comm.rank], given)
-        return comm.stats.frames_up
+        return comm.stats.blocks_up
 
     with LocalGroup(2) as group:
         assert group.run(rank_main) == [0, 0]

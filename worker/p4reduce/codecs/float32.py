@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.codecs.arrays import as_kind_of, blocks_of, exponents_of, name_element, to_numpy
-from p4reduce.errors import InvalidTensor
+from p4reduce.errors import InvalidTensor, NotFinite
 from p4reduce.protocol.call import CodecId
 from p4reduce.protocol.source import UNTOUCHED, Elements, Words
 
@@ -51,7 +51,7 @@ def error_bound(exponent_field: int, world_size: int) -> float:
 
 
 class Float32:
-    """A tensor of float32. NaN and Inf are refused (InvalidTensor) before anything is sent.
+    """A tensor of float32. NaN and Inf are refused (NotFinite) before anything is sent.
 
     With `mean` the result is the sum divided by the number of ranks.
     """
@@ -72,7 +72,7 @@ class Float32:
     def bind(self, world_size: int, block_words: int, dense: bool) -> Float32Source:
         fields, nonzero = exponents_of(self.values.reshape(-1), block_words)
         if fields.max(initial=0) == 255:
-            raise InvalidTensor(self._fault())
+            raise NotFinite(self._fault())
         if dense:
             nonzero[:] = True
         return Float32Source(self.values, block_words, fields, nonzero, world_size, world_size if self._mean else 1)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from p4reduce.codecs.arrays import as_kind_of, blocks_of, exponents_of, name_element, to_numpy
 from p4reduce.codecs.float32 import headroom_bits
 from p4reduce.codecs.lanes import pack_lanes, unpack_lanes
-from p4reduce.errors import InvalidTensor, LaneOverflow
+from p4reduce.errors import InvalidTensor, LaneOverflow, NotFinite
 from p4reduce.protocol.call import CodecId
 from p4reduce.protocol.source import UNTOUCHED, Elements, Words
 from p4reduce_contracts.wire.lanes import lanes_per_word
@@ -72,7 +72,7 @@ class FloatLanes:
         if fields.max(initial=0) == 255:
             index = int(np.isfinite(flat).argmin())
             where = name_element(self._name, self.values.shape, index)
-            raise InvalidTensor(f"{where} is {flat[index]}; a sum needs finite numbers, skip this step or clip first")
+            raise NotFinite(f"{where} is {flat[index]}; a sum needs finite numbers, skip this step or clip first")
         if dense:
             nonzero[:] = True
         divisor = world_size if self._mean else 1

@@ -26,7 +26,7 @@ from p4reduce.compressors.forms.facts import Facts
 from p4reduce.compressors.forms.interface import Journey, Message, Piece
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.step import Answer, Step, is_finite
-from p4reduce.errors import InvalidTensor
+from p4reduce.errors import InvalidTensor, NotFinite
 from p4reduce.group import Group
 
 Gradients = Mapping[str, torch.Tensor]
@@ -54,7 +54,7 @@ def exchange(compressor: Compressor, gradients: Gradients, group: Group) -> Gene
     """Find the mean over all ranks of each gradient of a bucket, and commit what the step leaves.
 
     `gradients`: float32 on the CPU, by parameter name, the same names and shapes in the same order on every
-    rank. Raises InvalidTensor, naming the parameter and before anything is sent or kept, when one holds a NaN or an
+    rank. Raises NotFinite, naming the parameter and before anything is sent or kept, when one holds a NaN or an
     infinity.
     """
     check_gradients(gradients)
@@ -100,7 +100,7 @@ def check_gradients(gradients: Gradients) -> None:
         raise InvalidTensor(f"the gradient of {', '.join(other)} is not float32: keep the parameters float32")
     bad = [key for key, tensor in gradients.items() if not is_finite(tensor)]
     if bad:
-        raise InvalidTensor(
+        raise NotFinite(
             f"the gradient of {', '.join(bad)} holds a NaN or an infinity: lower the learning rate, or skip this step "
             "on all ranks"
         )

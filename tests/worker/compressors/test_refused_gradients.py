@@ -1,0 +1,54 @@
+"""Gradients that cannot be summed, given to `all_reduce_compressed` itself: all ranks learn of it in the same step."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from p4reduce import Communicator
+from p4reduce.codecs import Float32
+from p4reduce.codecs.float_lanes import FloatLanes
+from p4reduce.compressors.all_reduce import all_reduce_compressed
+from p4reduce.errors import InvalidTensor, NotFinite, PeerRefused, Reason
+from p4reduce.testing.local_group import LocalGroup
+from rigs.ranks import equal, gradients_of, make
+
+BAD = {"a NaN": (float("nan"), NotFinite, Reason.NOT_FINITE), "float64": (None, InvalidTensor, Reason.INVALID_TENSOR)}
+
+
+@pytest.mark.parametrize("what", BAD)
+@pytest.mark.parametrize("compressor", ["none", "adacomp", "scalecom"])
+def test_one_rank_s_gradients_are_refused_on_all_and_the_next_step_is_right(compressor: str, what: str) -> None:
+    value, error_type, reason = BAD[what]
+    shapes = {"conv": (8, 3, 5, 5)}
+    compressors = [make(compressor) for _ in range(2)]
+
+    def step(comm: Communicator, number: int, bad: bool) -> torch.Tensor:
+        gradients = gradients_of(comm.rank, number, shapes)
+        if bad and comm.rank == 1:
+            gradients["conv"] = gradients["conv"].double() if value is None else gradients["conv"].fill_(value)
+        return all_reduce_compressed(comm, compressors[comm.rank], gradients)[0].means["conv"]
+
+    def refused(comm: Communicator) -> Exception:
+        with pytest.raises((InvalidTensor, PeerRefused)) as caught:
+            step(comm, 1, bad=True)
+        return caught.value
+
+    with LocalGroup(2) as group:
+        group.run(lambda comm: step(comm, 0, bad=False))
+        before = [each.state_dict() for each in compressors]
+        told = group.run(refused)
+        assert isinstance(told[0], PeerRefused) and told[0].reasons == {1: reason}
+        assert type(told[1]) is error_type
+        assert all(equal(each.state_dict(), state) for each, state in zip(compressors, before, strict=True))
+        one, other = group.run(lambda comm: step(comm, 2, bad=False))
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_codecs_say_that_a_number_is_not_finite(value: float) -> None:
+    given = torch.tensor([1.0, value, 2.0])
+    with pytest.raises(NotFinite):
+        Float32(given).bind(2, 8, False)
+    with pytest.raises(NotFinite):
+        FloatLanes(given, 16).bind(2, 8, False)
