@@ -17,6 +17,7 @@ from p4reduce.communicator import Communicator
 from p4reduce.errors import CommunicatorClosed, GeometryMismatch, JoinError
 from p4reduce.heartbeat import Heartbeat
 from p4reduce.launch import run_id
+from p4reduce.rank_metrics import RankMetrics, address_of
 from p4reduce.rejoin import Place, Rejoin
 from p4reduce.session import DEFAULT_TIMEOUT_S, Session, is_waiting_time
 from p4reduce.sigterm import LEAVE_S, on_sigterm
@@ -50,6 +51,8 @@ def join(
     security: Security | None = None,
     token: str | None = None,
     rejoin: bool = False,
+    metrics: str | None = None,
+    insecure: bool = False,
 ) -> Communicator:
     """Join a job and wait until all its ranks have, and before that for the controller.
 
@@ -62,6 +65,8 @@ def join(
     the job's, if it is private (else: P4REDUCE_TOKEN).
     With `rejoin`, on all ranks, a JobReset that nobody asked for does not end the communicator: the next collective, or
     the one that it interrupted, joins again, for `timeout_s` at most, and is finished in the job's next epoch.
+    `metrics` is HOST:PORT, where Prometheus finds what this rank counts (else: P4REDUCE_METRICS, with a port that is
+    higher by LOCAL_RANK); beyond loopback only if `insecure`, since it is HTTP without a lock.
     What is not closed by the end of the interpreter is closed then.
     Raises JoinError, whose message says what to change.
     """
@@ -79,8 +84,15 @@ def join(
     if not 0 <= rank < world_size:
         raise JoinError(f"rank {rank} of world size {world_size}: ranks are 0 to {world_size - 1}")
     address = controller or environment.get("P4REDUCE_CONTROLLER") or DEFAULT_CONTROLLER
+    metrics_address = address_of(metrics, environment)
+    counted = None if metrics_address is None else RankMetrics(metrics_address, insecure=insecure)
     joiner = _Joiner(job, rank, world_size, address, security, token, persistent=rejoin)
-    place = joiner.join(timeout_s)
+    try:
+        place = joiner.join(timeout_s)
+    except BaseException:
+        if counted is not None:
+            counted.close()
+        raise
     lease = place.lease
     event(
         _log,
@@ -99,6 +111,8 @@ def join(
     if rejoin:
         comm.session.comeback = Rejoin(joiner, timeout_s)
     joiner.tell_of(comm.session)
+    if counted is not None:
+        counted.tell_of(comm.session)
     _communicators.add(comm)
     return comm
 

@@ -166,6 +166,8 @@ class Session:
         self.membership = membership
         self.comeback: Comeback | None = None
         """None: the first JobReset is the session's end."""
+        self.at_close: Callable[[], None] = _nothing
+        """Called once at the end of `close`; does not raise."""
         self.operations = 0
         """Collectives begun; those that a reset has interrupted count again when they are repeated."""
         self.timeout_s = waiting_time(timeout_s)
@@ -362,6 +364,7 @@ class Session:
                 if self.membership is not None:
                     self.membership.leave()
                 self._turns.hold(_LAST_LOOK_S, lambda in_time: self.transport.close())
+                self.at_close()
 
     def _lost(self) -> P4ReduceError | None:
         """Return what makes this session unusable: the first that did, or that it was closed."""
@@ -480,6 +483,10 @@ class Session:
             self.fail(error)
         else:
             self.fail(CollectiveError(f"{call} was interrupted by {type(error).__name__}; join again"))
+
+
+def _nothing() -> None:
+    pass
 
 
 def _union_blocks(source: BlockSource, collective: AnyCollective) -> tuple[int, ...]:

@@ -1,0 +1,70 @@
+"""A rank's metrics over HTTP."""
+
+from __future__ import annotations
+
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import p4reduce
+from p4reduce.errors import JoinError
+from p4reduce.rank_metrics import RankMetrics, address_of
+from p4reduce.testing.local_group import LocalGroup
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_lab.addresses import free_address
+from rigs.elastic_runs import running_system
+
+
+def page(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def test_what_a_rank_counts_is_served_until_it_closes() -> None:
+    door = RankMetrics("127.0.0.1:0", insecure=False)
+    assert "p4reduce_worker" not in page(door.address), "it has not joined yet"
+    with LocalGroup(2) as group:
+        door.tell_of(group.comms[1].session)
+        group.run(lambda comm: comm.all_reduce(np.ones(9, np.float32)))
+        assert 'p4reduce_worker_collectives_total{job_name="test",rank="1"} 1.0' in page(door.address)
+    with pytest.raises(OSError):
+        page(door.address)
+
+
+def test_join_serves_them_over_a_real_switch(tmp_path: Path) -> None:
+    address = free_address()
+    with running_system(tmp_path) as system:
+        controller = system.controller.address("jobs on")
+        with JobClient(controller) as client:
+            client.create_job("alone", 1)
+        with p4reduce.join("alone", rank=0, world_size=1, controller=controller, metrics=address) as comm:
+            comm.all_reduce(np.ones(9, np.float32))
+            assert 'p4reduce_worker_rounds_total{job_name="alone",rank="0"}' in page(address)
+
+
+def test_ranks_of_one_host_have_ports_of_their_own() -> None:
+    assert address_of(None, {}) is None
+    assert address_of(None, {"P4REDUCE_METRICS": "127.0.0.1:9610"}) == "127.0.0.1:9610"
+    assert address_of(None, {"P4REDUCE_METRICS": "127.0.0.1:9610", "LOCAL_RANK": "3"}) == "127.0.0.1:9613"
+    assert address_of("127.0.0.1:9700", {"P4REDUCE_METRICS": "127.0.0.1:9610", "LOCAL_RANK": "3"}) == "127.0.0.1:9700"
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"P4REDUCE_METRICS": "9610"},
+        {"P4REDUCE_METRICS": "127.0.0.1:65535", "LOCAL_RANK": "1"},
+        {"P4REDUCE_METRICS": "127.0.0.1:9610", "LOCAL_RANK": "x"},
+    ],
+)
+def test_what_is_no_address_is_told(environment: dict[str, str]) -> None:
+    with pytest.raises(JoinError):
+        address_of(None, environment)
+
+
+def test_beyond_loopback_it_takes_a_word() -> None:
+    with pytest.raises(JoinError, match=r"whoever reaches 0\.0\.0\.0:0 could read the metrics"):
+        p4reduce.join("train", rank=0, world_size=1, metrics="0.0.0.0:0")
+    RankMetrics("0.0.0.0:0", insecure=True).close()

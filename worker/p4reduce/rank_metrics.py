@@ -1,0 +1,72 @@
+"""What a rank counts, at a door for Prometheus."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from p4reduce.errors import JoinError
+from p4reduce.session import Session
+from p4reduce_contracts import metrics
+from p4reduce_contracts.checked import ConfigError, host_port
+from p4reduce_contracts.metrics import Metric, Sample
+
+VARIABLE: Final = "P4REDUCE_METRICS"
+_LABELS: Final = ("job_name", "rank")
+_BY_NAME: Final = {
+    metric.name: replace(metric, labels=_LABELS) for metric in vars(metrics).values() if isinstance(metric, Metric)
+}
+
+
+def address_of(given: str | None, environment: Mapping[str, str]) -> str | None:
+    """Return where to serve: what is given, else what P4REDUCE_METRICS says; None: nowhere.
+
+    The variable is the same for all ranks of a host: each one's port is higher by its LOCAL_RANK.
+    Raises JoinError for what is no address.
+    """
+    try:
+        if given is not None:
+            return host_port("metrics", given)
+        if not environment.get(VARIABLE):
+            return None
+        host, _, port = host_port(VARIABLE, environment[VARIABLE]).rpartition(":")
+        return host_port(VARIABLE, f"{host}:{int(port) + int(environment.get('LOCAL_RANK') or 0)}")
+    except (ConfigError, ValueError) as error:
+        raise JoinError(str(error)) from error
+
+
+class RankMetrics:
+    """A door that is open from the beginning of the joining, and has something to tell from its end."""
+
+    def __init__(self, address: str, *, insecure: bool) -> None:
+        """`address`: HOST:PORT. Raises JoinError when it cannot be had, or is beyond loopback and not `insecure`."""
+        from p4reduce_contracts.metrics_door import MetricsDoor
+
+        self._session: weakref.ref[Session] | None = None
+        try:
+            self._door = MetricsDoor(address, self._collect, insecure=insecure)
+        except ConfigError as error:
+            raise JoinError(str(error)) from error
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT of the door."""
+        return self._door.address
+
+    def tell_of(self, session: Session) -> None:
+        """Tell what this session counts, until it is closed. The session is not kept alive by that."""
+        self._session = weakref.ref(session)
+        session.at_close = self.close
+
+    def close(self) -> None:
+        """Close the door."""
+        self._door.close()
+
+    def _collect(self) -> Iterable[Sample]:
+        session = None if self._session is None else self._session()
+        if session is None:
+            return []
+        labels = session.lease.name, str(session.lease.rank)
+        return [Sample(_BY_NAME[name], value, labels) for name, value in session.metrics().items()]
