@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("torch")
 
 from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.lease import DEAD_AFTER_S
 from p4reduce_lab.processes import Child, Children
 from p4reduce_lab.training import find_script
 from rigs.elastic_runs import begun, running_system
@@ -53,6 +54,30 @@ def test_the_switch_and_then_the_controller_too_are_killed_and_no_sum_is_wrong(s
             steps.stop()
         epochs = [rank.result(LIMIT_S) for rank in ranks]
     assert len(epochs[0] | epochs[1]) == 4
+
+
+@pytest.mark.slow
+def test_a_controller_that_is_away_for_longer_costs_an_epoch(system: System) -> None:
+    """Until the ranks give it up they sum without it; then they wait for it, each at its own moment."""
+    address = system.controller.address("jobs on")
+    with JobClient(address) as client:
+        client.create_job("train", RANKS, slots=8)
+    steps = Steps()
+    with ThreadPoolExecutor(RANKS) as pool:
+        ranks = [pool.submit(train, address, rank, steps) for rank in range(RANKS)]
+        try:
+            steps.wait_more(5)
+            system.controller.end(signal.SIGKILL)
+            time.sleep(DEAD_AFTER_S + 2.0)
+            stopped_at = max(steps.done)
+            time.sleep(0.5)
+            assert max(steps.done) <= stopped_at + 1, "nobody goes on alone"
+            system.start_controller()
+            steps.wait_more(5)
+        finally:
+            steps.stop()
+        epochs = [rank.result(LIMIT_S) for rank in ranks]
+    assert all(len(each) == 2 for each in epochs)
 
 
 def test_the_ranks_go_on_without_the_switch_and_come_back_to_it(system: System) -> None:
