@@ -48,12 +48,13 @@ def kernel(signature: str) -> Callable[[Function], Function]:
     import numba
 
     config: Any = numba.config
+    njit: Any = numba.njit  # its types do not know all that it takes
 
     def compiled(function: Function) -> Function:
         folder, before = _folder(), config.CACHE_DIR
         config.CACHE_DIR = "" if folder is None else str(folder)  # read while the function is defined
         try:
-            compile_now = numba.njit(signature, cache=folder is not None, nogil=True, no_cfunc_wrapper=True)
+            compile_now = njit(signature, cache=folder is not None, nogil=True, no_cfunc_wrapper=True)
             return cast(Function, compile_now(function))
         finally:
             config.CACHE_DIR = before

@@ -166,7 +166,7 @@ def outcome_of(number: int, finished: Finished) -> Outcome:
     """Copy what a collective over the switch came to."""
     if finished.refusals:
         return Outcome(number, finished.refusals, np.zeros(0, np.uint8), np.zeros((0, 0), ">i4"))
-    return Outcome(number, {}, finished.agreed_exponents.copy(), finished.sums.copy())
+    return Outcome(number, {}, finished.agreed_exponents.copy(), finished.sums.astype(">i4"))
 
 
 def check_same_job(session: Session, place: Place) -> None:

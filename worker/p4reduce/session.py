@@ -29,6 +29,7 @@ from p4reduce.errors import (
 )
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import AnyCollective, load_kernels, make_channel, make_collective
+from p4reduce.protocol.compiled.channel import Channel
 from p4reduce.protocol.compiled.collective import CompiledCollective
 from p4reduce.protocol.refusal import reason_of
 from p4reduce.protocol.rtt import RoundTrip
@@ -96,7 +97,7 @@ class Finished(Protocol):
 
     @property
     def sums(self) -> NDArray[Any]:
-        """[blocks, block_words]."""
+        """[blocks, block_words]: the words as summed, of either byte order."""
         ...
 
     def result(self) -> list[NDArray[Any]]:
@@ -189,9 +190,7 @@ class Session:
         self._closing = threading.Lock()
         load_kernels()  # now, not while other ranks wait for this one's first frames
         self._runs = Runs()
-        self._channel = None
-        if isinstance(transport, UdpTransport) and clock is time.monotonic:
-            self._channel = make_channel(transport.descriptor, plain=not self._runs.allowed)
+        self._channel = self._open_channel()
 
     def waiting(self) -> WaitingSlot | None:
         """Return what the running collective waits for; None if there is none. May be called from any thread."""
@@ -317,6 +316,8 @@ class Session:
                 self._rounds = [0] * lease.slot_count
                 self._round_trip = RoundTrip()
                 self._window = Window(lease.slot_count, self._fixed_window)
+                self._runs = Runs()
+                self._channel = self._open_channel()
         transport.close()
         if closed is not None:
             if membership is not None:
@@ -405,6 +406,7 @@ class Session:
             refusal_window=self._window.slots,
             proposal=self._window.proposal,
             stats=stats,
+            keep_words=self.comeback is not None,
         )
         begun = self._clock()
         self._running = collective
@@ -435,6 +437,12 @@ class Session:
             str(call), self._clock() - begun, stats, _union_blocks(source, collective), collective.slots
         )
         return collective
+
+    def _open_channel(self) -> Channel | None:
+        """Return what lets the compiled engine use the transport's socket by itself; None where it cannot."""
+        if isinstance(self.transport, UdpTransport) and self._clock is time.monotonic:
+            return make_channel(self.transport.descriptor, plain=not self._runs.allowed)
+        return None
 
     def _try_runs(self, collective: AnyCollective) -> None:
         """Find out whether frames may leave in runs, as long as that is not known."""

@@ -20,13 +20,23 @@ AnyCollective = Collective | CompiledCollective
 
 
 def make_collective(
-    lease: Lease, slot_rounds: list[int], source: BlockSource, call: Call, timeout_s: float, **options: Any
+    lease: Lease,
+    slot_rounds: list[int],
+    source: BlockSource,
+    call: Call,
+    timeout_s: float,
+    *,
+    keep_words: bool = False,
+    **options: Any,
 ) -> AnyCollective:
-    """Return one rank's side of one collective; the arguments are Collective's, and so is all that it does."""
+    """Return one rank's side of one collective; the other arguments are Collective's, and so is all that it does.
+
+    Only with `keep_words` it has `sums`; the compiled engine decodes them on arrival otherwise.
+    """
     compiled = load_kernels()
     if compiled is not None:
         check_size(source)
-        segments = Segments.of(compiled, source)
+        segments = Segments.of(compiled, source, floats=not keep_words)
         if segments is not None:
             return CompiledCollective(compiled, lease, slot_rounds, segments, call, timeout_s, **options)
     return Collective(lease, slot_rounds, source, call, timeout_s, **options)

@@ -158,6 +158,11 @@ class CompiledCollective:
         """[blocks]: the exponent agreed for each block, UNTOUCHED where no rank held it."""
         return self._agreed
 
+    @property
+    def sums(self) -> NDArray[np.int32]:
+        """[blocks, block_words]: the words as summed so far, where the segments keep words."""
+        return self._sums.view(np.int32).reshape(-1, self._lease.block_words)
+
     def result(self) -> list[NDArray[Any]]:
         """Return the summed tensors; RuntimeError before `done`, and when a rank refused."""
         if not self.done or self.refusals:

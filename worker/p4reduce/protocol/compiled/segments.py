@@ -16,8 +16,9 @@ class Segments:
     `elements` is the data itself where there is one part, else a copy of all parts'.
     """
 
-    def __init__(self, kernels: Any, parts: list[FlatSource], whole: BlockSource) -> None:
+    def __init__(self, kernels: Any, parts: list[FlatSource], whole: BlockSource, floats: bool) -> None:
         k = kernels
+        self._floats = floats
         self.n_blocks = whole.n_blocks
         self.nonzero, self.exponents = whole.nonzero, whole.exponents
         self._parts = parts
@@ -33,7 +34,7 @@ class Segments:
         for row, part in enumerate(parts):
             elements = part.elements
             begin, end = end, end + len(data[row])
-            decodes = elements.units is not None
+            decodes = floats and elements.units is not None
             self.table[row, k.SEGMENT_FIRST] = self._starts[row]
             self.table[row, k.SEGMENT_BEGIN], self.table[row, k.SEGMENT_END] = begin, end
             self.table[row, k.SEGMENT_STEP], self.table[row, k.SEGMENT_LANES] = elements.step, elements.lanes
@@ -44,20 +45,23 @@ class Segments:
                 self.scales[row, 1] = elements.units
 
     @staticmethod
-    def of(kernels: Any, source: BlockSource) -> Segments | None:
-        """Return a source's segments; None when the kernels cannot encode it."""
+    def of(kernels: Any, source: BlockSource, *, floats: bool = True) -> Segments | None:
+        """Return a source's segments; None when the kernels cannot encode it.
+
+        `floats`: sums of parts that have units are made floats when they are stored; else all stay words.
+        """
         parts = source.parts if isinstance(source, ConcatenatedBlocks) else [source]
         if not all(isinstance(getattr(part, "elements", None), Elements) for part in parts):
             return None
-        return Segments(kernels, cast(list[FlatSource], parts), source)
+        return Segments(kernels, cast(list[FlatSource], parts), source, floats)
 
     def decode(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> list[NDArray[Any]]:
-        """Return the summed tensors. `sums` [blocks · block_words]: words, or float32 where a part has units."""
+        """Return the summed tensors. `sums` [blocks · block_words]: words, or float32 as `of` says."""
         words = len(sums) // self.n_blocks if self.n_blocks else 1
         found: list[NDArray[Any]] = []
         for part, start, end in zip(self._parts, self._starts[:-1], self._starts[1:], strict=True):
             own = sums[start * words : end * words]
-            if part.elements.units is not None:
+            if self._floats and part.elements.units is not None:
                 found += part.shaped(own.view(np.float32))
             else:
                 found += part.decode(own.reshape(-1, words), exponents[start:end])
