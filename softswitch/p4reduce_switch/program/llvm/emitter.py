@@ -77,6 +77,7 @@ class Emitter:
 
     def local(self, kind: Value, count: int = 1, align: int = 8) -> Value:
         """Memory of this call, for `count` of a type."""
+        self.count()
         found = self._locals.alloca(kind, size=ir.Constant(I64, count) if count > 1 else None)
         found.align = align
         return found

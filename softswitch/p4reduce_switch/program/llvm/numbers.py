@@ -156,24 +156,28 @@ class Numbers:
     def both(self, a: Number, b: Number) -> Number:
         """a & b."""
         if isinstance(a, list):
+            self.e.count(len(a))
             return [self.e.b.and_(x, y) for x, y in zip(a, b, strict=True)]
         return self.e.b.and_(a, b)
 
     def either(self, a: Number, b: Number) -> Number:
         """a | b."""
         if isinstance(a, list):
+            self.e.count(len(a))
             return [self.e.b.or_(x, y) for x, y in zip(a, b, strict=True)]
         return self.e.b.or_(a, b)
 
     def exclusive(self, a: Number, b: Number) -> Number:
         """a ^ b."""
         if isinstance(a, list):
+            self.e.count(len(a))
             return [self.e.b.xor(x, y) for x, y in zip(a, b, strict=True)]
         return self.e.b.xor(a, b)
 
     def inverse(self, a: Number) -> Number:
         """~a."""
         if isinstance(a, list):
+            self.e.count(len(a))
             return [self.e.b.not_(x) for x in a]
         return self.e.b.not_(a)
 
@@ -187,6 +191,7 @@ class Numbers:
         if size <= NATIVE:
             return self.e.b.shl(value, ir.Constant(value.type, by))
         b, limbs = self.e.b, self.limbs(value)
+        self.e.count(3 * len(limbs))
         words, bits = divmod(by, 64)
         limbs = [self.e.i64(0)] * words + limbs[: len(limbs) - words]
         if not bits:
@@ -211,6 +216,7 @@ class Numbers:
             amount = ir.Constant(value.type, by)
             return b.ashr(value, amount) if signed else b.lshr(value, amount)
         limbs = self.limbs(value)
+        self.e.count(3 * len(limbs))
         words, bits = divmod(by, 64)
         fill = b.ashr(limbs[-1], self.e.i64(63)) if signed else self.e.i64(0)
         limbs = [*limbs[words:], *[fill] * words]
@@ -256,6 +262,7 @@ class Numbers:
         """value == 0."""
         b = self.e.b
         if isinstance(value, list):
+            self.e.count(len(value))
             together = value[0]
             for limb in value[1:]:
                 together = b.or_(together, limb)
@@ -276,6 +283,7 @@ class Numbers:
         if signed:
             top = self.e.i64(1 << 63)
             a, b = [*a[:-1], builder.xor(a[-1], top)], [*b[:-1], builder.xor(b[-1], top)]
+        self.e.count(3 * len(a))
         lower: Value = self.e.bit(False)
         for x, y in zip(a, b, strict=True):
             lower = builder.select(builder.icmp_unsigned("==", x, y), lower, builder.icmp_unsigned("<", x, y))
@@ -284,6 +292,7 @@ class Numbers:
     def choose(self, condition: Value, yes: Number, no: Number) -> Number:
         """One of two values that are both there."""
         if isinstance(yes, list):
+            self.e.count(len(yes))
             return [self.e.b.select(condition, x, y) for x, y in zip(yes, no, strict=True)]
         return self.e.b.select(condition, yes, no)
 
