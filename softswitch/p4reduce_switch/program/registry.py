@@ -16,17 +16,21 @@ _log = logging.getLogger(__name__)
 
 Config = bytes | str | dict[str, Any]
 AUTO = "auto"
-"""The fastest executor that there is on this machine."""
+"""The fastest executor for a program that there is on this machine."""
 DEFAULT_EXECUTOR = AUTO
 
 
-def _compiled(config: Config) -> Executor:
-    """The program as machine code; in the Python executor, and that is said, when it cannot be compiled."""
+def _compiled(config: Config, *, stages: bool = True) -> Executor:
+    """The program as machine code; in the Python executor, and that is said, when it cannot be compiled.
+
+    Without `stages` only a program that becomes one native function: stages under Python's traffic manager are slower
+    than Python where they do little.
+    """
     from p4reduce_switch.program.llvm.errors import NotCompilable
     from p4reduce_switch.program.llvm.program import CompiledProgram
 
     try:
-        return CompiledProgram.load(config)
+        return CompiledProgram.load(config, stages=stages)
     except NotCompilable as error:
         event(_log, logging.WARNING, "program not compiled", executor="python", cause=str(error))
         program = Program.load(config)
@@ -50,5 +54,5 @@ def load(config: Config, executor: str = DEFAULT_EXECUTOR) -> Executor:
     """Load a BMv2 JSON (the output of p4c-bm2-ss) into the executor of that name."""
     check_executor(executor)
     if executor == AUTO:
-        executor = "llvm" if "llvm" in executors else "python"
+        return _compiled(config, stages=False) if "llvm" in executors else executors["python"](config)
     return executors[executor](config)

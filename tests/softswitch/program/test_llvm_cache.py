@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,18 @@ def test_another_compiler_makes_its_own_file(made: list[int], tmp_path: Path, mo
     monkeypatch.setattr(build, "_sources", lambda: b"another")
     works(CONFIG)
     assert len(made) == 2 and len(list(tmp_path.iterdir())) == 2
+
+
+def test_the_oldest_files_go(made: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "KEPT", 2)
+    for number in range(3):
+        old = tmp_path / f"executor-{number}.o"
+        old.write_bytes(b"")
+        os.utime(old, (number, number))
+    (tmp_path / "other").write_bytes(b"")
+    works(CONFIG)
+    left = {file.name for file in tmp_path.iterdir()}
+    assert len(left) == 3 and {"other", "executor-2.o"} < left
 
 
 def test_without_a_folder_nothing_is_kept(made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,9 @@ from p4reduce_switch.program.llvm.target import Loaded
 from p4reduce_switch.program.state.stateful import microseconds
 from p4reduce_switch.program.traffic import Frames
 
-MAX_FRAME = 1 << 16
-"""Bytes of the longest frame that memory is kept for; `process` makes room for longer ones."""
+MAX_FRAME = (1 << 16) + 1024
+"""Bytes of the longest frame that memory is kept for: a UDP datagram of any size with headers. `process` makes room for
+longer ones."""
 RUN = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
 

@@ -29,6 +29,8 @@ from p4reduce_switch.program.llvm.memory import StateMap
 from p4reduce_switch.program.llvm.stages_code import StagesWriter
 
 DIGEST_BYTES = 32
+KEPT = 512
+"""Object files that stay; the oldest go."""
 
 
 def object_file(
@@ -96,5 +98,8 @@ def _write(path: Path, made: bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(hashlib.sha256(made).digest() + made)
         os.replace(name, path)
+        files = [(file.stat().st_mtime, file) for file in path.parent.glob("executor-*.o")]
+        for _, file in sorted(files)[:-KEPT]:
+            file.unlink(missing_ok=True)
     except OSError:
         return

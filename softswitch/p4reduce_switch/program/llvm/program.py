@@ -24,13 +24,15 @@ from p4reduce_switch.program.traffic import Frames
 
 
 class CompiledProgram:
-    """A v1model program as machine code: an `Executor`."""
+    """A v1model program as machine code: an `Executor`. Without `stages` only a program that has a native batch."""
 
-    def __init__(self, config: bytes | str | dict[str, Any]) -> None:
+    def __init__(self, config: bytes | str | dict[str, Any], *, stages: bool = True) -> None:
         self.description = "llvm"
         program = load_program(config)
         _check(program)
         passes = features(program).makes_passes
+        if passes and not stages:
+            raise NotCompilable("clone, resubmit and recirculate are faster there")
         layout, map_ = Layout(program, in_memory=passes), StateMap(program)
         handover = Handover(program, layout)
         code = Loaded(object_file(config, program, layout, map_, handover))
@@ -50,12 +52,12 @@ class CompiledProgram:
             self._runner = self.batch = BatchRunner(code, shared, headers)
 
     @classmethod
-    def load(cls, config: bytes | str | dict[str, Any]) -> CompiledProgram:
+    def load(cls, config: bytes | str | dict[str, Any], *, stages: bool = True) -> CompiledProgram:
         """Load a BMv2 JSON (the output of p4c-bm2-ss).
 
         NotCompilable names what the Python executor has to do; otherwise as that one's `load`.
         """
-        return cls(config)
+        return cls(config, stages=stages)
 
     def process(self, port: int, frame: bytes) -> Frames:
         """Take one frame that arrived at `port`; returns all frames to send, in order.

@@ -31,7 +31,8 @@ class Shared:
         self.on_digest: DigestHandler | None = None
         self.random = random.Random()
         self._on_log: Callable[[str], None] | None = None
-        self._raised: BaseException | None = None
+        self.raised: BaseException | None = None
+        """What Python raised while machine code called it."""
         self._program = program
         self._handover = handover
         self.state: Words = np.zeros(map_.size, np.int64)
@@ -66,7 +67,7 @@ class Shared:
         state = self.state
         digest, failure = int(state[Word.DIGEST]), int(state[Word.FAILURE])
         state[Word.DIGEST] = state[Word.FAILURE] = 0
-        raised, self._raised = self._raised, None
+        raised, self.raised = self.raised, None
         if raised is not None:
             raise raised
         if digest and self.on_digest is not None:
@@ -95,7 +96,7 @@ class Shared:
         try:
             return self._answer(Call(kind), number, a, b)
         except BaseException as error:  # no exception may pass through machine code
-            self._raised = error
+            self.raised = error
             self.state[Word.FAILURE] = Failure.CALL
             return 0
 

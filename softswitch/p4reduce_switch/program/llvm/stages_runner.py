@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from p4reduce_switch.program import packet
 from p4reduce_switch.program.executor import DigestHandler
 from p4reduce_switch.program.ir.features import features
 from p4reduce_switch.program.ir.program import Program
-from p4reduce_switch.program.llvm.arrays import Words, address
+from p4reduce_switch.program.llvm.arrays import address
 from p4reduce_switch.program.llvm.layout import Layout
 from p4reduce_switch.program.llvm.shared import Shared
 from p4reduce_switch.program.llvm.stages_code import STAGES
@@ -24,38 +25,59 @@ STAGE = ctypes.CFUNCTYPE(
 FIRST_ROOM = 1 << 16
 
 
+class Shape:
+    """How Python reads a record: for each slot of 8 bytes the number of its word and whether it has a sign."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.kinds, self.offsets = layout.kinds, layout.offsets
+        self.words = [
+            (layout.offsets[slot] // 8, kind.signed) if kind.bytes_ == 8 and not kind.wide else None
+            for slot, kind in enumerate(layout.kinds)
+        ]
+        self.memory = ctypes.c_char * max(8, layout.size)
+
+
 class Record:
     """A packet: a record in memory and its payload, read and written by slots as the traffic manager does."""
 
-    def __init__(self, layout: Layout, memory: Words, payload: bytes = b"") -> None:
-        self.layout = layout
+    __slots__ = ("_bytes", "_signed", "_unsigned", "memory", "payload", "shape")
+
+    def __init__(self, shape: Shape, memory: Any, payload: bytes = b"") -> None:
+        self.shape = shape
         self.memory = memory
         self.payload = payload
-        self.address = address(memory)
-        self._view = memory.data.cast("B")
+        self._bytes = memoryview(memory).cast("B")
+        self._signed, self._unsigned = self._bytes.cast("q"), self._bytes.cast("Q")
 
     def __getitem__(self, key: int | slice) -> Any:
         if isinstance(key, slice):
-            if key == slice(None):
-                return Record(self.layout, self.memory.copy(), self.payload)
-            return [self[slot] for slot in range(*key.indices(len(self.layout.kinds)))]
+            if key.start is None:
+                return Record(self.shape, self.shape.memory.from_buffer_copy(self.memory), self.payload)
+            return [self[slot] for slot in range(key.start, key.stop)]
         if key == packet.PAYLOAD:
             return self.payload
-        kind, start = self.layout.kinds[key], self.layout.offsets[key]
-        data = self._view[start : start + kind.bytes_]
+        word = self.shape.words[key]
+        if word is not None:
+            return (self._signed if word[1] else self._unsigned)[word[0]]
+        kind, start = self.shape.kinds[key], self.shape.offsets[key]
+        data = self._bytes[start : start + kind.bytes_]
         return int.from_bytes(data, "big" if kind.wide else "little", signed=kind.signed)
 
     def __setitem__(self, key: int | slice, value: Any) -> None:
         if isinstance(key, slice):
-            for slot, one in zip(range(*key.indices(len(self.layout.kinds))), value, strict=True):
-                self[slot] = one
-        elif key == packet.PAYLOAD:
+            for slot, number in zip(range(key.start, key.stop), value, strict=True):
+                self[slot] = number
+            return
+        if key == packet.PAYLOAD:
             self.payload = value
-        else:
-            kind, start = self.layout.kinds[key], self.layout.offsets[key]
-            order = "big" if kind.wide else "little"
-            data = value.to_bytes(kind.bytes_, order, signed=kind.signed)
-            self._view[start : start + kind.bytes_] = data
+            return
+        word = self.shape.words[key]
+        if word is not None:
+            (self._signed if word[1] else self._unsigned)[word[0]] = value
+            return
+        kind, start = self.shape.kinds[key], self.shape.offsets[key]
+        data = value.to_bytes(kind.bytes_, "big" if kind.wide else "little", signed=kind.signed)
+        self._bytes[start : start + kind.bytes_] = data
 
 
 class StagesRunner:
@@ -68,18 +90,21 @@ class StagesRunner:
         self._functions = {name: STAGE(code.address(f"stage_{name}")) for name in STAGES}
         self._shared = shared
         self._state = address(shared.state)
+        self._run_deparser = self._stage("deparse")
         self._headers = headers
         self._room = 0
         self._reserve(FIRST_ROOM)
-        blank = Record(layout, np.zeros(max(1, layout.size // 8), np.int64))
+        shape = Shape(layout)
+        checksums = program.checksums
         stages = Stages(
-            parse=lambda fields, frame: self._call("parse", fields, frame),
-            verify=lambda fields: self._run("verify", fields),
-            ingress=lambda fields: self._run("ingress", fields),
-            egress=lambda fields: self._run("egress", fields),
-            update=lambda fields: self._run("update", fields),
+            parse=self._stage("parse"),
+            verify=self._stage("verify") if any(checksum.verify for checksum in checksums) else None,
+            ingress=self._stage("ingress"),
+            egress=self._stage("egress"),
+            update=self._stage("update") if any(checksum.update for checksum in checksums) else None,
             deparse=self._deparse,
         )
+        blank = Record(shape, shape.memory())
         self._traffic = TrafficManager(
             program,
             features(program),
@@ -101,16 +126,21 @@ class StagesRunner:
         self._out_view = self._out.data
         self._out_at = address(self._out)
 
-    def _call(self, name: str, fields: Any, data: bytes) -> int:
-        if len(data) > self._room:
-            self._reserve(len(data))
-        result: int = self._functions[name](self._state, fields.address, data, len(data), self._out_at)
-        self._shared.collect()
-        return result
+    def _stage(self, name: str) -> Callable[..., Any]:
+        """A function that runs a stage over a packet: over its payload, or over the frame that it is given."""
+        function, shared, state = self._functions[name], self._shared, self._state
 
-    def _run(self, name: str, fields: Any) -> None:
-        self._call(name, fields, fields.payload)
+        def run(fields: Any, frame: bytes | None = None) -> int:
+            data = fields.payload if frame is None else frame
+            if len(data) > self._room:
+                self._reserve(len(data))
+            result: int = function(state, fields.memory, data, len(data), self._out_at)
+            if result < 0 or shared.raised is not None:
+                shared.collect()
+            return result
+
+        return run
 
     def _deparse(self, fields: Any) -> bytes:
-        length = self._call("deparse", fields, fields.payload)
+        length = self._run_deparser(fields)
         return self._out_view[:length].tobytes()
