@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from p4reduce_contracts.logs import Sparing
+from p4reduce_contracts.logs import Sparing, event
 from p4reduce_switch.fair_lock import FairLock
 from p4reduce_switch.ports import Ports, Pump
 from p4reduce_switch.program import DigestHandler, ExecutionError, Executor
@@ -77,6 +77,8 @@ class Switch:
         if native and not self._pump_made and len(self.ports) == 1:
             self._pump_made = True
             self._pump = self.ports[0].pump(self._wake_reader)
+            if self._pump is not None:
+                event(_log, logging.INFO, "native loop ready", device=self.device_id)
 
     @property
     def wake_descriptor(self) -> int:
