@@ -48,14 +48,14 @@ def kernel(signature: str) -> Callable[[Function], Function]:
     import numba
 
     config: Any = numba.config
-    njit: Any = numba.njit  # its types do not know all that it takes
+    njit: Any = numba.njit  # a wrapper for callbacks from C takes time to compile, and nothing needs it
 
     def compiled(function: Function) -> Function:
         folder, before = _folder(), config.CACHE_DIR
         config.CACHE_DIR = "" if folder is None else str(folder)  # read while the function is defined
         try:
-            compile_now = njit(signature, cache=folder is not None, nogil=True, no_cfunc_wrapper=True)
-            return cast(Function, compile_now(function))
+            compiled_as = njit(signature, cache=folder is not None, nogil=True, no_cfunc_wrapper=True)
+            return cast(Function, compiled_as(function))
         finally:
             config.CACHE_DIR = before
 
