@@ -42,7 +42,7 @@ def imported_roots(path: Path) -> Iterator[str]:
 
 
 def test_the_protocol_does_no_io() -> None:
-    """Sans I/O: no socket, no thread, no clock; but for `compiled/`, which can take a socket and a clock into its loop."""
+    """Sans I/O: no socket, no thread, no clock. Only `compiled/` may take a socket and a clock into its loop."""
     pure = {"__future__", "collections", "dataclasses", "enum", "functools", "heapq", "math", "numpy", "sys", "types"}
     pure |= {"typing", "zlib"}
     files = sorted((ROOT / "worker" / "p4reduce" / "protocol").glob("*.py"))

@@ -316,6 +316,8 @@ class Session:
                 self._rounds = [0] * lease.slot_count
                 self._round_trip = RoundTrip()
                 self._window = Window(lease.slot_count, self._fixed_window)
+                if self._channel is not None:
+                    self._channel.close()
                 self._runs = Runs()
                 self._channel = self._open_channel()
         transport.close()
@@ -364,8 +366,13 @@ class Session:
                     self.comeback.cancel()
                 if self.membership is not None:
                     self.membership.leave()
-                self._turns.hold(_LAST_LOOK_S, lambda in_time: self.transport.close())
+                self._turns.hold(_LAST_LOOK_S, self._close_sockets)
                 self.at_close()
+
+    def _close_sockets(self, nothing_runs: bool) -> None:
+        if self._channel is not None and nothing_runs:
+            self._channel.close()
+        self.transport.close()
 
     def _lost(self) -> P4ReduceError | None:
         """Return what makes this session unusable: the first that did, or that it was closed."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from types import ModuleType
 from typing import Final
 
@@ -15,13 +17,17 @@ _BURST: Final = 1024
 
 
 class Channel:
-    """A connected UDP socket, given by its descriptor, for one thread at a time.
+    """A connected UDP socket, for one thread at a time.
 
-    `pump`: the kernel module of that name. `plain`: whether every frame is sent by itself; the kernels may set it.
+    It has a descriptor of its own, made from the given one: whoever closes that must not leave the kernels, which may
+    be at work on another thread, with a number that is by then another file's. `pump`: the kernel module of that name.
+    `plain`: whether every frame is sent by itself; the kernels may set it.
     """
 
     def __init__(self, pump: ModuleType, descriptor: int, *, plain: bool) -> None:
         self.pump = pump
+        descriptor = os.dup(descriptor)
+        self._finalizer = weakref.finalize(self, os.close, descriptor)
         self.io = datagrams.words(descriptor)
         self.to = datagrams.destination(plain=plain)
         events = datagrams.READABLE, datagrams.WRITABLE
@@ -29,6 +35,10 @@ class Channel:
         self.ring = np.empty(_RING_BYTES // 4, np.uint32)
         self.spans = np.empty((3, _BURST), np.int64)
         self.vector = np.empty((2, 0), np.int64)
+
+    def close(self) -> None:
+        """Give the descriptor back; only when no collective runs over it. What is forgotten gives it back too."""
+        self._finalizer()
 
     @property
     def plain(self) -> bool:
