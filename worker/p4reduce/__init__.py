@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from p4reduce.codecs import Float32, Int32, Lanes
+from p4reduce.codecs.inceptionn import Inceptionn
 from p4reduce.communicator import Communicator
 from p4reduce.errors import (
     CollectiveError,
@@ -43,6 +44,7 @@ from p4reduce_contracts.jobs.lease import Lease
 if TYPE_CHECKING:
     from p4reduce.compressors import *  # noqa: F403
     from p4reduce.pytorch.ddp import DDPState, ddp_hook
+    from p4reduce.pytorch.ring import RingState, ring_hook
 
 __all__ = [
     "AdaComp",
@@ -67,6 +69,7 @@ __all__ = [
     "Form",
     "FrameError",
     "GeometryMismatch",
+    "Inceptionn",
     "Int32",
     "IntegerOverflow",
     "InvalidTensor",
@@ -80,14 +83,22 @@ __all__ = [
     "P4ReduceError",
     "PeerRefused",
     "Policy",
+    "RingState",
     "ScaleCom",
     "SharedAdaComp",
     "ddp_hook",
     "join",
+    "ring_hook",
 ]
 
 
 _NEED_TORCH = set(__all__) - set(globals())
+_HOOKS = {
+    "DDPState": "p4reduce.pytorch.ddp",
+    "ddp_hook": "p4reduce.pytorch.ddp",
+    "RingState": "p4reduce.pytorch.ring",
+    "ring_hook": "p4reduce.pytorch.ring",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -95,6 +106,5 @@ def __getattr__(name: str) -> Any:
     if name == "compressors":
         return import_module("p4reduce.compressors")
     if name in _NEED_TORCH:
-        module = "p4reduce.pytorch.ddp" if name in ("DDPState", "ddp_hook") else "p4reduce.compressors"
-        return getattr(import_module(module), name)
+        return getattr(import_module(_HOOKS.get(name, "p4reduce.compressors")), name)
     raise AttributeError(f"module 'p4reduce' has no attribute {name!r}")

@@ -95,6 +95,11 @@ class Inceptionn:
             self._exponent = exponent - 1
         self.bound, self.scale, self.rule = bound, scale, rule
 
+    @property
+    def settings(self) -> str:
+        """In words; equal on ranks that understand each other."""
+        return f"{self.rule} within 2^-{self._b}, scale {self.scale}"
+
     def head_bytes(self, elements: int) -> int:
         """Return the bytes of a head."""
         return _SCALE_BYTES + -(-elements // 4)
