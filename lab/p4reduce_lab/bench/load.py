@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce_contracts.p4runtime.entries import TableEntry
-from p4reduce_contracts.wire import AGGREGATION_PORT, CONTRIBUTE, Frame, Geometry, key_of, pack
+from p4reduce_contracts.wire import AGGREGATION_PORT, CONTRIBUTE, ENCAP_BYTES, Frame, Geometry, key_of, pack
 from p4reduce_contracts.wire.check import check_of
 from p4reduce_controller.config import SwitchConfig, mac_value
 from p4reduce_controller.jobs import switch_entries
@@ -25,7 +25,7 @@ EPOCH: Final = 9
 _ROUND = struct.calcsize(">BBBBHH")
 _CHECKSUM = struct.calcsize(">BBBBHHIIQI")
 _UDP_PROTOCOL, _TTL = 17, 64
-ENCAP_BYTES: Final = 42
+_NEEDS_CHECKSUM, _GSO_UDP = 1, 5  # VIRTIO_NET_HDR_F_NEEDS_CSUM, VIRTIO_NET_HDR_GSO_UDP_L4
 
 
 def make_grant(addresses: Sequence[Address], slots: int) -> Grant:
@@ -108,6 +108,19 @@ def _contribution(geometry: Geometry, grant: Grant, rank: int, slot: int) -> byt
     return pack(
         geometry, Frame(CONTRIBUTE, grant.job_id, present, grant.epoch, slot, 0, 0, secret, check, keys, blocks)
     )
+
+
+def run_head(address: Address, switch: SwitchConfig, payload_bytes: int, frames: int) -> bytes:
+    """Return what goes before the payloads of a run of frames in one write to a packet socket with PACKET_VNET_HDR.
+
+    That is struct virtio_net_hdr, which says how the kernel is to cut the run up (UDP GSO), and the headers of the
+    whole, with the sum of the pseudo header in the place of the UDP checksum.
+    """
+    total = payload_bytes * frames
+    headers = bytearray(_headers(address, switch, total))
+    pseudo = headers[26:34] + struct.pack(">HH", _UDP_PROTOCOL, 8 + total)
+    headers[40:42] = (int.from_bytes(pseudo, "big") % 0xFFFF or 0xFFFF).to_bytes(2, "big")
+    return struct.pack("=BBHHHH", _NEEDS_CHECKSUM, _GSO_UDP, ENCAP_BYTES, payload_bytes, 34, 6) + bytes(headers)
 
 
 def _headers(address: Address, switch: SwitchConfig, payload_bytes: int) -> bytes:

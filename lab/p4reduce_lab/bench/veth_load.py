@@ -14,10 +14,13 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from p4reduce_contracts.artifacts import SwitchGeometry
+from p4reduce_contracts.wire import ENCAP_BYTES
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_controller.jobs.model import Grant
-from p4reduce_lab.bench.load import Contributions
+from p4reduce_lab.bench.load import Contributions, run_head
 from p4reduce_lab.bench.network import run
 from p4reduce_lab.processes import Child
 
@@ -25,6 +28,8 @@ _ANSWER_S: Final = 10.0
 _BUFFER_BYTES: Final = 8 << 20
 _SO_SNDBUFFORCE: Final = 32
 _BATCH: Final = 64
+_SOL_PACKET: Final = 263
+_PACKET_VNET_HDR: Final = 15
 
 
 class _Vector(ctypes.Structure):
@@ -45,12 +50,16 @@ class _Message(ctypes.Structure):  # struct mmsghdr
 
 
 class VethPeers:
-    """A veth pair for each rank: `inside` are the switch's ends, frames go in at the others."""
+    """A veth pair for each rank: `inside` are the switch's ends, frames go in at the others.
 
-    def __init__(self, name: str, world_size: int) -> None:
+    With `runs`, a rank's frames go in as one super-frame, as they come from a UDP socket with GSO; without, one by one.
+    """
+
+    def __init__(self, name: str, world_size: int, *, runs: bool = False) -> None:
         """Make them, in this network namespace. Raises Missing where the machine cannot."""
         Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")  # an interface then sends nothing itself
         self.inside = [f"{name}s{rank}" for rank in range(world_size)]
+        self._runs = runs
         self._outside = [f"{name}r{rank}" for rank in range(world_size)]
         self._sockets = []
         for inside, outside in zip(self.inside, self._outside, strict=True):
@@ -59,14 +68,19 @@ class VethPeers:
                 run("ip", "link", "set", end, "up")
             opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # protocol 0: it receives nothing
             opened.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _BUFFER_BYTES)
+            if runs:
+                opened.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
             opened.bind((outside, 0))
             self._sockets.append(opened)
         self._libc = ctypes.CDLL(None, use_errno=True)
 
     def prepare(self, shape: SwitchGeometry, grant: Grant) -> None:
         """Make the frames for this grant, before `load`."""
-        self._frames = Contributions(shape, grant, SwitchConfig(), encapsulated=True)
-        ranks, size = grant.world_size, self._frames.frame_bytes
+        switch, ranks, slots = SwitchConfig(), grant.world_size, grant.slots.count
+        self._frames = Contributions(shape, grant, switch, encapsulated=not self._runs)
+        size = self._frames.frame_bytes
+        self._payload_bytes = size if self._runs else size - ENCAP_BYTES
+        self._heads = [run_head(address, switch, self._payload_bytes, slots) for address in grant.addresses]
         first = self._frames.bytes.ctypes.data
         self._messages: list[Any] = []
         for rank in range(ranks):
@@ -83,7 +97,10 @@ class VethPeers:
         while (spent := time.perf_counter() - began) < seconds:
             self._frames.move_on()
             answered = self._answered() + len(self._frames)
-            self._send()
+            if self._runs:
+                self._send_runs()
+            else:
+                self._send()
             deadline = time.monotonic() + _ANSWER_S
             while self._answered() < answered:
                 if time.monotonic() > deadline:
@@ -95,6 +112,12 @@ class VethPeers:
         """Close the sockets; the pairs go with the network namespace."""
         for opened in self._sockets:
             opened.close()
+
+    def _send_runs(self) -> None:
+        slots = len(self._frames) // len(self._sockets)
+        by_rank = np.ascontiguousarray(self._frames.bytes.reshape(slots, len(self._sockets), -1).transpose(1, 0, 2))
+        for opened, head, payloads in zip(self._sockets, self._heads, by_rank, strict=True):
+            opened.sendmsg([head, payloads.data])
 
     def _send(self) -> None:
         slots = len(self._frames) // len(self._sockets)
@@ -114,10 +137,11 @@ class VethPeers:
             first += sent
 
     def _answered(self) -> int:
-        """Return how many frames have come out at the ranks' ends so far."""
-        total = 0
+        """Return how many frames have come out at the ranks' ends so far; those of a run have one packet's headers."""
+        payload = 0
         for line in Path("/proc/self/net/dev").read_text(encoding="ascii").splitlines():
             name, _, counts = line.partition(":")
             if name.strip() in self._outside:
-                total += int(counts.split()[1])
-        return total
+                total, packets = (int(count) for count in counts.split()[:2])
+                payload += total - ENCAP_BYTES * packets
+        return payload // self._payload_bytes
