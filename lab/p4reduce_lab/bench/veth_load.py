@@ -25,6 +25,7 @@ from p4reduce_lab.bench.network import run
 from p4reduce_lab.processes import Child
 
 _ANSWER_S: Final = 10.0
+_POLL_S: Final = 0.00005
 _BUFFER_BYTES: Final = 8 << 20
 _SO_SNDBUFFORCE: Final = 32
 _BATCH: Final = 64
@@ -92,26 +93,34 @@ class VethPeers:
             self._messages.append(messages)
 
     def load(self, seconds: float, switch: Child) -> tuple[int, float]:
-        """Send rounds for so long; return how many frames were answered, and the seconds. Raises ProcessError."""
-        done, began = 0, time.perf_counter()
-        while (spent := time.perf_counter() - began) < seconds:
+        """Send rounds for so long; return how many frames were answered, and the seconds. Raises ProcessError.
+
+        A round is sent when all but the last one before it are answered, so that the switch always has work.
+        """
+        sent, before, began = 0, self._answered(), time.perf_counter()
+        while time.perf_counter() - began < seconds:
             self._frames.move_on()
-            answered = self._answered() + len(self._frames)
             if self._runs:
                 self._send_runs()
             else:
                 self._send()
-            deadline = time.monotonic() + _ANSWER_S
-            while self._answered() < answered:
-                if time.monotonic() > deadline:
-                    raise switch.failure("did not answer all frames of a round")
-            done += len(self._frames)
-        return done, spent
+            self._wait(before + sent, switch)
+            sent += len(self._frames)
+        self._wait(before + sent, switch)
+        return sent, time.perf_counter() - began
 
     def close(self) -> None:
         """Close the sockets; the pairs go with the network namespace."""
         for opened in self._sockets:
             opened.close()
+
+    def _wait(self, answered: int, switch: Child) -> None:
+        """Wait until so many frames have been answered, without keeping a core from the switch."""
+        deadline = time.monotonic() + _ANSWER_S
+        while self._answered() < answered:
+            if time.monotonic() > deadline:
+                raise switch.failure("did not answer all frames of a round")
+            time.sleep(_POLL_S)
 
     def _send_runs(self) -> None:
         slots = len(self._frames) // len(self._sockets)

@@ -19,7 +19,7 @@ from p4reduce_lab.bench.switches import SwitchProcess
 from p4reduce_lab.bench.veth_load import VethPeers
 from p4reduce_lab.processes import Children, ProcessError
 
-RANKS, SLOTS = 4, 32
+RANKS, SLOTS = 4, 16
 _ONE_BY_ONE, _RUNS = "one by one", "in runs (GSO)"
 _WARM_UP_SECONDS = 0.3
 BMV2 = "BMv2"
