@@ -15,7 +15,7 @@ from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_lab.addresses import answers, free_address
 from p4reduce_lab.processes import P4REDUCE, Child, Children
 
-READY_S = 30.0
+READY_S = 60.0
 
 
 @dataclass(frozen=True)

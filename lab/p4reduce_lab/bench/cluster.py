@@ -136,6 +136,7 @@ def running_cluster(
         f"p4runtime = {toml_text(p4runtime)}",
         f"address = {toml_text(address)}",
         f"udp_port = {udp_port}",
+        "connect_timeout_s = 60.0  # a busy machine takes its time",
         "",
         "[controller]",
         f"listen = {toml_text(jobs)}",
