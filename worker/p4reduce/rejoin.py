@@ -146,6 +146,7 @@ class Rejoin:
         except JoinError as error:
             self._given_up = True
             reset.add_note(f"joining again failed: {error}")
+            event(_log, logging.WARNING, "job not joined again", job=old.name, rank=old.rank, cause=str(error))
             session.check()
             raise
         session.renew(*place)

@@ -141,6 +141,23 @@ def test_a_rank_that_does_not_come_is_an_error(monkeypatch: pytest.MonkeyPatch) 
             group.comms[0].check()
 
 
+def test_an_interrupt_in_the_group_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others may be in the middle of what this rank has left: its next call must not go into it."""
+    monkeypatch.setattr(ResettableGroup, "place", lambda self, rank, timeout_s: time.sleep(3600))
+
+    def interrupt(record: bytes) -> list[bytes]:
+        raise KeyboardInterrupt
+
+    with ResettableGroup(2) as group:
+        comeback = fallen_back(group)[0]
+        group.reset()
+        monkeypatch.setattr(comeback._group, "gather", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            group.comms[0].barrier()
+        with pytest.raises(CollectiveError, match="barrier .* was interrupted by KeyboardInterrupt"):
+            group.comms[0].barrier()
+
+
 def test_a_rank_that_left_ends_it() -> None:
     with ResettableGroup(2) as group:
         fallen_back(group)

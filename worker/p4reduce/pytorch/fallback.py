@@ -119,7 +119,9 @@ def fall_back(comm: Communicator, peers: dist.ProcessGroup | None) -> None:
     All these ranks call it at once, since it makes that group. Raises ValueError where that is not possible.
     """
     comeback = comm.session.comeback
-    if not isinstance(comeback, Rejoin | Fallback):
+    if isinstance(comeback, Fallback):  # as another model that shares the communicator has asked for
+        return
+    if not isinstance(comeback, Rejoin):
         raise ValueError('fallback="gloo" needs a communicator that can come back: p4reduce.join(rejoin=True)')
     if not dist.is_initialized():
         raise ValueError('fallback="gloo" needs the ranks of torch.distributed: call init_process_group first')
@@ -176,8 +178,9 @@ class Fallback:
                     failure = CollectiveError(f"the switch is away, and the process group failed too: {error}")
                     session.fail(failure)
                     raise failure from error
-                except CollectiveError as error:
-                    session.fail(error)
+                except BaseException as error:  # the ranks may be at different points of the group: let nothing follow
+                    interrupted = f"{call} was interrupted by {type(error).__name__}"
+                    session.fail(error if isinstance(error, P4ReduceError) else CollectiveError(interrupted))
                     raise
                 if outcome is not None:
                     self.kept = outcome
