@@ -1,0 +1,83 @@
+"""The DDP hook that falls back on gloo, on one rank. More ranks: tests/system/test_system_rejoin.py."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from p4reduce.compressors import AdaComp
+from p4reduce.pytorch.ddp import DDPState, ddp_hook
+from p4reduce.pytorch.fallback import Fallback
+from p4reduce.testing.local_group import LocalGroup
+from p4reduce.testing.resettable_group import ResettableGroup
+
+
+@pytest.fixture(scope="module", autouse=True)
+def process_group() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def group() -> Iterator[ResettableGroup]:
+    with ResettableGroup(1) as group:
+        yield group
+
+
+def train(group: ResettableGroup, fallback: Any, reset_at: set[int]) -> dict[str, torch.Tensor]:
+    """The weights after six steps of two buckets; the job is reset before some of them, and in the middle of one."""
+    torch.manual_seed(3)
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 4)), bucket_cap_mb=0.0005)
+    compressor = AdaComp()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, 0.9)
+    with DDPState(group.comms[0], compressor, module=model, fallback=fallback) as state:
+        model.register_comm_hook(state, ddp_hook)
+        for step in range(6):
+            if step in reset_at:
+                group.reset()
+            optimizer.zero_grad()
+            model(torch.randn(8, 20, generator=torch.Generator().manual_seed(step))).square().mean().backward()
+            optimizer.step()
+    residues = {f"residue of {key}": compressor.residue(key) for key in ("0.weight", "2.weight")}
+    return {**model.module.state_dict(), **residues}
+
+
+@pytest.mark.parametrize(("fallback", "away"), [(None, False), ("gloo", False), ("gloo", True)])
+def test_weights_and_residues_are_those_of_an_undisturbed_run(
+    group: ResettableGroup, fallback: Any, away: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ResettableGroup(1) as undisturbed:
+        wanted = train(undisturbed, fallback, set())
+    if away:
+        monkeypatch.setattr(ResettableGroup, "place", lambda self, rank, timeout_s: time.sleep(3600))
+    found = train(group, fallback, {2} if away else {2, 4})
+    comeback = group.comms[0].session.comeback
+    if away:
+        assert isinstance(comeback, Fallback) and comeback.collectives >= 8, "all buckets from step 2 on"
+    assert found.keys() == wanted.keys()
+    assert all(torch.equal(found[key], wanted[key]) for key in wanted)
+
+
+def test_two_models_share_the_fallback_of_a_communicator(group: ResettableGroup) -> None:
+    DDPState(group.comms[0], fallback="gloo").close(leave=False)
+    first = group.comms[0].session.comeback
+    with DDPState(group.comms[0], fallback="gloo"):
+        assert group.comms[0].session.comeback is first
+
+
+def test_what_cannot_fall_back_is_told(group: ResettableGroup) -> None:
+    wrong: Any = "nccl"
+    with pytest.raises(ValueError, match="fallback is 'nccl'"):
+        DDPState(group.comms[0], fallback=wrong)
+    with LocalGroup(1) as plain, pytest.raises(ValueError, match=r"join\(rejoin=True\)"):
+        DDPState(plain.comms[0], fallback="gloo")
+    with ResettableGroup(2) as two, pytest.raises(ValueError, match="rank 1 of 2 in the job, and rank 0 of 1 in the"):
+        DDPState(two.comms[1], fallback="gloo")
