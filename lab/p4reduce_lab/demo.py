@@ -16,11 +16,18 @@ from p4reduce_lab.training import VARIANTS, WORLD_SIZE, Result, Training, missin
 _WIDTH_OF_A_FILE = 130
 
 
-def run_demo(out: Path, seeds: int = 1, epochs: int | None = None, console: Console | None = None) -> None:
+def run_demo(
+    out: Path,
+    seeds: int = 1,
+    epochs: int | None = None,
+    console: Console | None = None,
+    pipeline: str = "default",
+) -> None:
     """Train with gloo, over the switch, and over the switch with AdaComp, `seeds` times each, and compare.
 
     Writes demo.png, report.json and a folder of logs to `out`, and a table to the terminal. `epochs` None is the
-    training script's own number. Raises ProcessError; all processes it started have ended when it returns or raises.
+    training script's own number, `pipeline` a geometry's name or the folder of a compiled program. Raises ProcessError;
+    all processes it started have ended when it returns or raises.
     """
     if missing := missing_packages():
         raise ProcessError(f"the demo needs {', '.join(missing)}: pip install 'p4reduce[demo]'")
@@ -32,7 +39,7 @@ def run_demo(out: Path, seeds: int = 1, epochs: int | None = None, console: Cons
     results: list[Result] = []
     with terminable(), Children(logs) as children:
         console.print("starting a switch and a controller")
-        with running_system(children) as system, _progress(console) as bar:
+        with running_system(children, pipeline) as system, _progress(console) as bar:
             task = bar.add_task("", total=None)
             for number, training in enumerate(plan):
 

@@ -42,16 +42,18 @@ class System:
 
 
 @contextmanager
-def running_system(children: Children) -> Iterator[System]:
+def running_system(children: Children, pipeline: str = "default") -> Iterator[System]:
     """Start the embedded switch and a controller on free ports of the loopback interface.
 
-    They run until `children` ends. Raises ProcessError if they do not come up.
+    `pipeline` is a geometry's name or the folder of a compiled program. They run until `children` ends. Raises
+    ProcessError if they do not come up.
     """
     underlay, p4runtime, jobs = free_address(socket.SOCK_DGRAM), free_address(), free_address()
     switch = [*P4REDUCE, "switch", "run", "--listen", underlay, "--p4runtime", p4runtime]
     config = [
         "[switch]",
         f"p4runtime = {toml_text(p4runtime)}",
+        f"pipeline = {toml_text(pipeline)}",
         f"udp_port = {underlay.rpartition(':')[2]}",
         "",
         "[controller]",

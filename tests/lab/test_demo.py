@@ -70,6 +70,17 @@ def test_jobs_of_an_interrupted_run_do_not_stand_in_the_way_of_the_next(tmp_path
             system.client.create_job("left", 2)
 
 
+def test_the_demo_in_the_shape_that_fits_tofino(tmp_path: Path) -> None:
+    """Frames get their shape from the lease alone: the training script, and the worker, are the same."""
+    pipeline = "tofino1-4x8"
+    run_demo(tmp_path, seeds=1, epochs=1, console=Console(file=io.StringIO(), width=130), pipeline=pipeline)
+    controller = (tmp_path / "logs" / "controller.log").read_text()
+    assert f"pipeline {pipeline}" in controller
+    gloo, dense, adacomp = json.loads((tmp_path / "report.json").read_text())["runs"]
+    assert gloo["losses"] == pytest.approx(dense["losses"], rel=1e-3)
+    assert dense["up_bytes_per_step"] > 3 * adacomp["up_bytes_per_step"] > 0
+
+
 def test_a_killed_worker_ends_the_run_with_an_error(children: Children) -> None:
     killed: list[int] = []
 
