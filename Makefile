@@ -8,7 +8,7 @@ CHAOS_SECONDS ?= 300
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench fuzz chaos lint format study testbed conformance p4 proto clean
+.PHONY: demo test bench fuzz chaos lint format study testbed conformance p4 p4-tofino proto clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/p4reduce demo --seeds $(SEEDS) --out out/demo
@@ -47,6 +47,9 @@ conformance: $(VENV)/dev.stamp  # needs simple_switch_grpc on PATH; records BMv2
 
 p4:  # needs p4c-bm2-ss on PATH
 	$(PYTHON) p4src/build.py
+
+p4-tofino:  # needs p4c-bm2-ss on PATH and P4C_TOFINO_INCLUDE, the folder of p4c's tna.p4
+	$(PYTHON) p4src/build_tofino.py
 
 proto: $(VENV)/proto.stamp
 	cd contracts && ../$(VENV)/proto/bin/python -m grpc_tools.protoc -I. --python_out=. --grpc_python_out=. --pyi_out=. \

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from p4reduce_contracts import wire
+from p4reduce_contracts import artifacts, wire
 from p4reduce_contracts.wire.check import check_of
 from p4reduce_switch.program import DEFAULT_EXECUTOR, Replica, load
 from rigs.secret import rank_secret
@@ -13,6 +14,7 @@ ARTIFACTS = Path(__file__).resolve().parents[2] / "p4src/artifacts/v1model"
 
 SWITCH_MAC, SWITCH_IP = 0x020000000001, 0x0A000001
 JOB, EPOCH, SLOT_COUNT, GROUP = 7, 9, 4, 256 + 7
+SLOT_BASE = 2
 CPU_PORT = 510
 SECRET_AT = wire.BASE_BYTES
 
@@ -56,11 +58,25 @@ def udp_frame(rank: int, payload: bytes, dst_port: int = wire.AGGREGATION_PORT, 
     return ethernet + ipv4_header(rank_ip(rank), dst_ip, 8 + len(payload)) + udp + payload
 
 
+@dataclass(frozen=True)
+class VersionState:
+    """What the registers hold of one version of a slot."""
+
+    epoch: int
+    round: int
+    seen: int
+    held: int
+    check: int
+    keys: tuple[int, ...]
+    sums: tuple[tuple[int, ...], ...]
+    """The words by column; of columns that are not in `held` they mean nothing."""
+
+
 class PipelineRig:
     """A program and one admitted job; ports 1.. are the ranks', in order."""
 
     def __init__(self, geometry_name: str, world_size: int, executor: str = DEFAULT_EXECUTOR) -> None:
-        self.geometry = {"default": wire.DEFAULT, "small": wire.SMALL}[geometry_name]
+        self.geometry = artifacts.geometry(ARTIFACTS / geometry_name)
         self.world_size = world_size
         self.program = load((ARTIFACTS / geometry_name / "p4reduce.json").read_bytes(), executor)
         self.insert("address.switch_address", (SWITCH_IP,), "is_switch", (SWITCH_MAC,))
@@ -78,10 +94,18 @@ class PipelineRig:
         control = table.split(".")[0]
         self.program.tables[f"MainIngress.{table}"].insert(match, 0, f"MainIngress.{control}.{action}", params)
 
-    def admit(self, rank: int, epoch: int = EPOCH, slot_base: int = 2) -> None:
+    def admit(self, rank: int, epoch: int = EPOCH, slot_base: int = SLOT_BASE) -> None:
         match = (rank_port(rank), rank_ip(rank), rank_udp_port(rank), JOB, rank_secret(rank))
         full = (1 << self.world_size) - 1
         self.insert("admission.admit", match, "admit_rank", (1 << rank, full, slot_base, SLOT_COUNT, epoch, GROUP))
+
+    def renew(self, epoch: int) -> None:
+        """The job's next epoch: other entries, the same ranks."""
+        admit = self.program.tables["MainIngress.admission.admit"]
+        for entry in list(admit.entries()):
+            admit.delete(entry.match, entry.priority)
+        for rank in range(self.world_size):
+            self.admit(rank, epoch)
 
     def contribution(
         self,
@@ -89,6 +113,7 @@ class PipelineRig:
         round_: int = 0,
         keys: tuple[int, ...] | None = None,
         blocks: dict[int, bytes] | None = None,
+        epoch: int = EPOCH,
     ) -> bytes:
         """A well-formed CONTRIBUTE payload, all but the secret; `blocks` maps columns to block bytes."""
         blocks = blocks or {}
@@ -97,7 +122,7 @@ class PipelineRig:
         data = b"".join(blocks[column] for column in sorted(blocks))
         check = check_of(present, data, self.geometry.block_words)
         return wire.pack(
-            self.geometry, wire.Frame(wire.CONTRIBUTE, JOB, present, EPOCH, slot, round_, 0, 0, check, keys, data)
+            self.geometry, wire.Frame(wire.CONTRIBUTE, JOB, present, epoch, slot, round_, 0, 0, check, keys, data)
         )
 
     def frame(self, rank: int, payload: bytes) -> bytes:
@@ -106,7 +131,29 @@ class PipelineRig:
 
     def send(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]:
         """A contribution of rank through the program: (port, frame) of everything that comes out."""
-        return self.program.process(rank_port(rank), self.frame(rank, payload))
+        return self.process(rank_port(rank), self.frame(rank, payload))
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        """A frame that comes in at a port: (port, frame) of everything that comes out."""
+        return self.program.process(port, frame)
+
+    def version_state(self, slot: int, version: int) -> VersionState:
+        """What the registers hold of that version of a slot of the job."""
+        registers = {
+            name.removeprefix("MainIngress."): register.read((SLOT_BASE + slot) << 1 | version)
+            for name, register in self.program.registers.items()
+        }
+        columns = range(self.geometry.columns)
+        words = [registers[f"column_{column}.sums"].to_bytes(self.geometry.block_bytes, "big") for column in columns]
+        return VersionState(
+            registers["slot_state.tags"] >> 32,
+            registers["slot_state.tags"] & 0xFFFFFFFF,
+            registers["slot_state.seen"],
+            registers["slot_state.held"],
+            registers["check_word.checks"],
+            tuple(registers[f"column_{column}.keys"] for column in columns),
+            tuple(tuple(int.from_bytes(w[i : i + 4], "big") for i in range(0, len(w), 4)) for w in words),
+        )
 
     def drops(self) -> dict[int, int]:
         """Frames dropped so far, by reason; reasons without drops are left out."""

@@ -1,0 +1,270 @@
+"""Read p4src/tna with p4c's front end into p4src/artifacts, one folder a chip: `make p4-tofino`.
+
+What the front end makes of the program, with all controls inlined and all names resolved, is written as small JSON
+(`front_end.json`): tests/p4src executes it. It needs p4c-bm2-ss, whose front end is every p4c's, and the headers of
+p4c's Tofino backend (backends/tofino/bf-p4c/p4include), which P4C_TOFINO_INCLUDE names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import build
+
+P4SRC = Path(__file__).resolve().parent
+MANIFEST = "manifest-tofino.json"
+PROGRAM = "front_end.json"
+INCLUDE = "P4C_TOFINO_INCLUDE"
+CHIPS = {"tofino1-4x8": 1, "tofino2-4x16": 2}
+"""The geometries of build.py that are for a Tofino, and its generation."""
+
+Node = dict[str, Any]
+BINARY = {"Add": "+", "BOr": "|", "Equ": "==", "Neq": "!=", "LAnd": "and", "LOr": "or"}
+
+
+class UnknownNode(Exception):
+    """The program uses a part of the language that front_end.json has no word for."""
+
+
+def sources() -> dict[str, str]:
+    """SHA-256 of every P4 source, by its path below p4src."""
+    files = sorted([*P4SRC.glob("shared/*.p4"), *P4SRC.glob("tna/*.p4")])
+    return {str(file.relative_to(P4SRC)): build.digest(file) for file in files}
+
+
+def read_program(name: str, include: str) -> Node:
+    """Return what p4c's front end makes of p4src/tna in this geometry. Raises CalledProcessError if it refuses it."""
+    defines = [f"-D{macro.upper()}={value}" for macro, value in build.GEOMETRIES[name].items()]
+    with tempfile.TemporaryDirectory() as scratch:
+        dump = Path(scratch) / "ir.json"
+        command = ["p4c-bm2-ss", f"-D__TARGET_TOFINO__={CHIPS[name]}", *defines, "-I", include]
+        command += ["--Wdisable", "--toJSON", str(dump), "tna/main.p4"]
+        done = subprocess.run(command, cwd=P4SRC, capture_output=True, text=True, check=False)
+        # BMv2's backend knows no TNA package and says so: by then the front end has written its result.
+        if not dump.is_file():
+            raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
+        return Reader(json.loads(dump.read_text())).program()
+
+
+class Reader:
+    """Reduces p4c's IR to lists and names. A node that occurs again is only its number in p4c's JSON."""
+
+    def __init__(self, root: Node) -> None:
+        self._root = root
+        self._nodes: dict[int, Node] = {}
+        self._collect(root)
+
+    def program(self) -> Node:
+        """Return {"types", "parsers", "controls"} by name."""
+        found: dict[str, Node] = {"types": {}, "parsers": {}, "controls": {}}
+        for node in self._vec(self._root["objects"]):
+            kind = node["Node_Type"]
+            if kind in ("Type_Header", "Type_Struct"):
+                fields = {field["name"]: self._type(field["type"]) for field in self._vec(node["fields"])}
+                found["types"][node["name"]] = {"header": kind == "Type_Header", "fields": fields}
+            elif kind == "P4Parser":
+                states = {state["name"]: self._state(state) for state in self._vec(node["states"])}
+                found["parsers"][node["name"]] = self._block(node, node["parserLocals"]) | {"states": states}
+            elif kind == "P4Control":
+                body = self._statement(self._get(node["body"]))
+                found["controls"][node["name"]] = self._block(node, node["controlLocals"]) | {"body": body}
+        return found
+
+    def _block(self, node: Node, locals_: Node) -> Node:
+        """What parsers and controls have in common: parameters and declarations."""
+        of_type = self._get(node["type"])
+        parameters = {p["name"]: self._type(p["type"]) for p in self._parameters(of_type["applyParams"])}
+        found: Node = {"parameters": parameters, "variables": {}, "instances": {}, "actions": {}, "tables": {}}
+        for local in self._vec(locals_):
+            kind = local["Node_Type"]
+            if kind == "Declaration_Variable":
+                found["variables"][local["name"]] = self._type(local["type"])
+            elif kind == "Declaration_Instance":
+                found["instances"][local["name"]] = self._instance(local)
+            elif kind == "P4Action":
+                names = [p["name"] for p in self._parameters(local["parameters"])]
+                body = self._statement(self._get(local["body"]))
+                found["actions"][local["name"]] = {"name": self._name(local), "parameters": names, "body": body}
+            elif kind == "P4Table":
+                found["tables"][local["name"]] = self._table(local)
+            else:
+                raise UnknownNode(f"declaration {kind}")
+        return found
+
+    def _instance(self, node: Node) -> Node:
+        of_type = self._get(node["type"])
+        found: Node = {"name": self._name(node), "types": []}
+        if of_type["Node_Type"] == "Type_Specialized":
+            found["types"] = [self._type(argument) for argument in self._vec(of_type["arguments"])]
+            of_type = self._get(of_type["baseType"])
+        found["extern"] = self._get(of_type["path"])["name"]
+        found["arguments"] = [self._expression(argument["expression"]) for argument in self._vec(node["arguments"])]
+        if node.get("initializer"):
+            (apply,) = self._vec(self._get(node["initializer"])["components"])
+            of_apply = self._get(apply["type"])
+            found["parameters"] = [p["name"] for p in self._parameters(of_apply["parameters"])]
+            found["body"] = self._statement(self._get(apply["body"]))
+        return found
+
+    def _table(self, node: Node) -> Node:
+        found: Node = {"name": self._name(node), "keys": [], "entries": [], "default": None}
+        for entry in self._vec(self._get(node["properties"])["properties"]):
+            value = self._get(entry["value"])
+            if entry["name"] == "key":
+                for key in self._vec(value["keyElements"]):
+                    kind = self._get(self._get(key["matchType"])["path"])["name"]
+                    found["keys"].append([self._expression(key["expression"]), kind])
+            elif entry["name"] == "default_action":
+                found["default"] = self._expression(value["expression"])
+            elif entry["name"] == "entries":
+                for row in self._vec(value["entries"]):
+                    keys = self._vec(self._get(row["keys"])["components"])
+                    found["entries"].append([[self._expression(k) for k in keys], self._expression(row["action"])])
+        return found
+
+    def _state(self, node: Node) -> Node:
+        found: Node = {"body": [self._statement(one) for one in self._vec(node["components"])]}
+        select = self._get(node.get("selectExpression"))
+        if select is None:
+            return found
+        if select["Node_Type"] == "PathExpression":
+            return found | {"select": [], "cases": [[["any"], self._get(select["path"])["name"]]]}
+        found["select"] = [self._expression(one) for one in self._vec(self._get(select["select"])["components"])]
+        found["cases"] = [
+            [self._expression(case["keyset"]), self._get(self._get(case["state"])["path"])["name"]]
+            for case in self._vec(select["selectCases"])
+        ]
+        return found
+
+    def _statement(self, node: Node) -> list[Any]:
+        node = self._get(node)
+        kind = node["Node_Type"]
+        if kind == "BlockStatement":
+            return ["block", *(self._statement(one) for one in self._vec(node["components"]))]
+        if kind == "AssignmentStatement":
+            return ["set", self._expression(node["left"]), self._expression(node["right"])]
+        if kind == "MethodCallStatement":
+            return ["do", self._expression(node["methodCall"])]
+        if kind == "IfStatement":
+            otherwise = self._get(node.get("ifFalse"))
+            branches = [self._statement(node["ifTrue"]), self._statement(otherwise) if otherwise else ["block"]]
+            return ["if", self._expression(node["condition"]), *branches]
+        if kind == "Declaration_Variable":
+            return ["let", node["name"], self._type(node["type"])]
+        raise UnknownNode(f"statement {kind}")
+
+    def _expression(self, node: Node) -> list[Any]:
+        node = self._get(node)
+        kind = node["Node_Type"]
+        simple: Mapping[str, Callable[[], list[Any]]] = {
+            "Constant": lambda: ["const", node["value"]],
+            "BoolLiteral": lambda: ["const", int(node["value"])],
+            "DefaultExpression": lambda: ["any"],
+            "PathExpression": lambda: ["name", self._get(node["path"])["name"]],
+            "Member": lambda: ["field", self._expression(node["expr"]), node["member"]],
+            "Slice": lambda: ["slice", *(self._expression(node[part]) for part in ("e0", "e1", "e2"))],
+            "Mask": lambda: ["mask", self._expression(node["left"]), self._expression(node["right"])],
+            "LNot": lambda: ["not", self._expression(node["expr"])],
+            "ListExpression": lambda: ["list", *map(self._expression, self._vec(node["components"]))],
+            "StructExpression": lambda: [
+                "list",
+                *(self._expression(named["expression"]) for named in self._vec(node["components"])),
+            ],
+            "MethodCallExpression": lambda: [
+                "call",
+                self._expression(node["method"]),
+                *(self._expression(argument["expression"]) for argument in self._vec(node["arguments"])),
+            ],
+        }
+        if kind in BINARY:
+            return [BINARY[kind], self._expression(node["left"]), self._expression(node["right"]), self._bits(node)]
+        if kind not in simple:
+            raise UnknownNode(f"expression {kind}")
+        return simple[kind]()
+
+    def _bits(self, node: Node) -> int:
+        found = self._type(node["type"])
+        if not isinstance(found, int):
+            raise UnknownNode(f"arithmetic on {found}")
+        return found
+
+    def _type(self, node: Node) -> int | str:
+        """Bits of a number (a bool's are 1), or the name of a type."""
+        node = self._get(node)
+        kind = node["Node_Type"]
+        if kind == "Type_Bits":
+            return int(node["size"])
+        if kind == "Type_Boolean":
+            return 1
+        if kind == "Type_Name":
+            return str(self._get(node["path"])["name"])
+        return str(node["name"])
+
+    def _name(self, node: Node) -> str:
+        """The name that a control plane uses."""
+        for annotation in self._vec(node["annotations"]):
+            if annotation["name"] == "name":
+                (text,) = self._vec(self._get(annotation["body"])["value"])
+                return str(text["value"]).removeprefix(".")
+        return str(node["name"])
+
+    def _parameters(self, node: Node) -> list[Node]:
+        return self._vec(self._get(node)["parameters"])
+
+    def _vec(self, node: Node) -> list[Node]:
+        return [self._get(one) for one in self._get(node)["vec"]]
+
+    def _get(self, node: Any) -> Any:
+        if isinstance(node, dict) and "Node_ID" in node and "Node_Type" not in node:
+            return self._nodes[node["Node_ID"]]
+        return node
+
+    def _collect(self, root: Any) -> None:
+        left = [root]
+        while left:
+            node = left.pop()
+            if isinstance(node, dict):
+                if "Node_Type" in node:
+                    self._nodes[node["Node_ID"]] = node
+                left.extend(node.values())
+            elif isinstance(node, list):
+                left.extend(node)
+
+
+def main() -> int:
+    include = os.environ.get(INCLUDE, "")
+    if shutil.which("p4c-bm2-ss") is None or not (Path(include) / "tna.p4").is_file():
+        print(
+            f"needs p4c-bm2-ss on PATH, and {INCLUDE}=<p4c's sources>/backends/tofino/bf-p4c/p4include, where tna.p4"
+            " is; then run `make p4-tofino` again",
+            file=sys.stderr,
+        )
+        return 1
+    artifacts = {}
+    for name in CHIPS:
+        path = P4SRC / "artifacts" / name / PROGRAM
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(read_program(name, include), separators=(",", ":")) + "\n")
+        artifacts[str(path.relative_to(P4SRC))] = build.digest(path)
+    manifest = {
+        "front_end": f"p4c-bm2-ss {build.compiler_version()}",
+        "sources": sources(),
+        "artifacts": artifacts,
+    }
+    (P4SRC / "artifacts" / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+    print(f"{len(artifacts)} artifacts written to {P4SRC / 'artifacts'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""The TNA program with a job admitted: what rigs/pipeline.py is for the v1model program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from p4reduce_contracts import artifacts
+from rigs.pipeline import (
+    ARTIFACTS,
+    EPOCH,
+    GROUP,
+    JOB,
+    SLOT_BASE,
+    SLOT_COUNT,
+    SWITCH_IP,
+    SWITCH_MAC,
+    PipelineRig,
+    VersionState,
+    rank_ip,
+    rank_mac,
+    rank_port,
+    rank_udp_port,
+)
+from rigs.secret import rank_secret
+from rigs.tna import TnaProgram
+
+GENERATIONS = {"tofino1-4x8": 1, "tofino2-4x16": 2}
+
+
+class TnaRig(PipelineRig):
+    """The program as the executor of rigs/tna.py runs it; frames, answers and counters are PipelineRig's."""
+
+    def __init__(self, geometry_name: str, world_size: int) -> None:
+        geometry = artifacts.geometry(ARTIFACTS / geometry_name)
+        self.geometry = geometry
+        self.world_size = world_size
+        self._slots = geometry.slots
+        path: Path = ARTIFACTS.parent / geometry_name / "front_end.json"
+        self.tna = TnaProgram(path, GENERATIONS[geometry_name])
+        self.insert("address.switch_address", (SWITCH_IP,), "is_switch", (SWITCH_MAC,))
+        self.insert("address.own_ip", (SWITCH_IP,), "claims_ip", ())
+        self.insert("address.own_mac", (SWITCH_MAC,), "claims_mac", ())
+        for rank in range(world_size):
+            self.admit(rank)
+            address = (rank_mac(rank), rank_ip(rank), rank_udp_port(rank), SWITCH_MAC, SWITCH_IP, rank_secret(rank))
+            member = "MainEgress.address_reply"
+            self.tna.insert(f"{member}.job_member", (JOB, rank), f"{member}.address_to", address)
+        self.tna.groups[GROUP] = [(rank_port(rank), rank) for rank in range(world_size)]
+
+    def insert(self, table: str, match: tuple[int, ...], action: str, params: tuple[int, ...]) -> None:
+        control = table.split(".")[0]
+        self.tna.insert(f"MainIngress.{table}", match, f"MainIngress.{control}.{action}", params)
+
+    def admit(self, rank: int, epoch: int = EPOCH, slot_base: int = SLOT_BASE) -> None:
+        """Write the rank's two entries, one a version of its slots."""
+        full = (1 << self.world_size) - 1
+        for version in (0, 1):
+            match = (rank_port(rank), rank_ip(rank), rank_udp_port(rank), JOB, rank_secret(rank), version)
+            first_cell = version * self._slots + slot_base
+            first_rank_cell = (2 * rank + version) * SLOT_COUNT
+            bounds = ((-SLOT_COUNT) % 2**16, epoch, -epoch % 2**16)
+            self.insert(
+                "admission.admit", match, "admit_rank", (1 << rank, full, first_cell, first_rank_cell, *bounds, GROUP)
+            )
+
+    def renew(self, epoch: int) -> None:
+        for rank in range(self.world_size):
+            self.admit(rank, epoch)
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        """Return (port, frame) of everything that comes out when the frame comes in there."""
+        return self.tna.process(port, frame)
+
+    def version_state(self, slot: int, version: int) -> VersionState:
+        index = version * self._slots + SLOT_BASE + slot
+        cells = {name.removeprefix("MainIngress."): cells[index] for name, cells in self.tna.registers.items()}
+        tag, again = cells["tags.tags"].values, cells["tags.tags_again"].values
+        assert tag == again, "the two copies of a tag differ"
+        columns, words = range(self.geometry.columns), range(self.geometry.block_words)
+        return VersionState(
+            tag["epoch"],
+            tag["round"],
+            cells["slot_state.seen"],
+            cells["slot_state.held"],
+            cells["check_word.checks"],
+            tuple(cells[f"column_key_{column}.keys"] for column in columns),
+            tuple(tuple(cells[f"column_{column}.sums_{word}"] for word in words) for column in columns),
+        )
+
+    def drops(self) -> dict[int, int]:
+        return dict(self.tna.counters["MainIngress.dropping.drops"])
+
+    def job_count(self, counter: str) -> int:
+        return self.tna.counters[f"MainIngress.reply.{counter}"][JOB]
