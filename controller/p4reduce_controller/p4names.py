@@ -78,5 +78,32 @@ V1MODEL: Final = P4Names(
     },
 )
 
+TOFINO: Final = P4Names(
+    switch_address="MainIngress.address.switch_address",
+    is_switch="MainIngress.address.is_switch",
+    own_ip="MainIngress.address.own_ip",
+    claims_ip="MainIngress.address.claims_ip",
+    own_mac="MainIngress.address.own_mac",
+    claims_mac="MainIngress.address.claims_mac",
+    admit="MainIngress.admission.admit",
+    admit_rank="MainIngress.admission.admit_rank",
+    job_member="MainEgress.address_reply.job_member",
+    address_to="MainEgress.address_reply.address_to",
+    mac_table="MainIngress.forwarding.mac_table",
+    forward="MainIngress.forwarding.forward",
+    learned="MainIngress.forwarding.learned",
+    known="MainIngress.forwarding.known",
+    mac_learn="MainDeparser.mac_learn",
+    hello_rate="MainIngress.punt.hello_rate",
+    drops="MainIngress.dropping.drops",
+    job_counters={
+        "contributions": "MainIngress.reply.contributions",
+        "duplicates": "MainIngress.reply.duplicates",
+        "results": "MainIngress.reply.results",
+        "pendings": "MainIngress.reply.pendings",
+    },
+)
+"""For the driver that docs/tofino.md describes; its `admit` entries differ too."""
+
 FLOOD_GROUP: Final = 1
 """Multicast group of unknown destinations, as headers.p4 of each target has it."""

@@ -9,13 +9,27 @@ from scapy.layers.l2 import ARP, Ether
 from p4reduce_contracts import wire
 from p4reduce_switch.program import MeterConfig, Replica
 from rigs.pipeline import CPU_PORT, SWITCH_IP, SWITCH_MAC, PipelineRig, ipv4_header, rank_port, udp_frame
+from rigs.tna_rig import TnaRig
 
 HOST_MAC, OTHER_MAC, SWITCH_MAC_TEXT = "02:00:00:00:aa:01", "02:00:00:00:aa:02", "02:00:00:00:00:01"
 FLOOD_GROUP = 1
 
 
+@pytest.fixture(params=["v1model", "tofino"])
+def any_rig(request: pytest.FixtureRequest) -> PipelineRig:
+    if request.param == "v1model":
+        return v1model_rig()
+    rig = TnaRig("tofino1-4x8", 2)
+    rig.tna.groups[FLOOD_GROUP] = [(port, 0) for port in (1, 2, 3)]
+    return rig
+
+
 @pytest.fixture
 def rig() -> PipelineRig:
+    return v1model_rig()
+
+
+def v1model_rig() -> PipelineRig:
     rig = PipelineRig("small", 2)
     rig.program.replication.multicast_groups[FLOOD_GROUP] = [Replica(port, 0) for port in (1, 2, 3)]
     return rig
@@ -38,30 +52,30 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_foreign_frames_are_forwarded_unchanged(rig: PipelineRig, name: str) -> None:
+def test_foreign_frames_are_forwarded_unchanged(any_rig: PipelineRig, name: str) -> None:
     frame = bytes(FOREIGN[name])
-    known(rig, 0x02000000AA02, 3)
-    assert rig.program.process(1, frame) == [(3, frame)]
-    assert rig.drops() == {}
+    known(any_rig, 0x02000000AA02, 3)
+    assert any_rig.process(1, frame) == [(3, frame)]
+    assert any_rig.drops() == {}
 
 
-def test_aggregation_frames_for_another_switch_pass_unchanged(rig: PipelineRig) -> None:
-    known(rig, SWITCH_MAC, 3)
-    full = rig.contribution(blocks={0: bytes(range(32)), 2: bytes(32)})
+def test_aggregation_frames_for_another_switch_pass_unchanged(any_rig: PipelineRig) -> None:
+    known(any_rig, SWITCH_MAC, 3)
+    full = any_rig.contribution(blocks={0: bytes(range(32)), 2: bytes(32)})
     for payload in (full, full[:-5], full + b"tail", wire.pack_hello(7, 1), b"\x55", b""):
         frame = udp_frame(0, payload, dst_ip=SWITCH_IP + 1)
-        assert rig.program.process(1, frame) == [(3, frame)]
-    assert rig.drops() == {}
+        assert any_rig.process(1, frame) == [(3, frame)]
+    assert any_rig.drops() == {}
 
 
-def test_unknown_destination_is_flooded_but_not_back(rig: PipelineRig) -> None:
+def test_unknown_destination_is_flooded_but_not_back(any_rig: PipelineRig) -> None:
     frame = bytes(FOREIGN["udp"])
-    assert rig.program.process(2, frame) == [(1, frame), (3, frame)]
+    assert any_rig.process(2, frame) == [(1, frame), (3, frame)]
 
 
-def test_a_destination_on_the_same_port_is_filtered(rig: PipelineRig) -> None:
-    known(rig, 0x02000000AA02, 2)
-    assert rig.program.process(2, bytes(FOREIGN["udp"])) == []
+def test_a_destination_on_the_same_port_is_filtered(any_rig: PipelineRig) -> None:
+    known(any_rig, 0x02000000AA02, 2)
+    assert any_rig.process(2, bytes(FOREIGN["udp"])) == []
 
 
 def test_unknown_sources_are_learned_once_known_no_more(rig: PipelineRig) -> None:
@@ -76,9 +90,9 @@ def test_unknown_sources_are_learned_once_known_no_more(rig: PipelineRig) -> Non
     assert digests[1] == ("mac_learn_t", [(0x02000000AA01, 3)])
 
 
-def test_arp_for_the_switch_is_answered(rig: PipelineRig) -> None:
+def test_arp_for_the_switch_is_answered(any_rig: PipelineRig) -> None:
     request = Ether(src=HOST_MAC, dst="ff:ff:ff:ff:ff:ff") / ARP(hwsrc=HOST_MAC, psrc="10.0.0.9", pdst="10.0.0.1")
-    [(port, frame)] = rig.program.process(2, bytes(request))
+    [(port, frame)] = any_rig.process(2, bytes(request))
     reply = Ether(frame)
     assert port == 2
     assert (reply.dst, reply.src) == (HOST_MAC, SWITCH_MAC_TEXT)
@@ -87,11 +101,11 @@ def test_arp_for_the_switch_is_answered(rig: PipelineRig) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"odd", bytes(range(200)), b"\xff" * 56])
-def test_ping_is_answered_with_right_checksums(rig: PipelineRig, data: bytes) -> None:
+def test_ping_is_answered_with_right_checksums(any_rig: PipelineRig, data: bytes) -> None:
     echo = (
         Ether(src=HOST_MAC, dst=SWITCH_MAC_TEXT) / IP(src="10.0.0.9", dst="10.0.0.1", ttl=3) / ICMP(id=5, seq=6) / data
     )
-    [(port, frame)] = rig.program.process(2, bytes(echo))
+    [(port, frame)] = any_rig.process(2, bytes(echo))
     expected = (
         Ether(src=SWITCH_MAC_TEXT, dst=HOST_MAC)
         / IP(src="10.0.0.1", dst="10.0.0.9", ttl=64, id=echo[IP].id)
@@ -112,7 +126,33 @@ def test_packet_out_leaves_where_it_says(rig: PipelineRig) -> None:
     assert rig.program.process(CPU_PORT, (3 << 7).to_bytes(2, "big") + frame) == [(3, frame)]
 
 
+def test_the_controller_s_port_of_tofino() -> None:
+    rig = TnaRig("tofino1-4x8", 2)
+    hello = udp_frame(1, wire.pack_hello(7, 0x1122334455667788))
+    assert rig.process(rank_port(1), hello) == [(TOFINO_CPU_PORT, (rank_port(1) << 7).to_bytes(2, "big") + hello)]
+    assert rig.process(TOFINO_CPU_PORT, (3 << 7).to_bytes(2, "big") + hello) == [(3, hello)]
+    rig.tna.colors[rank_port(1)] = METER_RED
+    assert rig.process(rank_port(1), hello) == []
+    assert rig.drops() == {RATE: 1}
+
+
+def test_impostors_and_learning_on_tofino() -> None:
+    rig = TnaRig("tofino1-4x8", 2)
+    for frame in IMPOSTORS.values():
+        assert rig.process(2, bytes(frame)) == []
+    assert rig.drops() == {SPOOFED: len(IMPOSTORS)}
+    assert rig.tna.digests == []
+    rig.process(2, bytes(FOREIGN["udp"]))
+    assert rig.tna.digests == [[(0x02000000AA01, 48), (2, 9)]]
+    rig.insert("forwarding.learned", (0x02000000AA01, 2), "known", ())
+    rig.process(2, bytes(FOREIGN["udp"]))
+    assert len(rig.tna.digests) == 1
+    assert rig.process(2, b"\x02" * 13) == []  # a runt
+    assert len(rig.tna.digests) == 1
+
+
 SPOOFED, RATE = 14, 15
+TOFINO_CPU_PORT, METER_RED = 192, 3
 SWITCH_IP_TEXT = "10.0.0.1"
 IMPOSTORS = {
     "a RESULT for a worker": Ether(src=HOST_MAC, dst=OTHER_MAC)
