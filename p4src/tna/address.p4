@@ -1,5 +1,5 @@
 // Is this frame for the switch itself, or does it pretend to be from it? The controller writes the switch's own address.
-// Each table says only what it found, in a field of its own: then no table waits for another, and all are in stage 0.
+// Each table says only what it found, in a field of its own: so no table waits for another, and all can share a stage.
 control Address(inout headers_t hdr, inout metadata_t meta) {
     // Nobody looks at the destination MAC of a frame for the switch any more; replies come from this one.
     action is_switch(mac_address_t mac) {

@@ -22,7 +22,7 @@ typedef bit<32> word_t;
 #define WORDS_12(X, c)
 #endif
 #if BLOCK_WORDS > 16
-#error "BLOCK_WORDS must be at most 16: no Tofino adds more words in one pass with a useful number of columns"
+#error "BLOCK_WORDS must be at most 16: four columns of more are more stateful ALUs than a Tofino has"
 #endif
 #define FOR_EACH_WORD(X, c) WORDS_0(X, c) WORDS_4(X, c) WORDS_8(X, c) WORDS_12(X, c)
 

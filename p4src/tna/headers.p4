@@ -131,7 +131,7 @@ const bit<8> FORM_HELLO = 17;
 const bit<8> FORM_ARP = 18;
 const bit<8> FORM_PING = 19;
 
-// Each stage-0 table writes fields of its own, so that all of them fit that stage.
+// The tables that look at a frame alone write a field each of their own, so that they can share the first stage.
 struct metadata_t {
     // from the parser
     ipv4_address_t  target_ip;

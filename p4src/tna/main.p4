@@ -1,4 +1,4 @@
-// p4reduce for Tofino 1 and 2: read this file as the table of contents.
+// p4reduce for Tofino 1 and 2: read this file as the table of contents. docs/tofino.md says what of it has been tried.
 #include <core.p4>
 #if __TARGET_TOFINO__ == 1
 #include <tna.p4>
@@ -54,7 +54,7 @@ control MainIngress(inout headers_t hdr, inout metadata_t meta, in ingress_intri
         } else {
             hdr.bridge.setValid();
             hdr.bridge.ingress_port = intrinsic.ingress_port;
-            // Stage 0: what the frame is, without a look at any state.
+            // What the frame is, without a look at any state.
             validation.apply(hdr, meta, from_parser);
             admission.apply(hdr, meta, intrinsic);
             address.apply(hdr, meta);

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 import tomllib
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-P4SRC = Path(__file__).resolve().parents[2] / "p4src"
+from rigs.p4src import P4SRC, load
 
-
-def load_build() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("p4src_build", P4SRC / "build.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-build = load_build()
+build = load("build")
 manifest = json.loads((P4SRC / "artifacts/manifest.json").read_text())
 
 

@@ -229,12 +229,15 @@ def assert_sums(out: str, sums: int) -> None:
 
 @pytest.mark.bmv2
 @needs_bmv2
-@needs_mininet
-def test_training_over_bmv2(machine: Machine, found_as_left: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("network", "pipeline"), [pytest.param("mininet", "default", marks=needs_mininet), ("netns", "tofino1-4x8")]
+)
+def test_training_over_bmv2(machine: Machine, found_as_left: str, tmp_path: Path, network: str, pipeline: str) -> None:
     for module in ("torch", "sklearn", "matplotlib"):
         pytest.importorskip(module)
     environment = {**os.environ, TRACE: found_as_left}
-    command = [*machine.within, *CLI, "train", "--epochs", "1", "--out", str(tmp_path)]
+    options = ["--network", network, "--pipeline", pipeline, "--epochs", "1", "--out", str(tmp_path)]
+    command = [*machine.within, *CLI, "train", *options]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "report.json").read_text())
@@ -242,6 +245,7 @@ def test_training_over_bmv2(machine: Machine, found_as_left: str, tmp_path: Path
     gloo, dense, _ = report["runs"]
     assert gloo["losses"] == pytest.approx(dense["losses"], abs=1e-3)
     assert gloo["up_bytes_per_step"] > dense["up_bytes_per_step"] > 0
+    assert report["testbed"]["pipeline"] == pipeline
     sums = report["testbed"]["sums"]
     assert sums["sums"] > 0 and sums["mismatched_words"] == 0
     assert {"machine", "ring_bytes_formula", "testbed"} < set(report)

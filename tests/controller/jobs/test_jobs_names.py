@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +24,7 @@ from p4reduce_controller.jobs import switch_entries
 from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant
 from p4reduce_controller.jobs.slots import SlotRange
-from p4reduce_controller.p4names import V1MODEL
+from p4reduce_controller.p4names import TOFINO, V1MODEL
 from rigs.wire_p4 import WIRE_P4
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -64,6 +66,20 @@ def test_every_entry_fits_the_program_even_with_the_largest_values(schema: Schem
 def test_the_tables_hold_what_is_learned(schema: Schema) -> None:
     for table in (V1MODEL.mac_table, V1MODEL.learned):
         assert schema.tables[table].size >= forwarding.MAX_LEARNED
+
+
+@pytest.mark.parametrize("folder", ["tofino1-4x8", "tofino2-4x16"])
+def test_every_name_of_tofino_is_in_the_program(folder: str) -> None:
+    program = json.loads((ROOT / "p4src/artifacts" / folder / "front_end.json").read_text())
+    blocks = program["controls"].values()
+    known = {
+        named["name"]
+        for block in blocks
+        for kind in ("tables", "actions", "instances")
+        for named in block[kind].values()
+    }
+    names = dataclasses.asdict(TOFINO)
+    assert {*names.pop("job_counters").values(), *names.values()} <= known
 
 
 def test_drop_reasons_and_hello_are_those_of_wire_p4() -> None:
