@@ -98,8 +98,8 @@ def _write(path: Path, made: bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(hashlib.sha256(made).digest() + made)
         os.replace(name, path)
-        files = [(file.stat().st_mtime, file) for file in path.parent.glob("executor-*.o")]
-        for _, file in sorted(files)[:-KEPT]:
-            file.unlink(missing_ok=True)
+        kept = [(other.stat().st_mtime, other) for other in path.parent.glob("executor-*.o")]
+        for _, old in sorted(kept)[:-KEPT]:
+            old.unlink(missing_ok=True)
     except OSError:
         return
