@@ -80,6 +80,7 @@ class Emitter:
         self.count()
         found = self._locals.alloca(kind, size=ir.Constant(I64, count) if count > 1 else None)
         found.align = align
+        found.type = POINTER  # older versions of llvmlite write the type of what is there, which LLVM does not take
         return found
 
     def at(self, pointer: Value, offset: Value | int) -> Value:
