@@ -1,28 +1,58 @@
-"""A lock that its holder can see others wait for, given in the order in which they asked."""
+"""A lock that is given in the order in which it was asked for, and that a native loop need not hold while it waits."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
+WANTED: Final = 0
+"""Not 0 while another thread than the loop's waits for the lock, or has it."""
+IDLE: Final = 1
+"""1 while the loop does without the lock."""
+CLAIMS: Final = 2
+"""How often it was claimed."""
+
+Claim = Callable[[NDArray[np.int64]], bool]
+"""Count a claim, set WANTED and return whether IDLE is set, in this order for all processors: `pump.lock_kernels`."""
 
 
 class FairLock:
     """Like `threading.RLock`, a Condition's too; whoever asks gets it before its holder gets it again.
 
-    A native loop that holds it looks at `wanted`, the number of threads that wait, and goes back to Python when it is
-    not 0. `on_wait` is called when a thread begins to wait, to end the loop's own waiting.
+    The holder can lend it to its native loop. The loop sets IDLE before it waits for something to do, and clears it
+    afterwards. Each time it looks at the other words then, and goes back to Python when the lock is wanted or was
+    claimed. So the lock is there for others while the loop is idle, and soon when it is not.
     """
 
-    def __init__(self, on_wait: Callable[[], None] = lambda: None) -> None:
-        self.wanted = np.zeros(1, np.int64)
-        self._on_wait = on_wait
+    def __init__(self) -> None:
+        self.words = np.zeros(3, np.int64)
+        self._claim: Claim | None = None
         self._state = threading.Lock()
         self._owner: int | None = None
         self._depth = 0
         self._queue: deque[tuple[int, threading.Lock]] = deque()
+        self._lender: int | None = None
+
+    def lend(self, claim: Claim) -> None:
+        """Let the native loop that this thread begins now do without the lock while it is idle."""
+        self._claim = claim
+        with self._state:
+            self._lender = self._owner
+            self.words[IDLE] = 0
+            self._note_wanted()
+
+    def take_back(self) -> None:
+        """After the loop: this thread has the lock again, once those before it have had it."""
+        with self._state:
+            self._lender = None
+            if self._owner == threading.get_ident():
+                return
+        self.acquire()
 
     def acquire(self) -> bool:
         """Wait until this thread has the lock; it may have it already."""
@@ -31,14 +61,13 @@ class FairLock:
             self._depth += 1
             return True
         with self._state:
-            if self._owner is None:
+            if self._owner is None or self._is_idle():
                 self._owner, self._depth = me, 1
                 return True
             turn = threading.Lock()
             turn.acquire()
             self._queue.append((me, turn))
-            self.wanted[0] = len(self._queue)
-        self._on_wait()
+            self._note_wanted()
         try:
             turn.acquire()
         except BaseException:  # such as KeyboardInterrupt: nobody is here to take the turn
@@ -61,20 +90,33 @@ class FairLock:
     def __exit__(self, *_: object) -> None:
         self.release()
 
+    def _is_idle(self) -> bool:
+        """Whether the lock is with the loop, and the loop will not go on before it is given back."""
+        if self._lender is None or self._owner != self._lender or self._claim is None:
+            return False
+        return self._claim(self.words)
+
     def _hand_over(self) -> None:
-        self._owner, turn = self._queue.popleft() if self._queue else (None, None)
-        self.wanted[0] = len(self._queue)
-        if turn is not None:
+        if self._queue:
+            self._owner, turn = self._queue.popleft()
             self._depth = 1
+            self._note_wanted()
             turn.release()
+        else:
+            self._owner, self._depth = self._lender, 1
+            self._note_wanted()
 
     def _give_up(self, me: int, turn: threading.Lock) -> None:
         with self._state:
             if (me, turn) in self._queue:
                 self._queue.remove((me, turn))
-                self.wanted[0] = len(self._queue)
+                self._note_wanted()
             else:
                 self._hand_over()
+
+    def _note_wanted(self) -> None:
+        others = self._lender is not None and self._owner != self._lender
+        self.words[WANTED] = len(self._queue) + others
 
     # what threading.Condition asks of a lock that can be acquired more than once
 

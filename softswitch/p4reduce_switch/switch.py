@@ -9,7 +9,9 @@ import selectors
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
+from p4reduce_contracts import kernels
 from p4reduce_contracts.logs import Sparing, event
 from p4reduce_switch.fair_lock import FairLock
 from p4reduce_switch.ports import Ports, Pump
@@ -30,7 +32,7 @@ class Switch:
     def __init__(self, device_id: int = 1, cpu_port: int = DEFAULT_CPU_PORT) -> None:
         self.device_id = device_id
         self.cpu_port = cpu_port
-        self.lock = FairLock(self._wanted)
+        self.lock = FairLock()
         self.program: Executor | None = None
         self.ports: list[Ports] = []
         self.on_packet_in: Callable[[bytes], None] | None = None
@@ -48,7 +50,7 @@ class Switch:
         self._stopping = threading.Event()
         self._pump: Pump | None = None
         self._pump_made = False
-        self._pumping = False
+        self._claim: Any = None
         self._installed_us = 0
 
     def add_ports(self, ports: Ports) -> None:
@@ -76,8 +78,10 @@ class Switch:
         """Have the native loop ready for programs with a native batch, if there is one: this may compile it."""
         if native and not self._pump_made and len(self.ports) == 1:
             self._pump_made = True
-            self._pump = self.ports[0].pump(self._wake_reader)
-            if self._pump is not None:
+            pump = self.ports[0].pump(self._wake_reader)
+            compiled = kernels.load("p4reduce_switch.pump.lock_kernels") if pump is not None else None
+            if compiled is not None:
+                self._pump, self._claim = pump, compiled.claim
                 event(_log, logging.INFO, "native loop ready", device=self.device_id)
 
     @property
@@ -134,9 +138,9 @@ class Switch:
                 self._finish(pump)
                 return False
             pump.buffers.bind(program.batch, self._installed_us)
-            self._pumping = True  # from here on whoever wants the lock ends the waiting, or is seen before it begins
-            reason = pump.turn(self.lock.wanted)
-            self._pumping = False
+            self.lock.lend(self._claim)
+            reason = pump.turn(self.lock.words)
+            self.lock.take_back()
             if reason is Reason.EVENT:
                 self._collect(program, pump)
             elif reason is Reason.NO_ROOM:
@@ -167,10 +171,6 @@ class Switch:
         """Make `run` return; callable from any thread or signal handler, more than once."""
         self._stopping.set()
         self.wake()
-
-    def _wanted(self) -> None:
-        if self._pumping:
-            self.wake()
 
     def _woken(self) -> None:
         with contextlib.suppress(BlockingIOError):

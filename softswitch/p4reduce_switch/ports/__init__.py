@@ -29,14 +29,14 @@ class Runs(enum.IntEnum):
 
 
 class Pump(Protocol):
-    """The native loop of a set of ports. One thread uses it, with the switch's lock for `turn`."""
+    """The native loop of a set of ports. One thread uses it, and lends it the switch's lock for `turn`."""
 
     @property
     def buffers(self) -> Buffers:
         """The batch that it has run in part."""
 
-    def turn(self, wanted: NDArray[np.int64]) -> Reason:
-        """Serve the ports until Python is needed, or somebody waits for the lock (`wanted`)."""
+    def turn(self, lock: NDArray[np.int64]) -> Reason:
+        """Serve the ports until Python is needed, or somebody wants the lock that is lent (its words)."""
 
     def take_held(self, receive: Receiver) -> None:
         """Hand over, in Python, what it received and has made no frames of."""

@@ -139,7 +139,7 @@ class EthernetPump:
         self._scratch = np.zeros(ethernet.SCRATCH_WORDS, np.int64)
         self._octets = self._scratch.view(np.uint8)
 
-    def turn(self, wanted: NDArray[np.int64]) -> Reason:
+    def turn(self, lock: NDArray[np.int64]) -> Reason:
         buffers = self.buffers
         return Reason(
             self._compiled_turn(
@@ -148,7 +148,7 @@ class EthernetPump:
                 self._scratch,
                 self._octets,
                 self._polled,
-                wanted,
+                lock,
                 self.interfaces,
                 self._rows,
                 buffers.received,

@@ -321,7 +321,7 @@ class UdpPump:
         self._polled = np.array([datagrams.polled(descriptor), datagrams.polled(wake)])
         self._turn, self._table, self._take = compiled.turn, table, take
 
-    def turn(self, wanted: NDArray[np.int64]) -> Reason:
+    def turn(self, lock: NDArray[np.int64]) -> Reason:
         buffers, table = self.buffers, self._table
         return Reason(
             self._turn(
@@ -329,7 +329,7 @@ class UdpPump:
                 buffers.words,
                 self._io,
                 self._polled,
-                wanted,
+                lock,
                 table.peers,
                 table.headers,
                 table.table,

@@ -56,7 +56,7 @@ def started_us(native: batch.NativeBatch, otherwise: int) -> int:
 class Reason(enum.IntEnum):
     """Why the native loop came back."""
 
-    TURN = 0  # somebody wants the lock, or it is time to look at signals
+    TURN = 0  # somebody wants the lock or has had it, or it is time to look at signals
     WOKEN = 1  # by the descriptor that is polled beside the socket, or by a signal
     STRANGER = 2  # the datagram at HELD_AT is of no known peer
     RESULT = 3  # the result SENT leaves by a port that is not the loop's: the CPU port, or none

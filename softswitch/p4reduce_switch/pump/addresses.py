@@ -91,6 +91,27 @@ def store_word(_typing: Any, address: Any, word: Any) -> Any:
     return _types.void(_types.int64, _types.int64), generate
 
 
+@_intrinsic
+def exchange_word(_typing: Any, address: Any, word: Any) -> Any:
+    """Write the 64 bits at an address and return what they were; all processors see it before what follows."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], _WORD.as_pointer())
+        return builder.atomic_rmw("xchg", pointer, arguments[1], "seq_cst")
+
+    return _types.int64(_types.int64, _types.int64), generate
+
+
+@_intrinsic
+def load_shared_word(_typing: Any, address: Any) -> Any:
+    """Read the 64 bits at an address that another thread may write, in this order."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.load_atomic(builder.inttoptr(arguments[0], _WORD.as_pointer()), "seq_cst", 8)
+
+    return _types.int64(_types.int64), generate
+
+
 @register_jitable
 def ones_sum(address: Any, length: Any) -> Any:
     """Return a number that is, modulo 2**16 - 1, the one's complement sum of some bytes as little-endian numbers.

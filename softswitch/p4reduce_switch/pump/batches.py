@@ -7,9 +7,10 @@ from typing import Any
 from numba.extending import register_jitable
 
 from p4reduce_switch import pump
+from p4reduce_switch.fair_lock import CLAIMS, IDLE, WANTED
 from p4reduce_switch.program import batch as words
 from p4reduce_switch.pump import ACTIVE, EVENT_DUE, HEAD, NEXT, SENT, TAIL, Reason
-from p4reduce_switch.pump.addresses import address_of, call_function
+from p4reduce_switch.pump.addresses import address_of, call_function, exchange_word, load_shared_word
 
 EVENT, NO_ROOM = int(Reason.EVENT), int(Reason.NO_ROOM)
 RESULTS, NOTHING_LEFT = -1, -2
@@ -45,3 +46,18 @@ def link(order: Any, index: Any, port: Any, active: Any) -> Any:
         order[NEXT, order[TAIL, port]] = index
     order[TAIL, port] = index
     return active
+
+
+@register_jitable
+def become_idle(lock: Any) -> Any:
+    """Do without the lock from now on; return whether it was wanted just before."""
+    exchange_word(address_of(lock) + 8 * IDLE, 1)
+    return load_shared_word(address_of(lock) + 8 * WANTED) != 0
+
+
+@register_jitable
+def may_go_on(lock: Any, claims: Any) -> Any:
+    """Have the lock again, after having been idle; return False if others have it, or have had it since."""
+    exchange_word(address_of(lock) + 8 * IDLE, 0)
+    wanted = load_shared_word(address_of(lock) + 8 * WANTED)
+    return wanted == 0 and load_shared_word(address_of(lock) + 8 * CLAIMS) == claims

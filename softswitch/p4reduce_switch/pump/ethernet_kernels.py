@@ -10,6 +10,7 @@ from numba.extending import register_jitable
 from p4reduce_contracts.datagrams import kernels as udp
 from p4reduce_contracts.kernels import kernel
 from p4reduce_contracts.wire import ENCAP_BYTES
+from p4reduce_switch.fair_lock import CLAIMS, WANTED
 from p4reduce_switch.program import batch as words
 from p4reduce_switch.pump import (
     ACTIVE,
@@ -34,11 +35,12 @@ from p4reduce_switch.pump.addresses import (
     address_of,
     copy_bytes,
     load_byte,
+    load_shared_word,
     load_uint32,
     load_word,
     ones_sum,
 )
-from p4reduce_switch.pump.batches import IDLE_MS, NOTHING_LEFT, RESULTS, TURN_US, link, run_on
+from p4reduce_switch.pump.batches import IDLE_MS, NOTHING_LEFT, RESULTS, TURN_US, become_idle, link, may_go_on, run_on
 
 _TURN, _WOKEN, _RESULT = int(Reason.TURN), int(Reason.WOKEN), int(Reason.RESULT)
 _REFUSALS = (errno.EINVAL, errno.EIO, errno.EMSGSIZE, errno.EOPNOTSUPP)
@@ -273,7 +275,7 @@ def turn(
     scratch: Any,
     octets: Any,
     polled: Any,
-    wanted: Any,
+    lock: Any,
     interfaces: Any,
     rows: Any,
     received: Any,
@@ -286,10 +288,10 @@ def turn(
     """Serve the sockets until Python is needed; return the `Reason`. Most arrays are those of `Buffers`.
 
     `octets` are the bytes of `scratch`; `interfaces` has a row of words for each socket, `rows` the row of each port
-    or -1; `polled` has the same rows, and after them the descriptor that ends a wait. `wanted` is not 0 when somebody
-    waits for the lock that the caller holds.
+    or -1; `polled` has the same rows, and after them the descriptor that ends a wait. `lock` are the words of the lock
+    that the caller has lent.
     """
-    begun = udp.microseconds(scratch)
+    begun, claims = udp.microseconds(scratch), lock[CLAIMS]
     now, idle = begun, 0
     while True:
         while True:  # what is left of a batch
@@ -301,14 +303,16 @@ def turn(
             if stopped != RESULTS:
                 return stopped
         now = udp.microseconds(scratch)
-        if wanted[0] != 0 or now - begun > TURN_US:
+        if load_shared_word(address_of(lock) + 8 * WANTED) != 0 or now - begun > TURN_US:
             return _TURN
         room = True
         if loop[HELD_AT] >= 0:
             room = _frame_held(loop, batch, interfaces[loop[HELD_PORT]], received, frames, frame_table)
         if room:
-            ready = udp.wait(polled, idle)
+            ready = 0 if idle > 0 and become_idle(lock) else udp.wait(polled, idle)
             if idle > 0:  # there is no work: time to see who woke this
+                if not may_go_on(lock, claims):
+                    return _TURN
                 if ready < 0 or ready == 1 and polled[len(interfaces)] >> 48 != 0:
                     return _WOKEN
                 begun = udp.microseconds(scratch)

@@ -12,6 +12,7 @@ from p4reduce_contracts.datagrams import kernels as udp
 from p4reduce_contracts.kernels import kernel
 from p4reduce_contracts.wire import ENCAP_BYTES
 from p4reduce_switch import pump
+from p4reduce_switch.fair_lock import CLAIMS, WANTED
 from p4reduce_switch.program import batch as words
 from p4reduce_switch.pump import (
     ACTIVE,
@@ -39,8 +40,8 @@ from p4reduce_switch.pump import (
     SIZES,
     Reason,
 )
-from p4reduce_switch.pump.addresses import address_of, copy_bytes, ones_sum
-from p4reduce_switch.pump.batches import IDLE_MS, NOTHING_LEFT, RESULTS, TURN_US, link, run_on
+from p4reduce_switch.pump.addresses import address_of, copy_bytes, load_shared_word, ones_sum
+from p4reduce_switch.pump.batches import IDLE_MS, NOTHING_LEFT, RESULTS, TURN_US, become_idle, link, may_go_on, run_on
 
 _TURN, _WOKEN, _STRANGER, _RESULT = int(Reason.TURN), int(Reason.WOKEN), int(Reason.STRANGER), int(Reason.RESULT)
 _EAGAIN = errno.EAGAIN
@@ -175,7 +176,7 @@ def turn(
     batch: Any,
     io: Any,
     polled: Any,
-    wanted: Any,
+    lock: Any,
     peers: Any,
     headers: Any,
     addresses: Any,
@@ -188,9 +189,9 @@ def turn(
 ) -> Any:
     """Serve the socket until Python is needed; return the `Reason`. The arrays are those of `Buffers` and `PeerTable`.
 
-    `wanted` is not 0 when somebody waits for the lock that the caller holds.
+    `lock` are the words of the lock that the caller has lent.
     """
-    begun = udp.microseconds(io)
+    begun, claims = udp.microseconds(io), lock[CLAIMS]
     now = begun
     while True:
         while True:  # what is left of a batch
@@ -202,7 +203,7 @@ def turn(
             if stopped != RESULTS:
                 return stopped
         now = udp.microseconds(io)
-        if wanted[0] != 0 or now - begun > TURN_US:
+        if load_shared_word(address_of(lock) + 8 * WANTED) != 0 or now - begun > TURN_US:
             return _TURN
         while True:  # all that is there, as far as there is room
             if loop[HELD_AT] < 0:
@@ -223,7 +224,9 @@ def turn(
         if batch[words.FRAMES] == 0:
             if loop[HELD_AT] >= 0:
                 return _STRANGER
-            ready = udp.wait(polled, IDLE_MS)
+            ready = 0 if become_idle(lock) else udp.wait(polled, IDLE_MS)
+            if not may_go_on(lock, claims):
+                return _TURN
             if ready < 0 or polled[1] >> 48 != 0:
                 return _WOKEN
             begun = udp.microseconds(io)

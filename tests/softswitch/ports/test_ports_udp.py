@@ -9,10 +9,10 @@ import select
 import socket
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 
 from p4reduce_contracts.wire import HELLO_BYTES, pack_hello
+from p4reduce_switch.fair_lock import FairLock
 from p4reduce_switch.ports import PortError, Pump
 from p4reduce_switch.ports.udp import AGGREGATION_PORT, JOINING_S, SEARCH_S, UdpUnderlay
 from p4reduce_switch.pump import Reason
@@ -81,7 +81,7 @@ class Bench:
     def turn_until_idle(self, pump: Pump) -> None:
         pump.buffers.bind(self.program, 0)
         os.write(self.wake_writer, b"x")
-        while (reason := pump.turn(np.zeros(1, np.int64))) is not Reason.WOKEN:
+        while (reason := pump.turn(FairLock().words)) is not Reason.WOKEN:
             assert reason in (Reason.STRANGER, Reason.TURN)
             pump.take_held(self.program.process)
         os.read(self.wake_reader, 1)

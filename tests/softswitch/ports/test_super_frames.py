@@ -11,11 +11,11 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 
 from p4reduce_contracts import datagrams, kernels
 from p4reduce_lab.reflector import Reflector
+from p4reduce_switch.fair_lock import FairLock
 from p4reduce_switch.ports import Runs
 from p4reduce_switch.ports.ethernet import EthernetPorts, EthernetPump
 from p4reduce_switch.ports.super_frames import HEADER, PLAIN, UDP_RUN, complete
@@ -121,7 +121,7 @@ class Wire:
         for frame in received:
             self.far.send(frame)
         self.pump.buffers.bind(self.program, 0)
-        while (reason := self.pump.turn(np.zeros(1, np.int64))) is not Reason.WOKEN:
+        while (reason := self.pump.turn(FairLock().words)) is not Reason.WOKEN:
             assert reason in (Reason.TURN, Reason.NO_ROOM)
             if reason is Reason.NO_ROOM:
                 self.pump.buffers.make_room(self.program)
