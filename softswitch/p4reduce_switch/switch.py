@@ -139,8 +139,10 @@ class Switch:
                 return False
             pump.buffers.bind(program.batch, self._installed_us)
             self.lock.lend(self._claim)
-            reason = pump.turn(self.lock.words)
-            self.lock.take_back()
+            try:
+                reason = pump.turn(self.lock.words)
+            finally:
+                self.lock.take_back()
             if reason is Reason.EVENT:
                 self._collect(program, pump)
             elif reason is Reason.NO_ROOM:
