@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from p4reduce import CollectiveTimeout, Communicator, Lease
+from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.collective import load_kernels
 from p4reduce.runs import Runs
 from p4reduce.testing.udp_switch import UdpSwitch, connect
 from p4reduce.transport import UdpTransport
-from p4reduce_contracts.wire import MAX_COLUMNS, RESULT, SMALL, Frame, Geometry, pack
+from p4reduce_contracts.wire import DEFAULT, MAX_COLUMNS, RESULT, SMALL, Frame, Geometry, pack, unpack
 
 pytestmark = pytest.mark.usefixtures("each_engine")
 
@@ -109,3 +110,63 @@ def test_frames_leave_alone_where_runs_are_lost() -> None:
 def test_a_wrong_choice_of_runs_is_an_error_that_says_so() -> None:
     with pytest.raises(ValueError, match="P4REDUCE_SEGMENTATION is 'yes'; it has to be auto, on or off"):
         Runs({"P4REDUCE_SEGMENTATION": "yes"})
+
+
+def test_over_sockets_results_may_come_late_and_damaged() -> None:
+    """Slot 0's opening RESULT, which all others wait for, comes last; and one block is damaged once on its way down."""
+    tensor = np.arange(20_000, dtype=np.int32)
+    with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=30) as comm:
+        process, held = switch.switch.process, list[tuple[int, bytes]]()
+        damaged = False
+
+        def disturbed(rank: int, payload: bytes) -> list[tuple[int, bytes]]:
+            nonlocal damaged
+            answers = process(rank, payload)
+            frame = unpack(DEFAULT, payload)
+            if frame.round == 0 and frame.slot == 0 and not held:
+                held.extend(answers)
+                return []
+            if frame.round == 0 and frame.slot == 15:
+                return [*answers, *held]
+            if frame.round == 1 and frame.slot == 3 and not damaged:
+                damaged = True
+                return [(to, answer[:-1] + bytes([answer[-1] ^ 1])) for to, answer in answers]
+            return answers
+
+        switch.switch.process = disturbed  # type: ignore[method-assign]
+        assert (comm.all_reduce(tensor) == tensor).all()
+        assert comm.stats.corrupt == 1
+        assert held and damaged
+
+
+def test_over_sockets_ranks_at_odds_are_told_so_and_a_refusal_leaves_them_in_step() -> None:
+    world_size, slots = 3, 16
+    tensor = np.arange(10_000, dtype=np.float32)
+    with (
+        UdpSwitch(world_size, slots, drop=0.05, seed=3) as switch,
+        ThreadPoolExecutor(world_size) as pool,
+    ):
+        comms = [connect(switch.port, rank, world_size, slots, timeout_s=30) for rank in range(world_size)]
+
+        def refused(comm: Communicator) -> str:
+            mine = np.where(tensor == 5, np.nan if comm.rank == 1 else 5, tensor).astype(np.float32)
+            try:
+                comm.all_reduce(mine)
+            except P4ReduceError as error:
+                return type(error).__name__
+            return ""
+
+        def at_odds(comm: Communicator) -> str:
+            try:
+                comm.all_reduce(tensor[: 9000 + comm.rank])
+            except P4ReduceError as error:
+                return type(error).__name__
+            return ""
+
+        for _ in range(2):
+            assert list(pool.map(refused, comms)) == ["PeerRefused", "InvalidTensor", "PeerRefused"]
+            for result in pool.map(lambda comm: comm.all_reduce(tensor), comms):
+                assert (result == 3 * tensor).all()
+        assert list(pool.map(at_odds, comms)) == ["CollectiveMismatch"] * 3
+        for comm in comms:
+            comm.close(wait=False)
