@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ class Plot:
 
     name: str
     axis: str
-    title: str
+    along: str
+    """What the axis says."""
     label: str = ""
     """What else distinguishes lines."""
     percent: bool = False
@@ -28,10 +30,10 @@ class Plot:
 
 
 PLOTS = (
-    Plot("density", "density", "time against the share of blocks that are not zero, %", "pattern", True, True),
-    Plot("workers", "workers", "time against the number of workers"),
-    Plot("size", "size", "time against bytes a tensor"),
-    Plot("slots", "slots", "time a frame against slots", "ranks"),
+    Plot("density", "density", "blocks that are not zero, %", "pattern", True, True),
+    Plot("workers", "workers", "workers"),
+    Plot("size", "size", "bytes of the tensor"),
+    Plot("slots", "slots", "slots", "ranks"),
 )
 
 
@@ -52,20 +54,33 @@ def _draw(path: Path, plot: Plot, series: Sequence[Series]) -> None:
     figure = Figure(figsize=(6.5 * len(panels), 4.5), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     for axes, ((link, unit), shown) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        ticks = sorted({_place(plot, point) for point in shown})
         for (peer, label), line in _grouped(shown, lambda point: (point.peer, str(point.at.get(plot.label, "")))):
-            line = sorted(line, key=lambda point: float(point.at[plot.axis]))
-            xs = [float(point.at[plot.axis]) * (100 if plot.percent else 1) for point in line]
+            line = sorted(line, key=partial(_place, plot))
+            middles = [median(point.values) for point in line]
             name = f"{peer} {label}".strip()
-            (drawn,) = axes.plot(xs, [median(point.values) for point in line], marker="o", label=name)
+            if len(line) == 1:  # the same all along
+                axes.axhline(middles[0], color="#7a7f87", linestyle="--", label=name)
+                continue
+            places = [_place(plot, point) for point in line]
+            (drawn,) = axes.plot(places, middles, marker="o", label=name)
             low, high = [min(point.values) for point in line], [max(point.values) for point in line]
-            axes.fill_between(xs, low, high, alpha=0.15, color=drawn.get_color())
-        axes.set(title=link, xlabel=plot.title, ylabel=unit, xscale="log", yscale="log")
+            axes.fill_between(places, low, high, alpha=0.15, color=drawn.get_color())
+        axes.set(title=link, xlabel=plot.along, ylabel=unit, xscale="log", yscale="log")
+        axes.set_xticks(
+            ticks, [f"{tick:g}" if tick < 10000 else f"{tick / 2**20:.3g} M" for tick in ticks], rotation=30
+        )
+        axes.minorticks_off()
         axes.title.set_fontsize(9)
         if plot.reversed:
             axes.invert_xaxis()
         axes.grid(alpha=0.25)
         axes.legend(frameon=False, fontsize=8)
     figure.savefig(path, facecolor="white")
+
+
+def _place(plot: Plot, point: Series) -> float:
+    return float(point.at[plot.axis]) * (100 if plot.percent else 1)
 
 
 def _grouped(series: Iterable[Series], key: Callable[[Series], Any]) -> list[tuple[Any, list[Series]]]:

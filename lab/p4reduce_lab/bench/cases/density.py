@@ -57,7 +57,7 @@ def against_density(cluster: Cluster, link: Link, megabytes: int) -> None:
     found = in_turn({"gloo": gloo, **peers}, run.repetitions, _LIMIT_S, at_least=3)
     size = f"{megabytes} MB, {WORKERS} workers"
     dense = [1000 * s for s in found["gloo"]]
-    run.add(Series(f"all blocks, {size}", "gloo", str(link), "ms", dense, {}, summed_up(counts["gloo"])))
+    run.add(Series(f"all blocks, {size}", "gloo", str(link), "ms", dense, {"density": 1.0}, summed_up(counts["gloo"])))
     for density, pattern in points:
         values = [1000 * s for s in found[str((density, pattern))]]
         at: dict[str, float | str] = {"density": density, "pattern": pattern}

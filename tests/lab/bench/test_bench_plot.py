@@ -1,0 +1,30 @@
+"""Plots: one for each axis that series lie along."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from p4reduce_lab.bench.case import Series
+
+pytest.importorskip("matplotlib")
+
+
+def series(peer: str, density: float) -> Series:
+    return Series("some", peer, "100 Mbit/s", "ms", [1.0, 2.0, 4.0], {"density": density, "pattern": "random"})
+
+
+def test_what_lies_along_an_axis_is_drawn(tmp_path: Path) -> None:
+    from p4reduce_lab.bench.plot import draw
+
+    points = [series("p4reduce", 0.1), series("p4reduce", 0.01), series("gloo", 1.0)]
+    nowhere = Series("some", "gloo", "loopback", "ms", [1.0])
+    assert draw(tmp_path, [*points, nowhere]) == [tmp_path / "density.png"]
+    assert (tmp_path / "density.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_single_point_is_no_plot(tmp_path: Path) -> None:
+    from p4reduce_lab.bench.plot import draw
+
+    assert draw(tmp_path, [series("p4reduce", 0.1)]) == []
