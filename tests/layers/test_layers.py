@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,15 @@ from importlinter import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = ROOT / "layers.toml"
+
+
+@pytest.fixture(autouse=True)
+def loggers_stay() -> Iterator[None]:
+    """import-linter configures logging, which disables every logger that there was, for all later tests."""
+    yield
+    for logger in logging.Logger.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger):
+            logger.disabled = False
 
 
 def broken(config: Path, capsys: pytest.CaptureFixture[str]) -> str:
