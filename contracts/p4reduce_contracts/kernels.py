@@ -18,8 +18,11 @@ import hashlib
 import importlib
 import importlib.util
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -32,7 +35,15 @@ MODULES: Final = "p4reduce.kernels"
 _LOCK_WAIT_S: Final = 120.0
 """After so long another process that compiles is not waited for; this one compiles too."""
 
+_WARM_S: Final = 300.0
+_DONE: Final = "all"
+"""A file that says that all kernels of these sources were compiled."""
+
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class CompilationFailed(RuntimeError):
+    """A kernel module cannot be compiled; the message has numba's own words."""
 
 
 def enabled() -> bool:
@@ -66,16 +77,47 @@ def load(module: str) -> ModuleType | None:
     """Import a kernel module, compiled; None where kernels are not `enabled`."""
     if not enabled():
         return None
-    with _one_at_a_time():
+    with _one_at_a_time(_package(module)):
         return importlib.import_module(module)
 
 
 def warm() -> Iterator[tuple[str, float]]:
-    """Compile all kernels of the installed packages; yields each module and the seconds that it took."""
-    for entry in sorted(metadata.entry_points(group=MODULES), key=lambda entry: entry.name):
-        begun = time.monotonic()
-        load(entry.value)
-        yield entry.value, time.monotonic() - begun
+    """Compile all kernels of the installed packages that are not compiled; yields each package and its seconds.
+
+    Packages are compiled at the same time, each in a process of its own. Raises CompilationFailed.
+    """
+    folder = _folder()
+    if folder is None or not enabled() or (folder / _DONE).exists():
+        return
+    packages: dict[str, list[str]] = {}
+    for module in _modules():
+        packages.setdefault(_package(module), []).append(module)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield from zip(packages, pool.map(_load_elsewhere, packages.values()), strict=True)
+    folder.mkdir(exist_ok=True)
+    (folder / _DONE).touch()
+
+
+def _load_elsewhere(modules: list[str]) -> float:
+    """Load these modules in a new process, one after the other; return the seconds that it took."""
+    script = "import sys; from p4reduce_contracts import kernels; [kernels.load(module) for module in sys.argv[1:]]"
+    begun = time.monotonic()
+    command = [sys.executable, "-P", "-c", script, *modules]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_WARM_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise CompilationFailed(f"{', '.join(modules)} took more than {_WARM_S:g} s") from error
+    if done.returncode:
+        raise CompilationFailed(f"{', '.join(modules)} cannot be compiled: {done.stderr.strip()[-2000:]}")
+    return time.monotonic() - begun
+
+
+def _modules() -> list[str]:
+    return sorted(entry.value for entry in metadata.entry_points(group=MODULES))
+
+
+def _package(module: str) -> str:
+    return module.rpartition(".")[0]
 
 
 @functools.cache
@@ -85,7 +127,7 @@ def _folder() -> Path | None:
     if cache is None:
         return None
     digest = hashlib.sha256()
-    for module in sorted(entry.value for entry in metadata.entry_points(group=MODULES)):
+    for module in _modules():
         package, *path = module.split(".")
         spec = importlib.util.find_spec(package)  # of the module itself it would import all that stands above it
         for folder in (spec and spec.submodule_search_locations) or ():
@@ -94,18 +136,18 @@ def _folder() -> Path | None:
 
 
 @contextlib.contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    """Hold the lock of this user's processes; without a folder for it, or after a long wait, go on without."""
+def _one_at_a_time(package: str) -> Iterator[None]:
+    """Hold a package's lock among this user's processes; without a folder for it, or after a long wait, do without."""
     folder = cache_folder()
     if folder is None:
         yield
         return
-    with open(folder / "kernels.lock", "w", encoding="utf-8") as lock:
-        _wait_for(lock.fileno(), folder)
+    with open(folder / f"{package}.lock", "w", encoding="utf-8") as lock:
+        _wait_for(lock.fileno())
         yield
 
 
-def _wait_for(lock: int, folder: Path) -> None:
+def _wait_for(lock: int) -> None:
     until = time.monotonic() + _LOCK_WAIT_S
     while time.monotonic() < until:
         try:

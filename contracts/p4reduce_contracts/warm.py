@@ -16,5 +16,9 @@ def warm() -> None:
     if not kernels.enabled():
         click.echo("kernels are off: numba is not installed, or P4REDUCE_KERNELS=off")
         return
-    for module, seconds in kernels.warm():
-        click.echo(f"{module}: {seconds:.1f} s")
+    try:
+        for package, seconds in kernels.warm():
+            click.echo(f"{package}: {seconds:.1f} s")
+    except kernels.CompilationFailed as error:
+        raise click.ClickException(str(error)) from error
+    click.echo("all kernels are compiled")

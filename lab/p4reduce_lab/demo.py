@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from p4reduce_contracts import kernels
 from p4reduce_lab import report
 from p4reduce_lab.processes import Children, ProcessError, terminable
 from p4reduce_lab.system import running_system
@@ -35,6 +36,8 @@ def run_demo(
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
+    for package, seconds in kernels.warm():  # now, so that it is in no training's time
+        console.print(f"compiled {package} in {seconds:.0f} s, once on this machine")
     plan = [Training(variant, seed, epochs, logs) for seed in range(seeds) for variant in VARIANTS]
     results: list[Result] = []
     with terminable(), Children(logs) as children:

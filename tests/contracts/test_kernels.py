@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ def doubled(number):
 
 USE = """
 import sys
+from collections.abc import Iterator
 from p4reduce_contracts import kernels
 module = kernels.load("doubling")
 stats = module.doubled.stats
@@ -62,3 +64,32 @@ def test_a_home_that_cannot_be_written_has_no_cache(tmp_path: Path, monkeypatch:
     (tmp_path / "file").touch()
     monkeypatch.setenv("P4REDUCE_CACHE_DIR", str(tmp_path / "file" / "below"))
     assert cache_folder() is None
+
+
+@pytest.fixture
+def found_modules(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What the installed packages name as kernel modules; nothing yet."""
+    modules: list[str] = []
+    monkeypatch.setattr(kernels, "_modules", lambda: modules)
+    for name in ("PYTHONPATH", "P4REDUCE_CACHE_DIR"):
+        monkeypatch.setenv(name, environment[name])
+    kernels._folder.cache_clear()
+    yield modules
+    kernels._folder.cache_clear()
+
+
+def test_what_is_compiled_ahead_is_not_compiled_again(found_modules: list[str], environment: dict[str, str]) -> None:
+    found_modules.append("doubling")
+    assert len(list(kernels.warm())) == 1
+    assert list(kernels.warm()) == []
+    used = subprocess.run(
+        [sys.executable, "-c", USE], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert used.stdout.split()[2:] == ["0", "1"]
+
+
+def test_what_cannot_be_compiled_is_told(found_modules: list[str], tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(MODULE.replace("2 * number", "number.nothing"), encoding="utf-8")
+    found_modules.append("broken")
+    with pytest.raises(kernels.CompilationFailed, match=r"(?s)broken cannot be compiled: .*nothing"):
+        list(kernels.warm())
