@@ -27,6 +27,7 @@ SAMPLE = (5).to_bytes(6, "big") + bytes(5) + b"\x88\xb5" + b"\x02" + b"a sample,
 def softswitch(interface: str, executor: str) -> Iterator[str]:
     switch = Switch()
     switch.add_ports(EthernetPorts({1: interface}))
+    switch.prepare(executor != "python")
     server = Server(switch, "127.0.0.1:0", executor)
     server.start()
     thread = threading.Thread(target=switch.run)
