@@ -45,8 +45,9 @@ TO_PORT: Final = 1
 TO_PLAIN: Final = 2
 """1 where every datagram is sent by itself."""
 
-MAX_BYTES: Final = 65507
-"""Of one datagram, or of a run."""
+RUN_BYTES: Final = 65000
+"""Of a run, with the Ethernet, IPv4 and UDP headers of each datagram: before a shaper (tbf) whose burst is shorter the
+kernel cuts it up, packet by packet, and 64 KB is a common one."""
 RECEIVE_BYTES: Final = 65536
 """The room that `receive` needs: no super-datagram is longer."""
 ANCILLARY_BYTES: Final = socket.CMSG_SPACE(4)

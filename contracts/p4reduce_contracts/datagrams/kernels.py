@@ -25,9 +25,9 @@ from p4reduce_contracts.datagrams import (
     ERRNO,
     LOST,
     LOST_BYTES,
-    MAX_BYTES,
     MAX_SEGMENTS,
     RECEIVE_BYTES,
+    RUN_BYTES,
     SCRATCH,
     SEGMENT,
     SENDER_IP,
@@ -37,6 +37,7 @@ from p4reduce_contracts.datagrams import (
     TO_PORT,
 )
 from p4reduce_contracts.kernels import kernel
+from p4reduce_contracts.wire import ENCAP_BYTES
 
 _MESSAGE = SCRATCH
 _NAME = _MESSAGE + 7
@@ -144,7 +145,8 @@ def send(io: Any, to: Any, addresses: Any, lengths: Any, first: int, end: int) -
         count, total, last = 0, 0, 0
         while first + count < end and count < MAX_SEGMENTS:
             length = lengths[first + count]
-            if length > segment or count > 0 and (length == 0 or last < segment or total + length > MAX_BYTES):
+            on_wire = total + length + (count + 1) * ENCAP_BYTES
+            if length > segment or count > 0 and (length == 0 or last < segment or on_wire > RUN_BYTES):
                 break
             io[_VECTOR + 2 * count], io[_VECTOR + 2 * count + 1] = addresses[first + count], length
             last, total, count = length, total + length, count + 1

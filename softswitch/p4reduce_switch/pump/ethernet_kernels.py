@@ -7,6 +7,7 @@ from typing import Any
 
 from numba.extending import register_jitable
 
+from p4reduce_contracts.datagrams import RUN_BYTES
 from p4reduce_contracts.datagrams import kernels as udp
 from p4reduce_contracts.kernels import kernel
 from p4reduce_contracts.wire import ENCAP_BYTES
@@ -47,7 +48,7 @@ _REFUSALS = (errno.EINVAL, errno.EIO, errno.EMSGSIZE, errno.EOPNOTSUPP)
 _VIRTIO_BYTES = 10
 _UDP_RUN = 1 | 5 << 8 | ENCAP_BYTES << 16 | 34 << 48
 _CHECKSUM_OFFSET = 6
-_IP, _UDP, _MAX_PAYLOAD = 14, 34, 65507
+_IP, _UDP = 14, 34
 _OUTGOING = 4
 _NOTHING, _OWN = -1, -2
 
@@ -225,7 +226,8 @@ def _send_chain(scratch: Any, octets: Any, interface: Any, order: Any, results: 
             scratch[e.VECTOR + 4], scratch[e.VECTOR + 5] = first + ENCAP_BYTES, total
             while after >= 0 and count < e.MAX_SEGMENTS and last == length:
                 frame, size = address_of(results) + table[OFFSETS, after], table[LENGTHS, after]
-                if size > length or total + size - ENCAP_BYTES > _MAX_PAYLOAD or not _may_run(frame, size, length):
+                on_wire = total + size + count * ENCAP_BYTES
+                if size > length or on_wire > RUN_BYTES or not _may_run(frame, size, length):
                     break
                 if not _same_way(first, frame):
                     break
