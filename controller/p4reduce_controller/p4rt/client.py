@@ -48,6 +48,10 @@ class Pipeline:
     cookie: int | None
 
 
+PIPELINE_S = 30.0
+"""Seconds that a switch may take for a program at least: it may have to compile it, on a busy machine."""
+
+
 class Client:
     """A controller's connection to one switch. Thread-safe; every call has a deadline of `timeout_s`.
 
@@ -157,7 +161,7 @@ class Client:
         if cookie is not None:
             request.config.cookie.cookie = cookie
         try:
-            self._connection.call("SetForwardingPipelineConfig", request)
+            self._connection.call("SetForwardingPipelineConfig", request, PIPELINE_S)
         except grpc.RpcError as error:
             raise failures.of_pipeline(error, self.address) from error
         if not verify_only:

@@ -116,14 +116,16 @@ class Connection:
         stream = self._stream
         return stream is not None and stream.is_primary
 
-    def call(self, name: str, request: Any) -> Any:
-        """One RPC under the deadline: its answer, or for Read all its answers. Lets grpc errors through."""
+    def call(self, name: str, request: Any, least_s: float = 0.0) -> Any:
+        """One RPC under the deadline, or `least_s` where that is longer: its answer, or for Read all its answers.
+
+        Lets grpc errors through.
+        """
         rpc = self._rpc.get(name)
         if rpc is None:
             raise self._not_connected()
-        if name == "Read":
-            return list(rpc(request, timeout=self.timeout_s))
-        return rpc(request, timeout=self.timeout_s)
+        timeout_s = max(self.timeout_s, least_s)
+        return list(rpc(request, timeout=timeout_s)) if name == "Read" else rpc(request, timeout=timeout_s)
 
     def send(self, request: Any) -> None:
         """Queues a message on the stream; SwitchUnreachable when there is none."""

@@ -11,7 +11,6 @@ from conformance.case import PROGRAMS
 from p4reduce_contracts.p4runtime import codec, messages
 from p4reduce_contracts.p4runtime.entries import DirectMeterEntry, Entry, MeterConfig, MeterEntry, TableEntry
 from p4reduce_contracts.p4runtime.schema import Schema
-from p4reduce_switch.program import Program
 from rigs.p4rt import SCHEMA, Raw, Served, code_of, config
 
 I = "SampleIngress."  # noqa: E741
@@ -178,8 +177,7 @@ class Colours:
         self._switch = switch
         self._raw = raw
         raw.set_config(config=config(STATE.with_suffix(".json").read_bytes(), p4info=STATE_P4INFO))
-        program = switch.switch.program
-        assert isinstance(program, Program)
+        program: Any = switch.switch.program
         program.meters["MainIngress.indirect"].clock = lambda: self.now_us
         program.tables["MainIngress.per_index"].clock = lambda: self.now_us
 
