@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_contracts import artifacts
+from p4reduce_contracts import artifacts, datagrams
 from p4reduce_controller.p4rt import Client
 from p4reduce_lab.addresses import free_port
-from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch
+from p4reduce_switch.ports.udp import UdpUnderlay
+from p4reduce_switch.run import SwitchError, SwitchOptions, _ports, run_switch
+from p4reduce_switch.switch import Switch
 from rigs.p4rt import LIMIT_S
 
 RUN = "import sys; from p4reduce_switch.run import *; run_switch(SwitchOptions(*eval(sys.argv[1])))"
@@ -95,6 +97,17 @@ def test_an_address_in_use_is_said() -> None:
 def test_an_unknown_executor_is_refused_with_those_there_are() -> None:
     with pytest.raises(SwitchError, match="there is no executor 'abacus'; there is: auto, llvm, python"):
         run_switch(SwitchOptions(listen="127.0.0.1:0", p4runtime="127.0.0.1:0", executor="abacus"))
+
+
+def test_gso_is_turned_off_for_all_peers() -> None:
+    for gso, plain in (("off", True), ("auto", False)):
+        switch = Switch()
+        ports, _ = _ports(SwitchOptions(listen="127.0.0.1:0", gso=gso), switch)
+        assert isinstance(ports, UdpUnderlay)
+        words = ports._table.add(1, 0x7F000001, 7, bytes(42), 0, 0)
+        assert words[datagrams.TO_PLAIN] == plain
+        ports.close()
+        switch.close()
 
 
 def test_interfaces_are_checked() -> None:
