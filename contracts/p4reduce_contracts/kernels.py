@@ -32,6 +32,8 @@ from p4reduce_contracts.cache import cache_folder
 
 MODULES: Final = "p4reduce.kernels"
 """The entry points that name each package's kernel modules."""
+CONSTANTS: Final = "p4reduce.kernel-constants"
+"""Those that name the modules whose constants are compiled into kernels."""
 _LOCK_WAIT_S: Final = 120.0
 """After so long another process that compiles is not waited for; this one compiles too."""
 
@@ -112,8 +114,8 @@ def _load_elsewhere(modules: list[str]) -> float:
     return time.monotonic() - begun
 
 
-def _modules() -> list[str]:
-    return sorted(entry.value for entry in metadata.entry_points(group=MODULES))
+def _modules(group: str = MODULES) -> list[str]:
+    return sorted(entry.value for entry in metadata.entry_points(group=group))
 
 
 def _package(module: str) -> str:
@@ -127,11 +129,12 @@ def _folder() -> Path | None:
     if cache is None:
         return None
     digest = hashlib.sha256()
-    for module in _modules():
+    for module in (*_modules(), *_modules(CONSTANTS)):
         package, *path = module.split(".")
         spec = importlib.util.find_spec(package)  # of the module itself it would import all that stands above it
         for folder in (spec and spec.submodule_search_locations) or ():
-            digest.update(Path(folder, *path).with_suffix(".py").read_bytes())
+            source = Path(folder, *path)
+            digest.update((source / "__init__.py" if source.is_dir() else source.with_suffix(".py")).read_bytes())
     return cache / f"kernels-{digest.hexdigest()[:16]}"
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -70,7 +73,7 @@ def test_a_home_that_cannot_be_written_has_no_cache(tmp_path: Path, monkeypatch:
 def found_modules(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """What the installed packages name as kernel modules; nothing yet."""
     modules: list[str] = []
-    monkeypatch.setattr(kernels, "_modules", lambda: modules)
+    monkeypatch.setattr(kernels, "_modules", lambda group=kernels.MODULES: modules)
     for name in ("PYTHONPATH", "P4REDUCE_CACHE_DIR"):
         monkeypatch.setenv(name, environment[name])
     kernels._folder.cache_clear()
@@ -93,3 +96,26 @@ def test_what_cannot_be_compiled_is_told(found_modules: list[str], tmp_path: Pat
     found_modules.append("broken")
     with pytest.raises(kernels.CompilationFailed, match=r"(?s)broken cannot be compiled: .*nothing"):
         list(kernels.warm())
+
+
+PACKAGES = {
+    "p4reduce_contracts": {"datagrams", "kernels"},
+    "p4reduce_contracts.wire": {"ENCAP_BYTES"},  # from numbers.py
+    "p4reduce_switch": {"pump"},
+    "p4reduce_switch.program": {"batch"},
+}
+"""What kernels take from packages whose own text is not among the listed modules."""
+
+
+def test_constants_that_are_compiled_in_belong_to_the_cache() -> None:
+    """What a kernel module imports is listed beside it: with other constants it is compiled anew."""
+    modules = {entry.value for entry in metadata.entry_points(group=kernels.MODULES)}
+    constants = {entry.value for entry in metadata.entry_points(group=kernels.CONSTANTS)}
+    listed = modules | constants | {"p4reduce_contracts.kernels"}
+    for module in modules:
+        spec = importlib.util.find_spec(module)
+        assert spec is not None and spec.origin is not None
+        text = Path(spec.origin).read_text(encoding="utf-8")
+        for package, names in re.findall(r"^from (p4reduce\w*(?:\.\w+)*) import ([^(\n]*)", text, re.MULTILINE):
+            taken = {name.split(" as ")[0].strip() for name in names.split(",")}
+            assert package in listed or taken <= PACKAGES.get(package, set()), f"{module} takes {taken} from {package}"
