@@ -32,7 +32,8 @@ class BatchRunner:
         self._shared = shared
         self._state = shared.state
         self._headers = headers
-        self._started_us = microseconds()
+        self.started_us = microseconds()
+        """When the program's time began, on the monotonic clock: NOW_US counts from here."""
         self._reserve(MAX_FRAME)
 
     @property
@@ -62,7 +63,7 @@ class BatchRunner:
         self._in_view[:length] = frame
         self._in_frame[1:, 0] = length, port
         one = self._one
-        one[words.NOW_US] = microseconds() - self._started_us
+        one[words.NOW_US] = microseconds() - self.started_us
         one[words.TAKEN] = one[words.FRAMES_OUT] = one[words.BYTES_OUT] = 0
         stopped = self._run(self._one_at)
         assert stopped != words.FULL
