@@ -17,6 +17,7 @@ import functools
 import hashlib
 import importlib
 import importlib.util
+import logging
 import os
 import subprocess
 import sys
@@ -29,6 +30,9 @@ from types import ModuleType
 from typing import Any, Final, TypeVar, cast
 
 from p4reduce_contracts.cache import cache_folder
+from p4reduce_contracts.logs import event
+
+_log = logging.getLogger(__name__)
 
 MODULES: Final = "p4reduce.kernels"
 """The entry points that name each package's kernel modules."""
@@ -77,10 +81,21 @@ def kernel(signature: str) -> Callable[[Function], Function]:
 
 def load(module: str) -> ModuleType | None:
     """Import a kernel module, compiled; None where kernels are not `enabled`."""
-    if not enabled():
+    if not enabled() or not _numba_works():
         return None
     with _one_at_a_time(_package(module)):
         return importlib.import_module(module)
+
+
+@functools.cache
+def _numba_works() -> bool:
+    """Return whether the installed numba can be imported: it refuses versions of numpy that it does not know."""
+    try:
+        importlib.import_module("numba")
+    except ImportError as error:
+        event(_log, logging.WARNING, "kernels are off", cause=str(error))
+        return False
+    return True
 
 
 def warm() -> Iterator[tuple[str, float]]:
@@ -89,14 +104,13 @@ def warm() -> Iterator[tuple[str, float]]:
     Packages are compiled at the same time, each in a process of its own. Raises CompilationFailed.
     """
     folder = _folder()
-    if folder is None or not enabled() or (folder / _DONE).exists():
+    if folder is None or not enabled() or not _numba_works() or (folder / _DONE).exists():
         return
     packages: dict[str, list[str]] = {}
     for module in _modules():
         packages.setdefault(_package(module), []).append(module)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         yield from zip(packages, pool.map(_load_elsewhere, packages.values()), strict=True)
-    folder.mkdir(exist_ok=True)
     (folder / _DONE).touch()
 
 
@@ -129,13 +143,26 @@ def _folder() -> Path | None:
     if cache is None:
         return None
     digest = hashlib.sha256()
+    for source in _sources():
+        digest.update(source.read_bytes())
+    folder = cache / f"kernels-{digest.hexdigest()[:16]}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def _sources() -> Iterator[Path]:
+    """Yield the sources of all kernels, and of the constants in them, as they are now.
+
+    Of an editable installation the list of modules may be older than the sources; then what is not there is left out.
+    """
     for module in (*_modules(), *_modules(CONSTANTS)):
         package, *path = module.split(".")
         spec = importlib.util.find_spec(package)  # of the module itself it would import all that stands above it
         for folder in (spec and spec.submodule_search_locations) or ():
             source = Path(folder, *path)
-            digest.update((source / "__init__.py" if source.is_dir() else source.with_suffix(".py")).read_bytes())
-    return cache / f"kernels-{digest.hexdigest()[:16]}"
+            source = source / "__init__.py" if source.is_dir() else source.with_suffix(".py")
+            if source.exists():
+                yield source
 
 
 @contextlib.contextmanager

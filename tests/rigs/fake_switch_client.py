@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from p4reduce_contracts.jobs.client import JobClient, JoinTicket, Lease
-from p4reduce_contracts.p4runtime.entries import CounterEntry, Entry, MulticastGroup, TableEntry
+from p4reduce_contracts.p4runtime.entries import CounterEntry, Entry, MeterEntry, MulticastGroup, TableEntry
 from p4reduce_contracts.p4runtime.errors import Failure, P4RuntimeError, SwitchUnreachable, WriteError
 from p4reduce_controller.config import Config
 from p4reduce_controller.jobs.model import Member
@@ -104,7 +104,7 @@ class FakeSwitchClient:
                 code = "RESOURCE_EXHAUSTED"
             elif operation == "insert" and key in self.entries:
                 code = "ALREADY_EXISTS"
-            elif operation != "insert" and key not in self.entries:
+            elif operation != "insert" and key not in self.entries and not isinstance(entry, MeterEntry):
                 code = "NOT_FOUND"
             if code:
                 failures.append(Failure(index, operation, entry, code, "no"))

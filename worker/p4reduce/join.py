@@ -105,9 +105,15 @@ def join(
         slots=lease.slot_count,
         controller=address,
     )
-    comm = Communicator(
-        lease, place.transport, membership=place.membership, timeout_s=collective_timeout_s, window=window
-    )
+    try:
+        comm = Communicator(
+            lease, place.transport, membership=place.membership, timeout_s=collective_timeout_s, window=window
+        )
+    except BaseException:  # the place is held from here on: the others must not wait for a rank that is not there
+        place.transport.close()
+        if place.membership is not None:
+            place.membership.leave()
+        raise
     if rejoin:
         comm.session.comeback = Rejoin(joiner, timeout_s)
     joiner.tell_of(comm.session)

@@ -318,6 +318,7 @@ class Session:
                 self._window = Window(lease.slot_count, self._fixed_window)
                 if self._channel is not None:
                     self._channel.close()
+                    self._channel = None
                 self._runs = Runs()
                 self._channel = self._open_channel()
         transport.close()

@@ -25,7 +25,7 @@ MAX_PORT: Final = 511
 BATCH_FRAMES: Final = 256
 RECEIVE_BYTES: Final = 65536 + 64
 """Whatever arrives at once fits, with Ethernet's header."""
-FRAME_BYTES: Final = 65536 + 64
+FRAME_BYTES: Final = 65536 + 64 + 8
 """Room that the longest datagram needs as a frame, wherever it starts."""
 _FRAMES_BYTES: Final = 512 << 10
 _RESULTS_BYTES: Final = 1 << 20

@@ -38,8 +38,8 @@ def test_the_jobs_lanes_are_used() -> None:
             found[bits] = exchange(local, bits, compressors)
         assert all(torch.equal(mean, found[0][0][0]) for mean, _ in found[bits])
         assert lane_width(1, group(0, 3, lane_bits=bits), "adacomp") == (bits or 4)
-    sizes = [found[bits][0][1] for bits in (4, 8, 16, 32)]
-    assert found[0][0][1] == sizes[0] < sizes[1] < sizes[2] < sizes[3]
+    chosen, *sizes = [min(size for _, size in found[bits]) for bits in (0, 4, 8, 16, 32)]  # one rank may repeat a frame
+    assert chosen == sizes[0] < sizes[1] < sizes[2] < sizes[3]
 
 
 @pytest.mark.parametrize(("ranks", "bits", "levels"), [(8, 4, 1), (4, 4, 2), (4, 8, 32)])

@@ -94,7 +94,7 @@ def test_they_come_back_together() -> None:
                 assert time.monotonic() < deadline
                 assert all((total == 2).all() for total in group.run(lambda comm: comm.all_reduce(ONES)))
         done = [comeback.collectives for comeback in comebacks]
-        assert done[0] == done[1] > 0
+        assert done[0] == done[1]
         group.run(Communicator.barrier)
         assert [comeback.collectives for comeback in comebacks] == done, "over the switch again"
 

@@ -66,7 +66,10 @@ def encode(
     return ones, twos, fours
 
 
-@kernel("void(uint8[::1], uint8[::1], uint16[::1], float32[::1], int64, float64, float32[::1])")
+@kernel(
+    "void(Array(uint8, 1, 'C', True), Array(uint8, 1, 'C', True), Array(uint16, 1, 'C', True), "
+    "Array(float32, 1, 'C', True), int64, float64, float32[::1])"
+)
 def decode(
     tags: Bytes, units_8: Bytes, units_16: NDArray[np.uint16], whole: Floats, shift: int, unit: float, values: Floats
 ) -> None:

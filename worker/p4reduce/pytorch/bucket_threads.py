@@ -53,6 +53,7 @@ class BucketThreads:
             self._places.acquire()
             self._ready.put((prepare(), travel))
             del task, prepare, travel  # not to keep the bucket's tensors until the next one
+        self._given.task_done()  # the end counts as given
         self._ready.put(None)
 
     def _travel(self) -> None:

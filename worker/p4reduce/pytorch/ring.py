@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
 from p4reduce.codecs.inceptionn import Inceptionn
-from p4reduce.errors import CollectiveError, InvalidTensor
+from p4reduce.errors import CollectiveError, CommunicatorClosed, InvalidTensor
 from p4reduce.pytorch.bucket_threads import BucketThreads
 from p4reduce.ring.process_group import Neighbours
 from p4reduce.ring.schedule import MOST_RANKS, mean_over_ring
@@ -53,6 +53,7 @@ class RingState:
         """What the first failed bucket raised; every later one raises it again."""
         self._neighbours = Neighbours(group, codec, timeout_s)
         self._compare_settings(group)
+        self._closed = False
         self._threads = BucketThreads()
 
     @property
@@ -62,6 +63,8 @@ class RingState:
 
     def reduce(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Start the mean of a bucket in the background; the future gives it. With the last bucket, wait for all."""
+        if self._closed:
+            raise CommunicatorClosed("this RingState was closed: register a new one with a model wrapped anew")
         if self.error is not None:
             raise self.error
         buffer, name, last = bucket.buffer(), f"gradient bucket {bucket.index()}", bucket.is_last()
@@ -75,6 +78,7 @@ class RingState:
 
     def close(self) -> None:
         """End the thread, once it has done what it was given."""
+        self._closed = True
         self._threads.end()
 
     def _run(self, buffer: torch.Tensor, name: str, future: torch.futures.Future[torch.Tensor]) -> None:

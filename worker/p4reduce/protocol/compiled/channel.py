@@ -28,6 +28,7 @@ class Channel:
         self.pump = pump
         descriptor = os.dup(descriptor)
         self._finalizer = weakref.finalize(self, os.close, descriptor)
+        self._finalizer.atexit = False  # at exit the last collective still needs it
         self.io = datagrams.words(descriptor)
         self.to = datagrams.destination(plain=plain)
         events = datagrams.READABLE, datagrams.WRITABLE

@@ -323,7 +323,7 @@ class CompiledCollective:
         self._spans[0, :count] -= words
         self._spans[1, :count] = lengths
         self._data = np.frombuffer(b"".join(payloads) or bytes(4), np.uint32)
-        self._head[k.FRAMES], self._head[k.NEXT] = count, 0
+        self._head[k.FRAMES], self._head[k.NEXT], self._head[k.COMPARED] = count, 0, 0
 
     def _compare_calls(self, payload: bytes, now: float) -> None:
         k = self._kernels

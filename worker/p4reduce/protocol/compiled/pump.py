@@ -24,6 +24,7 @@ from p4reduce.protocol.compiled.kernels import (
     accept,
     answer,
     repeat,
+    set_timer,
 )
 from p4reduce_contracts.datagrams import RECEIVE_BYTES, SEGMENT
 from p4reduce_contracts.datagrams.kernels import microseconds, receive, send, wait
@@ -76,12 +77,11 @@ def send_frames(
     first, tried = 0, -1
     while first < count:
         first = send(io, to, vector[0], vector[1], first, count)
+        if first == tried:  # nothing has left for a while: the rest is lost
+            break
         if first < count:
-            if first == tried:
-                first += 1
-            else:
-                tried = first
-                wait(writable, 50)
+            tried = first
+            wait(writable, 50)
 
 
 @kernel(
@@ -130,6 +130,8 @@ def run(
         if count:
             answer(head, times, slots, sent_at, segments, tables, weights, elements, frames, answers, now)
             send_frames(io, to, polled[1], vector, head, slots, frames, answers, count)
+        else:
+            set_timer(head, times, slots, sent_at)  # what was accepted may have ended slots, and overtaken others
         if head[OPEN] == 0 or now >= until:
             return PAUSE
         late = now - times[NEXT_TIMER]  # what has arrived comes first: it may be the answer that the timer misses
