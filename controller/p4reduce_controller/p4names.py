@@ -7,7 +7,7 @@ Match fields and action parameters have the same names on every target; they sta
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 
@@ -78,23 +78,9 @@ V1MODEL: Final = P4Names(
     },
 )
 
-TOFINO: Final = P4Names(
-    switch_address="MainIngress.address.switch_address",
-    is_switch="MainIngress.address.is_switch",
-    own_ip="MainIngress.address.own_ip",
-    claims_ip="MainIngress.address.claims_ip",
-    own_mac="MainIngress.address.own_mac",
-    claims_mac="MainIngress.address.claims_mac",
-    admit="MainIngress.admission.admit",
-    admit_rank="MainIngress.admission.admit_rank",
-    job_member="MainEgress.address_reply.job_member",
-    address_to="MainEgress.address_reply.address_to",
-    mac_table="MainIngress.forwarding.mac_table",
-    forward="MainIngress.forwarding.forward",
-    learned="MainIngress.forwarding.learned",
-    known="MainIngress.forwarding.known",
+TOFINO: Final = replace(
+    V1MODEL,
     mac_learn="MainDeparser.mac_learn",
-    hello_rate="MainIngress.punt.hello_rate",
     drops="MainIngress.dropping.drops",
     job_counters={
         "contributions": "MainIngress.reply.contributions",
