@@ -117,7 +117,12 @@ class CompiledCollective:
         for index in range(count):
             first = index * lease.columns
             self._slots[index, k.KEYS : k.KEYS + lease.columns] = self._mine[first : first + lease.columns]
-        self._sums = np.zeros(segments.n_blocks * lease.block_words, np.uint32)
+        self._sums = np.zeros(0, np.uint32)
+        self._has_room = False
+        """Whether `_sums` is as long as it must be.
+
+        On a large tensor that takes milliseconds, in which the opening frames travel.
+        """
         self._agreed = np.full(segments.n_blocks, UNTOUCHED, np.uint8)
         self._data = np.zeros(1, np.uint32)
         self._spans = np.empty((3, 0), np.int64)
@@ -172,6 +177,7 @@ class CompiledCollective:
     def start(self, now: float) -> list[bytes]:
         """Return the opening frame of every slot."""
         self.begin(now)
+        self._make_room()
         return self._answer(self._answers, now)
 
     @property
@@ -202,30 +208,11 @@ class CompiledCollective:
         until = min(until, self._deadline)
         event = None
         try:
+            if not self._has_room:
+                self._pump(channel, 0.0)
+                self._make_room()
             while event != pump.PAUSE and not unsent:
-                channel.make_room(len(self._slots))
-                event = pump.run(
-                    channel.io,
-                    channel.to,
-                    channel.polled,
-                    channel.vector,
-                    channel.ring,
-                    head,
-                    self._times,
-                    self._slots,
-                    self._sent_at,
-                    self._mine,
-                    self._agreed,
-                    self._segments.table,
-                    self._segments.scales,
-                    self._weights,
-                    self._segments.elements,
-                    self._sums,
-                    self._frames,
-                    channel.spans,
-                    self._answers,
-                    until,
-                )
+                event = self._pump(channel, until)
                 if event == pump.RELEASE:
                     self._release(time.monotonic())
                 elif event != pump.PAUSE:
@@ -236,6 +223,37 @@ class CompiledCollective:
             self._take_over_counts()
         now = time.monotonic()
         return unsent + self.on_timer(now) if now >= self._deadline else unsent
+
+    def _pump(self, channel: Channel, until: float) -> int:
+        """Send what is to be sent and, until it is `until` or Python is needed, all else; return why it stopped."""
+        channel.make_room(len(self._slots))
+        event: int = channel.pump.run(
+            channel.io,
+            channel.to,
+            channel.polled,
+            channel.vector,
+            channel.ring,
+            self._head,
+            self._times,
+            self._slots,
+            self._sent_at,
+            self._mine,
+            self._agreed,
+            self._segments.table,
+            self._segments.scales,
+            self._weights,
+            self._segments.elements,
+            self._sums,
+            self._frames,
+            channel.spans,
+            self._answers,
+            until,
+        )
+        return event
+
+    def _make_room(self) -> None:
+        self._has_room = True
+        self._sums = np.zeros(self._segments.n_blocks * self._lease.block_words, np.uint32)
 
     def receive(self, frame: bytes, now: float) -> list[bytes]:
         """Take in one datagram; return what to send."""
