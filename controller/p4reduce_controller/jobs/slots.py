@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from p4reduce_contracts.jobs.errors import InvalidRequest, SwitchFull
 
-DEFAULT_SLOTS = 64
+DEFAULT_SLOTS = 128
 
 
 @dataclass(frozen=True, order=True)
@@ -35,7 +35,7 @@ class SlotAllocator:
         return self.slots - sum(held.count for held in self._held.values())
 
     def take(self, owner: str, count: int | None) -> SlotRange:
-        """Give `owner` the first free run of `count` slots; None takes up to 64 of the longest run.
+        """Give `owner` the first free run of `count` slots; None takes up to 128 of the longest run.
 
         Raises SwitchFull with the numbers, or InvalidRequest for a count that this switch can never give.
         """

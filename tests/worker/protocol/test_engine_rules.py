@@ -407,6 +407,17 @@ def test_window_shrinks_on_loss_and_grows_when_full_and_clean() -> None:
     assert (window.slots, window.proposal) == (32, 72)
     window.finished(32, CollectiveStats(rounds=10))
     assert window.proposal == 32
+    growing = Window(256)
+    growing.finished(64, CollectiveStats(rounds=1000))
+    assert (growing.slots, growing.proposal) == (64, 128)
+    growing.finished(128, CollectiveStats(rounds=511))
+    assert (growing.slots, growing.proposal) == (128, 128), "too few rounds to tell"
+    growing.finished(128, CollectiveStats(rounds=512))
+    assert growing.proposal == 256
+    growing.finished(256, CollectiveStats(rounds=5000, losses=1))
+    growing.finished(128, CollectiveStats(rounds=5000))
+    growing.finished(128, CollectiveStats(rounds=5000))
+    assert growing.proposal == 144, "once something was lost it grows slowly"
     fixed = Window(256, 16)
     fixed.finished(16, CollectiveStats(rounds=1000, losses=900))
     assert (fixed.slots, fixed.proposal) == (16, 16)

@@ -21,7 +21,7 @@ def slots_for(blocks: int, columns: int) -> int:
 
 
 class Window:
-    """Additive increase while nothing is lost, halving when more than one round in fifty is."""
+    """Doubles until something is lost, then grows slowly; halves when more than one round in five is lost."""
 
     INITIAL: Final = 64
     MINIMUM: Final = 8
@@ -34,6 +34,7 @@ class Window:
         """The window of the next collective."""
         self.proposal = self.slots
         """What this rank proposes, in the next collective, for the one after it."""
+        self._lossless = True
 
     def finished(self, agreed: int, stats: CollectiveStats, *, limited: bool = False) -> None:
         """Take over what the ranks agreed on, and judge the collective that just ended.
@@ -41,10 +42,11 @@ class Window:
         `limited`: it used fewer slots than the window, so it says nothing for a wider one.
         """
         used, self.slots = self.slots, agreed
+        self._lossless = self._lossless and not stats.losses
         if stats.losses > self.TOLERATED_LOSS * stats.rounds:
             wanted = used // 2
         elif not limited and not stats.losses and stats.rounds >= 4 * used:
-            wanted = used + max(1, used // 8)
+            wanted = 2 * used if self._lossless else used + max(1, used // 8)
         else:
             wanted = agreed
         self.proposal = min(self._limit, max(self._floor, wanted))
