@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from p4reduce_contracts import datagrams, kernels
+from p4reduce_contracts.wire import ENCAP_BYTES
 
 SPLIT = [
     [1000] * 64,
@@ -198,3 +199,32 @@ def test_many_senders_and_lengths(compiled: Any, ends: Any) -> None:
     by_port = {port: [payload for payload, _, sender in found if sender == port] for port in sent}
     assert by_port == sent
     assert [port for port, _ in itertools.groupby(sender for _, _, sender in found)] == list(sent)
+
+
+def test_runs_are_as_long_as_those_from_there(compiled: Any) -> None:
+    for function in (compiled.follow, compiled.follow.py_func):
+        io, path = datagrams.words(0), datagrams.destination(run_bytes=datagrams.SHORT_RUN_BYTES)
+
+        def arrive(datagram: int, count: int, function: Any = function, io: Any = io, path: Any = path) -> int:
+            io[datagrams.SEGMENT] = datagram
+            function(io, path, datagram * count)
+            return int(path[datagrams.TO_RUN_BYTES])
+
+        assert {arrive(1000, count) for count in (1, 15)} == {datagrams.SHORT_RUN_BYTES}
+        assert arrive(1000, 16) == datagrams.RUN_BYTES
+        assert {arrive(1000, 1) for _ in range(datagrams.LONG_RUNS_REMEMBERED)} == {datagrams.RUN_BYTES}
+        assert arrive(0, 1) == datagrams.SHORT_RUN_BYTES
+        assert arrive(1000, 40) == datagrams.RUN_BYTES
+        assert {arrive(1000, 15) for _ in range(datagrams.LONG_RUNS_REMEMBERED // 15)} == {datagrams.RUN_BYTES}
+        assert arrive(1000, 15) == datagrams.SHORT_RUN_BYTES
+
+
+@pytest.mark.parametrize("longest", [datagrams.RUN_BYTES, datagrams.SHORT_RUN_BYTES])
+def test_no_run_is_longer_than_may_be(compiled: Any, ends: Any, longest: int) -> None:
+    here, there = ends
+    datagrams.accept_runs(there)
+    to = datagrams.destination(LOOPBACK, there.getsockname()[1], run_bytes=longest)
+    send(compiled, here, to, payloads_of([1114] * 60))
+    runs = [len(run) // 1114 for run in plain(there)]
+    assert sum(runs) == 60
+    assert max(runs) == longest // (1114 + ENCAP_BYTES)

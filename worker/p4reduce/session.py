@@ -453,14 +453,14 @@ class Session:
         return None
 
     def _try_runs(self, collective: AnyCollective) -> None:
-        """Find out whether frames may leave in runs, as long as that is not known."""
+        """Find out whether frames may leave in runs, and how long ones, as long as that is not known."""
         channel, transport = self._channel, self.transport
-        if channel is None or self._runs.allowed is not None or collective.slots < FEWEST_SLOTS:
+        if channel is None or self._runs.known or collective.slots < FEWEST_SLOTS:
             return
         if isinstance(collective, CompiledCollective) and isinstance(transport, UdpTransport):
             timeout_s = min(_LONGEST_TRIAL_S, 2 * self._round_trip.timeout_s)
             self._runs.try_path(transport, self.lease, collective.answered_frame, timeout_s)
-            channel.plain = not self._runs.allowed
+            channel.plain, channel.run_bytes = not self._runs.allowed, self._runs.longest
 
     def _drive(self, collective: AnyCollective, now: float) -> None:
         clock, receive = self._clock, self.transport.receive

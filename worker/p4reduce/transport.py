@@ -58,6 +58,8 @@ class UdpTransport:
         except OSError:
             self._socket.close()
             raise
+        self.longest_run = 0
+        """Bytes of payload in the longest run that `receive` has returned, or in the longest datagram."""
         self._readable = select.poll()
         self._readable.register(self._socket, select.POLLIN)
         self._writable = select.poll()
@@ -125,6 +127,7 @@ class UdpTransport:
             while len(frames) < _BURST:
                 run, ancillary, _, _ = receive(_DATAGRAM_BYTES, datagrams.ANCILLARY_BYTES)
                 frames += datagrams.split(run, ancillary)
+                self.longest_run = max(self.longest_run, len(run))
         except OSError:
             pass  # drained, or the peer's port was closed: either way nothing more is here
         return frames

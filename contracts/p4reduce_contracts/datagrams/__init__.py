@@ -7,7 +7,8 @@ run. Nobody else sees it: a receiver without GRO gets plain datagrams, and a lin
 `kernels.py` has the functions; this module what Python needs around them: `io = words(descriptor)` is the state of one
 socket, an array of int64 that the kernels use as scratch memory too, so that no two threads may use it at once. A
 destination is an array of int64 as well (`destination`), which remembers whether super-datagrams are refused on the way
-there.
+there, and how long they may be. A shaper cuts up what is longer than its burst, and each datagram then costs what a run
+does, but nobody tells the sender. So one end tries it out, and the other `follow`s.
 """
 
 from __future__ import annotations
@@ -45,9 +46,19 @@ TO_PORT: Final = 1
 TO_PLAIN: Final = 2
 """1 where every datagram is sent by itself."""
 
+TO_RUN_BYTES: Final = 3
+"""How long a run to there may be: RUN_BYTES or SHORT_RUN_BYTES."""
+SINCE_LONG: Final = 4
+"""Datagrams from there since a long run arrived last, as `follow` counts them."""
+TO_WORDS: Final = 5
+
 RUN_BYTES: Final = 65000
 """Of a run, with the Ethernet, IPv4 and UDP headers of each datagram: before a shaper (tbf) whose burst is shorter the
 kernel cuts it up, packet by packet, and 64 KB is a common one."""
+SHORT_RUN_BYTES: Final = 16000
+"""Of a run where RUN_BYTES are too many: passes a shaper with a burst of 16 KB."""
+LONG_RUNS_REMEMBERED: Final = 4096
+"""Datagrams after the last long run of a sender, after which runs to it are short again."""
 RECEIVE_BYTES: Final = 65536
 """The room that `receive` needs: no super-datagram is longer."""
 ANCILLARY_BYTES: Final = socket.CMSG_SPACE(4)
@@ -69,9 +80,9 @@ def words(descriptor: int) -> NDArray[np.int64]:
     return state
 
 
-def destination(ip: int = 0, port: int = 0, plain: bool = False) -> NDArray[np.int64]:
+def destination(ip: int = 0, port: int = 0, plain: bool = False, run_bytes: int = RUN_BYTES) -> NDArray[np.int64]:
     """Return where datagrams go: an IPv4 address as a number and a port, or to the peer of a connected socket."""
-    return np.array([ip, port, plain], np.int64)
+    return np.array([ip, port, plain, run_bytes, 0], np.int64)
 
 
 def polled(descriptor: int, events: int = READABLE) -> int:

@@ -23,6 +23,7 @@ from numba.extending import intrinsic
 from p4reduce_contracts.datagrams import (
     DESCRIPTOR,
     ERRNO,
+    LONG_RUNS_REMEMBERED,
     LOST,
     LOST_BYTES,
     MAX_SEGMENTS,
@@ -32,9 +33,12 @@ from p4reduce_contracts.datagrams import (
     SEGMENT,
     SENDER_IP,
     SENDER_PORT,
+    SHORT_RUN_BYTES,
+    SINCE_LONG,
     TO_IP,
     TO_PLAIN,
     TO_PORT,
+    TO_RUN_BYTES,
 )
 from p4reduce_contracts.kernels import kernel
 from p4reduce_contracts.wire import ENCAP_BYTES
@@ -123,6 +127,21 @@ def receive(io: Any, ring: Any, start: int) -> Any:
     return got
 
 
+@kernel("void(int64[::1], int64[::1], int64)")
+def follow(io: Any, path: Any, got: int) -> None:
+    """Let runs to a sender be as long as its own: `receive` has just returned `got` bytes from there.
+
+    They are long after a long one has arrived whole, and short after LONG_RUNS_REMEMBERED datagrams without.
+    """
+    count = max(1, (got - 1) // max(1, io[SEGMENT]) + 1)
+    if got + count * ENCAP_BYTES > SHORT_RUN_BYTES:
+        path[TO_RUN_BYTES], path[SINCE_LONG] = RUN_BYTES, 0
+    elif path[TO_RUN_BYTES] > SHORT_RUN_BYTES:
+        path[SINCE_LONG] += count
+        if path[SINCE_LONG] > LONG_RUNS_REMEMBERED:
+            path[TO_RUN_BYTES] = SHORT_RUN_BYTES
+
+
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64)")
 def send(io: Any, to: Any, addresses: Any, lengths: Any, first: int, end: int) -> Any:
     """Send datagrams first..end-1, given by the addresses of their bytes and their lengths, to one destination.
@@ -146,7 +165,7 @@ def send(io: Any, to: Any, addresses: Any, lengths: Any, first: int, end: int) -
         while first + count < end and count < MAX_SEGMENTS:
             length = lengths[first + count]
             on_wire = total + length + (count + 1) * ENCAP_BYTES
-            if length > segment or count > 0 and (length == 0 or last < segment or on_wire > RUN_BYTES):
+            if length > segment or count > 0 and (length == 0 or last < segment or on_wire > to[TO_RUN_BYTES]):
                 break
             io[_VECTOR + 2 * count], io[_VECTOR + 2 * count + 1] = addresses[first + count], length
             last, total, count = length, total + length, count + 1

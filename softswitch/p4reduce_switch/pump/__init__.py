@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from p4reduce_contracts.datagrams import SHORT_RUN_BYTES, TO_WORDS, destination
 from p4reduce_switch.program import batch
 
 MAX_PORT: Final = 511
@@ -91,15 +92,15 @@ COUNTERS: Final = (
 DATAGRAMS_IN, BYTES_IN, DATAGRAMS_OUT, BYTES_OUT, NOT_FOR_PEER, BUFFER_FULL, SEND_ERRORS = range(16, 16 + len(COUNTERS))
 LOOP_WORDS: Final = 16 + len(COUNTERS)
 
-# words of a peer; the first three are those of a `datagrams` destination
-PEER_PRESENT: Final = 3
-PEER_HEARD_US: Final = 4
+# words of a peer, after those of a `datagrams` destination
+PEER_PRESENT: Final = TO_WORDS
+PEER_HEARD_US: Final = TO_WORDS + 1
 """When a datagram of it arrived last, on the monotonic clock."""
-PEER_IP_SUM: Final = 5
+PEER_IP_SUM: Final = TO_WORDS + 2
 """Of its IPv4 header's other fields, as if total length and checksum were 0."""
-PEER_UDP_SUM: Final = 6
+PEER_UDP_SUM: Final = TO_WORDS + 3
 """Of the pseudo header and both ports."""
-PEER_WORDS: Final = 8
+PEER_WORDS: Final = TO_WORDS + 4
 HEADER_BYTES: Final = 48
 """Of a row of header templates: Ethernet, IPv4, UDP, unused."""
 
@@ -197,7 +198,8 @@ class PeerTable:
 
     def add(self, port: int, ip: int, udp_port: int, header: bytes, ip_sum: int, udp_sum: int) -> NDArray[np.int64]:
         """Enter a peer; return its words."""
-        self.peers[port] = ip, udp_port, self._plain, 1, 0, ip_sum, udp_sum, 0
+        self.peers[port, :TO_WORDS] = destination(ip, udp_port, self._plain, SHORT_RUN_BYTES)
+        self.peers[port, TO_WORDS:] = 1, 0, ip_sum, udp_sum
         self.headers[port, : len(header)] = np.frombuffer(header, np.uint8)
         self._enter(port)
         words: NDArray[np.int64] = self.peers[port]

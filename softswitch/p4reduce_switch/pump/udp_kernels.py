@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from typing import Any
 
 from numba.extending import register_jitable
@@ -44,7 +43,6 @@ from p4reduce_switch.pump.addresses import address_of, copy_bytes, load_shared_w
 from p4reduce_switch.pump.batches import IDLE_MS, NOTHING_LEFT, RESULTS, TURN_US, become_idle, link, may_go_on, run_on
 
 _TURN, _WOKEN, _STRANGER, _RESULT = int(Reason.TURN), int(Reason.WOKEN), int(Reason.STRANGER), int(Reason.RESULT)
-_EAGAIN = errno.EAGAIN
 _IP_BYTES = 20
 _hashed: Any = register_jitable(pump.hashed)
 
@@ -208,15 +206,15 @@ def turn(
         while True:  # all that is there, as far as there is room
             if loop[HELD_AT] < 0:
                 got = udp.receive(io, received, 0)
-                if got == -_EAGAIN:
+                if got < 0:  # nothing, or an answer to an earlier datagram: its peer is gone
                     break
-                if got < 0:  # an answer to an earlier datagram: its peer is gone
-                    continue
                 loop[HELD_AT], loop[HELD_BYTES], loop[HELD_SEGMENT] = 0, got, io[datagrams.SEGMENT]
                 loop[HELD_IP], loop[HELD_PORT] = io[datagrams.SENDER_IP], io[datagrams.SENDER_PORT]
             port = _port_of(loop[HELD_IP], loop[HELD_PORT], addresses)
             if port == 0:
                 break
+            if loop[HELD_AT] == 0:
+                udp.follow(io, peers[port], loop[HELD_BYTES])
             peers[port, PEER_HEARD_US] = now
             header = address_of(headers) + HEADER_BYTES * port
             if not _frame_held(loop, batch, peers[port], header, port, received, frames, frame_table):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,6 +16,7 @@ from p4reduce.protocol.collective import load_kernels
 from p4reduce.runs import Runs
 from p4reduce.testing.udp_switch import UdpSwitch, connect
 from p4reduce.transport import UdpTransport
+from p4reduce_contracts.datagrams import RUN_BYTES, SHORT_RUN_BYTES
 from p4reduce_contracts.wire import DEFAULT, MAX_COLUMNS, RESULT, SMALL, Frame, Geometry, pack, unpack
 
 pytestmark = pytest.mark.usefixtures("each_engine")
@@ -105,6 +107,28 @@ def test_frames_leave_alone_where_runs_are_lost() -> None:
             tries += 1
         transport.close()
     assert (runs.allowed, tries, transport.runs) == (False, 3, 3)
+
+
+@pytest.mark.parametrize("count", [50, 14, 1])
+def test_runs_are_long_where_a_long_one_comes_back(count: int) -> None:
+    geometry = Geometry(8, 32)
+    blocks = bytes(geometry.columns * geometry.block_bytes)
+    answered = pack(geometry, Frame(RESULT, 1, 255, 7, 0, 0, 0, 0, 0, (0,) * geometry.columns, blocks))
+    lease = Lease(1, "udp", 7, 0, 1, 4, geometry.columns, geometry.block_words)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.bind(("127.0.0.1", 0))
+        transport = Swallower(*peer.getsockname())
+        runs = Runs({"P4REDUCE_SEGMENTATION": "on"})
+        peer.connect(transport.address)
+        sizes = [(17, 103, len(answered).to_bytes(2, sys.byteorder))]  # SOL_UDP, UDP_SEGMENT
+        tries = 0
+        while not runs.known:
+            for _ in range(60 // count):
+                peer.sendmsg([answered] * count, sizes)
+            runs.try_path(transport, lease, answered, 0.02)
+            tries += 1
+        transport.close()
+    assert (runs.longest, tries) == ((RUN_BYTES, 1) if count == 50 else (SHORT_RUN_BYTES, 3))
 
 
 def test_a_wrong_choice_of_runs_is_an_error_that_says_so() -> None:

@@ -34,8 +34,9 @@ def measure(run: Run) -> None:
     with running_cluster(run, MBIT_100, 4) as cluster:
         compare(cluster, MBIT_100, 4, ON_100)
         compare(cluster, GBIT_1, 25, ON_1000)
-        compare(cluster, GBIT_1_SMALL_BURST, 25, ON_1000_CUT)
         compare(cluster, GBIT_1_LARGE_BURST, 25)
+    with running_cluster(run, GBIT_1_SMALL_BURST, 4) as cluster:  # a rank finds out once how long its runs may be
+        compare(cluster, GBIT_1_SMALL_BURST, 25, ON_1000_CUT)
     with running_cluster(run, MBIT_100, 8) as cluster:
         compare(cluster, MBIT_100, 4, EIGHT_WORKERS)
 

@@ -21,7 +21,7 @@ class Channel:
 
     It has a descriptor of its own, made from the given one: whoever closes that must not leave the kernels, which may
     be at work on another thread, with a number that is by then another file's. `pump`: the kernel module of that name.
-    `plain`: whether every frame is sent by itself; the kernels may set it.
+    `plain`: whether every frame is sent by itself; the kernels may set it. Runs are short until `run_bytes` is set.
     """
 
     def __init__(self, pump: ModuleType, descriptor: int, *, plain: bool) -> None:
@@ -30,7 +30,7 @@ class Channel:
         self._finalizer = weakref.finalize(self, os.close, descriptor)
         self._finalizer.atexit = False  # at exit the last collective still needs it
         self.io = datagrams.words(descriptor)
-        self.to = datagrams.destination(plain=plain)
+        self.to = datagrams.destination(plain=plain, run_bytes=datagrams.SHORT_RUN_BYTES)
         events = datagrams.READABLE, datagrams.WRITABLE
         self.polled = np.array([[datagrams.polled(descriptor, event)] for event in events])
         self.ring = np.empty(_RING_BYTES // 4, np.uint32)
@@ -49,6 +49,15 @@ class Channel:
     @plain.setter
     def plain(self, plain: bool) -> None:
         self.to[datagrams.TO_PLAIN] = plain
+
+    @property
+    def run_bytes(self) -> int:
+        """How long a run may be."""
+        return int(self.to[datagrams.TO_RUN_BYTES])
+
+    @run_bytes.setter
+    def run_bytes(self, size: int) -> None:
+        self.to[datagrams.TO_RUN_BYTES] = size
 
     def make_room(self, frames: int) -> None:
         """See to it that so many frames can be sent at once."""
