@@ -399,6 +399,8 @@ def test_a_few_rounds_that_waited_for_anothers_recovery_do_not_prolong_the_timeo
 def test_window_shrinks_on_loss_and_grows_when_full_and_clean() -> None:
     window = Window(256)
     assert window.slots == 64
+    window.finished(64, CollectiveStats(rounds=1000, losses=20))
+    assert (window.slots, window.proposal) == (64, 64)
     window.finished(64, CollectiveStats(rounds=1000, losses=200))
     assert (window.slots, window.proposal) == (64, 64), "a path that loses frames here and there is not overrun"
     window.finished(64, CollectiveStats(rounds=1000, losses=201))
@@ -418,6 +420,11 @@ def test_window_shrinks_on_loss_and_grows_when_full_and_clean() -> None:
     growing.finished(128, CollectiveStats(rounds=5000))
     growing.finished(128, CollectiveStats(rounds=5000))
     assert growing.proposal == 144, "once something was lost it grows slowly"
+    overrun = Window(256)
+    overrun.finished(64, CollectiveStats(rounds=1000))
+    overrun.finished(128, CollectiveStats(rounds=1000))
+    overrun.finished(128, CollectiveStats(rounds=1000, losses=21))
+    assert overrun.proposal == 64, "the doubled window was too wide"
     fixed = Window(256, 16)
     fixed.finished(16, CollectiveStats(rounds=1000, losses=900))
     assert (fixed.slots, fixed.proposal) == (16, 16)

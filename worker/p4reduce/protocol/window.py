@@ -26,6 +26,8 @@ class Window:
     INITIAL: Final = 64
     MINIMUM: Final = 8
     TOLERATED_LOSS: Final = 0.2
+    OVERRUN_LOSS: Final = 0.02
+    """Of the collective after the window has doubled: more, and a buffer on the way is too small for it."""
 
     def __init__(self, slot_count: int, fixed: int | None = None) -> None:
         self._limit = slot_count if fixed is None else min(fixed, slot_count)
@@ -42,8 +44,9 @@ class Window:
         `limited`: it used fewer slots than the window, so it says nothing for a wider one.
         """
         used, self.slots = self.slots, agreed
+        tolerated = self.OVERRUN_LOSS if self._lossless else self.TOLERATED_LOSS
         self._lossless = self._lossless and not stats.losses
-        if stats.losses > self.TOLERATED_LOSS * stats.rounds:
+        if stats.losses > tolerated * stats.rounds:
             wanted = used // 2
         elif not limited and not stats.losses and stats.rounds >= 4 * used:
             wanted = 2 * used if self._lossless else used + max(1, used // 8)
