@@ -138,7 +138,7 @@ class DDPState:
 
         With the last bucket of a backward pass it waits for all of them, so that what went wrong with any
         is raised in backward() as what it is: DistributedDataParallel would make a RuntimeError of an error
-        inside a future.
+        inside a future. The only bucket of a pass is summed on this thread: nothing else could go on meanwhile.
         """
         self.comm.session.check_process()  # a forked child has no background threads
         if self._closed:
@@ -151,10 +151,13 @@ class DDPState:
         if index == 0:
             self.reports = []
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        self._threads.put(
-            lambda: self._prepare(index, buffer, parts),
-            lambda prepared: self._run(index, last, buffer, parts, prepared, future),
-        )
+        if index == 0 and last:
+            self._run(index, last, buffer, parts, self._prepare(index, buffer, parts), future)
+        else:
+            self._threads.put(
+                lambda: self._prepare(index, buffer, parts),
+                lambda prepared: self._run(index, last, buffer, parts, prepared, future),
+            )
         if last:
             self.wait()
         return future
