@@ -52,6 +52,7 @@ class Switch:
         self._pump_made = False
         self._claim: Any = None
         self._installed_us = 0
+        self._ports_down: set[int] = set()
 
     def add_ports(self, ports: Ports) -> None:
         """Serve these ports too; `close` closes them."""
@@ -70,6 +71,9 @@ class Switch:
         self.prepare(batched(program) is not None)
         with self.lock:
             program.on_digest = self._digest
+            for profile in program.action_profiles.values():
+                for port in self._ports_down:
+                    profile.set_port(port, False)
             self.program = program
             self._installed_us = time.monotonic_ns() // 1000
         self.wake()
@@ -93,6 +97,13 @@ class Switch:
         """Make `run` look around."""
         with contextlib.suppress(BlockingIOError):  # a full pipe wakes as well
             os.write(self._wake_writer, b"x")
+
+    def port_changed(self, port: int, up: bool) -> None:
+        """A port has come up or gone down: members of groups that watch a port that is down are not chosen."""
+        with self.lock:
+            (self._ports_down.discard if up else self._ports_down.add)(port)
+            for profile in () if self.program is None else self.program.action_profiles.values():
+                profile.set_port(port, up)
 
     def receive(self, port: int, frame: bytes) -> None:
         """One frame that arrived at `port`; what comes out is sent before this returns."""

@@ -25,11 +25,12 @@ CPU_PORT = 510
 DEVICE_ID = 1
 DEADLINE_S = 10.0
 PACKET_OUT_QUIET_S = 0.2
+PORT_QUIET_S = 0.3
 ENDING_S = 2.0
 
 
-def _dataplane_messages() -> tuple[Any, Any]:
-    """p4.bm.PacketStreamRequest and PacketStreamResponse: id, device_id, port, packet."""
+def _dataplane_messages() -> tuple[Any, Any, Any, Any]:
+    """PacketStreamRequest, PacketStreamResponse (id, device_id, port, packet), and those of SetPortOperStatus."""
     file = descriptor_pb2.FileDescriptorProto(name="p4/bm/dataplane_interface.proto", package="p4.bm", syntax="proto3")
     kinds = descriptor_pb2.FieldDescriptorProto
     fields = (
@@ -43,10 +44,19 @@ def _dataplane_messages() -> tuple[Any, Any]:
         message = file.message_type.add(name=name)
         for number, (field, kind) in enumerate(fields, 1):
             message.field.add(name=field, number=number, type=kind, label=kinds.LABEL_OPTIONAL)
+    status = file.message_type.add(name="SetPortOperStatusRequest")
+    for number, (field, kind) in enumerate(
+        (("device_id", kinds.TYPE_UINT64), ("port", kinds.TYPE_UINT32), ("oper_status", kinds.TYPE_UINT32)), 1
+    ):  # the status is an enum: the same on the wire
+        status.field.add(name=field, number=number, type=kind, label=kinds.LABEL_OPTIONAL)
+    file.message_type.add(name="SetPortOperStatusResponse")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    request, response = (message_factory.GetMessageClass(pool.FindMessageTypeByName(f"p4.bm.{name}")) for name in names)
-    return request, response
+    request, response, set_status, status_set = (
+        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"p4.bm.{name}"))
+        for name in (*names, "SetPortOperStatusRequest", "SetPortOperStatusResponse")
+    )
+    return request, response, set_status, status_set
 
 
 def version() -> str:
@@ -74,12 +84,17 @@ class Bmv2Target:
         self._process = subprocess.Popen(
             command, cwd=self._folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        self._request, response = _dataplane_messages()
+        self._request, response, self._status, status_set = _dataplane_messages()
         self._channel = grpc.insecure_channel(f"unix:{self._folder}/dataplane.sock")
         self._stream = self._channel.stream_stream(
             "/p4.bm.DataplaneInterface/PacketStream",
             request_serializer=self._request.SerializeToString,
             response_deserializer=response.FromString,
+        )
+        self._set_status = self._channel.unary_unary(
+            "/p4.bm.DataplaneInterface/SetPortOperStatus",
+            request_serializer=self._status.SerializeToString,
+            response_deserializer=status_set.FromString,
         )
 
     def __enter__(self) -> Bmv2Target:
@@ -130,6 +145,15 @@ class Bmv2Target:
             return tuple((r.port, r.packet) for r in stream)
         except grpc.RpcError as error:
             raise Bmv2Failed(f"BMv2 {self._state()} over a packet-out") from error
+
+    def set_port(self, port: int, up: bool) -> None:
+        """BMv2 tells its P4Runtime server later: here only the clock tells that it is through."""
+        request = self._status(device_id=DEVICE_ID, port=port, oper_status=2 if up else 1)
+        try:
+            self._set_status(request, timeout=DEADLINE_S)
+        except grpc.RpcError as error:
+            raise Bmv2Failed(f"BMv2 {self._state()} over the state of port {port}") from error
+        time.sleep(PORT_QUIET_S)
 
     def punted(self) -> None:
         return None

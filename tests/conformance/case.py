@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from p4reduce_contracts.p4runtime.entries import (
+    ActionProfileGroup,
+    ActionProfileMember,
     CloneSession,
     DigestConfig,
     Entry,
@@ -22,7 +24,18 @@ from p4reduce_contracts.p4runtime.entries import (
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 ARTIFACTS = HERE.parents[1] / "p4src/artifacts/v1model"
-KINDS = {kind.__name__: kind for kind in (TableEntry, MeterEntry, MulticastGroup, CloneSession, DigestConfig)}
+KINDS = {
+    kind.__name__: kind
+    for kind in (
+        TableEntry,
+        MeterEntry,
+        MulticastGroup,
+        CloneSession,
+        DigestConfig,
+        ActionProfileMember,
+        ActionProfileGroup,
+    )
+}
 RATES = {TableEntry: "meter", MeterEntry: "config"}
 """The field of an entry that holds a MeterConfig."""
 
@@ -53,7 +66,15 @@ class PacketOut:
     payload: bytes
 
 
-Step = Write | Arrive | PacketOut
+@dataclass(frozen=True)
+class PortState:
+    """A port goes down, or comes up again; until a case says so all are up."""
+
+    port: int
+    up: bool
+
+
+Step = Write | Arrive | PacketOut | PortState
 
 
 @dataclass(frozen=True)
@@ -107,12 +128,16 @@ def step_to_json(step: Step) -> dict[str, Any]:
         return {"write": [[op, type(e).__name__, _entry_to_json(e)] for op, e in step.updates]}
     if isinstance(step, Arrive):
         return {"port": step.port, "frame": step.frame.hex()}
+    if isinstance(step, PortState):
+        return {"port_state": step.port, "up": step.up}
     return {"packet_out": step.egress_port, "frame": step.payload.hex()}
 
 
 def step_from_json(row: Mapping[str, Any]) -> Step:
     if "write" in row:
         return Write(tuple((op, _entry_from_json(kind, fields)) for op, kind, fields in row["write"]))
+    if "port_state" in row:
+        return PortState(row["port_state"], row["up"])
     frame = bytes.fromhex(row["frame"])
     return Arrive(row["port"], frame) if "port" in row else PacketOut(row["packet_out"], frame)
 

@@ -8,6 +8,7 @@ from conformance import (
     rows_copies,
     rows_groups,
     rows_headers,
+    rows_profiles,
     rows_tables,
     rows_values,
 )
@@ -16,7 +17,7 @@ from conformance.case import Case
 
 def small_programs() -> dict[str, Case]:
     """Cases of the programs in programs/, by name."""
-    modules = (rows_tables, rows_headers, rows_copies, rows_values, rows_groups)
+    modules = (rows_tables, rows_headers, rows_copies, rows_values, rows_groups, rows_profiles)
     return {case.name: case for module in modules for case in module.cases()}
 
 

@@ -90,6 +90,9 @@ class EmbeddedTarget:
             raise TimeoutError("the packet-out did not reach the switch within 5 s")
         return self._taken()
 
+    def set_port(self, port: int, up: bool) -> None:
+        self._switch.port_changed(port, up)
+
     def punted(self) -> tuple[int, int]:
         return self._packet_ins, len(self._digests)
 

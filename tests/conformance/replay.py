@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from conformance.case import Answers, Arrive, Case, Outputs, PacketOut, Step, Write
+from conformance.case import Answers, Arrive, Case, Outputs, PacketOut, PortState, Step, Write
 from p4reduce_contracts.p4runtime.errors import WriteError
 from p4reduce_contracts.p4runtime.schema import CounterInfo
 from p4reduce_controller.p4rt.client import Client
@@ -29,6 +29,9 @@ class Target(Protocol):
 
     def packet_out(self, send: Callable[[], None]) -> Outputs:
         """Everything that leaves because of the packet-out that `send` sends."""
+
+    def set_port(self, port: int, up: bool) -> None:
+        """A port goes down or comes up; returns when the switch has taken note."""
 
     def punted(self) -> tuple[int, int] | None:
         """How many packet-ins and distinct digest messages the switch made; None if it cannot tell."""
@@ -109,6 +112,9 @@ def _step(client: Client, target: Target, step: Step) -> Outputs | tuple[str, ..
         return target.arrive(step.port, step.frame)
     if isinstance(step, PacketOut):
         return target.packet_out(lambda: client.packet_out(step.payload, step.egress_port))
+    if isinstance(step, PortState):
+        target.set_port(step.port, step.up)
+        return ()
     try:
         client.write(step.updates)  # type: ignore[arg-type]
     except WriteError as error:
@@ -169,6 +175,8 @@ def describe(step: Step) -> str:
         return f"write {step.updates}"
     if isinstance(step, Arrive):
         return f"frame at port {step.port}: {step.frame.hex()}"
+    if isinstance(step, PortState):
+        return f"port {step.port} {'up' if step.up else 'down'}"
     return f"packet-out to port {step.egress_port}: {step.payload.hex()}"
 
 

@@ -19,8 +19,6 @@ from p4reduce_controller.p4rt.client import Client
 from p4reduce_switch.program import executors
 
 REFUSED = {
-    "action_profile": "action profile",
-    "action_selector": "action profile",
     "random_hash": "random",
     "stack_index_valid": "validity of a stack element",
     "value_set": "value set",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from typing import Any
 
 from p4reduce_contracts.p4runtime import bytestrings, messages, quirks
 from p4reduce_contracts.p4runtime.entries import (
+    ActionProfileGroup,
+    ActionProfileMember,
     CloneSession,
     CounterData,
     CounterEntry,
@@ -20,10 +22,13 @@ from p4reduce_contracts.p4runtime.entries import (
     MeterConfig,
     MeterEntry,
     MulticastGroup,
+    RegisterEntry,
     TableEntry,
+    ValueSetEntry,
+    WeightedAction,
 )
 from p4reduce_contracts.p4runtime.errors import SchemaError
-from p4reduce_contracts.p4runtime.schema import FieldInfo, Schema, TableInfo, by_id
+from p4reduce_contracts.p4runtime.schema import FieldInfo, RegisterInfo, Schema, by_id
 
 
 @dataclass(frozen=True)
@@ -83,20 +88,31 @@ def _encode_table_entry(schema: Schema, entry: TableEntry, out: Any) -> None:
         raise SchemaError(f"table {table.name} has no key {sorted(unknown)}; it has: {', '.join(keys)}")
     for name, key in keys.items():
         if name in entry.match:
-            _encode_match(key, entry.match[name], table, out)
+            _encode_match(key, entry.match[name], f"table {table.name}", out)
         elif key.kind == "exact" and not entry.is_default:
             raise SchemaError(f"table {table.name}: the exact key {name} is missing")
+    out.idle_timeout_ns = entry.idle_timeout_ns
+    where = f"table {table.name}"
     if entry.action is not None:
-        _encode_action(schema, table, entry, out.action.action)
+        _encode_action(schema, table.action_ids, entry.action, entry.params, where, out.action.action)
+    elif entry.member is not None:
+        out.action.action_profile_member_id = entry.member
+    elif entry.group is not None:
+        out.action.action_profile_group_id = entry.group
+    elif entry.action_set is not None:
+        out.action.action_profile_action_set.SetInParent()
+        for action, params, weight, watch_port in entry.action_set:
+            added = out.action.action_profile_action_set.action_profile_actions.add(weight=weight)
+            _encode_action(schema, table.action_ids, action, params, where, added.action)
+            _encode_watch_port(watch_port, added)
     if entry.counter is not None:
         _encode_counts(entry.counter, out.counter_data)
     if entry.meter is not None:
         _encode_config(entry.meter, out.meter_config)
 
 
-def _encode_match(key: FieldInfo, value: MatchValue, table: TableInfo, out: Any) -> None:
-    """Adds one key to a table entry; a value that matches everything is left out, as the spec asks."""
-    where = f"table {table.name}"
+def _encode_match(key: FieldInfo, value: MatchValue, where: str, out: Any) -> None:
+    """Adds one key to an entry's `match`; a value that matches everything is left out, as the spec asks."""
     if key.kind in ("exact", "optional"):
         if not isinstance(value, int):
             raise SchemaError(f"{where}: {key.name} is {key.kind} and takes one integer, not {value!r}")
@@ -124,18 +140,43 @@ def _encode_match(key: FieldInfo, value: MatchValue, table: TableInfo, out: Any)
         out.match[-1].range.high = _bytes(key, second, where)
 
 
-def _encode_action(schema: Schema, table: TableInfo, entry: TableEntry, out: Any) -> None:
-    assert entry.action is not None
-    action = schema.actions[entry.action]
-    if action.id not in table.action_ids:
-        names = ", ".join(schema.actions.find(id).name for id in table.action_ids)
-        raise SchemaError(f"table {table.name} has no action {action.name}; it has: {names}")
+def _encode_action(
+    schema: Schema, allowed: Collection[int], name: str, params: Mapping[str, int], where: str, out: Any
+) -> None:
+    action = schema.actions[name]
+    if action.id not in allowed:
+        names = ", ".join(schema.actions.find(id).name for id in sorted(allowed))
+        raise SchemaError(f"{where} has no action {action.name}; it has: {names}")
     names_wanted = [param.name for param in action.params]
-    if set(entry.params) != set(names_wanted):
-        raise SchemaError(f"action {action.name} takes ({', '.join(names_wanted)}), not ({', '.join(entry.params)})")
+    if set(params) != set(names_wanted):
+        raise SchemaError(f"action {action.name} takes ({', '.join(names_wanted)}), not ({', '.join(params)})")
     out.action_id = action.id
     for param in action.params:
-        out.params.add(param_id=param.id, value=_bytes(param, entry.params[param.name], f"action {action.name}"))
+        out.params.add(param_id=param.id, value=_bytes(param, params[param.name], f"action {action.name}"))
+
+
+def _decode_action(schema: Schema, given: Any) -> tuple[str, dict[str, int]]:
+    action = schema.actions.find(given.action_id)
+    names = by_id(action.params)
+    params = {}
+    for param in given.params:
+        if param.param_id not in names:
+            raise SchemaError(f"action {action.name} has no parameter with id {param.param_id}")
+        params[names[param.param_id].name] = bytestrings.decode(param.value)
+    return action.name, params
+
+
+def _encode_watch_port(port: int, out: Any) -> None:
+    if port:
+        try:
+            out.watch_port = bytestrings.encode(port, 32)
+        except ValueError as error:
+            raise SchemaError(f"watch port: {error}") from error
+
+
+def _decode_watch_port(weighted: Any) -> int:
+    """The watch port, whichever of the two fields carries it; 0 for none."""
+    return bytestrings.decode(weighted.watch_port) or int(weighted.watch)
 
 
 def _decode_table_entry(schema: Schema, entry: Any) -> TableEntry:
@@ -148,21 +189,37 @@ def _decode_table_entry(schema: Schema, entry: Any) -> TableEntry:
         match[keys[field.field_id].name] = _decode_match(field)
     action_name: str | None = None
     params: dict[str, int] = {}
-    if entry.HasField("action"):
-        if entry.action.WhichOneof("type") != "action":
-            raise SchemaError(f"table {table.name} uses an action profile; not supported by this client")
-        action = schema.actions.find(entry.action.action.action_id)
-        names = by_id(action.params)
-        action_name = action.name
-        for param in entry.action.action.params:
-            if param.param_id not in names:
-                raise SchemaError(f"action {action.name} has no parameter with id {param.param_id}")
-            params[names[param.param_id].name] = bytestrings.decode(param.value)
+    member = group = action_set = None
+    match entry.action.WhichOneof("type"):
+        case "action":
+            action_name, params = _decode_action(schema, entry.action.action)
+        case "action_profile_member_id":
+            member = int(entry.action.action_profile_member_id)
+        case "action_profile_group_id":
+            group = int(entry.action.action_profile_group_id)
+        case "action_profile_action_set":
+            action_set = tuple(
+                WeightedAction(*_decode_action(schema, given.action), int(given.weight), _decode_watch_port(given))
+                for given in entry.action.action_profile_action_set.action_profile_actions
+            )
     counter = None
     if entry.HasField("counter_data"):
         counter = CounterData(entry.counter_data.packet_count, entry.counter_data.byte_count)
     meter = _decode_config(entry.meter_config) if entry.HasField("meter_config") else None
-    return TableEntry(table.name, match, action_name, params, entry.priority, entry.is_default_action, counter, meter)
+    return TableEntry(
+        table.name,
+        match,
+        action_name,
+        params,
+        entry.priority,
+        entry.is_default_action,
+        counter,
+        meter,
+        member,
+        group,
+        action_set,
+        int(entry.idle_timeout_ns),
+    )
 
 
 def _decode_match(field: Any) -> MatchValue:
@@ -276,6 +333,106 @@ def _decode_digest(schema: Schema, digest: Any) -> DigestConfig:
     return DigestConfig(name, config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns)
 
 
+def _encode_member(schema: Schema, member: ActionProfileMember, out: Any) -> None:
+    profile = schema.action_profiles[member.profile]
+    out.action_profile_id, out.member_id = profile.id, _id(member.member_id)
+    if member.action is not None:
+        allowed = {id for table in profile.table_ids for id in schema.tables.find(table).action_ids}
+        where = f"action profile {profile.name}"
+        _encode_action(schema, allowed, member.action, member.params, where, out.action)
+
+
+def _decode_member(schema: Schema, member: Any) -> ActionProfileMember:
+    name = schema.action_profiles.find(member.action_profile_id).name
+    return ActionProfileMember(name, member.member_id, *_decode_action(schema, member.action))
+
+
+def _encode_profile_group(schema: Schema, group: ActionProfileGroup, out: Any) -> None:
+    out.action_profile_id, out.group_id = schema.action_profiles[group.profile].id, _id(group.group_id)
+    out.max_size = group.max_size
+    for member, weight, watch_port in group.members:
+        _encode_watch_port(watch_port, out.members.add(member_id=_id(member), weight=weight))
+
+
+def _decode_profile_group(schema: Schema, group: Any) -> ActionProfileGroup:
+    """Its members sorted: the spec gives them no order."""
+    members = tuple(sorted((each.member_id, each.weight, _decode_watch_port(each)) for each in group.members))
+    name = schema.action_profiles.find(group.action_profile_id).name
+    return ActionProfileGroup(name, group.group_id, members, group.max_size)
+
+
+def _id(id: int) -> int:
+    if not 0 <= id < 1 << 32:
+        raise SchemaError(f"the id {id} of a member or group does not fit 32 bits")
+    return id
+
+
+def _encode_register(schema: Schema, entry: RegisterEntry, out: Any) -> None:
+    register = schema.registers[entry.register]
+    out.register_id = register.id
+    if entry.index is not None:
+        out.index.index = entry.index
+    if entry.value is not None:
+        encode_cell(register, entry.value, out.data)
+
+
+def _decode_register(schema: Schema, cell: Any) -> RegisterEntry:
+    register = schema.registers.find(cell.register_id)
+    value = decode_cell(register, cell.data) if cell.HasField("data") else None
+    return RegisterEntry(register.name, cell.index.index, value)
+
+
+def encode_cell(register: RegisterInfo, value: int, out: Any) -> None:
+    """Write a register cell as P4Data; SchemaError for values that do not fit, and types without a single number."""
+    low = -(1 << register.bitwidth - 1) if register.kind == "int" else 0
+    if not register.kind:
+        raise SchemaError(f"register {register.name} has cells of a type that is not one number; not supported")
+    if not low <= value < low + (1 << register.bitwidth):
+        raise SchemaError(f"register {register.name}: {value} does not fit its cells of {register.bitwidth} bits")
+    if register.kind == "bool":
+        out.bool = bool(value)
+    else:
+        data = bytestrings.encode(value & (1 << register.bitwidth) - 1, register.bitwidth)
+        setattr(out, "enum_value" if register.kind == "enum" else "bitstring", data)
+
+
+def decode_cell(register: RegisterInfo, data: Any) -> int:
+    """The value of a register cell; SchemaError when the P4Data is not of its type, or does not fit."""
+    wanted = {"bool": "bool", "enum": "enum_value", "bit": "bitstring", "int": "bitstring"}.get(register.kind)
+    if wanted is None:
+        raise SchemaError(f"register {register.name} has cells of a type that is not one number; not supported")
+    if data.WhichOneof("data") != wanted:
+        raise SchemaError(f"register {register.name} has cells of type {register.kind}, in the field {wanted}")
+    if wanted == "bool":
+        return int(data.bool)
+    value = bytestrings.decode(getattr(data, wanted))
+    if value >> register.bitwidth:
+        raise SchemaError(f"register {register.name}: {value} does not fit its cells of {register.bitwidth} bits")
+    negative = register.kind == "int" and value >> register.bitwidth - 1
+    return value - (1 << register.bitwidth) if negative else value
+
+
+def _encode_value_set(schema: Schema, entry: ValueSetEntry, out: Any) -> None:
+    value_set = schema.value_sets[entry.value_set]
+    out.value_set_id = value_set.id
+    for member in entry.members:
+        if len(member) != len(value_set.keys):
+            raise SchemaError(f"value set {value_set.name}: a member has {len(value_set.keys)} values, not {member}")
+        added = out.members.add()
+        for key, value in zip(value_set.keys, member, strict=True):
+            if value is not None:
+                _encode_match(key, value, f"value set {value_set.name}", added)
+
+
+def _decode_value_set(schema: Schema, entry: Any) -> ValueSetEntry:
+    value_set = schema.value_sets.find(entry.value_set_id)
+    members = []
+    for member in entry.members:
+        given = {field.field_id: _decode_match(field) for field in member.match}
+        members.append(tuple(given.get(key.id) for key in value_set.keys))
+    return ValueSetEntry(value_set.name, tuple(members))
+
+
 def _encode_replicas(replicas: tuple[tuple[int, int], ...], out: Any) -> None:
     for port, instance in replicas:
         quirks.set_replica_port(out.add(instance=instance), port)
@@ -296,6 +453,10 @@ _KINDS: Mapping[type[Any], _Kind] = {
     MulticastGroup: _Kind((_ENGINE, "multicast_group_entry"), _encode_group, _decode_group),
     CloneSession: _Kind((_ENGINE, "clone_session_entry"), _encode_session, _decode_session),
     DigestConfig: _Kind(("digest_entry",), _encode_digest, _decode_digest),
+    ActionProfileMember: _Kind(("action_profile_member",), _encode_member, _decode_member),
+    ActionProfileGroup: _Kind(("action_profile_group",), _encode_profile_group, _decode_profile_group),
+    RegisterEntry: _Kind(("register_entry",), _encode_register, _decode_register),
+    ValueSetEntry: _Kind(("value_set_entry",), _encode_value_set, _decode_value_set),
 }
 """Every kind of entry, once."""
 _BY_PATH = {kind.path: kind for kind in _KINDS.values()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from typing import NamedTuple
 
 MatchValue = int | tuple[int, int]
 """exact and optional: value; lpm: (value, prefix length); ternary: (value, mask); range: (low, high)."""
@@ -31,6 +32,15 @@ class MeterConfig:
     pburst: int
 
 
+class WeightedAction(NamedTuple):
+    """One action of an action set. `watch_port`: left out while that port is down; 0 for no port."""
+
+    action: str
+    params: Mapping[str, int]
+    weight: int = 1
+    watch_port: int = 0
+
+
 @dataclass(frozen=True)
 class TableEntry:
     """An entry of a table, or its default entry (`is_default`, then no match and no priority).
@@ -40,6 +50,9 @@ class TableEntry:
     modify, or to reset a default entry. Reads that ask for it fill in `counter`, on tables with a direct counter, and
     `meter`, on tables with a direct meter that has rates. A modify without `meter` takes the rates away, but on BMv2,
     which keeps them.
+
+    The entries of a table with an action profile have instead of `action` a `member` of it, and with an action selector
+    a `group` or an `action_set`. `idle_timeout_ns`: the switch tells when no frame has hit the entry for that long.
     """
 
     table: str
@@ -50,6 +63,10 @@ class TableEntry:
     is_default: bool = False
     counter: CounterData | None = None
     meter: MeterConfig | None = None
+    member: int | None = None
+    group: int | None = None
+    action_set: tuple[WeightedAction, ...] | None = None
+    idle_timeout_ns: int = 0
 
     def __repr__(self) -> str:
         """All fields, but of those called "secret" no values: errors and logs name entries."""
@@ -126,6 +143,49 @@ class DigestConfig:
     ack_timeout_ns: int = 1_000_000_000
 
 
+@dataclass(frozen=True)
+class ActionProfileMember:
+    """A member of an action profile: an action with its arguments. `action` None: for deletes."""
+
+    profile: str
+    member_id: int
+    action: str | None = None
+    params: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ActionProfileGroup:
+    """A group of an action selector: (member, weight, watch port) of each; port 0 stands for none.
+
+    `max_size` limits the sum of the weights; 0 for no limit of its own.
+    """
+
+    profile: str
+    group_id: int
+    members: tuple[tuple[int, int, int], ...] = ()
+    max_size: int = 0
+
+
+@dataclass(frozen=True)
+class RegisterEntry:
+    """One cell of a register; index None stands for all cells. BMv2 serves no registers."""
+
+    register: str
+    index: int | None = None
+    value: int | None = None
+
+
+@dataclass(frozen=True)
+class ValueSetEntry:
+    """All members of a parser value set, in place of those that it had. BMv2 serves no value sets.
+
+    Each has a value for each key of the set, in order; None for a key that matches all.
+    """
+
+    value_set: str
+    members: tuple[tuple[MatchValue | None, ...], ...] = ()
+
+
 Entry = (
     TableEntry
     | CounterEntry
@@ -135,5 +195,9 @@ Entry = (
     | MulticastGroup
     | CloneSession
     | DigestConfig
+    | ActionProfileMember
+    | ActionProfileGroup
+    | RegisterEntry
+    | ValueSetEntry
 )
 """Everything `Client.write` takes."""

@@ -64,6 +64,9 @@ class TableInfo:
     direct_counter: str | None
     direct_meter: str | None = None
     has_initial_entries: bool = False
+    profile_id: int = 0
+    """The action profile that its entries refer to; 0 when they have actions of their own."""
+    has_idle_timeout: bool = False
 
     @property
     def needs_priority(self) -> bool:
@@ -107,7 +110,63 @@ class DigestInfo:
     kind: str
 
 
-Info = TypeVar("Info", ActionInfo, TableInfo, CounterInfo, MeterInfo, DigestInfo)
+@dataclass(frozen=True)
+class ActionProfileInfo:
+    """An action profile, or with `has_selector` an action selector.
+
+    `size` is the number of members of a profile. Of a selector it limits all groups together and `max_group_size`
+    each one (0: no limit): the sum of their weights, or with `counts_members` the number of their members, none of
+    which has a weight above `max_member_weight` (0: no limit).
+    """
+
+    id: int
+    name: str
+    alias: str
+    table_ids: tuple[int, ...]
+    has_selector: bool
+    size: int
+    max_group_size: int
+    counts_members: bool
+    max_member_weight: int
+
+
+@dataclass(frozen=True)
+class RegisterInfo:
+    """A register array. `kind` says what a cell is in P4Data: "bit", "int" (two's complement), "bool", or "enum".
+
+    An "enum" is one with an underlying type. `kind` "" stands for types that P4Runtime has no single number for.
+    """
+
+    id: int
+    name: str
+    alias: str
+    size: int
+    kind: str
+    bitwidth: int
+
+
+@dataclass(frozen=True)
+class ValueSetInfo:
+    """A parser value set: members have one value for each of its keys, in order."""
+
+    id: int
+    name: str
+    alias: str
+    keys: tuple[FieldInfo, ...]
+    size: int
+
+
+Info = TypeVar(
+    "Info",
+    ActionInfo,
+    TableInfo,
+    CounterInfo,
+    MeterInfo,
+    DigestInfo,
+    ActionProfileInfo,
+    RegisterInfo,
+    ValueSetInfo,
+)
 
 
 class Directory(Generic[Info]):
@@ -151,6 +210,9 @@ class Schema:
     meters: Directory[MeterInfo]
     direct_meters: Directory[MeterInfo]
     digests: Directory[DigestInfo]
+    action_profiles: Directory[ActionProfileInfo]
+    registers: Directory[RegisterInfo]
+    value_sets: Directory[ValueSetInfo]
     packet_in: tuple[FieldInfo, ...]
     packet_out: tuple[FieldInfo, ...]
     p4info: Any
@@ -178,6 +240,9 @@ class Schema:
                 "direct meter", [_meter(meter, 0, meter.direct_table_id) for meter in p4info.direct_meters]
             ),
             digests=Directory("digest", [_digest(digest, p4info.type_info) for digest in p4info.digests]),
+            action_profiles=Directory("action profile", [_profile(profile) for profile in p4info.action_profiles]),
+            registers=Directory("register", [_register(register, p4info.type_info) for register in p4info.registers]),
+            value_sets=Directory("value set", [_value_set(value_set) for value_set in p4info.value_sets]),
             packet_in=_fields(headers["packet_in"].metadata) if "packet_in" in headers else (),
             packet_out=_fields(headers["packet_out"].metadata) if "packet_out" in headers else (),
             p4info=p4info,
@@ -185,6 +250,8 @@ class Schema:
         for table in schema.tables:
             for action_id in table.action_ids:
                 schema.actions.find(action_id)
+            if table.profile_id:
+                schema.action_profiles.find(table.profile_id)
         return schema
 
 
@@ -203,11 +270,7 @@ def _fields(fields: Iterable[Any]) -> tuple[FieldInfo, ...]:
 
 
 def _table(table: Any, counter_names: Mapping[int, str], meter_names: Mapping[int, str]) -> TableInfo:
-    keys = []
-    for key in table.match_fields:
-        if key.match_type not in _KINDS or key.bitwidth <= 0:
-            raise SchemaError(f"key {key.name} of table {table.preamble.name} has a match kind or type not supported")
-        keys.append(FieldInfo(key.id, key.name, key.bitwidth, _KINDS[key.match_type]))
+    keys = _keys(table.match_fields, f"table {table.preamble.name}")
     scope = {ref.id: ref.scope for ref in table.action_refs}
     reference = messages.P4Info.DESCRIPTOR.file.message_types_by_name["ActionRef"].enum_types_by_name["Scope"]
     table_only, default_only = (reference.values_by_name[name].number for name in ("TABLE_ONLY", "DEFAULT_ONLY"))
@@ -217,7 +280,7 @@ def _table(table: Any, counter_names: Mapping[int, str], meter_names: Mapping[in
         id=table.preamble.id,
         name=table.preamble.name,
         alias=table.preamble.alias,
-        keys=tuple(keys),
+        keys=keys,
         action_ids=tuple(scope),
         default_only=frozenset(id for id, value in scope.items() if value == default_only),
         entry_only=frozenset(id for id, value in scope.items() if value == table_only),
@@ -227,7 +290,19 @@ def _table(table: Any, counter_names: Mapping[int, str], meter_names: Mapping[in
         direct_counter=counters[0] if counters else None,
         direct_meter=meters[0] if meters else None,
         has_initial_entries=table.has_initial_entries,
+        profile_id=table.implementation_id,
+        has_idle_timeout=table.idle_timeout_behavior == type(table).NOTIFY_CONTROL,
     )
+
+
+def _keys(fields: Iterable[Any], where: str) -> tuple[FieldInfo, ...]:
+    """Match keys; SchemaError for kinds other than the five of `MatchField.MatchType`."""
+    keys = []
+    for key in fields:
+        if key.match_type not in _KINDS or key.bitwidth <= 0:
+            raise SchemaError(f"key {key.name} of {where} has a match kind or type not supported")
+        keys.append(FieldInfo(key.id, key.name, key.bitwidth, _KINDS[key.match_type]))
+    return tuple(keys)
 
 
 def _action(action: Any) -> ActionInfo:
@@ -245,6 +320,52 @@ def _meter(meter: Any, size: int, table_id: int) -> MeterInfo:
     if meter.spec.type != messages.MeterSpec.TWO_RATE_THREE_COLOR or meter.spec.unit not in _METER_UNITS:
         raise SchemaError(f"meter {preamble.name} does not have two rates and a unit; not supported")
     return MeterInfo(preamble.id, preamble.name, preamble.alias, size, table_id, _METER_UNITS[meter.spec.unit])
+
+
+def _profile(profile: Any) -> ActionProfileInfo:
+    members = profile.sum_of_members if profile.HasField("sum_of_members") else None
+    return ActionProfileInfo(
+        profile.preamble.id,
+        profile.preamble.name,
+        profile.preamble.alias,
+        tuple(profile.table_ids),
+        profile.with_selector,
+        profile.size,
+        profile.max_group_size,
+        members is not None,
+        0 if members is None else members.max_member_weight,
+    )
+
+
+def _register(register: Any, type_info: Any) -> RegisterInfo:
+    preamble, spec = register.preamble, _original(register.type_spec, type_info)
+    kind, bits = "", 0
+    match spec.WhichOneof("type_spec"):
+        case "bool":
+            kind, bits = "bool", 1
+        case "bitstring" if spec.bitstring.WhichOneof("type_spec") in ("bit", "int"):
+            kind = spec.bitstring.WhichOneof("type_spec")
+            bits = getattr(spec.bitstring, kind).bitwidth
+        case "serializable_enum":
+            declared = type_info.serializable_enums
+            if spec.serializable_enum.name in declared:
+                kind, bits = "enum", declared[spec.serializable_enum.name].underlying_type.bitwidth
+    return RegisterInfo(preamble.id, preamble.name, preamble.alias, register.size, kind, bits)
+
+
+def _value_set(value_set: Any) -> ValueSetInfo:
+    preamble = value_set.preamble
+    keys = _keys(value_set.match, f"value set {preamble.name}")
+    return ValueSetInfo(preamble.id, preamble.name, preamble.alias, keys, value_set.size)
+
+
+def _original(spec: Any, type_info: Any) -> Any:
+    """The type that new types stand for."""
+    passed: set[str] = set()
+    while spec.WhichOneof("type_spec") == "new_type" and spec.new_type.name not in passed:
+        passed.add(spec.new_type.name)
+        spec = type_info.new_types[spec.new_type.name].original_type
+    return spec
 
 
 def _digest(digest: Any, type_info: Any) -> DigestInfo:
@@ -265,10 +386,8 @@ def _digest(digest: Any, type_info: Any) -> DigestInfo:
 
 def _member(id: int, name: str, spec: Any, type_info: Any, where: str) -> FieldInfo:
     """A member of a digest: a bit string (new types are looked through) or a bool."""
-    passed: set[str] = set()
-    while (kind := spec.WhichOneof("type_spec")) == "new_type" and spec.new_type.name not in passed:
-        passed.add(spec.new_type.name)
-        spec = type_info.new_types[spec.new_type.name].original_type
+    spec = _original(spec, type_info)
+    kind = spec.WhichOneof("type_spec")
     if kind == "bool":
         return FieldInfo(id, name, 1, "bool")
     if kind == "bitstring" and spec.bitstring.WhichOneof("type_spec") == "bit":

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from p4reduce_contracts.p4runtime.schema import ActionInfo, Directory, FieldInfo, TableInfo
+from p4reduce_switch.p4runtime.action_codec import Call, call_of, put_call
+from p4reduce_switch.p4runtime.action_profiles import BoundProfile
 from p4reduce_switch.p4runtime.bits import data_of, value_of
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
 from p4reduce_switch.program import Entry, EntryMissing, TableState
@@ -20,10 +22,19 @@ class BoundTable:
     p4c writes optional keys into the BMv2 JSON as ternary ones; requests and answers have P4Info's kinds.
     """
 
-    def __init__(self, info: TableInfo, table: TableState, actions: Directory[ActionInfo]) -> None:
-        """INVALID_ARGUMENT when the two are not of one program."""
+    def __init__(
+        self,
+        info: TableInfo,
+        table: TableState,
+        actions: Directory[ActionInfo],
+        profiles: Mapping[int, BoundProfile],
+    ) -> None:
+        """INVALID_ARGUMENT when they are not of one program."""
         self.info = info
         self.table = table
+        self.profile = profiles.get(info.profile_id)
+        if table.profile is not (None if self.profile is None else self.profile.state):
+            invalid(f"p4info and program do not belong together: the action profile of table {info.name} differs")
         self.keys = _key_order(info, table)
         self.metadata: dict[Identity | None, tuple[int, bytes]] = {}
         """Opaque (controller_metadata, metadata) of entries that have any; None stands for the default entry."""
@@ -76,32 +87,25 @@ class BoundTable:
                 out.match.add(field_id=key.id).range.low = data_of(value[0], key)
                 out.match[-1].range.high = data_of(value[1], key)
 
-    def action_of(self, request: Any, *, default: bool) -> tuple[str, tuple[int, ...]]:
+    def action_of(self, request: Any, *, default: bool = False) -> Call:
         """Return the name and the parameters in order of a request's action, checked ("Action Specification")."""
         if request.action.WhichOneof("type") != "action":
             invalid(f"table {self.info.name} takes a direct action, no action profile")
-        given_action = request.action.action
-        if given_action.action_id not in self.info.action_ids:
-            invalid(f"table {self.info.name} has no action with id {given_action.action_id}")
         barred = self.info.entry_only if default else self.info.default_only
-        action = self._actions.by_id[given_action.action_id]
-        if action.id in barred:
-            where = "as default action" if default else "in entries"
-            raise Refused(Code.PERMISSION_DENIED, f"table {self.info.name} does not allow {action.name} {where}")
-        given = {param.param_id: param.value for param in given_action.params}
-        if len(given) != len(given_action.params) or set(given) != {param.id for param in action.params}:
-            wanted = [f"{param.id} ({param.name})" for param in action.params]
-            invalid(f"action {action.name} takes exactly the parameters {', '.join(wanted) or 'none'}")
-        return action.name, tuple(value_of(given[param.id], param) for param in action.params)
+        where = f"table {self.info.name}"
+        return call_of(request.action.action, self._actions, self.info.action_ids, barred, where)
 
     def put_action(self, name: str, params: tuple[int, ...], out: Any) -> None:
         """Write an action into an answer; a default action that P4Info does not list is left out."""
-        if name not in self._actions:
-            return
-        action = self._actions[name]
-        out.action.action.action_id = action.id
-        for param, value in zip(action.params, params, strict=True):
-            out.action.action.params.add(param_id=param.id, value=data_of(value, param))
+        if name in self._actions:
+            put_call(name, params, self._actions, out.action.action)
+
+    def put_entry_action(self, entry: Entry, out: Any) -> None:
+        """Write an entry's action, or what it refers to, into an answer."""
+        if self.profile is not None and entry.target is not None:
+            self.profile.put_target(entry.target, out.action)
+        else:
+            self.put_action(entry.action, entry.params, out)
 
     def _match_value(self, key: FieldInfo, field: Any) -> Any:
         """The value of one key of a request, in P4Info's kind; None for a field that was left out."""

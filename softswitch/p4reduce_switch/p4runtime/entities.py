@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from p4reduce_contracts.p4runtime import messages
 from p4reduce_switch.p4runtime import counters, meters, replication, tables
+from p4reduce_switch.p4runtime.action_profiles import BoundProfile
 from p4reduce_switch.p4runtime.digests import Digests
 from p4reduce_switch.p4runtime.pipeline import Pipeline
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
@@ -43,6 +44,8 @@ class Entities:
                 partial(replication.write, pipeline), partial(replication.read, pipeline)
             ),
             "digest_entry": _Kind(digests.write, digests.read),
+            "action_profile_member": _Kind(partial(_write_member, pipeline), partial(_read_members, pipeline)),
+            "action_profile_group": _Kind(partial(_write_group, pipeline), partial(_read_groups, pipeline)),
         }
 
     def write(self, update: Any) -> Refused | None:
@@ -80,7 +83,12 @@ class Entities:
         return self._kinds[name], getattr(entity, name)
 
     def forwarding_state(self) -> Iterator[Any]:
-        """Updates that bring a fresh program to this state: entries, defaults, meters, groups, sessions, digests."""
+        """Updates that bring a fresh program to this state: members, groups, entries, and so on."""
+        for kind in ("action_profile_member", "action_profile_group"):
+            every = messages.Entity()
+            getattr(every, kind).SetInParent()
+            for entity in self.read(every):
+                yield messages.Update(type=messages.Update.INSERT, entity=entity)
         query = messages.Entity()
         query.table_entry.meter_config.SetInParent()
         for bound in self.pipeline.tables.values():
@@ -90,7 +98,7 @@ class Entities:
                 for entity in entries:
                     entity.table_entry.ClearField("is_const")
                     yield messages.Update(type=messages.Update.INSERT, entity=entity)
-            if not (bound.table.default_is_const or bound.info.const_default):
+            if not (bound.table.default_is_const or bound.info.const_default or bound.profile is not None):
                 default = messages.Entity(table_entry={"table_id": bound.info.id, "is_default_action": True})
                 for entity in self.read(default):
                     yield messages.Update(type=messages.Update.MODIFY, entity=entity)
@@ -106,3 +114,27 @@ class Entities:
         for wildcard in (group, session, digest):
             for entity in self.read(wildcard):
                 yield messages.Update(type=messages.Update.INSERT, entity=entity)
+
+
+def _write_member(pipeline: Pipeline, operation: int, request: Any) -> None:
+    pipeline.action_profile(request.action_profile_id).write_member(operation, request)
+
+
+def _write_group(pipeline: Pipeline, operation: int, request: Any) -> None:
+    pipeline.action_profile(request.action_profile_id).write_group(operation, request)
+
+
+def _read_members(pipeline: Pipeline, query: Any) -> list[Any]:
+    """The members of one action profile, or of all."""
+    return [entity for profile in _profiles(pipeline, query) for entity in profile.read_members(query)]
+
+
+def _read_groups(pipeline: Pipeline, query: Any) -> list[Any]:
+    """The groups of one action selector, or of all."""
+    return [entity for profile in _profiles(pipeline, query) for entity in profile.read_groups(query)]
+
+
+def _profiles(pipeline: Pipeline, query: Any) -> Iterable[BoundProfile]:
+    if query.action_profile_id:
+        return [pipeline.action_profile(query.action_profile_id)]
+    return pipeline.action_profiles.values()

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from p4reduce_contracts.p4runtime.errors import SchemaError
 from p4reduce_contracts.p4runtime.schema import CounterInfo, MeterInfo, Schema
+from p4reduce_switch.p4runtime.action_profiles import BoundProfile
 from p4reduce_switch.p4runtime.bound_table import BoundTable
 from p4reduce_switch.p4runtime.packets import PacketHeader
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
@@ -44,6 +45,7 @@ class Pipeline:
     tables: dict[int, BoundTable]
     counters: dict[int, tuple[CounterInfo, CounterState]]
     meters: dict[int, tuple[MeterInfo, MeterState]]
+    action_profiles: dict[int, BoundProfile]
     packet_in: PacketHeader | None
     packet_out: PacketHeader | None
 
@@ -52,6 +54,12 @@ class Pipeline:
         if id not in self.tables:
             invalid(f"the program has no table with id {id}")
         return self.tables[id]
+
+    def action_profile(self, id: int) -> BoundProfile:
+        """By P4Info id; INVALID_ARGUMENT when there is none."""
+        if id not in self.action_profiles:
+            invalid(f"the program has no action profile with id {id}")
+        return self.action_profiles[id]
 
 
 def load(config: Any, executor: str = DEFAULT_EXECUTOR) -> Pipeline:
@@ -72,8 +80,12 @@ def load(config: Any, executor: str = DEFAULT_EXECUTOR) -> Pipeline:
 
 def bind(config: Any, schema: Schema, program: Executor) -> Pipeline:
     """Matches P4Info to program by name; INVALID_ARGUMENT when they are not of one program."""
+    profiles = {
+        id: BoundProfile(info, state, (t for t in schema.tables if t.profile_id == id), schema.actions)
+        for id, (info, state) in _paired("action profile", schema.action_profiles, program.action_profiles).items()
+    }
     tables = {
-        id: BoundTable(info, table, schema.actions)
+        id: BoundTable(info, table, schema.actions, profiles)
         for id, (info, table) in _paired("table", schema.tables, program.tables).items()
     }
     counters = _paired("counter", schema.counters, program.counters)
@@ -83,7 +95,7 @@ def bind(config: Any, schema: Schema, program: Executor) -> Pipeline:
         packet_out = PacketHeader.of(schema.packet_out)
     except ValueError as error:
         raise Refused(Code.INVALID_ARGUMENT, f"p4info: {error}") from error
-    return Pipeline(config, schema, program, tables, counters, meters, packet_in, packet_out)
+    return Pipeline(config, schema, program, tables, counters, meters, profiles, packet_in, packet_out)
 
 
 def _paired(kind: str, infos: Iterable[InfoT], states: Mapping[str, StateT]) -> dict[int, tuple[InfoT, StateT]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from p4reduce_contracts.p4runtime import messages
 from p4reduce_switch.p4runtime import meters
+from p4reduce_switch.p4runtime.action_profiles import refusals
 from p4reduce_switch.p4runtime.bound_table import BoundTable, Identity
 from p4reduce_switch.p4runtime.pipeline import Pipeline
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
@@ -48,10 +49,14 @@ def _insert(bound: BoundTable, entry: Any, identity: Identity) -> None:
         invalid(f"table {bound.info.name} has no key, so it takes no entries")
     if not entry.HasField("action"):
         invalid("an insert needs an action")
-    action, params = bound.action_of(entry, default=False)
     rates = _rates(bound, entry)
     try:
-        bound.table.insert(*identity, action, params)
+        if bound.profile is None:
+            bound.table.insert(*identity, *bound.action_of(entry))
+        else:
+            target = bound.profile.target_of(entry.action)
+            with refusals(missing=Code.INVALID_ARGUMENT):
+                bound.table.insert_reference(*identity, target)
     except EntryExists:
         raise Refused(Code.ALREADY_EXISTS, f"table {bound.info.name} already has this entry; use MODIFY") from None
     except TableFull as error:
@@ -63,8 +68,12 @@ def _insert(bound: BoundTable, entry: Any, identity: Identity) -> None:
 def _modify(bound: BoundTable, entry: Any, identity: Identity) -> None:
     bound.existing(identity)
     rates = _rates(bound, entry)
-    if entry.HasField("action"):
-        bound.table.modify(*identity, *bound.action_of(entry, default=False))
+    if entry.HasField("action") and bound.profile is None:
+        bound.table.modify(*identity, *bound.action_of(entry))
+    elif entry.HasField("action") and bound.profile is not None:
+        target = bound.profile.target_of(entry.action)
+        with refusals(missing=Code.INVALID_ARGUMENT):
+            bound.table.modify_reference(*identity, target)
     _set_resources(bound, entry, identity, rates)
     _remember(bound, identity, entry)
 
@@ -82,6 +91,8 @@ def _write_default(bound: BoundTable, operation: int, entry: Any) -> None:
     if operation != MODIFY:
         invalid("a default entry can only be modified")
     _check_default(entry)
+    if bound.profile is not None:
+        invalid(f"the default entry of table {bound.info.name}, which has an action profile, cannot be set")
     for resource, field in (("counter", "counter_data"), ("meter", "meter_config")):
         if entry.HasField(field):
             raise Refused(Code.UNIMPLEMENTED, f"default entries have no direct {resource} on this switch")
@@ -156,9 +167,11 @@ def _read_table(bound: BoundTable, query: Any) -> list[Any]:
     for field in ("priority", "controller_metadata", "metadata"):
         if getattr(query, field):
             wanted = [e for e in wanted if getattr(e.table_entry, field) == getattr(query, field)]
-    if query.HasField("action"):
+    if query.action.WhichOneof("type") == "action":
         id = query.action.action.action_id
         wanted = [e for e in wanted if e.table_entry.action.action.action_id == id]
+    elif query.HasField("action"):
+        wanted = [e for e in wanted if e.table_entry.action == query.action]
     return wanted
 
 
@@ -167,7 +180,7 @@ def _entity(bound: BoundTable, entry: Entry, query: Any) -> Any:
     entity = messages.Entity()
     out = entity.table_entry
     bound.put_identity(entry, out)
-    bound.put_action(entry.action, entry.params, out)
+    bound.put_entry_action(entry, out)
     out.controller_metadata, out.metadata = bound.metadata.get((entry.match, entry.priority), (0, b""))
     if query.HasField("counter_data") and bound.table.has_direct_counter:
         out.counter_data.packet_count, out.counter_data.byte_count = entry.packets, entry.bytes

@@ -5,11 +5,17 @@ ProgramError
 ├── InvalidProgram         load(): the configuration is not a BMv2 JSON of a v1model program
 ├── UnknownExecutor        load(): there is no executor of that name
 ├── ExecutionError         process(): the frame ran into undefined behaviour and was dropped
-└── TableError
-    ├── TableFull          insert() into a table that holds max_size entries
-    ├── EntryExists        insert() of a match that is already there
-    ├── EntryMissing       modify() or delete() of a match that is not there
-    └── TableIsConst       any change of a table whose entries (or default) are const
+├── TableError
+│   ├── TableFull          insert() into a table that holds max_size entries
+│   ├── EntryExists        insert() of a match that is already there
+│   ├── EntryMissing       modify() or delete() of a match that is not there
+│   └── TableIsConst       any change of a table whose entries (or default) are const
+└── ProfileError
+    ├── ProfileFull        more members, or more weight in groups, than an action profile takes
+    ├── TargetExists       insert of a member or group that is already there
+    ├── TargetMissing      a member or group that is not there
+    ├── TargetInUse        delete of a member or group that a group or an entry refers to
+    └── MixedUse           action sets and members of their own in one action selector
 """
 
 from __future__ import annotations
@@ -54,3 +60,27 @@ class EntryMissing(TableError):
 
 class TableIsConst(TableError):
     """The program declares these entries, or this default action, const."""
+
+
+class ProfileError(ProgramError):
+    """Root of the errors of action profiles."""
+
+
+class ProfileFull(ProfileError):
+    """The action profile takes no more members, or a group no more weight."""
+
+
+class TargetExists(ProfileError):
+    """There is a member, or a group, of that id; use modify."""
+
+
+class TargetMissing(ProfileError):
+    """There is no member, or no group, of that id."""
+
+
+class TargetInUse(ProfileError):
+    """A group or an entry refers to this member or group; change that one first."""
+
+
+class MixedUse(ProfileError):
+    """An action selector is programmed by action sets in entries, or by members and groups, not by both."""

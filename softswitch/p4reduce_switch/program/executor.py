@@ -11,6 +11,7 @@ from typing import Protocol
 
 from p4reduce_switch.program.batch import NativeBatch
 from p4reduce_switch.program.state.lookup import Match
+from p4reduce_switch.program.state.profiles import Group, Member, Target
 from p4reduce_switch.program.state.replication import CloneSession, Replica
 from p4reduce_switch.program.state.stateful import MeterConfig
 from p4reduce_switch.program.state.tables import Entry, KeyField
@@ -66,11 +67,21 @@ class TableState(Protocol):
     def has_direct_meter(self) -> bool:
         """True when each entry meters its packets."""
 
+    @property
+    def profile(self) -> ActionProfileState | None:
+        """What its entries refer to; None when they have actions of their own."""
+
     def insert(self, match: Match, priority: int, action: str, params: tuple[int, ...]) -> None:
         """Add an entry."""
 
     def modify(self, match: Match, priority: int, action: str, params: tuple[int, ...]) -> None:
         """Give an entry another action; its direct counter goes on."""
+
+    def insert_reference(self, match: Match, priority: int, target: Target) -> None:
+        """Add an entry to a table with an action profile; the ProfileErrors of `errors.py`."""
+
+    def modify_reference(self, match: Match, priority: int, target: Target) -> None:
+        """Let an entry of such a table refer to something else; its direct counter goes on."""
 
     def delete(self, match: Match, priority: int) -> None:
         """Remove an entry."""
@@ -146,6 +157,58 @@ class MeterState(Protocol):
         """Set the rates of one index; None removes them (everything is green)."""
 
 
+class ActionProfileState(Protocol):
+    """An action profile or selector: the members, and groups of them, that entries of tables refer to.
+
+    Errors: KeyError for an unknown action, ValueError for ids, arguments, weights and sizes that make no sense, and
+    the ProfileErrors of `errors.py`.
+    """
+
+    @property
+    def name(self) -> str:
+        """As the program calls it."""
+
+    @property
+    def has_selector(self) -> bool:
+        """True when it may have groups."""
+
+    counts_members: bool
+    """Whether the sizes of groups count their members; the members' weights otherwise."""
+
+    def members(self) -> Iterator[Member]:
+        """All members, in the order in which they were added."""
+
+    def member(self, id: int) -> Member:
+        """The member of that id."""
+
+    def insert_member(self, id: int, action: str, params: tuple[int, ...]) -> None:
+        """Add a member."""
+
+    def modify_member(self, id: int, action: str, params: tuple[int, ...]) -> None:
+        """Give a member another action, wherever it is used."""
+
+    def delete_member(self, id: int) -> None:
+        """Remove a member that nothing refers to."""
+
+    def groups(self) -> Iterator[Group]:
+        """All groups, in the order in which they were added."""
+
+    def group(self, id: int) -> Group:
+        """The group of that id."""
+
+    def insert_group(self, group: Group) -> None:
+        """Add a group of members that are there."""
+
+    def modify_group(self, group: Group) -> None:
+        """Give a group other members."""
+
+    def delete_group(self, id: int) -> None:
+        """Remove a group that nothing refers to."""
+
+    def set_port(self, port: int, up: bool) -> None:
+        """A port has come up or gone down: members that watch one that is down are not chosen."""
+
+
 class ReplicationState(Protocol):
     """The packet replication engine. Copies are made in the order of the replicas."""
 
@@ -187,6 +250,10 @@ class Executor(Protocol):
     @property
     def meters(self) -> Mapping[str, MeterState]:
         """Indirect meters; direct ones are in the tables."""
+
+    @property
+    def action_profiles(self) -> Mapping[str, ActionProfileState]:
+        """Action profiles and selectors."""
 
     @property
     def replication(self) -> ReplicationState:

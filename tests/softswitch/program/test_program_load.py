@@ -24,8 +24,6 @@ LoadConfig = Callable[[Any], Any]
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("action_profile", "action profile or selector members"),
-        ("action_selector", "action profile or selector"),
         ("value_set", "parser value set Parse.kinds"),
         ("random_hash", "hash algorithm random"),
     ],

@@ -1,4 +1,4 @@
-"""Externs: counters, registers, meters, and calculations (hashes over fields)."""
+"""Externs: counters, registers, meters, calculations (hashes over fields), and action profiles."""
 
 from __future__ import annotations
 
@@ -88,3 +88,15 @@ class Calculation:
     algorithm: Algorithm
     pieces: tuple[Piece, ...]
     payload: bool
+
+
+@dataclass(frozen=True, eq=False)
+class ActionProfile:
+    """Actions with their arguments ("members") that the entries of tables refer to instead of having their own.
+
+    With a `selector` entries may refer to groups of members too: its hash chooses one of the group for each packet.
+    """
+
+    name: str
+    max_size: int
+    selector: Calculation | None

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.expressions import Condition
-from p4reduce_switch.program.ir.externs import Calculation, Counter, DirectMeter, Meter, Register
+from p4reduce_switch.program.ir.externs import ActionProfile, Calculation, Counter, DirectMeter, Meter, Register
 from p4reduce_switch.program.ir.places import FieldRef, Header
 from p4reduce_switch.program.ir.statements import Instruction, ParserOperation
 
@@ -86,7 +86,7 @@ class ConstEntry:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A match-action table."""
+    """A match-action table; the entries of one with a `profile` refer to members or groups of it."""
 
     name: str
     keys: tuple[Key, ...]
@@ -98,6 +98,7 @@ class Table:
     has_direct_counter: bool
     direct_meter: DirectMeter | None
     supports_timeout: bool
+    profile: ActionProfile | None = None
 
 
 # ---- graphs
@@ -107,20 +108,23 @@ class Table:
 class Apply:
     """A table is applied; what follows depends on the action that ran, and on hit or miss.
 
-    `next_on_hit` and `next_on_miss` have an element for each of the table's actions; `next_without_default` is
-    for a miss in a table that has no default action.
+    `next_on_hit` and `next_on_miss` have an element for each of the table's actions. No action runs on a miss in a
+    table that has no default action, then `next_without_default` follows, and on a hit that leads to a group without
+    members, then `next_without_member`.
     """
 
     table: Table
     next_on_hit: tuple[int | None, ...]
     next_on_miss: tuple[int | None, ...]
     next_without_default: int | None
+    next_without_member: int | None
 
     @property
     def successors(self) -> tuple[int | None, ...]:
         """Distinct nodes that may follow."""
         missing = () if self.table.default else (self.next_without_default,)
-        return tuple(dict.fromkeys((*missing, *self.next_on_miss, *self.next_on_hit)))
+        empty = (self.next_without_member,) if self.table.profile else ()
+        return tuple(dict.fromkeys((*missing, *self.next_on_miss, *self.next_on_hit, *empty)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -266,6 +270,7 @@ class Program:
     registers: tuple[Register, ...]
     meters: tuple[Meter, ...]
     calculations: tuple[Calculation, ...]
+    action_profiles: tuple[ActionProfile, ...]
     checksums: tuple[Checksum, ...]
     actions: tuple[Action, ...]
     parser: Parser

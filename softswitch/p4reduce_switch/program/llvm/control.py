@@ -5,6 +5,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from p4reduce_switch.program import packet
+from p4reduce_switch.program.ir.externs import ActionProfile
 from p4reduce_switch.program.ir.features import may_exit
 from p4reduce_switch.program.ir.flow import order
 from p4reduce_switch.program.ir.program import Action, Apply, Branch, Control, Table
@@ -12,8 +13,9 @@ from p4reduce_switch.program.llvm.actions import Actions
 from p4reduce_switch.program.llvm.emitter import I64, POINTER, Value
 from p4reduce_switch.program.llvm.errors import NotCompilable
 from p4reduce_switch.program.llvm.lookup import Lookups
-from p4reduce_switch.program.llvm.memory import Call, RowLayout, TableWord
+from p4reduce_switch.program.llvm.memory import Call, ChoicesWord, RowLayout, TableWord
 from p4reduce_switch.program.llvm.world import World
+from p4reduce_switch.program.state.profiles import HASH_MASK
 
 
 class ControlWriter:
@@ -69,7 +71,13 @@ class ControlWriter:
         row = self.lookups.find(table) if table.keys else None
         hit, action, arguments = self._result(table, row)
         none = self._blocks[node.next_without_default]
+        if table.profile is not None and hit is not None:
+            none = self.e.block()
         choice = self.e.b.switch(action, none)
+        if table.profile is not None and hit is not None:
+            self.e.b.position_at_end(none)
+            without_member, without_default = node.next_without_member, node.next_without_default
+            self.e.b.cbranch(hit, self._blocks[without_member], self._blocks[without_default])
         for number, chosen in enumerate(table.actions):
             block = self.e.block()
             choice.add_case(ir.Constant(I64, number), block)
@@ -87,6 +95,7 @@ class ControlWriter:
     def _result(self, table: Table, row: Value | None) -> tuple[Value | None, Value, Value]:
         """(was it a hit, number of the action, where its arguments are)."""
         action, arguments = self.e.local(I64), self.e.local(POINTER)
+        chosen = (action, arguments)
         words, layout = self.world.map.tables[table], self.world.map.rows[table]
 
         def miss() -> None:
@@ -96,11 +105,14 @@ class ControlWriter:
         def hit() -> None:
             assert row is not None
             start = self.e.word(self.world.pointer(words + TableWord.ROWS), self.e.b.mul(row, self.e.i64(layout.words)))
+            if table.profile is not None:
+                self._choose(table.profile, self.e.load_pointer(self.e.word(start, layout.arguments)), layout, chosen)
+            else:
+                self.e.store(self.e.load(I64, self.e.word(start, RowLayout.ACTION)), action)
+                self.e.store(self.e.word(start, layout.arguments), arguments)
             self._meter(table, row)
             if table.has_direct_counter:
                 self.world.count(self.e.word(start, RowLayout.PACKETS))
-            self.e.store(self.e.load(I64, self.e.word(start, RowLayout.ACTION)), action)
-            self.e.store(self.e.word(start, layout.arguments), arguments)
 
         found = None
         if row is None:
@@ -109,6 +121,27 @@ class ControlWriter:
             found = self.e.b.icmp_signed(">=", row, self.e.i64(0))
             self.e.choose(found, hit, miss)
         return found, self.e.load(I64, action), self.e.load(POINTER, arguments)
+
+    def _choose(self, profile: ActionProfile, choices: Value, layout: RowLayout, chosen: tuple[Value, Value]) -> None:
+        """What runs for an entry that refers to an action profile: -1 where there is nothing to choose among."""
+        e, b = self.e, self.e.b
+        action, arguments = chosen
+        count = e.load(I64, e.word(choices, int(ChoicesWord.COUNT)))
+
+        def call() -> None:
+            index = e.i64(0)
+            if profile.selector is not None:
+                index = b.urem(b.and_(self.world.calculation(profile.selector), e.i64(HASH_MASK)), count)
+            calls = e.load_pointer(e.word(choices, int(ChoicesWord.CALLS)))
+            found = e.word(calls, b.mul(index, e.i64(layout.call_words)))
+            e.store(e.load(I64, found), action)
+            e.store(e.word(found, 1), arguments)
+
+        def nothing() -> None:
+            e.store(e.i64(-1), action)
+            e.store(choices, arguments)
+
+        e.choose(self.x.n.is_zero(count), nothing, call)
 
     def _meter(self, table: Table, row: Value) -> None:
         if table.direct_meter is None:

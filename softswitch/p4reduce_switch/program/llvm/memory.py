@@ -60,6 +60,15 @@ class TableWord(IntEnum):
     """Address of its arguments."""
 
 
+class ChoicesWord(IntEnum):
+    """Words of what the entries of a table with an action profile refer to."""
+
+    COUNT = 0
+    """How many calls there are to choose among."""
+    CALLS = 1
+    """Address of the calls: for each the number of its action, and the arguments."""
+
+
 class Call(IntEnum):
     """What compiled code calls Python for."""
 
@@ -82,6 +91,7 @@ class RowLayout:
     """The words of a table's row: action, packets, bytes, match, arguments.
 
     The match is the key in an exact table; else value and mask, then, for tables with range keys, low and high.
+    In a table with an action profile the argument is the address of the entry's choices (`ChoicesWord`).
     """
 
     ACTION, PACKETS, BYTES, MATCH = range(4)
@@ -94,7 +104,10 @@ class RowLayout:
         self.parts = 1 if self.exact else 4 if self.ranges else 2
         self.part_words = width
         self.arguments = self.MATCH + self.parts * width
-        self.words = self.arguments + max((arguments_words(action) for action in table.actions), default=0)
+        most = max((arguments_words(action) for action in table.actions), default=0)
+        self.call_words = 1 + most
+        """Words of a call among an entry's choices."""
+        self.words = self.arguments + (most if table.profile is None else 1)
 
 
 def argument_kinds(action: Action) -> list[tuple[int, Kind]]:

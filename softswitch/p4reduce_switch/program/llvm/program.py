@@ -42,6 +42,7 @@ class CompiledProgram:
         self.counters = shared.counters
         self.registers = shared.registers
         self.meters = shared.meters
+        self.action_profiles = shared.action_profiles
         self.replication = shared.replication
         self.random = shared.random
         self.batch: BatchRunner | None = None

@@ -18,6 +18,7 @@ from p4reduce_switch.program.llvm.handover import Handover, taken
 from p4reduce_switch.program.llvm.layout import Layout
 from p4reduce_switch.program.llvm.memory import Call, StateMap, Word
 from p4reduce_switch.program.llvm.tables import CompiledTable
+from p4reduce_switch.program.state.profiles import ActionProfile
 from p4reduce_switch.program.state.stateful import Meter
 
 CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
@@ -54,7 +55,15 @@ class Shared:
         self.counters = {found.name: array for found, array in counters.items()}
         self._meters = [Meter(found.name, found.size, found.unit) for found in program.meters]
         self.meters = {meter.name: meter for meter in self._meters}
-        self._tables = [CompiledTable(table, self.state, map_) for table in map_.tables]
+        profiles = {
+            found: ActionProfile(found.name, found.max_size, found.selector is not None)
+            for found in program.action_profiles
+        }
+        self.action_profiles = {found.name: profile for found, profile in profiles.items()}
+        self._tables = [
+            CompiledTable(table, self.state, map_, None if table.profile is None else profiles[table.profile])
+            for table in map_.tables
+        ]
         self.tables = {table.name: table for table in self._tables}
 
     def reserve(self, length: int) -> None:

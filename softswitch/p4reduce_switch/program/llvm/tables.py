@@ -15,6 +15,7 @@ from p4reduce_switch.program.ir import program
 from p4reduce_switch.program.llvm.arrays import Words, address
 from p4reduce_switch.program.llvm.hashing import hash_of
 from p4reduce_switch.program.llvm.memory import (
+    ChoicesWord,
     RowLayout,
     StateMap,
     TableWord,
@@ -22,6 +23,7 @@ from p4reduce_switch.program.llvm.memory import (
     arguments_words,
 )
 from p4reduce_switch.program.state.lookup import Match, mask_of
+from p4reduce_switch.program.state.profiles import ActionProfile, Choices
 from p4reduce_switch.program.state.tables import Binding, Entry, KeyField, Stored, Table
 
 WORD = (1 << 64) - 1
@@ -31,10 +33,14 @@ FEWEST_ROWS = 16
 class CompiledTable(Table):
     """A table whose entries are in memory too; their direct counters are there alone."""
 
-    def __init__(self, table: program.Table, state: Words, map_: StateMap) -> None:
+    def __init__(
+        self, table: program.Table, state: Words, map_: StateMap, profile: ActionProfile | None = None
+    ) -> None:
         self._state, self._base, self._row = state, map_.tables[table], map_.rows[table]
         self._actions = {action.name: (number, action) for number, action in enumerate(table.actions)}
         self._rows: Words = np.zeros((FEWEST_ROWS, self._row.words), np.int64)
+        self._choices: dict[Choices, tuple[Words, Words]] = {}
+        """For each the words of `ChoicesWord`, and the calls that they tell of."""
         self._free: list[int] = []
         self._top = 0
         self._row_of: dict[tuple[Match, int], int] = {}
@@ -53,6 +59,7 @@ class CompiledTable(Table):
             has_direct_counter=table.has_direct_counter,
             direct_meter_unit=None if table.direct_meter is None else table.direct_meter.unit,
             supports_timeout=table.supports_timeout,
+            profile=profile,
         )
         state[self._base + TableWord.DEFAULT] = -1
         state[self._base + TableWord.DEFAULT_ARGUMENTS] = address(self._default)
@@ -97,6 +104,29 @@ class CompiledTable(Table):
         row = self._row_of[self._identity(match, priority)]
         self._rows[row, RowLayout.PACKETS], self._rows[row, RowLayout.BYTES] = packets, bytes_
 
+    # ---- the action profile
+
+    def choices_changed(self, choices: Choices) -> None:
+        """Choices of the action profile have other calls now."""
+        super().choices_changed(choices)
+        if choices in self._choices:
+            self._write_choices(choices)
+
+    def choices_gone(self, choices: Choices) -> None:
+        """Nothing will refer to these any more."""
+        super().choices_gone(choices)
+        self._choices.pop(choices, None)
+
+    def _write_choices(self, choices: Choices) -> None:
+        words = self._choices[choices][0] if choices in self._choices else np.zeros(len(ChoicesWord), np.int64)
+        calls = np.zeros((max(1, len(choices.calls)), self._row.call_words), np.int64)
+        for row, (name, arguments) in zip(calls, choices.calls, strict=False):
+            number, action = self._actions[name]
+            row[0] = number
+            _write_arguments(row[1:], arguments, action)
+        words[ChoicesWord.COUNT], words[ChoicesWord.CALLS] = len(choices.calls), address(calls)
+        self._choices[choices] = (words, calls)
+
     # ---- memory
 
     def _count(self, entry: Stored) -> None:
@@ -110,9 +140,14 @@ class CompiledTable(Table):
         known = identity in self._row_of
         row = self._row_of[identity] if known else self._new_row()
         words = self._rows[row]
-        number, _ = self._actions[entry.action]
-        words[RowLayout.ACTION] = number
-        _write_arguments(words[self._row.arguments :], entry.params, self._actions[entry.action][1])
+        if entry.choices is not None:
+            if entry.choices not in self._choices:
+                self._write_choices(entry.choices)
+            words[self._row.arguments] = address(self._choices[entry.choices][0])
+        else:
+            number, action = self._actions[entry.action]
+            words[RowLayout.ACTION] = number
+            _write_arguments(words[self._row.arguments :], entry.params, action)
         if not known:
             self._row_of[identity] = row
             self.by_row[row] = entry

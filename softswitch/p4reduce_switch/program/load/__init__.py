@@ -17,7 +17,7 @@ from p4reduce_switch.program.errors import InvalidProgram, UnsupportedConstruct
 from p4reduce_switch.program.ir.places import Header
 from p4reduce_switch.program.ir.program import ParserErrors, Program
 from p4reduce_switch.program.load.actions import load_actions
-from p4reduce_switch.program.load.checksums import load_calculations, load_checksums
+from p4reduce_switch.program.load.checksums import load_action_profiles, load_calculations, load_checksums
 from p4reduce_switch.program.load.control import Known, load_control
 from p4reduce_switch.program.load.expressions import Expressions
 from p4reduce_switch.program.load.externs import load_externs
@@ -57,13 +57,16 @@ def _load(config: Place) -> Program:
     layout = Layout(config)
     externs = load_externs(config, layout)
     externs.calculations = load_calculations(config, layout)
+    externs.action_profiles = load_action_profiles(config, layout)
     expressions = Expressions(layout, externs.registers)
     checksums = load_checksums(config, layout, expressions, externs.calculations)
     statements = Statements(layout, expressions, externs)
     parser = load_parser(_named(config, "parsers", "parser"), layout, expressions, statements)
     actions = load_actions(config, layout, externs)
-    known = Known(layout, expressions, actions, externs.direct_meters)
+    known = Known(layout, expressions, actions, externs)
     controls = [load_control(_named(config, "pipelines", name), known) for name in ("ingress", "egress")]
+    profiles = tuple(externs.action_profiles.values())
+    selectors = [profile.selector for profile in profiles if profile.selector is not None]
     return Program(
         slots=layout.size,
         headers=tuple(layout.headers.values()),
@@ -72,7 +75,8 @@ def _load(config: Place) -> Program:
         counters=tuple(externs.counters.values()),
         registers=tuple(externs.registers.values()),
         meters=tuple(externs.meters.values()),
-        calculations=tuple(externs.calculations.values()),
+        calculations=(*externs.calculations.values(), *selectors),
+        action_profiles=profiles,
         checksums=checksums,
         actions=tuple(actions.values()),
         parser=parser,

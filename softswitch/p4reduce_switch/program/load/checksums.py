@@ -1,4 +1,4 @@
-"""Calculations (hashes over fields), and the checksums that are verified and updated with them."""
+"""Calculations (hashes over fields), and what is made of them: checksums, and the choice of action selectors."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from p4reduce_switch.program.errors import UnsupportedConstruct
 from p4reduce_switch.program.ir import build
 from p4reduce_switch.program.ir.expressions import Truth
-from p4reduce_switch.program.ir.externs import Algorithm, Calculation, Piece
+from p4reduce_switch.program.ir.externs import ActionProfile, Algorithm, Calculation, Piece
 from p4reduce_switch.program.ir.places import FieldRef, Header
 from p4reduce_switch.program.ir.program import Checksum
 from p4reduce_switch.program.load.expressions import Expressions
 from p4reduce_switch.program.load.layout import Layout, field_of, find, put
-from p4reduce_switch.program.load.limits import MAX_BITS
+from p4reduce_switch.program.load.limits import MAX_BITS, MAX_TABLE_SIZE
 from p4reduce_switch.program.load.reader import Place
 
 # The custom CRCs keep BMv2's default parameters, which are those of the plain ones.
@@ -34,18 +34,32 @@ def load_calculations(config: Place, layout: Layout) -> dict[str, Calculation]:
     """All calculations, by name."""
     found: dict[str, Calculation] = {}
     for item in config["calculations"].elements():
-        name = item["name"]
-        algorithm = ALGORITHMS.get(item["algo"].text())
-        if algorithm is None:
-            raise UnsupportedConstruct(f"hash algorithm {item['algo'].name()} ({name.name()})")
-        pieces: list[Piece] = []
-        payload = False
-        for part in item["input"].elements():
-            if part["type"].text() == "payload":
-                payload = True
-            else:
-                pieces += _pieces(part, layout)
-        put(found, name, Calculation(name.text(), algorithm, tuple(pieces), payload))
+        put(found, item["name"], _calculation(item, item["name"], layout))
+    return found
+
+
+def _calculation(item: Place, name: Place, layout: Layout) -> Calculation:
+    algorithm = ALGORITHMS.get(item["algo"].text())
+    if algorithm is None:
+        raise UnsupportedConstruct(f"hash algorithm {item['algo'].name()} ({name.name()})")
+    pieces: list[Piece] = []
+    payload = False
+    for part in item["input"].elements():
+        if part["type"].text() == "payload":
+            payload = True
+        else:
+            pieces += _pieces(part, layout)
+    return Calculation(name.text(), algorithm, tuple(pieces), payload)
+
+
+def load_action_profiles(config: Place, layout: Layout) -> dict[str, ActionProfile]:
+    """All action profiles and selectors, by name: each stands in the pipeline of the first control that uses it."""
+    found: dict[str, ActionProfile] = {}
+    for pipeline in config["pipelines"].elements():
+        for item in pipeline.rows("action_profiles"):
+            name, declared = item["name"], item.get("selector")
+            selector = None if declared is None else _calculation(declared, name, layout)
+            put(found, name, ActionProfile(name.text(), item["max_size"].integer(0, MAX_TABLE_SIZE), selector))
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from p4reduce_switch.program.errors import UnsupportedConstruct
 from p4reduce_switch.program.ir import build
-from p4reduce_switch.program.ir.externs import DirectMeter
+from p4reduce_switch.program.ir.externs import ActionProfile
 from p4reduce_switch.program.ir.flow import loop_heads
 from p4reduce_switch.program.ir.intervals import Op
 from p4reduce_switch.program.ir.places import FieldRef
@@ -25,6 +25,7 @@ from p4reduce_switch.program.ir.program import (
     Table,
 )
 from p4reduce_switch.program.load.expressions import Expressions
+from p4reduce_switch.program.load.externs import Externs
 from p4reduce_switch.program.load.layout import VALID, Layout, find, put
 from p4reduce_switch.program.load.limits import MAX_BITS, MAX_NODES, MAX_PRIORITY, MAX_TABLE_SIZE
 from p4reduce_switch.program.load.reader import Place, shorten
@@ -37,13 +38,11 @@ class Known:
     layout: Layout
     expressions: Expressions
     actions: Mapping[int, Action]
-    direct_meters: Mapping[str, DirectMeter]
+    externs: Externs
 
 
 def load_control(config: Place, known: Known) -> Control:
     """One pipeline: ingress or egress."""
-    for profile in config.rows("action_profiles"):
-        raise UnsupportedConstruct(f"action profile or selector {profile['name'].name()}")
     places: dict[str, Place] = {}
     for kind in ("tables", "conditionals", "action_calls"):
         for item in config.rows(kind):
@@ -93,10 +92,7 @@ class _Nodes:
 
     def table(self, item: Place) -> Apply:
         name = item["name"]
-        if item["type"].text() != "simple":
-            raise UnsupportedConstruct(
-                f"action profile or selector of table {name.name()} (type {item['type'].name()})"
-            )
+        profile = self._profile(item)
         keys = tuple(self._key(key, name.name()) for key in item["key"].elements())
         actions = {id: self._action(place) for place in item["action_ids"].elements() for id in [place.integer()]}
         declared = item.get("default_entry")
@@ -116,19 +112,34 @@ class _Nodes:
             declared is not None and declared.flag("action_const"),
             self._entries(item, keys, actions),
             item.flag("with_counters"),
-            None if meter is None else find(self.known.direct_meters, meter, "direct meter"),
+            None if meter is None else find(self.known.externs.direct_meters, meter, "direct meter"),
             item.flag("support_timeout"),
+            profile,
         )
+        if profile is not None and table.entries:
+            raise UnsupportedConstruct(f"entries that the program declares in table {name.name()}, which has a profile")
         return self._apply(item, table)
+
+    def _profile(self, item: Place) -> ActionProfile | None:
+        """The action profile of a table; None for a table whose entries have actions of their own."""
+        kind = item["type"].text()
+        if kind == "simple":
+            return None
+        if kind not in ("indirect", "indirect_ws"):
+            raise UnsupportedConstruct(f"table {item['name'].name()} of type {item['type'].name()}")
+        profile = find(self.known.externs.action_profiles, item["action_profile"], "action profile")
+        if (profile.selector is not None) != (kind == "indirect_ws"):
+            item.fail("a table of type indirect_ws has an action profile with a selector, one of type indirect without")
+        return profile
 
     def _apply(self, item: Place, table: Table) -> Apply:
         following = {name: self.next(place) for name, place in item["next_tables"].members()}
         base = self.next(item.get("base_default_next"))
         if "__HIT__" in following or "__MISS__" in following:
             hit, miss = following.get("__HIT__"), following.get("__MISS__")
-            return Apply(table, (hit,) * len(table.actions), (miss,) * len(table.actions), miss)
+            return Apply(table, (hit,) * len(table.actions), (miss,) * len(table.actions), miss, hit)
         after = tuple(following.get(action.name, base) for action in table.actions)
-        return Apply(table, after, after, base)
+        return Apply(table, after, after, base, base)
 
     def _key(self, key: Place, table: str) -> Key:
         kind = key["match_type"].text()

@@ -1,11 +1,19 @@
-"""Counters, registers, meters and calculations: the objects that statements refer to by name."""
+"""Counters, registers, meters and the like: the objects that statements and tables refer to by name."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from p4reduce_switch.program.errors import UnsupportedConstruct
-from p4reduce_switch.program.ir.externs import Calculation, Counter, DirectMeter, Meter, MeterUnit, Register
+from p4reduce_switch.program.ir.externs import (
+    ActionProfile,
+    Calculation,
+    Counter,
+    DirectMeter,
+    Meter,
+    MeterUnit,
+    Register,
+)
 from p4reduce_switch.program.load.layout import Layout, put
 from p4reduce_switch.program.load.limits import MAX_BITS, MAX_STATE_BYTES
 from p4reduce_switch.program.load.reader import Place
@@ -22,10 +30,12 @@ class Externs:
     meters: dict[str, Meter] = field(default_factory=dict)
     direct_meters: dict[str, DirectMeter] = field(default_factory=dict)
     calculations: dict[str, Calculation] = field(default_factory=dict)
+    """Those of hashes and checksums; action selectors have theirs."""
+    action_profiles: dict[str, ActionProfile] = field(default_factory=dict)
 
 
 def load_externs(config: Place, layout: Layout) -> Externs:
-    """Everything but the calculations, which `checksums.py` adds."""
+    """Everything but calculations and action profiles, which `checksums.py` adds."""
     found = Externs()
     room = _Room()
     for item in config["counter_arrays"].elements():

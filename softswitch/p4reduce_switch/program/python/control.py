@@ -143,6 +143,10 @@ class ControlWriter:
         else:
             self.source.add(f"k = ({', '.join(keys)})")
             self.source.add(f"r = {get}(k) or {miss}(k)")
+        if table.profile is not None:
+            choose, selector = self.source.bind("choose", state.choose), table.profile.selector
+            hashed = "0" if selector is None else f"{self.expressions.names.calculations[selector]}(f)"
+            self.source.add(f"if r[0] is None: r = {choose}(r, {hashed})")
         if table.direct_meter is not None:
             color = self.source.bind("meter_color", state.meter_color)
             result: FieldRef = table.direct_meter.result

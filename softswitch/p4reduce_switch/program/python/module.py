@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from p4reduce_switch.program.errors import ExecutionError, UnsupportedConstruct
+from p4reduce_switch.program.ir import externs
 from p4reduce_switch.program.ir.program import Action, Apply, Program, Table
 from p4reduce_switch.program.python.actions import Actions
 from p4reduce_switch.program.python.checks import checked_index, nonzero, one_same, one_valid
@@ -18,6 +19,7 @@ from p4reduce_switch.program.python.expressions import Expressions
 from p4reduce_switch.program.python.parser import ParserWriter
 from p4reduce_switch.program.python.source import Source
 from p4reduce_switch.program.python.statements import Statements, StateNames
+from p4reduce_switch.program.state.profiles import ActionProfile
 from p4reduce_switch.program.state.stateful import Counter, Meter, Register
 from p4reduce_switch.program.state.tables import Binding, Entry, KeyField
 from p4reduce_switch.program.state.tables import Table as TableState
@@ -34,6 +36,7 @@ class Module:
     counters: dict[str, Counter]
     registers: dict[str, Register]
     meters: dict[str, Meter]
+    action_profiles: dict[str, ActionProfile]
 
 
 def compile_program(program: Program, log: Callable[[str, tuple[int, ...]], None], numbers: random.Random) -> Module:
@@ -70,7 +73,11 @@ def _compile(program: Program, log: Callable[[str, tuple[int, ...]], None], numb
     statements = Statements(source, names, expressions)
     ParserWriter(source, expressions, statements, program.errors).write(program.parser, "parse")
     actions = Actions(source, names)
-    tables = {table: _table(table) for table in program.tables}
+    profiles = {
+        profile: ActionProfile(profile.name, profile.max_size, profile.selector is not None)
+        for profile in program.action_profiles
+    }
+    tables = {table: _table(table, profiles) for table in program.tables}
     functions = {table: functions_of(table, actions) for table in program.tables}
     for control, name in ((program.ingress, "ingress"), (program.egress, "egress")):
         ControlWriter(source, expressions, actions, tables).write(control, name)
@@ -90,7 +97,8 @@ def _compile(program: Program, log: Callable[[str, tuple[int, ...]], None], numb
         deparse=namespace["deparse"],
     )
     named = {table.name: state for table, state in tables.items()}
-    return Module(stages, text, named, counters, registers, meters)
+    named_profiles = {profile.name: state for profile, state in profiles.items()}
+    return Module(stages, text, named, counters, registers, meters, named_profiles)
 
 
 def _state(
@@ -110,7 +118,7 @@ def _state(
     return counters, registers, meters
 
 
-def _table(table: Table) -> TableState:
+def _table(table: Table, profiles: Mapping[externs.ActionProfile, ActionProfile]) -> TableState:
     default = table.default
     return TableState(
         table.name,
@@ -122,6 +130,7 @@ def _table(table: Table) -> TableState:
         has_direct_counter=table.has_direct_counter,
         direct_meter_unit=None if table.direct_meter is None else table.direct_meter.unit,
         supports_timeout=table.supports_timeout,
+        profile=None if table.profile is None else profiles[table.profile],
     )
 
 
@@ -136,4 +145,4 @@ def _connect(node: Apply, state: TableState, functions: dict[Action, str], names
         Entry(entry.match, entry.priority, entry.action.name, entry.arguments, const=True)
         for entry in node.table.entries
     ]
-    state.bind(bindings, entries)
+    state.bind(bindings, entries, numbers.get(node.next_without_member, 0))

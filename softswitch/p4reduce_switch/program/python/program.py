@@ -30,6 +30,7 @@ class Program:
         self.counters = module.counters
         self.registers = module.registers
         self.meters = module.meters
+        self.action_profiles = module.action_profiles
         self.replication = Replication()
         self._traffic = TrafficManager(program, features(program), module.stages, self.replication, self._digest)
 

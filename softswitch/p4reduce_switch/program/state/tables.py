@@ -8,6 +8,7 @@ from typing import Any
 
 from p4reduce_switch.program.errors import EntryExists, EntryMissing, TableFull, TableIsConst
 from p4reduce_switch.program.state.lookup import CACHE_SIZE, ExactLookup, Match, canonical, make_lookup
+from p4reduce_switch.program.state.profiles import HASH_MASK, ActionProfile, Choices, Target, check_call
 from p4reduce_switch.program.state.stateful import Bucket, MeterConfig, microseconds
 
 Action = Callable[..., None]
@@ -24,7 +25,10 @@ class KeyField:
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry as it was when it was read; packets and bytes are its direct counter, if the table has one."""
+    """An entry as it was when it was read; packets and bytes are its direct counter, if the table has one.
+
+    In a table with an action profile `target` is what it refers to, and `action` is empty.
+    """
 
     match: Match
     priority: int
@@ -33,6 +37,7 @@ class Entry:
     packets: int = 0
     bytes: int = 0
     const: bool = False
+    target: Target | None = None
 
 
 @dataclass(slots=True)
@@ -47,10 +52,14 @@ class Stored:
     packets: int = 0
     bytes: int = 0
     meter: Bucket = field(default_factory=Bucket)
+    target: Target | None = None
+    choices: Choices | None = None
 
     def shown(self) -> Entry:
         """What the control plane gets to see."""
-        return Entry(self.match, self.priority, self.action, self.params, self.packets, self.bytes, self.const)
+        return Entry(
+            self.match, self.priority, self.action, self.params, self.packets, self.bytes, self.const, self.target
+        )
 
 
 @dataclass
@@ -64,6 +73,8 @@ class Binding:
 
 # What a lookup returns to the generated code: (action, its parameters, next node, entry or None).
 Result = tuple[Action, tuple[int, ...], int, Stored | None]
+# What it returns for an entry that refers to an action profile: `choose` makes a Result of it.
+Open = tuple[None, list[tuple[Action, tuple[int, ...], int]], int, Stored]
 
 
 class Table:
@@ -83,6 +94,7 @@ class Table:
         has_direct_counter: bool = False,
         direct_meter_unit: str | None = None,
         supports_timeout: bool = False,
+        profile: ActionProfile | None = None,
     ) -> None:
         self.name = name
         self.keys = keys
@@ -94,6 +106,7 @@ class Table:
         self.has_direct_counter = has_direct_counter
         self.direct_meter_unit = direct_meter_unit
         self.supports_timeout = supports_timeout
+        self.profile = profile
         self.const = False
         self.clock = microseconds  # of the direct meters; tests may replace it
         self._initial_default = default_action
@@ -103,6 +116,10 @@ class Table:
         self._needs_priority = any(k.match_type in ("ternary", "range", "optional") for k in keys)
         self._bindings: dict[str, Binding] = {}
         self._miss: Result = (_nothing, (), 0, None)
+        self._bound: dict[Choices, list[tuple[Action, tuple[int, ...], int]]] = {}
+        self._next_without_member = 0
+        if profile is not None:
+            profile.attach(self, action_params)
         self.get = self._lookup.cache.get  # the generated code calls get(key), then miss(key) on None
 
     @property
@@ -114,28 +131,45 @@ class Table:
     def insert(self, match: Match, priority: int, action: str, params: tuple[int, ...]) -> None:
         """Add an entry. KeyError for an unknown action, ValueError for a malformed match or parameter."""
         identity = self._writable(match, priority)
+        self._check_direct()
         self._check_action(action, params)
-        if identity in self._entries:
-            raise EntryExists(f"table {self.name} already has an entry for {match}")
-        if len(self._entries) >= self.max_size:
-            raise TableFull(f"table {self.name} holds {self.max_size} entries and is full")
+        self._check_room(identity)
         self._put(Stored(*identity, action, params))
 
     def modify(self, match: Match, priority: int, action: str, params: tuple[int, ...]) -> None:
         """Give an entry another action; its direct counter goes on."""
         identity = self._writable(match, priority)
+        self._check_direct()
         self._check_action(action, params)
         entry = self._existing(identity)
         entry.action, entry.params = action, params
         self._put(entry)
 
+    def insert_reference(self, match: Match, priority: int, target: Target) -> None:
+        """Add an entry that refers to the table's action profile. ValueError in a table without; ProfileErrors."""
+        identity = self._writable(match, priority)
+        profile = self._check_profile()
+        self._check_room(identity)
+        choices = profile.refer(target)
+        self._put(Stored(*identity, "", (), target=target, choices=choices))
+
+    def modify_reference(self, match: Match, priority: int, target: Target) -> None:
+        """Let an entry refer to something else; its direct counter goes on."""
+        identity = self._writable(match, priority)
+        profile, entry = self._check_profile(), self._existing(identity)
+        entry.choices = profile.refer(target, entry.choices)
+        entry.target = target
+        self._put(entry)
+
     def delete(self, match: Match, priority: int) -> None:
         """Remove an entry."""
         identity = self._writable(match, priority)
-        self._existing(identity)
+        entry = self._existing(identity)
         del self._entries[identity]
         self._lookup.remove(*identity)
         self._forget_cached()
+        if self.profile is not None and entry.choices is not None:
+            self.profile.release(entry.choices)
 
     def entries(self) -> Iterator[Entry]:
         """All entries, in the order in which they were added."""
@@ -189,13 +223,21 @@ class Table:
         cache[key] = result
         return result
 
+    def choose(self, found: Open, hashed: int) -> Result:
+        """What runs for an entry that refers to an action profile."""
+        _, calls, _, entry = found
+        if not calls:
+            return _nothing, (), self._next_without_member, entry
+        return *calls[(hashed & HASH_MASK) % len(calls)], entry
+
     def meter_color(self, entry: Stored, length: int) -> int:
         """Run a packet of `length` bytes through an entry's direct meter."""
         return entry.meter.execute(1 if self.direct_meter_unit == "packets" else length, self.clock())
 
-    def bind(self, bindings: dict[str, Binding], const_entries: list[Entry]) -> None:
+    def bind(self, bindings: dict[str, Binding], const_entries: list[Entry], next_without_member: int = 0) -> None:
         """Connect the table to the generated module and add the program's own entries."""
         self._bindings = bindings
+        self._next_without_member = next_without_member
         self._bind_default()
         for entry in const_entries:
             identity = self._identity(entry.match, entry.priority)
@@ -204,12 +246,33 @@ class Table:
             self._put(Stored(*identity, entry.action, entry.params, const=True))
         self.const = bool(const_entries)
 
+    # ---- the action profile
+
+    def choices_changed(self, choices: Choices) -> None:
+        """Choices of the action profile have other calls now."""
+        if choices in self._bound:
+            self._bound[choices][:] = self._bound_calls(choices)
+
+    def choices_gone(self, choices: Choices) -> None:
+        """Nothing will refer to these any more."""
+        self._bound.pop(choices, None)
+
+    def _bound_calls(self, choices: Choices) -> list[tuple[Action, tuple[int, ...], int]]:
+        bindings = ((self._bindings[action], params) for action, params in choices.calls)
+        return [(binding.function, params, binding.next_on_hit) for binding, params in bindings]
+
     # ---- helpers
 
     def _put(self, entry: Stored) -> None:
         self._entries[entry.match, entry.priority] = entry
-        binding = self._bindings[entry.action]
-        result: Result = (binding.function, entry.params, binding.next_on_hit, entry)
+        result: Result | Open
+        if entry.choices is not None:
+            if entry.choices not in self._bound:
+                self._bound[entry.choices] = self._bound_calls(entry.choices)
+            result = (None, self._bound[entry.choices], 0, entry)
+        else:
+            binding = self._bindings[entry.action]
+            result = (binding.function, entry.params, binding.next_on_hit, entry)
         self._lookup.add(entry.match, entry.priority, result)
         self._forget_cached()
 
@@ -245,15 +308,23 @@ class Table:
         except KeyError:
             raise EntryMissing(f"table {self.name} has no entry for {identity[0]}") from None
 
+    def _check_room(self, identity: tuple[Match, int]) -> None:
+        if identity in self._entries:
+            raise EntryExists(f"table {self.name} already has an entry for {identity[0]}")
+        if len(self._entries) >= self.max_size:
+            raise TableFull(f"table {self.name} holds {self.max_size} entries and is full")
+
+    def _check_direct(self) -> None:
+        if self.profile is not None:
+            raise ValueError(f"table {self.name} has an action profile: its entries refer to members or groups")
+
+    def _check_profile(self) -> ActionProfile:
+        if self.profile is None:
+            raise ValueError(f"table {self.name} has no action profile: its entries have actions")
+        return self.profile
+
     def _check_action(self, action: str, params: tuple[int, ...]) -> None:
-        if action not in self.action_params:
-            raise KeyError(f"table {self.name} has no action {action}; it has {', '.join(self.action_names)}")
-        widths = self.action_params[action]
-        if len(params) != len(widths):
-            raise ValueError(f"action {action} takes {len(widths)} parameters, not {len(params)}")
-        for value, (name, width) in zip(params, widths, strict=True):
-            if not 0 <= value < 1 << width:
-                raise ValueError(f"action {action}: {name} = {value} does not fit {width} bits")
+        check_call(f"table {self.name}", self.action_params, action, params)
 
 
 def _nothing(_fields: list[Any]) -> None:

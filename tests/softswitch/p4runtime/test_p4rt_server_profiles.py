@@ -1,0 +1,247 @@
+"""Action profiles through P4Runtime: members, groups, action sets, and with which code they are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from conformance.case import PROGRAMS
+from p4reduce_contracts.p4runtime import codec, messages
+from p4reduce_contracts.p4runtime.entries import (
+    ActionProfileGroup,
+    ActionProfileMember,
+    Entry,
+    TableEntry,
+    WeightedAction,
+)
+from p4reduce_contracts.p4runtime.schema import Schema
+from rigs.p4rt import Raw, Served, code_of, config
+
+I = "MainIngress."  # noqa: E741
+P4INFO = messages.parse_p4info((PROGRAMS / "action_selector.p4info.txtpb").read_text())
+SCHEMA = Schema.from_p4info(P4INFO)
+MEMBERS, TABLE, SEND = I + "members", I + "t", I + "send"
+DEVICE_CONFIG = (PROGRAMS / "action_selector.json").read_bytes()
+
+
+@pytest.fixture
+def raw(switch: Served) -> Iterator[Raw]:
+    """Primary, with the selector program committed."""
+    with Raw(switch.address) as one:
+        assert one.arbitrate().status.code == 0
+        one.set_config(config=config(DEVICE_CONFIG, p4info=P4INFO))
+        yield one
+
+
+def entity(entry: Entry) -> Any:
+    return codec.encode(SCHEMA, entry)
+
+
+def member(id: int, port: int | None = None) -> ActionProfileMember:
+    return ActionProfileMember(MEMBERS, id, SEND, {"port": id if port is None else port})
+
+
+def group(id: int, *members: tuple[int, int, int], max_size: int = 0) -> ActionProfileGroup:
+    return ActionProfileGroup(MEMBERS, id, members, max_size)
+
+
+def entry(prefix: int, **refers: Any) -> TableEntry:
+    return TableEntry(TABLE, {"hdr.h.a": (prefix << 4, 4)}, **refers)
+
+
+def action_set(*rows: tuple[int, int, int]) -> tuple[WeightedAction, ...]:
+    """An action for each (port, weight, watch port)."""
+    return tuple(WeightedAction(SEND, {"port": port}, weight, watch) for port, weight, watch in rows)
+
+
+def codes(raw: Raw, operation: str, *entries: Entry) -> list[str]:
+    return raw.write(*((operation, entity(one)) for one in entries))
+
+
+def read(raw: Raw, kind: str, **fields: int) -> list[Entry]:
+    query = messages.Entity()
+    getattr(query, kind).SetInParent()
+    for name, value in fields.items():
+        setattr(getattr(query, kind), name, value)
+    return [codec.decode(SCHEMA, found) for found in raw.read(query)]
+
+
+def test_members_and_groups_are_written_and_read(raw: Raw, switch: Served) -> None:
+    id = SCHEMA.action_profiles[MEMBERS].id
+    one, two, both = member(1), member(2), group(7, (1, 1, 0), (2, 3, 5), max_size=4)
+    assert codes(raw, "INSERT", one, two, both, entry(1, group=7), entry(2, member=2)) == ["OK"] * 5
+    assert read(raw, "action_profile_member") == [one, two]
+    assert read(raw, "action_profile_member", action_profile_id=id, member_id=2) == [two]
+    assert read(raw, "action_profile_member", member_id=3) == []
+    assert read(raw, "action_profile_group", action_profile_id=id) == [both]
+    assert read(raw, "action_profile_group", group_id=8) == []
+    assert read(raw, "table_entry", table_id=SCHEMA.tables[TABLE].id) == [entry(1, group=7), entry(2, member=2)]
+    switch.switch.receive(1, b"\x20\0\0\0")
+    assert switch.ports.sent.get(timeout=10)[0] == 2
+    changed, smaller = member(2, 9), group(7, (2, 1, 0), max_size=4)
+    assert codes(raw, "MODIFY", changed, smaller, entry(2, group=7)) == ["OK"] * 3
+    assert read(raw, "action_profile_group") == [smaller]
+    switch.switch.receive(1, b"\x20\0\0\0")
+    assert switch.ports.sent.get(timeout=10)[0] == 9
+    assert codes(raw, "DELETE", entry(1), entry(2), smaller, one, two) == ["OK"] * 5
+    assert read(raw, "action_profile_member") == read(raw, "action_profile_group") == []
+
+
+def test_a_query_finds_entries_by_what_they_refer_to(raw: Raw) -> None:
+    assert codes(raw, "INSERT", member(1), member(2), entry(1, member=1), entry(2, member=2)) == ["OK"] * 4
+    query = entity(TableEntry(TABLE, member=2))
+    assert [codec.decode(SCHEMA, found) for found in raw.read(query)] == [entry(2, member=2)]
+
+
+def test_action_sets_are_read_as_they_were_written(raw: Raw, switch: Served) -> None:
+    first = entry(1, action_set=action_set((4, 2, 0), (5, 1, 6), (4, 1, 0)))
+    assert codes(raw, "INSERT", first, entry(2, action_set=())) == ["OK"] * 2
+    assert read(raw, "table_entry", table_id=SCHEMA.tables[TABLE].id) == [first, entry(2, action_set=())]
+    assert read(raw, "action_profile_member") == read(raw, "action_profile_group") == []
+    assert codes(raw, "INSERT", member(1), group(1)) == ["INVALID_ARGUMENT"] * 2, "one way or the other"
+    assert codes(raw, "MODIFY", entry(1, action_set=action_set((8, 1, 0)))) == ["OK"]
+    switch.switch.receive(1, b"\x10\0\0\0")
+    assert switch.ports.sent.get(timeout=10)[0] == 8
+    assert codes(raw, "DELETE", entry(1), entry(2)) == ["OK"] * 2
+    assert codes(raw, "INSERT", member(1), entry(1, action_set=action_set((4, 1, 0)))) == ["OK", "INVALID_ARGUMENT"]
+
+
+def test_what_a_member_or_group_is_refused_for(raw: Raw) -> None:
+    assert codes(raw, "INSERT", member(1), group(1, (1, 1, 0), max_size=9)) == ["OK", "OK"]
+    no_action, no_profile, bad_action, bad_param = (entity(member(2)) for _ in range(4))
+    no_action.action_profile_member.ClearField("action")
+    no_profile.action_profile_member.action_profile_id = 99
+    bad_action.action_profile_member.action.action_id = 99
+    bad_param.action_profile_member.action.params[0].value = b"\x02\0"
+    negative, wide = entity(group(2, (1, 1, 0))), entity(group(2, (1, 1, 0)))
+    negative.action_profile_group.members[0].weight = -1
+    wide.action_profile_group.members[0].watch_port = b"\x02\0"
+    updates = [
+        ("INSERT", entity(member(1)), "ALREADY_EXISTS"),
+        ("INSERT", entity(member(0)), "INVALID_ARGUMENT"),
+        ("INSERT", no_action, "INVALID_ARGUMENT"),
+        ("INSERT", no_profile, "INVALID_ARGUMENT"),
+        ("INSERT", bad_action, "INVALID_ARGUMENT"),
+        ("INSERT", bad_param, "OUT_OF_RANGE"),
+        ("MODIFY", entity(member(2)), "NOT_FOUND"),
+        ("DELETE", entity(member(2)), "NOT_FOUND"),
+        ("DELETE", entity(member(1)), "FAILED_PRECONDITION"),
+        ("INSERT", entity(group(1)), "ALREADY_EXISTS"),
+        ("INSERT", entity(group(2, (8, 1, 0))), "NOT_FOUND"),
+        ("INSERT", entity(group(2, (1, 0, 0))), "INVALID_ARGUMENT"),
+        ("INSERT", negative, "INVALID_ARGUMENT"),
+        ("INSERT", wide, "INVALID_ARGUMENT"),
+        ("INSERT", entity(group(2, (1, 1, 0), (1, 2, 0))), "INVALID_ARGUMENT"),
+        ("INSERT", entity(group(2, (1, 5, 0), max_size=4)), "RESOURCE_EXHAUSTED"),
+        ("INSERT", entity(group(2, (1, 1000, 0))), "RESOURCE_EXHAUSTED"),
+        ("INSERT", entity(group(2, max_size=-1)), "INVALID_ARGUMENT"),
+        ("MODIFY", entity(group(1, max_size=8)), "INVALID_ARGUMENT"),
+        ("MODIFY", entity(group(2)), "NOT_FOUND"),
+        ("DELETE", entity(group(2)), "NOT_FOUND"),
+        ("INSERT", entity(entry(3, member=9)), "INVALID_ARGUMENT"),
+        ("INSERT", entity(entry(3, group=9)), "INVALID_ARGUMENT"),
+        ("INSERT", entity(entry(3, action=SEND, params={"port": 1})), "INVALID_ARGUMENT"),
+        ("INSERT", entity(entry(3)), "INVALID_ARGUMENT"),
+        ("MODIFY", entity(TableEntry(TABLE, is_default=True, action=SEND, params={"port": 1})), "INVALID_ARGUMENT"),
+        ("INSERT", entity(entry(3, group=1)), "OK"),
+        ("DELETE", entity(group(1)), "FAILED_PRECONDITION"),
+    ]
+    got = raw.write(*((operation, one) for operation, one, _ in updates))
+    assert got == [wanted for _, _, wanted in updates]
+    unknown = messages.Entity(action_profile_group={"action_profile_id": 99})
+    assert code_of(raw.read, unknown) == "INVALID_ARGUMENT"
+
+
+def test_what_an_action_set_is_refused_for(raw: Raw) -> None:
+    good = entity(entry(1, action_set=action_set((4, 1, 0))))
+    weightless, at_random, of_group = (messages.Entity.FromString(good.SerializeToString()) for _ in range(3))
+    weightless.table_entry.action.action_profile_action_set.action_profile_actions[0].weight = 0
+    at_random.table_entry.action.action_profile_action_set.action_selection_mode = 2
+    of_group.table_entry.action.action_profile_action_set.group_action.SetInParent()
+    too_large = entity(entry(1, action_set=action_set((4, 129, 0))))
+    assert raw.write(*(("INSERT", one) for one in (weightless, at_random, of_group, too_large, good))) == [
+        "INVALID_ARGUMENT",
+        "UNIMPLEMENTED",
+        "UNIMPLEMENTED",
+        "RESOURCE_EXHAUSTED",
+        "OK",
+    ]
+
+
+def test_a_direct_table_takes_no_member(raw: Raw) -> None:
+    """Nor does a profile without a selector take groups."""
+    p4info = messages.parse_p4info((PROGRAMS / "action_run_profile.p4info.txtpb").read_text())
+    schema = Schema.from_p4info(p4info)
+    raw.set_config(config=config((PROGRAMS / "action_run_profile.json").read_bytes(), p4info=p4info))
+    table = TableEntry(I + "t", {"hdr.h.a": 1})
+    updates = [
+        ActionProfileMember("members", 1, SEND, {"port": 1}),
+        ActionProfileGroup("members", 1),
+        TableEntry(table.table, table.match, group=1),
+        TableEntry(table.table, table.match, action_set=action_set((1, 1, 0))),
+        TableEntry(table.table, table.match, member=1),
+    ]
+    got = raw.write(*(("INSERT", codec.encode(schema, one)) for one in updates))
+    assert got == ["OK", *["INVALID_ARGUMENT"] * 3, "OK"]
+
+
+def test_limits_of_the_p4info(raw: Raw) -> None:
+    """max_group_size, and what sizes count."""
+    p4info = messages.P4Info.FromString(P4INFO.SerializeToString())
+    p4info.action_profiles[0].max_group_size = 3
+    raw.set_config(config=config(DEVICE_CONFIG, p4info=p4info))
+    assert codes(raw, "INSERT", member(1), member(2), group(1, (1, 2, 0), (2, 2, 0)), group(1, max_size=4)) == [
+        "OK",
+        "OK",
+        "RESOURCE_EXHAUSTED",
+        "INVALID_ARGUMENT",
+    ]
+    p4info.action_profiles[0].sum_of_members.max_member_weight = 5
+    raw.set_config(config=config(DEVICE_CONFIG, p4info=p4info))
+    weights = [group(1, (1, 5, 0), (2, 5, 0), (3, 5, 0)), group(2, (1, 6, 0))]
+    assert codes(raw, "INSERT", member(1), member(2), member(3), *weights) == ["OK"] * 4 + ["INVALID_ARGUMENT"]
+    raw.set_config(config=config(DEVICE_CONFIG, p4info=p4info))
+    sets = [entry(1, action_set=action_set(*[(port, 5, 0)] * 3)) for port in (1,)]
+    sets += [entry(2, action_set=action_set(*[(1, 1, 0)] * 4))]
+    assert codes(raw, "INSERT", *sets) == ["OK", "INVALID_ARGUMENT"]
+
+
+def test_profiles_survive_a_reconciled_program(raw: Raw) -> None:
+    written = [member(1), member(2), group(1, (1, 1, 0), (2, 2, 0)), entry(1, group=1), entry(2, member=2)]
+    assert codes(raw, "INSERT", *written) == ["OK"] * 5
+    raw.set_config("RECONCILE_AND_COMMIT", config(DEVICE_CONFIG, p4info=P4INFO))
+    assert [*read(raw, "action_profile_member"), *read(raw, "action_profile_group")] == written[:3]
+    assert read(raw, "table_entry", table_id=SCHEMA.tables[TABLE].id) == written[3:]
+    raw.set_config(config=config(DEVICE_CONFIG, p4info=P4INFO))
+    one_shot = entry(1, action_set=action_set((4, 2, 0)))
+    assert codes(raw, "INSERT", one_shot) == ["OK"]
+    raw.set_config("RECONCILE_AND_COMMIT", config(DEVICE_CONFIG, p4info=P4INFO))
+    assert read(raw, "table_entry", table_id=SCHEMA.tables[TABLE].id) == [one_shot]
+
+
+def test_a_p4info_of_another_program(raw: Raw) -> None:
+    for change in ("selector", "table"):
+        p4info = messages.P4Info.FromString(P4INFO.SerializeToString())
+        if change == "selector":
+            p4info.action_profiles[0].with_selector = False
+        else:
+            p4info.tables[0].implementation_id = 0
+        assert code_of(raw.set_config, config=config(DEVICE_CONFIG, p4info=p4info)) == "INVALID_ARGUMENT"
+
+
+def test_members_that_watch_a_port_that_is_down_are_not_chosen(raw: Raw, switch: Served) -> None:
+    assert codes(raw, "INSERT", entry(1, action_set=action_set((4, 1, 4), (5, 1, 0)))) == ["OK"]
+    switch.switch.port_changed(4, False)
+
+    def chosen() -> set[int]:
+        for flow in range(20):
+            switch.switch.receive(1, bytes((0x10, 0, 0, flow)))
+        return {switch.ports.sent.get(timeout=10)[0] for _ in range(20)}
+
+    assert chosen() == {5}
+    raw.set_config("RECONCILE_AND_COMMIT", config(DEVICE_CONFIG, p4info=P4INFO))
+    assert chosen() == {5}, "the next program knows of the port"
+    switch.switch.port_changed(4, True)
+    assert chosen() == {4, 5}
