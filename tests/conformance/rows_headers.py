@@ -54,6 +54,7 @@ def _reading() -> list[Case]:
             "lookahead_struct", *hexes("01230000", "f1230000aa", "01248000", "01247fff", "0123", "012380", "0000ffff00")
         ),
         program_case("packet_too_short", *hexes(*("0102030405060708090a0b0c"[: 2 * n] for n in range(1, 13)))),
+        program_case("value_set", *counted(range(5), (0,), tail=bytes(13))),
         program_case("advance", *hexes("00112233445566", "01112233445566", "02112233", "03112233445566", "0311", "00")),
         program_case(
             "advance_by_field",

@@ -7,23 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from conformance import recording
+from conformance import bmv2, recording
 from conformance.case import PROGRAMS, Answers, Arrive, Outputs, Write
 from conformance.corpus import all_cases, p4reduce_program, small_programs
 from conformance.embedded import EmbeddedTarget
 from conformance.exceptions import ANY_ORDER, DIFFERENT
 from conformance.replay import differences, replay
 from p4reduce_contracts import wire
-from p4reduce_contracts.p4runtime.errors import PipelineError
+from p4reduce_contracts.p4runtime.errors import P4RuntimeError
 from p4reduce_controller.p4rt.client import Client
 from p4reduce_switch.program import executors
 
-REFUSED = {
-    "random_hash": "random",
-    "stack_index_valid": "validity of a stack element",
-    "value_set": "value set",
-}
-"""Programs that the embedded switch refuses -> words of the message."""
+BEYOND = sorted(path.stem for path in (PROGRAMS / "beyond").glob("*.p4"))
+"""Programs that p4c compiles, the embedded switch runs, and BMv2 does not."""
 
 
 def test_every_small_program_has_a_case_and_a_recording() -> None:
@@ -52,17 +48,27 @@ def test_random_traffic_reaches_every_reply_and_drop(geometry: str) -> None:
     assert reasons == expected, f"drop reasons seen: {sorted(counted['drops'])}"
 
 
-@pytest.mark.parametrize("executor", sorted(executors))
-@pytest.mark.parametrize("name", sorted(REFUSED))
-def test_what_is_not_implemented_is_refused_by_name(name: str, executor: str) -> None:
-    path = PROGRAMS / "refused" / name
-    with EmbeddedTarget(executor) as target, Client(target.address) as client, pytest.raises(PipelineError) as refused:
-        client.set_pipeline(path.with_suffix(".p4info.txtpb").read_text(), path.with_suffix(".json").read_bytes())
-    assert REFUSED[name] in str(refused.value)
+@pytest.mark.parametrize("name", BEYOND)
+def test_the_embedded_switch_takes_what_bmv2_does_not(name: str) -> None:
+    with EmbeddedTarget() as target, Client(target.address) as client:
+        set_pipeline(client, name)
 
 
-def test_every_refused_program_is_listed() -> None:
-    assert {path.stem for path in (PROGRAMS / "refused").glob("*.p4")} == set(REFUSED)
+@pytest.mark.bmv2
+@pytest.mark.skipif(bmv2.SWITCH is None, reason="simple_switch_grpc is not on PATH")
+@pytest.mark.parametrize("name", BEYOND)
+def test_bmv2_does_not_take_it(name: str) -> None:
+    """It refuses the program, or ends over the first frame."""
+    refused = pytest.raises((P4RuntimeError, bmv2.Bmv2Failed))
+    with bmv2.Bmv2Target() as target, Client(target.address) as client, refused:
+        set_pipeline(client, name)
+        target.pipeline_set()
+        target.arrive(1, bytes(8))
+
+
+def set_pipeline(client: Client, name: str) -> None:
+    path = PROGRAMS / "beyond" / name
+    client.set_pipeline(path.with_suffix(".p4info.txtpb").read_text(), path.with_suffix(".json").read_bytes())
 
 
 def test_exceptions_are_of_cases_that_exist() -> None:

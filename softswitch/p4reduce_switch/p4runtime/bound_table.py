@@ -8,7 +8,7 @@ from typing import Any
 from p4reduce_contracts.p4runtime.schema import ActionInfo, Directory, FieldInfo, TableInfo
 from p4reduce_switch.p4runtime.action_codec import Call, call_of, put_call
 from p4reduce_switch.p4runtime.action_profiles import BoundProfile
-from p4reduce_switch.p4runtime.bits import data_of, value_of
+from p4reduce_switch.p4runtime.match_keys import put_key, value_of_key
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
 from p4reduce_switch.program import Entry, EntryMissing, TableState
 
@@ -60,7 +60,8 @@ class BoundTable:
         if request.priority < 0 or self.info.needs_priority != bool(request.priority):
             needs = "needs a priority above 0" if self.info.needs_priority else "takes no priority"
             invalid(f"table {self.info.name} {needs}")
-        values = (self._match_value(key, given.get(key.id)) for key in self.keys)
+        where = f"table {self.info.name}"
+        values = (value_of_key(key, given.get(key.id), where) for key in self.keys)
         return self._to_executor(values), request.priority
 
     def existing(self, identity: Identity) -> Entry:
@@ -75,17 +76,7 @@ class BoundTable:
         out.table_id = self.info.id
         out.priority = entry.priority
         for key, value in self._from_executor(entry.match):
-            if key.kind == "exact" or (key.kind == "optional" and value is not None):
-                getattr(out.match.add(field_id=key.id), key.kind).value = data_of(value, key)
-            elif key.kind == "lpm" and value[1]:
-                out.match.add(field_id=key.id).lpm.value = data_of(value[0], key)
-                out.match[-1].lpm.prefix_len = value[1]
-            elif key.kind == "ternary" and value[1]:
-                out.match.add(field_id=key.id).ternary.value = data_of(value[0], key)
-                out.match[-1].ternary.mask = data_of(value[1], key)
-            elif key.kind == "range" and value != (0, (1 << key.bitwidth) - 1):
-                out.match.add(field_id=key.id).range.low = data_of(value[0], key)
-                out.match[-1].range.high = data_of(value[1], key)
+            put_key(key, value, out)
 
     def action_of(self, request: Any, *, default: bool = False) -> Call:
         """Return the name and the parameters in order of a request's action, checked ("Action Specification")."""
@@ -106,38 +97,6 @@ class BoundTable:
             self.profile.put_target(entry.target, out.action)
         else:
             self.put_action(entry.action, entry.params, out)
-
-    def _match_value(self, key: FieldInfo, field: Any) -> Any:
-        """The value of one key of a request, in P4Info's kind; None for a field that was left out."""
-        full = (1 << key.bitwidth) - 1
-        if field is None:
-            if key.kind == "exact":
-                invalid(f"table {self.info.name}: the exact key {key.name} is missing")
-            return {"lpm": (0, 0), "ternary": (0, 0), "range": (0, full), "optional": None}[key.kind]
-        if field.WhichOneof("field_match_type") != key.kind:
-            invalid(f"table {self.info.name}: key {key.name} is {key.kind}")
-        if key.kind in ("exact", "optional"):
-            return value_of(getattr(field, key.kind).value, key)
-        if key.kind == "lpm":
-            length, value = field.lpm.prefix_len, value_of(field.lpm.value, key)
-            if not 0 < length <= key.bitwidth:
-                invalid(
-                    f"{key.name}: prefix length {length} is not in 1..{key.bitwidth} (leave out a key that matches all)"
-                )
-            if value & full >> length:
-                invalid(f"{key.name}: bits outside the prefix are set")
-            return value, length
-        if key.kind == "ternary":
-            value, mask = value_of(field.ternary.value, key), value_of(field.ternary.mask, key)
-            if not mask:
-                invalid(f"{key.name}: the mask is 0 (leave out a key that matches all)")
-            if value & ~mask:
-                invalid(f"{key.name}: bits outside the mask are set")
-            return value, mask
-        low, high = value_of(field.range.low, key), value_of(field.range.high, key)
-        if low > high or (low, high) == (0, full):
-            invalid(f"{key.name}: the range {low}..{high} is empty or matches all (then leave out the key)")
-        return low, high
 
     def _to_executor(self, values: Iterable[Any]) -> tuple[Any, ...]:
         """Match values of P4Info's kinds in the executor's kinds."""

@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any
 
 from p4reduce_contracts.p4runtime import messages
-from p4reduce_switch.p4runtime import counters, meters, replication, tables
+from p4reduce_switch.p4runtime import counters, meters, registers, replication, tables, value_sets
 from p4reduce_switch.p4runtime.action_profiles import BoundProfile
 from p4reduce_switch.p4runtime.digests import Digests
+from p4reduce_switch.p4runtime.idle import IdleTimeouts
 from p4reduce_switch.p4runtime.pipeline import Pipeline
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
 from p4reduce_switch.program import ProgramError
@@ -29,11 +30,12 @@ class _Kind:
 class Entities:
     """What controllers read and write of one loaded program. Callers hold the switch's lock."""
 
-    def __init__(self, pipeline: Pipeline, digests: Digests) -> None:
+    def __init__(self, pipeline: Pipeline, digests: Digests, idle: IdleTimeouts) -> None:
         self.pipeline = pipeline
         self.digests = digests
+        self.idle = idle
         self._kinds = {
-            "table_entry": _Kind(partial(tables.write, pipeline), partial(tables.read, pipeline)),
+            "table_entry": _Kind(partial(tables.write, pipeline, idle), partial(tables.read, pipeline, idle)),
             "counter_entry": _Kind(partial(counters.write, pipeline), partial(counters.read, pipeline)),
             "direct_counter_entry": _Kind(
                 partial(counters.write_direct, pipeline), partial(counters.read_direct, pipeline)
@@ -44,6 +46,8 @@ class Entities:
                 partial(replication.write, pipeline), partial(replication.read, pipeline)
             ),
             "digest_entry": _Kind(digests.write, digests.read),
+            "register_entry": _Kind(partial(registers.write, pipeline), partial(registers.read, pipeline)),
+            "value_set_entry": _Kind(partial(value_sets.write, pipeline), partial(value_sets.read, pipeline)),
             "action_profile_member": _Kind(partial(_write_member, pipeline), partial(_read_members, pipeline)),
             "action_profile_group": _Kind(partial(_write_group, pipeline), partial(_read_groups, pipeline)),
         }
@@ -102,6 +106,10 @@ class Entities:
                 default = messages.Entity(table_entry={"table_id": bound.info.id, "is_default_action": True})
                 for entity in self.read(default):
                     yield messages.Update(type=messages.Update.MODIFY, entity=entity)
+        value_set = messages.Entity()
+        value_set.value_set_entry.SetInParent()
+        for entity in self.read(value_set):
+            yield messages.Update(type=messages.Update.MODIFY, entity=entity)
         meter = messages.Entity()
         meter.meter_entry.SetInParent()
         for entity in self.read(meter):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from p4reduce_contracts.p4runtime.errors import SchemaError
-from p4reduce_contracts.p4runtime.schema import CounterInfo, MeterInfo, Schema
+from p4reduce_contracts.p4runtime.schema import CounterInfo, MeterInfo, RegisterInfo, Schema, ValueSetInfo
 from p4reduce_switch.p4runtime.action_profiles import BoundProfile
 from p4reduce_switch.p4runtime.bound_table import BoundTable
 from p4reduce_switch.p4runtime.packets import PacketHeader
@@ -18,7 +18,9 @@ from p4reduce_switch.program import (
     Executor,
     MeterState,
     ProgramError,
+    RegisterState,
     UnsupportedConstruct,
+    ValueSetState,
 )
 from p4reduce_switch.program import load as load_program
 
@@ -45,6 +47,8 @@ class Pipeline:
     tables: dict[int, BoundTable]
     counters: dict[int, tuple[CounterInfo, CounterState]]
     meters: dict[int, tuple[MeterInfo, MeterState]]
+    registers: dict[int, tuple[RegisterInfo, RegisterState]]
+    value_sets: dict[int, tuple[ValueSetInfo, ValueSetState]]
     action_profiles: dict[int, BoundProfile]
     packet_in: PacketHeader | None
     packet_out: PacketHeader | None
@@ -90,12 +94,22 @@ def bind(config: Any, schema: Schema, program: Executor) -> Pipeline:
     }
     counters = _paired("counter", schema.counters, program.counters)
     meters = _paired("meter", schema.meters, program.meters)
+    registers = _paired("register", schema.registers, program.registers)
+    for register, register_state in registers.values():
+        if register.kind and register.bitwidth != register_state.bitwidth:
+            invalid(f"p4info and program do not belong together: the cells of register {register.name} differ")
+    value_sets = _paired("value set", schema.value_sets, program.value_sets)
+    for value_set, value_set_state in value_sets.values():
+        if tuple(key.bitwidth for key in value_set.keys) != tuple(value_set_state.widths):
+            invalid(f"p4info and program do not belong together: the keys of value set {value_set.name} differ")
     try:
         packet_in = PacketHeader.of(schema.packet_in)
         packet_out = PacketHeader.of(schema.packet_out)
     except ValueError as error:
         raise Refused(Code.INVALID_ARGUMENT, f"p4info: {error}") from error
-    return Pipeline(config, schema, program, tables, counters, meters, profiles, packet_in, packet_out)
+    return Pipeline(
+        config, schema, program, tables, counters, meters, registers, value_sets, profiles, packet_in, packet_out
+    )
 
 
 def _paired(kind: str, infos: Iterable[InfoT], states: Mapping[str, StateT]) -> dict[int, tuple[InfoT, StateT]]:

@@ -22,6 +22,7 @@ from p4reduce_switch.p4runtime.arbitration import MAX_CONTROLLERS, Arbitration, 
 from p4reduce_switch.p4runtime.digests import Digests
 from p4reduce_switch.p4runtime.door import MAX_PIPELINE_BYTES, generic_handler
 from p4reduce_switch.p4runtime.entities import Entities
+from p4reduce_switch.p4runtime.idle import IdleTimeouts
 from p4reduce_switch.p4runtime.status import Code, Refused, abort, abort_batch, invalid
 from p4reduce_switch.ports import PortError
 from p4reduce_switch.program import DEFAULT_EXECUTOR
@@ -82,9 +83,9 @@ class Server:
         self._saved: Entities | None = None
         self._arbitration = Arbitration(switch.device_id)
         self._streams = 0
-        self._digests_changed = threading.Condition(cast(Any, self._lock))  # it has what a Condition needs
+        self._timers_changed = threading.Condition(cast(Any, self._lock))  # it has what a Condition needs
         self._stopping = False
-        self._clock = threading.Thread(target=self._run_digests, name="p4runtime-digests", daemon=True)
+        self._clock = threading.Thread(target=self._run_timers, name="p4runtime-timers", daemon=True)
         options = [
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", MAX_PIPELINE_BYTES),
@@ -123,7 +124,7 @@ class Server:
         """Ends all streams and calls."""
         with self._lock:
             self._stopping = True
-            self._digests_changed.notify_all()
+            self._timers_changed.notify_all()
         self._server.stop(grace_s).wait(grace_s + 5)
         if self._clock.is_alive():
             self._clock.join(5)
@@ -254,7 +255,8 @@ class Server:
 
     def _load(self, config: Any) -> Entities:
         pipeline = pipelines.load(config, self._executor)
-        return Entities(pipeline, Digests(pipeline.schema, self._send_digest_list, self._digests_changed))
+        digests = Digests(pipeline.schema, self._send_digest_list, self._timers_changed)
+        return Entities(pipeline, digests, IdleTimeouts(self._to_primary, self._timers_changed))
 
     def _set_config(self, request: Any) -> None:
         if request.action not in (
@@ -293,6 +295,7 @@ class Server:
     def _commit(self, entities: Entities) -> None:
         with self._lock:
             self._committed, self._saved = entities, None
+            self._timers_changed.notify_all()
             self.switch.install(entities.pipeline.program)
         config = entities.pipeline.config
         event(
@@ -390,7 +393,7 @@ class Server:
             if not primary.offer(message):
                 self.packet_in_dropped += 1
 
-    # ---- digests
+    # ---- digests and idle timeouts
 
     def _digest(self, name: str, rows: list[tuple[int, ...]]) -> None:
         with self._lock:
@@ -398,15 +401,22 @@ class Server:
                 self._committed.digests.add(name, rows)
 
     def _send_digest_list(self, digest_list: Any) -> bool:
-        primary = self._arbitration.primary
-        return primary is not None and primary.offer(messages.StreamMessageResponse(digest=digest_list))
+        return self._to_primary(messages.StreamMessageResponse(digest=digest_list))
 
-    def _run_digests(self) -> None:
-        """Sends digest lists when their time has come."""
+    def _to_primary(self, message: Any) -> bool:
+        primary = self._arbitration.primary
+        return primary is not None and primary.offer(message)
+
+    def _run_timers(self) -> None:
+        """Sends digest lists and notifications of idle entries when their time has come."""
         with self._lock:
             while not self._stopping:
-                due = self._committed.digests.tick() if self._committed is not None else None
-                self._digests_changed.wait(60.0 if due is None else max(0.0, due - time.monotonic()))
+                due = [time.monotonic() + 60.0]
+                if self._committed is not None:
+                    due += [
+                        at for at in (self._committed.digests.tick(), self._committed.idle.tick()) if at is not None
+                    ]
+                self._timers_changed.wait(max(0.0, min(due) - time.monotonic()))
 
 
 def _election(controller: Controller) -> str:

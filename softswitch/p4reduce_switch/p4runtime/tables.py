@@ -8,6 +8,7 @@ from p4reduce_contracts.p4runtime import messages
 from p4reduce_switch.p4runtime import meters
 from p4reduce_switch.p4runtime.action_profiles import refusals
 from p4reduce_switch.p4runtime.bound_table import BoundTable, Identity
+from p4reduce_switch.p4runtime.idle import IdleTimeouts
 from p4reduce_switch.p4runtime.pipeline import Pipeline
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
 from p4reduce_switch.program import Entry, EntryExists, EntryMissing, MeterConfig, TableFull
@@ -15,11 +16,12 @@ from p4reduce_switch.program import Entry, EntryExists, EntryMissing, MeterConfi
 INSERT, MODIFY, DELETE = messages.Update.INSERT, messages.Update.MODIFY, messages.Update.DELETE
 
 
-def write(pipeline: Pipeline, operation: int, entry: Any) -> None:
+def write(pipeline: Pipeline, idle: IdleTimeouts, operation: int, entry: Any) -> None:
     """Insert, modify or delete an entry, or set the default entry."""
     bound = pipeline.table(entry.table_id)
     if operation != DELETE:
-        _check_unsupported(entry)
+        _check_unwritable(entry)
+        _check_timeout(bound, entry)
     if entry.is_default_action:
         _write_default(bound, operation, entry)
         return
@@ -34,13 +36,27 @@ def write(pipeline: Pipeline, operation: int, entry: Any) -> None:
         bound.existing(identity)
         bound.table.delete(*identity)
         bound.metadata.pop(identity, None)
+        idle.forget(bound, identity)
+        return
+    idle.set(bound, identity, entry.idle_timeout_ns)
 
 
-def _check_unsupported(entry: Any) -> None:
+def _check_timeout(bound: BoundTable, entry: Any) -> None:
+    if entry.idle_timeout_ns < 0:
+        invalid("an idle timeout is not negative")
+    if entry.idle_timeout_ns and entry.is_default_action:
+        invalid("default entries have no idle timeouts")
+    if entry.idle_timeout_ns and not _has_idle_timeout(bound):
+        invalid(f"table {bound.info.name} does not support idle timeouts (support_timeout in the program)")
+
+
+def _has_idle_timeout(bound: BoundTable) -> bool:
+    return bound.info.has_idle_timeout and bound.table.supports_timeout
+
+
+def _check_unwritable(entry: Any) -> None:
     if entry.HasField("time_since_last_hit") or entry.is_const:
         invalid("time_since_last_hit and is_const must not be set in a write")
-    if entry.idle_timeout_ns:
-        invalid("this switch has no idle timeouts")
     meters.check_no_counts(entry, "meter_counter_data")
 
 
@@ -138,14 +154,13 @@ def _remember(bound: BoundTable, identity: Identity | None, entry: Any) -> None:
         bound.metadata.pop(identity, None)
 
 
-def read(pipeline: Pipeline, query: Any) -> list[Any]:
+def read(pipeline: Pipeline, idle: IdleTimeouts, query: Any) -> list[Any]:
     """Entities for a table entry of a ReadRequest: one entry, those of a table, or all (spec, "Wildcard Reads")."""
-    if query.HasField("time_since_last_hit"):
-        invalid("this switch has no idle timeouts")
     meters.check_no_counts(query, "meter_counter_data")
     if not query.table_id:
-        return [entity for bound in pipeline.tables.values() for entity in _read_table(bound, query)]
+        return [entity for bound in pipeline.tables.values() for entity in _read_table(bound, idle, query)]
     bound = pipeline.table(query.table_id)
+    _check_time_since_last_hit(bound, query)
     if query.is_default_action:
         _check_default(query)
         return [_default_entity(bound)]
@@ -155,15 +170,16 @@ def read(pipeline: Pipeline, query: Any) -> list[Any]:
             found = bound.table.entry(*identity)
         except EntryMissing:
             return []
-        return [_entity(bound, found, query)]
-    return _read_table(bound, query)
+        return [_entity(bound, idle, found, query)]
+    return _read_table(bound, idle, query)
 
 
-def _read_table(bound: BoundTable, query: Any) -> list[Any]:
+def _read_table(bound: BoundTable, idle: IdleTimeouts, query: Any) -> list[Any]:
     """All entries that pass the filters. Default entries are read on their own, or with all tables."""
+    _check_time_since_last_hit(bound, query)
     if query.is_default_action:
         return [_default_entity(bound)]
-    wanted = [_entity(bound, entry, query) for entry in bound.table.entries()]
+    wanted = [_entity(bound, idle, entry, query) for entry in bound.table.entries()]
     for field in ("priority", "controller_metadata", "metadata"):
         if getattr(query, field):
             wanted = [e for e in wanted if getattr(e.table_entry, field) == getattr(query, field)]
@@ -175,7 +191,12 @@ def _read_table(bound: BoundTable, query: Any) -> list[Any]:
     return wanted
 
 
-def _entity(bound: BoundTable, entry: Entry, query: Any) -> Any:
+def _check_time_since_last_hit(bound: BoundTable, query: Any) -> None:
+    if query.HasField("time_since_last_hit") and (query.is_default_action or not _has_idle_timeout(bound)):
+        invalid(f"table {bound.info.name} does not tell how long an entry is idle, and default entries never do")
+
+
+def _entity(bound: BoundTable, idle: IdleTimeouts, entry: Entry, query: Any) -> Any:
     """An entry as P4Runtime shows it, with the direct resources that the query asks for."""
     entity = messages.Entity()
     out = entity.table_entry
@@ -186,6 +207,9 @@ def _entity(bound: BoundTable, entry: Entry, query: Any) -> Any:
         out.counter_data.packet_count, out.counter_data.byte_count = entry.packets, entry.bytes
     if query.HasField("meter_config") and bound.table.has_direct_meter:
         meters.put_config(bound.table.read_meter(entry.match, entry.priority), out.meter_config)
+    out.idle_timeout_ns = idle.timeout_ns(bound, entry)
+    if query.HasField("time_since_last_hit"):
+        out.time_since_last_hit.elapsed_ns = idle.since_last_hit_ns(entry)
     out.is_const = entry.const
     return entity
 

@@ -30,6 +30,7 @@ from p4reduce_switch.program.executor import (
     RegisterState,
     ReplicationState,
     TableState,
+    ValueSetState,
 )
 from p4reduce_switch.program.python import Program
 from p4reduce_switch.program.registry import DEFAULT_EXECUTOR, check_executor, executors, load
@@ -46,6 +47,7 @@ from p4reduce_switch.program.state.profiles import (
 from p4reduce_switch.program.state.replication import CloneSession, Replica, Replication
 from p4reduce_switch.program.state.stateful import Counter, Meter, MeterConfig, Register
 from p4reduce_switch.program.state.tables import Entry, KeyField, Table
+from p4reduce_switch.program.state.value_sets import KeyTest
 
 __all__ = [
     "DEFAULT_EXECUTOR",
@@ -64,6 +66,7 @@ __all__ = [
     "GroupRef",
     "InvalidProgram",
     "KeyField",
+    "KeyTest",
     "Member",
     "MemberRef",
     "Meter",
@@ -91,6 +94,7 @@ __all__ = [
     "TargetMissing",
     "UnknownExecutor",
     "UnsupportedConstruct",
+    "ValueSetState",
     "WeightedAction",
     "check_executor",
     "executors",

@@ -15,6 +15,7 @@ from p4reduce_switch.program.state.profiles import Group, Member, Target
 from p4reduce_switch.program.state.replication import CloneSession, Replica
 from p4reduce_switch.program.state.stateful import MeterConfig
 from p4reduce_switch.program.state.tables import Entry, KeyField
+from p4reduce_switch.program.state.value_sets import KeyTest
 
 DigestHandler = Callable[[str, list[tuple[int, ...]]], None]
 """Takes the name of a digest and its rows."""
@@ -66,6 +67,10 @@ class TableState(Protocol):
     @property
     def has_direct_meter(self) -> bool:
         """True when each entry meters its packets."""
+
+    @property
+    def supports_timeout(self) -> bool:
+        """True when entries tell when a packet has hit them last."""
 
     @property
     def profile(self) -> ActionProfileState | None:
@@ -155,6 +160,21 @@ class MeterState(Protocol):
 
     def configure(self, index: int, config: MeterConfig | None) -> None:
         """Set the rates of one index; None removes them (everything is green)."""
+
+
+class ValueSetState(Protocol):
+    """A parser value set."""
+
+    @property
+    def widths(self) -> Sequence[int]:
+        """Bits of each key."""
+
+    @property
+    def members(self) -> Sequence[tuple[KeyTest, ...]]:
+        """What it holds, a test for each key."""
+
+    def set_members(self, members: Sequence[tuple[KeyTest, ...]]) -> None:
+        """Set all members at once. ValueError for a member that does not fit the keys."""
 
 
 class ActionProfileState(Protocol):
@@ -250,6 +270,10 @@ class Executor(Protocol):
     @property
     def meters(self) -> Mapping[str, MeterState]:
         """Indirect meters; direct ones are in the tables."""
+
+    @property
+    def value_sets(self) -> Mapping[str, ValueSetState]:
+        """Parser value sets."""
 
     @property
     def action_profiles(self) -> Mapping[str, ActionProfileState]:

@@ -1,4 +1,4 @@
-"""Compile the programs of this folder and of refused/: python build.py (needs p4c-bm2-ss)."""
+"""Compile the programs of this folder and of beyond/: python build.py (needs p4c-bm2-ss)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def compile_p4(source: Path) -> tuple[str, str]:
 
 
 def sources() -> list[Path]:
-    """All programs, refused ones too."""
+    """All programs, those that BMv2 does not run too."""
     return sorted(p for p in HERE.rglob("*.p4") if p.name != SHARED)
 
 

@@ -126,8 +126,8 @@ def test_a_group_multiplies_frames(raw: Raw, switch: Served) -> None:
 
 
 def test_what_is_not_supported_says_so(raw: Raw) -> None:
-    register = messages.Entity(register_entry={"register_id": 1})
-    assert raw.write(("MODIFY", register), ("INSERT", messages.Entity())) == ["UNIMPLEMENTED", "INVALID_ARGUMENT"]
+    extern = messages.Entity(extern_entry={"extern_id": 1})
+    assert raw.write(("MODIFY", extern), ("INSERT", messages.Entity())) == ["UNIMPLEMENTED", "INVALID_ARGUMENT"]
     assert raw.write(("UNSPECIFIED", group(1, (1, 0)))) == ["INVALID_ARGUMENT"]
-    assert code_of(raw.read, register) == "UNIMPLEMENTED"
+    assert code_of(raw.read, extern) == "UNIMPLEMENTED"
     assert code_of(raw.read, messages.Entity()) == "INVALID_ARGUMENT"

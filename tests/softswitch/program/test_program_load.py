@@ -21,18 +21,6 @@ Config = dict[str, Any]
 LoadConfig = Callable[[Any], Any]
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("value_set", "parser value set Parse.kinds"),
-        ("random_hash", "hash algorithm random"),
-    ],
-)
-def test_refused_programs(load: Callable[[str], Program], name: str, message: str) -> None:
-    with pytest.raises(UnsupportedConstruct, match=message):
-        load(f"refused/{name}")
-
-
 def unknown_primitive(config: Config) -> None:
     config["actions"][-1]["primitives"].append({"op": "teleport", "parameters": []})
 

@@ -61,6 +61,8 @@ class Algorithm(Enum):
     XOR16 = (16, "xor16")
     XOR32 = (32, "xor32")
     IDENTITY = (64, "identity")
+    RANDOM = (32, "random")
+    """No hash: a random number. BMv2 refuses it."""
 
     @property
     def bits(self) -> int:

@@ -180,6 +180,22 @@ class Case:
     next: int | None
 
 
+@dataclass(frozen=True, eq=False)
+class ValueSet:
+    """A set of values for keys of these widths in bits, which the control plane fills."""
+
+    name: str
+    widths: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SetCase:
+    """A case of a select that matches when a value set holds the keys."""
+
+    value_set: ValueSet
+    next: int | None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
     """A parser state: operations, then the first case that matches, or `default`."""
@@ -188,7 +204,7 @@ class State:
     operations: tuple[ParserOperation, ...]
     keys: tuple[tuple[Data, int], ...]
     """Value, cut to size, and width of each."""
-    cases: tuple[Case, ...]
+    cases: tuple[Case | SetCase, ...]
     default: int | None
 
     @property
@@ -271,6 +287,7 @@ class Program:
     meters: tuple[Meter, ...]
     calculations: tuple[Calculation, ...]
     action_profiles: tuple[ActionProfile, ...]
+    value_sets: tuple[ValueSet, ...]
     checksums: tuple[Checksum, ...]
     actions: tuple[Action, ...]
     parser: Parser

@@ -8,6 +8,7 @@
 | how an expression is computed | `expressions.py`, `extent.py`, `numbers.py`, `helpers.py` |
 | parser and deparser | `parser.py`, `deparser.py` |
 | tables and conditions | `control.py`, `lookup.py`, `hashing.py` |
+| parser value sets | `value_sets.py` |
 | checksums and hashes | `checksums.py` |
 | where a packet's fields live | `layout.py`, `packet_state.py`, `references.py` |
 | what Python and machine code share | `shared.py`, `memory.py`, `arrays.py`, `tables.py`, `handover.py` |

@@ -128,6 +128,8 @@ class BatchWriter:
     def _run(self, port: Value) -> None:
         e, p, program = self.e, self.parts, self.program
         frame, length = e.load(POINTER, self.frame), e.load(I64, self.length)
+        if any(table.supports_timeout for table in program.tables):
+            self.world.set_word(Word.NOW_US, self._in(batch.NOW_US))
         self._new_packet(port, length)
         done = ParserWriter(p.statements, program.errors, frame, length).write(program.parser)
         e.store(e.at(frame, done), self.payload)

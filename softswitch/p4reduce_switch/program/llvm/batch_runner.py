@@ -32,7 +32,7 @@ class BatchRunner:
         self._shared = shared
         self._state = shared.state
         self._headers = headers
-        self.started_us = microseconds()
+        self.started_us = shared.started_us
         """When the program's time began, on the monotonic clock: NOW_US counts from here."""
         self._reserve(MAX_FRAME)
 

@@ -18,7 +18,7 @@ from p4reduce_switch.program.ir.program import Checksum
 from p4reduce_switch.program.llvm.emitter import I64, Value
 from p4reduce_switch.program.llvm.expressions import Expressions
 from p4reduce_switch.program.llvm.layout import Kind
-from p4reduce_switch.program.llvm.memory import Word
+from p4reduce_switch.program.llvm.memory import Call, Word
 from p4reduce_switch.program.llvm.numbers import size_for
 from p4reduce_switch.program.llvm.world import World
 
@@ -40,6 +40,9 @@ class Checksums:
 
     def calculate(self, calculation: Calculation) -> Value:
         """The result of a calculation, in 64 bits."""
+        if calculation.algorithm is Algorithm.RANDOM:
+            highest = self.e.i64((1 << calculation.algorithm.bits) - 1)
+            return self.world.call(Call.RANDOM, 0, self.e.i64(0), highest)
         if calculation.algorithm is Algorithm.CSUM16 and _word_aligned(calculation.pieces):
             return self._internet_checksum(calculation)
         data, length = self._joined(calculation)

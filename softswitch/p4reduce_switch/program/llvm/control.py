@@ -13,7 +13,7 @@ from p4reduce_switch.program.llvm.actions import Actions
 from p4reduce_switch.program.llvm.emitter import I64, POINTER, Value
 from p4reduce_switch.program.llvm.errors import NotCompilable
 from p4reduce_switch.program.llvm.lookup import Lookups
-from p4reduce_switch.program.llvm.memory import Call, ChoicesWord, RowLayout, TableWord
+from p4reduce_switch.program.llvm.memory import Call, ChoicesWord, RowLayout, TableWord, Word
 from p4reduce_switch.program.llvm.world import World
 from p4reduce_switch.program.state.profiles import HASH_MASK
 
@@ -110,6 +110,8 @@ class ControlWriter:
             else:
                 self.e.store(self.e.load(I64, self.e.word(start, RowLayout.ACTION)), action)
                 self.e.store(self.e.word(start, layout.arguments), arguments)
+            if table.supports_timeout:
+                self.e.store(self.world.word(Word.NOW_US), self.e.word(start, RowLayout.HIT))
             self._meter(table, row)
             if table.has_direct_counter:
                 self.world.count(self.e.word(start, RowLayout.PACKETS))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from p4reduce_switch.program.ir.externs import Counter, Register
-from p4reduce_switch.program.ir.program import Action, Program, Table
+from p4reduce_switch.program.ir.program import Action, Program, Table, ValueSet
 from p4reduce_switch.program.llvm.layout import Kind, kind_of
 
 
@@ -42,7 +42,9 @@ class Word(IntEnum):
     FAILURE_LIMIT = 12
     LOGGING = 13
     """1 when someone wants messages."""
-    FIRST_FREE = 14
+    NOW_US = 14
+    """Microseconds since the program started, for tables that note when entries are hit; others may leave it."""
+    FIRST_FREE = 15
 
 
 class TableWord(IntEnum):
@@ -58,6 +60,15 @@ class TableWord(IntEnum):
     """Number of the default action, or -1."""
     DEFAULT_ARGUMENTS = 4
     """Address of its arguments."""
+
+
+class ValueSetWord(IntEnum):
+    """Words of each value set."""
+
+    MEMBERS = 0
+    """Address of its members: for each key mask, value, low and high, each in the words of the key."""
+    COUNT = 1
+    """How many there are."""
 
 
 class ChoicesWord(IntEnum):
@@ -88,13 +99,13 @@ def words_of(bits: int) -> int:
 
 
 class RowLayout:
-    """The words of a table's row: action, packets, bytes, match, arguments.
+    """The words of a table's row: action, packets, bytes, last hit (NOW_US), match, arguments.
 
     The match is the key in an exact table; else value and mask, then, for tables with range keys, low and high.
     In a table with an action profile the argument is the address of the entry's choices (`ChoicesWord`).
     """
 
-    ACTION, PACKETS, BYTES, MATCH = range(4)
+    ACTION, PACKETS, BYTES, HIT, MATCH = range(5)
 
     def __init__(self, table: Table) -> None:
         self.key_words = [words_of(key.bits) for key in table.keys]
@@ -134,6 +145,8 @@ class StateMap:
         self.counters: dict[Counter, int] = {found: self._take(1) for found in program.counters}
         self.tables: dict[Table, int] = {found: self._take(len(TableWord)) for found in program.tables}
         self.rows: dict[Table, RowLayout] = {found: RowLayout(found) for found in program.tables}
+
+        self.value_sets: dict[ValueSet, int] = {found: self._take(len(ValueSetWord)) for found in program.value_sets}
 
     def _take(self, words: int) -> int:
         self.size += words

@@ -6,7 +6,7 @@ from p4reduce_switch.program import packet
 from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.flow import loop_heads, order
 from p4reduce_switch.program.ir.places import HeaderElement, HeaderRef, Member, Stack
-from p4reduce_switch.program.ir.program import Parser, ParserErrors, State
+from p4reduce_switch.program.ir.program import Parser, ParserErrors, SetCase, State
 from p4reduce_switch.program.ir.statements import (
     Advance,
     Extract,
@@ -22,6 +22,7 @@ from p4reduce_switch.program.llvm.numbers import Number, size_for
 from p4reduce_switch.program.llvm.packet_state import Cell
 from p4reduce_switch.program.llvm.references import Located
 from p4reduce_switch.program.llvm.statements import Statements
+from p4reduce_switch.program.llvm.value_sets import write_holds
 from p4reduce_switch.program.python.parser import MAX_STATES
 
 
@@ -193,15 +194,22 @@ class ParserWriter:
     def _select(self, state: State, blocks: dict[int | None, Value]) -> None:
         keys = [(self.x.low(value, size_for(bits)), bits) for value, bits in state.keys] if state.cases else []
         for case in state.cases:
+            if isinstance(case, SetCase):
+                held = write_holds(self.e, self.statements.world, case.value_set, [key for key, _ in keys])
+                self._go_if(held, blocks[case.next])
+                continue
             condition = self.e.bit(True)
             for (key, bits), (mask, value) in zip(keys, case.tests, strict=True):
                 size = self.n.size(key)
                 masked = key if mask == (1 << bits) - 1 else self.n.both(key, self.n.constant(mask, size))
                 condition = self.e.b.and_(condition, self.n.equal(masked, self.n.constant(value, size)))
-            following = self.e.block()
-            self.e.b.cbranch(condition, blocks[case.next], following)
-            self.e.b.position_at_end(following)
+            self._go_if(condition, blocks[case.next])
         self.e.b.branch(blocks[state.default])
+
+    def _go_if(self, condition: Value, block: Value) -> None:
+        following = self.e.block()
+        self.e.b.cbranch(condition, block, following)
+        self.e.b.position_at_end(following)
 
 
 def _stack_of(ref: HeaderRef) -> Stack | None:

@@ -43,6 +43,7 @@ class CompiledProgram:
         self.registers = shared.registers
         self.meters = shared.meters
         self.action_profiles = shared.action_profiles
+        self.value_sets = shared.value_sets
         self.replication = shared.replication
         self.random = shared.random
         self.batch: BatchRunner | None = None

@@ -18,8 +18,9 @@ from p4reduce_switch.program.llvm.handover import Handover, taken
 from p4reduce_switch.program.llvm.layout import Layout
 from p4reduce_switch.program.llvm.memory import Call, StateMap, Word
 from p4reduce_switch.program.llvm.tables import CompiledTable
+from p4reduce_switch.program.llvm.value_sets import CompiledValueSet
 from p4reduce_switch.program.state.profiles import ActionProfile
-from p4reduce_switch.program.state.stateful import Meter
+from p4reduce_switch.program.state.stateful import Meter, microseconds
 
 CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
 WORD = (1 << 64) - 1
@@ -31,6 +32,8 @@ class Shared:
     def __init__(self, program: Program, layout: Layout, map_: StateMap, handover: Handover) -> None:
         self.on_digest: DigestHandler | None = None
         self.random = random.Random()
+        self.started_us = microseconds()
+        """When the program's time began, on the monotonic clock."""
         self._on_log: Callable[[str], None] | None = None
         self.raised: BaseException | None = None
         """What Python raised while machine code called it."""
@@ -55,13 +58,20 @@ class Shared:
         self.counters = {found.name: array for found, array in counters.items()}
         self._meters = [Meter(found.name, found.size, found.unit) for found in program.meters]
         self.meters = {meter.name: meter for meter in self._meters}
+        self.value_sets = {found.name: CompiledValueSet(found, self.state, map_) for found in map_.value_sets}
         profiles = {
             found: ActionProfile(found.name, found.max_size, found.selector is not None)
             for found in program.action_profiles
         }
         self.action_profiles = {found.name: profile for found, profile in profiles.items()}
         self._tables = [
-            CompiledTable(table, self.state, map_, None if table.profile is None else profiles[table.profile])
+            CompiledTable(
+                table,
+                self.state,
+                map_,
+                None if table.profile is None else profiles[table.profile],
+                self.started_us,
+            )
             for table in map_.tables
         ]
         self.tables = {table.name: table for table in self._tables}

@@ -14,9 +14,11 @@ from p4reduce_switch.program.ir.features import features
 from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.llvm.arrays import address
 from p4reduce_switch.program.llvm.layout import Layout
+from p4reduce_switch.program.llvm.memory import Word
 from p4reduce_switch.program.llvm.shared import Shared
 from p4reduce_switch.program.llvm.stages_code import STAGES
 from p4reduce_switch.program.llvm.target import Loaded
+from p4reduce_switch.program.state.stateful import microseconds
 from p4reduce_switch.program.traffic import Frames, Stages, TrafficManager
 
 STAGE = ctypes.CFUNCTYPE(
@@ -116,6 +118,7 @@ class StagesRunner:
 
     def process(self, port: int, frame: bytes) -> Frames:
         """Run one frame and all that comes of it; returns all frames to send, in order."""
+        self._shared.state[Word.NOW_US] = microseconds() - self._shared.started_us
         return self._traffic.process(port, frame)
 
     def _reserve(self, length: int) -> None:

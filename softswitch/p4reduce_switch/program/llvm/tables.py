@@ -34,8 +34,9 @@ class CompiledTable(Table):
     """A table whose entries are in memory too; their direct counters are there alone."""
 
     def __init__(
-        self, table: program.Table, state: Words, map_: StateMap, profile: ActionProfile | None = None
+        self, table: program.Table, state: Words, map_: StateMap, profile: ActionProfile | None, started_us: int
     ) -> None:
+        self._started_us = started_us
         self._state, self._base, self._row = state, map_.tables[table], map_.rows[table]
         self._actions = {action.name: (number, action) for number, action in enumerate(table.actions)}
         self._rows: Words = np.zeros((FEWEST_ROWS, self._row.words), np.int64)
@@ -130,9 +131,11 @@ class CompiledTable(Table):
     # ---- memory
 
     def _count(self, entry: Stored) -> None:
-        """Fetch an entry's direct counter."""
+        """Fetch an entry's direct counter, and when it was hit."""
         row = self._rows[self._row_of[entry.match, entry.priority]]
         entry.packets, entry.bytes = int(row[RowLayout.PACKETS]), int(row[RowLayout.BYTES])
+        if self.supports_timeout:
+            entry.hit_us = self._started_us + int(row[RowLayout.HIT])
 
     def _put(self, entry: Stored) -> None:
         super()._put(entry)
@@ -149,6 +152,7 @@ class CompiledTable(Table):
             words[RowLayout.ACTION] = number
             _write_arguments(words[self._row.arguments :], entry.params, action)
         if not known:
+            words[RowLayout.HIT] = entry.hit_us - self._started_us
             self._row_of[identity] = row
             self.by_row[row] = entry
             words[RowLayout.MATCH : self._row.arguments] = _signed(self._match_words(entry.match))

@@ -61,7 +61,9 @@ def _load(config: Place) -> Program:
     expressions = Expressions(layout, externs.registers)
     checksums = load_checksums(config, layout, expressions, externs.calculations)
     statements = Statements(layout, expressions, externs)
-    parser = load_parser(_named(config, "parsers", "parser"), layout, expressions, statements)
+    parser, value_sets = load_parser(
+        _named(config, "parsers", "parser"), config.rows("parse_vsets"), layout, expressions, statements
+    )
     actions = load_actions(config, layout, externs)
     known = Known(layout, expressions, actions, externs)
     controls = [load_control(_named(config, "pipelines", name), known) for name in ("ingress", "egress")]
@@ -77,6 +79,7 @@ def _load(config: Place) -> Program:
         meters=tuple(externs.meters.values()),
         calculations=(*externs.calculations.values(), *selectors),
         action_profiles=profiles,
+        value_sets=value_sets,
         checksums=checksums,
         actions=tuple(actions.values()),
         parser=parser,

@@ -27,6 +27,7 @@ ALGORITHMS = {
     "xor16": Algorithm.XOR16,
     "xor32": Algorithm.XOR32,
     "identity": Algorithm.IDENTITY,
+    "random": Algorithm.RANDOM,
 }
 
 

@@ -141,6 +141,10 @@ class Expressions:
             case "bool":
                 return Truth(value.boolean())
             case "field":
+                owner, name = value.pair()
+                if owner.is_object and name.text() == VALID:  # p4c's JSON for stack[index].isValid(); BMv2 refuses it
+                    element = yield self._element(owner, owner["op"].text() == "dereference_union_stack")
+                    return build.validity(self.as_header(element, owner))
                 return self._field(value)
             case "local" | "runtime_data":
                 index = value.integer(0, len(self.widths) - 1)
@@ -170,8 +174,6 @@ class Expressions:
 
     def _field(self, place: Place) -> Data:
         header_place, name = place.pair()
-        if header_place.is_object:  # p4c's JSON for stack[index].isValid(), which BMv2 refuses too
-            raise UnsupportedConstruct("the validity of a stack element whose index is not a constant")
         header = self.layout.header(header_place)
         if name.text() == VALID:
             return build.validity(header)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from p4reduce_switch.program.errors import UnsupportedConstruct
 from p4reduce_switch.program.ir import build
 from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.expressions import FieldValue, Lookahead, Validity
 from p4reduce_switch.program.ir.intervals import Interval
 from p4reduce_switch.program.ir.places import End, FieldRef, HeaderElement, HeaderRef, Stack, UnionElement, member
-from p4reduce_switch.program.ir.program import Case, Parser, State
+from p4reduce_switch.program.ir.program import Case, Parser, SetCase, State, ValueSet
 from p4reduce_switch.program.ir.statements import (
     Advance,
     Extract,
@@ -27,8 +29,10 @@ BITS_OF_SHIFT = 8  # P4_14's shift counts bytes
 ERROR_BITS = 32
 
 
-def load_parser(config: Place, layout: Layout, expressions: Expressions, statements: Statements) -> Parser:
-    """The one parser of a v1model program."""
+def load_parser(
+    config: Place, value_sets: Sequence[Place], layout: Layout, expressions: Expressions, statements: Statements
+) -> tuple[Parser, tuple[ValueSet, ...]]:
+    """The one parser of a v1model program, and the value sets that its selects compare with, of those declared."""
     places: dict[str, Place] = {}
     for item in config["parse_states"].elements():
         put(places, item["name"], item)
@@ -36,11 +40,16 @@ def load_parser(config: Place, layout: Layout, expressions: Expressions, stateme
         raise UnsupportedConstruct(f"a parser of more than {MAX_NODES} states")
     numbers = {name: number for number, name in enumerate(places)}
     loader = _States(layout, expressions, statements, numbers)
+    for declared in value_sets:
+        put(loader.declared, declared["name"], declared["compressed_bitwidth"].integer(1, MAX_BITS))
     entry = config["init_state"]
-    return Parser(
+    parser = Parser(
         None if entry.is_null else find(numbers, entry, "parser state"),
         tuple(loader.state(item) for item in places.values()),
     )
+    for name, bits in loader.declared.items():  # one that no select uses has one key, for all that matters
+        loader.value_sets.setdefault(name, ValueSet(name, (bits,)))
+    return parser, tuple(loader.value_sets.values())
 
 
 class _States:
@@ -54,6 +63,9 @@ class _States:
         self.statements = statements
         self.numbers = numbers
         self.operations: list[ParserOperation] = []
+        self.declared: dict[str, int] = {}
+        """The value sets there are, and the bits of their keys together."""
+        self.value_sets: dict[str, ValueSet] = {}
 
     def state(self, item: Place) -> State:
         self.operations = []
@@ -167,11 +179,11 @@ class _States:
         width = _field_of(value).type.width
         return build.cut(value, width, False), width
 
-    def _case(self, case: Place, widths: list[int]) -> Case:
+    def _case(self, case: Place, widths: list[int]) -> Case | SetCase:
         """Value and mask hold each element padded to whole bytes, the last one lowest."""
         kind = case.get("type")
         if kind is not None and kind.text() == "parse_vset":
-            raise UnsupportedConstruct(f"parser value set {case['value'].name()}")
+            return self._set_case(case, tuple(widths))
         value = case["value"].hexadecimal()
         masked = case.get("mask")
         mask = -1 if masked is None else masked.hexadecimal()
@@ -183,6 +195,16 @@ class _States:
             value >>= padded
             mask >>= padded
         return Case(tuple(reversed(tests)), self._next(case))
+
+    def _set_case(self, case: Place, widths: tuple[int, ...]) -> SetCase:
+        place = case["value"]
+        bits = find(self.declared, place, "value set")
+        if case.get("mask") is not None:
+            raise UnsupportedConstruct(f"a mask over parser value set {place.name()}")
+        value_set = self.value_sets.setdefault(place.text(), ValueSet(place.text(), widths))
+        if value_set.widths != widths or sum(widths) != bits:
+            place.fail(f"value set {place.name()} is compared with keys of other widths than its own")
+        return SetCase(value_set, self._next(case))
 
 
 def _field_of(value: Data) -> FieldRef:

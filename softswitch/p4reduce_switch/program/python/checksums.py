@@ -25,7 +25,9 @@ class Checksums:
         """Write `name(f) -> int`."""
         pieces, payload = calculation.pieces, calculation.payload
         with self.source.block(f"def {name}(f):"):
-            if calculation.algorithm is Algorithm.CSUM16 and _word_aligned(pieces):
+            if calculation.algorithm is Algorithm.RANDOM:
+                self.source.add(f"return random.randint(0, {(1 << calculation.algorithm.bits) - 1})")
+            elif calculation.algorithm is Algorithm.CSUM16 and _word_aligned(pieces):
                 self._internet_checksum(pieces, payload)
             else:
                 self._join(pieces)

@@ -147,6 +147,9 @@ class ControlWriter:
             choose, selector = self.source.bind("choose", state.choose), table.profile.selector
             hashed = "0" if selector is None else f"{self.expressions.names.calculations[selector]}(f)"
             self.source.add(f"if r[0] is None: r = {choose}(r, {hashed})")
+        if table.supports_timeout:
+            now = self.source.bind("now", state.now)
+            self.source.add(f"if r[3]: r[3].hit_us = {now}()")
         if table.direct_meter is not None:
             color = self.source.bind("meter_color", state.meter_color)
             result: FieldRef = table.direct_meter.result

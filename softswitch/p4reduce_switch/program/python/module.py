@@ -23,6 +23,7 @@ from p4reduce_switch.program.state.profiles import ActionProfile
 from p4reduce_switch.program.state.stateful import Counter, Meter, Register
 from p4reduce_switch.program.state.tables import Binding, Entry, KeyField
 from p4reduce_switch.program.state.tables import Table as TableState
+from p4reduce_switch.program.state.value_sets import ValueSet
 from p4reduce_switch.program.traffic import Stages
 
 
@@ -37,6 +38,7 @@ class Module:
     registers: dict[str, Register]
     meters: dict[str, Meter]
     action_profiles: dict[str, ActionProfile]
+    value_sets: dict[str, ValueSet]
 
 
 def compile_program(program: Program, log: Callable[[str, tuple[int, ...]], None], numbers: random.Random) -> Module:
@@ -61,6 +63,9 @@ def _compile(program: Program, log: Callable[[str, tuple[int, ...]], None], numb
     )
     names = StateNames()
     counters, registers, meters = _state(program, source, names)
+    value_sets = {declared.name: ValueSet(declared.name, declared.widths) for declared in program.value_sets}
+    for declared in program.value_sets:
+        names.value_sets[declared] = source.bind("holds", value_sets[declared.name].holds)
     expressions = Expressions(source, names)
     checksums = Checksums(source, expressions)
     for calculation in program.calculations:
@@ -98,7 +103,7 @@ def _compile(program: Program, log: Callable[[str, tuple[int, ...]], None], numb
     )
     named = {table.name: state for table, state in tables.items()}
     named_profiles = {profile.name: state for profile, state in profiles.items()}
-    return Module(stages, text, named, counters, registers, meters, named_profiles)
+    return Module(stages, text, named, counters, registers, meters, named_profiles, value_sets)
 
 
 def _state(

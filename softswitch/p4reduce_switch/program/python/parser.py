@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from p4reduce_switch.program import packet
 from p4reduce_switch.program.ir.expressions import slot_of
 from p4reduce_switch.program.ir.flow import expanded, joins, loop_heads, path
-from p4reduce_switch.program.ir.program import Case, Parser, ParserErrors, State
+from p4reduce_switch.program.ir.program import Case, Parser, ParserErrors, SetCase, State
 from p4reduce_switch.program.ir.statements import (
     Advance,
     Extract,
@@ -160,20 +160,22 @@ class ParserWriter:
             state, list(state.cases), [(n, bits) for n, (_, bits) in zip(names, state.keys, strict=True)], follow
         )
 
-    def _cases(self, state: State, cases: list[Case], keys: list[tuple[str, int]], follow: Follow) -> None:
+    def _cases(self, state: State, cases: list[Case | SetCase], keys: list[tuple[str, int]], follow: Follow) -> None:
         """The cases in order; more than a chain takes are found by number first."""
         if len(cases) > WIDEST_CHAIN:
             self._many_cases(state, cases, keys, follow)
             return
         word = "if"
         for case in cases:
-            with self.source.block(f"{word} {_test(case, keys)}:"):
+            with self.source.block(f"{word} {self._test(case, keys)}:"):
                 follow(case.next)
             word = "elif"
         with self.source.otherwise():
             follow(state.default)
 
-    def _many_cases(self, state: State, cases: list[Case], keys: list[tuple[str, int]], follow: Follow) -> None:
+    def _many_cases(
+        self, state: State, cases: list[Case | SetCase], keys: list[tuple[str, int]], follow: Follow
+    ) -> None:
         numbers: dict[int | None, int] = {}
         for target in [*(case.next for case in cases), state.default]:
             numbers.setdefault(target, len(numbers))
@@ -184,7 +186,7 @@ class ParserWriter:
             with self.source.block(f"def {chooser}({', '.join(names)}):"):
                 own = [(name, bits) for name, (_, bits) in zip(names, keys, strict=True)]
                 for case in cases:
-                    self.source.add(f"if {_test(case, own)}: return {numbers[case.next]}")
+                    self.source.add(f"if {self._test(case, own)}: return {numbers[case.next]}")
                 self.source.add(f"return {numbers[state.default]}")
 
         self.source.later(write)
@@ -192,9 +194,15 @@ class ParserWriter:
         self.source.add(f"{choice} = {chooser}({', '.join(name for name, _ in keys)})")
         self.source.choose_among(choice, [*range(len(targets))], lambda number: follow(targets[number]))
 
+    def _test(self, case: Case | SetCase, keys: list[tuple[str, int]]) -> str:
+        """The condition of one case."""
+        if isinstance(case, SetCase):
+            holds = self.statements.names.value_sets[case.value_set]
+            return f"{holds}({', '.join(name for name, _ in keys)})"
+        return _compared(case, keys)
 
-def _test(case: Case, keys: list[tuple[str, int]]) -> str:
-    """The condition of one case."""
+
+def _compared(case: Case, keys: list[tuple[str, int]]) -> str:
     tests = []
     for (name, bits), (mask, value) in zip(keys, case.tests, strict=True):
         if mask == (1 << bits) - 1:

@@ -31,6 +31,7 @@ class Program:
         self.registers = module.registers
         self.meters = module.meters
         self.action_profiles = module.action_profiles
+        self.value_sets = module.value_sets
         self.replication = Replication()
         self._traffic = TrafficManager(program, features(program), module.stages, self.replication, self._digest)
 

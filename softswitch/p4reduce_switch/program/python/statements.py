@@ -10,6 +10,7 @@ from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.expressions import slot_of
 from p4reduce_switch.program.ir.externs import Counter, Meter
 from p4reduce_switch.program.ir.places import HeaderRef, union_of
+from p4reduce_switch.program.ir.program import ValueSet
 from p4reduce_switch.program.ir.statements import (
     AddHeader,
     Assert,
@@ -48,6 +49,8 @@ class StateNames(Names):
         self.counters: dict[Counter, tuple[str, str]] = {}
         """The lists of packets and of bytes."""
         self.meters: dict[Meter, str] = {}
+        self.value_sets: dict[ValueSet, str] = {}
+        """The methods that tell whether a value set holds some keys."""
 
 
 class Statements:

@@ -27,7 +27,8 @@ class KeyField:
 class Entry:
     """An entry as it was when it was read; packets and bytes are its direct counter, if the table has one.
 
-    In a table with an action profile `target` is what it refers to, and `action` is empty.
+    In a table with an action profile `target` is what it refers to, and `action` is empty. In a table that supports
+    timeouts `hit_us` is when a packet has hit it last, or it was inserted, on the monotonic clock.
     """
 
     match: Match
@@ -38,6 +39,7 @@ class Entry:
     bytes: int = 0
     const: bool = False
     target: Target | None = None
+    hit_us: int = field(default=0, compare=False)
 
 
 @dataclass(slots=True)
@@ -54,11 +56,20 @@ class Stored:
     meter: Bucket = field(default_factory=Bucket)
     target: Target | None = None
     choices: Choices | None = None
+    hit_us: int = 0
 
     def shown(self) -> Entry:
         """What the control plane gets to see."""
         return Entry(
-            self.match, self.priority, self.action, self.params, self.packets, self.bytes, self.const, self.target
+            self.match,
+            self.priority,
+            self.action,
+            self.params,
+            self.packets,
+            self.bytes,
+            self.const,
+            self.target,
+            self.hit_us,
         )
 
 
@@ -108,7 +119,7 @@ class Table:
         self.supports_timeout = supports_timeout
         self.profile = profile
         self.const = False
-        self.clock = microseconds  # of the direct meters; tests may replace it
+        self.clock = microseconds  # of direct meters and hits; tests may replace it
         self._initial_default = default_action
         self._entries: dict[tuple[Match, int], Stored] = {}
         self._lookup = make_lookup([k.match_type for k in keys], [k.bitwidth for k in keys])
@@ -223,6 +234,10 @@ class Table:
         cache[key] = result
         return result
 
+    def now(self) -> int:
+        """The time of a hit."""
+        return self.clock()
+
     def choose(self, found: Open, hashed: int) -> Result:
         """What runs for an entry that refers to an action profile."""
         _, calls, _, entry = found
@@ -264,6 +279,8 @@ class Table:
     # ---- helpers
 
     def _put(self, entry: Stored) -> None:
+        if self.supports_timeout and (entry.match, entry.priority) not in self._entries:
+            entry.hit_us = self.clock()
         self._entries[entry.match, entry.priority] = entry
         result: Result | Open
         if entry.choices is not None:

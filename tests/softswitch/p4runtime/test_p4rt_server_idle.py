@@ -1,0 +1,234 @@
+"""Idle timeouts: when the controller is told of an entry, and how long ago it was hit."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p4reduce_contracts.p4runtime import codec, messages
+from p4reduce_contracts.p4runtime.entries import TableEntry
+from p4reduce_contracts.p4runtime.schema import Schema
+from p4reduce_switch.p4runtime import pipeline as pipelines
+from p4reduce_switch.p4runtime import tables
+from p4reduce_switch.p4runtime.idle import ENTRIES_IN_MESSAGE, LEAST_US, IdleTimeouts
+from p4reduce_switch.program import Executor, executors
+from rigs.p4rt import Raw, Served, code_of, config
+
+STEM = Path(__file__).parents[2] / "interop/every_entity"
+P4INFO = messages.parse_p4info(STEM.with_suffix(".p4info.txtpb").read_text())
+CONFIG = config(STEM.with_suffix(".json").read_bytes(), p4info=P4INFO)
+SCHEMA = Schema.from_p4info(P4INFO)
+SEND = "MainIngress.send"
+SECOND = 1_000_000_000
+INSERT, MODIFY, DELETE = messages.Update.INSERT, messages.Update.MODIFY, messages.Update.DELETE
+
+
+def aging(key: int, timeout_ns: int = 0, table: str = "MainIngress.aging") -> TableEntry:
+    match: Any = (key, 0xFF) if table == "MainIngress.aging" else key
+    return TableEntry(table, {"h.sample.key": match}, SEND, {"port": 1}, 5 * (match != key), idle_timeout_ns=timeout_ns)
+
+
+def entity(entry: TableEntry) -> Any:
+    return codec.encode(SCHEMA, entry)
+
+
+def frame(key: int) -> bytes:
+    return bytes((0, key, 0, 0, 0))
+
+
+class Rig:
+    """The aging table of one executor, with a clock of its own and a list of who was told."""
+
+    def __init__(self, executor: str) -> None:
+        self.now_us = 1_000_000
+        self.pipeline = pipelines.load(CONFIG, executor)
+        self.program: Executor = self.pipeline.program
+        table: Any = self.program.tables["MainIngress.aging"]
+        table.clock = lambda: self.now_us
+        self.sent: list[Any] = []
+        lock = threading.Condition()
+        self.idle = IdleTimeouts(self._send, lock, lambda: self.now_us)
+        self._lock = lock
+
+    def _send(self, message: Any) -> bool:
+        self.sent.append(message.idle_timeout_notification)
+        return True
+
+    def write(self, operation: int, entry: TableEntry) -> None:
+        with self._lock:
+            tables.write(self.pipeline, self.idle, operation, entity(entry).table_entry)
+
+    def told(self) -> list[int]:
+        """The keys of the entries that are told of now."""
+        with self._lock:
+            self.idle.tick()
+        sent, self.sent = self.sent, []
+        return [
+            entry.match[0].ternary.value[0] if entry.match else 0 for message in sent for entry in message.table_entry
+        ]
+
+
+def test_an_entry_is_told_of_when_it_is_idle_and_again() -> None:
+    rig = Rig("python")
+    rig.write(INSERT, aging(1, SECOND))
+    rig.write(INSERT, aging(2, 3 * SECOND))
+    rig.write(INSERT, aging(3))
+    assert rig.told() == []
+    rig.now_us += 999_999
+    assert rig.told() == []
+    rig.now_us += 1
+    assert rig.told() == [1]
+    assert rig.told() == [], "the timer starts anew"
+    rig.now_us += 1_000_000
+    assert rig.told() == [1]
+    rig.now_us += 1_000_000
+    assert sorted(rig.told()) == [1, 2]
+    rig.program.process(1, frame(2))
+    rig.now_us += 2_900_000
+    rig.program.process(1, frame(1))
+    assert rig.told() == [], "a hit starts the timer anew"
+    rig.now_us += 100_000
+    assert rig.told() == [2]
+
+
+def test_writes_change_timers() -> None:
+    rig = Rig("python")
+    for key in (1, 2, 3):
+        rig.write(INSERT, aging(key, SECOND))
+    rig.write(DELETE, aging(1))
+    rig.write(MODIFY, aging(2))
+    rig.write(MODIFY, aging(3, 2 * SECOND))
+    rig.now_us += 1_000_000
+    assert rig.told() == []
+    rig.now_us += 1_000_000
+    assert rig.told() == [3]
+    rig.write(INSERT, aging(1, SECOND))
+    rig.now_us += 1_000_000
+    assert rig.told() == [1]
+
+
+def test_very_short_timeouts_take_longer() -> None:
+    rig = Rig("python")
+    rig.write(INSERT, aging(1, 1))
+    rig.now_us += LEAST_US - 1
+    assert rig.told() == []
+    rig.now_us += 1
+    assert rig.told() == [1]
+
+
+def test_very_many_entries_are_told_of_in_several_messages() -> None:
+    rig = Rig("python")
+    for number in range(256):
+        rig.write(INSERT, aging(number, SECOND))
+    for number in range(1, 129):
+        for mask in (0xFE, 0xFC):
+            match = TableEntry("MainIngress.aging", {"h.sample.key": (number, mask)}, SEND, {"port": 1}, 1000 + number)
+            entry = TableEntry(match.table, match.match, SEND, {"port": 1}, match.priority, idle_timeout_ns=SECOND)
+            rig.write(INSERT, entry)
+    rig.now_us += 1_000_000
+    with rig._lock:
+        rig.idle.tick()
+    assert [len(message.table_entry) for message in rig.sent] == [ENTRIES_IN_MESSAGE]
+    rig.write(INSERT, TableEntry("MainIngress.aging", {}, SEND, {"port": 1}, 1, idle_timeout_ns=SECOND))
+    rig.now_us += 1_000_000
+    with rig._lock:
+        rig.idle.tick()
+    assert [len(message.table_entry) for message in rig.sent[1:]] == [ENTRIES_IN_MESSAGE, 1]
+
+
+@pytest.mark.parametrize("executor", sorted(executors))
+def test_a_hit_is_noted(executor: str) -> None:
+    program = pipelines.load(CONFIG, executor).program
+    table = program.tables["MainIngress.aging"]
+    before = time.monotonic_ns() // 1000
+    table.insert(((7, 0xFF),), 1, SEND, (1,))
+    table.insert(((8, 0xFF),), 1, SEND, (1,))
+    inserted = [entry.hit_us for entry in table.entries()]
+    assert all(before <= at <= time.monotonic_ns() // 1000 for at in inserted)
+    time.sleep(0.01)
+    program.process(1, frame(7))
+    hit, other = (entry.hit_us for entry in table.entries())
+    assert hit >= inserted[0] + 10_000 and other == inserted[1]
+    assert table.entry(((7, 0xFF),), 1).hit_us == hit
+    plain = program.tables["MainIngress.plain"]
+    plain.insert((7,), 0, SEND, (1,))
+    assert plain.entry((7,), 0).hit_us == 0 and not plain.supports_timeout
+
+
+# ---- through P4Runtime
+
+
+@pytest.fixture
+def raw(switch: Served) -> Iterator[Raw]:
+    """Primary, with the program committed."""
+    with Raw(switch.address) as one:
+        assert one.arbitrate().status.code == 0
+        one.set_config(config=CONFIG)
+        yield one
+
+
+def test_the_primary_controller_is_told(raw: Raw) -> None:
+    given = entity(aging(9, SECOND // 20))
+    given.table_entry.metadata, given.table_entry.controller_metadata = b"mine", 7
+    assert raw.write(("INSERT", given)) == ["OK"]
+    message = raw.next()
+    assert message.WhichOneof("update") == "idle_timeout_notification"
+    (told,) = message.idle_timeout_notification.table_entry
+    given.table_entry.ClearField("action")
+    assert told == given.table_entry
+    assert 0 <= time.time_ns() - message.idle_timeout_notification.timestamp < 60 * SECOND
+    assert raw.next().WhichOneof("update") == "idle_timeout_notification", "and again"
+
+
+def test_timeouts_and_idle_times_are_read(raw: Raw, switch: Served) -> None:
+    entry = aging(9, 3600 * SECOND)
+    assert raw.write(("INSERT", entity(entry)), ("INSERT", entity(aging(8)))) == ["OK", "OK"]
+    query = messages.Entity()
+    query.table_entry.table_id = SCHEMA.tables["MainIngress.aging"].id
+    found = raw.read(query)
+    assert [codec.decode(SCHEMA, one) for one in found] == [entry, aging(8)]
+    assert not any(one.table_entry.HasField("time_since_last_hit") for one in found)
+    query.table_entry.time_since_last_hit.SetInParent()
+
+    def elapsed() -> list[int]:
+        return [one.table_entry.time_since_last_hit.elapsed_ns for one in raw.read(query)]
+
+    time.sleep(0.05)
+    first = elapsed()
+    assert min(first) >= SECOND // 20
+    switch.switch.receive(1, frame(8))
+    second = elapsed()
+    assert second[0] >= first[0] and second[1] < second[0]
+
+
+def test_timeouts_survive_a_reconciled_program(raw: Raw) -> None:
+    assert raw.write(("INSERT", entity(aging(9, SECOND // 10)))) == ["OK"]
+    raw.set_config("RECONCILE_AND_COMMIT", CONFIG)
+    assert raw.next().WhichOneof("update") == "idle_timeout_notification"
+
+
+def test_what_a_timeout_is_refused_for(raw: Raw) -> None:
+    default = entity(TableEntry("MainIngress.aging", is_default=True, action=SEND, params={"port": 1}))
+    default.table_entry.idle_timeout_ns = 5
+    elapsed = entity(aging(1))
+    elapsed.table_entry.time_since_last_hit.elapsed_ns = 5
+    updates = [entity(aging(1, -1)), entity(aging(1, 5, "MainIngress.plain")), elapsed]
+    assert raw.write(*(("INSERT", one) for one in updates), ("MODIFY", default)) == ["INVALID_ARGUMENT"] * 4
+    asks: list[Callable[[Any], None]] = [
+        lambda out: setattr(out, "table_id", SCHEMA.tables["MainIngress.plain"].id),
+        lambda out: setattr(out, "table_id", 0),
+        lambda out: (
+            setattr(out, "table_id", SCHEMA.tables["MainIngress.aging"].id),
+            setattr(out, "is_default_action", True),
+        ),
+    ]
+    for ask in asks:
+        query = messages.Entity()
+        query.table_entry.time_since_last_hit.SetInParent()
+        ask(query.table_entry)
+        assert code_of(raw.read, query) == "INVALID_ARGUMENT"
