@@ -61,10 +61,12 @@ clean:
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-# finsy, an independent P4Runtime client: it cannot live in one environment with the p4runtime package
+# finsy and p4runtime-shell, independent P4Runtime clients: neither can live in one environment with what we use
 $(VENV)/interop.stamp: | $(VENV)/bin/python
 	$(PYTHON) -m venv $(VENV)/interop
 	$(VENV)/interop/bin/python -m pip install --quiet --disable-pip-version-check 'finsy>=0.28,<0.31'
+	$(PYTHON) -m venv $(VENV)/shell
+	$(VENV)/shell/bin/python -m pip install --quiet --disable-pip-version-check 'p4runtime-shell>=0.0.6,<0.1'
 	touch $@
 
 # the oldest version that is supported: what a newer one generates refuses older versions of grpcio
