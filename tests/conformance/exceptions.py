@@ -19,6 +19,10 @@ DIFFERENT = {
         "PI does not implement packet_length_bytes of clone sessions: BMv2 refuses the session and makes no copies. "
         "The embedded switch cuts the copies, as the P4Runtime specification wants."
     ),
+    "initial_entries": (
+        "BMv2 lets nobody change a table whose entries the program declares, const or not. On the embedded switch only "
+        "const ones stay for good, as the P4Runtime specification wants."
+    ),
     "signed_register_cell": (
         "BMv2's registers hold positive numbers: a negative int<8> comes back as one of 128 and more, which is not "
         "below 0. On the embedded switch it comes back as it was written, as P4 wants."

@@ -76,6 +76,15 @@ def _groups() -> list[Case]:
 def _ends() -> list[Case]:
     return [
         program_case("drop", insert(MulticastGroup(5, ((5, 1),))), *counted(range(9)), *hexes("ff")),
+        program_case(
+            "drop_by_copy",
+            insert(
+                MulticastGroup(3, ((4, 1),)),
+                TableEntry("MainIngress.choose", {"key": 1}, "MainIngress.send", {"port": 5}),
+                TableEntry("MainIngress.choose", {"key": 7}, "MainIngress.send", {"port": 6}),
+            ),
+            *counted(range(8), (0, 1, 7, 8)),
+        ),
         program_case("metadata_copy", *counted(range(9), (0,), (0,), (0,), (0,))),
         program_case(
             "truncate_by_field",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from conformance.case import Case, Write, insert, program_case
+from conformance.case import Case, Step, Write, insert, program_case
 from conformance.frames import counted, hexes, noise
 from p4reduce_contracts.p4runtime.entries import MatchValue, TableEntry
 
@@ -138,6 +138,13 @@ def _priorities() -> list[Case]:
             *counted((0, 1, 3), (2, 3), (0,)),
         ),
         program_case("const_entries", *counted((0, 7, 8, 0x10, 0x17, 0x18, 0x1F, 0x20), (0, 1, 2, 3, 4), (0,))),
+        program_case("initial_entries", *_initial()),
+        program_case(
+            "unreachable_table",
+            insert(entry("reached", {"key": 1}, "set", value=7), entry("unreached", {"key": 1}, "set", value=8)),
+            *counted((0, 1), (0,)),
+        ),
+        program_case("error_key", *hexes("0000", "0100", "01000000", "0100ff")),
     ]
 
 
@@ -176,4 +183,21 @@ def _actions() -> list[Case]:
             insert(*steps, entry("two", {"key": 1}, "NoAction"), entry("four", {"key": 3}, "go", next=0x10)),
             *counted(range(8), (0,)),
         ),
+    ]
+
+
+def _initial() -> list[Step]:
+    """Entries that the program declares without const, before and after the control plane's writes to their tables."""
+    probes = counted((0, 1, 2, 3, 4, 0x13, 0x23, 0x24, 0x34), (0,))
+    added = entry("exactly", {"key": 4}, "set", value=14), entry("masked", {"key": (4, 0xFF)}, "set", 50, value=34)
+    declared = entry("exactly", {"key": 1}, "set", value=15)
+    return [
+        *probes,
+        insert(*added),
+        *probes,
+        insert(declared),
+        Write((("modify", declared),)),
+        *probes,
+        Write((("delete", entry("exactly", {"key": 2}, "set", value=12)), ("delete", added[0]))),
+        *probes,
     ]

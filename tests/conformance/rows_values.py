@@ -51,6 +51,9 @@ def _bits() -> list[Case]:
         program_case("slice_write", *noise("targets", 40, 12, 14)),
         program_case("casts", *counted(range(0, 256, 5), *((0xA5,) for _ in range(8)))),
         program_case("concat", *noise("concat", 40, 9)),
+        program_case(
+            "bool_fields", *(Arrive(1, bytes((flags, 9, 9))) for flags in (0, 1, 0x80, 0x81, 0x0A, 0x0B, 0x8A, 0xFF))
+        ),
         program_case("logic", insert(entry("t", {"b": 3}, "NoAction"), entry("t", {"b": 8}, value=0x40)), *_logic()),
         program_case("enums", *counted((0, 1, 2, 0x7F, 0x80, 0x81, 0xFE, 0xFF), (0,))),
     ]
@@ -102,6 +105,7 @@ def _flow() -> list[Case]:
         program_case("switch_value", *counted((0, 1, 2, 3, 4, 0xFF), (0,))),
         program_case("functions", *counted((0, 1, 5, 255), (0, 1, 6, 255), (9,))),
         program_case("assertion", *counted((0, 255))),
+        program_case("log_messages", *counted((0, 3, 4), (0,))),
     ]
 
 

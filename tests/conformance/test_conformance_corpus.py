@@ -14,12 +14,18 @@ from conformance.embedded import EmbeddedTarget
 from conformance.exceptions import ANY_ORDER, DIFFERENT
 from conformance.replay import differences, replay
 from p4reduce_contracts import wire
-from p4reduce_contracts.p4runtime.errors import P4RuntimeError
+from p4reduce_contracts.p4runtime.errors import P4RuntimeError, PipelineError
 from p4reduce_controller.p4rt.client import Client
 from p4reduce_switch.program import executors
 
 BEYOND = sorted(path.stem for path in (PROGRAMS / "beyond").glob("*.p4"))
 """Programs that p4c compiles, the embedded switch runs, and BMv2 does not."""
+REFUSED = {
+    "last_element": "last element",
+    "stack_index_key": "a key of table MainIngress.t in a stack element",
+    "union_variable": "a variable of a header union's type",
+}
+"""Programs that p4c compiles, and neither switch takes -> words of the embedded switch's message."""
 
 
 def test_every_small_program_has_a_case_and_a_recording() -> None:
@@ -51,23 +57,37 @@ def test_random_traffic_reaches_every_reply_and_drop(geometry: str) -> None:
 @pytest.mark.parametrize("name", BEYOND)
 def test_the_embedded_switch_takes_what_bmv2_does_not(name: str) -> None:
     with EmbeddedTarget() as target, Client(target.address) as client:
-        set_pipeline(client, name)
+        set_pipeline(client, "beyond", name)
+
+
+@pytest.mark.parametrize("executor", sorted(executors))
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_has_no_meaning_is_refused_by_name(name: str, executor: str) -> None:
+    with EmbeddedTarget(executor) as target, Client(target.address) as client, pytest.raises(PipelineError) as refused:
+        set_pipeline(client, "refused", name)
+    assert REFUSED[name] in str(refused.value)
+
+
+def test_every_refused_program_is_listed() -> None:
+    assert {path.stem for path in (PROGRAMS / "refused").glob("*.p4")} == set(REFUSED)
 
 
 @pytest.mark.bmv2
 @pytest.mark.skipif(bmv2.SWITCH is None, reason="simple_switch_grpc is not on PATH")
-@pytest.mark.parametrize("name", BEYOND)
-def test_bmv2_does_not_take_it(name: str) -> None:
+@pytest.mark.parametrize(
+    ("folder", "name"), [("beyond", name) for name in BEYOND] + [("refused", name) for name in REFUSED]
+)
+def test_bmv2_does_not_take_it(folder: str, name: str) -> None:
     """It refuses the program, or ends over the first frame."""
     refused = pytest.raises((P4RuntimeError, bmv2.Bmv2Failed))
     with bmv2.Bmv2Target() as target, Client(target.address) as client, refused:
-        set_pipeline(client, name)
+        set_pipeline(client, folder, name)
         target.pipeline_set()
         target.arrive(1, bytes(8))
 
 
-def set_pipeline(client: Client, name: str) -> None:
-    path = PROGRAMS / "beyond" / name
+def set_pipeline(client: Client, folder: str, name: str) -> None:
+    path = PROGRAMS / folder / name
     client.set_pipeline(path.with_suffix(".p4info.txtpb").read_text(), path.with_suffix(".json").read_bytes())
 
 

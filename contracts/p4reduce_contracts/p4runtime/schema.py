@@ -24,6 +24,10 @@ _UNITS = {
 _METER_UNITS = {messages.MeterSpec.PACKETS: "packets", messages.MeterSpec.BYTES: "bytes"}
 
 
+UNSIZED_BITS = 32
+"""Bits of an error, or of an enum without a type: p4c gives them no width in P4Info, and this one in the BMv2 JSON."""
+
+
 @dataclass(frozen=True)
 class FieldInfo:
     """A match key, an action parameter, a metadata field or a digest member.
@@ -260,9 +264,14 @@ def by_id(fields: Iterable[FieldInfo]) -> Mapping[int, FieldInfo]:
     return {field.id: field for field in fields}
 
 
+def _width(field: Any) -> int:
+    """Bits of a key, a parameter or a metadata field; 0 for a type that P4Runtime translates to strings."""
+    return int(field.bitwidth) or (0 if field.HasField("type_name") else UNSIZED_BITS)
+
+
 def _fields(fields: Iterable[Any]) -> tuple[FieldInfo, ...]:
     """Parameters or metadata fields; types that P4Runtime translates to strings (bit width 0) are refused."""
-    infos = tuple(FieldInfo(field.id, field.name, field.bitwidth) for field in fields)
+    infos = tuple(FieldInfo(field.id, field.name, _width(field)) for field in fields)
     for info in infos:
         if info.bitwidth <= 0:
             raise SchemaError(f"{info.name} has no bit width (a translated type); this program needs another client")
@@ -299,9 +308,10 @@ def _keys(fields: Iterable[Any], where: str) -> tuple[FieldInfo, ...]:
     """Match keys; SchemaError for kinds other than the five of `MatchField.MatchType`."""
     keys = []
     for key in fields:
-        if key.match_type not in _KINDS or key.bitwidth <= 0:
+        bitwidth = _width(key)
+        if key.match_type not in _KINDS or bitwidth <= 0:
             raise SchemaError(f"key {key.name} of {where} has a match kind or type not supported")
-        keys.append(FieldInfo(key.id, key.name, key.bitwidth, _KINDS[key.match_type]))
+        keys.append(FieldInfo(key.id, key.name, bitwidth, _KINDS[key.match_type]))
     return tuple(keys)
 
 

@@ -39,6 +39,8 @@ class BoundTable:
         self.metadata: dict[Identity | None, tuple[int, bytes]] = {}
         """Opaque (controller_metadata, metadata) of entries that have any; None stands for the default entry."""
         self._actions = actions
+        if table.const and not info.const:
+            table.allow_changes(max(info.size, table.max_size))
         self._key_ids = {key.id for key in info.keys}
         self._as_ternary = tuple(
             key.kind == "optional" and stored.match_type == "ternary"

@@ -86,6 +86,13 @@ class Entities:
             raise Refused(Code.UNIMPLEMENTED, f"{name} is not supported through P4Runtime by this switch")
         return self._kinds[name], getattr(entity, name)
 
+    def forget_declared(self, last: Entities) -> None:
+        """Remove declared entries from tables that `last` has too: its forwarding state has what became of them."""
+        for id, bound in self.pipeline.tables.items():
+            if id in last.pipeline.tables and not bound.info.const:
+                for entry in list(bound.table.entries()):
+                    bound.table.delete(entry.match, entry.priority)
+
     def forwarding_state(self) -> Iterator[Any]:
         """Updates that bring a fresh program to this state: members, groups, entries, and so on."""
         for kind in ("action_profile_member", "action_profile_group"):

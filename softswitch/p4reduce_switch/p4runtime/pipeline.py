@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from p4reduce_contracts.p4runtime.errors import SchemaError
-from p4reduce_contracts.p4runtime.schema import CounterInfo, MeterInfo, RegisterInfo, Schema, ValueSetInfo
+from p4reduce_contracts.p4runtime.schema import CounterInfo, MeterInfo, RegisterInfo, Schema, TableInfo, ValueSetInfo
 from p4reduce_switch.p4runtime.action_profiles import BoundProfile
 from p4reduce_switch.p4runtime.bound_table import BoundTable
 from p4reduce_switch.p4runtime.packets import PacketHeader
@@ -55,9 +55,11 @@ class Pipeline:
 
     def table(self, id: int) -> BoundTable:
         """By P4Info id; INVALID_ARGUMENT when there is none."""
-        if id not in self.tables:
-            invalid(f"the program has no table with id {id}")
-        return self.tables[id]
+        if id in self.tables:
+            return self.tables[id]
+        if id in self.schema.tables.by_id:
+            invalid(f"nothing in the program applies table {self.schema.tables.by_id[id].name}, so it takes no entries")
+        invalid(f"the program has no table with id {id}")
 
     def action_profile(self, id: int) -> BoundProfile:
         """By P4Info id; INVALID_ARGUMENT when there is none."""
@@ -90,7 +92,7 @@ def bind(config: Any, schema: Schema, program: Executor) -> Pipeline:
     }
     tables = {
         id: BoundTable(info, table, schema.actions, profiles)
-        for id, (info, table) in _paired("table", schema.tables, program.tables).items()
+        for id, (info, table) in _paired("table", _applied(schema, program), program.tables).items()
     }
     counters = _paired("counter", schema.counters, program.counters)
     meters = _paired("meter", schema.meters, program.meters)
@@ -110,6 +112,16 @@ def bind(config: Any, schema: Schema, program: Executor) -> Pipeline:
     return Pipeline(
         config, schema, program, tables, counters, meters, registers, value_sets, profiles, packet_in, packet_out
     )
+
+
+def _applied(schema: Schema, program: Executor) -> list[TableInfo]:
+    """P4Info's tables without those that p4c left out of the program because no frame reaches them.
+
+    A program with tables that P4Info has not is another program's: then all of them are wanted.
+    """
+    named = {info.name for info in schema.tables}
+    other = any(table.keys and name not in named for name, table in program.tables.items())
+    return [info for info in schema.tables if other or info.name in program.tables]
 
 
 def _paired(kind: str, infos: Iterable[InfoT], states: Mapping[str, StateT]) -> dict[int, tuple[InfoT, StateT]]:

@@ -278,7 +278,10 @@ class Server:
 
     def _reconcile(self, entities: Entities) -> None:
         """Commits with the forwarding state of the last program, or not at all; counters and registers start fresh."""
-        for update in self._committed.forwarding_state() if self._committed is not None else ():
+        last = self._committed
+        if last is not None:
+            entities.forget_declared(last)
+        for update in last.forwarding_state() if last is not None else ():
             refused = entities.write(update)
             if refused is not None:
                 invalid(f"the forwarding state cannot be kept: {refused.message}")

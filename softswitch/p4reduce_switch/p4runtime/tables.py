@@ -26,7 +26,7 @@ def write(pipeline: Pipeline, idle: IdleTimeouts, operation: int, entry: Any) ->
         _write_default(bound, operation, entry)
         return
     identity = bound.identity_of(entry)
-    if bound.info.const or bound.table.const:
+    if bound.info.const:
         _write_const(bound, operation, entry, identity)
     elif operation == INSERT:
         _insert(bound, entry, identity)

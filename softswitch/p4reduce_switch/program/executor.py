@@ -50,7 +50,13 @@ class TableState(Protocol):
 
     @property
     def const(self) -> bool:
-        """True when the program declares its entries, for good."""
+        """True when the program declares its entries, for good unless `allow_changes` is called."""
+
+    def allow_changes(self, max_size: int) -> None:
+        """From now on the entries that the program declares are like any others, and `max_size` in all fit.
+
+        Whether entries were declared const, and how many fit besides, is not in the JSON.
+        """
 
     @property
     def default_action(self) -> tuple[str, tuple[int, ...]] | None:

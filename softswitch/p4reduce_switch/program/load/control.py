@@ -148,6 +148,8 @@ class _Nodes:
             return Key(self._key_name(key, [key["target"].text()]), MatchKind.EXACT, 1, build.validity(header))
         if kind not in tuple(MatchKind):
             raise UnsupportedConstruct(f"match kind {key['match_type'].name()} of table {table}")
+        if key["target"].is_object:  # BMv2 refuses it too
+            raise UnsupportedConstruct(f"a key of table {table} in a stack element whose index is not a constant")
         header_place, field_place = key["target"].pair()
         name = self._key_name(key, [header_place.text(), field_place.text()])
         if field_place.text() == VALID:

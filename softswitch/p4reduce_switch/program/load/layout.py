@@ -29,7 +29,10 @@ class Layout:
         for item in config["header_types"].elements():
             put(types, item["name"], _header_type(item))
         declared: dict[int, tuple[Place, str, HeaderType, bool]] = {}
+        unions = {item["name"].text() for item in config.rows("header_union_types")}
         for item in config["headers"].elements():
+            if item["header_type"].text() in unions:  # BMv2 ends over it
+                raise UnsupportedConstruct(f"{item['name'].name()}, a variable of a header union's type")
             kind = find(types, item["header_type"], "header type")
             fresh = (item["name"], item["name"].text(), kind, item["metadata"].boolean())
             put_id(declared, item["id"], fresh)
@@ -214,8 +217,8 @@ def _header_type(item: Place) -> HeaderType:
             entry.fail(f"expected 2 to 4 elements, found {len(parts)}")
         name = parts[0].text()
         varbit = parts[1].value == "*"
-        signed = len(parts) > 2 and parts[2].boolean()
-        if len(parts) > 3 and parts[3].boolean():
+        signed = len(parts) > 2 and parts[2].truth()
+        if len(parts) > 3 and parts[3].truth():
             raise UnsupportedConstruct(f"saturating field {item['name'].name()}.{shorten(name)}")
         width = 0 if varbit else parts[1].integer(int(signed), MAX_BITS)
         bits += width

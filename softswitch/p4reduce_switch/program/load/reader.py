@@ -104,6 +104,11 @@ class Place:
         return type(self.value) is dict
 
     @property
+    def is_empty_object(self) -> bool:
+        """True for an object without members."""
+        return type(self.value) is dict and not self.value
+
+    @property
     def is_null(self) -> bool:
         """True for null."""
         return self.value is None
@@ -121,6 +126,10 @@ class Place:
         if type(self.value) is not bool:
             self.wrong("true or false")
         return bool(self.value)
+
+    def truth(self) -> bool:
+        """true or false, or 1 or 0, which p4c writes for the sign of a bool field."""
+        return bool(self.integer(0, 1)) if type(self.value) is int else self.boolean()
 
     def flag(self, key: str, default: bool = False) -> bool:
         """A boolean member of an object; the default when it is missing or null."""

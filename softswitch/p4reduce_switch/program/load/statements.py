@@ -229,7 +229,9 @@ class Statements:
         return [Assert(self.expressions.condition(condition))]
 
     def _log(self, text: Place, values: Place) -> list[Statement]:
-        items = tuple(self.expressions.data(item) for item in values["value"].elements())
+        # p4c writes an object for a message without values, and BMv2 takes it for an empty list.
+        given = [] if values["value"].is_empty_object else values["value"].elements()
+        items = tuple(self.expressions.data(item) for item in given)
         return [Log(text["value"].text(), items)]
 
 

@@ -221,6 +221,12 @@ class Table:
         entry = self._existing(self._identity(match, priority))
         entry.packets, entry.bytes = packets, bytes_
 
+    def allow_changes(self, max_size: int) -> None:
+        """From now on the entries that the program declares are like any others, and `max_size` in all fit."""
+        self.const, self.max_size = False, max_size
+        for entry in self._entries.values():
+            entry.const = False
+
     # ---- generated code
 
     def miss(self, key: Any) -> Result:

@@ -1,0 +1,96 @@
+"""Tables whose entries the program declares, tables that no frame reaches, keys without a width: through P4Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from conformance.case import PROGRAMS
+from p4reduce_contracts.p4runtime.entries import MatchValue, TableEntry
+from p4reduce_contracts.p4runtime.errors import WriteError
+from p4reduce_controller.p4rt.client import Client
+from rigs.p4rt import Raw, Served, served
+
+
+@pytest.fixture
+def switch() -> Iterator[Served]:
+    with served() as one:
+        yield one
+
+
+def files(name: str) -> tuple[str, bytes]:
+    stem = PROGRAMS / name
+    return stem.with_suffix(".p4info.txtpb").read_text(), stem.with_suffix(".json").read_bytes()
+
+
+def row(table: str, key: MatchValue, value: int, priority: int = 0) -> TableEntry:
+    return TableEntry(f"MainIngress.{table}", {"key": key}, "MainIngress.set", {"value": value}, priority)
+
+
+def answer(switch: Served, key: int) -> int:
+    """The byte that the program writes behind a key."""
+    switch.switch.receive(1, bytes((key, 0)))
+    return switch.ports.sent.get(timeout=5)[1][1]
+
+
+def refusal(client: Client, *updates: tuple[str, TableEntry]) -> list[str]:
+    with pytest.raises(WriteError) as refused:
+        client.write(updates)  # type: ignore[arg-type]
+    return [failure.code for failure in refused.value.failures]
+
+
+def test_declared_entries_are_changed_removed_and_added_to(switch: Served) -> None:
+    with Client(switch.address) as client:
+        client.set_pipeline(*files("initial_entries"))
+        assert [answer(switch, key) for key in (1, 2, 4)] == [11, 12, 0xEE]
+        client.write(
+            [("modify", row("exactly", 1, 15)), ("delete", row("exactly", 2, 12)), ("insert", row("exactly", 4, 14))]
+        )
+        assert [answer(switch, key) for key in (1, 2, 4)] == [15, 0xEE, 14]
+        client.write([("insert", row("exactly", key, key)) for key in (5, 6)])
+        assert refusal(client, ("insert", row("exactly", 7, 7))) == ["RESOURCE_EXHAUSTED"], "the size is that of P4Info"
+        client.insert(row("masked", (0x13, 0xFF), 39, 4))
+        assert answer(switch, 0x13) == 39, "the priorities of declared entries are below: there are three"
+        assert {entry.match["key"]: entry.params["value"] for entry in client.read_table("MainIngress.exactly")} == {
+            1: 15,
+            4: 14,
+            5: 5,
+            6: 6,
+        }
+
+
+def test_const_entries_stay(switch: Served) -> None:
+    with Client(switch.address) as client:
+        client.set_pipeline(*files("const_entries"))
+        name = "MainIngress.truth"
+        (key, *_), *_ = (entry.match.items() for entry in client.read_table(name))
+        added = TableEntry(name, {key[0]: (1, 0xFF), "hdr.h.b": 9}, "MainIngress.answer", {"value": 1}, 9)
+        assert refusal(client, ("insert", added)) == ["PERMISSION_DENIED"]
+
+
+def test_a_reconciled_program_has_declared_entries_as_they_were_left(switch: Served) -> None:
+    with Client(switch.address) as client:
+        client.set_pipeline(*files("initial_entries"))
+        client.write([("modify", row("exactly", 1, 15)), ("delete", row("exactly", 2, 12))])
+        p4info, device_config = files("initial_entries")
+    with Raw(switch.address) as raw:
+        raw.arbitrate()
+        raw.set_config("RECONCILE_AND_COMMIT", raw.get_config())
+        assert raw.get_config().p4_device_config == device_config
+        assert [answer(switch, key) for key in (1, 2, 3)] == [15, 0xEE, 31]
+
+
+def test_a_table_that_no_frame_reaches_takes_no_entries(switch: Served) -> None:
+    with Client(switch.address) as client:
+        client.set_pipeline(*files("unreachable_table"))
+        with pytest.raises(WriteError, match="nothing in the program applies table MainIngress.unreached"):
+            client.insert(row("unreached", 1, 1))
+
+
+def test_a_key_of_type_error_takes_its_number(switch: Served) -> None:
+    with Client(switch.address) as client:
+        client.set_pipeline(*files("error_key"))
+        found = {"found": 1}
+        client.insert(TableEntry("MainIngress.by_error", found, "MainIngress.set", {"value": 2}))
+        assert [answer(switch, key) for key in (0, 1)] == [0xEE, 2], "1 wants more bytes than there are"
