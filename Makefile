@@ -8,7 +8,7 @@ CHAOS_SECONDS ?= 300
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench fuzz chaos lint format study testbed conformance p4 p4-tofino proto clean
+.PHONY: demo test bench fuzz chaos lint format study testbed conformance fidelity p4 p4-tofino proto clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/p4reduce demo --seeds $(SEEDS) --out out/demo
@@ -44,6 +44,9 @@ testbed: $(VENV)/demo.stamp  # as root, with Mininet and simple_switch_grpc
 
 conformance: $(VENV)/dev.stamp  # needs simple_switch_grpc on PATH; records BMv2's answers anew
 	$(BIN)/python tests/conformance/record.py
+
+fidelity: $(VENV)/dev.stamp  # needs p4testgen, p4c-bm2-ss and simple_switch_grpc on PATH, P4C_SAMPLES; hours on two cores
+	$(BIN)/python tests/fidelity/run.py
 
 p4:  # needs p4c-bm2-ss on PATH
 	$(PYTHON) p4src/build.py

@@ -1,0 +1,121 @@
+"""A test that p4testgen wrote (`--test-backend PROTOBUF`): table entries, a frame, and what should leave.
+
+The text comes from a program and is untrusted. protobuf's text reader takes it apart: what is read is messages, and
+their entities go to switches as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+
+from p4reduce_contracts.p4runtime import messages
+
+MAX_TEXT = 16 << 20
+"""Characters of a test."""
+MAX_PORT = 511
+Outputs = tuple[tuple[int, bytes], ...]
+"""(port, frame) of everything that left."""
+
+
+class BadTest(ValueError):
+    """The text is no test; says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A frame that should leave by a port; bits that are 0 in `mask` may be anything."""
+
+    port: int
+    frame: bytes
+    mask: bytes
+
+    def matches(self, port: int, frame: bytes) -> bool:
+        """Whether this is the frame."""
+        return (
+            port == self.port
+            and len(frame) == len(self.frame)
+            and all((a ^ b) & m == 0 for a, b, m in zip(frame, self.frame, self.mask, strict=True))
+        )
+
+
+@dataclass(frozen=True)
+class GeneratedTest:
+    """Entities (p4.v1.Entity) to insert, a frame, and what should leave (nothing if `expected` is empty)."""
+
+    port: int
+    frame: bytes
+    expected: tuple[Expected, ...]
+    entities: tuple[Any, ...] = ()
+
+    def passes(self, outputs: Outputs) -> bool:
+        """Whether exactly the expected frames left, in order."""
+        return len(outputs) == len(self.expected) and all(
+            expected.matches(*output) for expected, output in zip(self.expected, outputs, strict=True)
+        )
+
+
+def _test_case() -> Any:
+    """The message p4testgen.TestCase, as the proto file beside p4testgen's sources declares it."""
+    file = descriptor_pb2.FileDescriptorProto(name="p4testgen.proto", package="p4testgen", syntax="proto3")
+    file.dependency.append(messages.Entity.DESCRIPTOR.file.name)
+    kind = descriptor_pb2.FieldDescriptorProto
+    declared: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
+        "InputPacketAtPort": (("packet", kind.TYPE_BYTES, "", False), ("port", kind.TYPE_INT32, "", False)),
+        "OutputPacketAtPort": (
+            ("packet", kind.TYPE_BYTES, "", False),
+            ("port", kind.TYPE_INT32, "", False),
+            ("packet_mask", kind.TYPE_BYTES, "", False),
+        ),
+        "TestCase": (
+            ("input_packet", kind.TYPE_MESSAGE, ".p4testgen.InputPacketAtPort", False),
+            ("expected_output_packet", kind.TYPE_MESSAGE, ".p4testgen.OutputPacketAtPort", True),
+            ("entities", kind.TYPE_MESSAGE, ".p4.v1.Entity", True),
+            ("traces", kind.TYPE_STRING, "", True),
+            ("metadata", kind.TYPE_STRING, "", True),
+        ),
+    }
+    for name, fields in declared.items():
+        message = file.message_type.add(name=name)
+        for number, (field, type_, type_name, repeated) in enumerate(fields, 1):
+            label = kind.LABEL_REPEATED if repeated else kind.LABEL_OPTIONAL
+            message.field.add(name=field, number=number, type=type_, type_name=type_name or None, label=label)
+    pool = descriptor_pool.Default()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("p4testgen.TestCase"))
+
+
+TestCase: Any = _test_case()
+
+
+def read(text: str) -> GeneratedTest:
+    """Take a test apart. Raises BadTest for a text that is none."""
+    if len(text) > MAX_TEXT:
+        raise BadTest(f"the test has more than {MAX_TEXT} characters")
+    try:
+        found = text_format.Parse(_without_traces(text), TestCase())
+    except (text_format.ParseError, RecursionError, ValueError) as error:
+        raise BadTest(f"the test is not a p4testgen.TestCase: {error}") from error
+    if not found.HasField("input_packet"):
+        raise BadTest("the test has no input packet")
+    expected = []
+    for packet in found.expected_output_packet:
+        mask = packet.packet_mask or bytes([255]) * len(packet.packet)
+        if len(mask) != len(packet.packet):
+            raise BadTest("a mask is not as long as its packet")
+        expected.append(Expected(_port(packet.port), packet.packet, mask))
+    source = found.input_packet
+    return GeneratedTest(_port(source.port), source.packet, tuple(expected), tuple(found.entities))
+
+
+def _without_traces(text: str) -> str:
+    """The text without what p4testgen tells of the program's way: quotes in it are not escaped."""
+    return "\n".join(line for line in text.split("\n") if not line.startswith(("traces:", "metadata:")))
+
+
+def _port(port: int) -> int:
+    if not 0 <= port <= MAX_PORT:
+        raise BadTest(f"port {port} is outside 0..{MAX_PORT}")
+    return port

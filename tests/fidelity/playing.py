@@ -1,0 +1,175 @@
+"""Play generated tests on switches, through P4Runtime, and say how each ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from conformance.bmv2 import Bmv2Failed, Bmv2Target
+from conformance.embedded import EmbeddedTarget
+from fidelity.generated import GeneratedTest, Outputs
+from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4runtime.errors import P4RuntimeError
+from p4reduce_controller.p4rt.connection import Connection
+
+DEADLINE_S = 20.0
+PIPELINE_S = 60.0
+BMV2 = "bmv2"
+
+
+class Verdict(StrEnum):
+    """How a test ended on a switch."""
+
+    PASS = "pass"
+    """What the test expects, and nothing else, left."""
+    FAIL = "fail"
+    """Something else left, or nothing."""
+    REFUSED = "refused"
+    """The switch named what it lacks, when it got the program or an entry."""
+    ERROR = "error"
+    """The program or an entry was called invalid, or the switch ended."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a test ended, and what left, or why nothing could."""
+
+    verdict: Verdict
+    outputs: Outputs = ()
+    reason: str = ""
+
+    @property
+    def played(self) -> bool:
+        """Whether the frame went through."""
+        return self.verdict in (Verdict.PASS, Verdict.FAIL)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A compiled program: the JSON for the switch and its P4Info as text."""
+
+    json: bytes
+    p4info: str
+
+
+class Player:
+    """A switch under test: "bmv2", or the name of an executor of the embedded switch.
+
+    Each test gets the program anew, so none sees what another left in registers. A switch that ended is started again.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._target: Bmv2Target | EmbeddedTarget | None = None
+        self._connection: Connection | None = None
+
+    def __enter__(self) -> Player:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the switch."""
+        connection, self._connection = self._connection, None
+        target, self._target = self._target, None
+        if connection is not None:
+            connection.close()
+        if target is not None:
+            target.__exit__(None, None, None)
+
+    def play(self, built: Built, test: GeneratedTest) -> Outcome:
+        """Give the switch the program, the test's entities and its frame."""
+        if not test.frame:
+            return Outcome(Verdict.REFUSED, reason="an empty frame, which BMv2's dataplane service does not take")
+        try:
+            target, connection = self._started()
+            refused = _set_pipeline(connection, built)
+            if refused is not None:
+                self.close()  # BMv2 takes no further program after one that it does not know
+                return refused
+            refused = _insert(connection, test.entities)
+            if refused is not None:
+                return refused
+            target.pipeline_set()
+            outputs = target.arrive(test.port, test.frame)
+        except (Bmv2Failed, P4RuntimeError, grpc.RpcError) as error:
+            self.close()
+            return Outcome(Verdict.ERROR, reason=_first_line(error))
+        return Outcome(Verdict.PASS if test.passes(outputs) else Verdict.FAIL, outputs)
+
+    def _started(self) -> tuple[Bmv2Target | EmbeddedTarget, Connection]:
+        if self._target is None or self._connection is None:
+            self._target = Bmv2Target() if self.name == BMV2 else EmbeddedTarget(self.name)
+            self._target.__enter__()
+            self._connection = Connection(
+                self._target.address,
+                1,
+                (0, 1),
+                DEADLINE_S,
+                security=None,
+                on_message=lambda _message: None,
+                on_primary=lambda _primary: None,
+                on_lost=lambda _reason: None,
+            )
+            self._connection.open(require_primary=True)
+        return self._target, self._connection
+
+
+def _set_pipeline(connection: Connection, built: Built) -> Outcome | None:
+    request = messages.SetForwardingPipelineConfigRequest()
+    request.action = request.VERIFY_AND_COMMIT
+    request.config.p4info.CopyFrom(messages.parse_p4info(built.p4info))
+    request.config.p4_device_config = built.json
+    return _called(connection, "SetForwardingPipelineConfig", request)
+
+
+def _insert(connection: Connection, entities: tuple[Any, ...]) -> Outcome | None:
+    """One entry a request: the reason of a refusal is then the request's own."""
+    for entity in entities:
+        request = messages.WriteRequest()
+        update = request.updates.add(type=messages.Update.INSERT)
+        update.entity.CopyFrom(entity)
+        refused = _called(connection, "Write", request)
+        if refused is not None:
+            return refused
+    return None
+
+
+def _called(connection: Connection, name: str, request: Any) -> Outcome | None:
+    """The outcome of a request that the switch does not grant; None when it does."""
+    try:
+        connection.call(name, connection.addressed(request), PIPELINE_S)
+    except grpc.RpcError as error:
+        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            raise
+        code, details = _reason(error)
+        named = code == grpc.StatusCode.UNIMPLEMENTED.value[0] or "not supported" in details
+        verdict = Verdict.REFUSED if named else Verdict.ERROR
+        return Outcome(verdict, reason=f"{name}: {details}")
+    return None
+
+
+def _reason(error: Any) -> tuple[int, str]:
+    """Code and text of a refusal; of a batch, which has one update, those of the update."""
+    for key, value in error.trailing_metadata() or ():
+        if key == "grpc-status-details-bin":
+            for packed in messages.Status.FromString(value).details:
+                detail = messages.Error()
+                if packed.Unpack(detail) and detail.canonical_code:
+                    return int(detail.canonical_code), _first_line(detail.message)
+    return int(error.code().value[0]), _first_line(error.details())
+
+
+def _first_line(text: object) -> str:
+    lines = str(text).strip().splitlines()
+    return lines[0][:300] if lines else ""
+
+
+def read_built(json: Path, p4info: Path) -> Built:
+    """A compiled program from its two files."""
+    return Built(json.read_bytes(), p4info.read_text())

@@ -1,0 +1,179 @@
+"""What came of the tests: outcomes by program, test and switch; kept between runs, counted, and written as a table."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fidelity.generated import Outputs
+from fidelity.playing import BMV2, Outcome, Verdict
+
+BEHIND = "behind"
+DIFFER = "differ"
+
+
+@dataclass
+class Record:
+    """A program's tests and how they ended: outcomes[switch][test]. `problem` says why there are no tests."""
+
+    name: str
+    group: str
+    problem: str = ""
+    unreadable: int = 0
+    outcomes: dict[str, dict[str, Outcome]] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    """What each switch's outcomes were made with: another key, and they are made anew."""
+
+    @property
+    def tests(self) -> int:
+        """How many tests were played."""
+        return len(self.outcomes.get(BMV2, {}))
+
+    def counts(self, switch: str) -> Counter[str]:
+        """Tests by verdict; for an executor also those in which BMv2 is ahead of it, and in which the two differ."""
+        found: Counter[str] = Counter(outcome.verdict.value for outcome in self.outcomes.get(switch, {}).values())
+        if switch != BMV2:
+            for test, outcome in self.outcomes.get(switch, {}).items():
+                theirs = self.outcomes[BMV2][test]
+                found[BEHIND] += theirs.verdict is Verdict.PASS and outcome.verdict in (Verdict.FAIL, Verdict.ERROR)
+                found[DIFFER] += theirs.played and outcome.played and not same(theirs.outputs, outcome.outputs)
+        return +found
+
+    def behind(self, switch: str) -> list[str]:
+        """The tests that BMv2 passes and this executor fails, with what it did."""
+        return [
+            f"{test}: {outcome.reason or shown(outcome.outputs)}; BMv2: {shown(self.outcomes[BMV2][test].outputs)}"
+            for test, outcome in self.outcomes.get(switch, {}).items()
+            if self.outcomes[BMV2][test].verdict is Verdict.PASS and outcome.verdict in (Verdict.FAIL, Verdict.ERROR)
+        ]
+
+
+def same(ours: Outputs, theirs: Outputs) -> bool:
+    """Whether the same frames left, in the same order for each port."""
+    return by_port(ours) == by_port(theirs)
+
+
+def by_port(outputs: Outputs) -> dict[int, list[bytes]]:
+    """Frames of each port."""
+    found: dict[int, list[bytes]] = {}
+    for port, frame in outputs:
+        found.setdefault(port, []).append(frame)
+    return found
+
+
+def shown(outputs: Outputs) -> str:
+    """What left, for people."""
+    return " ".join(f"{port}:{frame.hex()}" for port, frame in outputs) or "nothing"
+
+
+# ---- between runs
+
+
+def save(record: Record, path: Path) -> None:
+    """Write a record; a reader sees the whole of it or the one before."""
+    outcomes = {
+        switch: {test: [o.verdict.value, [[p, f.hex()] for p, f in o.outputs], o.reason] for test, o in tests.items()}
+        for switch, tests in record.outcomes.items()
+    }
+    row = {"problem": record.problem, "unreadable": record.unreadable, "keys": record.keys, "outcomes": outcomes}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(row) + "\n")
+    fresh.replace(path)
+
+
+def load(name: str, group: str, path: Path) -> Record:
+    """The record of an earlier run; an empty one when there is none."""
+    if not path.exists():
+        return Record(name, group)
+    row: Any = json.loads(path.read_text())
+    outcomes = {
+        switch: {
+            test: Outcome(Verdict(verdict), tuple((port, bytes.fromhex(frame)) for port, frame in outputs), reason)
+            for test, (verdict, outputs, reason) in tests.items()
+        }
+        for switch, tests in row["outcomes"].items()
+    }
+    return Record(name, group, row["problem"], row["unreadable"], outcomes, row["keys"])
+
+
+def digest(paths: Iterable[Path]) -> str:
+    """SHA-256 of files, in the order of their paths."""
+    total = hashlib.sha256()
+    for path in sorted(paths):
+        total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
+# ---- the report
+
+
+def as_json(records: Iterable[Record], about: Mapping[str, Any]) -> str:
+    """Names and counts of all programs, as text; the same records make the same text."""
+    programs = {
+        f"{record.group}/{record.name}": {
+            "tests": record.tests,
+            **({"problem": record.problem} if record.problem else {}),
+            **({"unreadable": record.unreadable} if record.unreadable else {}),
+            **{switch: dict(sorted(record.counts(switch).items())) for switch in record.outcomes},
+        }
+        for record in records
+    }
+    return json.dumps({**about, "programs": programs}, indent=1, sort_keys=True) + "\n"
+
+
+_COLUMNS = (Verdict.PASS, Verdict.FAIL, Verdict.REFUSED, Verdict.ERROR)
+
+
+def as_markdown(records: Iterable[Record], about: Mapping[str, Any]) -> str:
+    """The counts as a page: totals, then each program that one of the executors does not get through as BMv2 does."""
+    all_records = list(records)
+    played = [record for record in all_records if record.tests]
+    switches = list(dict.fromkeys(switch for record in played for switch in record.outcomes))
+    lines = [
+        "# Fidelity: generated tests on BMv2 and on the embedded switch",
+        "",
+        "`make fidelity` has p4testgen make up tests of every v1model program of p4c's samples and of this project's,",
+        "by symbolic execution, and plays each on BMv2 and on the embedded switch with each of its executors. Programs",
+        "and tests are read from where p4c is installed; here are names and counts",
+        "([fidelity.json](fidelity.json) has each program's).",
+        "",
+        ", ".join(f"{name} {value}" for name, value in about.items()) + ".",
+        "",
+        f"{len(all_records)} programs, {len(played)} of them with tests, "
+        f"{sum(record.tests for record in played)} tests.",
+        "",
+        "| switch | as the test expects | otherwise | refused by name | invalid, or ended | BMv2 passes, this fails |"
+        " BMv2 sends something else |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for switch in switches:
+        total: Counter[str] = sum((record.counts(switch) for record in played), Counter())
+        numbers = [total[verdict.value] for verdict in _COLUMNS]
+        compared = ["", ""] if switch == BMV2 else [str(total[BEHIND]), str(total[DIFFER])]
+        lines.append(f"| {switch} | {' | '.join([*map(str, numbers), *compared])} |")
+    rows = [
+        f"| {record.name} | {switch} | {record.tests} | {counts[BEHIND]} | {counts[DIFFER]} | {counts['refused']} |"
+        for record in played
+        for switch in switches
+        if switch != BMV2
+        for counts in (record.counts(switch),)
+        if counts[BEHIND] or counts[DIFFER] or counts["refused"]
+    ]
+    if rows:
+        lines += [
+            "",
+            "| program | executor | tests | BMv2 passes, this fails | BMv2 sends something else | refused |",
+            "| --- | --- | --- | --- | --- | --- |",
+            *rows,
+        ]
+    without = Counter(record.problem for record in all_records if not record.tests)
+    if without:
+        lines += ["", "Programs without tests, by reason:", ""]
+        lines += [f"- {count}: {problem or 'p4testgen makes none'}" for problem, count in without.most_common()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,107 @@
+"""The reader of p4testgen's tests: what it reads, and that anything else is an error that says what is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from fidelity.generated import BadTest, read
+
+TEXT = r"""
+# proto-file: p4testgen.proto
+# proto-message: TestCase
+# A P4TestGen-generated test case for some.p4
+metadata: "p4testgen seed: 1"
+traces: '[State] start'
+traces: 'a quote ' and a brace { in what it tells'
+
+input_packet {
+  packet: "\x01\x02\x03"
+  port: 4
+}
+
+expected_output_packet {
+  packet: "\x0A\x0B"
+  port: 5
+  packet_mask: "\xFF\xF0"
+}
+
+# Table ingress.t
+entities {
+  table_entry {
+    table_id: 7
+    priority: 3
+    match {
+      field_id: 1
+      ternary {
+        value: "\x01"
+        mask: "\x0F"
+      }
+    }
+    action {
+      action {
+        action_id: 9
+        params {
+          param_id: 1
+          value: "\x00\x05"
+        }
+      }
+    }
+  }
+}
+"""
+
+
+def test_everything_is_read() -> None:
+    test = read(TEXT)
+    assert (test.port, test.frame) == (4, b"\x01\x02\x03")
+    (expected,) = test.expected
+    assert (expected.port, expected.frame, expected.mask) == (5, b"\x0a\x0b", b"\xff\xf0")
+    (entity,) = test.entities
+    assert entity.table_entry.table_id == 7 and entity.table_entry.priority == 3
+    assert entity.table_entry.match[0].ternary.mask == b"\x0f"
+    assert entity.table_entry.action.action.params[0].value == b"\x00\x05"
+
+
+def test_bits_outside_the_mask_may_be_anything() -> None:
+    test = read(TEXT)
+    assert test.passes(((5, b"\x0a\x0b"),)) and test.passes(((5, b"\x0a\x0c"),))
+    for outputs in (
+        (),
+        ((6, b"\x0a\x0b"),),
+        ((5, b"\x0a\x1b"),),
+        ((5, b"\x0b\x0b"),),
+        ((5, b"\x0a\x0b\x00"),),
+        ((5, b"\x0a\x0b"), (5, b"\x0a\x0b")),
+    ):
+        assert not test.passes(outputs), outputs
+
+
+def test_without_an_expected_packet_nothing_may_leave() -> None:
+    test = read('input_packet { packet: "a" port: 0 }')
+    assert test.passes(()) and not test.passes(((0, b"a"),))
+
+
+def test_a_packet_without_a_mask_counts_whole() -> None:
+    test = read('input_packet { packet: "a" } expected_output_packet { packet: "ab" port: 1 }')
+    assert test.passes(((1, b"ab"),)) and not test.passes(((1, b"ac"),))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "no input packet"),
+        ("entities {", "not a p4testgen.TestCase"),
+        ("import os", "not a p4testgen.TestCase"),
+        ('input_packet { packet: "a" port: 512 }', "outside 0..511"),
+        ('input_packet { packet: "a" port: -1 }', "outside 0..511"),
+        ('input_packet { packet: "a" } expected_output_packet { packet: "ab" packet_mask: "a" }', "as long as"),
+        ('input_packet { packet: "a" } other: 1', "not a p4testgen.TestCase"),
+        ('input_packet { packet: "a" } entities { table_entry { table_id: 1 entities { } } }', "no field named"),
+        ('input_packet { packet: "\\xZZ" }', "not a p4testgen.TestCase"),
+        ("entities { " * 5000, "not a p4testgen.TestCase"),
+        (" " * ((16 << 20) + 1), "more than"),
+    ],
+)
+def test_what_is_no_test_is_refused(text: str, why: str) -> None:
+    with pytest.raises(BadTest, match=why):
+        read(text)

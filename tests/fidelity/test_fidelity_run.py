@@ -1,0 +1,156 @@
+"""A run over programs: what is made once, what is made again, and the report. No p4testgen, no BMv2."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from conformance.case import PROGRAMS
+from fidelity import results, run, tools
+from fidelity.generated import GeneratedTest
+from fidelity.playing import BMV2, Built, Outcome, Verdict
+from fidelity.results import Record
+from fidelity.tools import Done, Source
+
+SOURCE = Source("p4c", "drop_by_copy", PROGRAMS / "drop_by_copy.p4")
+TEST = 'input_packet {{ packet: "{}" port: 1 }}\n'
+
+
+class Tools:
+    """p4c, p4testgen and the switches, as a run calls them; remembers what it was asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, outcomes: dict[str, Outcome] | None = None) -> None:
+        self.generated: list[int] = []
+        self.played: list[str] = []
+        self._outcomes = outcomes or {}
+        monkeypatch.setattr(tools, "compile_program", self.compile)
+        monkeypatch.setattr(run, "Player", self.player)
+        monkeypatch.setattr(run, "executors", {"llvm": None, "python": None})
+
+    def compile(self, source: Source, target: Path, p4info: Path) -> Done:
+        for suffix, path in ((".json", target), (".p4info.txtpb", p4info)):
+            path.write_bytes(source.path.with_suffix(suffix).read_bytes())
+        return Done("")
+
+    def generate(self, source: Source, folder: Path, tests: int, seed: int, limit_s: float) -> Done:
+        self.generated.append(seed)
+        folder.mkdir(parents=True)
+        for number in range(tests + 1):
+            (folder / f"{source.name}_{number}.txtpb").write_text(TEST.format(number))
+        (folder / "broken.txtpb").write_text("entities {")
+        return Done("")
+
+    def player(self, switch: str) -> FakePlayer:
+        self.played.append(switch)
+        return FakePlayer(self._outcomes.get(switch, Outcome(Verdict.PASS)))
+
+
+class FakePlayer:
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+
+    def __enter__(self) -> FakePlayer:
+        return self
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    def play(self, built: Built, test: GeneratedTest) -> Outcome:
+        assert built.json and test.port == 1
+        return self._outcome
+
+
+def test_a_second_run_does_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Tools(monkeypatch)
+    first = run.Run(tmp_path, 2, 3, 1.0, made.generate).record(SOURCE)
+    assert made.generated == [1, 2] and made.played == [BMV2, "llvm", "python"]
+    assert first.tests == 4 and first.unreadable == 2, "of three texts a seed one is broken"
+    again = run.Run(tmp_path, 2, 3, 1.0, made.generate).record(SOURCE)
+    assert made.generated == [1, 2] and made.played == [BMV2, "llvm", "python"]
+    assert again == first
+
+
+def test_after_a_change_to_the_switch_only_it_is_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Tools(monkeypatch)
+    run.Run(tmp_path, 1, 2, 1.0, made.generate).record(SOURCE)
+    changed = run.Run(tmp_path, 1, 2, 1.0, made.generate)
+    changed._code = "another"
+    changed.record(SOURCE)
+    assert made.generated == [1] and made.played == [BMV2, "llvm", "python", "llvm", "python"]
+
+
+def test_a_program_that_does_not_compile_or_has_no_tests_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Tools(monkeypatch)
+    none = run.Run(tmp_path / "a", 1, 2, 1.0, lambda *_: Done("error: Unsupported extern 'x'")).record(SOURCE)
+    assert (none.tests, none.problem) == (0, "p4testgen: error: Unsupported extern …") and not made.played[3:]
+    monkeypatch.setattr(tools, "compile_program", lambda *_: Done("a.p4(3): error: no"))
+    bad = run.Run(tmp_path / "b", 1, 2, 1.0, made.generate).record(SOURCE)
+    assert (bad.tests, bad.problem) == (0, "p4c: error: no") and made.generated == []
+
+
+SENT = Outcome(Verdict.PASS, ((1, b"a"),))
+OTHER = Outcome(Verdict.FAIL, ((0, b"a"),))
+REFUSED = Outcome(Verdict.REFUSED, reason="action profile: not supported")
+
+
+def test_the_report_counts_where_bmv2_is_ahead_and_where_both_differ() -> None:
+    record = Record("some", "p4c")
+    record.outcomes = {
+        BMV2: {"1": SENT, "2": OTHER, "3": SENT, "4": Outcome(Verdict.ERROR, reason="BMv2 ended")},
+        "llvm": {"1": OTHER, "2": SENT, "3": REFUSED, "4": OTHER},
+        "python": {"1": SENT, "2": OTHER, "3": Outcome(Verdict.ERROR, reason="not a BMv2 JSON"), "4": SENT},
+    }
+    assert record.counts(BMV2) == {"pass": 2, "fail": 1, "error": 1}
+    assert record.counts("llvm") == {"pass": 1, "fail": 2, "refused": 1, "behind": 1, "differ": 2}
+    assert record.counts("python") == {"pass": 2, "fail": 1, "error": 1, "behind": 1}
+    assert record.behind("python") == ["3: not a BMv2 JSON; BMv2: 1:61"]
+    about = {"seeds": "1"}
+    page = results.as_markdown([record, Record("none", "p4c", "p4c: error")], about)
+    assert "2 programs, 1 of them with tests, 4 tests." in page
+    assert "| bmv2 | 2 | 1 | 0 | 1 |  |  |" in page
+    assert "| llvm | 1 | 2 | 1 | 0 | 1 | 2 |" in page
+    assert "| some | python | 4 | 1 | 0 | 0 |" in page and "- 1: p4c: error" in page
+    written = json.loads(results.as_json([record], about))
+    assert written["programs"]["p4c/some"]["llvm"]["differ"] == 2 and written["seeds"] == "1"
+
+
+def test_a_record_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+    record = Record("some", "p4c", "why", 3, {BMV2: {"1": SENT, "2": REFUSED}}, {BMV2: "key"})
+    results.save(record, tmp_path / "record.json")
+    assert results.load("some", "p4c", tmp_path / "record.json") == record
+
+
+def test_order_counts_for_each_port_alone() -> None:
+    assert results.same(((1, b"a"), (2, b"b")), ((2, b"b"), (1, b"a")))
+    assert not results.same(((1, b"a"), (1, b"b")), ((1, b"b"), (1, b"a")))
+
+
+def test_without_the_tools_the_command_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv(run.SAMPLES, raising=False)
+    assert run.main([]) == 2
+    said = capsys.readouterr().err
+    assert "p4testgen is not on PATH" in said and "--samples" in said
+
+
+def test_a_folder_that_holds_no_programs_is_named(tmp_path: Path) -> None:
+    (tmp_path / "other.p4").write_text("#include <core.p4>\n")
+    with pytest.raises(FileNotFoundError, match="no program for v1model"):
+        tools.sources(tmp_path)
+    (tmp_path / "some.p4").write_text("#include <core.p4>\n#include <v1model.p4>\n")
+    found = tools.sources(tmp_path)
+    assert [source.name for source in found if source.group == "p4c"] == ["some"]
+    assert {"drop_by_copy", "p4reduce"} <= {source.name for source in found if source.group == "p4reduce"}
+
+
+def test_a_command_that_does_not_end_is_killed_with_its_children(tmp_path: Path) -> None:
+    done = tools.command(["sh", "-c", "sleep 600 & sleep 600"], 0.5, tmp_path)
+    assert done.problem == "not ready within 0 s"
+    failed = tools.command(["sh", "-c", "echo x.p4 >&2; echo '/a/b/c.p4(1): error: why' >&2; exit 3"], 60, tmp_path)
+    assert failed.problem == "c.p4(1): error: why"
+    assert tools.command(["true"], 60, tmp_path).problem == ""
