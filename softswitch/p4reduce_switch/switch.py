@@ -154,7 +154,7 @@ class Switch:
                 reason = pump.turn(self.lock.words)
             finally:
                 self.lock.take_back()
-            if reason is Reason.EVENT:
+            if reason is Reason.EVENT or pump.buffers.take_event():  # before another thread may run a frame
                 self._collect(program, pump)
             elif reason is Reason.NO_ROOM:
                 pump.buffers.make_room(program.batch)

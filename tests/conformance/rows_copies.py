@@ -119,4 +119,9 @@ def _controller() -> list[Case]:
             insert(DigestConfig("seen_t")),
             *(Arrive(port, bytes((mode,)) + mac.to_bytes(6, "big") + b"tail") for mode, mac, port in macs),
         ),
+        program_case(
+            "digest_and_log",
+            insert(DigestConfig("seen_t")),
+            *(Arrive(port, bytes((mode, mode + 7)) + mac.to_bytes(6, "big")) for mode, mac, port in macs),
+        ),
     ]

@@ -164,6 +164,12 @@ class Buffers:
         self.loop[SENT] += 1
         return self._cut(self.results, self.result_table, index)
 
+    def take_event(self) -> bool:
+        """Return whether an event of the frame that was run last is still to be collected; the loop forgets it."""
+        due = bool(self.loop[EVENT_DUE])
+        self.loop[EVENT_DUE] = 0
+        return due
+
     def last_taken(self) -> int:
         """Return the port where the frame arrived that was run last."""
         return int(self.frame_table[PORTS, self.words[batch.TAKEN] - 1])

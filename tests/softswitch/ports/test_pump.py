@@ -29,7 +29,7 @@ from rigs.python_batch import PythonBatch
 
 LIMIT_S = 10.0
 LOOPBACK = 0x7F000001
-FAILS, REPORTS, PUNTS, NOWHERE, FLOODS, SPOILT, LONG, SILENT = range(8)
+FAILS, REPORTS, PUNTS, NOWHERE, FLOODS, SPOILT, LONG, SILENT, TELLS_ALL = range(9)
 """What a payload's first byte asks of the program; others are sent back."""
 
 
@@ -45,6 +45,7 @@ class Mixture:
 
     def __init__(self) -> None:
         self.on_digest: Any = None
+        self.action_profiles: dict[str, Any] = {}
         self.replication = Replication()
         self.latest: dict[int, bytes] = {}
         self.seen = 0
@@ -61,6 +62,9 @@ class Mixture:
         if kind == REPORTS:
             self.on_digest("seen", [(port, self.seen)])
             return [(port, back)]
+        if kind == TELLS_ALL:
+            self.on_digest("seen", [(port, self.seen)])
+            return [(port, back), (510, number)]
         if kind == PUNTS:
             return [(port, back), (510, number + frame[42:]), (port, back)]
         if kind == NOWHERE:
@@ -357,3 +361,14 @@ def test_without_numba_the_python_loop_serves(monkeypatch: pytest.MonkeyPatch) -
     thread.join(LIMIT_S)
     assert not thread.is_alive()
     one.close()
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_what_a_frame_reports_is_told_before_another_frame_may_run(native: bool) -> None:
+    with running(Mixture(), native) as one:
+        told: list[str] = []
+        one.switch.on_digest = lambda *_: told.append("digest")
+        one.switch.on_packet_in = lambda _frame: told.append("packet-in")
+        one.peer().send(bytes([TELLS_ALL, 0]))
+        one.until(lambda: len(told) == 2)
+    assert told == ["digest", "packet-in"]

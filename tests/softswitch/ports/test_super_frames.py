@@ -90,6 +90,7 @@ class Sent:
         self.seen: list[bytes] = []
         self.answers: list[bytes] = []
         self.on_digest: Any = None
+        self.action_profiles: dict[str, Any] = {}
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         assert port == 5

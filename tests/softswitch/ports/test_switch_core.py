@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from p4reduce_contracts.wire import pack_hello
 from p4reduce_switch.ports.udp import UdpUnderlay
@@ -17,6 +17,7 @@ class Echo:
     """A program that sends each frame back, to the CPU port and to nowhere; port 9 breaks it."""
 
     on_digest: Any = None
+    action_profiles: ClassVar[dict[str, Any]] = {}
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         if port == 9:

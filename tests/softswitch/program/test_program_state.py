@@ -127,6 +127,15 @@ def test_log_msg_reaches_who_asks(load: Callable[[str], Program]) -> None:
     assert messages == ["value is 9 of 3"]
 
 
+def test_a_message_of_egress_leaves_the_digest_of_ingress_as_it_was(load: Callable[[str], Program]) -> None:
+    program, digests, messages = load("digest_and_log"), [], []
+    program.on_digest = lambda name, rows: digests.append((name, rows))
+    program.on_log = messages.append
+    program.process(1, bytes.fromhex("0102 0000000000ff"))
+    assert digests == [("seen_t", [(0xFF, 1)])]
+    assert messages == ["b is 2"]
+
+
 def test_failed_assert_drops_the_frame(load: Callable[[str], Program]) -> None:
     program = load("state")
     assert len(program.process(1, command(8, 0, 1))) == 1

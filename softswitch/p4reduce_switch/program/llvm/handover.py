@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from p4reduce_switch.program.ir.features import walk
@@ -35,8 +35,13 @@ class Handover:
             id_: [_form(layout.kinds[slot.number].bits, layout.kinds[slot.number].signed) for slot in digest.fields]
             for id_, digest in program.digests.items()
         }
-        rows = [*self.log_forms, *self.digest_forms.values()]
-        self.words = max((sum(form.words for form in row) for row in rows), default=0)
+        self.log_words = _longest(self.digest_forms.values())
+        """Where the numbers of a message begin: a digest waits for the end of the frame, and egress may log before."""
+        self.words = self.log_words + _longest(self.log_forms)
+
+
+def _longest(rows: Iterable[Sequence[Form]]) -> int:
+    return max((sum(form.words for form in row) for row in rows), default=0)
 
 
 def _form(bits: int, signed: bool) -> Form:

@@ -90,7 +90,7 @@ class Call(IntEnum):
     RANDOM = 2
     """(0, low, high) -> a number."""
     LOG = 3
-    """(message, 0, 0); its values are in VALUES."""
+    """(message, 0, 0); its values are in VALUES, behind those of the longest digest."""
 
 
 def words_of(bits: int) -> int:

@@ -129,7 +129,8 @@ class Shared:
             case Call.RANDOM:
                 return self.random.randint(a, b)
         text = self._handover.logs[number].text
-        for value in taken(self._values.tolist(), self._handover.log_forms[number]):
+        values = self._values[self._handover.log_words :].tolist()
+        for value in taken(values, self._handover.log_forms[number]):
             text = text.replace("{}", str(value), 1)
         if self._on_log is not None:
             self._on_log(text)

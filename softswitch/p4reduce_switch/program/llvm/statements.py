@@ -231,7 +231,7 @@ class Statements:
         """The values are computed in any case: that may fail."""
         values = [self.x.full(value) for value in node.values]
         with self.e.when(self.e.b.not_(self.n.is_zero(self.world.word(Word.LOGGING)))):
-            self.world.hand_over(values)
+            self.world.hand_over(values, self.world.handover.log_words)
             number = self.world.handover.number_of[node]
             self.world.call(Call.LOG, number, self.e.i64(0), self.e.i64(0))
 

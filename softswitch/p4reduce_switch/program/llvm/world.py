@@ -82,9 +82,9 @@ class World:
         function = self.e.load(kind_of_pointer, self.e.word(self.state, int(Word.CALLBACK)))
         return self.e.b.call(function, [self.e.i64(kind), self.e.i64(number), a, b])
 
-    def hand_over(self, values: Sequence[tuple[Number, bool]]) -> None:
-        """Put numbers where Python finds them."""
-        start, position = self.pointer(Word.VALUES), 0
+    def hand_over(self, values: Sequence[tuple[Number, bool]], position: int = 0) -> None:
+        """Put numbers where Python finds them, from this word on."""
+        start = self.pointer(Word.VALUES)
         for value, _ in values:
             for limb in self.n.limbs(value):
                 self.e.store(limb, self.e.word(start, position))
