@@ -7,9 +7,11 @@ it returned is not what the input says.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +22,7 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from conformance import rows_groups
+from conformance import rows_groups, rows_profiles
 from p4reduce.codecs import coordinates
 from p4reduce.errors import FrameError, GeometryMismatch, InvalidTensor
 from p4reduce.protocol import call
@@ -30,7 +32,20 @@ from p4reduce_contracts.jobs import jobs_pb2
 from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.p4runtime import bytestrings, codec, messages
-from p4reduce_contracts.p4runtime.entries import CloneSession, DigestConfig, MeterConfig, MulticastGroup, TableEntry
+from p4reduce_contracts.p4runtime.entries import (
+    ActionProfileGroup,
+    ActionProfileMember,
+    CloneSession,
+    CounterEntry,
+    DigestConfig,
+    MeterConfig,
+    MeterEntry,
+    MulticastGroup,
+    RegisterEntry,
+    TableEntry,
+    ValueSetEntry,
+    WeightedAction,
+)
 from p4reduce_contracts.p4runtime.errors import SchemaError
 from p4reduce_contracts.p4runtime.schema import Schema
 from p4reduce_controller import config
@@ -38,6 +53,12 @@ from p4reduce_controller.jobs import saved
 from p4reduce_controller.jobs.hello import Address, parse_hello
 from p4reduce_controller.jobs.model import Grant, Job, Member
 from p4reduce_controller.jobs.slots import SlotRange
+from p4reduce_switch.p4runtime import Refused
+from p4reduce_switch.p4runtime import pipeline as pipelines
+from p4reduce_switch.p4runtime.digests import Digests
+from p4reduce_switch.p4runtime.entities import Entities
+from p4reduce_switch.p4runtime.idle import IdleTimeouts
+from p4reduce_switch.p4runtime.status import Code
 from p4reduce_switch.program import Program, ProgramError
 from p4reduce_testbed import topology
 from p4reduce_testbed.errors import TopologyError
@@ -229,6 +250,62 @@ def _entities() -> list[bytes]:
     return [codec.encode(p4rt.SCHEMA, entry).SerializeToString() for entry in entries]
 
 
+@cache
+def _written_to() -> tuple[Entities, Schema]:
+    """One program with each kind of entity for all inputs: whatever they leave in it, the next must be dealt with."""
+    stem = ROOT / "tests/interop/every_entity"
+    p4info = messages.parse_p4info(stem.with_suffix(".p4info.txtpb").read_text())
+    loaded = pipelines.load(p4rt.config(stem.with_suffix(".json").read_bytes(), p4info=p4info), "python")
+    changed = threading.Condition()
+    changed.acquire()  # as the switch's lock is
+    digests = Digests(loaded.schema, lambda _: True, changed)
+    return Entities(loaded, digests, IdleTimeouts(lambda _: True, changed)), loaded.schema
+
+
+def _updates(data: bytes) -> bool:
+    """What a controller writes and reads: the switch refuses it for a reason, or does it."""
+    entities, schema = _written_to()
+    try:
+        request = messages.WriteRequest.FromString(data)
+    except DecodeError:
+        return False
+    taken = False
+    for update in request.updates:
+        refused = entities.write(update)
+        assert refused is None or refused.code is not Code.INTERNAL, refused
+        taken |= refused is None
+        with contextlib.suppress(Refused):
+            for found in entities.read(update.entity):
+                codec.decode(schema, found)
+    entities.pipeline.program.process(1, bytes((3, 7, *data[:3].ljust(3))))
+    entities.idle.tick()
+    return taken
+
+
+def _some_updates() -> list[bytes]:
+    _, schema = _written_to()
+    plain, by_group, one_shot, aging = (f"MainIngress.{name}" for name in ("plain", "by_group", "one_shot", "aging"))
+    key, send, paths = {"h.sample.key": 7}, "MainIngress.send", "MainIngress.paths"
+    batches = (
+        [TableEntry(plain, key, send, {"port": 1}), CounterEntry("MainIngress.seen", 1, 2, 3)],
+        [ActionProfileMember(paths, id, send, {"port": id}) for id in (1, 2)],
+        [ActionProfileGroup(paths, 3, ((1, 2, 0), (2, 1, 4)), 8), TableEntry(by_group, key, group=3)],
+        [TableEntry(one_shot, key, action_set=(WeightedAction(send, {"port": 1}, 2, 4),))],
+        [TableEntry(aging, {"h.sample.key": (7, 15)}, send, {"port": 1}, 1, idle_timeout_ns=5)],
+        [RegisterEntry("MainIngress.memory", 2, 9), ValueSetEntry("Sample.kinds", ((3,), (4,)))],
+        [MeterEntry("MainIngress.pace", 1, MeterConfig(1, 2, 3, 4)), DigestConfig("sighting_t", 1, 2, 3)],
+        [MulticastGroup(1, ((1, 0), (2, 5))), CloneSession(2, ((1, 0),), 64)],
+    )
+    found = []
+    for entries in batches:
+        for kind in (messages.Update.INSERT, messages.Update.MODIFY, messages.Update.DELETE):
+            request = messages.WriteRequest()
+            for entry in entries:
+                request.updates.add(type=kind).entity.CopyFrom(codec.encode(schema, entry))
+            found.append(request.SerializeToString())
+    return found
+
+
 def _digest(data: bytes) -> bool:
     try:
         values = codec.decode_data(messages.DigestList.FromString(data).data[0])
@@ -365,7 +442,9 @@ def _topologies() -> list[bytes]:
 
 @cache
 def _program_folder() -> tuple[bytes, ...]:
-    return tuple(path.read_bytes() for path in sorted({case.json for case in rows_groups.cases()}))
+    cases = [*rows_groups.cases(), *rows_profiles.cases()]
+    value_set = ROOT / "tests/conformance/programs/value_set.json"
+    return tuple(path.read_bytes() for path in sorted({value_set, *(case.json for case in cases)}))
 
 
 def _pipeline_json(data: bytes) -> bool:
@@ -393,6 +472,7 @@ TARGETS = {
         Target("lease", _leases, _lease),
         Target("saved-job", _saved_jobs, _saved_job, JSON_WORDS),
         Target("entity", _entities, _entity),
+        Target("updates", _some_updates, _updates),
         Target("digest", _digests, _digest),
         Target("byte-string", lambda: [b"\0\1", b""], _byte_string),
         Target("p4info-text", _p4info_texts, _p4info_text, (b'"a"', b"{", b"}", b"new_type", b"9" * 5000, b"-1")),
