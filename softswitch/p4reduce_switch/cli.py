@@ -16,7 +16,11 @@ def switch() -> None:
 
 
 @switch.command()
-@click.option("--pipeline", help="Start with this pipeline. [default: wait for the controller's]")
+@click.option(
+    "--pipeline",
+    help="Start with this pipeline: a name, a folder, or PROGRAM.json beside PROGRAM.p4info.txtpb. "
+    "[default: wait for the controller's]",
+)
 @click.option(
     "--listen",
     type=HostPort(),

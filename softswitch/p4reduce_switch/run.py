@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 
 from p4reduce_contracts import artifacts
@@ -32,6 +33,7 @@ DEFAULT_LISTEN = f"127.0.0.1:{AGGREGATION_PORT}"
 SWITCH_INTERVAL_S = 0.0005
 """How long the P4Runtime server's threads may keep the data plane from the interpreter, when it comes back to it."""
 DEFAULT_P4RUNTIME = "127.0.0.1:9559"
+P4INFO_ENDINGS = (".p4info.txtpb", ".p4info.txt")
 
 
 class SwitchError(Exception):
@@ -43,7 +45,7 @@ class SwitchOptions:
     """What `p4reduce switch run` takes. With interfaces there is no UDP underlay."""
 
     pipeline: str | None = None
-    """Name or folder of a compiled pipeline; None: wait for a controller's."""
+    """Name or folder of a compiled pipeline, or a BMv2 JSON beside its P4Info; None: wait for a controller's."""
     listen: str = DEFAULT_LISTEN
     interfaces: tuple[str, ...] = ()
     """As BMv2 takes them: "1@veth1"."""
@@ -131,12 +133,32 @@ def _ports(options: SwitchOptions, switch: Switch) -> tuple[Ports, str]:
 
 
 def _load(server: Server, name: str) -> None:
-    folder = artifacts.find(name)
+    program, p4info = _files(name)
     try:
-        p4info = messages.parse_p4info((folder / artifacts.P4INFO).read_text(encoding="utf-8"))
-        server.set_pipeline(p4info, (folder / artifacts.PROGRAM).read_bytes())
+        parsed = messages.parse_p4info(p4info.read_text(encoding="utf-8"))
+        server.set_pipeline(parsed, program.read_bytes())
     except (Refused, ValueError) as error:
-        raise SwitchError(f"the pipeline in {folder} cannot be loaded: {error}") from error
+        raise SwitchError(f"the pipeline {program} cannot be loaded: {error}") from error
+    except OSError as error:
+        raise SwitchError(f"the pipeline {program} cannot be read: {error}") from error
+
+
+def _files(name: str) -> tuple[Path, Path]:
+    """The BMv2 JSON and the P4Info of a pipeline: a name or folder, or a JSON, whose P4Info has the same stem."""
+    if not name.endswith(".json"):
+        folder = artifacts.find(name)
+        return folder / artifacts.PROGRAM, folder / artifacts.P4INFO
+    program = Path(name).expanduser()
+    wanted = [program.with_suffix(ending) for ending in P4INFO_ENDINGS]
+    if not program.is_file():
+        raise SwitchError(f"there is no file {program}; write it with: p4c-bm2-ss -o {program} PROGRAM.p4")
+    found = [path for path in wanted if path.is_file()]
+    if not found:
+        raise SwitchError(
+            f"there is no P4Info beside {program}; write it with: "
+            f"p4c-bm2-ss --p4runtime-files {wanted[0]} -o {program} PROGRAM.p4"
+        )
+    return program, found[0]
 
 
 @contextmanager

@@ -1,0 +1,61 @@
+"""`p4reduce switch run --pipeline PROGRAM.json`: what the README of the switch shows, and what is said if it fails."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from conformance.case import PROGRAMS
+from p4reduce_contracts.p4runtime.entries import ActionProfileGroup, ActionProfileMember, TableEntry
+from p4reduce_controller.p4rt import Client
+from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch
+from rigs.p4rt import Process
+
+I = "MainIngress."  # noqa: E741
+
+
+def copied(folder: Path, ending: str = ".p4info.txtpb") -> Path:
+    """The action selector's program as a P4 user has it: two files."""
+    program = folder / "my.json"
+    shutil.copy(PROGRAMS / "action_selector.json", program)
+    shutil.copy(PROGRAMS / "action_selector.p4info.txtpb", program.with_suffix(ending))
+    return program
+
+
+@pytest.mark.parametrize("ending", [".p4info.txtpb", ".p4info.txt"])
+def test_a_program_of_one_s_own(tmp_path: Path, ending: str) -> None:
+    program = copied(tmp_path, ending)
+    where = ("--listen", "127.0.0.1:0", "--p4runtime", "127.0.0.1:0")
+    process = Process(tmp_path / "log", "switch", "run", "--pipeline", str(program), *where)
+    try:
+        assert f"pipeline {program}; executor llvm" in process.first_line or "executor python" in process.first_line
+        with Client(process.address("P4Runtime")) as switch:
+            found = switch.get_pipeline()
+            assert found is not None and found.device_config == program.read_bytes()
+            members = [ActionProfileMember("members", port, I + "send", {"port": port}) for port in (1, 2)]
+            switch.insert(*members, ActionProfileGroup("members", 1, ((1, 3, 0), (2, 1, 0))))
+            switch.insert(TableEntry("t", {"hdr.h.a": (0x10, 4)}, group=1))
+            (entry,) = switch.read_table("t")
+            assert (entry.group, entry.match) == (1, {"hdr.h.a": (0x10, 4)})
+    finally:
+        assert process.end(signal.SIGINT) == 0
+
+
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    program = tmp_path / "my.json"
+
+    def fails(message: str) -> None:
+        with pytest.raises(SwitchError, match=message):
+            run_switch(SwitchOptions(str(program), "127.0.0.1:0", p4runtime="127.0.0.1:0"))
+
+    fails("there is no file .*my.json; write it with: p4c-bm2-ss")
+    program.write_text("{}")
+    fails("there is no P4Info beside .*my.json; write it with: p4c-bm2-ss --p4runtime-files .*my.p4info.txtpb")
+    info = program.with_suffix(".p4info.txtpb")
+    info.write_text("nonsense")
+    fails("cannot be loaded: not a P4Info")
+    info.write_text("pkg_info {}")
+    fails("cannot be loaded")
