@@ -18,6 +18,7 @@ from p4reduce.compressors import (
     ScaleCom,
     SharedAdaComp,
 )
+from p4reduce_lab.study.baselines import OneBit, TopK
 
 SEEDS = (0, 1, 2)
 CHUNK = 128
@@ -43,8 +44,14 @@ TASKS = {
     "mnist-cnn": Task("mnist-cnn", 1404, 128, 0.02, 0.001, "accuracy", 0.6),
     "shakespeare-lstm": Task("shakespeare-lstm", 10000, 16, 0.2, 0.002, "loss", 0.1),
     "mnist-mlp-4096": Task("mnist-mlp", 140, 4096, 0.3, 0.01, "accuracy", 0.3),
+    "mnist-mlp-512x468": Task("mnist-mlp", 468, 512, 0.12, 0.001, "accuracy", 0.3),
+    "mnist-mlp-2048x117": Task("mnist-mlp", 117, 2048, 0.25, 0.001, "accuracy", 0.3),
+    "mnist-mlp-128x468": Task("mnist-mlp", 468, 128, 0.03, 0.001, "accuracy", 0.3),
+    "mnist-mlp-128x117": Task("mnist-mlp", 117, 128, 0.06, 0.001, "accuracy", 0.3),
+    "shakespeare-lstm-3000": Task("shakespeare-lstm", 3000, 16, 0.2, 0.002, "loss", 0.1),
 }
-"""By name. Four and three passes over MNIST's 60,000 images; 10000 steps of 16 pieces of 32 characters; ten passes."""
+"""By name. Four and three passes over MNIST's 60,000 images; 10000 steps of 16 pieces of 32 characters; ten passes.
+Then four passes at larger batches, as few steps at the usual one, and a shorter training of the LSTM."""
 
 NOVOGRAD_LR = {"mnist-mlp": 0.03, "mnist-mlp-4096": 0.1}
 """Like the other rates the best of three to five that were tried on seed 0."""
@@ -85,12 +92,35 @@ WAYS = {
 
 FORM_WAYS = tuple(way for way in WAYS if not way.startswith("block"))
 BLOCK_WAYS = tuple(way for way in WAYS if way.startswith("block"))
+
+
+def _adacomp(length: int) -> Compressor:
+    return AdaComp(Policy(linear=length, recurrent=length, embedding=length), form="gather")
+
+
+OTHER_WAYS = {
+    way.name: way
+    for way in (
+        Way("one-bit", lambda task: OneBit(warmup_steps=WARMUP_STEPS)),
+        Way("one-bit-no-feedback", lambda task: OneBit(feedback=False, warmup_steps=WARMUP_STEPS)),
+        Way("top-k", lambda task: TopK(ratio=0.01, feedback=True, warmup_steps=WARMUP_STEPS)),
+        Way("top-k-no-feedback", lambda task: TopK(ratio=0.01, feedback=False, warmup_steps=WARMUP_STEPS)),
+        Way("adacomp-bins-100", lambda task: _adacomp(100)),
+        Way("adacomp-bins-50", lambda task: _adacomp(50)),
+    )
+}
+"""Beside the product's own: the baselines, which begin with dense steps too, and AdaComp with other bins."""
+BASELINES = ("one-bit", "one-bit-no-feedback", "top-k", "top-k-no-feedback")
+BINS = ("adacomp-bins-100", "adacomp-bins-50")
 MAIN_WAYS = ("dense", "adacomp-auto", "scalecom")
 """The ones that are also run with 2 and 8 workers and with Adam."""
 SINGLE_FORM_WAYS = ("adacomp-gather", "adacomp-sum")
 """With 2 and 8 workers only once, for their bytes beside those of adacomp-auto."""
 OPTIMIZERS = ("sgd", "adam", "novograd")
 LARGE_BATCH = ("mnist-mlp-4096",)
+BATCHES = ("mnist-mlp-512x468", "mnist-mlp-2048x117", "mnist-mlp-128x468", "mnist-mlp-128x117")
+MANY_WORKERS = "mnist-mlp-512x468"
+LSTM_WITH_ADAM = "shakespeare-lstm-3000"
 
 
 @dataclass(frozen=True)
@@ -112,7 +142,7 @@ def runs() -> Iterator[Run]:
     """Yield all runs, the most telling first: so an interrupted study has tables already.
 
     Three seeds where they tell most; one for the blocks, for the forms beside `auto`, and mostly for the slow LSTM,
-    which is trained without the blocks and without Adam.
+    which is trained without the blocks.
     """
     images, text = ("mnist-mlp", "mnist-cnn"), ("shakespeare-lstm",)
     first, rest = SEEDS[:1], SEEDS[1:]
@@ -126,6 +156,12 @@ def runs() -> Iterator[Run]:
         (images, (2, 8), "sgd", MAIN_WAYS, rest),
         (images, (4,), "adam", MAIN_WAYS, rest),
         (text, (2, 8), "sgd", ("dense", "adacomp-auto"), first),
+        (images[1:], (4,), "sgd", BASELINES, SEEDS),
+        (BATCHES, (4,), "sgd", MAIN_WAYS, SEEDS),
+        (text, (4,), "sgd", BINS[:1], SEEDS),
+        ((MANY_WORKERS,), (16, 32), "sgd", MAIN_WAYS, SEEDS),
+        ((LSTM_WITH_ADAM,), (4,), "adam", MAIN_WAYS, SEEDS),
+        (text, (4,), "sgd", BINS[1:], first),
         *((LARGE_BATCH, (4,), optimizer, ("dense", "adacomp-auto"), SEEDS) for optimizer in OPTIMIZERS),
         (images[:1], (4,), "novograd", ("dense", "adacomp-auto"), SEEDS),
     )

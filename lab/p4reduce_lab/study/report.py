@@ -7,7 +7,19 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from p4reduce_lab.study.grid import MAIN_WAYS, OPTIMIZERS, SINGLE_FORM_WAYS, TASKS, WAYS, runs
+from p4reduce_lab.study.grid import (
+    BASELINES,
+    BATCHES,
+    BINS,
+    LSTM_WITH_ADAM,
+    MAIN_WAYS,
+    MANY_WORKERS,
+    OPTIMIZERS,
+    SINGLE_FORM_WAYS,
+    TASKS,
+    WAYS,
+    runs,
+)
 from p4reduce_lab.study.plot import draw
 from p4reduce_lab.study.results import Group, Record, keep, read, select
 
@@ -41,6 +53,10 @@ def _tables(records: Sequence[Record]) -> dict[str, str]:
         "workers": _workers(records),
         "adam": _adam(records),
         "novograd": _novograd(records),
+        "batches": _batches(records),
+        "many-workers": _many_workers(records),
+        "baselines": _baselines(records),
+        "bins": _bins(records),
         "rates": _rates(records),
     }
 
@@ -100,7 +116,8 @@ def _workers(records: Sequence[Record]) -> str:
 
 def _adam(records: Sequence[Record]) -> str:
     rows = []
-    for model, title in MODELS.items():
+    with_adam = {**MODELS, LSTM_WITH_ADAM: f"Shakespeare LSTM, {TASKS[LSTM_WITH_ADAM].steps:,} steps"}
+    for model, title in with_adam.items():
         at = {"model": model, "workers": 4, "optimizer": "adam"}
         dense = select(records, **at, way="dense")
         digits = 2 if TASKS[model].measure == "accuracy" else 4
@@ -142,6 +159,83 @@ def _novograd(records: Sequence[Record]) -> str:
                 )
     heads = ["batch", "optimizer", "state a parameter", "dense %", "adacomp-auto %", "against dense", "effective rate"]
     return _table(heads, rows)
+
+
+def _batches(records: Sequence[Record]) -> str:
+    """Write the table of the MLP at several batches: what each way costs, and how alike the workers are."""
+    rows = []
+    for model in ("mnist-mlp", *BATCHES):
+        at = {"model": model, "workers": 4, "optimizer": "sgd"}
+        dense, adacomp, scalecom = (select(records, **at, way=way) for way in MAIN_WAYS)
+        if dense:
+            task = TASKS[model]
+            rows.append(
+                [
+                    f"{task.batch:,}",
+                    f"{task.steps:,}",
+                    dense.measure().text(2),
+                    *(text for group in (adacomp, scalecom) for text in _result(group, dense, model)),
+                    _number(dense.similarity(with_residues=False), "{:.2f}"),
+                    _number(scalecom.similarity(with_residues=True), "{:.2f}"),
+                ]
+            )
+    ways = [text for way in MAIN_WAYS[1:] for text in (f"{way} %", "against dense", "effective rate")]
+    return _table(["batch", "steps", "dense %", *ways, "cosine, gradients", "cosine, with residues"], rows)
+
+
+def _many_workers(records: Sequence[Record]) -> str:
+    """Write the table of one model and batch, shared out among ever more workers."""
+    rows = []
+    for workers in (4, 16, 32):
+        at = {"model": MANY_WORKERS, "workers": workers, "optimizer": "sgd"}
+        dense, *others = (select(records, **at, way=way) for way in MAIN_WAYS)
+        if dense:
+            whole, scalecom = dense.least_bytes_down(), others[-1]
+            rows.append(
+                [
+                    str(workers),
+                    dense.measure().text(2),
+                    *(text for group in others for text in _result(group, dense, MANY_WORKERS)),
+                    *(_ratio(whole, group.bytes_a_step("bytes_down", after_warmup=True)) for group in others),
+                    _number(dense.similarity(with_residues=False), "{:.2f}"),
+                    _number(scalecom.similarity(with_residues=True), "{:.2f}"),
+                ]
+            )
+    ways = [text for way in MAIN_WAYS[1:] for text in (f"{way} %", "against dense", "effective rate")]
+    down = [f"{way}, down" for way in MAIN_WAYS[1:]]
+    return _table(["workers", "dense %", *ways, *down, "cosine, gradients", "cosine, with residues"], rows)
+
+
+def _baselines(records: Sequence[Record]) -> str:
+    """Write the table of the older ways beside AdaComp, on the model with convolutions."""
+    return _beside_dense(records, "mnist-cnn", ("dense", "adacomp-auto", *BASELINES))
+
+
+def _bins(records: Sequence[Record]) -> str:
+    """Write the table of AdaComp on the LSTM with bins of other lengths."""
+    return _beside_dense(records, "shakespeare-lstm", ("dense", "adacomp-gather", *BINS))
+
+
+def _beside_dense(records: Sequence[Record], model: str, ways: Sequence[str]) -> str:
+    at = {"model": model, "workers": 4, "optimizer": "sgd"}
+    groups = {way: select(records, **at, way=way) for way in ways}
+    dense = groups["dense"]
+    digits = 2 if TASKS[model].measure == "accuracy" else 4
+    rows = [
+        [way, group.measure().text(digits), *(["", ""] if way == "dense" else _result(group, dense, model)[1:])]
+        for way, group in groups.items()
+        if group and dense
+    ]
+    measure = "accuracy %" if TASKS[model].measure == "accuracy" else "loss, nats"
+    return _table(["way", measure, "against dense", "effective rate"], rows)
+
+
+def _result(group: Group, dense: Group, model: str) -> list[str]:
+    """Show a group's result, how it compares with the dense one, and its effective rate; blank where it was not run."""
+    if not group:
+        return ["", "", ""]
+    digits = 2 if TASKS[model].measure == "accuracy" else 4
+    return [group.measure().text(digits), _against(group, dense, model), _number(group.rate("all"), "{:.0f}x")]
 
 
 def _rates(records: Sequence[Record]) -> str:

@@ -102,6 +102,11 @@ class Group:
         values = [record["residue_norm"][round(part * (len(record["residue_norm"]) - 1))][1] for record in self.records]
         return float(mean(values)) if values else None
 
+    def similarity(self, *, with_residues: bool) -> float | None:
+        """Return the leading cosine of the ranks' gradients, or of gradients and residues: over training and seeds."""
+        values = [point[2 if with_residues else 1] for record in self.records for point in record.get("similarity", [])]
+        return float(mean(values)) if values else None
+
 
 def select(records: Iterable[Record], **wanted: Any) -> Group:
     """Return the records with these fields, like model="mnist-mlp", workers=4, optimizer="sgd", way="dense"."""

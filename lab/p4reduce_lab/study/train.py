@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,17 @@ from torch.nn import functional as F
 
 from p4reduce.compressors import Compressor
 from p4reduce_lab.study import data, models
-from p4reduce_lab.study.grid import CHARACTERS, MOMENTUM, NOVOGRAD_LR, TASKS, WAYS, Run, Task
+from p4reduce_lab.study.grid import BASELINES, CHARACTERS, MOMENTUM, NOVOGRAD_LR, OTHER_WAYS, TASKS, WAYS, Run, Task
 from p4reduce_lab.study.in_process import exchange_all, groups
 from p4reduce_lab.study.on_switch import OnSwitch
+from p4reduce_lab.study.similarity import leading_cosine
 
 SWITCH_STEPS = {"dense": 6}
 OTHER_SWITCH_STEPS = 40
 """How many steps, spread evenly over the training, go through the switch; the sums are the same bits either way."""
 LOSS_POINTS = 40
 RESIDUE_POINTS = 20
+SIMILARITY_WAYS = ("dense", "scalecom")
 TEST_CHARACTERS = 100_000
 PIECE = 100
 """Characters of test text read in one go, from a state of zeros."""
@@ -40,16 +42,20 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
     batches, test, alphabet = _data(task, run, cache)
     model = models.make(task.model, alphabet)
     parameters = dict(model.named_parameters())
-    compressors = [WAYS[run.way].make(task) for _ in range(run.workers)]
+    way = (WAYS | OTHER_WAYS)[run.way]
+    compressors = [way.make(task) for _ in range(run.workers)]
     for compressor in compressors:
         compressor.bind(model)
     places = groups(run.workers)
     optimizer = _optimizer(run, task, model)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, task.steps)
+    if run.way in BASELINES:  # not encoded for the wire, so the switch's bytes would be those of plain floats
+        controller = None
     switch_steps = _spread(SWITCH_STEPS.get(run.way, OTHER_SWITCH_STEPS), task.steps) if controller else set()
     loss_steps, residue_steps = _spread(LOSS_POINTS, task.steps), _spread(RESIDUE_POINTS, task.steps)
     losses: list[tuple[int, float]] = []
     residues: list[tuple[int, float]] = []
+    similarities: list[tuple[int, float, float]] = []
     measured: list[dict[str, Any]] = []
     diverged_at: int | None = None
     with contextlib.ExitStack() as stack:
@@ -60,6 +66,8 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
                 diverged_at = step
                 break
             with torch.no_grad():
+                if step in residue_steps and run.way in SIMILARITY_WAYS:
+                    similarities.append((step, *_similarities(compressors, gradients)))
                 if switch is not None and step in switch_steps:
                     outcomes, reports, again = switch.exchange(compressors, gradients)
                     measured.append(_measured(step, reports, again))
@@ -84,6 +92,7 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
         "diverged_at": diverged_at,
         "train_loss": losses,
         "residue_norm": residues,
+        "similarity": similarities,
         "state_per_parameter": _state_per_parameter(optimizer, parameters),
         "rates": _rates(compressors[0], parameters),
         "switch": measured,
@@ -126,6 +135,19 @@ def _gradients(
         gradients.append(dict(zip(parameters, found, strict=True)))
         total += loss.item()
     return gradients, total / len(batches)
+
+
+def _similarities(
+    compressors: Sequence[Compressor], gradients: Sequence[Mapping[str, torch.Tensor]]
+) -> tuple[float, float]:
+    """Return the leading cosine of the ranks' gradients, and that of gradients and residues together."""
+    totals = []
+    for compressor, found in zip(compressors, gradients, strict=True):
+        kept = {name: compressor.residue(name) for name in found}
+        parts = (g.flatten() if (r := kept[name]) is None else g.flatten() + r for name, g in found.items())
+        totals.append(torch.cat(list(parts)))
+    alone = [torch.cat([gradient.flatten() for gradient in found.values()]) for found in gradients]
+    return round(leading_cosine(alone), 4), round(leading_cosine(totals), 4)
 
 
 def _measured(step: int, reports: list[Any], again: int) -> dict[str, Any]:

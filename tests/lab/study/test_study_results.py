@@ -81,7 +81,7 @@ def test_figures_are_over_the_seeds() -> None:
 def docs(tmp_path: Path) -> Path:
     """A folder with a page: prose, and the places of docs/study.md for tables, still empty."""
     markers = re.findall(r"<!-- table: .*? -->", PAGE.read_text(encoding="utf-8"))
-    assert len(markers) == len(NAMES) + 5
+    assert len(markers) == len(NAMES) + 9
     folder = tmp_path / "docs"
     folder.mkdir()
     text = "# Study\n" + "".join(f"\nBefore {i}.\n{one}\nold\n<!-- end -->\n" for i, one in enumerate(markers))
@@ -119,6 +119,41 @@ def test_optimizers_at_a_large_batch(tmp_path: Path, docs: Path) -> None:
     report.write_report(tmp_path / "runs", docs)
     (row,) = table(docs, "novograd").values()
     assert row[-5:] == ["1.00", "97.00 (1 seed)", "96.50 (1 seed)", "-0.50 points", ""]
+
+
+def test_batches_and_many_workers(tmp_path: Path, docs: Path) -> None:
+    at = {"model": "mnist-mlp-512x468"}
+    alike = {"similarity": [[0, 0.2, 0.3], [5, 0.4, 0.7]]}
+    for workers in (4, 32):
+        dense = record(of("dense", workers=workers, **at), 97.0, down=8000.0, **alike)
+        scalecom = record(of("scalecom", workers=workers, **at), 95.0, down=80.0, rates={"all": 128.0}, **alike)
+        put(tmp_path / "runs", dense, scalecom)
+    put(tmp_path / "runs", record(of("dense"), 98.0))  # of before similarities were recorded
+    report.write_report(tmp_path / "runs", docs)
+    compared = ["", "", "", "95.00 (1 seed)", "-2.00 points", "128x"]
+    assert table(docs, "batches") == {
+        ("128", "1,872"): ["98.00 (1 seed)", "", "", "", "", "", "", "", ""],
+        ("512", "468"): ["97.00 (1 seed)", *compared, "0.30", "0.50"],
+    }
+    row = ["97.00 (1 seed)", *compared, "", "100.0x", "0.30", "0.50"]
+    assert {key[0]: [key[1], *cells] for key, cells in table(docs, "many-workers").items()} == {"4": row, "32": row}
+
+
+def test_baselines_and_bins_beside_dense(tmp_path: Path, docs: Path) -> None:
+    cnn, lstm = {"model": "mnist-cnn"}, {"model": "shakespeare-lstm"}
+    put(
+        tmp_path / "runs",
+        record(of("dense", **cnn), 98.0),
+        record(of("one-bit", **cnn), 97.5, rates={"all": 29.0}),
+        record(of("dense", **lstm), 1.5),
+        record(of("adacomp-bins-100", **lstm), 1.53, rates={"all": 60.0}),
+    )
+    report.write_report(tmp_path / "runs", docs)
+    assert table(docs, "baselines") == {
+        ("dense", "98.00 (1 seed)"): ["", ""],
+        ("one-bit", "97.50 (1 seed)"): ["-0.50 points", "29x"],
+    }
+    assert table(docs, "bins")["adacomp-bins-100", "1.5300 (1 seed)"] == ["+2.00%", "60x"]
 
 
 def test_the_tables_are_filled_and_the_prose_is_left(tmp_path: Path, docs: Path) -> None:

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 import torch
 
+from p4reduce.compressors import AdaComp
 from p4reduce_lab.study import data, models
 from p4reduce_lab.study import train as training
 from p4reduce_lab.study.grid import TASKS, Run
+from p4reduce_lab.study.in_process import exchange_all, groups
 from p4reduce_lab.study.results import is_current
 
 KEYS = {
     "id", "model", "workers", "optimizer", "way", "seed", "settings", "parameters", "diverged_at", "train_loss",
-    "residue_norm", "rates", "state_per_parameter", "switch", "weights", "seconds",
+    "residue_norm", "similarity", "rates", "state_per_parameter", "switch", "weights", "seconds",
 }  # fmt: skip
 LETTERS = "abcdefgh "
 
@@ -60,12 +62,34 @@ def test_the_record_of_a_training(way: str) -> None:
     assert [step for step, _ in found["train_loss"]] == [step for step, _ in found["residue_norm"]] == list(range(5))
     assert found["parameters"] == sum(p.numel() for p in models.make("mnist-mlp").parameters())
     assert found["switch"] == []
+    if way in ("dense", "scalecom"):  # the first of which has no residues, the second not yet
+        assert [step for step, _, _ in found["similarity"]] == list(range(5))
+        assert all(-1 <= alone == with_residues <= 1 for _, alone, with_residues in found["similarity"])
+    else:
+        assert found["similarity"] == []
     sparse_from_the_start = way not in ("dense", "scalecom")  # ScaleCom begins with 50 dense steps
     assert set(found["rates"]) == ({"all", "linear"} if sparse_from_the_start else set())
     assert (found["residue_norm"][-1][1] > 0) == sparse_from_the_start
     again = trained(run)
     assert {**again, "seconds": 0} == {**found, "seconds": 0}
     assert trained(replace(run, seed=2))["weights"] != found["weights"]
+
+
+def test_a_baseline_goes_past_the_switch() -> None:
+    run = Run("mnist-mlp", 2, "sgd", "one-bit", 0)
+    found = training.train(run, Path("nowhere"), "no controller is there", lambda step, steps: None)
+    assert found["switch"] == [] and found["diverged_at"] is None
+
+
+def test_similarity_with_residues_is_of_what_would_be_sent() -> None:
+    """Two ranks whose residues agree and whose gradients do not, at the elements that lead once both are added up."""
+    ranks = [AdaComp(form="gather"), AdaComp(form="gather")]
+    kept, own = torch.full((1, 500), 0.1), torch.zeros(1, 500)
+    kept[0, 0] = 1.0  # is sent, so that the rest stays
+    own[0, 7:9] = 0.01
+    exchange_all(ranks, [{"weight": kept}] * 2, groups(2))
+    gradients = [{"weight": own}, {"weight": -own}]
+    assert training._similarities(ranks, gradients) == (-1.0, 0.9976)  # of 0.11 0.11 0.1 0.1 0.1 and 0.09 0.09 0.1 ...
 
 
 @pytest.mark.parametrize(("optimizer", "numbers"), [("sgd", 1), ("adam", 2), ("novograd", 1)])

@@ -1,0 +1,79 @@
+"""The baselines: what they send, and what they keep, of gradients that can be worked out by hand; and similarity."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from p4reduce.compressors import Compressor
+from p4reduce_lab.study.baselines import OneBit, TopK, to_one_bit
+from p4reduce_lab.study.in_process import exchange_all, groups
+from p4reduce_lab.study.similarity import leading_cosine
+
+
+def means(compressors: list[Compressor], *gradients: torch.Tensor) -> list[torch.Tensor]:
+    """Exchange a gradient of each rank; return every rank's mean."""
+    given = [{"weight": gradient} for gradient in gradients]
+    return [one.means["weight"] for one in exchange_all(compressors, given, groups(len(gradients)))]
+
+
+def test_one_bit_stands_for_the_means_above_and_below_zero_in_each_row() -> None:
+    values = torch.tensor([1.0, 3.0, -2.0, -4.0, 5.0, 1.0, 3.0, 3.0])
+    assert to_one_bit(values, 2).tolist() == [2.0, 2.0, -3.0, -3.0, 3.0, 3.0, 3.0, 3.0]
+    assert to_one_bit(torch.zeros(4), 2).tolist() == [0.0] * 4
+
+
+def test_one_bit_makes_bits_of_the_mean_once_more_and_keeps_both_errors() -> None:
+    ranks: list[Compressor] = [OneBit(), OneBit()]
+    first, second = torch.tensor([[1.0, 3.0, -2.0, -4.0]]), torch.tensor([[2.0, -2.0, 2.0, -2.0]])
+    # bits: 2 2 -3 -3 and 2 -2 2 -2; their mean 2 0 -0.5 -2.5; its bits 2 -1 -1 -1
+    results = means(ranks, first, second)
+    assert all(result.tolist() == [[2.0, -1.0, -1.0, -1.0]] for result in results)
+    own, of_mean = ranks[0].residue("weight").view(2, 4)
+    assert own.tolist() == [-1.0, 1.0, 1.0, -1.0] and of_mean.tolist() == [0.0, 1.0, 0.5, -1.5]
+    assert ranks[1].residue("weight").view(2, 4)[1].tolist() == of_mean.tolist()
+    # a gradient of zero sends what was kept
+    zero = torch.zeros(1, 4)
+    # bits of rank 0: -1 1 1 -1, of rank 1 zeros: mean -0.5 0.5 0.5 -0.5, with the mean's error -0.5 1.5 1 -2
+    assert means(ranks, zero, zero)[0].tolist() == [[-1.25, 1.25, 1.25, -1.25]]
+    assert ranks[0].rate_of() == pytest.approx(32 * 4 / (4 + 64))
+
+
+def test_one_bit_sends_on_average_what_it_was_given_with_feedback_only() -> None:
+    generator = torch.Generator().manual_seed(5)
+    given = torch.randn(3, 20, generator=generator)
+    errors = {}
+    for feedback in (True, False):
+        ranks: list[Compressor] = [OneBit(feedback=feedback), OneBit(feedback=feedback)]
+        total = sum(means(ranks, given, given.flip(1))[0] for _ in range(200))
+        errors[feedback] = float((total / 200 - (given + given.flip(1)) / 2).norm() / given.norm())
+    assert errors[True] < 0.05 < 0.3 < errors[False]
+    assert not ranks[0].residue("weight").any()
+
+
+def test_top_k_sends_the_largest_and_keeps_or_forgets_the_rest() -> None:
+    gradient = torch.tensor([[0.1, -5.0, 3.0, 0.2]])
+    for feedback, kept in ((True, [0.1, 0.0, 3.0, 0.2]), (False, [0.0] * 4)):
+        ranks: list[Compressor] = [TopK(ratio=0.25, feedback=feedback) for _ in range(2)]
+        assert means(ranks, gradient, gradient)[1].tolist() == [[0.0, -5.0, 0.0, 0.0]]
+        assert ranks[0].residue("weight").tolist() == pytest.approx(kept)
+        assert ranks[0].rate_of() == 2.0  # a place and a float for one of four
+
+
+def test_biases_and_first_steps_travel_whole() -> None:
+    ranks: list[Compressor] = [OneBit(warmup_steps=1), OneBit(warmup_steps=1)]
+    gradient = torch.tensor([[1.0, 3.0, -2.0, -4.0]])
+    assert torch.equal(means(ranks, gradient, gradient)[0], gradient)
+    assert not torch.equal(means(ranks, gradient, gradient)[0], gradient)
+    bias = torch.tensor([1.0, 3.0, -2.0])
+    outcome = exchange_all([OneBit(), OneBit()], [{"bias": bias}] * 2, groups(2))[0]
+    assert torch.equal(outcome.means["bias"], bias)
+
+
+def test_leading_elements_are_compared_where_the_leader_is_largest() -> None:
+    leader = torch.zeros(200)
+    leader[7], leader[9] = 3.0, -4.0
+    other = torch.ones(200)  # at the leader's two largest: 3 - 4 = -1 over 5 * sqrt(2)
+    other[:2] = 9.0  # at the other's own two largest the leader is zero
+    assert leading_cosine([leader, other]) == pytest.approx((-1 / (5 * 2**0.5) + 0) / 2, abs=1e-6)
+    assert leading_cosine([leader, 2 * leader, leader]) == pytest.approx(1.0)
