@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from p4reduce_lab.study.grid import TASKS, Run
+from p4reduce_lab.study.grid import PLAYS_WORDS, TASKS, Run
+from p4reduce_lab.study.ring import RINGS
 
 Record = dict[str, Any]
 
@@ -20,6 +21,11 @@ def record(
         {"step": step, "bytes_up": down / 2, "bytes_down": down, "predicted_bytes_down": 1.1 * down, "frames_again": 0}
         for step in (60, 70)
     ]
+    if run.way in RINGS:
+        others = {"ring": {"bytes_a_step": 250, "dense_bytes_a_step": 1000, "zeros": 0.5}, **others}
+    if run.model in PLAYS_WORDS:
+        counted = {"dense": [{"up": 600.0, "down": 900.0}], "steps": [{"up": 10.0, "down": 20.0}] * 2}
+        others = {"vocabulary": 5000, "rows_touched": 90.4, "bytes": {"embedding": counted, "rest": counted}, **others}
     return {
         "id": run.id,
         **vars(run),

@@ -19,6 +19,7 @@ from p4reduce.compressors import (
     SharedAdaComp,
 )
 from p4reduce_lab.study.baselines import OneBit, TopK
+from p4reduce_lab.study.ring import RINGS
 
 SEEDS = (0, 1, 2)
 CHUNK = 128
@@ -43,6 +44,10 @@ TASKS = {
     "mnist-mlp": Task("mnist-mlp", 1872, 128, 0.03, 0.001, "accuracy", 0.3),
     "mnist-cnn": Task("mnist-cnn", 1404, 128, 0.02, 0.001, "accuracy", 0.6),
     "shakespeare-lstm": Task("shakespeare-lstm", 10000, 16, 0.2, 0.002, "loss", 0.1),
+    "mnist-hdc-1": Task("mnist-hdc", 600, 100, 0.05, 0.001, "accuracy", 0.3),
+    "mnist-hdc-2": Task("mnist-hdc", 1200, 100, 0.05, 0.001, "accuracy", 0.3),
+    "plays-words-16": Task("plays-words", 12, 16, 0.2, 0.002, "loss", 0.1),
+    "plays-words-64": Task("plays-words", 12, 64, 0.2, 0.002, "loss", 0.1),
     "mnist-mlp-4096": Task("mnist-mlp", 140, 4096, 0.3, 0.01, "accuracy", 0.3),
     "mnist-mlp-512x468": Task("mnist-mlp", 468, 512, 0.12, 0.001, "accuracy", 0.3),
     "mnist-mlp-2048x117": Task("mnist-mlp", 117, 2048, 0.25, 0.001, "accuracy", 0.3),
@@ -116,6 +121,12 @@ MAIN_WAYS = ("dense", "adacomp-auto", "scalecom")
 """The ones that are also run with 2 and 8 workers and with Adam."""
 SINGLE_FORM_WAYS = ("adacomp-gather", "adacomp-sum")
 """With 2 and 8 workers only once, for their bytes beside those of adacomp-auto."""
+RING_PASSES = ("mnist-hdc-1", "mnist-hdc-2")
+"""INCEPTIONN's net, for one and two passes of 600 steps."""
+LONGER_RINGS = ("ring-dense", "ring-published-10")
+"""Also trained for two passes."""
+PLAYS_WORDS = ("plays-words-16", "plays-words-64")
+"""Of so many pieces of 32 words; as many steps as it takes to count zeros, all through the switch."""
 OPTIMIZERS = ("sgd", "adam", "novograd")
 LARGE_BATCH = ("mnist-mlp-4096",)
 BATCHES = ("mnist-mlp-512x468", "mnist-mlp-2048x117", "mnist-mlp-128x468", "mnist-mlp-128x117")
@@ -162,6 +173,9 @@ def runs() -> Iterator[Run]:
         ((MANY_WORKERS,), (16, 32), "sgd", MAIN_WAYS, SEEDS),
         ((LSTM_WITH_ADAM,), (4,), "adam", MAIN_WAYS, SEEDS),
         (text, (4,), "sgd", BINS[1:], first),
+        (RING_PASSES[:1], (4,), "sgd", tuple(RINGS), SEEDS),
+        (RING_PASSES[1:], (4,), "sgd", LONGER_RINGS, SEEDS),
+        (PLAYS_WORDS, (4,), "sgd", ("dense",), SEEDS),
         *((LARGE_BATCH, (4,), optimizer, ("dense", "adacomp-auto"), SEEDS) for optimizer in OPTIMIZERS),
         (images[:1], (4,), "novograd", ("dense", "adacomp-auto"), SEEDS),
     )

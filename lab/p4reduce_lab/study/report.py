@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean
 
 from p4reduce_lab.study.grid import (
     BASELINES,
@@ -15,6 +16,8 @@ from p4reduce_lab.study.grid import (
     MAIN_WAYS,
     MANY_WORKERS,
     OPTIMIZERS,
+    PLAYS_WORDS,
+    RING_PASSES,
     SINGLE_FORM_WAYS,
     TASKS,
     WAYS,
@@ -22,6 +25,7 @@ from p4reduce_lab.study.grid import (
 )
 from p4reduce_lab.study.plot import draw
 from p4reduce_lab.study.results import Group, Record, keep, read, select
+from p4reduce_lab.study.ring import RINGS
 
 MODELS = {"mnist-mlp": "MNIST MLP", "mnist-cnn": "MNIST CNN", "shakespeare-lstm": "Shakespeare LSTM"}
 
@@ -52,6 +56,8 @@ def _tables(records: Sequence[Record]) -> dict[str, str]:
         "runs": made,
         "workers": _workers(records),
         "adam": _adam(records),
+        "ring": _ring(records),
+        "sparsity": _sparsity(records),
         "novograd": _novograd(records),
         "batches": _batches(records),
         "many-workers": _many_workers(records),
@@ -248,6 +254,75 @@ def _rates(records: Sequence[Record]) -> str:
             if rate is not None:
                 rows.append([title, kind, "50" if kind == "conv" else "500", f"{rate:.0f}x"])
     return _table(["model", "layers", "L_T", "effective rate"], rows)
+
+
+def _ring(records: Sequence[Record]) -> str:
+    """Write the table of the ring's ways, each beside the dense ring of one pass."""
+    dense = select(records, model=RING_PASSES[0], way="ring-dense")
+    rows = []
+    for passes, model in enumerate(RING_PASSES, 1):
+        for way in RINGS:
+            group = select(records, model=model, way=way)
+            if group and dense:
+                sent, whole, zeros = (
+                    mean(record["ring"][what] for record in group.records)
+                    for what in ("bytes_a_step", "dense_bytes_a_step", "zeros")
+                )
+                same = group.records[0]["id"] == dense.records[0]["id"]
+                against = "" if same else _against(group, dense, model)
+                rows.append(
+                    [
+                        way,
+                        str(passes),
+                        group.measure().text(2),
+                        against,
+                        f"{sent:,.0f}",
+                        f"{whole / sent:.2f}x",
+                        f"{zeros:.2%}",
+                    ]
+                )
+    heads = ["way", "passes", "accuracy %", "against dense, 1 pass", "B a worker and step", "float32 / this"]
+    return _table([*heads, "zeros in the mean"], rows)
+
+
+def _sparsity(records: Sequence[Record]) -> str:
+    """Write the table of what the switch saves by zeros alone: of the embedding, of the rest, and of both."""
+    rows = []
+    for model in PLAYS_WORDS:
+        group = select(records, model=model, way="dense")
+        for title, parts in (("embedding", ("embedding",)), ("the rest", ("rest",)), ("all", ("embedding", "rest"))):
+            if group:
+                dense, found = _part_bytes(group, parts, "dense"), _part_bytes(group, parts, "steps")
+                touched = mean(record["rows_touched"] for record in group.records)
+                rows.append(
+                    [
+                        str(TASKS[model].batch // 4),
+                        f"{touched:,.0f} of {group.records[0]['vocabulary']:,}",
+                        title,
+                        *(f"{dense[way]:,.0f}" for way in ("up", "down")),
+                        *(f"{found[way]:,.0f}" for way in ("up", "down")),
+                        *(_ratio(dense[way], found[way]) for way in ("up", "down")),
+                    ]
+                )
+    heads = [
+        "pieces a worker",
+        "rows a worker touches",
+        "gradients of",
+        "dense, B up",
+        "dense, B down",
+        "B up",
+        "B down",
+    ]
+    return _table([*heads, "up, dense / this", "down, dense / this"], rows)
+
+
+def _part_bytes(group: Group, parts: Sequence[str], what: str) -> dict[str, float]:
+    """Return a worker's bytes up and down, of these parts together; the mean over steps and seeds."""
+
+    def of_record(record: Record, way: str) -> float:
+        return sum(mean(step[way] for step in record["bytes"][part][what]) for part in parts)
+
+    return {way: mean(of_record(record, way) for record in group.records) for way in ("up", "down")}
 
 
 def _against(group: Group, dense: Group, model: str) -> str:

@@ -14,8 +14,8 @@ import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from p4reduce_lab.processes import Children, terminable
-from p4reduce_lab.study import data
-from p4reduce_lab.study.grid import SEEDS, Run
+from p4reduce_lab.study import data, sparsity
+from p4reduce_lab.study.grid import PLAYS_WORDS, SEEDS, Run
 from p4reduce_lab.study.train import train
 from p4reduce_lab.system import running_system
 
@@ -31,8 +31,13 @@ def _begin(progress: Any) -> None:
     torch.set_num_threads(1)
 
 
-def _run(run: Run, cache: Path, controller: str | None) -> dict[str, Any]:
-    return train(run, cache, controller, lambda step, steps: _progress.put((run.id, step, steps)))
+def _run(run: Run, cache: Path, controller: str) -> dict[str, Any]:
+    def progress(step: int, steps: int) -> None:
+        _progress.put((run.id, step, steps))
+
+    if run.model in PLAYS_WORDS:
+        return sparsity.train(run, cache, controller, progress)
+    return train(run, cache, controller if run.seed == SEEDS[0] else None, progress)
 
 
 def train_all(missing: list[Run], out: Path, jobs: int) -> int:
@@ -62,8 +67,7 @@ def train_all(missing: list[Run], out: Path, jobs: int) -> int:
             while waiting or futures:
                 while waiting and len(futures) < jobs:
                     run = waiting.pop()
-                    on_switch = system.controller if run.seed == SEEDS[0] else None
-                    futures[pool.submit(_run, run, cache, on_switch)] = run
+                    futures[pool.submit(_run, run, cache, system.controller)] = run
                 done, _ = wait(futures, POLL_S, FIRST_COMPLETED)
                 _show(steps, bars, shown)
                 for future in done:

@@ -19,6 +19,7 @@ from p4reduce_lab.study import data, models
 from p4reduce_lab.study.grid import BASELINES, CHARACTERS, MOMENTUM, NOVOGRAD_LR, OTHER_WAYS, TASKS, WAYS, Run, Task
 from p4reduce_lab.study.in_process import exchange_all, groups
 from p4reduce_lab.study.on_switch import OnSwitch
+from p4reduce_lab.study.ring import RINGS, Ring
 from p4reduce_lab.study.similarity import leading_cosine
 
 SWITCH_STEPS = {"dense": 6}
@@ -42,8 +43,11 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
     batches, test, alphabet = _data(task, run, cache)
     model = models.make(task.model, alphabet)
     parameters = dict(model.named_parameters())
-    way = (WAYS | OTHER_WAYS)[run.way]
-    compressors = [way.make(task) for _ in range(run.workers)]
+    ring = Ring(RINGS[run.way], run.workers) if run.way in RINGS else None
+    if ring is not None:
+        controller = None  # there is no switch
+    way = None if ring is not None else (WAYS | OTHER_WAYS)[run.way]
+    compressors = [] if way is None else [way.make(task) for _ in range(run.workers)]
     for compressor in compressors:
         compressor.bind(model)
     places = groups(run.workers)
@@ -61,21 +65,27 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
     with contextlib.ExitStack() as stack:
         switch = stack.enter_context(OnSwitch(controller, run.id, run.workers)) if controller else None
         for step in range(task.steps):
-            gradients, loss = _gradients(model, parameters, next(batches))
+            gradients, loss = gradients_of(model, parameters, next(batches))
             if not math.isfinite(loss):
                 diverged_at = step
                 break
             with torch.no_grad():
                 if step in residue_steps and run.way in SIMILARITY_WAYS:
                     similarities.append((step, *_similarities(compressors, gradients)))
-                if switch is not None and step in switch_steps:
+                if ring is not None:
+                    means: Mapping[str, torch.Tensor] = ring.mean(gradients)
+                elif switch is not None and step in switch_steps:
                     outcomes, reports, again = switch.exchange(compressors, gradients)
                     measured.append(_measured(step, reports, again))
+                    means = outcomes[0].means
                 else:
-                    outcomes = exchange_all(compressors, gradients, places)
+                    means = exchange_all(compressors, gradients, places)[0].means
                 for name, parameter in parameters.items():
-                    parameter.grad = outcomes[0].means[name]
+                    parameter.grad = means[name]
             optimizer.step()
+            if ring is not None:
+                with torch.no_grad():
+                    ring.after_step(parameters)
             schedule.step()
             if step in loss_steps:
                 losses.append((step, round(loss, 4)))
@@ -94,8 +104,9 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
         "residue_norm": residues,
         "similarity": similarities,
         "state_per_parameter": _state_per_parameter(optimizer, parameters),
-        "rates": _rates(compressors[0], parameters),
+        "rates": _rates(compressors[0], parameters) if compressors else {},
         "switch": measured,
+        **({"ring": ring.counted()} if ring is not None else {}),
         "weights": hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in parameters.values())).hexdigest(),
         "seconds": round(time.monotonic() - started, 1),
     }
@@ -124,7 +135,7 @@ def _spread(points: int, steps: int) -> set[int]:
     return {int((i + 0.5) * steps / points) for i in range(points)} | {steps - 1}
 
 
-def _gradients(
+def gradients_of(
     model: nn.Module, parameters: Mapping[str, torch.Tensor], batches: list[Batch]
 ) -> tuple[list[dict[str, torch.Tensor]], float]:
     """Return each worker's gradients by parameter name, and the mean of their losses."""
@@ -181,7 +192,7 @@ def _data(task: Task, run: Run, cache: Path) -> tuple[Iterator[list[Batch]], Cal
     if task.measure == "loss":
         text = data.shakespeare(cache)
         return (
-            _pieces(text.train, task, run.workers, generator),
+            pieces(text.train, task, run.workers, generator),
             lambda model: _test_loss(model, text.test[:TEST_CHARACTERS]),
             len(text.alphabet),
         )
@@ -203,11 +214,11 @@ def _images(
             yield [(x[indexes], y[indexes]) for indexes in chosen]
 
 
-def _pieces(text: torch.Tensor, task: Task, workers: int, generator: torch.Generator) -> Iterator[list[Batch]]:
+def pieces(text: torch.Tensor, task: Task, workers: int, generator: torch.Generator) -> Iterator[list[Batch]]:
     while True:
         starts = torch.randint(0, len(text) - CHARACTERS - 1, (task.batch, 1), generator=generator)
-        pieces = text[starts + torch.arange(CHARACTERS + 1)].long().view(workers, -1, CHARACTERS + 1)
-        yield [(piece[:, :-1], piece[:, 1:].flatten()) for piece in pieces]
+        rows = text[starts + torch.arange(CHARACTERS + 1)].long().view(workers, -1, CHARACTERS + 1)
+        yield [(piece[:, :-1], piece[:, 1:].flatten()) for piece in rows]
 
 
 @torch.no_grad()

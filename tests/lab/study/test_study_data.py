@@ -104,6 +104,12 @@ def test_the_models(name: str, inputs: torch.Tensor, outputs: tuple[int, int], p
     assert model(inputs).shape == outputs
 
 
+def test_the_words_model() -> None:
+    model = models.WordLSTM(100)
+    assert sum(p.numel() for p in model.parameters()) == 33_280 + 129 * 100
+    assert model(torch.zeros(3, 7, dtype=torch.int64)).shape == (21, 100)
+
+
 def test_models_that_cannot_be_made() -> None:
     with pytest.raises(ValueError, match="'resnet'; there are mnist-mlp"):
         models.make("resnet")

@@ -81,7 +81,7 @@ def test_figures_are_over_the_seeds() -> None:
 def docs(tmp_path: Path) -> Path:
     """A folder with a page: prose, and the places of docs/study.md for tables, still empty."""
     markers = re.findall(r"<!-- table: .*? -->", PAGE.read_text(encoding="utf-8"))
-    assert len(markers) == len(NAMES) + 9
+    assert len(markers) == len(NAMES) + 11
     folder = tmp_path / "docs"
     folder.mkdir()
     text = "# Study\n" + "".join(f"\nBefore {i}.\n{one}\nold\n<!-- end -->\n" for i, one in enumerate(markers))
@@ -175,6 +175,11 @@ def test_the_tables_are_filled_and_the_prose_is_left(tmp_path: Path, docs: Path)
     accuracies = [f"{best}.00 ({best}.00 to {best}.00)" for best in (98, 97, 97)]
     assert table(docs, "workers")["MNIST MLP", "8"][:4] == [*accuracies, "8,000"]
     assert table(docs, "rates")["MNIST MLP", "linear"] == ["500", "250x"]
+    assert table(docs, "ring")["ring-bounded-6", "1"] == [
+        "97.00 (97.00 to 97.00)", "+0.00 points", "250", "4.00x", "50.00%"
+    ]  # fmt: skip
+    assert [key for key, cells in table(docs, "ring").items() if not cells[1]] == [("ring-dense", "1")]
+    assert table(docs, "sparsity")["16", "90 of 5,000"] == ["all", "1,200", "1,800", "20", "40", "60.0x", "45.0x"]
     for picture in ("study-bytes.png", "study-residues.png"):
         assert (docs / picture).stat().st_size > 1000
     assert read(tmp_path / "none", docs / "study.json") == everything()

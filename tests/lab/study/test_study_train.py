@@ -92,6 +92,20 @@ def test_similarity_with_residues_is_of_what_would_be_sent() -> None:
     assert training._similarities(ranks, gradients) == (-1.0, 0.9976)  # of 0.11 0.11 0.1 0.1 0.1 and 0.09 0.09 0.1 ...
 
 
+@pytest.mark.parametrize("way", ["ring-dense", "ring-bounded-6", "ring-weights-16"])
+def test_the_record_of_a_training_over_a_ring(way: str) -> None:
+    run = Run("mnist-hdc-1", 4, "sgd", way, 1)
+    found = trained(run)
+    assert set(found) == KEYS | {"accuracy", "ring"}
+    assert found["rates"] == {} and found["switch"] == []
+    assert found["parameters"] == 1_149_010
+    share = found["ring"]["bytes_a_step"] / found["ring"]["dense_bytes_a_step"]
+    assert {"ring-dense": share == 1, "ring-weights-16": share == 0.5, "ring-bounded-6": 0.05 < share < 0.5}[way]
+    dense = trained(replace(run, way="ring-dense"))
+    assert (found["weights"] == dense["weights"]) == (way == "ring-dense")
+    assert found["train_loss"][0] == dense["train_loss"][0]
+
+
 @pytest.mark.parametrize(("optimizer", "numbers"), [("sgd", 1), ("adam", 2), ("novograd", 1)])
 def test_what_an_optimizer_keeps_for_each_parameter(optimizer: str, numbers: int) -> None:
     if optimizer == "novograd":
@@ -114,14 +128,14 @@ def test_text_is_measured_by_its_loss() -> None:
 
 
 def test_a_training_that_diverges_ends_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = training._gradients
+    real = training.gradients_of
 
     def diverging(*args: Any) -> Any:
         gradients, loss = real(*args)
         return gradients, loss if len(seen) < 2 else float("nan")
 
     seen: list[int] = []
-    monkeypatch.setattr(training, "_gradients", lambda *args: (diverging(*args), seen.append(1))[0])
+    monkeypatch.setattr(training, "gradients_of", lambda *args: (diverging(*args), seen.append(1))[0])
     found = trained(Run("mnist-mlp", 2, "sgd", "adacomp-gather", 0))
     assert found["diverged_at"] == 2 and found["accuracy"] is None
     assert [step for step, _ in found["train_loss"]] == [0, 1]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from p4reduce_lab.bench.case import Bar, Case, Missing, Run, Series
@@ -21,56 +21,86 @@ _SPARSE = Bar("AdaComp, compress and encode 4 M elements on one core: torch.topk
 
 def measure(run: Run) -> None:
     """Compress the same gradient, onto the same residue, again and again. Raises Missing without torch."""
-    try:
-        import torch
-    except ImportError as error:
-        raise Missing(f"torch is not installed ({error})") from None
-    from p4reduce.codecs.coordinates import entry_bytes
-    from p4reduce.compressors import AdaComp
-    from p4reduce.compressors.forms import Form
-    from p4reduce.compressors.step import ParameterState, Step
-    from p4reduce.group import Group
-
-    torch.set_num_threads(1)
-    numbers = torch.Generator().manual_seed(1)
-    gradient = torch.randn(QUICK_SHAPE if run.quick else SHAPE, generator=numbers)
-    residue = _RESIDUE * torch.randn(gradient.numel(), generator=numbers)
-    compressor = AdaComp(form="gather")
-    group = Group("bench", 0, _WORLD_SIZE, 32, 8, 256)
-    step = Step("weight", gradient, ParameterState(steps=3, residue=residue, scale=1.0), Form.GATHER, group)
-
-    def ours() -> Any:
-        own = replace(step, state=replace(step.state, residue=residue.clone()))  # it may be changed in place
-        began = time.thread_time()
-        compressed = compressor.compress(own)
-        return time.thread_time() - began, compressed
-
-    compressed: Any = ours()[1]
-    chosen = max(1, compressed.sent_bits // (8 * entry_bytes(compressor.length_of("weight", gradient.shape))))
-    flat = gradient.reshape(-1)
-
-    def top_k() -> float:
-        began = time.thread_time()
-        torch.topk(flat.abs(), chosen, sorted=False)
-        return time.thread_time() - began
-
-    def add() -> float:
-        began = time.thread_time()
-        torch.add(residue, flat)
-        return time.thread_time() - began
-
-    def least(work: Any) -> float:
-        return min(float(work()) for _ in range(_TURNS))
-
-    peers = {"torch.topk": partial(least, top_k), "p4reduce": partial(least, lambda: ours()[0])}
-    peers["a plain add"] = partial(least, add)
+    work = Compression(QUICK_SHAPE if run.quick else SHAPE)
+    peers = {"torch.topk": work.top_k, "p4reduce": work.adacomp, "a plain add": work.add}
     found = in_turn(peers, run.repetitions)
-    what = f"{gradient.numel():,} elements, {chosen / gradient.numel():.2%} of them chosen, one core"
-    for peer, seconds in found.items():
-        counted = {"CPU ns an element": 1e9 * median(seconds) / gradient.numel()}
-        run.add(Series(what, peer, "in one process", "ms", [1000 * second for second in seconds], {}, counted))
+    hand_in(run, work, found)
     run.bar(_SPARSE.name, found["torch.topk"], found["p4reduce"])
     run.note("torch.topk of the magnitudes, not sorted; ours adds the residue, chooses, takes away and encodes.")
+
+
+def hand_in(run: Run, work: Compression, found: dict[str, list[float]]) -> None:
+    """Hand in a series for each peer, with nanoseconds an element."""
+    elements = work.flat.numel()
+    what = f"{elements:,} elements, {work.chosen / elements:.2%} of them chosen, one core"
+    for peer, seconds in found.items():
+        counted = {"CPU ns an element": 1e9 * median(seconds) / elements}
+        run.add(Series(what, peer, "in one process", "ms", [1000 * second for second in seconds], {}, counted))
+
+
+class Compression:
+    """A gradient of normally distributed numbers; each method returns its CPU seconds, the least of a few turns."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        """Raises Missing without torch."""
+        try:
+            import torch
+        except ImportError as error:
+            raise Missing(f"torch is not installed ({error})") from None
+        from p4reduce.codecs.coordinates import entry_bytes
+        from p4reduce.compressors import AdaComp
+        from p4reduce.compressors.forms import Form
+        from p4reduce.compressors.step import ParameterState, Step
+        from p4reduce.group import Group
+
+        torch.set_num_threads(1)
+        self._torch = torch
+        numbers = torch.Generator().manual_seed(1)
+        gradient = torch.randn(shape, generator=numbers)
+        self.flat = gradient.reshape(-1)
+        self._residue = _RESIDUE * torch.randn(gradient.numel(), generator=numbers)
+        self._compressor = AdaComp(form="gather")
+        group = Group("bench", 0, _WORLD_SIZE, 32, 8, 256)
+        state = ParameterState(steps=3, residue=self._residue, scale=1.0)
+        self._step = Step("weight", gradient, state, Form.GATHER, group)
+        entry_bits = 8 * entry_bytes(self._compressor.length_of("weight", gradient.shape))
+        self.chosen = max(1, self._compressor.compress(self._own_step()).sent_bits // entry_bits)
+
+    def adacomp(self) -> float:
+        """Add the residue, choose, take away and encode."""
+        times = []
+        for _ in range(_TURNS):
+            own = self._own_step()
+            began = time.thread_time()
+            self._compressor.compress(own)
+            times.append(time.thread_time() - began)
+        return min(times)
+
+    def top_k(self) -> float:
+        """Find as many of the largest magnitudes as AdaComp chooses, in no order."""
+        return least_seconds(lambda: self._torch.topk(self.flat.abs(), self.chosen, sorted=False))
+
+    def sort(self) -> float:
+        """Sort all magnitudes, with their places."""
+        return least_seconds(lambda: self._torch.sort(self.flat.abs(), descending=True))
+
+    def add(self) -> float:
+        """Add the residue, and nothing else."""
+        return least_seconds(lambda: self._torch.add(self._residue, self.flat))
+
+    def _own_step(self) -> Any:
+        """The step with a residue of its own: it may be changed in place."""
+        return replace(self._step, state=replace(self._step.state, residue=self._residue.clone()))
+
+
+def least_seconds(work: Callable[[], object]) -> float:
+    """Return the least CPU seconds of this thread over a few turns."""
+    times = []
+    for _ in range(_TURNS):
+        began = time.thread_time()
+        work()
+        times.append(time.thread_time() - began)
+    return min(times)
 
 
 CASE = Case("adacomp", "AdaComp compress and encode beside torch.topk of the same share", measure, bars=(_SPARSE,))
