@@ -320,7 +320,7 @@ def _part_bytes(group: Group, parts: Sequence[str], what: str) -> dict[str, floa
     """Return a worker's bytes up and down, of these parts together; the mean over steps and seeds."""
 
     def of_record(record: Record, way: str) -> float:
-        return sum(mean(step[way] for step in record["bytes"][part][what]) for part in parts)
+        return float(sum(mean(step[way] for step in record["bytes"][part][what]) for part in parts))
 
     return {way: mean(of_record(record, way) for record in group.records) for way in ("up", "down")}
 
