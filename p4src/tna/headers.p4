@@ -166,13 +166,10 @@ struct metadata_t {
     column_bitmap_t held;                 // columns that hold a sum, with this frame's
     bit<1>          stale;
 
-    bit<2>          answer;               // ANSWER_...
+    bit<1>          replies;              // the frame becomes a reply: a new header checksum
+    bit<1>          pending;              // a PENDING
     bit<8>          color;                // of the HELLO meter
 }
-
-const bit<2> ANSWER_NONE = 0;
-const bit<2> ANSWER_RESULT = 1;
-const bit<2> ANSWER_PENDING = 2;
 
 struct egress_metadata_t {
     bit<1> answer;                        // made by the switch: a new IPv4 checksum

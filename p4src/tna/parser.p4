@@ -21,7 +21,8 @@ parser MainParser(packet_in packet, out headers_t hdr, out metadata_t meta, out 
         meta.epoch_off = 0;
         meta.over = 0;
         meta.stale = 0;
-        meta.answer = ANSWER_NONE;
+        meta.replies = 0;
+        meta.pending = 0;
         meta.color = 0;
         transition select(intrinsic.ingress_port) {
             CPU_PORT: from_cpu;
@@ -135,7 +136,7 @@ control MainDeparser(packet_out packet, inout headers_t hdr, in metadata_t meta,
             mac_learn.pack({ hdr.ethernet.src_mac, intrinsic.ingress_port });
         }
         // Once for all replicas: the secret, which is each rank's own, is not in it.
-        if (meta.answer != ANSWER_NONE) {
+        if (meta.replies == 1) {
             hdr.guard.checksum = header_checksum.update(HEADER_CHECKED_FIELDS);
         }
         packet.emit(hdr.bridge);

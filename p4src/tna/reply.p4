@@ -14,7 +14,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_m
         to_tm.mcast_grp_a = meta.group;
         hdr.bridge.onward = Onward.TO_JOB;
         hdr.base.type = FrameType.RESULT;
-        meta.answer = ANSWER_RESULT;
+        meta.replies = 1;
         results.count(hdr.base.job);
     }
 
@@ -22,14 +22,15 @@ control Reply(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_m
         to_tm.ucast_egress_port = intrinsic.ingress_port;
         hdr.bridge.onward = Onward.TO_SENDER;
         hdr.base.type = FrameType.RESULT;
-        meta.answer = ANSWER_RESULT;
+        meta.replies = 1;
     }
 
     action pending_to_sender() {
         to_tm.ucast_egress_port = intrinsic.ingress_port;
         hdr.bridge.onward = Onward.TO_SENDER;
         hdr.base.type = FrameType.PENDING;
-        meta.answer = ANSWER_PENDING;
+        meta.replies = 1;
+        meta.pending = 1;
         pendings.count(hdr.base.job);
     }
 
@@ -83,12 +84,12 @@ control Describe(inout headers_t hdr, inout metadata_t meta) {
     }
 
     table present {
-        key = { meta.answer: exact; }
+        key = { meta.replies: exact; meta.pending: exact; }
         actions = { present_held; present_none; @defaultonly NoAction; }
         const default_action = NoAction();
         const entries = {
-            ANSWER_RESULT: present_held();
-            ANSWER_PENDING: present_none();
+            (1, 0): present_held();
+            (1, 1): present_none();
         }
     }
 
@@ -96,14 +97,14 @@ control Describe(inout headers_t hdr, inout metadata_t meta) {
     action with_block_##c() { hdr.block_##c.setValid(); } \
     action without_block_##c() { hdr.block_##c.setInvalid(); } \
     table block_##c { \
-        key = { meta.answer: exact; meta.held[c:c]: exact; } \
+        key = { meta.replies: exact; meta.pending: exact; meta.held[c:c]: exact; } \
         actions = { with_block_##c; without_block_##c; @defaultonly NoAction; } \
         const default_action = NoAction(); \
         const entries = { \
-            (ANSWER_RESULT, 1): with_block_##c(); \
-            (ANSWER_RESULT, 0): without_block_##c(); \
-            (ANSWER_PENDING, 1): without_block_##c(); \
-            (ANSWER_PENDING, 0): without_block_##c(); \
+            (1, 0, 1): with_block_##c(); \
+            (1, 0, 0): without_block_##c(); \
+            (1, 1, 1): without_block_##c(); \
+            (1, 1, 0): without_block_##c(); \
         } \
     }
     FOR_EACH_COLUMN(CARRIES_BLOCK)
