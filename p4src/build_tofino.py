@@ -1,12 +1,15 @@
-"""Read p4src/tna with p4c's front end into p4src/artifacts, one folder a chip: `make p4-tofino`.
+"""Compile p4src/tna into p4src/artifacts, one folder a chip: `make p4-tofino`.
 
-What the front end makes of the program, with all controls inlined and all names resolved, is written as small JSON
-(`front_end.json`): tests/p4src executes it. It needs p4c-bm2-ss, whose front end is every p4c's, and the headers of
-p4c's Tofino backend (backends/tofino/bf-p4c/p4include), which P4C_TOFINO_INCLUDE names.
+* `front_end.json`: what p4c's front end makes of the program, with all controls inlined and all names resolved, as
+  small JSON that tests/p4src executes. It needs p4c-bm2-ss, whose front end is every p4c's, and the headers of p4c's
+  Tofino backend (backends/tofino/bf-p4c/p4include), which P4C_TOFINO_INCLUDE names.
+* `p4reduce.p4info.txtpb` and `report.json` (tofino_report.py): what p4c's Tofino backend and its assembler make of it.
+  They need p4c-barefoot and bfas on PATH; without them these two stay as they are.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -20,13 +23,18 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import build
+import tofino_report
 
 P4SRC = Path(__file__).resolve().parent
 MANIFEST = "manifest-tofino.json"
 PROGRAM = "front_end.json"
+REPORT = "report.json"
+P4INFO = "p4reduce.p4info.txtpb"
 INCLUDE = "P4C_TOFINO_INCLUDE"
 CHIPS = {"tofino1-4x8": 1, "tofino2-4x16": 2}
 """The geometries of build.py that are for a Tofino, and its generation."""
+TARGETS = {1: ("tofino", "tna"), 2: ("tofino2", "t2na")}
+"""Compiler target and architecture, by generation."""
 
 Node = dict[str, Any]
 BINARY = {"Add": "+", "BOr": "|", "Equ": "==", "Neq": "!=", "LAnd": "and", "LOr": "or"}
@@ -42,12 +50,59 @@ def sources() -> dict[str, str]:
     return {str(file.relative_to(P4SRC)): build.digest(file) for file in files}
 
 
+def defines(name: str) -> list[str]:
+    """Macros of a geometry and its chip, for a preprocessor."""
+    shape = build.GEOMETRIES[name]
+    return [f"-D__TARGET_TOFINO__={CHIPS[name]}", *(f"-D{macro.upper()}={value}" for macro, value in shape.items())]
+
+
+def backend_is_here() -> bool:
+    return shutil.which("p4c-barefoot") is not None and shutil.which("bfas") is not None
+
+
+def compile_chip(name: str, include: str, folder: Path) -> Node:
+    """Write P4Info and report of one chip into `folder`, and return what the front end's program lost of its parsers'
+    selects, by gress: nothing, if the compiler is right. Raises CalledProcessError if compiler or assembler refuse."""
+    target, architecture = TARGETS[CHIPS[name]]
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch)
+        source = out / "p4reduce.p4"
+        preprocess = ["cpp", "-undef", "-nostdinc", "-x", "assembler-with-cpp", "-C", *defines(name), "-I", include]
+        preprocess += ["-I", str(core_include()), "tna/main.p4", "-o", str(source)]
+        p4info = folder / P4INFO
+        compiler = ["p4c-barefoot", "--nocpp", "--std", "p4-16", "--target", target, "--arch", architecture, "-g"]
+        compiler += ["--Wdisable", "--p4runtime-files", str(p4info), "--bf-rt-schema", str(out / "bfrt.json")]
+        for command in (preprocess, [*compiler, "-o", str(out), str(source)]):
+            subprocess.run(command, cwd=P4SRC, check=True)
+        assembly = out / "pipe" / "p4reduce.bfa"
+        subprocess.run(["bfas", "--no-warn", "--target", target, "-o", str(out / "binary"), str(assembly)], check=True)
+        if not list((out / "binary").glob("*.bin")):
+            raise RuntimeError("the assembler wrote no binary")
+        text = assembly.read_text()
+        resources = json.loads((out / "pipe" / "logs" / "resources.json").read_text())
+        report = {"sources": sources_digest()} | tofino_report.report(text, resources)
+    (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n")
+    program = read_program(name, include)
+    parsers = {"MainParser": "ingress", "EgressParser": "egress"}
+    return {gress: tofino_report.missing_selects(program, parser, text, gress) for parser, gress in parsers.items()}
+
+
+def core_include() -> Path:
+    """Return the folder of p4c's core.p4, beside p4c-bm2-ss."""
+    compiler = shutil.which("p4c-bm2-ss")
+    return Path(compiler or "").resolve().parent.parent / "share" / "p4c" / "p4include"
+
+
+def sources_digest() -> str:
+    """One SHA-256 over all sources: a report is of these."""
+    return hashlib.sha256(json.dumps(sources(), sort_keys=True).encode()).hexdigest()
+
+
 def read_program(name: str, include: str) -> Node:
     """Return what p4c's front end makes of p4src/tna in this geometry. Raises CalledProcessError if it refuses it."""
-    defines = [f"-D{macro.upper()}={value}" for macro, value in build.GEOMETRIES[name].items()]
     with tempfile.TemporaryDirectory() as scratch:
         dump = Path(scratch) / "ir.json"
-        command = ["p4c-bm2-ss", f"-D__TARGET_TOFINO__={CHIPS[name]}", *defines, "-I", include]
+        command = ["p4c-bm2-ss", *defines(name), "-I", include]
         command += ["--Wdisable", "--toJSON", str(dump), "tna/main.p4"]
         done = subprocess.run(command, cwd=P4SRC, capture_output=True, text=True, check=False)
         # BMv2's backend knows no TNA package and says so: by then the front end has written its result.
@@ -250,12 +305,21 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
-    artifacts = {}
     for name in CHIPS:
-        path = P4SRC / "artifacts" / name / PROGRAM
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(read_program(name, include), separators=(",", ":")) + "\n")
-        artifacts[str(path.relative_to(P4SRC))] = build.digest(path)
+        folder = P4SRC / "artifacts" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / PROGRAM).write_text(json.dumps(read_program(name, include), separators=(",", ":")) + "\n")
+        if backend_is_here():
+            lost = compile_chip(name, include, folder)
+            if any(lost.values()):
+                print(f"{name}: the compiler drops what the parsers select on: {lost}", file=sys.stderr)
+                return 1
+        else:
+            print(
+                f"{name}: p4c-barefoot or bfas is not on PATH, so P4Info and report stay as they are", file=sys.stderr
+            )
+    files = sorted(file for name in CHIPS for file in (P4SRC / "artifacts" / name).iterdir())
+    artifacts = {str(file.relative_to(P4SRC)): build.digest(file) for file in files}
     manifest = {
         "front_end": f"p4c-bm2-ss {build.compiler_version()}",
         "sources": sources(),

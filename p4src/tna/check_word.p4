@@ -29,6 +29,7 @@ control CheckWord(inout headers_t hdr, in metadata_t meta) {
         actions = { put; add; get; @defaultonly NoAction; }
         const default_action = NoAction();
         const entries = { BY_VERDICT(put, add, get) }
+        size = 4;
     }
 
     apply {

@@ -44,6 +44,7 @@
         actions = { zero_##j; put_##j; add_##j; get_##j; @defaultonly NoAction; } \
         const default_action = NoAction(); \
         const entries = { BY_VERDICT_AND_PRESENCE(zero_##j, put_##j, add_##j, get_##j) } \
+        size = 8; \
     }
 
 #define APPLY_WORD(c, j) sum_##j.apply();
@@ -82,6 +83,7 @@ control ColumnKey##c(inout headers_t hdr, in metadata_t meta) { \
         actions = { put; add; get; @defaultonly NoAction; } \
         const default_action = NoAction(); \
         const entries = { BY_VERDICT(put, add, get) } \
+        size = 4; \
     } \
     apply { \
         key_##c.apply(); \

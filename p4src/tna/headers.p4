@@ -81,16 +81,17 @@ header udp_t {
     bit<16>      checksum;
 }
 
+// The port in the low bits, as the chip has it: a move that shifts cannot also clear the rest.
 @controller_header("packet_in")
 header packet_in_t {
-    port_t ingress_port;
     bit<7> _pad;
+    port_t ingress_port;
 }
 
 @controller_header("packet_out")
 header packet_out_t {
-    port_t egress_port;
     bit<7> _pad;
+    port_t egress_port;
 }
 
 // What egress has to do with a frame, in front of every frame that goes through egress.

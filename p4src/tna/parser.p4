@@ -106,11 +106,12 @@ parser MainParser(packet_in packet, out headers_t hdr, out metadata_t meta, out 
         transition column_0;
     }
 
-    // column_c extracts block c if `present` says so, and goes on to column c + 1.
+    // column_c extracts block c if `present` says so, and goes on to column c + 1. All of them compare the whole byte, so that
+    // it stays in one match register: a bit each would need one each, and the chip has four bytes of them.
 #define PARSE_COLUMN(c, next) \
     state column_##c { \
-        transition select(hdr.base.present[c:c]) { \
-            1: block_##c; \
+        transition select(hdr.base.present) { \
+            1 << c &&& 1 << c: block_##c; \
             default: column_##next; \
         } \
     } \

@@ -43,6 +43,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_m
         actions = { result_to_job; result_to_sender; @defaultonly NoAction; }
         const default_action = NoAction();
         const entries = { BY_VERDICT(result_to_job, result_to_job, result_to_sender) }
+        size = 4;
     }
 
     table incomplete {
@@ -50,6 +51,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_m
         actions = { consume; pending_to_sender; @defaultonly NoAction; }
         const default_action = NoAction();
         const entries = { BY_VERDICT(consume, consume, pending_to_sender) }
+        size = 4;
     }
 
     action count_contribution() { contributions.count(hdr.base.job); }
@@ -91,6 +93,7 @@ control Describe(inout headers_t hdr, inout metadata_t meta) {
             (1, 0): present_held();
             (1, 1): present_none();
         }
+        size = 2;
     }
 
 #define CARRIES_BLOCK(c, next) \
@@ -106,6 +109,7 @@ control Describe(inout headers_t hdr, inout metadata_t meta) {
             (1, 1, 1): without_block_##c(); \
             (1, 1, 0): without_block_##c(); \
         } \
+        size = 4; \
     }
     FOR_EACH_COLUMN(CARRIES_BLOCK)
 
@@ -179,6 +183,7 @@ control Dropping(in headers_t hdr, in metadata_t meta,
             (_, _, _, _, _, _, _, _, _, _, 0, _, _, _): BECAUSE(SLOT);
             (_, _, _, _, _, _, _, _, _, _, _, _, _, _): BECAUSE(EPOCH);
         }
+        size = 32;
     }
 
     apply {
@@ -241,6 +246,7 @@ control AddressReply(inout egress_headers_t hdr, inout egress_metadata_t meta,
         actions = { set_lengths; @defaultonly NoAction; }
         const default_action = NoAction();
         const entries = { FOR_EACH_SUBSET(LENGTHS) }
+        size = 256;
     }
 
     apply {

@@ -20,6 +20,7 @@ control Responder(inout headers_t hdr, in metadata_t meta, in ingress_intrinsic_
             FORM_ARP: back_to_sender(Onward.ARP);
             FORM_PING: back_to_sender(Onward.PING);
         }
+        size = 2;
     }
 
     apply {
@@ -65,6 +66,7 @@ control Answer(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         actions = { raise_checksum; }
         const default_action = raise_checksum(0x0800);
         const entries = { 0xF800 &&& 0xF800: raise_checksum(0x0801); }
+        size = 1;
     }
 
     apply {

@@ -112,6 +112,7 @@ control SlotState(inout headers_t hdr, inout metadata_t meta) {
         actions = { seen_put; seen_add; seen_get; @defaultonly NoAction; }
         const default_action = NoAction();
         const entries = { BY_VERDICT(seen_put, seen_add, seen_get) }
+        size = 4;
     }
 
     RegisterAction<bit<8>, cell_t, bit<8>>(held) put_columns = {
@@ -141,6 +142,7 @@ control SlotState(inout headers_t hdr, inout metadata_t meta) {
         actions = { held_put; held_add; held_get; @defaultonly NoAction; }
         const default_action = NoAction();
         const entries = { BY_VERDICT(held_put, held_add, held_get) }
+        size = 4;
     }
 
     apply {

@@ -61,6 +61,7 @@ control Validation(in headers_t hdr, inout metadata_t meta,
             (_, _, _, _, true, _, _, _, _, _, _, _, _, _, _, WIRE_VERSION, _, _, _, _, _, _, _): IS(TYPE);
             (_, _, _, _, true, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _): IS(VERSION);
         }
+        size = 32;
     }
 
     action is_right() {
@@ -86,6 +87,7 @@ control Validation(in headers_t hdr, inout metadata_t meta,
             FOR_EACH_SUBSET(RIGHT_LENGTH)
             (true, 0, HELLO_BYTES, IPV4_BYTES + HELLO_BYTES): is_right();
         }
+        size = 512;
     }
 
     apply {

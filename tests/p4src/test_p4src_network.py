@@ -129,8 +129,8 @@ def test_packet_out_leaves_where_it_says(rig: PipelineRig) -> None:
 def test_the_controller_s_port_of_tofino() -> None:
     rig = TnaRig("tofino1-4x8", 2)
     hello = udp_frame(1, wire.pack_hello(7, 0x1122334455667788))
-    assert rig.process(rank_port(1), hello) == [(TOFINO_CPU_PORT, (rank_port(1) << 7).to_bytes(2, "big") + hello)]
-    assert rig.process(TOFINO_CPU_PORT, (3 << 7).to_bytes(2, "big") + hello) == [(3, hello)]
+    assert rig.process(rank_port(1), hello) == [(TOFINO_CPU_PORT, rank_port(1).to_bytes(2, "big") + hello)]
+    assert rig.process(TOFINO_CPU_PORT, (3).to_bytes(2, "big") + hello) == [(3, hello)]
     rig.tna.colors[rank_port(1)] = METER_RED
     assert rig.process(rank_port(1), hello) == []
     assert rig.drops() == {RATE: 1}
