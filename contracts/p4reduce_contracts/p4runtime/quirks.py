@@ -8,7 +8,9 @@ What client and server know of particular targets is here. Differences that need
   errors of the target itself, such as a full table or a counter index that is too large.
 - BMv2 refuses clone sessions with a packet length ("Error when creating clone session in target").
 - BMv2 takes multicast group ids below 32768 only; those above hold its clone sessions.
-- BMv2 neither reads nor writes registers through P4Runtime.
+- BMv2 neither reads nor writes registers and parser value sets through P4Runtime.
+- BMv2 shows a member once for each unit of its largest weight in a group, and all watch ports of a group as that of its
+  last member. A group that is refused stays, empty.
 - BMv2 ends a stream with INVALID_ARGUMENT when its election id is in use; while it has not noticed that an old
   connection is dead, a controller that comes back is refused so, and has to try again.
 """

@@ -1,0 +1,56 @@
+"""softswitch/README.md: its example does what it says, and what it names is there."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import subprocess
+import textwrap
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from conformance import recording
+from conformance.case import PROGRAMS
+from p4reduce_contracts.p4runtime import messages
+from rigs.p4rt import served
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "softswitch/README.md").read_text()
+SHELL = ROOT / ".venv/shell/bin/python"
+PRELUDE = """
+import sys
+from p4runtime_sh.shell import *
+setup(grpc_addr=sys.argv[1], election_id=(0, 1), verbose=False)
+"""
+
+
+def test_what_holds_a_claim_is_there() -> None:
+    start = README.index("| | here | BMv2 1.15.5 | held by |")
+    rows = README[start : README.index("\n\n", start)].splitlines()[2:]
+    tests = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    cases = recording.names()
+    assert len(rows) >= 10
+    for row in rows:
+        held = row.split("|")[4]
+        for name in re.findall(r"`(\S+)`", held):
+            found = name in tests if name.endswith(".py") else fnmatch.filter(cases, name)
+            assert found, f"{name} of the row {row}"
+
+
+@pytest.mark.skipif(not SHELL.exists(), reason="p4runtime-shell is not installed: run `make test`")
+def test_the_example_balances_load() -> None:
+    start = README.index("    for port in 1, 2:")
+    example = textwrap.dedent(README[start : README.index("Now some three of four flows")])
+    stem = PROGRAMS / "action_selector"
+    p4info = messages.parse_p4info(stem.with_suffix(".p4info.txtpb").read_text())
+    with served() as switch:
+        switch.server.set_pipeline(p4info, stem.with_suffix(".json").read_bytes())
+        command = [SHELL, "-c", PRELUDE + example + "teardown()\n", switch.address]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        for flow in range(200):
+            switch.switch.receive(1, bytes((0x10, 0, flow, flow * 7 % 256)))
+        ports = Counter(switch.ports.sent.get(timeout=10)[0] for _ in range(200))
+    assert set(ports) == {1, 2} and 120 < ports[1] < 180
