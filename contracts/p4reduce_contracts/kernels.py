@@ -19,6 +19,7 @@ import importlib
 import importlib.util
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -42,6 +43,7 @@ _LOCK_WAIT_S: Final = 120.0
 """After so long another process that compiles is not waited for; this one compiles too."""
 
 _WARM_S: Final = 300.0
+_UNUSED_S: Final = 14 * 86400.0
 _DONE: Final = "all"
 """A file that says that all kernels of these sources were compiled."""
 
@@ -146,8 +148,20 @@ def _folder() -> Path | None:
     for source in _sources():
         digest.update(source.read_bytes())
     folder = cache / f"kernels-{digest.hexdigest()[:16]}"
+    if not folder.exists():
+        _remove_unused(cache)
     folder.mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(OSError):
+        os.utime(folder)  # the time of its last use
     return folder
+
+
+def _remove_unused(cache: Path) -> None:
+    """Remove what was compiled of other sources and not used for long; another installation may still use the rest."""
+    for folder in cache.glob("kernels-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime > _UNUSED_S:
+                shutil.rmtree(folder)
 
 
 def _sources() -> Iterator[Path]:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -49,6 +50,23 @@ def test_of_processes_that_start_at_once_one_compiles(environment: dict[str, str
     started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     answers = [process.communicate(timeout=60)[0].split() for process in started]
     assert sorted(answers) == [["42", "42", "0", "1"], ["42", "42", "0", "1"], ["42", "42", "1", "0"]]
+
+
+def test_what_was_not_used_for_long_is_removed(environment: dict[str, str]) -> None:
+    cache = Path(environment["P4REDUCE_CACHE_DIR"])
+    long_ago = time.time() - 15 * 86400
+    for name in ("kernels-old", "kernels-used", "executor-old"):
+        (cache / name).mkdir()
+        (cache / name / "kept").touch()
+        if name != "kernels-used":
+            os.utime(cache / name, (long_ago, long_ago))
+    subprocess.run([sys.executable, "-c", USE], env=environment, stdout=subprocess.DEVNULL, timeout=60, check=True)
+    left = {path.name for path in cache.iterdir() if path.is_dir()}
+    assert {"kernels-used", "executor-old"} < left and "kernels-old" not in left
+    (own,) = left - {"kernels-used", "executor-old"}
+    os.utime(cache / own, (long_ago, long_ago))
+    subprocess.run([sys.executable, "-c", USE], env=environment, stdout=subprocess.DEVNULL, timeout=60, check=True)
+    assert time.time() - (cache / own).stat().st_mtime < 3600, "it was used"
 
 
 def test_switched_off_there_are_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,6 +99,28 @@ def test_they_come_back_together() -> None:
         assert [comeback.collectives for comeback in comebacks] == done, "over the switch again"
 
 
+def test_whatever_hinders_a_return_it_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fallback, "_PAUSE_S", 0.01)
+    place, hindered = ResettableGroup.place, set[int]()
+
+    def place_at_last(self: ResettableGroup, rank: int, timeout_s: float) -> Any:
+        if rank not in hindered:
+            hindered.add(rank)
+            raise OSError("no route to the switch")
+        return place(self, rank, timeout_s)
+
+    with ResettableGroup(2) as group:
+        fallen_back(group)
+        group.run(lambda comm: comm.all_reduce(ONES))
+        monkeypatch.setattr(ResettableGroup, "place", place_at_last)
+        group.reset()
+        deadline = time.monotonic() + 20
+        while [comm.lease.epoch for comm in group.comms] != [8, 8]:
+            assert time.monotonic() < deadline
+            assert all((total == 2).all() for total in group.run(lambda comm: comm.all_reduce(ONES)))
+    assert hindered == {0, 1}
+
+
 def test_frames_that_are_all_lost_are_a_switch_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ResettableGroup, "place", lambda self, rank, timeout_s: time.sleep(3600))
     lost = False

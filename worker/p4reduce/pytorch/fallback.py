@@ -282,11 +282,14 @@ class _Return:
 
     def _join(self) -> None:
         while not self._over.is_set():
+            place: Place | None = None
             try:
                 place = self._joiner.join(_JOIN_S)
                 check_same_job(self._session, place)
-            except JoinError as error:
-                _log.info("not back on the switch yet: %s", error)
+            except Exception as error:  # whatever it is: nobody else would try again
+                level = logging.INFO if isinstance(error, JoinError) else logging.WARNING
+                _log.log(level, "not back on the switch yet: %s", error)
+                _give_up(place)
                 self._over.wait(_PAUSE_S)
                 continue
             with self._lock:
