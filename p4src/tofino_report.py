@@ -1,7 +1,7 @@
 """What the TNA program takes of its chip: one small report from the assembly and the compiler's resources.json.
 
 The compiler accepts what no chip can do: a register that two tables use it places twice, and p4c 1.2.5.16 without a
-later mend drops what a parser selects on. Both show in the assembly: `register_stages` and `missing_selects` look there.
+later mend drops what a parser selects on. The assembly shows both: `register_stages` and `missing_selects` look there.
 """
 
 from __future__ import annotations
