@@ -1,7 +1,8 @@
 """What the TNA program takes of its chip: one small report from the assembly and the compiler's resources.json.
 
 The compiler accepts what no chip can do: a register that two tables use it places twice, and p4c 1.2.5.16 without a
-later mend drops what a parser selects on. The assembly shows both: `register_stages` and `missing_selects` look there.
+later mend drops what a parser selects on. Both show in the assembly, where `register_stages` and `missing_selects`
+look.
 """
 
 from __future__ import annotations
@@ -99,8 +100,8 @@ def missing_selects(program: Node, parser: str, assembly: str, gress: str) -> li
     keys = match_keys(assembly, gress)
     missing = []
     for name, state in program["parsers"][parser]["states"].items():
-        widths = [_bits(program, parser, expression) for expression in state["select"]]
-        for keyset, target in state["cases"]:
+        widths = [_bits(program, parser, expression) for expression in state.get("select", [])]
+        for keyset, target in state.get("cases", []):
             fields = keyset[1:] if keyset[0] == "list" else [keyset]
             wanted = [] if fields == [["any"]] else [_value(*pair) for pair in zip(fields, widths, strict=True)]
             if not any(mask for _, mask in wanted):
