@@ -23,6 +23,7 @@ from p4reduce_switch.metrics import samples
 from p4reduce_switch.p4runtime import Refused, Server
 from p4reduce_switch.ports import PortError, Ports, Runs
 from p4reduce_switch.ports.ethernet import EthernetPorts, parse_interface
+from p4reduce_switch.ports.link_states import LinkStates
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.program import DEFAULT_EXECUTOR, UnknownExecutor, check_executor
 from p4reduce_switch.switch import DEFAULT_CPU_PORT, Switch
@@ -85,6 +86,10 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
             stack.callback(switch.close)
             ports, words = _ports(options, switch)
             switch.add_ports(ports)
+            if isinstance(ports, EthernetPorts):
+                links = LinkStates(ports.interfaces, switch.port_changed)
+                stack.callback(links.close)
+                links.start()
             switch.prepare(options.executor != "python")
             security = given(
                 options.tls_ca, options.tls_certificate, options.tls_key, "--tls-ca, --tls-certificate and --tls-key"

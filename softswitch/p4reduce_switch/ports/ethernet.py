@@ -71,6 +71,11 @@ class EthernetPorts:
         """What each port has counted until now, in Python and by the native loop."""
         return {port: _sum(counters, self._words.get(port)) for port, counters in self._counters.items()}
 
+    @property
+    def interfaces(self) -> dict[int, str]:
+        """The name of each port's interface."""
+        return dict(self._names)
+
     def filenos(self) -> list[int]:
         return list(self._ports)
 

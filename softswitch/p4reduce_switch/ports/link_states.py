@@ -1,0 +1,55 @@
+"""Whether the switch's interfaces are up: what members of groups watch (action selectors)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+SYSFS = Path("/sys/class/net")
+INTERVAL_S = 0.25
+DOWN = frozenset({"down", "lowerlayerdown", "notpresent", "dormant", "testing"})
+"""States that the kernel tells; `unknown` is that of drivers which do not, as loopback's."""
+
+
+class LinkStates:
+    """Tells of interfaces that go down or come up; `changed` gets a port and whether it is up, on a thread."""
+
+    def __init__(
+        self, interfaces: Mapping[int, str], changed: Callable[[int, bool], None], sysfs: Path = SYSFS
+    ) -> None:
+        self._interfaces = interfaces
+        self._changed = changed
+        self._sysfs = sysfs
+        self._up = dict.fromkeys(interfaces, True)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="link-states", daemon=True)
+
+    def look(self) -> None:
+        """Tell of what has changed since the last look."""
+        for port, name in self._interfaces.items():
+            up = self._is_up(name)
+            if up != self._up[port]:
+                self._up[port] = up
+                self._changed(port, up)
+
+    def _is_up(self, name: str) -> bool:
+        try:
+            return (self._sysfs / name / "operstate").read_text().strip() not in DOWN
+        except OSError:  # the interface is gone
+            return False
+
+    def _watch(self) -> None:
+        while not self._ended.wait(INTERVAL_S):
+            self.look()
+
+    def start(self) -> None:
+        """Look now, and again and again until `close`."""
+        self.look()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Look no longer."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(5)
