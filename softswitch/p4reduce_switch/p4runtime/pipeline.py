@@ -88,7 +88,7 @@ def bind(config: Any, schema: Schema, program: Executor) -> Pipeline:
     """Matches P4Info to program by name; INVALID_ARGUMENT when they are not of one program."""
     profiles = {
         id: BoundProfile(info, state, (t for t in schema.tables if t.profile_id == id), schema.actions)
-        for id, (info, state) in _paired("action profile", schema.action_profiles, program.action_profiles).items()
+        for id, (info, state) in _both(schema.action_profiles, program.action_profiles).items()
     }
     tables = {
         id: BoundTable(info, table, schema.actions, profiles)
@@ -96,11 +96,11 @@ def bind(config: Any, schema: Schema, program: Executor) -> Pipeline:
     }
     counters = _paired("counter", schema.counters, program.counters)
     meters = _paired("meter", schema.meters, program.meters)
-    registers = _paired("register", schema.registers, program.registers)
+    registers = _both(schema.registers, program.registers)
     for register, register_state in registers.values():
         if register.kind and register.bitwidth != register_state.bitwidth:
             invalid(f"p4info and program do not belong together: the cells of register {register.name} differ")
-    value_sets = _paired("value set", schema.value_sets, program.value_sets)
+    value_sets = _both(schema.value_sets, program.value_sets)
     for value_set, value_set_state in value_sets.values():
         if tuple(key.bitwidth for key in value_set.keys) != tuple(value_set_state.widths):
             invalid(f"p4info and program do not belong together: the keys of value set {value_set.name} differ")
@@ -122,6 +122,11 @@ def _applied(schema: Schema, program: Executor) -> list[TableInfo]:
     named = {info.name for info in schema.tables}
     other = any(table.keys and name not in named for name, table in program.tables.items())
     return [info for info in schema.tables if other or info.name in program.tables]
+
+
+def _both(infos: Iterable[InfoT], states: Mapping[str, StateT]) -> dict[int, tuple[InfoT, StateT]]:
+    """As `_paired`, for what p4c leaves out of the program when nothing uses it: then it is not there."""
+    return {info.id: (info, states[info.name]) for info in infos if info.name in states}
 
 
 def _paired(kind: str, infos: Iterable[InfoT], states: Mapping[str, StateT]) -> dict[int, tuple[InfoT, StateT]]:

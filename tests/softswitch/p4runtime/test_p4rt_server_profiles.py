@@ -231,6 +231,19 @@ def test_a_p4info_of_another_program(raw: Raw) -> None:
         assert code_of(raw.set_config, config=config(DEVICE_CONFIG, p4info=p4info)) == "INVALID_ARGUMENT"
 
 
+def test_a_selector_that_nothing_uses(raw: Raw) -> None:
+    """p4c lists it in the P4Info, and leaves it out of the program."""
+    p4info = messages.P4Info.FromString(P4INFO.SerializeToString())
+    p4info.action_profiles.add(size=4).preamble.CopyFrom(P4INFO.action_profiles[0].preamble)
+    p4info.action_profiles[1].preamble.id += 1
+    p4info.action_profiles[1].preamble.name = p4info.action_profiles[1].preamble.alias = "unused"
+    raw.set_config(config=config(DEVICE_CONFIG, p4info=p4info))
+    unused = ActionProfileMember(MEMBERS, 1, SEND, {"port": 1})
+    given = entity(unused)
+    given.action_profile_member.action_profile_id = p4info.action_profiles[1].preamble.id
+    assert raw.write(("INSERT", given), ("INSERT", entity(unused))) == ["INVALID_ARGUMENT", "OK"]
+
+
 def test_members_that_watch_a_port_that_is_down_are_not_chosen(raw: Raw, switch: Served) -> None:
     assert codes(raw, "INSERT", entry(1, action_set=action_set((4, 1, 4), (5, 1, 0)))) == ["OK"]
     switch.switch.port_changed(4, False)
