@@ -20,6 +20,8 @@ from p4reduce_switch.program import Entry, EntryMissing
 LEAST_US = 10_000
 """Timeouts below this are kept as they were given, but the switch takes so long at least."""
 ENTRIES_IN_MESSAGE = 512
+SPARE = 64
+"""Timers no longer kept that may wait for their time, besides as many as are kept."""
 
 
 @dataclass
@@ -83,7 +85,7 @@ class IdleTimeouts:
         idle = []
         while self._due and self._due[0][0] <= now:
             _, _, timer = heapq.heappop(self._due)
-            if self._timers.get((timer.bound.info.id, timer.identity)) is not timer:
+            if not self._kept(timer):
                 continue
             try:
                 entry = timer.bound.table.entry(*timer.identity)
@@ -102,6 +104,12 @@ class IdleTimeouts:
     def _push(self, timer: _Timer, due_us: int) -> None:
         self._pushed += 1
         heapq.heappush(self._due, (due_us, self._pushed, timer))
+        if len(self._due) > 2 * len(self._timers) + SPARE:
+            self._due = [item for item in self._due if self._kept(item[2])]
+            heapq.heapify(self._due)
+
+    def _kept(self, timer: _Timer) -> bool:
+        return self._timers.get((timer.bound.info.id, timer.identity)) is timer
 
 
 def _notification(idle: list[tuple[_Timer, Entry]]) -> Any:

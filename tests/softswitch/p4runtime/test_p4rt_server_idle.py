@@ -15,7 +15,7 @@ from p4reduce_contracts.p4runtime.entries import TableEntry
 from p4reduce_contracts.p4runtime.schema import Schema
 from p4reduce_switch.p4runtime import pipeline as pipelines
 from p4reduce_switch.p4runtime import tables
-from p4reduce_switch.p4runtime.idle import ENTRIES_IN_MESSAGE, LEAST_US, IdleTimeouts
+from p4reduce_switch.p4runtime.idle import ENTRIES_IN_MESSAGE, LEAST_US, SPARE, IdleTimeouts
 from p4reduce_switch.program import Executor, executors
 from rigs.p4rt import Raw, Served, code_of, config
 
@@ -108,6 +108,17 @@ def test_writes_change_timers() -> None:
     rig.now_us += 1_000_000
     assert rig.told() == [3]
     rig.write(INSERT, aging(1, SECOND))
+    rig.now_us += 1_000_000
+    assert rig.told() == [1]
+
+
+def test_many_writes_leave_few_timers() -> None:
+    rig = Rig("python")
+    rig.write(INSERT, aging(1, SECOND))
+    for _ in range(1000):
+        rig.write(MODIFY, aging(1, 3600 * SECOND))
+    assert len(rig.idle._due) <= 2 + SPARE
+    rig.write(MODIFY, aging(1, SECOND))
     rig.now_us += 1_000_000
     assert rig.told() == [1]
 
