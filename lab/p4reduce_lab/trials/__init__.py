@@ -1,0 +1,1 @@
+"""Methods that were tried and not built: small trainings that say what each would have brought."""

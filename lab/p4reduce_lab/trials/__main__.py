@@ -1,0 +1,55 @@
+"""`python -m p4reduce_lab.trials`: train what docs/trials.json lacks, then write the tables on the trials' page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+
+from p4reduce_lab.study import data
+from p4reduce_lab.trials import layer_parallel, lgc
+from p4reduce_lab.trials.report import Record, keep, read, write_tables
+
+ROOT = Path(__file__).resolve().parents[3]
+SEEDS = (0, 1, 2)
+TRIALS: dict[str, Callable[[int, data.Images], Iterator[Record]]] = {
+    "lgc": lgc.run,
+    "layer-parallel": layer_parallel.run,
+}
+
+
+@click.command()
+@click.option("--data", "cache", type=click.Path(path_type=Path), default=ROOT / "out/study/data", help="MNIST.")
+@click.option("--only", type=click.Choice(list(TRIALS)), help="One of the trials.")
+@click.option("--report-only", is_flag=True, help="Train nothing, write the tables of what is there.")
+def main(cache: Path, only: str | None, report_only: bool) -> None:
+    """Run the trials on one thread, a seed after the other. Started again, it goes on with the next seed."""
+    records = read(ROOT / "docs")
+    if not report_only:
+        torch.set_num_threads(1)
+        images = _mnist(cache)
+        for seed in SEEDS:
+            for name in [only] if only else TRIALS:
+                if any((record["trial"], record["seed"]) == (name, seed) for record in records):
+                    continue
+                found: list[dict[str, Any]] = []
+                for record in TRIALS[name](seed, images):
+                    click.echo(f"{name}, seed {seed}, {record['way']}: {record['accuracy']}")
+                    found.append(record)
+                records += found
+                keep(records, ROOT / "docs")
+    write_tables(records, ROOT / "docs")
+
+
+def _mnist(cache: Path) -> data.Images:
+    try:
+        return data.mnist(cache)
+    except data.DataError as error:
+        raise click.ClickException(str(error)) from error
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,276 @@
+"""LGC: an autoencoder, trained on the first gradients, that encodes the values at a leader's choice of elements.
+
+After "Learned Gradient Compression for Distributed Deep Learning" (LGC). The paper's text was not at hand
+(unverified): the networks below are as seen in public code, the rest as others describe it. Dense steps come
+first, then steps with exact values on which the autoencoder is trained, then compressed ones. One rank a step, in
+turn, chooses its largest elements; every rank has a residue, and k values there.
+
+ring      Every rank encodes its values; the mean of all codes is decoded. Codes can be summed, so a switch would do.
+server    The leader alone sends a code, and each rank its largest values beside it; each rank's are decoded.
+
+Beside it the same values as they are, in 8 bits, and as signs. Everything up to the compressed steps is shared by
+all ways of a seed.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from p4reduce_lab.study.data import Images
+from p4reduce_lab.study.models import mnist_mlp
+from p4reduce_lab.trials.images import accuracy, batches
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of every training; the paper's own are 200 dense steps, 300 of the autoencoder, and 0.1 % of the elements."""
+
+    ranks: int = 4
+    batch: int = 128  #: images of all ranks
+    dense_steps: int = 100
+    autoencoder_steps: int = 200
+    compressed_steps: int = 200
+    share: float = 0.002  #: of all elements, what a leader chooses
+    lr: float = 0.03
+    momentum: float = 0.9
+    autoencoder_lr: float = 0.001
+    innovation: float = 0.1  #: of a rank's chosen values, what it sends as it is, in the server variant
+
+    @property
+    def steps(self) -> int:
+        return self.dense_steps + self.autoencoder_steps + self.compressed_steps
+
+
+SHRINKAGE = 16
+"""Values to one place of a code; a code has 4 channels, so a quarter as many floats as there are values."""
+CODE_CHANNELS = 4
+
+
+class Autoencoder(nn.Module):
+    """From values [n, k] to codes [n, 4, k / 16] and back; k is a multiple of 16. The decoder also takes what a rank
+    sends as it is, zeros elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        down, up = (1, 64, 128, 256, 64), (CODE_CHANNELS, 32, 64, 128, 32)
+        encoder: list[nn.Module] = []
+        decoder: list[nn.Module] = []
+        for i in range(4):
+            encoder += [nn.Conv1d(down[i], down[i + 1], 3, stride=2, padding=1), nn.LeakyReLU()]
+            decoder += [nn.ConvTranspose1d(up[i], up[i + 1], 4, stride=2, padding=1), nn.LeakyReLU()]
+        self.encoder = nn.Sequential(*encoder, nn.Conv1d(down[-1], CODE_CHANNELS, 1))
+        self.decoder = nn.Sequential(*decoder)
+        self.last = nn.Conv1d(up[-1] + 1, 1, 1)
+
+    def encode(self, values: torch.Tensor) -> torch.Tensor:
+        codes: torch.Tensor = self.encoder(values[:, None])
+        return codes
+
+    def decode(self, codes: torch.Tensor, innovation: torch.Tensor) -> torch.Tensor:
+        """Return values [n, k] from codes and what is known of them, [n, k]."""
+        values: torch.Tensor = self.last(torch.cat([self.decoder(codes), innovation[:, None]], 1))
+        return values[:, 0]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What comes of all ranks' values [ranks, k] at the leader's choice."""
+
+    mean: torch.Tensor  #: [k], as all ranks get it
+    own: torch.Tensor  #: [ranks, k], what each takes from its residue
+
+
+def exact(values: torch.Tensor, leader: int, coder: Autoencoder, settings: Settings) -> Sent:
+    return Sent(values.mean(0), values)
+
+
+def eight_bits(values: torch.Tensor, leader: int, coder: Autoencoder, settings: Settings) -> Sent:
+    """Round to whole multiples of a unit that all ranks share, at most 127 of them."""
+    rounded = in_eight_bits(values)
+    return Sent(rounded.mean(0), rounded)
+
+
+def signs(values: torch.Tensor, leader: int, coder: Autoencoder, settings: Settings) -> Sent:
+    """Send signs, times a mean magnitude for each rank."""
+    sent = values.sign() * values.abs().mean(1, keepdim=True)
+    return Sent(sent.mean(0), sent)
+
+
+def ring(
+    values: torch.Tensor, leader: int, coder: Autoencoder, settings: Settings, *, kept: bool, code_bits: int = 32
+) -> Sent:
+    """Average the codes. `kept`: the residue keeps what a rank's own decoded values lack; else it is cleared."""
+    scale = unit_rms(values)
+    codes = coder.encode(values / scale)
+    if code_bits == 8:
+        codes = in_eight_bits(codes)
+    nothing = torch.zeros_like(values)
+    mean = coder.decode(codes.mean(0, keepdim=True), nothing[:1])[0] * scale
+    return Sent(mean, coder.decode(codes, nothing) * scale if kept else values)
+
+
+def server(values: torch.Tensor, leader: int, coder: Autoencoder, settings: Settings, *, kept: bool) -> Sent:
+    """Decode each rank's values from the leader's code and its own largest ones."""
+    scale = unit_rms(values)
+    code = coder.encode(values[leader : leader + 1] / scale).expand(len(values), -1, -1)
+    decoded = coder.decode(code, innovation_of(values, settings) / scale) * scale
+    return Sent(decoded.mean(0), decoded if kept else values)
+
+
+def in_eight_bits(values: torch.Tensor) -> torch.Tensor:
+    unit = values.abs().max().clamp(min=1e-30) / 127
+    return (values / unit).round() * unit
+
+
+def unit_rms(values: torch.Tensor) -> torch.Tensor:
+    """Return the scale by which all ranks' values have a mean square of 1: the autoencoder needs it."""
+    return values.square().mean().sqrt().clamp(min=1e-30)
+
+
+def innovation_of(values: torch.Tensor, settings: Settings) -> torch.Tensor:
+    """Return each rank's largest values at their places, zeros elsewhere: [ranks, k]."""
+    count = max(1, round(settings.innovation * values.shape[1]))
+    places = values.abs().topk(count, dim=1).indices
+    return torch.zeros_like(values).scatter(1, places, values.gather(1, places))
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the chosen values travel, and in how many bits a value and rank, scales and the leader's choice left out."""
+
+    send: Callable[[torch.Tensor, int, Autoencoder, Settings], Sent]
+    bits: str
+
+
+def _way(send: Callable[..., Sent], bits: str, **options: Any) -> Way:
+    return Way(lambda *given: send(*given, **options), bits)
+
+
+WAYS = {
+    "exact values": Way(exact, "32"),
+    "8 bits": Way(eight_bits, "8"),
+    "signs": Way(signs, "1"),
+    "LGC ring, residue cleared": _way(ring, "8", kept=False),
+    "LGC ring, residue kept": _way(ring, "8", kept=True),
+    "LGC ring, kept, codes in 8 bits": _way(ring, "2", kept=True, code_bits=8),
+    "LGC server, residue cleared": _way(server, "8 of the leader, 3.2 and places of each rank", kept=False),
+    "LGC server, residue kept": _way(server, "8 of the leader, 3.2 and places of each rank", kept=True),
+}
+"""A code of k / 4 floats is 8 bits a value, of k / 4 bytes 2."""
+DENSE = "dense"
+
+
+class Training:
+    """A model that four ranks train, and their residues. A copy goes its own way."""
+
+    def __init__(self, seed: int, settings: Settings) -> None:
+        torch.manual_seed(seed)
+        self.settings = settings
+        self.model = mnist_mlp()
+        parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        self.velocity = torch.zeros(parameters)
+        self.residues = torch.zeros(settings.ranks, parameters)
+        self.chosen = max(1, int(settings.share * parameters) // SHRINKAGE) * SHRINKAGE
+        self.steps = 0
+        self.diverged = False
+
+    def gradients(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Return every rank's gradient of its part of the images, [ranks, parameters]."""
+        found = []
+        for part, labels in zip(x.chunk(self.settings.ranks), y.chunk(self.settings.ranks), strict=True):
+            loss = F.cross_entropy(self.model(part), labels)
+            self.diverged |= not math.isfinite(loss.item())
+            found.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(self.model.parameters()))]))
+        return torch.stack(found)
+
+    def update(self, mean: torch.Tensor) -> None:
+        """Make a step of SGD with momentum with the mean gradient, [parameters]; its rate falls to 0 along a cosine."""
+        self.velocity = self.settings.momentum * self.velocity + mean
+        rate = self.settings.lr * (1 + math.cos(math.pi * self.steps / self.settings.steps)) / 2
+        weights = parameters_to_vector(self.model.parameters()).detach()
+        vector_to_parameters(weights - rate * self.velocity, self.model.parameters())
+        self.steps += 1
+
+    def sparse_step(self, x: torch.Tensor, y: torch.Tensor, way: Way, coder: Autoencoder) -> tuple[torch.Tensor, float]:
+        """Make a compressed step. Return the ranks' values at the leader's choice, and the mean's relative error."""
+        totals = self.residues + self.gradients(x, y)
+        leader = self.steps % self.settings.ranks
+        places = totals[leader].abs().topk(self.chosen).indices
+        values = totals[:, places]
+        with torch.no_grad():
+            sent = way.send(values, leader, coder, self.settings)
+        self.residues = totals
+        self.residues[:, places] -= sent.own
+        mean = torch.zeros(totals.shape[1])
+        mean[places] = sent.mean
+        self.update(mean)
+        wanted = values.mean(0)
+        return values, float((sent.mean - wanted).norm() / wanted.norm().clamp(min=1e-30))
+
+
+def train_autoencoder(coder: Autoencoder, optimizer: torch.optim.Optimizer, values: torch.Tensor, leader: int,
+                      settings: Settings, variant: str) -> float:  # fmt: skip
+    """Make a step of the autoencoder on the ranks' values; return its loss, of values of mean square 1."""
+    values = values / unit_rms(values)
+    if variant == "server":
+        code = coder.encode(values[leader : leader + 1]).expand(len(values), -1, -1)
+        loss = F.mse_loss(coder.decode(code, innovation_of(values, settings)), values)
+    else:
+        codes, nothing = coder.encode(values), torch.zeros_like(values)
+        decoded = coder.decode(torch.cat([codes, codes.mean(0, keepdim=True)]), torch.cat([nothing, nothing[:1]]))
+        loss = F.mse_loss(decoded[:-1], values) + F.mse_loss(decoded[-1], values.mean(0))
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    return loss.item()
+
+
+def run(seed: int, images: Images, settings: Settings | None = None) -> Iterator[dict[str, Any]]:
+    """Yield a record for each way, the dense one first."""
+    settings = settings or Settings()
+    given = list(batches(images, settings.batch, settings.steps, seed))
+    dense = Training(seed, settings)
+    for step, (x, y) in enumerate(given):
+        if step == settings.dense_steps:
+            start = copy.deepcopy(dense)
+        dense.update(dense.gradients(x, y).mean(0))
+    yield _record(DENSE, seed, dense, images, [])
+
+    coders = {"ring": Autoencoder(), "server": Autoencoder()}
+    optimizers = {name: torch.optim.Adam(coder.parameters(), settings.autoencoder_lr) for name, coder in coders.items()}
+    first = settings.dense_steps + settings.autoencoder_steps
+    for x, y in given[settings.dense_steps : first]:
+        leader = start.steps % settings.ranks
+        values, _ = start.sparse_step(x, y, WAYS["exact values"], coders["ring"])
+        for name, coder in coders.items():
+            train_autoencoder(coder, optimizers[name], values, leader, settings, name)
+    for name, way in WAYS.items():
+        training = copy.deepcopy(start)
+        coder = coders["server" if "server" in name else "ring"]
+        errors = []
+        for x, y in given[first:]:
+            errors.append(training.sparse_step(x, y, way, coder)[1])
+            if training.diverged:
+                break
+        yield _record(name, seed, training, images, errors)
+
+
+def _record(way: str, seed: int, training: Training, images: Images, errors: list[float]) -> dict[str, Any]:
+    known = [error for error in errors if math.isfinite(error)]
+    return {
+        "trial": "lgc",
+        "way": way,
+        "seed": seed,
+        "settings": asdict(training.settings),
+        "accuracy": None if training.diverged else accuracy(training.model, images),
+        "error": round(sum(known) / len(known), 4) if known else None,
+    }
