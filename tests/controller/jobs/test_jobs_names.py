@@ -82,6 +82,18 @@ def test_every_name_of_tofino_is_in_the_program(folder: str) -> None:
     assert {*names.pop("job_counters").values(), *names.values()} <= known
 
 
+@pytest.mark.parametrize(
+    "p4info", sorted(ROOT.glob("p4src/artifacts/tofino*/*.p4info.txtpb")), ids=lambda f: f.parent.name
+)
+def test_tofinos_p4info_has_every_name_and_puts_its_pipe_before_all_but_actions(p4info: Path) -> None:
+    text = p4info.read_text()
+    names = dataclasses.asdict(TOFINO)
+    actions = {"is_switch", "claims_ip", "claims_mac", "admit_rank", "address_to", "forward", "known"}
+    objects = [*names.pop("job_counters").values(), *(names[kind] for kind in names.keys() - actions)]
+    for name in (*(names[kind] for kind in actions), *(f"pipe.{name}" for name in objects)):
+        assert f'name: "{name}"' in text, name
+
+
 def test_drop_reasons_and_hello_are_those_of_wire_p4() -> None:
     reasons = {number: name for name, number in WIRE_P4.enums["Drop"].items()}
     assert reasons.pop(0) == "NONE"
