@@ -12,9 +12,13 @@
 #endif
 #endif
 
-// Cells of the registers that hold a round for each (rank, slot, version). A job needs 2 * slots of them for each rank.
+// Cells of the register that holds a round for each (rank, slot, version). A job needs 2 * slots of them for each rank.
 #ifndef RANK_CELLS
+#if __TARGET_TOFINO__ == 1
 #define RANK_CELLS 65536
+#else
+#define RANK_CELLS 32768                  // 65536 are placed on Tofino 1 alone
+#endif
 #endif
 
 typedef bit<9>  port_t;

@@ -23,7 +23,8 @@ control Punt(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_me
         hdr.packet_in._pad = 0;
     }
 
-    table hello {
+    // A meter takes one of a stage's four ALUs, and there is none to lose beside the tags (slot_state.p4).
+    @stage(2) table hello {
         actions = { measure; }
         const default_action = measure();
         size = 1;

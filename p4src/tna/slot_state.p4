@@ -62,9 +62,11 @@ control Tags(in headers_t hdr, inout metadata_t meta) {
         meta.fresh = take_rank_round.execute(meta.rank_index);
     }
 
-    table tag { actions = { which_round; } const default_action = which_round(); size = 1; }
-    table tag_again { actions = { is_first; } const default_action = is_first(); size = 1; }
-    table rank_tag { actions = { is_fresh; } const default_action = is_fresh(); size = 1; }
+    // Said to the compiler for its own good: if anything else takes room in their stage, one of them moves on, and all sums
+    // with it.
+    @stage(1) table tag { actions = { which_round; } const default_action = which_round(); size = 1; }
+    @stage(1) table tag_again { actions = { is_first; } const default_action = is_first(); size = 1; }
+    @stage(1) table rank_tag { actions = { is_fresh; } const default_action = is_fresh(); size = 1; }
 
     apply {
         tag.apply();
