@@ -15,6 +15,7 @@ from fidelity.playing import BMV2, Outcome, Verdict
 
 BEHIND = "behind"
 DIFFER = "differ"
+LACKING = "lacking"
 
 
 @dataclass
@@ -35,12 +36,16 @@ class Record:
         return len(self.outcomes.get(BMV2, {}))
 
     def counts(self, switch: str) -> Counter[str]:
-        """Tests by verdict; for an executor also those in which BMv2 is ahead of it, and in which the two differ."""
+        """Tests by verdict; for an executor also beside BMv2.
+
+        Behind: BMv2 passes, it fails. Differ: something else leaves. Lacking: BMv2 plays what it refuses by name.
+        """
         found: Counter[str] = Counter(outcome.verdict.value for outcome in self.outcomes.get(switch, {}).values())
         if switch != BMV2:
             for test, outcome in self.outcomes.get(switch, {}).items():
                 theirs = self.outcomes[BMV2][test]
                 found[BEHIND] += theirs.verdict is Verdict.PASS and outcome.verdict in (Verdict.FAIL, Verdict.ERROR)
+                found[LACKING] += theirs.played and outcome.verdict is Verdict.REFUSED
                 found[DIFFER] += theirs.played and outcome.played and not same(theirs.outputs, outcome.outputs)
         return +found
 
@@ -128,6 +133,7 @@ def as_json(records: Iterable[Record], about: Mapping[str, Any]) -> str:
 
 
 _COLUMNS = (Verdict.PASS, Verdict.FAIL, Verdict.REFUSED, Verdict.ERROR)
+_BESIDE = {BEHIND: "BMv2 passes, it fails", DIFFER: "something else leaves", LACKING: "refused, BMv2 plays it"}
 
 
 def as_markdown(records: Iterable[Record], about: Mapping[str, Any]) -> str:
@@ -148,30 +154,27 @@ def as_markdown(records: Iterable[Record], about: Mapping[str, Any]) -> str:
         f"{len(all_records)} programs, {len(played)} of them with tests, "
         f"{sum(record.tests for record in played)} tests.",
         "",
-        "| switch | as the test expects | otherwise | refused by name | invalid, or ended | BMv2 passes, this fails |"
-        " BMv2 sends something else |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| switch | as the test expects | otherwise | refused by name | invalid, or ended |",
+        "| --- | --- | --- | --- | --- |",
     ]
-    for switch in switches:
-        total: Counter[str] = sum((record.counts(switch) for record in played), Counter())
-        numbers = [total[verdict.value] for verdict in _COLUMNS]
-        compared = ["", ""] if switch == BMV2 else [str(total[BEHIND]), str(total[DIFFER])]
-        lines.append(f"| {switch} | {' | '.join([*map(str, numbers), *compared])} |")
+    totals = {switch: sum((record.counts(switch) for record in played), Counter[str]()) for switch in switches}
+    for switch, total in totals.items():
+        lines.append(f"| {switch} | {' | '.join(str(total[verdict.value]) for verdict in _COLUMNS)} |")
+    lines += ["", f"| executor beside BMv2 | {' | '.join(_BESIDE.values())} |", "| --- | --- | --- | --- |"]
+    for switch, total in totals.items():
+        if switch != BMV2:
+            lines.append(f"| {switch} | {' | '.join(str(total[count]) for count in _BESIDE)} |")
     rows = [
-        f"| {record.name} | {switch} | {record.tests} | {counts[BEHIND]} | {counts[DIFFER]} | {counts['refused']} |"
+        f"| {record.name} | {switch} | {record.tests} | {' | '.join(str(counts[count]) for count in _BESIDE)} |"
         for record in played
         for switch in switches
         if switch != BMV2
         for counts in (record.counts(switch),)
-        if counts[BEHIND] or counts[DIFFER] or counts["refused"]
+        if any(counts[count] for count in _BESIDE)
     ]
     if rows:
-        lines += [
-            "",
-            "| program | executor | tests | BMv2 passes, this fails | BMv2 sends something else | refused |",
-            "| --- | --- | --- | --- | --- | --- |",
-            *rows,
-        ]
+        titles = f"| program | executor | tests | {' | '.join(_BESIDE.values())} |"
+        lines += ["", titles, "| --- | --- | --- | --- | --- | --- |", *rows]
     without = Counter(record.problem for record in all_records if not record.tests)
     if without:
         lines += ["", "Programs without tests, by reason:", ""]

@@ -21,6 +21,7 @@ NEEDED = {
 PORTS = "0:509"
 """510 is the CPU port and 511 means drop."""
 COMPILE_S = 60.0
+NICE = 10
 _V1MODEL = re.compile(r'^\s*#\s*include\s*[<"]([\w./]*/)?v1model\.p4[>"]', re.MULTILINE)
 
 
@@ -91,8 +92,9 @@ def generate(source: Source, folder: Path, tests: int, seed: int, limit_s: float
 
 def command(arguments: Sequence[str], limit_s: float, folder: Path) -> Done:
     """Run a command at low priority; it and what it started are killed at the deadline."""
+    lower = max(0, NICE - os.nice(0))
     process = subprocess.Popen(
-        ["nice", "-n", "10", *arguments],
+        ["nice", "-n", str(lower), *arguments],
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
