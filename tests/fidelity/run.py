@@ -129,11 +129,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         print(f"no such program: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
-    run = Run(options.out, options.seeds, options.tests, options.limit_s)
+    run = Run(options.out.resolve(), options.seeds, options.tests, options.limit_s)
     wanted = [source for source in found if not options.programs or source.name in options.programs]
     records = _records(run, wanted, None if options.minutes is None else time.monotonic() + 60 * options.minutes)
     about = {tool: tools.version(tool) for tool in ("p4c-bm2-ss", "simple_switch_grpc")}
     about |= {"seeds": str(options.seeds), "tests a program and seed at most": str(options.tests)}
+    if len(records) < len(wanted):
+        about["programs left for another run"] = str(len(wanted) - len(records))
     page = results.as_markdown(records, about)
     print(page)
     if not options.programs:

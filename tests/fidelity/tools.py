@@ -20,7 +20,7 @@ NEEDED = {
 }
 PORTS = "0:509"
 """510 is the CPU port and 511 means drop."""
-COMPILE_S = 60.0
+COMPILE_S = 300.0
 NICE = 10
 _V1MODEL = re.compile(r'^\s*#\s*include\s*[<"]([\w./]*/)?v1model\.p4[>"]', re.MULTILINE)
 
@@ -75,7 +75,7 @@ def compile_program(source: Source, json: Path, p4info: Path) -> Done:
         ["p4c-bm2-ss", "--std", "p4-16", *source.macros, str(source.path), "-o", str(json)]
         + ["--p4runtime-files", str(p4info)],
         COMPILE_S,
-        source.path.parent,
+        json.parent,
     )
     if not done.problem and not json.is_file():
         return Done("p4c wrote nothing: the file holds no whole program")
@@ -87,7 +87,7 @@ def generate(source: Source, folder: Path, tests: int, seed: int, limit_s: float
     folder.mkdir(parents=True, exist_ok=True)
     arguments = ["p4testgen", "--target", "bmv2", "--arch", "v1model", "--std", "p4-16", "--test-backend", "PROTOBUF"]
     arguments += ["--max-tests", str(tests), "--seed", str(seed), "--port-ranges", PORTS, "--out-dir", str(folder)]
-    return command([*arguments, *source.macros, str(source.path)], limit_s, source.path.parent)
+    return command([*arguments, *source.macros, str(source.path)], limit_s, folder)
 
 
 def command(arguments: Sequence[str], limit_s: float, folder: Path) -> Done:
