@@ -12,7 +12,7 @@ from p4reduce_switch.p4runtime.status import Code, Refused, abort, invalid
 
 MAX_CONTROLLERS = 16
 MAX_QUEUED = 10_000
-"""Packet-ins and digest lists waiting for a slow controller; more are dropped and counted."""
+"""Packet-ins, digest lists and idle notifications waiting for a slow controller; more are dropped and counted."""
 
 ElectionId = tuple[int, int]
 

@@ -33,7 +33,8 @@ class BoundTable:
         self.info = info
         self.table = table
         self.profile = profiles.get(info.profile_id)
-        if table.profile is not (None if self.profile is None else self.profile.state):
+        missing = bool(info.profile_id) and self.profile is None
+        if missing or table.profile is not (None if self.profile is None else self.profile.state):
             invalid(f"p4info and program do not belong together: the action profile of table {info.name} differs")
         self.keys = _key_order(info, table)
         self.metadata: dict[Identity | None, tuple[int, bytes]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -222,13 +223,21 @@ def test_profiles_survive_a_reconciled_program(raw: Raw) -> None:
 
 
 def test_a_p4info_of_another_program(raw: Raw) -> None:
-    for change in ("selector", "table"):
+    for change in ("selector", "table", "direct"):
         p4info = messages.P4Info.FromString(P4INFO.SerializeToString())
-        if change == "selector":
+        device_config = DEVICE_CONFIG
+        if change == "direct":  # the program's table has no profile
+            program = json.loads(DEVICE_CONFIG)
+            for pipeline in program["pipelines"]:
+                pipeline["action_profiles"] = []
+                for table in pipeline["tables"]:
+                    table["type"] = "simple"
+            device_config = json.dumps(program).encode()
+        elif change == "selector":
             p4info.action_profiles[0].with_selector = False
         else:
             p4info.tables[0].implementation_id = 0
-        assert code_of(raw.set_config, config=config(DEVICE_CONFIG, p4info=p4info)) == "INVALID_ARGUMENT"
+        assert code_of(raw.set_config, config=config(device_config, p4info=p4info)) == "INVALID_ARGUMENT"
 
 
 def test_a_selector_that_nothing_uses(raw: Raw) -> None:
