@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from p4reduce_contracts.p4runtime.entries import (
+    ActionProfileGroup,
+    ActionProfileMember,
     CloneSession,
     CounterData,
     CounterEntry,
@@ -12,7 +14,10 @@ from p4reduce_contracts.p4runtime.entries import (
     MeterConfig,
     MeterEntry,
     MulticastGroup,
+    RegisterEntry,
     TableEntry,
+    ValueSetEntry,
+    WeightedAction,
 )
 from p4reduce_contracts.p4runtime.errors import (
     Failure,
@@ -28,6 +33,8 @@ from p4reduce_contracts.p4runtime.schema import Schema
 from p4reduce_controller.p4rt.client import Client
 
 __all__ = [
+    "ActionProfileGroup",
+    "ActionProfileMember",
     "Client",
     "CloneSession",
     "CounterData",
@@ -43,9 +50,12 @@ __all__ = [
     "P4RuntimeError",
     "PipelineError",
     "ReadError",
+    "RegisterEntry",
     "Schema",
     "SchemaError",
     "SwitchUnreachable",
     "TableEntry",
+    "ValueSetEntry",
+    "WeightedAction",
     "WriteError",
 ]
