@@ -103,8 +103,9 @@ class Group:
         return float(mean(values)) if values else None
 
     def similarity(self, *, with_residues: bool) -> float | None:
-        """Return the leading cosine of the ranks' gradients, or of gradients and residues: over training and seeds."""
-        values = [point[2 if with_residues else 1] for record in self.records for point in record.get("similarity", [])]
+        """Return the ranks' leading cosine after the warm-up, the mean over the steps measured and over the seeds."""
+        points = (point for record in self.records for point in record.get("similarity", []))
+        values = [totals if with_residues else alone for step, alone, totals in points if step >= WARMUP_STEPS]
         return float(mean(values)) if values else None
 
 

@@ -55,6 +55,13 @@ def test_tables_sum_up_the_seeds(docs: Path) -> None:
     assert rows(docs, "layer-parallel") == {"penalty, K = 4": ["spspsp", "3.75", "94.00 (94.00 to 94.00), 1 diverged"]}
 
 
+def test_what_was_not_run_is_said(docs: Path) -> None:
+    report.write_tables([record("lgc", "dense", 0, 97.0)], docs)
+    text = (docs / report.PAGE).read_text(encoding="utf-8")
+    assert text.count("None of these trainings has been run yet.") == 1
+    assert rows(docs, "layer-parallel") == {} and set(rows(docs, "lgc")) == {"dense"}
+
+
 def test_a_page_without_a_place_is_refused(docs: Path) -> None:
     (docs / report.PAGE).write_text("nothing", encoding="utf-8")
     with pytest.raises(ValueError, match="no place for a table: <!-- table: lgc -->"):
