@@ -1,1 +1,1 @@
-"""Methods that were tried and not built: small trainings that say what each would have brought."""
+"""Methods that are not built: small trainings that say what each would bring."""
