@@ -41,7 +41,7 @@ RINGS = {
         RingWay("ring-bounded-10", Inceptionn(2.0**-10)),
         RingWay("ring-bounded-6", Inceptionn(2.0**-6)),
         RingWay("ring-absolute-10", Inceptionn(2.0**-10, rule="published", scale=1.0)),
-        RingWay("ring-absolute-10-finer", Inceptionn(2.0**-10, rule="published", scale=2.0**-5)),
+        RingWay("ring-absolute-finer", Inceptionn(2.0**-10, rule="published", scale=2.0**-5)),
         RingWay("ring-gradients-16", cut="gradients"),
         RingWay("ring-weights-16", cut="weights"),
     )
