@@ -51,7 +51,7 @@ fidelity: $(VENV)/dev.stamp  # needs p4testgen, p4c-bm2-ss and simple_switch_grp
 p4:  # needs p4c-bm2-ss on PATH
 	$(PYTHON) p4src/build.py
 
-p4-tofino:  # needs p4c-bm2-ss on PATH and P4C_TOFINO_INCLUDE, the folder of p4c's tna.p4
+p4-tofino:  # needs p4c-bm2-ss on PATH and P4C_TOFINO_INCLUDE, the folder of p4c's tna.p4; better p4c-barefoot and bfas too
 	$(PYTHON) p4src/build_tofino.py
 
 proto: $(VENV)/proto.stamp
