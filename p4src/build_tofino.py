@@ -75,6 +75,7 @@ def compile_chip(name: str, include: str, folder: Path) -> Node:
         for command in (preprocess, [*compiler, "-o", str(out), str(source)]):
             subprocess.run(command, cwd=P4SRC, check=True)
         assembly = out / "pipe" / "p4reduce.bfa"
+        (out / "binary" / "logs").mkdir(parents=True)
         subprocess.run(["bfas", "--no-warn", "--target", target, "-o", str(out / "binary"), str(assembly)], check=True)
         if not list((out / "binary").glob("*.bin")):
             raise RuntimeError("the assembler wrote no binary")

@@ -25,7 +25,6 @@ PER_STAGE = {
     "logical_tables": 16,
 }
 PARSER_ROWS = 256
-REPORTED = [name for name in sorted(build_tofino.CHIPS) if (P4SRC / "artifacts" / name / build_tofino.REPORT).is_file()]
 
 ASSEMBLY = """\
 version:
@@ -102,7 +101,7 @@ def test_a_select_that_the_assembly_has_not_is_seen() -> None:
     assert tofino_report.missing_selects(twice, "P", ASSEMBLY, "ingress") == ["ip: [0, 3] to end"]
 
 
-@pytest.mark.parametrize("name", REPORTED)
+@pytest.mark.parametrize("name", sorted(build_tofino.CHIPS))
 def test_the_program_fits(name: str) -> None:
     """The report that is checked in: of these sources, each register in one stage, nothing beyond what a stage has."""
     report = json.loads((P4SRC / "artifacts" / name / build_tofino.REPORT).read_text())
@@ -126,7 +125,7 @@ def test_the_program_fits(name: str) -> None:
     not build_tofino.backend_is_here() or not (Path(INCLUDE) / "tna.p4").is_file(),
     reason=f"p4c-barefoot or bfas is not on PATH, or {build_tofino.INCLUDE} names no folder with tna.p4",
 )
-@pytest.mark.parametrize("name", REPORTED)
+@pytest.mark.parametrize("name", sorted(build_tofino.CHIPS))
 def test_compiling_again_gives_the_same_report(name: str, tmp_path: Path) -> None:
     assert build_tofino.compile_chip(name, INCLUDE, tmp_path) == {"ingress": [], "egress": []}
     for file in (build_tofino.REPORT, build_tofino.P4INFO):
