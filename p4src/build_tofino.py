@@ -79,13 +79,14 @@ def compile_chip(name: str, include: str, folder: Path) -> Node:
         subprocess.run(["bfas", "--no-warn", "--target", target, "-o", str(out / "binary"), str(assembly)], check=True)
         if not list((out / "binary").glob("*.bin")):
             raise RuntimeError("the assembler wrote no binary")
-        text = assembly.read_text()
         resources = json.loads((out / "pipe" / "logs" / "resources.json").read_text())
-        report = {"sources": sources_digest()} | tofino_report.report(text, resources)
-    (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n")
+        text = assembly.read_text()
     program = read_program(name, include)
     parsers = {"MainParser": "ingress", "EgressParser": "egress"}
-    return {gress: tofino_report.missing_selects(program, parser, text, gress) for parser, gress in parsers.items()}
+    lost = {gress: tofino_report.missing_selects(program, parser, text, gress) for parser, gress in parsers.items()}
+    report = {"sources": sources_digest(), "missing_selects": lost} | tofino_report.report(text, resources)
+    (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n")
+    return lost
 
 
 def core_include() -> Path:

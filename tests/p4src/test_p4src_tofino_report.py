@@ -108,6 +108,7 @@ def test_the_program_fits(name: str) -> None:
     assert report["sources"] == build_tofino.sources_digest(), (
         "p4src/tna changed: run `make p4-tofino` with its compiler"
     )
+    assert report["missing_selects"] == {"ingress": [], "egress": []}
     program = json.loads((P4SRC / "artifacts" / name / build_tofino.PROGRAM).read_text())
     instances = program["controls"]["MainIngress"]["instances"].values()
     registers = {one["name"] for one in instances if one["extern"] == "Register"}
