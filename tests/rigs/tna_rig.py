@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from p4reduce_contracts import artifacts
+from p4reduce_controller.jobs import tofino_entries
+from p4reduce_controller.jobs.hello import Address
+from p4reduce_controller.jobs.model import Grant
+from p4reduce_controller.jobs.slots import SlotRange
 from rigs.pipeline import (
     ARTIFACTS,
     EPOCH,
@@ -24,6 +28,8 @@ from rigs.pipeline import (
 from rigs.secret import rank_secret
 from rigs.tna import TnaProgram
 
+RANK_CELLS = 32768
+"""Of Tofino 2's program; Tofino 1's has twice as many."""
 GENERATIONS = {"tofino1-4x8": 1, "tofino2-4x16": 2}
 
 
@@ -52,16 +58,15 @@ class TnaRig(PipelineRig):
         self.tna.insert(f"MainIngress.{table}", match, f"MainIngress.{control}.{action}", params)
 
     def admit(self, rank: int, epoch: int = EPOCH, slot_base: int = SLOT_BASE) -> None:
-        """Write the rank's two entries, one a version of its slots."""
-        full = (1 << self.world_size) - 1
-        for version in (0, 1):
-            match = (rank_port(rank), rank_ip(rank), rank_udp_port(rank), JOB, rank_secret(rank), version)
-            first_cell = version * self._slots + slot_base
-            first_rank_cell = (2 * rank + version) * SLOT_COUNT
-            bounds = ((-SLOT_COUNT) % 2**16, epoch, -epoch % 2**16)
-            self.insert(
-                "admission.admit", match, "admit_rank", (1 << rank, full, first_cell, first_rank_cell, *bounds, GROUP)
-            )
+        """Write the rank's two entries, as the controller makes them."""
+        addresses = tuple(
+            Address(rank_port(other), rank_mac(other), rank_ip(other), rank_udp_port(other))
+            for other in range(self.world_size)
+        )
+        secrets = tuple(map(rank_secret, range(self.world_size)))
+        grant = Grant(JOB, "rig", epoch, SlotRange(slot_base, SLOT_COUNT), addresses, secrets)
+        for entry in tofino_entries.admission(grant, self._slots, RANK_CELLS)[2 * rank : 2 * rank + 2]:
+            self.tna.insert(entry.table, tuple(entry.match.values()), entry.action, tuple(entry.params.values()))
 
     def renew(self, epoch: int) -> None:
         for rank in range(self.world_size):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,13 +15,14 @@ from google.protobuf import descriptor_pb2
 from p4reduce_contracts import wire
 from p4reduce_contracts.artifacts import P4INFO, find, geometry
 from p4reduce_contracts.jobs import jobs_pb2
+from p4reduce_contracts.jobs.errors import InvalidRequest
 from p4reduce_contracts.p4runtime import codec
 from p4reduce_contracts.p4runtime.entries import DigestConfig
 from p4reduce_contracts.p4runtime.messages import parse_p4info
 from p4reduce_contracts.p4runtime.schema import Schema
 from p4reduce_controller import forwarding
 from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
-from p4reduce_controller.jobs import switch_entries
+from p4reduce_controller.jobs import switch_entries, tofino_entries
 from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant
 from p4reduce_controller.jobs.slots import SlotRange
@@ -92,6 +94,36 @@ def test_tofinos_p4info_has_every_name_and_puts_its_pipe_before_all_but_actions(
     objects = [*names.pop("job_counters").values(), *(names[kind] for kind in names.keys() - actions)]
     for name in (*(names[kind] for kind in actions), *(f"pipe.{name}" for name in objects)):
         assert f'name: "{name}"' in text, name
+
+
+def tofino_grant(ranks: int, slots: SlotRange) -> Grant:
+    addresses = tuple(Address(rank, 0x020000000100 + rank, 0x0A000100 + rank, 40000 + rank) for rank in range(ranks))
+    return Grant(7, "job", 9, slots, addresses, tuple(range(1 << 63, (1 << 63) + ranks)))
+
+
+@pytest.mark.parametrize(
+    "p4info", sorted(ROOT.glob("p4src/artifacts/tofino*/*.p4info.txtpb")), ids=lambda f: f.parent.name
+)
+def test_tofinos_p4info_has_what_its_admission_entries_say(p4info: Path) -> None:
+    blocks = re.split(r"(?m)^(?=\w)", p4info.read_text())
+    without = "".join(block for block in blocks if not block.startswith("externs"))  # of types that only bf-p4c knows
+    schema = Schema.from_p4info(parse_p4info(without))
+    for entry in tofino_entries.admission(tofino_grant(2, SlotRange(6, 4)), 1024, 32768):
+        codec.encode(schema, dataclasses.replace(entry, table=f"pipe.{entry.table}"))
+
+
+def test_no_two_ranks_share_tofinos_rank_cells() -> None:
+    grants = [tofino_grant(8, slots) for slots in (SlotRange(0, 6), SlotRange(6, 4), SlotRange(10, 2038))]
+    used: set[int] = set()
+    for grant in grants:
+        for entry in tofino_entries.admission(grant, 2048, 32768):
+            first = entry.params["first_rank_cell"]
+            cells = set(range(first, first + grant.slots.count))
+            assert not cells & used and max(cells) < 32768
+            used |= cells
+    assert len(used) == 32768
+    with pytest.raises(InvalidRequest, match="room for 8 ranks a job, and job has 9"):
+        tofino_entries.admission(tofino_grant(9, SlotRange(0, 1)), 2048, 32768)
 
 
 def test_drop_reasons_and_hello_are_those_of_wire_p4() -> None:

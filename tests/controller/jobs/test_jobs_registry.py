@@ -286,7 +286,7 @@ def test_slots_are_refused_with_numbers(registry: Registry) -> None:
     with pytest.raises(InvalidRequest, match="1 to 1024 slots"):
         registry.create("c", 1, 1025)
     registry.remove("a")
-    assert registry.create("c", 1).slots.count == 64
+    assert registry.create("c", 1).slots.count == 128
 
 
 def test_there_are_255_job_ids_and_they_come_round_late(registry: Registry) -> None:

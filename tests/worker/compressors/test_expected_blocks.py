@@ -49,6 +49,6 @@ def test_a_short_collective_says_nothing_for_a_wider_window() -> None:
         window.finished(64, CollectiveStats(rounds=400, losses=losses), limited=limited)
         return window.proposal
 
-    assert proposal(limited=False) == 72
+    assert proposal(limited=False) == 128
     assert proposal(limited=True) == 64
     assert proposal(limited=True, losses=150) == 32
