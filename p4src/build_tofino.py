@@ -4,7 +4,8 @@
   small JSON that tests/p4src executes. It needs p4c-bm2-ss, whose front end is every p4c's, and the headers of p4c's
   Tofino backend (backends/tofino/bf-p4c/p4include), which P4C_TOFINO_INCLUDE names.
 * `p4reduce.p4info.txtpb` and `report.json` (tofino_report.py): what p4c's Tofino backend and its assembler make of it.
-  They need p4c-barefoot and bfas on PATH; without them these two stay as they are.
+  They need p4c-barefoot and bfas on PATH; without them these two stay as they are. What a driver loads (the binary,
+  context.json, bfrt.json) goes to out/tofino and is not checked in.
 """
 
 from __future__ import annotations
@@ -60,9 +61,12 @@ def backend_is_here() -> bool:
     return shutil.which("p4c-barefoot") is not None and shutil.which("bfas") is not None
 
 
-def compile_chip(name: str, include: str, folder: Path) -> Node:
+def compile_chip(name: str, include: str, folder: Path, loaded: Path | None = None) -> Node:
     """Write P4Info and report of one chip into `folder`, and return what the front end's program lost of its parsers'
-    selects, by gress: nothing, if the compiler is right. Raises CalledProcessError if compiler or assembler refuse."""
+    selects, by gress: nothing, if the compiler is right. What a driver loads, some MB, goes to `loaded`.
+
+    Raises CalledProcessError if compiler or assembler refuse.
+    """
     target, architecture = TARGETS[CHIPS[name]]
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch)
@@ -79,6 +83,10 @@ def compile_chip(name: str, include: str, folder: Path) -> Node:
         subprocess.run(["bfas", "--no-warn", "--target", target, "-o", str(out / "binary"), str(assembly)], check=True)
         if not list((out / "binary").glob("*.bin")):
             raise RuntimeError("the assembler wrote no binary")
+        if loaded is not None:
+            loaded.mkdir(parents=True, exist_ok=True)
+            for file in (*(out / "binary").glob("*.bin"), out / "binary" / "context.json", out / "bfrt.json"):
+                shutil.copy(file, loaded)
         resources = json.loads((out / "pipe" / "logs" / "resources.json").read_text())
         text = assembly.read_text()
     program = read_program(name, include)
@@ -312,7 +320,7 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / PROGRAM).write_text(json.dumps(read_program(name, include), separators=(",", ":")) + "\n")
         if backend_is_here():
-            lost = compile_chip(name, include, folder)
+            lost = compile_chip(name, include, folder, P4SRC.parent / "out" / "tofino" / name)
             if any(lost.values()):
                 print(f"{name}: the compiler drops what the parsers select on: {lost}", file=sys.stderr)
                 return 1
