@@ -35,7 +35,7 @@ class SlotAllocator:
         return self.slots - sum(held.count for held in self._held.values())
 
     def take(self, owner: str, count: int | None) -> SlotRange:
-        """Give `owner` the first free run of `count` slots; None takes up to 128 of the longest run.
+        """Give `owner` the first free run of `count` slots; None takes up to DEFAULT_SLOTS of the longest run.
 
         Raises SwitchFull with the numbers, or InvalidRequest for a count that this switch can never give.
         """

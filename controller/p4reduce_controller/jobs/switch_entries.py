@@ -28,13 +28,7 @@ def admission(grant: Grant) -> list[TableEntry]:
     return [
         TableEntry(
             table=V1MODEL.admit,
-            match={
-                "ingress_port": address.ingress_port,
-                "ipv4_src": address.ip,
-                "udp_src_port": address.udp_port,
-                "job": grant.job_id,
-                "secret": secret,
-            },
+            match=place,
             action=V1MODEL.admit_rank,
             params={
                 "rank_bit": 1 << rank,
@@ -45,7 +39,21 @@ def admission(grant: Grant) -> list[TableEntry]:
                 "group": group_number(grant.job_id),
             },
         )
-        for rank, (address, secret) in enumerate(zip(grant.addresses, grant.secrets, strict=True))
+        for rank, place in enumerate(places(grant))
+    ]
+
+
+def places(grant: Grant) -> list[dict[str, int]]:
+    """By rank: where its frames come from and what they say, the match of its entries in `admit`."""
+    return [
+        {
+            "ingress_port": address.ingress_port,
+            "ipv4_src": address.ip,
+            "udp_src_port": address.udp_port,
+            "job": grant.job_id,
+            "secret": secret,
+        }
+        for address, secret in zip(grant.addresses, grant.secrets, strict=True)
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from p4reduce_contracts.jobs.errors import InvalidRequest
 from p4reduce_contracts.p4runtime.entries import TableEntry
 from p4reduce_controller.jobs.model import Grant
-from p4reduce_controller.jobs.switch_entries import group_number
+from p4reduce_controller.jobs.switch_entries import group_number, places
 from p4reduce_controller.p4names import TOFINO
 
 _VERSIONS = 2
@@ -26,14 +26,7 @@ def admission(grant: Grant, slots: int, rank_cells: int) -> list[TableEntry]:
     return [
         TableEntry(
             table=TOFINO.admit,
-            match={
-                "ingress_port": address.ingress_port,
-                "ipv4_src": address.ip,
-                "udp_src_port": address.udp_port,
-                "job": grant.job_id,
-                "secret": secret,
-                "version": version,
-            },
+            match={**place, "version": version},
             action=TOFINO.admit_rank,
             params={
                 "rank_bit": 1 << rank,
@@ -46,6 +39,6 @@ def admission(grant: Grant, slots: int, rank_cells: int) -> list[TableEntry]:
                 "group": group_number(grant.job_id),
             },
         )
-        for rank, (address, secret) in enumerate(zip(grant.addresses, grant.secrets, strict=True))
+        for rank, place in enumerate(places(grant))
         for version in range(_VERSIONS)
     ]

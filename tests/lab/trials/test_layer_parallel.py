@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch.nn import functional as F
@@ -13,15 +11,6 @@ from p4reduce_lab.trials import layer_parallel
 from p4reduce_lab.trials.layer_parallel import WAYS, Settings, Training, Way, make_stages
 
 TINY = Settings(images=32, batch=16, blocks=4, width=8)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """As the command has it."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,15 +12,6 @@ from p4reduce_lab.trials import lgc
 from p4reduce_lab.trials.lgc import WAYS, Autoencoder, Settings, Training
 
 TINY = Settings(batch=16, dense_steps=2, autoencoder_steps=2, compressed_steps=3)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """As the command has it."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture
