@@ -86,7 +86,13 @@ class Communicator:
         return self.session.last
 
     def all_reduce(
-        self, array: Any, *, dense: bool = False, timeout_s: float | None = None, name: str | None = None
+        self,
+        array: Any,
+        *,
+        out: Any = None,
+        dense: bool = False,
+        timeout_s: float | None = None,
+        name: str | None = None,
     ) -> Any:
         """Return the sum over all ranks of a float32 or int32 tensor; the same bits on every rank.
 
@@ -94,10 +100,13 @@ class Communicator:
         when few blocks are zero). `name` appears in errors. Raises InvalidTensor for data that cannot be
         summed, PeerRefused for another rank's, CollectiveError once the ranks are at odds.
 
+        With `out`, a tensor like `array` or `array` itself, the sum is written there, which takes less memory and time;
+        it is what is returned. After a CollectiveError it may hold the sums of some blocks, where `array` was.
+
         `timeout_s` bounds the whole call. A float32 sum beyond the type's range is an infinity, without
         an error, and an int32 sum wraps, as numpy's additions do.
         """
-        return all_reduce(self.session, array, dense=dense, timeout_s=timeout_s, name=name)
+        return all_reduce(self.session, array, out=out, dense=dense, timeout_s=timeout_s, name=name)
 
     def all_reduce_segments(
         self,

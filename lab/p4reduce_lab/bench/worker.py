@@ -63,14 +63,13 @@ class Worker:
             self._sources.clear()  # one tensor at a time: they may be large
             self._sources[kind] = tensor(kind, self._rank, self._world_size)
         source = self._sources[kind]
+        copied = source.copy()  # gloo sums in place, and so do we
         if peer == "gloo":
             import torch
 
-            copied = torch.from_numpy(source.copy())  # gloo sums in place
-
             def work() -> Any:
-                self._dist.all_reduce(copied)
-                return copied.numpy()
+                self._dist.all_reduce(torch.from_numpy(copied))
+                return copied
 
         elif peer.startswith("ring "):
             from p4reduce.codecs.inceptionn import Inceptionn
@@ -81,12 +80,12 @@ class Worker:
             ring = Neighbours(self._dist.group.WORLD, codec, _COLLECTIVE_S)
 
             def work() -> Any:
-                return ring.run(mean_over_ring(source, self._rank, self._world_size, codec, "the tensor"))
+                return ring.run(mean_over_ring(copied, self._rank, self._world_size, codec, "the tensor"))
 
         else:
 
             def work() -> Any:
-                return self._comm.all_reduce(source, dense=dense)
+                return self._comm.all_reduce(copied, out=copied, dense=dense)
 
         found, measured = self._measure(work)
         if check:

@@ -330,3 +330,89 @@ def test_public_names_exist() -> None:
     for first, second in itertools.pairwise(p4reduce.__all__):
         assert first != second
         assert getattr(p4reduce, first) is not None
+
+
+@pytest.mark.parametrize("elements", [3000, 1, 0])
+@pytest.mark.parametrize("density", [0.05, 1.0])
+@pytest.mark.parametrize("kind", [np.float32, np.int32])
+def test_a_sum_is_written_where_it_is_wanted(kind: type, density: float, elements: int) -> None:
+    tensors = random_tensors(np.random.default_rng(11), 3, elements, density, kind, 8)
+    with LocalGroup(3, geometry=SMALL, slots=16) as group:
+        sums = group.run(lambda comm: comm.all_reduce(tensors[comm.rank]))
+        places = [np.full_like(tensors[0], 7) for _ in range(3)]
+        for rank, found in enumerate(
+            group.run(lambda comm: comm.all_reduce(tensors[comm.rank], out=places[comm.rank]))
+        ):
+            assert found is places[rank]
+            assert found.tobytes() == sums[rank].tobytes()
+        assert all((t == u).all() for t, u in zip(tensors, random_tensors_again(kind, density, elements), strict=True))
+        for rank, found in enumerate(
+            group.run(lambda comm: comm.all_reduce(tensors[comm.rank], out=tensors[comm.rank]))
+        ):
+            assert found is tensors[rank]
+            assert found.tobytes() == sums[rank].tobytes()
+
+
+def random_tensors_again(kind: type, density: float, elements: int) -> list[np.ndarray]:
+    return random_tensors(np.random.default_rng(11), 3, elements, density, kind, 8)
+
+
+def test_zeros_that_do_not_travel_have_no_sign_in_the_sum() -> None:
+    def tensor(rank: int) -> np.ndarray:
+        values = np.zeros(44, np.float32)
+        values[8:16] = rank
+        values[16:24] = -0.0
+        values[40:] = -0.0 if rank else 0.0
+        return values
+
+    with LocalGroup(2, geometry=SMALL, slots=4) as group:
+        whole = group.run(lambda comm: comm.all_reduce(tensor(comm.rank)))
+        mine = [tensor(rank) for rank in range(2)]
+        group.run(lambda comm: comm.all_reduce(mine[comm.rank], out=mine[comm.rank]))
+    for found in (*whole, *mine):
+        assert not np.signbit(found).any()
+        assert found[8:16].tolist() == [1] * 8
+
+
+def test_a_sum_in_torch_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    with LocalGroup(2, geometry=SMALL, slots=4) as group:
+        own = [torch.full((6, 5), float(rank + 1)) for rank in range(2)]
+        for rank, found in enumerate(group.run(lambda comm: comm.all_reduce(own[comm.rank], out=own[comm.rank]))):
+            assert found is own[rank]
+            assert (found == 3).all()
+        columns = [torch.full((6, 5), float(rank)).t() for rank in range(2)]  # not contiguous: copied
+        for rank, found in enumerate(
+            group.run(lambda comm: comm.all_reduce(columns[comm.rank], out=columns[comm.rank]))
+        ):
+            assert found is columns[rank]
+            assert (found == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("out", "says"),
+    [
+        (np.zeros(9, np.float32), "give one like the tensor, float32[8]"),
+        (np.zeros(8, np.int32), "out is int32[8]"),
+        ([0.0] * 8, "out is a list; give a numpy array"),
+        (np.broadcast_to(np.float32(0), 8), "out is read-only"),
+        ("overlap", "out overlaps the tensor"),
+    ],
+)
+def test_a_place_that_cannot_hold_the_sum_is_refused_on_all_ranks(out: Any, says: str) -> None:
+    memory = np.ones(12, np.float32)
+    if isinstance(out, str):
+        out = memory[4:]
+
+    def step(comm: Communicator) -> None:
+        if comm.rank == 0:
+            with pytest.raises(InvalidTensor) as told:
+                comm.all_reduce(memory[:8], out=out)
+            assert says in str(told.value)
+        else:
+            with pytest.raises(p4reduce.PeerRefused):
+                comm.all_reduce(memory[:8].copy())
+        assert comm.all_reduce(np.ones(8, np.float32)).tolist() == [2] * 8
+
+    with LocalGroup(2, geometry=SMALL, slots=4) as group:
+        group.run(step)

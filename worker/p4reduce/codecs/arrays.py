@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,17 +51,65 @@ def blocks_of(flat: NDArray[Any], block_words: int) -> NDArray[Any]:
     return flat.reshape(-1, block_words)
 
 
-def exponents_of(flat: NDArray[np.float32], block_numbers: int) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Return of each block of floats the largest exponent field, 255 for NaN and infinity, and whether any is not 0."""
+def place_for(out: Any, values: Any) -> NDArray[Any] | None:
+    """Return `out` as a numpy array that a sum of `values` can be written to, flat; None where it has to be copied.
+
+    It shares no memory with `values`, or is the same. Raises InvalidTensor for what cannot hold the sum.
+    """
+    kinds = "a torch tensor" if is_torch(values) else "a numpy array"
+    if type(out) is not type(values) and not (is_torch(out) and is_torch(values)):
+        raise InvalidTensor(f"out is a {type(out).__name__}; give {kinds}, as the tensor is")
+    if out.dtype != values.dtype or tuple(out.shape) != tuple(values.shape):
+        raise InvalidTensor(
+            f"out is {out.dtype}{list(out.shape)}; give one like the tensor, {values.dtype}{list(values.shape)}"
+        )
+    if is_torch(out):
+        if out.device.type != "cpu" or out.layout is not sys.modules["torch"].strided:
+            return None
+        out, values = out.detach().numpy(), to_numpy(values)
+    elif not out.flags.writeable:
+        raise InvalidTensor("out is read-only; give an array that can be written to")
+    same = out.ctypes.data == values.ctypes.data and out.strides == values.strides
+    if not same and np.may_share_memory(out, values):
+        raise InvalidTensor("out overlaps the tensor; give the tensor itself, or memory of its own")
+    return out.reshape(-1) if out.flags.c_contiguous and out.flags.aligned else None
+
+
+def write_to(out: Any, result: NDArray[Any]) -> Any:
+    """Write `result` to a numpy array or torch tensor like it, unless it lies there already; return `out`."""
+    if is_torch(out):
+        source = sys.modules["torch"].from_numpy(result)
+        if out.data_ptr() != source.data_ptr():
+            out.detach().copy_(source)
+    elif out.ctypes.data != result.ctypes.data:
+        np.copyto(out, result)
+    return out
+
+
+class Exponents(NamedTuple):
+    """What a float codec has to know of each block of a tensor."""
+
+    largest: NDArray[np.uint8]
+    """[blocks]: the largest exponent field, 255 for NaN and infinity."""
+    nonzero: NDArray[np.bool_]
+    """[blocks]: whether any number is not zero."""
+    negative_zeros: bool
+    """Whether a block of nothing but zeros has a negative one."""
+
+
+def exponents_of(flat: NDArray[np.float32], block_numbers: int) -> Exponents:
+    """Return the exponents of each block of floats."""
     compiled = _compiled() if kernels.enabled() else None
     if compiled is None:
         rows = blocks_of(flat, block_numbers)
-        largest = (rows.view(np.uint32) & np.uint32(0x7FFFFFFF)).max(axis=1, initial=0)
-        return (largest >> np.uint32(23)).astype(np.uint8), largest != 0
+        bits = rows.view(np.uint32)
+        largest = (bits & np.uint32(0x7FFFFFFF)).max(axis=1, initial=0)
+        nonzero = largest != 0
+        return Exponents((largest >> np.uint32(23)).astype(np.uint8), nonzero, bool(bits[~nonzero].any()))
     blocks = -(-len(flat) // block_numbers)
     exponents, nonzero = np.empty(blocks, np.uint8), np.empty(blocks, np.bool_)
-    compiled.scan(flat.view(np.uint32), block_numbers, exponents, nonzero)
-    return exponents, nonzero
+    negative_zeros = compiled.scan(flat.view(np.uint32), block_numbers, exponents, nonzero)
+    return Exponents(exponents, nonzero, bool(negative_zeros))
 
 
 @functools.cache

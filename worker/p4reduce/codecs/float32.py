@@ -20,7 +20,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import as_kind_of, blocks_of, exponents_of, name_element, to_numpy
+from p4reduce.codecs.arrays import (
+    Exponents,
+    as_kind_of,
+    blocks_of,
+    exponents_of,
+    name_element,
+    place_for,
+    to_numpy,
+    write_to,
+)
 from p4reduce.errors import InvalidTensor, NotFinite
 from p4reduce.protocol.call import CodecId
 from p4reduce.protocol.source import UNTOUCHED, Elements, Words
@@ -53,29 +62,32 @@ def error_bound(exponent_field: int, world_size: int) -> float:
 class Float32:
     """A tensor of float32. NaN and Inf are refused (NotFinite) before anything is sent.
 
-    With `mean` the result is the sum divided by the number of ranks.
+    With `mean` the result is the sum divided by the number of ranks. It is written to `out`, where there is one.
     """
 
     codec = CodecId.FLOAT32
     detail = 0
 
-    def __init__(self, values: Any, *, mean: bool = False, name: str | None = None) -> None:
+    def __init__(self, values: Any, *, mean: bool = False, name: str | None = None, out: Any = None) -> None:
         self._given = values
+        self._out = out
         self.values = to_numpy(values, name or "the tensor")
         if self.values.dtype != np.float32:
             raise InvalidTensor(f"{name or 'the tensor'} is {self.values.dtype}; convert it to float32")
+        self._place = None if out is None else place_for(out, values)
         self._mean = mean
         self._name = name
         self.elements = self.values.size
         self.layout = f"{'mean of ' if mean else ''}float32[{self.elements}]"
 
     def bind(self, world_size: int, block_words: int, dense: bool) -> Float32Source:
-        fields, nonzero = exponents_of(self.values.reshape(-1), block_words)
-        if fields.max(initial=0) == 255:
+        found = exponents_of(self.values.reshape(-1), block_words)
+        if found.largest.max(initial=0) == 255:
             raise NotFinite(self._fault())
         if dense:
-            nonzero[:] = True
-        return Float32Source(self.values, block_words, fields, nonzero, world_size, world_size if self._mean else 1)
+            found.nonzero[:] = True
+        divisor = world_size if self._mean else 1
+        return Float32Source(self.values, block_words, found, world_size, divisor, self._place)
 
     def _fault(self) -> str:
         flat = self.values.reshape(-1)
@@ -85,7 +97,7 @@ class Float32:
         return f"{text} ({bad} such elements); a sum needs finite numbers, skip this step or clip first"
 
     def wrap(self, result: NDArray[Any]) -> Any:
-        return as_kind_of(self._given, result)
+        return as_kind_of(self._given, result) if self._out is None else write_to(self._out, result)
 
 
 class Float32Source:
@@ -95,24 +107,34 @@ class Float32Source:
         self,
         values: NDArray[np.float32],
         block_words: int,
-        fields: NDArray[np.uint8],
-        nonzero: NDArray[np.bool_],
+        found: Exponents,
         world_size: int,
         divisor: int,
+        place: NDArray[np.float32] | None,
     ) -> None:
         self._values = values
         self._block_words = block_words
-        self.n_blocks = len(fields)
-        self.nonzero = nonzero
-        self.exponents = fields
+        self.n_blocks = len(found.largest)
+        self.exponents, self.nonzero, self._negative_zeros = found
+        self._place = place
         self._scales = scales(world_size)
         self._units = 1.0 / (divisor * self._scales)
-        self.elements = Elements(values.reshape(-1), lanes=1, scales=self._scales, units=self._units)
+        make_room = None if place is None else self._clear_place
+        self.elements = Elements(values.reshape(-1), 1, 1, self._scales, self._units, make_room)
 
     @cached_property
     def _rows(self) -> NDArray[np.float32]:
         rows: NDArray[np.float32] = blocks_of(self._values.reshape(-1), self._block_words)
         return rows
+
+    def _clear_place(self) -> NDArray[np.float32]:
+        assert self._place is not None
+        if self._place.ctypes.data != self._values.ctypes.data:
+            if not self.nonzero.all():
+                self._place.fill(0)
+        elif self._negative_zeros:
+            self._place[np.repeat(~self.nonzero, self._block_words)[: self._place.size]] = 0
+        return self._place
 
     def encode(self, blocks: NDArray[np.int64], exponents: NDArray[np.uint8]) -> Words:
         scaled = self._rows[blocks] * self._scales[exponents, None]

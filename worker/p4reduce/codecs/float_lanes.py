@@ -68,7 +68,7 @@ class FloatLanes:
 
     def bind(self, world_size: int, block_words: int, dense: bool) -> FloatLanesSource:
         flat = self.values.reshape(-1)
-        fields, nonzero = exponents_of(flat, block_words * lanes_per_word(self.detail))
+        fields, nonzero, _ = exponents_of(flat, block_words * lanes_per_word(self.detail))
         if fields.max(initial=0) == 255:
             index = int(np.isfinite(flat).argmin())
             where = name_element(self._name, self.values.shape, index)

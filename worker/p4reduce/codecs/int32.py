@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import as_kind_of, name_element, to_numpy
+from p4reduce.codecs.arrays import as_kind_of, name_element, place_for, to_numpy, write_to
 from p4reduce.codecs.words import WordSource
 from p4reduce.errors import IntegerOverflow, InvalidTensor
 from p4reduce.protocol.call import CodecId
@@ -17,17 +17,21 @@ class Int32:
     """A tensor of int32. The sum wraps modulo 2^32, unless `refuse_overflow`.
 
     With `refuse_overflow`, IntegerOverflow is raised before anything is sent if world size x
-    the largest |x| of this rank does not fit an int32: when no rank refuses, no sum can wrap.
+    the largest |x| of this rank does not fit an int32: when no rank refuses, no sum can wrap. The sum is written to
+    `out`, where there is one.
     """
 
     codec = CodecId.INT32
     detail = 0
 
-    def __init__(self, values: Any, *, refuse_overflow: bool = False, name: str | None = None) -> None:
+    def __init__(self, values: Any, *, refuse_overflow: bool = False, name: str | None = None, out: Any = None) -> None:
         self._given = values
+        self._out = out
         self.values = to_numpy(values, name or "the tensor")
         if self.values.dtype != np.int32:
             raise InvalidTensor(f"{name or 'the tensor'} is {self.values.dtype}; convert it to int32")
+        if out is not None:
+            place_for(out, values)
         self._refuse_overflow = refuse_overflow
         self._name = name
         self.elements = self.values.size
@@ -52,4 +56,4 @@ class Int32:
         return words.view(np.int32).reshape(self.values.shape)
 
     def wrap(self, result: NDArray[Any]) -> Any:
-        return as_kind_of(self._given, result)
+        return as_kind_of(self._given, result) if self._out is None else write_to(self._out, result)

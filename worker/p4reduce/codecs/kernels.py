@@ -9,14 +9,21 @@ import numpy as np
 from p4reduce_contracts.kernels import kernel
 
 
-@kernel("void(Array(uint32, 1, 'C', True), int64, uint8[::1], boolean[::1])")
+@kernel("boolean(Array(uint32, 1, 'C', True), int64, uint8[::1], boolean[::1])")
 def scan(numbers: Any, block_numbers: Any, exponents: Any, nonzero: Any) -> Any:
-    """Set the largest exponent field in each block of these floats, and whether any of them is not zero."""
+    """Set the largest exponent field in each block of these floats, and whether any of them is not zero.
+
+    Return whether a block of nothing but zeros has a negative one.
+    """
+    negative_zeros = False
     at, size = np.uint64(0), np.uint64(block_numbers)  # unsigned: an index that needs no look at its sign
     for block in range(len(exponents)):
-        largest = np.uint32(0)
+        largest, bits = np.uint32(0), np.uint32(0)
         for i in range(at, min(at + size, np.uint64(len(numbers)))):
             largest = max(largest, np.uint32(numbers[i] & np.uint32(0x7FFFFFFF)))
+            bits |= numbers[i]
         at += size
         exponents[block] = largest >> np.uint32(23)
         nonzero[block] = largest != 0
+        negative_zeros |= largest == 0 and bits != 0
+    return negative_zeros

@@ -15,11 +15,13 @@ from p4reduce.protocol.source import ConcatenatedBlocks
 from p4reduce.session import Contribution, Session
 
 
-def all_reduce(session: Session, array: Any, *, dense: bool, timeout_s: float | None, name: str | None) -> Any:
+def all_reduce(
+    session: Session, array: Any, *, out: Any, dense: bool, timeout_s: float | None, name: str | None
+) -> Any:
     lease = session.lease
 
     def prepare() -> Contribution:
-        segment = _segment(array, name)
+        segment = _segment(array, name, out)
         return Contribution(
             segment.bind(lease.world_size, lease.block_words, dense),
             codec=segment.codec,
@@ -31,13 +33,13 @@ def all_reduce(session: Session, array: Any, *, dense: bool, timeout_s: float | 
     return session.run(Kind.ALL_REDUCE, prepare, timeout_s=timeout_s)
 
 
-def _segment(array: Any, name: str | None) -> Segment:
+def _segment(array: Any, name: str | None, out: Any) -> Segment:
     """The tensor with the codec of its type; InvalidTensor for another than float32 and int32."""
     dtype = to_numpy(array, name or "the tensor").dtype
     if dtype == np.float32:
-        return Float32(array, name=name)
+        return Float32(array, name=name, out=out)
     if dtype == np.int32:
-        return Int32(array, name=name)
+        return Int32(array, name=name, out=out)
     raise InvalidTensor(f"{name or 'the tensor'} is {dtype}; all_reduce sums float32 and int32, convert it")
 
 

@@ -278,7 +278,7 @@ class DDPState:
 
     def _sum(self, buffer: torch.Tensor, parts: dict[str, torch.Tensor], begun: Begun | None) -> None:
         if begun is None:
-            buffer.copy_(*self.comm.all_reduce_segments([Float32(buffer, mean=True)], name="gradients"))
+            self.comm.all_reduce_segments([Float32(buffer, mean=True, out=buffer)], name="gradients")
             return
         outcome, report = finish(self.comm, begun)
         self.reports.append(report)

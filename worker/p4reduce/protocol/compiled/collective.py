@@ -119,10 +119,7 @@ class CompiledCollective:
             self._slots[index, k.KEYS : k.KEYS + lease.columns] = self._mine[first : first + lease.columns]
         self._sums = np.zeros(0, np.uint32)
         self._has_room = False
-        """Whether `_sums` is as long as it must be.
-
-        On a large tensor that takes milliseconds, in which the opening frames travel.
-        """
+        """Whether `_sums` is as long as it must be; that may take milliseconds, in which the opening frames travel."""
         self._agreed = np.full(segments.n_blocks, UNTOUCHED, np.uint8)
         self._data = np.zeros(1, np.uint32)
         self._spans = np.empty((3, 0), np.int64)
@@ -253,7 +250,7 @@ class CompiledCollective:
 
     def _make_room(self) -> None:
         self._has_room = True
-        self._sums = np.zeros(self._segments.n_blocks * self._lease.block_words, np.uint32)
+        self._sums = self._segments.make_room(self._lease.block_words)
 
     def receive(self, frame: bytes, now: float) -> list[bytes]:
         """Take in one datagram; return what to send."""

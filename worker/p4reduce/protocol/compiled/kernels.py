@@ -387,12 +387,13 @@ def accept(
                 head[BLOCKS_DOWN] += 1
                 segment = segment_of(segments, head[SEGMENTS], block)
                 to = np.uint64(block) * size
+                room = min(size, np.uint64(len(sums)) - to)
                 if segments[segment, SEGMENT_DECODES]:
                     unit = tables[segment, 1, exponent]
-                    for j in range(size):
+                    for j in range(room):
                         floats[to + j] = np.float32(np.int32(swap(frame[start + j])) * unit)
                 else:
-                    for j in range(size):
+                    for j in range(room):
                         sums[to + j] = swap(frame[start + j])
                 start += size
             key = np.int64(swap(keys[column]))

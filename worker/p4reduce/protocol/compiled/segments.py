@@ -55,9 +55,17 @@ class Segments:
             return None
         return Segments(kernels, cast(list[FlatSource], parts), source, floats)
 
+    def make_room(self, block_words: int) -> NDArray[np.uint32]:
+        """Return memory for the sums, flat, zero where no sum comes; the last block may find less room than a block."""
+        elements = self._parts[0].elements if len(self._parts) == 1 else None
+        if self._floats and elements is not None and elements.units is not None and elements.place is not None:
+            return elements.place().view(np.uint32)
+        new = np.empty if self.nonzero.all() else np.zeros
+        return new(self.n_blocks * block_words, np.uint32)
+
     def decode(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> list[NDArray[Any]]:
-        """Return the summed tensors. `sums` [blocks · block_words]: words, or float32 as `of` says."""
-        words = len(sums) // self.n_blocks if self.n_blocks else 1
+        """Return the summed tensors. `sums` is what `make_room` returned: words, or float32 as `of` says."""
+        words = -(-len(sums) // self.n_blocks) if self.n_blocks else 1
         found: list[NDArray[Any]] = []
         for part, start, end in zip(self._parts, self._starts[:-1], self._starts[1:], strict=True):
             own = sums[start * words : end * words]
