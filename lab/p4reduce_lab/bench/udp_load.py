@@ -9,7 +9,8 @@ import time
 import numpy as np
 
 from p4reduce_contracts.artifacts import SwitchGeometry
-from p4reduce_contracts.wire import pack_hello
+from p4reduce_contracts.datagrams import RUN_BYTES
+from p4reduce_contracts.wire import ENCAP_BYTES, pack_hello
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant
@@ -19,7 +20,6 @@ from p4reduce_lab.processes import Child
 _SOL_UDP, _UDP_SEGMENT, _UDP_GRO = 17, 103, 104
 _SO_RCVBUFFORCE = 33
 _BUFFER_BYTES = 8 << 20
-_RUN_FRAMES = 32
 _ANSWER_S = 10.0
 
 
@@ -81,7 +81,7 @@ class UdpPeers:
         frames, ranks = self._frames, self._frames.world_size
         slots = len(frames) // ranks
         by_rank = np.ascontiguousarray(frames.bytes.reshape(slots, ranks, -1).transpose(1, 0, 2))
-        step = _RUN_FRAMES if self._runs else 1
+        step = RUN_BYTES // (frames.frame_bytes + ENCAP_BYTES) if self._runs else 1  # as long as a worker's
         for first in range(0, slots, step):
             for rank, opened in enumerate(self._sockets):
                 opened.send(by_rank[rank, first : first + step].data)

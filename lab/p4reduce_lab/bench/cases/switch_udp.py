@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from p4reduce_contracts import artifacts
+from p4reduce_controller.jobs.slots import DEFAULT_SLOTS
 from p4reduce_lab.addresses import LOOPBACK, free_port
 from p4reduce_lab.bench import network, switches
 from p4reduce_lab.bench.case import Bar, Case, Run, Series
@@ -20,8 +21,10 @@ from p4reduce_lab.bench.udp_load import UdpPeers
 from p4reduce_lab.processes import Child
 
 RANKS = 4
-SLOTS = 32
-"""In flight at once, of every rank: as many as fit the socket buffers that a system grants."""
+SLOTS = DEFAULT_SLOTS
+"""In flight at once, of every rank: what a job gets."""
+_FEWER_SLOTS = 32
+"""As many as fit the socket buffers that a system grants to whoever is not root."""
 _SECONDS, _QUICK_SECONDS = 2.0, 0.5
 _READY_S = 60.0
 REFLECTOR = "reflector"
@@ -51,6 +54,7 @@ class Loaded:
 def measure(run: Run) -> None:
     """Start all switches and reflectors, and load each in turn."""
     seconds = _QUICK_SECONDS if run.quick else _SECONDS
+    slots = _slots(run)
     with contextlib.ExitStack() as stack:
         loaded: dict[tuple[str, str], Loaded] = {}
         for way, runs in WAYS.items():
@@ -65,7 +69,7 @@ def measure(run: Run) -> None:
         for (name, way), process in loaded.items():
             values = found[str((name, way))]
             counted = {"CPU ns a frame": 1e9 / median(values), "frames/s by the clock": median(process.wall)}
-            what = f"{RANKS} ranks, {SLOTS} slots, 1,114-byte frames, {way}"
+            what = f"{RANKS} ranks, {slots} slots, 1,114-byte frames, {way}"
             run.add(Series(what, name, str(network.LOOPBACK), "frames/s a core", values, {}, counted))
     by = {key: found[str(key)] for key in loaded}
     if (COMPILED, "GSO peers") in by:
@@ -75,6 +79,10 @@ def measure(run: Run) -> None:
     run.note("Frames are as the pipeline sees them; a core is a second of the switch process's own processor time.")
 
 
+def _slots(run: Run) -> int:
+    return SLOTS if run.networks else _FEWER_SLOTS
+
+
 def _switch(run: Run, stack: contextlib.ExitStack, executor: str, way: str, runs: bool) -> Loaded:
     port = free_port(socket.SOCK_DGRAM)
     listen = ["--listen", f"{LOOPBACK}:{port}"]
@@ -82,7 +90,7 @@ def _switch(run: Run, stack: contextlib.ExitStack, executor: str, way: str, runs
     stack.callback(switch.close)
     peers = UdpPeers(LOOPBACK, port, RANKS, runs=runs)
     stack.callback(peers.close)
-    grant = make_grant(peers.addresses(), SLOTS)
+    grant = make_grant(peers.addresses(), _slots(run))
     switch.install(grant)
     peers.prepare(artifacts.geometry(artifacts.find(switches.GEOMETRY)), grant)
     return Loaded(switch.child, peers)
@@ -97,7 +105,8 @@ def _reflector(run: Run, stack: contextlib.ExitStack, way: str, runs: bool) -> L
     peers = UdpPeers(LOOPBACK, port, RANKS, runs=runs)
     stack.callback(peers.close)
     peers.discard_hellos()
-    peers.prepare(artifacts.geometry(artifacts.find(switches.GEOMETRY)), make_grant(peers.addresses(), SLOTS))
+    grant = make_grant(peers.addresses(), _slots(run))
+    peers.prepare(artifacts.geometry(artifacts.find(switches.GEOMETRY)), grant)
     return Loaded(child, peers)
 
 
