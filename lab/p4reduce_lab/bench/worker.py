@@ -61,9 +61,10 @@ class Worker:
         kind = Kind(elements, density, pattern)
         if kind not in self._sources:
             self._sources.clear()  # one tensor at a time: they may be large
-            self._sources[kind] = tensor(kind, self._rank, self._world_size)
-        source = self._sources[kind]
-        copied = source.copy()  # gloo sums in place, and so do we
+            source = tensor(kind, self._rank, self._world_size)
+            self._sources[kind] = source, np.empty_like(source)
+        source, copied = self._sources[kind]
+        np.copyto(copied, source)  # gloo sums in place, and so do we
         if peer == "gloo":
             import torch
 

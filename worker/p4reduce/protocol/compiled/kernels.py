@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from p4reduce.protocol.compiled.prefetch import prefetch
 from p4reduce_contracts.kernels import kernel
 
 # head: what the collective is
@@ -36,7 +37,9 @@ ROUNDS, BLOCKS_UP, BLOCKS_DOWN, RETRANSMISSIONS, LOSSES, PENDINGS, FOREIGN, MALF
 FRAMES_UP, BYTES_UP, FRAMES_DOWN, BYTES_DOWN = range(51, 55)
 # head: of `pump.py`
 ENCAP, HELD_BACK = range(55, 57)
-HEAD = 57
+# head: whether blocks are missing between those held, so that the processor does not fetch the next by itself
+SPARSE = 57
+HEAD = 58
 
 # times
 ANSWERED_AT, ANSWER_TOOK, SILENCE, SILENT_UNTIL, NEXT_TIMER, SMOOTHED, VARIATION, FASTEST, GAP = range(9)
@@ -55,6 +58,8 @@ SEGMENT_FIRST, SEGMENT_BEGIN, SEGMENT_END, SEGMENT_STEP, SEGMENT_LANES, SEGMENT_
 
 # why `accept` stopped: all frames are read, or Python has to see to frame NEXT
 END, CALLS, EARLY, DAMAGED = range(4)
+AHEAD = 4
+"""How many frames before it is encoded a block of a sparse tensor is fetched from memory."""
 OTHER = 0
 """In `spans`: no frame for this rank; else the frame's type."""
 
@@ -406,6 +411,8 @@ def accept(
                 slot[BLOCKS + column] = block
                 slot[EXPONENTS + column] = 255 - (key & 255)
                 slot[KEYS + column] = mine[block + head[STRIDE]]
+                if head[SPARSE]:
+                    prefetch(mine, (slot[KEYS + column] >> 8) + head[STRIDE], 1)  # for the next RESULT
                 expected |= bit
                 if mine[block] >> np.uint32(8) == block:
                     own |= bit
@@ -436,6 +443,26 @@ def accept(
     return END
 
 
+@kernel("int64(int64[::1], int64[::1], int64)")
+def first_element(head: Any, segment: Any, block: Any) -> Any:
+    """Return where in `elements` a block of this segment begins."""
+    row = block - segment[SEGMENT_FIRST]
+    if segment[SEGMENT_STEP] != 1:  # a division takes as long as the rest
+        row //= segment[SEGMENT_STEP]
+    return segment[SEGMENT_BEGIN] + row * head[BLOCK_WORDS] * max(1, segment[SEGMENT_LANES])
+
+
+@kernel("void(int64[::1], int64[:, ::1], int64[:, ::1], Array(uint32, 1, 'C', True), int64, int64)")
+def fetch(head: Any, slots: Any, segments: Any, elements: Any, index: Any, own: Any) -> Any:
+    """Have the blocks that a slot sends next fetched from memory; `own` as in `answers`."""
+    slot = slots[index]
+    for column in range(head[COLUMNS]):
+        if (own >> column) & 1 and not slot[OPENING]:
+            block = slot[BLOCKS + column]
+            segment = segments[segment_of(segments, head[SEGMENTS], block)]
+            prefetch(elements, first_element(head, segment, block), head[BLOCK_WORDS] * max(1, segment[SEGMENT_LANES]))
+
+
 @kernel(
     "void(int64[::1], float64[::1], int64[:, ::1], float64[::1], int64[:, ::1], float64[:, :, ::1], uint32[::1], "
     "Array(uint32, 1, 'C', True), uint32[:, ::1], int64[:, ::1], float64)"
@@ -456,7 +483,11 @@ def answer(
     """Make the frames of the slots in `answers`, ANSWERS of them, and wait for what answers them."""
     columns, size = head[COLUMNS], np.uint64(head[BLOCK_WORDS])
     numbers = elements.view(np.float32)
+    for i in range(min(AHEAD, head[ANSWERS]) if head[SPARSE] else 0):
+        fetch(head, slots, segments, elements, answers[0, i], answers[1, i])
     for i in range(head[ANSWERS]):
+        if head[SPARSE] and i + AHEAD < head[ANSWERS]:
+            fetch(head, slots, segments, elements, answers[0, i + AHEAD], answers[1, i + AHEAD])
         index, own = answers[0, i], answers[1, i]
         present = own | answers[2, i]
         slot, frame = slots[index], frames[index]
@@ -472,8 +503,7 @@ def answer(
                 block = slot[BLOCKS + column]
                 segment = segments[segment_of(segments, head[SEGMENTS], block)]
                 lanes = segment[SEGMENT_LANES]
-                row = (block - segment[SEGMENT_FIRST]) // segment[SEGMENT_STEP]
-                begin = segment[SEGMENT_BEGIN] + row * head[BLOCK_WORDS] * max(1, lanes)
+                begin = first_element(head, segment, block)
                 count = segment[SEGMENT_END] - begin
                 scale = tables[segment_of(segments, head[SEGMENTS], block), 0, slot[EXPONENTS + column]]
                 at = np.uint64(begin)
