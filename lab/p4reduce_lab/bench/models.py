@@ -6,7 +6,7 @@ Imported by workers alone; it takes torch and scikit-learn.
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -17,7 +17,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 import p4reduce
 
-PEERS: Final = ("gloo dense", "gloo fp16", "gloo PowerSGD", "p4reduce dense", "p4reduce AdaComp")
 _TEST_IMAGES = 360
 _BATCH = 16
 _LEARNING_RATE, _MOMENTUM = 0.02, 0.9
@@ -75,3 +74,6 @@ class Trainer:
             compressor = p4reduce.AdaComp() if peer.endswith("AdaComp") else None
             summing = p4reduce.DDPState(comm, compressor, module=self._model)
             self._model.register_comm_hook(summing, p4reduce.ddp_hook)
+        elif peer.startswith("ring"):
+            ring = p4reduce.RingState(p4reduce.Inceptionn(2.0 ** int(peer.rpartition("^")[2])))
+            self._model.register_comm_hook(ring, p4reduce.ring_hook)
