@@ -6,6 +6,7 @@ Here stands what is rare, and how the arrays begin; kernels.py has the layout of
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterable, Sequence
 from types import ModuleType
@@ -106,11 +107,7 @@ class CompiledCollective:
         self._times = self._new_times()
         self._slots, self._sent_at, self._frames = self._new_slots(range(count))
         self._slots[0, k.EXPECTED] = (1 << opening_columns(lease.world_size, lease.block_words)) - 1
-        self._weights = np.array(
-            [weight(0, word) for word in range(lease.block_words)]
-            + [pow(COLUMN_FACTOR, column, 1 << 32) for column in range(lease.columns)],
-            np.uint32,
-        )
+        self._weights = _weights(lease.block_words, lease.columns)
         stride = lease.columns * count
         self._mine = np.empty((-(-segments.n_blocks // stride) + 1) * stride, np.uint32)
         k.look_ahead(segments.nonzero, segments.exponents, stride, np.uint32(KEY_NONE), self._mine)
@@ -462,6 +459,13 @@ class CompiledCollective:
         slots[:, k.SEEN] = -1
         slots[:, k.FLOORS : k.FLOORS + self._lease.columns] = -1
         return slots, np.zeros(count), np.empty((count, self._geometry.max_frame_bytes // 4), np.uint32)
+
+
+@functools.cache
+def _weights(block_words: int, columns: int) -> NDArray[np.uint32]:
+    """Return the check word's weights of a block's words, and then its columns'."""
+    words = [weight(0, word) for word in range(block_words)]
+    return np.array(words + [pow(COLUMN_FACTOR, column, 1 << 32) for column in range(columns)], np.uint32)
 
 
 def _payload(data: NDArray[np.uint32], spans: NDArray[np.int64], place: int) -> bytes:
