@@ -111,9 +111,7 @@ class CompiledCollective:
         stride = lease.columns * count
         self._mine = np.empty((-(-segments.n_blocks // stride) + 1) * stride, np.uint32)
         k.look_ahead(segments.nonzero, segments.exponents, stride, np.uint32(KEY_NONE), self._mine)
-        for index in range(count):
-            first = index * lease.columns
-            self._slots[index, k.KEYS : k.KEYS + lease.columns] = self._mine[first : first + lease.columns]
+        self._slots[:, k.KEYS : k.KEYS + lease.columns] = self._mine[:stride].reshape(count, lease.columns)
         self._sums = np.zeros(0, np.uint32)
         self._has_room = False
         """Whether `_sums` is as long as it must be; that may take milliseconds, in which the opening frames travel."""
