@@ -71,7 +71,12 @@ def compile_geometry(name: str, folder: Path) -> None:
         )
         program = without_source_info(json.loads(raw.read_text()))
     (folder / "p4reduce.json").write_text(json.dumps(program, separators=(",", ":")) + "\n")
-    (folder / "geometry.toml").write_text("".join(f"{key} = {value}\n" for key, value in shape.items()))
+    write_geometry(name, folder)
+
+
+def write_geometry(name: str, folder: Path) -> None:
+    """Write geometry.toml, the sizes that every pipeline folder has."""
+    (folder / "geometry.toml").write_text("".join(f"{key} = {value}\n" for key, value in GEOMETRIES[name].items()))
 
 
 def compiler_version() -> str:

@@ -3,9 +3,13 @@
 * `front_end.json`: what p4c's front end makes of the program, with all controls inlined and all names resolved, as
   small JSON that tests/p4src executes. It needs p4c-bm2-ss, whose front end is every p4c's, and the headers of p4c's
   Tofino backend (backends/tofino/bf-p4c/p4include), which P4C_TOFINO_INCLUDE names.
+* `geometry.toml`: the sizes, as every pipeline folder has them.
 * `p4reduce.p4info.txtpb` and `report.json` (tofino_report.py): what p4c's Tofino backend and its assembler make of it.
-  They need p4c-barefoot and bfas on PATH; without them these two stay as they are. What a driver loads (the binary,
-  context.json, bfrt.json) goes to out/tofino and is not checked in.
+  P4Info has P4Runtime's own messages for counters, meters, registers and digests, which is what Stratum takes, and not
+  the compiler's. They need p4c-barefoot and bfas on PATH; without them these two stay as they are.
+
+A pipeline folder for the controller is out/tofino/CHIP: P4Info and sizes, with what a switch loads, some MB that are
+not checked in: tofino.bin, context.json, bfrt.json.
 """
 
 from __future__ import annotations
@@ -31,6 +35,8 @@ MANIFEST = "manifest-tofino.json"
 PROGRAM = "front_end.json"
 REPORT = "report.json"
 P4INFO = "p4reduce.p4info.txtpb"
+LOADED = "tofino.bin"
+"""The binary of either chip; the assembler names it by the chip."""
 INCLUDE = "P4C_TOFINO_INCLUDE"
 CHIPS = {"tofino1-4x8": 1, "tofino2-4x16": 2}
 """The geometries of build.py that are for a Tofino, and its generation."""
@@ -63,7 +69,7 @@ def backend_is_here() -> bool:
 
 def compile_chip(name: str, include: str, folder: Path, loaded: Path | None = None) -> Node:
     """Write P4Info and report of one chip into `folder`, and return what the front end's program lost of its parsers'
-    selects, by gress: nothing, if the compiler is right. What a driver loads, some MB, goes to `loaded`.
+    selects, by gress: nothing, if the compiler is right. What a switch loads, some MB, goes to `loaded`.
 
     Raises CalledProcessError if compiler or assembler refuse.
     """
@@ -75,18 +81,22 @@ def compile_chip(name: str, include: str, folder: Path, loaded: Path | None = No
         preprocess += ["-I", str(core_include()), "tna/main.p4", "-o", str(source)]
         p4info = folder / P4INFO
         compiler = ["p4c-barefoot", "--nocpp", "--std", "p4-16", "--target", target, "--arch", architecture, "-g"]
-        compiler += ["--Wdisable", "--p4runtime-files", str(p4info), "--bf-rt-schema", str(out / "bfrt.json")]
+        compiler += ["--Wdisable", "--p4runtime-files", str(p4info), "--p4runtime-force-std-externs"]
+        compiler += ["--bf-rt-schema", str(out / "bfrt.json")]
         for command in (preprocess, [*compiler, "-o", str(out), str(source)]):
             subprocess.run(command, cwd=P4SRC, check=True)
         assembly = out / "pipe" / "p4reduce.bfa"
         (out / "binary" / "logs").mkdir(parents=True)
         subprocess.run(["bfas", "--no-warn", "--target", target, "-o", str(out / "binary"), str(assembly)], check=True)
-        if not list((out / "binary").glob("*.bin")):
+        binary = next((out / "binary").glob("*.bin"), None)
+        if binary is None:
             raise RuntimeError("the assembler wrote no binary")
         if loaded is not None:
             loaded.mkdir(parents=True, exist_ok=True)
-            for file in (*(out / "binary").glob("*.bin"), out / "binary" / "context.json", out / "bfrt.json"):
+            build.write_geometry(name, loaded)
+            for file in (p4info, out / "binary" / "context.json", out / "bfrt.json"):
                 shutil.copy(file, loaded)
+            shutil.copy(binary, loaded / LOADED)
         resources = json.loads((out / "pipe" / "logs" / "resources.json").read_text())
         text = assembly.read_text()
     program = read_program(name, include)
@@ -318,6 +328,7 @@ def main() -> int:
     for name in CHIPS:
         folder = P4SRC / "artifacts" / name
         folder.mkdir(parents=True, exist_ok=True)
+        build.write_geometry(name, folder)
         (folder / PROGRAM).write_text(json.dumps(read_program(name, include), separators=(",", ":")) + "\n")
         if backend_is_here():
             lost = compile_chip(name, include, folder, P4SRC.parent / "out" / "tofino" / name)

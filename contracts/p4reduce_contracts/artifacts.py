@@ -1,6 +1,7 @@
 """The compiled pipelines: a folder for each target and geometry, with the program, its P4Info and its sizes.
 
-A pipeline folder holds p4reduce.json (BMv2 JSON), p4reduce.p4info.txtpb (P4Info as text) and geometry.toml.
+A pipeline folder holds p4reduce.p4info.txtpb (P4Info as text), geometry.toml, and what a switch loads: p4reduce.json
+(BMv2 JSON), or for a Tofino tofino.bin, context.json and bfrt.json.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_contracts.wire.numbers import MAX_BLOCK_WORDS, MAX_COLUMNS, MAX_SLOTS
 
 PROGRAM = "p4reduce.json"
+TOFINO_BINARY, TOFINO_CONTEXT, TOFINO_SCHEMA = "tofino.bin", "context.json", "bfrt.json"
 P4INFO = "p4reduce.p4info.txtpb"
 GEOMETRY = "geometry.toml"
 
@@ -43,10 +45,13 @@ def find(name_or_dir: str | os.PathLike[str], roots: tuple[Path, ...] | None = N
     by_name = [] if is_path else [root / text for root in roots]
     for folder in [*by_name, Path(text).expanduser()]:
         if folder.is_dir():
-            missing = [one for one in (PROGRAM, P4INFO, GEOMETRY) if not (folder / one).is_file()]
+            missing = [file for file in (P4INFO, GEOMETRY) if not (folder / file).is_file()]
+            if not any((folder / program).is_file() for program in (PROGRAM, TOFINO_BINARY)):
+                missing.insert(0, f"{PROGRAM} or, of a Tofino, {TOFINO_BINARY}")
             if missing:
                 raise PipelineNotFound(
-                    f"the pipeline folder {folder} lacks {', '.join(missing)}; compile the P4 program again"
+                    f"the pipeline folder {folder} lacks {', '.join(missing)}; compile the P4 program again, with "
+                    "`make p4`, or for a Tofino with `make p4-tofino`, which writes folders below out/tofino"
                 )
             return folder
     if is_path:

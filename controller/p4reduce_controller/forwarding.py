@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from p4reduce_contracts.p4runtime.entries import MulticastGroup, TableEntry
 from p4reduce_controller.config import Config, mac_value
-from p4reduce_controller.p4names import FLOOD_GROUP, V1MODEL
+from p4reduce_controller.p4names import FLOOD_GROUP, P4Names
 from p4reduce_controller.p4rt.client import Operation
 
 MAX_LEARNED = 1024
@@ -23,7 +23,8 @@ Update = tuple[Operation, TableEntry | MulticastGroup]
 class MacTable:
     """The addresses that the switch knows, and the writes that each new one takes. It talks to no switch."""
 
-    def __init__(self, config: Config, limit: int = MAX_LEARNED) -> None:
+    def __init__(self, config: Config, names: P4Names, limit: int = MAX_LEARNED) -> None:
+        self._names = names
         self._static = {mac_value(port.mac): port.number for port in config.ports}
         self._own = mac_value(config.switch.mac)
         self._flood = config.forwarding.flood
@@ -41,7 +42,7 @@ class MacTable:
         self._learned.clear()
         updates: list[Update] = []
         for mac, port in self._static.items():
-            updates += [("insert", _forward(mac, port)), ("insert", _known(mac, port))]
+            updates += [("insert", self._forward(mac, port)), ("insert", self._known(mac, port))]
         if self._flood:
             updates.append(("insert", MulticastGroup(FLOOD_GROUP, tuple((port, 1) for port in self._flood))))
         return updates
@@ -50,11 +51,13 @@ class MacTable:
         """Take up what an earlier controller learned, of the entries found on a switch; the entries that say it."""
         self._learned.clear()
         for entry in found:
-            if self._learn and entry.table == V1MODEL.learned and len(self._learned) < self._limit:
+            if self._learn and entry.table == self._names.learned and len(self._learned) < self._limit:
                 mac, port = entry.match["src_mac"], entry.match["ingress_port"]
                 if isinstance(mac, int) and isinstance(port, int) and mac not in self._static:
                     self._learned[mac] = port
-        return [entry for mac, port in self._learned.items() for entry in (_forward(mac, port), _known(mac, port))]
+        return [
+            entry for mac, port in self._learned.items() for entry in (self._forward(mac, port), self._known(mac, port))
+        ]
 
     def learn(self, sightings: Iterable[tuple[int, ...]]) -> list[Update]:
         """The writes for a digest's (MAC, port) pairs. Static, group and the switch's own addresses stay."""
@@ -68,31 +71,29 @@ class MacTable:
             if before == port:
                 continue
             if before is not None:
-                updates += [("delete", _known(mac, before)), ("modify", _forward(mac, port))]
+                updates += [("delete", self._known(mac, before)), ("modify", self._forward(mac, port))]
             else:
                 if len(self._learned) >= self._limit:
                     oldest, its_port = self._learned.popitem(last=False)
-                    updates += [("delete", _known(oldest, its_port)), ("delete", _forward(oldest, its_port))]
-                updates.append(("insert", _forward(mac, port)))
-            updates.append(("insert", _known(mac, port)))
+                    updates += [("delete", self._known(oldest, its_port)), ("delete", self._forward(oldest, its_port))]
+                updates.append(("insert", self._forward(mac, port)))
+            updates.append(("insert", self._known(mac, port)))
             self._learned[mac] = port
             self._learned.move_to_end(mac)
         return updates
 
+    def _forward(self, mac: int, port: int) -> TableEntry:
+        return TableEntry(
+            table=self._names.mac_table,
+            match={"dst_mac": mac},
+            action=self._names.forward,
+            params={"port": port},
+        )
 
-def _forward(mac: int, port: int) -> TableEntry:
-    return TableEntry(
-        table=V1MODEL.mac_table,
-        match={"dst_mac": mac},
-        action=V1MODEL.forward,
-        params={"port": port},
-    )
-
-
-def _known(mac: int, port: int) -> TableEntry:
-    return TableEntry(
-        table=V1MODEL.learned,
-        match={"src_mac": mac, "ingress_port": port},
-        action=V1MODEL.known,
-        params={},
-    )
+    def _known(self, mac: int, port: int) -> TableEntry:
+        return TableEntry(
+            table=self._names.learned,
+            match={"src_mac": mac, "ingress_port": port},
+            action=self._names.known,
+            params={},
+        )

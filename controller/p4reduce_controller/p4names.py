@@ -1,7 +1,7 @@
 """The names of the P4 programs' objects, as their P4Info has them: one P4Names for each target.
 
-Match fields and action parameters have the same names on every target; they stand where entries are made
-(jobs/switch_entries.py, forwarding.py).
+Which one it is goes by the pipeline (jobs/pipeline.py). Match fields and action parameters stand where entries are made
+(jobs/switch_entries.py, jobs/tofino_entries.py, forwarding.py).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ TOFINO: Final = replace(
         "pendings": "MainIngress.reply.pendings",
     },
 )
-"""For the driver that docs/tofino.md describes; its `admit` entries differ too."""
+"""Of the P4Info with P4Runtime's own counters, meters, registers and digests, which `make p4-tofino` writes."""
 
 FLOOD_GROUP: Final = 1
 """Multicast group of unknown destinations, as headers.p4 of each target has it."""

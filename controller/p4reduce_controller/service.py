@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from p4reduce_contracts.artifacts import find, geometry
+from p4reduce_contracts.artifacts import find
 from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.jobs import jobs_pb2_grpc
 from p4reduce_contracts.logs import event
@@ -21,8 +21,9 @@ from p4reduce_contracts.metrics_door import MetricsDoor
 from p4reduce_contracts.security import CONTROLLER, WORKER, Security, given, is_loopback, listen
 from p4reduce_controller.config import Config
 from p4reduce_controller.forwarding import MacTable
+from p4reduce_controller.jobs import pipeline as pipelines
 from p4reduce_controller.jobs.keeper import SwitchKeeper
-from p4reduce_controller.jobs.programmer import Pipeline, SwitchClient, SwitchProgrammer
+from p4reduce_controller.jobs.programmer import SwitchClient, SwitchProgrammer
 from p4reduce_controller.jobs.pulse import Pulse
 from p4reduce_controller.jobs.quotas import Quotas
 from p4reduce_controller.jobs.registry import Registry
@@ -79,7 +80,7 @@ class Controller:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         switch, settings = config.switch, config.controller
-        folder = find(switch.pipeline)
+        pipeline = pipelines.read(find(switch.pipeline))
         self.config = config
         self.address = settings.listen
         self._clock = clock
@@ -88,7 +89,11 @@ class Controller:
         self._security = given(files.ca, files.certificate, files.key, "ca, certificate and key under [security]")
         self._store = Store(settings.state_path)
         self.registry = Registry(
-            geometry(folder), self._store, settings.heartbeat_timeout_s, quotas=Quotas(config.quotas)
+            pipeline.geometry,
+            self._store,
+            settings.heartbeat_timeout_s,
+            quotas=Quotas(config.quotas),
+            max_world_size=pipeline.max_world_size,
         )
         if client is None:
             client = Client(
@@ -98,7 +103,7 @@ class Controller:
                 timeout_s=min(_CALL_LIMIT_S, switch.connect_timeout_s),
                 security=self._p4runtime_security(),
             )
-        programmer = SwitchProgrammer(client, switch, Pipeline(folder), MacTable(config))
+        programmer = SwitchProgrammer(client, switch, pipeline, MacTable(config, pipeline.names))
         self.keeper = SwitchKeeper(
             programmer=programmer,
             registry=self.registry,

@@ -50,7 +50,14 @@ def test_an_unknown_name_lists_the_known(tmp_path: Path) -> None:
 def test_what_a_folder_lacks_is_named(tmp_path: Path) -> None:
     folder = make_pipeline(tmp_path, "half")
     (folder / "p4reduce.json").unlink()
-    with pytest.raises(PipelineNotFound, match=r"lacks p4reduce\.json"):
+    with pytest.raises(
+        PipelineNotFound, match=r"lacks p4reduce\.json or, of a Tofino, tofino\.bin; .*`make p4-tofino`"
+    ):
+        find("half", (tmp_path,))
+    (folder / "tofino.bin").write_bytes(b"")
+    assert find("half", (tmp_path,)) == folder
+    (folder / "geometry.toml").unlink()
+    with pytest.raises(PipelineNotFound, match=r"lacks geometry\.toml"):
         find("half", (tmp_path,))
 
 

@@ -7,11 +7,9 @@ replication id), egress that a frame may bypass, drop_ctl, meters (a test sets t
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 PARSER_ERROR_PARTIAL_HDR = 2
@@ -100,8 +98,9 @@ class Table:
 class TnaProgram:
     """A program and its state: tables, registers, counters."""
 
-    def __init__(self, path: Path, generation: int) -> None:
-        self._program = json.loads(path.read_text())
+    def __init__(self, program: dict[str, Any], generation: int) -> None:
+        """`program` is what a front_end.json says."""
+        self._program = program
         self._types = self._program["types"]
         self._metadata_bytes = PORT_METADATA_BYTES[generation]
         self.groups: dict[int, list[tuple[int, int]]] = {}
@@ -111,6 +110,8 @@ class TnaProgram:
         self.counters: dict[str, Counter[int]] = {}
         self.colors: dict[int, int] = {}
         """Of every meter, by index. Green (0) if not here."""
+        self.color_of: Callable[[int], int] = lambda index: self.colors.get(index, 0)
+        """What a meter says; tests may replace it."""
         self.digests: list[list[tuple[int, int]]] = []
         for block in self._program["controls"].values():
             for table in block["tables"].values():
@@ -311,7 +312,7 @@ class Run:
         if kind == "Counter":
             self._program.counters[instance["name"]][self.value(arguments[0])] += 1
         elif kind == "Meter":
-            return self._program.colors.get(self.value(arguments[0]), 0)
+            return self._program.color_of(self.value(arguments[0]))
         elif kind == "Digest":
             self._program.digests.append(self._numbers(arguments[0]))
         else:

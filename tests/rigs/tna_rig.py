@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from p4reduce_contracts import artifacts
@@ -9,6 +10,7 @@ from p4reduce_controller.jobs import tofino_entries
 from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant
 from p4reduce_controller.jobs.slots import SlotRange
+from p4reduce_controller.p4names import TOFINO
 from rigs.pipeline import (
     ARTIFACTS,
     EPOCH,
@@ -42,7 +44,7 @@ class TnaRig(PipelineRig):
         self.world_size = world_size
         self._slots = geometry.slots
         path: Path = ARTIFACTS.parent / geometry_name / "front_end.json"
-        self.tna = TnaProgram(path, GENERATIONS[geometry_name])
+        self.tna = TnaProgram(json.loads(path.read_text()), GENERATIONS[geometry_name])
         self.insert("address.switch_address", (SWITCH_IP,), "is_switch", (SWITCH_MAC,))
         self.insert("address.own_ip", (SWITCH_IP,), "claims_ip", ())
         self.insert("address.own_mac", (SWITCH_MAC,), "claims_mac", ())
@@ -65,7 +67,8 @@ class TnaRig(PipelineRig):
         )
         secrets = tuple(map(rank_secret, range(self.world_size)))
         grant = Grant(JOB, "rig", epoch, SlotRange(slot_base, SLOT_COUNT), addresses, secrets)
-        for entry in tofino_entries.admission(grant, self._slots, RANK_CELLS)[2 * rank : 2 * rank + 2]:
+        registers = tofino_entries.Registers(self._slots, RANK_CELLS)
+        for entry in tofino_entries.admission(grant, TOFINO, registers)[2 * rank : 2 * rank + 2]:
             self.tna.insert(entry.table, tuple(entry.match.values()), entry.action, tuple(entry.params.values()))
 
     def renew(self, epoch: int) -> None:

@@ -7,10 +7,8 @@ and the multicast group, then admission; and they are taken away the other way r
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from pathlib import Path
 from typing import Any, Protocol
 
-from p4reduce_contracts.artifacts import P4INFO, PROGRAM, PipelineNotFound
 from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.p4runtime.entries import (
     CounterEntry,
@@ -22,22 +20,17 @@ from p4reduce_contracts.p4runtime.entries import (
     TableEntry,
 )
 from p4reduce_contracts.p4runtime.errors import P4RuntimeError, ReadError, WriteError
-from p4reduce_contracts.p4runtime.messages import parse_p4info
 from p4reduce_contracts.wire import DROP_REASONS, MAX_JOBS
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs import switch_entries
 from p4reduce_controller.jobs.model import Grant
+from p4reduce_controller.jobs.pipeline import Pipeline
 from p4reduce_controller.jobs.takeover import Held, compare
-from p4reduce_controller.p4names import FLOOD_GROUP, V1MODEL
+from p4reduce_controller.p4names import FLOOD_GROUP
 from p4reduce_controller.p4rt.client import Operation
 
 _OUR_GROUPS = (FLOOD_GROUP, *(switch_entries.group_number(job) for job in range(1, MAX_JOBS + 1)))
-
-
-def _closing_order(entries: Iterable[Held]) -> list[Held]:
-    """Entries in the order in which they may be deleted: admission first."""
-    return sorted(entries, key=lambda entry: not (isinstance(entry, TableEntry) and entry.table == V1MODEL.admit))
 
 
 class SwitchClient(Protocol):
@@ -61,17 +54,6 @@ class SwitchClient(Protocol):
     def capabilities(self) -> str: ...
 
 
-class Pipeline:
-    """A compiled program, read from its folder. Raises PipelineNotFound."""
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            self.p4info: Any = parse_p4info((folder / P4INFO).read_text(encoding="utf-8"))
-            self.program = (folder / PROGRAM).read_bytes()
-        except (OSError, ValueError) as error:
-            raise PipelineNotFound(f"cannot use the pipeline in {folder}: {error}") from None
-
-
 class SwitchProgrammer:
     """All that the controller writes to one switch."""
 
@@ -79,6 +61,7 @@ class SwitchProgrammer:
         self.client = client
         self._switch = switch
         self._pipeline = pipeline
+        self._names = pipeline.names
         self._mac_table = mac_table
 
     def take_over(self, era: int, grants: Iterable[Grant], given: Collection[int]) -> frozenset[int] | None:
@@ -96,11 +79,11 @@ class SwitchProgrammer:
             return None
         if any(isinstance(entry, TableEntry) and entry.params.get("epoch", 0) not in {0, *given} for entry in found):
             return None
-        own: list[Held] = [*switch_entries.switch_address(self._switch)]
+        own: list[Held] = [*switch_entries.switch_address(self._switch, self._names)]
         own += [entry for _, entry in self._mac_table.opening()]
         own += self._mac_table.adopt(entry for entry in found if isinstance(entry, TableEntry))
-        takeover = compare(found, grants, self._switch, own)
-        self.client.delete(*_closing_order(takeover.delete))
+        takeover = compare(found, {grant.job_id: self._entries_of(grant) for grant in grants}, own)
+        self.client.delete(*self._closing_order(takeover.delete))
         self.client.insert(*takeover.insert)
         self._limit_hellos()
         self._ask_for_digests()
@@ -110,9 +93,9 @@ class SwitchProgrammer:
         """Set the pipeline, which zeroes registers and counters, and write the switch's own entries."""
         if self._has_pipeline():
             self._clear()
-        self.client.set_pipeline(self._pipeline.p4info, self._pipeline.program, cookie=era)
+        self.client.set_pipeline(self._pipeline.p4info, self._pipeline.device_config, cookie=era)
         own: list[tuple[Operation, Entry]] = []
-        own += [("insert", entry) for entry in switch_entries.switch_address(self._switch)]
+        own += [("insert", entry) for entry in switch_entries.switch_address(self._switch, self._names)]
         self.client.write([*own, *self._mac_table.opening()])
         self._limit_hellos()
         self._ask_for_digests()
@@ -120,8 +103,8 @@ class SwitchProgrammer:
     def install(self, grant: Grant) -> None:
         """Let a job's ranks in. On an error nothing of it stays."""
         try:
-            self.client.insert(*switch_entries.members(grant, self._switch), switch_entries.group(grant))
-            self.client.insert(*switch_entries.admission(grant))
+            self.client.insert(*self._replies(grant))
+            self.client.insert(*self._pipeline.admission(grant))
         except WriteError:
             self._clear_job(grant.job_id)
             raise
@@ -129,8 +112,8 @@ class SwitchProgrammer:
     def remove(self, grant: Grant) -> None:
         """Let a job's ranks in no longer."""
         try:
-            self.client.delete(*switch_entries.admission(grant))
-            self.client.delete(*switch_entries.members(grant, self._switch), switch_entries.group(grant))
+            self.client.delete(*self._pipeline.admission(grant))
+            self.client.delete(*self._replies(grant))
         except WriteError:
             self._clear_job(grant.job_id)
 
@@ -142,7 +125,7 @@ class SwitchProgrammer:
 
     def job_counters(self, job_id: int) -> dict[str, Count]:
         """The counters of one job id since the pipeline was set, by name."""
-        return {name: self._count(counter, job_id) for name, counter in V1MODEL.job_counters.items()}
+        return {name: self._count(counter, job_id) for name, counter in self._names.job_counters.items()}
 
     def all_job_counters(self) -> dict[str, dict[int, Count]]:
         """The counters of every job id since the pipeline was set, by name and id."""
@@ -152,14 +135,26 @@ class SwitchProgrammer:
                 for cell in self.client.read_counter(counter)
                 if cell.index is not None
             }
-            for name, counter in V1MODEL.job_counters.items()
+            for name, counter in self._names.job_counters.items()
         }
 
     def drop_counters(self) -> dict[str, Count]:
         """Frames dropped since the pipeline was set, by reason."""
-        cells = self.client.read_counter(V1MODEL.drops)
+        cells = self.client.read_counter(self._names.drops)
         by_index = {cell.index: Count(cell.packets, cell.bytes) for cell in cells}
         return {reason: by_index.get(index, Count()) for index, reason in DROP_REASONS.items()}
+
+    def _replies(self, grant: Grant) -> list[Held]:
+        """What addresses replies to a job's ranks."""
+        return [*switch_entries.members(grant, self._switch, self._names), switch_entries.group(grant)]
+
+    def _entries_of(self, grant: Grant) -> list[Held]:
+        return [*self._replies(grant), *self._pipeline.admission(grant)]
+
+    def _closing_order(self, entries: Iterable[Held]) -> list[Held]:
+        """Entries in the order in which they may be deleted: admission first."""
+        admit = self._names.admit
+        return sorted(entries, key=lambda entry: not (isinstance(entry, TableEntry) and entry.table == admit))
 
     def _count(self, counter: str, index: int) -> Count:
         cell = next(iter(self.client.read_counter(counter, index)), None)
@@ -172,23 +167,23 @@ class SwitchProgrammer:
             held is not None
             and era in (None, held.cookie)
             and held.p4info == self._pipeline.p4info
-            and held.device_config == self._pipeline.program
+            and held.device_config == self._pipeline.device_config
         )
 
     def _everything(self) -> list[Held]:
         """Every entry of our tables and every group of ours."""
-        entries: list[Held] = [entry for table in V1MODEL.tables for entry in self.client.read_table(table)]
+        entries: list[Held] = [entry for table in self._names.tables for entry in self.client.read_table(table)]
         return entries + [group for group in self.client.read_groups() if group.group_id in _OUR_GROUPS]
 
     def _clear(self) -> None:
         """Delete every entry and group."""
-        for table in V1MODEL.tables:
+        for table in self._names.tables:
             self.client.delete(*self.client.read_table(table))
         self._delete_groups(list(_OUR_GROUPS))
 
     def _clear_job(self, job_id: int) -> None:
         """Delete whatever the switch holds for one job."""
-        for table in (V1MODEL.admit, V1MODEL.job_member):
+        for table in (self._names.admit, self._names.job_member):
             entries = [entry for entry in self.client.read_table(table) if entry.match["job"] == job_id]
             if entries:
                 self.client.delete(*entries)
@@ -213,9 +208,9 @@ class SwitchProgrammer:
         rate, burst = self._switch.hellos_a_second, self._switch.hello_burst
         limit = MeterConfig(rate, burst, rate, burst)
         cells = [
-            MeterEntry(V1MODEL.hello_rate, port, limit)
+            MeterEntry(self._names.hello_rate, port, limit)
             for meter in self._pipeline.p4info.meters
-            if meter.preamble.name == V1MODEL.hello_rate
+            if meter.preamble.name == self._names.hello_rate
             for port in range(meter.size)
         ]
         if cells:  # a program of one's own may have no such meter
@@ -226,7 +221,7 @@ class SwitchProgrammer:
         if not self._mac_table.learns:
             return
         try:
-            self.client.insert(DigestConfig(V1MODEL.mac_learn, max_list_size=16, max_timeout_ns=100_000_000))
+            self.client.insert(DigestConfig(self._names.mac_learn, max_list_size=16, max_timeout_ns=100_000_000))
         except WriteError as error:
             if not error.only("ALREADY_EXISTS"):
                 raise

@@ -115,8 +115,11 @@ class Registry:
         draw_nonce: Callable[[], int] = _random_nonce,
         draw_secret: Callable[[], int] = _random_secret,
         quotas: Quotas | None = None,
+        max_world_size: int | None = None,
     ) -> None:
+        """`max_world_size` is for a program that takes fewer ranks a job than its frames."""
         self.geometry = geometry
+        self._max_world_size = geometry.max_world_size if max_world_size is None else max_world_size
         self.slots = SlotAllocator(geometry.slots)
         self.version = 0
         self.joins = 0
@@ -165,7 +168,7 @@ class Registry:
         Raises InvalidRequest, JobExists, SwitchFull, QuotaExceeded or StoreError.
         """
         check_name(name)
-        limit = self.geometry.max_world_size
+        limit = self._max_world_size
         if not 1 <= world_size <= limit:
             raise InvalidRequest(
                 f"world size {world_size} is not possible: with {self.geometry.columns} columns of "
@@ -216,7 +219,7 @@ class Registry:
         A job that this switch's pipeline has no room for is dropped, and a warning says so.
         """
         for job in jobs:
-            if job.world_size > self.geometry.max_world_size:
+            if job.world_size > self._max_world_size:
                 event(_log, logging.WARNING, "job dropped", job=job.name, cause="world size too large for the pipeline")
                 self._books.delete(job.name)
                 continue

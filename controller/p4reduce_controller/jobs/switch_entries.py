@@ -1,4 +1,7 @@
-"""Which P4Runtime entries a job's grant needs, and the switch's own."""
+"""Which P4Runtime entries a job's grant needs, and the switch's own, by the names of the switch's program.
+
+`admission` is v1model's; Tofino's is in tofino_entries.py.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,29 @@ import ipaddress
 from p4reduce_contracts.p4runtime.entries import MulticastGroup, TableEntry
 from p4reduce_controller.config import SwitchConfig, mac_value
 from p4reduce_controller.jobs.model import Grant
-from p4reduce_controller.p4names import V1MODEL
+from p4reduce_controller.p4names import P4Names
 
 _FIRST_JOB_GROUP = 256
 
 
-def switch_address(switch: SwitchConfig) -> list[TableEntry]:
+def switch_address(switch: SwitchConfig, names: P4Names) -> list[TableEntry]:
     """The entries that make the switch answer for its own addresses, and drop what claims to come from them."""
     ip, mac = int(ipaddress.IPv4Address(switch.address)), mac_value(switch.mac)
     return [
-        TableEntry(V1MODEL.switch_address, {"target_ip": ip}, V1MODEL.is_switch, {"mac": mac}),
-        TableEntry(V1MODEL.own_ip, {"source_ip": ip}, V1MODEL.claims_ip),
-        TableEntry(V1MODEL.own_mac, {"src_mac": mac}, V1MODEL.claims_mac),
+        TableEntry(names.switch_address, {"target_ip": ip}, names.is_switch, {"mac": mac}),
+        TableEntry(names.own_ip, {"source_ip": ip}, names.claims_ip),
+        TableEntry(names.own_mac, {"src_mac": mac}, names.claims_mac),
     ]
 
 
-def admission(grant: Grant) -> list[TableEntry]:
+def admission(grant: Grant, names: P4Names) -> list[TableEntry]:
     """The entries that let the ranks of a job in, one for each; the frame's place and secret give the rank."""
     full = (1 << grant.world_size) - 1
     return [
         TableEntry(
-            table=V1MODEL.admit,
+            table=names.admit,
             match=place,
-            action=V1MODEL.admit_rank,
+            action=names.admit_rank,
             params={
                 "rank_bit": 1 << rank,
                 "full": full,
@@ -57,13 +60,13 @@ def places(grant: Grant) -> list[dict[str, int]]:
     ]
 
 
-def members(grant: Grant, switch: SwitchConfig) -> list[TableEntry]:
+def members(grant: Grant, switch: SwitchConfig, names: P4Names) -> list[TableEntry]:
     """The entries that address a reply to each rank."""
     return [
         TableEntry(
-            table=V1MODEL.job_member,
+            table=names.job_member,
             match={"job": grant.job_id, "rank": rank},
-            action=V1MODEL.address_to,
+            action=names.address_to,
             params={
                 "dst_mac": address.mac,
                 "dst_ip": address.ip,

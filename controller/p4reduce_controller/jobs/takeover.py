@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from p4reduce_contracts.p4runtime.entries import MulticastGroup, TableEntry
-from p4reduce_controller.config import SwitchConfig
-from p4reduce_controller.jobs import switch_entries
-from p4reduce_controller.jobs.model import Grant
 
 Held = TableEntry | MulticastGroup
 
@@ -22,24 +19,19 @@ class Takeover:
     insert: tuple[Held, ...]
 
 
-def compare(found: Iterable[Held], grants: Iterable[Grant], switch: SwitchConfig, own: Iterable[Held]) -> Takeover:
-    """Compare the entries and groups found on a switch with those of `grants` and the switch's `own`.
+def compare(found: Iterable[Held], jobs: Mapping[int, Iterable[Held]], own: Iterable[Held]) -> Takeover:
+    """Compare the entries and groups found on a switch with those of each of `jobs`, by id, and the switch's `own`.
 
-    A job is kept if every entry of its grant is there as it should be. What belongs to no kept job and is not `own`
-    has to go.
+    A job is kept if every entry of it is there as it should be. What belongs to no kept job and is not `own` has to go.
     """
     there = {_name(entry): entry for entry in found}
     wanted: dict[str, Held] = {}
     kept = set()
-    for grant in grants:
-        entries: list[Held] = [
-            *switch_entries.members(grant, switch),
-            switch_entries.group(grant),
-            *switch_entries.admission(grant),
-        ]
-        if all(_says_the_same(there.get(_name(entry)), entry) for entry in entries):
-            kept.add(grant.job_id)
-            wanted.update((_name(entry), entry) for entry in entries)
+    for job_id, entries in jobs.items():
+        of_job = {_name(entry): entry for entry in entries}
+        if all(_says_the_same(there.get(name), entry) for name, entry in of_job.items()):
+            kept.add(job_id)
+            wanted |= of_job
     missing = {_name(entry): entry for entry in own}
     for name, entry in missing.items():
         if _says_the_same(there.get(name), entry):

@@ -2,32 +2,56 @@
 
 from __future__ import annotations
 
-from p4reduce_contracts.jobs.errors import InvalidRequest
+from dataclasses import dataclass
+from typing import Any
+
 from p4reduce_contracts.p4runtime.entries import TableEntry
 from p4reduce_controller.jobs.model import Grant
 from p4reduce_controller.jobs.switch_entries import group_number, places
-from p4reduce_controller.p4names import TOFINO
+from p4reduce_controller.p4names import P4Names
 
 _VERSIONS = 2
 _CELL = 1 << 16
 """Cell numbers, slot counts and epochs have 16 bits; what the chip is to subtract is given as its negative."""
+_TAGS, _RANK_TAGS = "MainIngress.tags.tags", "MainIngress.tags.rank_tags"
 
 
-def admission(grant: Grant, slots: int, rank_cells: int) -> list[TableEntry]:
-    """Return the entries that let the ranks of a job in: two for each, one a version of its slots.
+@dataclass(frozen=True)
+class Registers:
+    """How many slots the whole switch has, by its register `tags`, and how many cells its register `rank_tags`.
 
-    `slots` are those of the whole switch, `rank_cells` the cells of its register `rank_tags` (RANK_CELLS in
-    p4src/tna/headers.p4): each rank number has a range of 2 x `slots` of them, so that ranges of no two jobs overlap.
-    Raises InvalidRequest for more ranks than have one.
+    Each rank number of a job has a range of 2 x `slots` cells, so that ranges of no two jobs overlap.
     """
-    most = rank_cells // (_VERSIONS * slots)
-    if grant.world_size > most:
-        raise InvalidRequest(f"this switch has room for {most} ranks a job, and {grant.name} has {grant.world_size}")
+
+    slots: int
+    rank_cells: int
+
+    @classmethod
+    def of(cls, p4info: Any) -> Registers:
+        """Return the sizes that P4Info says. Raises ValueError where it has not these registers."""
+        sizes = {register.preamble.name: register.size for register in p4info.registers}
+        missing = {_TAGS, _RANK_TAGS} - sizes.keys()
+        if missing:
+            raise ValueError(
+                f"its P4Info has no register {', '.join(sorted(missing))}; have it written with p4c-barefoot's "
+                "--p4runtime-force-std-externs, as `make p4-tofino` does"
+            )
+        return cls(sizes[_TAGS] // _VERSIONS, sizes[_RANK_TAGS])
+
+    @property
+    def max_world_size(self) -> int:
+        """The most ranks of one job."""
+        return self.rank_cells // (_VERSIONS * self.slots)
+
+
+def admission(grant: Grant, names: P4Names, registers: Registers) -> list[TableEntry]:
+    """Return the entries that let the ranks of a job in: two for each, one a version of its slots."""
+    slots = registers.slots
     return [
         TableEntry(
-            table=TOFINO.admit,
+            table=names.admit,
             match={**place, "version": version},
-            action=TOFINO.admit_rank,
+            action=names.admit_rank,
             params={
                 "rank_bit": 1 << rank,
                 "full": (1 << grant.world_size) - 1,

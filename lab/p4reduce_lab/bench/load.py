@@ -18,6 +18,7 @@ from p4reduce_controller.jobs import switch_entries
 from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant
 from p4reduce_controller.jobs.slots import SlotRange
+from p4reduce_controller.p4names import V1MODEL
 from p4reduce_switch.program import Executor, Replica
 
 JOB: Final = 7
@@ -42,8 +43,8 @@ def ethernet_addresses(world_size: int) -> list[Address]:
 
 def program(executor: Executor, grant: Grant, switch: SwitchConfig) -> None:
     """Write what a grant needs to an executor in this process, as a controller would to a switch."""
-    entries = [*switch_entries.switch_address(switch), *switch_entries.members(grant, switch)]
-    _insert(executor, [*entries, *switch_entries.admission(grant)])
+    entries = [*switch_entries.switch_address(switch, V1MODEL), *switch_entries.members(grant, switch, V1MODEL)]
+    _insert(executor, [*entries, *switch_entries.admission(grant, V1MODEL)])
     group = switch_entries.group(grant)
     replicas = [Replica(port, instance) for port, instance in group.replicas]
     executor.replication.multicast_groups[group.group_id] = replicas

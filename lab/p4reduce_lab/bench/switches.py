@@ -8,8 +8,9 @@ from pathlib import Path
 from p4reduce_contracts import artifacts
 from p4reduce_controller.config import Config, SwitchConfig
 from p4reduce_controller.forwarding import MacTable
+from p4reduce_controller.jobs import pipeline as pipelines
 from p4reduce_controller.jobs.model import Grant
-from p4reduce_controller.jobs.programmer import Pipeline, SwitchProgrammer
+from p4reduce_controller.jobs.programmer import SwitchProgrammer
 from p4reduce_controller.p4rt.client import Client
 from p4reduce_lab.addresses import answers, free_address
 from p4reduce_lab.processes import P4REDUCE, Child, Children
@@ -31,8 +32,9 @@ class SwitchProcess:
         self.child = child
         self._client = Client(p4runtime, timeout_s=_ANSWER_S)
         self._client.connect()
-        pipeline = Pipeline(artifacts.find(GEOMETRY) if folder is None else folder)
-        self._programmer = SwitchProgrammer(self._client, SwitchConfig(), pipeline, MacTable(Config()))
+        pipeline = pipelines.read(artifacts.find(GEOMETRY) if folder is None else folder)
+        mac_table = MacTable(Config(), pipeline.names)
+        self._programmer = SwitchProgrammer(self._client, SwitchConfig(), pipeline, mac_table)
         self._programmer.start_afresh(1)
 
     def install(self, grant: Grant) -> None:

@@ -24,7 +24,8 @@ from p4reduce_contracts.p4runtime.entries import MeterConfig
 from p4reduce_contracts.wire import DROP_REASONS
 from p4reduce_controller.config import Config
 from p4reduce_controller.forwarding import MacTable
-from p4reduce_controller.jobs.programmer import Pipeline, SwitchProgrammer
+from p4reduce_controller.jobs import pipeline as pipelines
+from p4reduce_controller.jobs.programmer import SwitchProgrammer
 from p4reduce_controller.p4names import V1MODEL
 from p4reduce_controller.p4rt.client import Client
 from rigs.p4rt import System, start_controller, start_switch
@@ -53,7 +54,9 @@ def programmer(address: str, limit: MeterConfig) -> SwitchProgrammer:
     switch = replace(
         config.switch, address=str(IPv4Address(SWITCH_IP)), hellos_a_second=limit.cir, hello_burst=limit.cburst
     )
-    made = SwitchProgrammer(Client(address, timeout_s=LIMIT_S), switch, Pipeline(find("small")), MacTable(config))
+    pipeline = pipelines.read(find("small"))
+    mac_table = MacTable(config, pipeline.names)
+    made = SwitchProgrammer(Client(address, timeout_s=LIMIT_S), switch, pipeline, mac_table)
     made.client.connect()
     return made
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import socket
-import struct
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,30 +13,26 @@ import numpy as np
 import pytest
 
 import p4reduce
-from p4reduce_contracts import wire
 from p4reduce_contracts.artifacts import find
 from p4reduce_contracts.jobs.client import (
     ControllerUnreachable,
     JobClient,
-    JoinTicket,
-    Lease,
     LeaseTimeout,
     SwitchAway,
 )
-from p4reduce_contracts.wire import CONTRIBUTE, RESULT
-from p4reduce_contracts.wire.check import check_of
 from p4reduce_controller.config import Config
 from p4reduce_controller.forwarding import MacTable
+from p4reduce_controller.jobs import pipeline as pipelines
 from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant
-from p4reduce_controller.jobs.programmer import Pipeline, SwitchProgrammer
+from p4reduce_controller.jobs.programmer import SwitchProgrammer
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.p4names import V1MODEL
 from p4reduce_controller.p4rt.client import Client
 from rigs.p4rt import System, bmv2, start_controller, start_switch
+from rigs.udp_workers import Worker, close, form, sum_one_round
 
 LIMIT_S = 30.0
-BLOCK_WORDS = wire.SMALL.block_words
 
 
 @pytest.fixture
@@ -53,71 +47,6 @@ def system(tmp_path: Path) -> Iterator[System]:
     for process in (running.controller, running.switch):
         if process.process.poll() is None:
             process.end(signal.SIGKILL)
-
-
-class Worker:
-    """One rank with its UDP socket."""
-
-    def __init__(self, client: JobClient, rank: int, world_size: int) -> None:
-        self.client = client
-        self.ticket: JoinTicket = client.join("train", rank, world_size)
-        self.lease: Lease | None = None
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.bind(("127.0.0.1", 0))
-        self.socket.settimeout(LIMIT_S)
-
-    def hello(self) -> None:
-        self.send(wire.pack_hello(self.ticket.job_id, self.ticket.nonce))
-
-    def contribute(self, number: int, words: list[int]) -> None:
-        """A block of `words` in column 0 of round `number` of slot 0."""
-        assert self.lease is not None
-        blocks = struct.pack(f"!{BLOCK_WORDS}I", *words)
-        frame = wire.Frame(
-            type=CONTRIBUTE,
-            job=self.lease.job_id,
-            present=1,
-            epoch=self.lease.epoch,
-            slot=0,
-            round=number,
-            seen=0,
-            secret=self.lease.secret,
-            check=check_of(1, blocks, BLOCK_WORDS),
-            keys=(wire.KEY_NONE,) * wire.SMALL.columns,
-            blocks=blocks,
-        )
-        self.send(wire.pack(wire.SMALL, frame))
-
-    def send(self, payload: bytes) -> None:
-        self.socket.sendto(payload, (self.ticket.switch_host, self.ticket.switch_port))
-
-    def receive(self) -> tuple[int, tuple[int, ...]]:
-        """Type and words of the next frame."""
-        frame = wire.unpack(wire.SMALL, self.socket.recv(2048))
-        assert self.lease is not None and frame.secret == self.lease.secret
-        return frame.type, struct.unpack(f"!{BLOCK_WORDS}I", frame.blocks)
-
-
-def form(client: JobClient, world_size: int) -> list[Worker]:
-    workers = [Worker(client, rank, world_size) for rank in range(world_size)]
-    for worker in workers:
-        worker.hello()
-    for worker in workers:
-        worker.lease = client.wait_lease(worker.ticket.nonce, LIMIT_S)
-    return workers
-
-
-def sum_one_round(workers: list[Worker], number: int) -> None:
-    for rank, worker in enumerate(workers):
-        worker.contribute(number, [10**rank * (word + 1) % 2**32 for word in range(BLOCK_WORDS)])
-    total = tuple(sum(10**rank * (word + 1) for rank in range(len(workers))) % 2**32 for word in range(BLOCK_WORDS))
-    for worker in workers:
-        assert worker.receive() == (RESULT, total)
-
-
-def close(workers: list[Worker]) -> None:
-    for worker in workers:
-        worker.socket.close()
 
 
 def until_reset(worker: Worker) -> str:
@@ -170,7 +99,7 @@ def test_hello_datagrams_bring_leases_and_the_switch_sums(system: System) -> Non
         stranger = Worker(client, 0, 3)
         stranger.lease = workers[0].lease
         stranger.hello()  # a port it has, but no place in the job
-        stranger.contribute(3, [1] * BLOCK_WORDS)
+        stranger.contribute(3, [1] * stranger.geometry.block_words)
         again = form(client, 3)
         sum_one_round(again, 0)
         drops = {drop.reason: drop.count.packets for drop in client.stats().drops}
@@ -312,8 +241,8 @@ def test_a_controller_that_is_killed_takes_its_jobs_up_again_on_bmv2() -> None:
 
 
 def _programmer(address: str) -> SwitchProgrammer:
-    config, client = Config(), Client(address, timeout_s=LIMIT_S)
-    return SwitchProgrammer(client, config.switch, Pipeline(find("small")), MacTable(config))
+    config, client, pipeline = Config(), Client(address, timeout_s=LIMIT_S), pipelines.read(find("small"))
+    return SwitchProgrammer(client, config.switch, pipeline, MacTable(config, pipeline.names))
 
 
 def _grant(number: int) -> Grant:

@@ -1,0 +1,71 @@
+"""A compiled pipeline: what its switch loads, and what the controller calls and writes there.
+
+The architecture that a pipeline's P4Info names decides all that differs between targets, here and nowhere else: v1model
+is BMv2's and the embedded switch's, TNA and T2NA are a Tofino's, driven by Stratum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from p4reduce_contracts.artifacts import P4INFO, PROGRAM, PipelineNotFound, SwitchGeometry, geometry
+from p4reduce_contracts.p4runtime.entries import TableEntry
+from p4reduce_contracts.p4runtime.messages import parse_p4info
+from p4reduce_controller.jobs import switch_entries, tofino_entries
+from p4reduce_controller.jobs.model import Grant
+from p4reduce_controller.p4names import TOFINO, V1MODEL, P4Names
+from p4reduce_controller.p4rt import stratum
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A compiled program. `p4info` and `device_config` are what P4Runtime gives a switch."""
+
+    geometry: SwitchGeometry
+    p4info: Any
+    device_config: bytes
+    names: P4Names
+    admission: Callable[[Grant], list[TableEntry]]
+    """The entries that let the ranks of a job in."""
+    max_world_size: int
+    """The most ranks of one job."""
+
+
+def read(folder: Path) -> Pipeline:
+    """Read the pipeline in `folder`. Raises PipelineNotFound, which says what to do."""
+    sizes = geometry(folder)
+    try:
+        p4info = parse_p4info((folder / P4INFO).read_text(encoding="utf-8"))
+        match p4info.pkg_info.arch:
+            case "v1model":
+                program = (folder / PROGRAM).read_bytes()
+                admission = partial(switch_entries.admission, names=V1MODEL)
+                return Pipeline(sizes, p4info, program, V1MODEL, admission, sizes.max_world_size)
+            case "tna" | "t2na":
+                return _tofino(folder, sizes, p4info)
+            case other:
+                raise PipelineNotFound(
+                    f"cannot use the pipeline in {folder}: its P4Info is of the architecture {other!r}, and this "
+                    "controller drives v1model, tna and t2na; compile p4src with `make p4` or `make p4-tofino`"
+                )
+    except (OSError, ValueError) as error:
+        raise PipelineNotFound(f"cannot use the pipeline in {folder}: {error}") from None
+
+
+def _tofino(folder: Path, sizes: SwitchGeometry, p4info: Any) -> Pipeline:
+    """Raise ValueError where P4Info does not say what entries need, OSError where the switch's files are missing."""
+    registers = tofino_entries.Registers.of(p4info)
+    if registers.slots != sizes.slots:
+        raise ValueError(f"its program has {registers.slots} slots, and its sizes say {sizes.slots}")
+    return Pipeline(
+        sizes,
+        p4info,
+        stratum.device_config(folder),
+        TOFINO,
+        partial(tofino_entries.admission, names=TOFINO, registers=registers),
+        min(sizes.max_world_size, registers.max_world_size),
+    )

@@ -1,0 +1,217 @@
+"""The controller on a Tofino's P4Info: entries that the TNA program's P4Runtime server takes, and jobs that sum.
+
+The switch is rigs/tna_switch.py: P4Runtime as the embedded switch serves it, the TNA program as P4 defines it.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import p4reduce
+from p4reduce_contracts import wire
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.errors import InvalidRequest
+from p4reduce_contracts.p4runtime.entries import MeterConfig
+from p4reduce_contracts.wire.geometry import Geometry
+from p4reduce_controller.config import Config
+from p4reduce_controller.forwarding import MacTable
+from p4reduce_controller.jobs import pipeline as pipelines
+from p4reduce_controller.jobs.hello import Address
+from p4reduce_controller.jobs.model import Grant
+from p4reduce_controller.jobs.programmer import SwitchProgrammer
+from p4reduce_controller.jobs.slots import SlotRange
+from p4reduce_controller.p4names import TOFINO
+from p4reduce_controller.p4rt.client import Client
+from rigs.p4rt import Process
+from rigs.tna_switch import CHIPS, TnaSwitch, pipeline_folder, start_controller, tna_switch
+from rigs.udp_workers import close, form, sum_one_round
+
+LIMIT_S = 30.0
+GEOMETRIES = {"tofino1-4x8": Geometry(4, 8), "tofino2-4x16": Geometry(4, 16)}
+
+
+@dataclass
+class Running:
+    """A switch with the TNA program and a controller's process."""
+
+    folder: Path
+    chip: str
+    switch: TnaSwitch
+    pipeline: Path
+    controller: Process
+
+    @property
+    def address(self) -> str:
+        return self.controller.address("jobs on")
+
+    @property
+    def geometry(self) -> Geometry:
+        return GEOMETRIES[self.chip]
+
+    def restart_controller(self) -> None:
+        """Kill it and start one again at its address, with its state."""
+        address = self.address
+        self.controller.end(signal.SIGKILL)
+        self.controller = start_controller(self.folder, self.switch, self.pipeline, address)
+
+    def entries(self, table: str) -> int:
+        """How many the switch holds."""
+        return len(list(self.switch.program.tables[table].entries()))
+
+
+@pytest.fixture(params=CHIPS)
+def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]:
+    with tna_switch(request.param) as switch:
+        pipeline = pipeline_folder(tmp_path / "pipeline", request.param)
+        made = Running(tmp_path, request.param, switch, pipeline, start_controller(tmp_path, switch, pipeline))
+        try:
+            yield made
+        finally:
+            if made.controller.process.poll() is None:
+                made.controller.end(signal.SIGKILL)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def drops(client: JobClient) -> dict[str, int]:
+    return {drop.reason: drop.count.packets for drop in client.stats().drops}
+
+
+def test_workers_all_reduce_through_the_tna_program(running: Running) -> None:
+    """Nothing says Tofino but the controller's pipeline; sums are those of 32-bit words, to the bit."""
+    values = [np.random.default_rng(rank).integers(-(2**31), 2**31, 500).astype(np.int32) for rank in range(3)]
+
+    def all_reduce(rank: int) -> list[int]:
+        with p4reduce.join("train", rank=rank, world_size=3, controller=running.address, timeout_s=LIMIT_S) as comm:
+            assert (comm.lease.geometry.columns, comm.lease.geometry.block_words) == (4, running.geometry.block_words)
+            return comm.all_reduce(values[rank], timeout_s=LIMIT_S).tolist()  # type: ignore[no-any-return]
+
+    with JobClient(running.address) as client, ThreadPoolExecutor(3) as pool:
+        client.create_job("train", 3, slots=4)
+        sums = list(pool.map(all_reduce, range(3)))
+    with np.errstate(over="ignore"):
+        wanted = (values[0] + values[1] + values[2]).tolist()
+    assert sums == [wanted] * 3
+
+
+def test_a_job_is_admitted_sums_and_is_let_in_no_longer_when_it_is_removed(running: Running) -> None:
+    with JobClient(running.address) as client:
+        with pytest.raises(InvalidRequest, match="1 to 8 ranks a job"):
+            client.create_job("train", 9)
+        client.create_job("train", 3, slots=4)
+        workers = form(client, 3, running.geometry)
+        for number in range(4):
+            sum_one_round(workers, number)
+        workers[1].contribute(3, [1] * running.geometry.block_words)
+        assert workers[1].receive()[0] == wire.RESULT, "a duplicate is answered with what was summed"
+        of_job = client.stats("train").jobs[0]
+        counts = (of_job.contributions, of_job.duplicates, of_job.results, of_job.pendings)
+        assert [count.packets for count in counts] == [12, 1, 4, 0]
+        assert (running.entries(TOFINO.admit), running.entries(TOFINO.job_member)) == (6, 3)
+        assert sum(drops(client).values()) == 0
+
+        client.remove_job("train")
+        until(lambda: running.entries(TOFINO.admit) == 0)
+        workers[0].contribute(4, [1] * running.geometry.block_words)
+        until(lambda: drops(client)["NOT_ADMITTED"] == 1)
+        assert running.entries(TOFINO.job_member) == 0
+        assert list(running.switch.program.replication.multicast_groups) == []
+        close(workers)
+
+
+def test_a_controller_that_is_killed_takes_its_job_up_again(running: Running) -> None:
+    with JobClient(running.address) as client:
+        client.create_job("train", 2)
+        workers = form(client, 2, running.geometry)
+        sum_one_round(workers, 0)
+        program = running.switch.program
+        running.restart_controller()
+        sum_one_round(workers, 1)
+    with JobClient(running.address) as client:
+        assert [client.heartbeat(worker.ticket.nonce) for worker in workers] == [(False, "")] * 2
+        assert client.get_job("train").epoch == 1
+        assert client.stats("train").jobs[0].contributions.packets == 4
+        assert running.switch.program is program, "the switch was not started afresh"
+        client.leave(workers[1].ticket.nonce)
+        again = form(client, 2, running.geometry)
+        assert again[0].lease is not None and again[0].lease.epoch == 2
+        sum_one_round(again, 0)
+        close([*workers, *again])
+
+
+def test_addresses_are_learned_from_the_digest(running: Running) -> None:
+    source, destination = 0x02000000AA01, 0x02000000AA02
+    for _ in range(2):
+        running.switch.receive(
+            300, destination.to_bytes(6, "big") + source.to_bytes(6, "big") + b"\x08\x01" + bytes(46)
+        )
+    until(lambda: running.entries(TOFINO.learned) == running.entries(TOFINO.mac_table) == 1)
+    (entry,) = running.switch.program.tables[TOFINO.mac_table].entries()
+    assert (entry.match, entry.params) == ((source,), (300,))
+
+
+def test_hellos_beyond_the_rate_are_dropped(running: Running) -> None:
+    with JobClient(running.address) as client:
+        client.create_job("train", 1)
+        (worker,) = form(client, 1, running.geometry)
+        for _ in range(60):
+            worker.hello()
+        until(lambda: drops(client)["RATE"] > 0)
+        sum_one_round([worker], 0)
+        assert drops(client)["RATE"] <= 60 - 19, "the burst is 20"
+        close([worker])
+
+
+def test_a_switch_goes_on_or_starts_afresh(tmp_path: Path) -> None:
+    """What the controller reads of the switch it compares with its own, two admission entries a rank."""
+    pipeline = pipelines.read(pipeline_folder(tmp_path / "pipeline", "tofino1-4x8"))
+    grants = [grant(number) for number in range(2)]
+    with tna_switch("tofino1-4x8") as switch:
+
+        def programmer() -> SwitchProgrammer:
+            config, client = Config(), Client(switch.p4runtime, timeout_s=LIMIT_S)
+            client.connect()
+            return SwitchProgrammer(client, config.switch, pipeline, MacTable(config, pipeline.names))
+
+        first = programmer()
+        assert first.take_over(7, [], ()) is None, "it has no pipeline"
+        first.start_afresh(7)
+        assert isinstance(first.client, Client)
+        cells = first.client.read_meters(TOFINO.hello_rate)
+        assert (len(cells), {cell.config for cell in cells}) == (512, {MeterConfig(100, 200, 100, 200)})
+        assert first.client.read_digest_config(TOFINO.mac_learn) is not None
+        for given in grants:
+            first.install(given)
+        first.learn([(0x020000000A00, 3)])
+        first.client.close()
+        second = programmer()
+        assert second.take_over(8, grants, {1, 2}) is None, "another era's"
+        assert second.take_over(7, grants, {1}) is None, "an epoch that this controller never gave"
+        assert second.take_over(7, grants, {1, 2}) == {1, 2}
+        assert second.take_over(7, grants[1:], {1, 2}) == {2}
+        assert [entry.match["job"] for entry in second.client.read_table(TOFINO.admit)] == [2, 2]
+        assert [entry.match for entry in second.client.read_table(TOFINO.mac_table)] == [{"dst_mac": 0x020000000A00}]
+        second.remove(grants[1])
+        assert second.client.read_table(TOFINO.admit) == second.client.read_table(TOFINO.job_member) == []
+        second.install(grants[0])
+        second.start_afresh(8)
+        assert second.client.read_table(TOFINO.admit) == second.client.read_groups() == []
+        second.client.close()
+
+
+def grant(number: int) -> Grant:
+    address = Address(ingress_port=1 + number, mac=0x020000000A00 + number, ip=0x0A00000A + number, udp_port=4000)
+    return Grant(1 + number, f"job{number}", 1 + number, SlotRange(4 * number, 4), (address,), (number,))

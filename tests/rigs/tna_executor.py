@@ -1,0 +1,110 @@
+"""The TNA program as an executor of the embedded switch, whose P4Runtime server then serves it by Tofino's P4Info.
+
+What it loads is the message that Stratum loads, with stand-ins for two of its files: in the binary's place what p4c's
+front end made of the program (front_end.json, which rigs/tna.py runs), in that of context.json the P4Info.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from p4reduce_contracts.p4runtime.schema import Schema, TableInfo
+from p4reduce_controller.p4rt.stratum import BfPipelineConfig
+from p4reduce_switch.program import DigestHandler, KeyField, Meter, ProgramError, Replication, Table
+from p4reduce_switch.program.state.stateful import GREEN, RED, YELLOW
+from p4reduce_switch.program.state.tables import Binding, Match
+from rigs.tna import TnaProgram
+
+_COLORS = {GREEN: 0, YELLOW: 1, RED: 3}
+"""A meter's colours as Tofino writes them."""
+_GENERATIONS = {"tna": 1, "t2na": 2}
+
+
+class TnaTable(Table):
+    """A table that the control plane writes: the embedded switch's, whose entries TnaProgram sees."""
+
+    def __init__(self, info: TableInfo, schema: Schema, written: dict[Match, tuple[str, tuple[int, ...]]]) -> None:
+        actions = [schema.actions.find(id) for id in info.action_ids if id not in info.default_only]
+        super().__init__(
+            info.name,
+            keys=[KeyField(key.name, key.kind, key.bitwidth) for key in info.keys],
+            max_size=info.size,
+            action_params={action.name: [(param.name, param.bitwidth) for param in action.params] for action in actions}
+            | {schema.actions.find(id).name: [] for id in info.default_only},
+            default_action=None,
+            default_is_const=info.const_default,
+        )
+        self._written = written
+        self.bind({name: Binding(lambda *_: None, 0, 0) for name in self.action_names}, [])
+
+    def insert(self, match: Match, priority: int, action: str, params: tuple[int, ...]) -> None:
+        super().insert(match, priority, action, params)
+        self._written[match] = (action, params)
+
+    def modify(self, match: Match, priority: int, action: str, params: tuple[int, ...]) -> None:
+        super().modify(match, priority, action, params)
+        self._written[match] = (action, params)
+
+    def delete(self, match: Match, priority: int) -> None:
+        super().delete(match, priority)
+        del self._written[match]
+
+
+class TnaCounter:
+    """A counter of TnaProgram, which counts no bytes."""
+
+    def __init__(self, counts: dict[int, int], size: int) -> None:
+        self._counts = counts
+        self.size = size
+
+    def read(self, index: int) -> tuple[int, int]:
+        return self._counts[index], 0
+
+    def write(self, index: int, packets: int, bytes_: int) -> None:
+        self._counts[index] = packets
+
+
+class TnaExecutor:
+    """An Executor: see p4reduce_switch/program/executor.py."""
+
+    description, batch = "TNA", None
+
+    def __init__(self, device_config: Any) -> None:
+        """Load a serialized BfPipelineConfig."""
+        config = BfPipelineConfig.FromString(device_config)
+        if len(config.profiles) != 1 or list(config.profiles[0].pipe_scope) != [0, 1, 2, 3]:
+            raise ProgramError("not one program for all pipes")
+        profile = config.profiles[0]
+        schema = Schema.from_p4info(profile.context.decode())
+        self.tna = TnaProgram(json.loads(profile.binary), _GENERATIONS[schema.p4info.pkg_info.arch])
+        self.on_digest: DigestHandler | None = None
+        self.tables: dict[str, Any] = {
+            info.name: TnaTable(info, schema, self.tna.tables[info.name].written)
+            for info in schema.tables
+            if info.keys and not info.const
+        }
+        self.counters = {info.name: TnaCounter(self.tna.counters[info.name], info.size) for info in schema.counters}
+        (hello_rate,) = schema.meters
+        meter = Meter(hello_rate.name, hello_rate.size, hello_rate.unit)
+        self.tna.color_of = lambda index: _COLORS[meter.execute(index, 0)]
+        self.meters = {hello_rate.name: meter}
+        self.registers: Mapping[str, Any] = {}
+        self.value_sets: Mapping[str, Any] = {}
+        self.action_profiles: Mapping[str, Any] = {}
+        self.replication = Replication()
+        (self._digest,) = (digest.name for digest in schema.digests)
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        groups = self.replication.multicast_groups
+        self.tna.groups = {id: [(replica.port, replica.instance) for replica in groups[id]] for id in groups}
+        sent = self.tna.process(port, frame)
+        digests, self.tna.digests = self.tna.digests, []
+        for fields in digests:
+            if self.on_digest is not None:
+                self.on_digest(self._digest, [tuple(value for value, _ in fields)])
+        return sent
+
+    def collect(self) -> None:
+        raise AssertionError("there is no native batch")

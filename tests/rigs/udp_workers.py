@@ -1,0 +1,81 @@
+"""Ranks that are a UDP socket each, and send frame by frame what they are told."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+from p4reduce_contracts import wire
+from p4reduce_contracts.jobs.client import JobClient, JoinTicket, Lease
+from p4reduce_contracts.wire import CONTRIBUTE, RESULT
+from p4reduce_contracts.wire.check import check_of
+from p4reduce_contracts.wire.geometry import Geometry
+
+LIMIT_S = 30.0
+
+
+class Worker:
+    """One rank of the job "train" with its UDP socket."""
+
+    def __init__(self, client: JobClient, rank: int, world_size: int, geometry: Geometry = wire.SMALL) -> None:
+        self.client = client
+        self.geometry = geometry
+        self.ticket: JoinTicket = client.join("train", rank, world_size)
+        self.lease: Lease | None = None
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind(("127.0.0.1", 0))
+        self.socket.settimeout(LIMIT_S)
+
+    def hello(self) -> None:
+        self.send(wire.pack_hello(self.ticket.job_id, self.ticket.nonce))
+
+    def contribute(self, number: int, words: list[int]) -> None:
+        """A block of `words` in column 0 of round `number` of slot 0."""
+        assert self.lease is not None
+        blocks = struct.pack(f"!{self.geometry.block_words}I", *words)
+        frame = wire.Frame(
+            type=CONTRIBUTE,
+            job=self.lease.job_id,
+            present=1,
+            epoch=self.lease.epoch,
+            slot=0,
+            round=number,
+            seen=0,
+            secret=self.lease.secret,
+            check=check_of(1, blocks, self.geometry.block_words),
+            keys=(wire.KEY_NONE,) * self.geometry.columns,
+            blocks=blocks,
+        )
+        self.send(wire.pack(self.geometry, frame))
+
+    def send(self, payload: bytes) -> None:
+        self.socket.sendto(payload, (self.ticket.switch_host, self.ticket.switch_port))
+
+    def receive(self) -> tuple[int, tuple[int, ...]]:
+        """Type and words of the next frame."""
+        frame = wire.unpack(self.geometry, self.socket.recv(2048))
+        assert self.lease is not None and frame.secret == self.lease.secret
+        return frame.type, struct.unpack(f"!{self.geometry.block_words}I", frame.blocks)
+
+
+def form(client: JobClient, world_size: int, geometry: Geometry = wire.SMALL) -> list[Worker]:
+    workers = [Worker(client, rank, world_size, geometry) for rank in range(world_size)]
+    for worker in workers:
+        worker.hello()
+    for worker in workers:
+        worker.lease = client.wait_lease(worker.ticket.nonce, LIMIT_S)
+    return workers
+
+
+def sum_one_round(workers: list[Worker], number: int) -> None:
+    block_words = workers[0].geometry.block_words
+    for rank, worker in enumerate(workers):
+        worker.contribute(number, [10**rank * (word + 1) % 2**32 for word in range(block_words)])
+    total = tuple(sum(10**rank * (word + 1) for rank in range(len(workers))) % 2**32 for word in range(block_words))
+    for worker in workers:
+        assert worker.receive() == (RESULT, total)
+
+
+def close(workers: list[Worker]) -> None:
+    for worker in workers:
+        worker.socket.close()
