@@ -12,6 +12,7 @@ from p4reduce_lab.study.grid import (
     BASELINES,
     BATCHES,
     BINS,
+    LONGER_LSTM,
     LSTM_WITH_ADAM,
     MAIN_WAYS,
     MANY_WORKERS,
@@ -214,26 +215,30 @@ def _many_workers(records: Sequence[Record]) -> str:
 
 def _baselines(records: Sequence[Record]) -> str:
     """Write the table of the older ways beside AdaComp, on the model with convolutions."""
-    return _beside_dense(records, "mnist-cnn", ("dense", "adacomp-auto", *BASELINES))
+    rows = _beside_dense(records, "mnist-cnn", ("dense", "adacomp-auto", *BASELINES))
+    return _table(["way", "accuracy %", "against dense", "effective rate"], rows)
 
 
 def _bins(records: Sequence[Record]) -> str:
-    """Write the table of AdaComp on the LSTM with bins of other lengths."""
-    return _beside_dense(records, "shakespeare-lstm", ("dense", "adacomp-gather", *BINS))
+    """Write the table of AdaComp on the LSTM with bins of other lengths, and with more steps."""
+    rows = [
+        [f"{TASKS[model].steps:,}", *row]
+        for model in ("shakespeare-lstm", LONGER_LSTM)
+        for row in _beside_dense(records, model, ("dense", "adacomp-gather", *BINS))
+    ]
+    return _table(["steps", "way", "loss, nats", "against dense", "effective rate"], rows)
 
 
-def _beside_dense(records: Sequence[Record], model: str, ways: Sequence[str]) -> str:
+def _beside_dense(records: Sequence[Record], model: str, ways: Sequence[str]) -> list[list[str]]:
     at = {"model": model, "workers": 4, "optimizer": "sgd"}
     groups = {way: select(records, **at, way=way) for way in ways}
     dense = groups["dense"]
     digits = 2 if TASKS[model].measure == "accuracy" else 4
-    rows = [
+    return [
         [way, group.measure().text(digits), *(["", ""] if way == "dense" else _result(group, dense, model)[1:])]
         for way, group in groups.items()
         if group and dense
     ]
-    measure = "accuracy %" if TASKS[model].measure == "accuracy" else "loss, nats"
-    return _table(["way", measure, "against dense", "effective rate"], rows)
 
 
 def _result(group: Group, dense: Group, model: str) -> list[str]:

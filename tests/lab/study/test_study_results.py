@@ -140,13 +140,15 @@ def test_batches_and_many_workers(tmp_path: Path, docs: Path) -> None:
 
 
 def test_baselines_and_bins_beside_dense(tmp_path: Path, docs: Path) -> None:
-    cnn, lstm = {"model": "mnist-cnn"}, {"model": "shakespeare-lstm"}
+    cnn, lstm, longer = {"model": "mnist-cnn"}, {"model": "shakespeare-lstm"}, {"model": "shakespeare-lstm-20000"}
     put(
         tmp_path / "runs",
         record(of("dense", **cnn), 98.0),
         record(of("one-bit", **cnn), 97.5, rates={"all": 29.0}),
         record(of("dense", **lstm), 1.5),
         record(of("adacomp-bins-100", **lstm), 1.53, rates={"all": 60.0}),
+        record(of("dense", **longer), 1.4),
+        record(of("adacomp-gather", **longer), 1.4, rates={"all": 190.0}),
     )
     report.write_report(tmp_path / "runs", docs)
     assert table(docs, "baselines") == {
@@ -154,7 +156,9 @@ def test_baselines_and_bins_beside_dense(tmp_path: Path, docs: Path) -> None:
         ("one-bit", "97.50 (1 seed)"): ["-0.50 points", "29x"],
     }
     assert "None of these trainings has been run yet." in (docs / "study.md").read_text(encoding="utf-8")
-    assert table(docs, "bins")["adacomp-bins-100", "1.5300 (1 seed)"] == ["+2.00%", "60x"]
+    bins = table(docs, "bins")
+    assert bins["10,000", "adacomp-bins-100"] == ["1.5300 (1 seed)", "+2.00%", "60x"]
+    assert bins["20,000", "adacomp-gather"] == ["1.4000 (1 seed)", "+0.00%", "190x"]
 
 
 def test_the_tables_are_filled_and_the_prose_is_left(tmp_path: Path, docs: Path) -> None:
