@@ -100,8 +100,9 @@ class Communicator:
         when few blocks are zero). `name` appears in errors. Raises InvalidTensor for data that cannot be
         summed, PeerRefused for another rank's, CollectiveError once the ranks are at odds.
 
-        With `out`, a tensor like `array` or `array` itself, the sum is written there, which takes less memory and time;
-        it is what is returned. After a CollectiveError it may hold the sums of some blocks, where `array` was.
+        With `out`, a tensor like `array` or `array` itself, the sum is written there, and it is what is returned. Of
+        contiguous float32 on the CPU that saves the memory of another tensor, and time, unless the job was joined with
+        `rejoin`. After any error, also PeerRefused, `out` may hold the sums of some blocks.
 
         `timeout_s` bounds the whole call. A float32 sum beyond the type's range is an infinity, without
         an error, and an int32 sum wraps, as numpy's additions do.

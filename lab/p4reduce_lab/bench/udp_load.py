@@ -9,7 +9,7 @@ import time
 import numpy as np
 
 from p4reduce_contracts.artifacts import SwitchGeometry
-from p4reduce_contracts.datagrams import RUN_BYTES
+from p4reduce_contracts.datagrams import MAX_SEGMENTS, RUN_BYTES
 from p4reduce_contracts.wire import ENCAP_BYTES, pack_hello
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_controller.jobs.hello import Address
@@ -81,7 +81,8 @@ class UdpPeers:
         frames, ranks = self._frames, self._frames.world_size
         slots = len(frames) // ranks
         by_rank = np.ascontiguousarray(frames.bytes.reshape(slots, ranks, -1).transpose(1, 0, 2))
-        step = RUN_BYTES // (frames.frame_bytes + ENCAP_BYTES) if self._runs else 1  # as long as a worker's
+        longest = min(MAX_SEGMENTS, RUN_BYTES // (frames.frame_bytes + ENCAP_BYTES))  # as a worker's runs are
+        step = longest if self._runs else 1
         for first in range(0, slots, step):
             for rank, opened in enumerate(self._sockets):
                 opened.send(by_rank[rank, first : first + step].data)

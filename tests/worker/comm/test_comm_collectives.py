@@ -339,22 +339,19 @@ def test_a_sum_is_written_where_it_is_wanted(kind: type, density: float, element
     tensors = random_tensors(np.random.default_rng(11), 3, elements, density, kind, 8)
     with LocalGroup(3, geometry=SMALL, slots=16) as group:
         sums = group.run(lambda comm: comm.all_reduce(tensors[comm.rank]))
+        before = [t.tobytes() for t in tensors]
         places = [np.full_like(tensors[0], 7) for _ in range(3)]
         for rank, found in enumerate(
             group.run(lambda comm: comm.all_reduce(tensors[comm.rank], out=places[comm.rank]))
         ):
             assert found is places[rank]
             assert found.tobytes() == sums[rank].tobytes()
-        assert all((t == u).all() for t, u in zip(tensors, random_tensors_again(kind, density, elements), strict=True))
+        assert [t.tobytes() for t in tensors] == before
         for rank, found in enumerate(
             group.run(lambda comm: comm.all_reduce(tensors[comm.rank], out=tensors[comm.rank]))
         ):
             assert found is tensors[rank]
             assert found.tobytes() == sums[rank].tobytes()
-
-
-def random_tensors_again(kind: type, density: float, elements: int) -> list[np.ndarray]:
-    return random_tensors(np.random.default_rng(11), 3, elements, density, kind, 8)
 
 
 def test_zeros_that_do_not_travel_have_no_sign_in_the_sum() -> None:
@@ -396,6 +393,7 @@ def test_a_sum_in_torch_tensors() -> None:
         (np.zeros(8, np.int32), "out is int32[8]"),
         ([0.0] * 8, "out is a list; give a numpy array"),
         (np.broadcast_to(np.float32(0), 8), "out is read-only"),
+        (np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (8,), (0,)), "elements of out share memory"),
         ("overlap", "out overlaps the tensor"),
     ],
 )
@@ -416,3 +414,47 @@ def test_a_place_that_cannot_hold_the_sum_is_refused_on_all_ranks(out: Any, says
 
     with LocalGroup(2, geometry=SMALL, slots=4) as group:
         group.run(step)
+
+
+def test_torch_tensors_that_cannot_hold_a_sum() -> None:
+    torch = pytest.importorskip("torch")
+    mine = torch.ones(8)
+    for out in (torch.zeros(8, device="meta"), torch.zeros(8).to_sparse(), torch.zeros(1).expand(8)):
+        with pytest.raises(InvalidTensor, match="out has no plain memory|elements of out share memory"):
+            Float32(mine, out=out)
+
+
+def test_autograd_learns_of_a_sum_in_place() -> None:
+    torch = pytest.importorskip("torch")
+    weight, mine = torch.ones(4, requires_grad=True), torch.full((4,), 2.0)
+    loss = (weight * mine).sum()
+    with LocalGroup(1, geometry=SMALL, slots=2) as group:
+        group.run(lambda comm: comm.all_reduce(mine, out=mine))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+def test_subclasses_of_arrays_hold_sums() -> None:
+    matrices: list[Any] = [np.matrix(np.arange(30, dtype=np.float32).reshape(5, 6)) for _ in range(2)]
+    masked = [np.ma.masked_array(np.full(24, -0.0, np.float32), mask=[True] * 24, hard_mask=True) for _ in range(2)]
+    with LocalGroup(2, geometry=SMALL, slots=4) as group:
+        for rank, found in enumerate(
+            group.run(lambda comm: comm.all_reduce(matrices[comm.rank], out=matrices[comm.rank]))
+        ):
+            assert found is matrices[rank]
+            assert (np.asarray(found) == 2 * np.arange(30).reshape(5, 6)).all()
+        group.run(lambda comm: comm.all_reduce(masked[comm.rank], out=masked[comm.rank]))
+    assert not any(np.signbit(found.data).any() for found in masked)
+
+
+def test_each_rank_may_have_its_sum_where_it_likes() -> None:
+    tensors = random_tensors(np.random.default_rng(12), 4, 1001, 0.3, np.float32, 8)
+    own = [tensor.copy() for tensor in tensors]
+    strided = np.zeros(2002, np.float32)
+    outs = [None, own[1], strided[::2], np.zeros(1001, np.float32)]
+    with LocalGroup(4, geometry=SMALL, slots=8) as group:
+        found = group.run(lambda comm: comm.all_reduce(own[comm.rank], out=outs[comm.rank], dense=comm.rank == 1))
+    for rank in range(4):
+        assert found[rank].tobytes() == sum_of_float32(tensors, 8).tobytes()
+    assert found[2].base is strided

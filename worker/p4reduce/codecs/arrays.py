@@ -51,41 +51,6 @@ def blocks_of(flat: NDArray[Any], block_words: int) -> NDArray[Any]:
     return flat.reshape(-1, block_words)
 
 
-def place_for(out: Any, values: Any) -> NDArray[Any] | None:
-    """Return `out` as a numpy array that a sum of `values` can be written to, flat; None where it has to be copied.
-
-    It shares no memory with `values`, or is the same. Raises InvalidTensor for what cannot hold the sum.
-    """
-    kinds = "a torch tensor" if is_torch(values) else "a numpy array"
-    if type(out) is not type(values) and not (is_torch(out) and is_torch(values)):
-        raise InvalidTensor(f"out is a {type(out).__name__}; give {kinds}, as the tensor is")
-    if out.dtype != values.dtype or tuple(out.shape) != tuple(values.shape):
-        raise InvalidTensor(
-            f"out is {out.dtype}{list(out.shape)}; give one like the tensor, {values.dtype}{list(values.shape)}"
-        )
-    if is_torch(out):
-        if out.device.type != "cpu" or out.layout is not sys.modules["torch"].strided:
-            return None
-        out, values = out.detach().numpy(), to_numpy(values)
-    elif not out.flags.writeable:
-        raise InvalidTensor("out is read-only; give an array that can be written to")
-    same = out.ctypes.data == values.ctypes.data and out.strides == values.strides
-    if not same and np.may_share_memory(out, values):
-        raise InvalidTensor("out overlaps the tensor; give the tensor itself, or memory of its own")
-    return out.reshape(-1) if out.flags.c_contiguous and out.flags.aligned else None
-
-
-def write_to(out: Any, result: NDArray[Any]) -> Any:
-    """Write `result` to a numpy array or torch tensor like it, unless it lies there already; return `out`."""
-    if is_torch(out):
-        source = sys.modules["torch"].from_numpy(result)
-        if out.data_ptr() != source.data_ptr():
-            out.detach().copy_(source)
-    elif out.ctypes.data != result.ctypes.data:
-        np.copyto(out, result)
-    return out
-
-
 class Exponents(NamedTuple):
     """What a float codec has to know of each block of a tensor."""
 

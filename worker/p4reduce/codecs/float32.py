@@ -20,16 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import (
-    Exponents,
-    as_kind_of,
-    blocks_of,
-    exponents_of,
-    name_element,
-    place_for,
-    to_numpy,
-    write_to,
-)
+from p4reduce.codecs.arrays import Exponents, as_kind_of, blocks_of, exponents_of, name_element, to_numpy
+from p4reduce.codecs.output import Output
 from p4reduce.errors import InvalidTensor, NotFinite
 from p4reduce.protocol.call import CodecId
 from p4reduce.protocol.source import UNTOUCHED, Elements, Words
@@ -70,11 +62,10 @@ class Float32:
 
     def __init__(self, values: Any, *, mean: bool = False, name: str | None = None, out: Any = None) -> None:
         self._given = values
-        self._out = out
         self.values = to_numpy(values, name or "the tensor")
         if self.values.dtype != np.float32:
             raise InvalidTensor(f"{name or 'the tensor'} is {self.values.dtype}; convert it to float32")
-        self._place = None if out is None else place_for(out, values)
+        self._output = None if out is None else Output(out, values, self.values)
         self._mean = mean
         self._name = name
         self.elements = self.values.size
@@ -87,7 +78,7 @@ class Float32:
         if dense:
             found.nonzero[:] = True
         divisor = world_size if self._mean else 1
-        return Float32Source(self.values, block_words, found, world_size, divisor, self._place)
+        return Float32Source(self.values, block_words, found, world_size, divisor, self._output)
 
     def _fault(self) -> str:
         flat = self.values.reshape(-1)
@@ -97,7 +88,7 @@ class Float32:
         return f"{text} ({bad} such elements); a sum needs finite numbers, skip this step or clip first"
 
     def wrap(self, result: NDArray[Any]) -> Any:
-        return as_kind_of(self._given, result) if self._out is None else write_to(self._out, result)
+        return as_kind_of(self._given, result) if self._output is None else self._output.write(result)
 
 
 class Float32Source:
@@ -110,31 +101,37 @@ class Float32Source:
         found: Exponents,
         world_size: int,
         divisor: int,
-        place: NDArray[np.float32] | None,
+        output: Output | None,
     ) -> None:
         self._values = values
         self._block_words = block_words
         self.n_blocks = len(found.largest)
         self.exponents, self.nonzero, self._negative_zeros = found
-        self._place = place
+        self._output = output
         self._scales = scales(world_size)
         self._units = 1.0 / (divisor * self._scales)
-        make_room = None if place is None else self._clear_place
-        self.elements = Elements(values.reshape(-1), 1, 1, self._scales, self._units, make_room)
+        self.elements = Elements(
+            values.reshape(-1),
+            lanes=1,
+            scales=self._scales,
+            units=self._units,
+            make_room=None if output is None or output.flat is None else self._make_room,
+        )
 
     @cached_property
     def _rows(self) -> NDArray[np.float32]:
         rows: NDArray[np.float32] = blocks_of(self._values.reshape(-1), self._block_words)
         return rows
 
-    def _clear_place(self) -> NDArray[np.float32]:
-        assert self._place is not None
-        if self._place.ctypes.data != self._values.ctypes.data:
+    def _make_room(self) -> NDArray[np.float32]:
+        assert self._output is not None and self._output.flat is not None
+        room = self._output.flat
+        if not self._output.in_place:
             if not self.nonzero.all():
-                self._place.fill(0)
+                room.fill(0)
         elif self._negative_zeros:
-            self._place[np.repeat(~self.nonzero, self._block_words)[: self._place.size]] = 0
-        return self._place
+            room[np.repeat(~self.nonzero, self._block_words)[: room.size]] = 0
+        return room
 
     def encode(self, blocks: NDArray[np.int64], exponents: NDArray[np.uint8]) -> Words:
         scaled = self._rows[blocks] * self._scales[exponents, None]

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import as_kind_of, name_element, place_for, to_numpy, write_to
+from p4reduce.codecs.arrays import as_kind_of, name_element, to_numpy
+from p4reduce.codecs.output import Output
 from p4reduce.codecs.words import WordSource
 from p4reduce.errors import IntegerOverflow, InvalidTensor
 from p4reduce.protocol.call import CodecId
@@ -26,12 +27,10 @@ class Int32:
 
     def __init__(self, values: Any, *, refuse_overflow: bool = False, name: str | None = None, out: Any = None) -> None:
         self._given = values
-        self._out = out
         self.values = to_numpy(values, name or "the tensor")
         if self.values.dtype != np.int32:
             raise InvalidTensor(f"{name or 'the tensor'} is {self.values.dtype}; convert it to int32")
-        if out is not None:
-            place_for(out, values)
+        self._output = None if out is None else Output(out, values, self.values)
         self._refuse_overflow = refuse_overflow
         self._name = name
         self.elements = self.values.size
@@ -56,4 +55,4 @@ class Int32:
         return words.view(np.int32).reshape(self.values.shape)
 
     def wrap(self, result: NDArray[Any]) -> Any:
-        return as_kind_of(self._given, result) if self._out is None else write_to(self._out, result)
+        return as_kind_of(self._given, result) if self._output is None else self._output.write(result)

@@ -36,7 +36,7 @@ class Elements:
     units: NDArray[np.float64] | None = None
     """[256], by agreed exponent: what a summed word is multiplied by to become a float32 of the result. None: `decode`
     makes the result of the summed words."""
-    place: Callable[[], NDArray[np.float32]] | None = None
+    make_room: Callable[[], NDArray[np.float32]] | None = None
     """Where there are units: returns the memory that the result belongs in, flat and as long as `values`, with zeros in
     all blocks that this rank does not hold. It may be that of `values`: a block is encoded before its sum comes back.
     None: any new memory."""

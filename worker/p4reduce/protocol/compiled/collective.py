@@ -164,7 +164,7 @@ class CompiledCollective:
         """Return the summed tensors; RuntimeError before `done`, and when a rank refused."""
         if not self.done or self.refusals:
             raise RuntimeError(f"{self.call} {'was refused' if self.refusals else 'is not done'}")
-        return self._segments.decode(self._sums, self._agreed)
+        return self._segments.decode(self._sums, self._agreed, self._lease.block_words)
 
     def start(self, now: float) -> list[bytes]:
         """Return the opening frame of every slot."""

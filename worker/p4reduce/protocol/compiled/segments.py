@@ -58,19 +58,18 @@ class Segments:
     def make_room(self, block_words: int) -> NDArray[np.uint32]:
         """Return memory for the sums, flat, zero where no sum comes; the last block may find less room than a block."""
         elements = self._parts[0].elements if len(self._parts) == 1 else None
-        if self._floats and elements is not None and elements.units is not None and elements.place is not None:
-            return elements.place().view(np.uint32)
+        if self._floats and elements is not None and elements.units is not None and elements.make_room is not None:
+            return elements.make_room().view(np.uint32)
         new = np.empty if self.nonzero.all() else np.zeros
         return new(self.n_blocks * block_words, np.uint32)
 
-    def decode(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> list[NDArray[Any]]:
+    def decode(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8], block_words: int) -> list[NDArray[Any]]:
         """Return the summed tensors. `sums` is what `make_room` returned: words, or float32 as `of` says."""
-        words = -(-len(sums) // self.n_blocks) if self.n_blocks else 1
         found: list[NDArray[Any]] = []
         for part, start, end in zip(self._parts, self._starts[:-1], self._starts[1:], strict=True):
-            own = sums[start * words : end * words]
+            own = sums[start * block_words : end * block_words]
             if self._floats and part.elements.units is not None:
                 found += part.shaped(own.view(np.float32))
             else:
-                found += part.decode(own.reshape(-1, words), exponents[start:end])
+                found += part.decode(own.reshape(-1, block_words), exponents[start:end])
         return found
