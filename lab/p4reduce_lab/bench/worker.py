@@ -24,6 +24,8 @@ from p4reduce_lab.bench.tensors import Kind, tensor
 Reply = dict[str, Any]
 _JOIN_S = 60.0
 _COLLECTIVE_S = 120.0
+_KEPT_BYTES = 256 << 20
+"""Of tensors that are used in turn, so that each lies in the same memory every time, as gradients do."""
 
 
 class Worker:
@@ -60,8 +62,9 @@ class Worker:
         """
         kind = Kind(elements, density, pattern)
         if kind not in self._sources:
-            self._sources.clear()  # one tensor at a time: they may be large
             source = tensor(kind, self._rank, self._world_size)
+            if sum(2 * held.nbytes for held, _ in self._sources.values()) + 2 * source.nbytes > _KEPT_BYTES:
+                self._sources.clear()
             self._sources[kind] = source, np.empty_like(source)
         source, copied = self._sources[kind]
         np.copyto(copied, source)  # gloo sums in place, and so do we
