@@ -27,6 +27,14 @@ def test_the_validity_of_a_stack_element_that_the_frame_chooses(load: Callable[[
     ]
 
 
+def test_a_copy_of_a_stack_s_last_element(load: Callable[[str], Executor]) -> None:
+    program = load("beyond/last_element")
+    frames = [bytes(labels) for labels in ((0x0A,), (0x0B, 0x0A), (0x0B, 0x0D, 0x0E), (0x0B, 0x02), (0x02,))]
+    assert [program.process(3, frame + b"..")[0][1] for frame in frames] == [
+        bytes(labels) + b".." for labels in ((0x0A,), (0x0B, 0x0A), (0x0F, 0x0D, 0x0E), (0x0B, 0x02), (0x02,))
+    ]
+
+
 def test_random_hashes_are_random(load: Callable[[str], Any]) -> None:
     program = load("beyond/random_hash")
     program.random.seed(1)

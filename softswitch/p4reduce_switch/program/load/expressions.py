@@ -163,10 +163,9 @@ class Expressions:
             case "stack_field":
                 name, field = value.pair()
                 stack = self.layout.header_stack(name)
-                if field.text() == "last" and not any(known.name == "last" for known in stack.type.fields):
-                    # p4c's JSON for a copy of the element; BMv2 ends over it.
-                    raise UnsupportedConstruct(f"the last element of {name.name()} as a whole")
                 element = HeaderElement(stack, self._last(stack))
+                if field.text() == "last" and not any(known.name == "last" for known in stack.type.fields):
+                    return element  # p4c's JSON for a copy of the whole element; BMv2 ends over it
                 return build.field_value(FieldRef(element, field_of(stack.type, field)))
             case "union_stack_field":
                 name, which, field = value.several(3)
