@@ -6,7 +6,8 @@ their entities go to switches as they are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
@@ -108,6 +109,62 @@ def read(text: str) -> GeneratedTest:
         expected.append(Expected(_port(packet.port), packet.packet, mask))
     source = found.input_packet
     return GeneratedTest(_port(source.port), source.packet, tuple(expected), tuple(found.entities))
+
+
+def corrected(test: GeneratedTest, p4info: Any) -> GeneratedTest:
+    """Return the test with entries that mean the same and keep to P4Runtime's rules, which p4testgen does not.
+
+    A key that matches all is left out, bits that do not count are 0, an optional key is not a ternary one, and an
+    action of a set has a weight. `p4info` is the program's.
+    """
+    keys = {table.preamble.id: {key.id: key for key in table.match_fields} for table in p4info.tables}
+    return replace(test, entities=tuple(_corrected(entity, keys) for entity in test.entities))
+
+
+def _corrected(entity: Any, keys: Mapping[int, Mapping[int, Any]]) -> Any:
+    if entity.WhichOneof("entity") != "table_entry":
+        return entity
+    found = type(entity)()
+    found.CopyFrom(entity)
+    entry = found.table_entry
+    for weighted in entry.action.action_profile_action_set.action_profile_actions:
+        weighted.weight = weighted.weight or 1
+    del entry.match[:]
+    declared = keys.get(entry.table_id, {})
+    entry.match.extend(
+        match for given in entity.table_entry.match for match in _corrected_match(given, declared.get(given.field_id))
+    )
+    return found
+
+
+def _corrected_match(given: Any, key: Any) -> Iterator[Any]:
+    """The match of a key, unless it matches all; `key` is what P4Info says of it, None for an unknown one."""
+    all_ones = (1 << (0 if key is None else key.bitwidth)) - 1
+    match = type(given)()
+    match.CopyFrom(given)
+    matches_all = False
+    kind = match.WhichOneof("field_match_type")
+    if kind == "lpm":
+        matches_all = match.lpm.prefix_len == 0
+        match.lpm.value = _masked(match.lpm.value, all_ones ^ (all_ones >> match.lpm.prefix_len))
+    elif kind == "ternary":
+        mask = _number(match.ternary.mask)
+        matches_all = mask == 0
+        match.ternary.value = _masked(match.ternary.value, mask)
+        if key is not None and key.match_type == key.OPTIONAL and mask == all_ones:
+            match.optional.value = given.ternary.value
+    elif kind == "range":
+        matches_all = not any(match.range.low) and _number(match.range.high) == all_ones
+    if not matches_all:
+        yield match
+
+
+def _masked(value: bytes, mask: int) -> bytes:
+    return (_number(value) & mask).to_bytes(len(value), "big")
+
+
+def _number(value: bytes) -> int:
+    return int.from_bytes(value, "big")
 
 
 def _without_traces(text: str) -> str:

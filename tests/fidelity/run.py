@@ -13,18 +13,22 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fidelity import results, tools  # noqa: E402
-from fidelity.generated import BadTest, GeneratedTest, read  # noqa: E402
+from fidelity.generated import BadTest, GeneratedTest, corrected, read  # noqa: E402
 from fidelity.playing import BMV2, Built, Outcome, Player, read_built  # noqa: E402
 from fidelity.results import Record  # noqa: E402
 from fidelity.tools import ROOT, Done, Source  # noqa: E402
+from p4reduce_contracts.p4runtime import messages  # noqa: E402
 from p4reduce_switch.program import executors  # noqa: E402
 
 EMBEDDED = ("softswitch", "contracts/p4reduce_contracts/p4runtime")
 """What the embedded switch's answers depend on."""
+PLAYED_BY = tuple(Path(__file__).with_name(name) for name in ("generated.py", "playing.py"))
+"""What else a test's outcome depends on."""
 SAMPLES = "P4C_SAMPLES"
 Generate = Callable[[Source, Path, int, int, float], Done]
 
@@ -57,8 +61,8 @@ class Run:
                 return record
         record.problem = self._generate_all(source, folder)
         built = read_built(json, p4info)
-        tests, record.unreadable = self._read_all(folder)
-        inputs = results.digest([json, *(path for path, _ in tests)])
+        tests, record.unreadable = self._read_all(folder, messages.parse_p4info(built.p4info))
+        inputs = results.digest([json, *(path for path, _ in tests), *PLAYED_BY])
         for switch in (BMV2, *sorted(executors)):
             key = inputs if switch == BMV2 else f"{inputs} {self._code}"
             if record.keys.get(switch) != key:
@@ -79,13 +83,13 @@ class Run:
                 problem = f"p4testgen: {_kind(ended.read_text()) or 'no tests'}"
         return problem
 
-    def _read_all(self, folder: Path) -> tuple[list[tuple[Path, GeneratedTest]], int]:
+    def _read_all(self, folder: Path, p4info: Any) -> tuple[list[tuple[Path, GeneratedTest]], int]:
         """The tests in order, and how many texts were none."""
         found, unreadable = [], 0
         for seed in range(1, self.seeds + 1):
             for path in sorted((folder / f"seed{seed}").glob("*.txtpb"))[: self.tests]:
                 try:
-                    found.append((path, read(path.read_text(errors="replace"))))
+                    found.append((path, corrected(read(path.read_text(errors="replace")), p4info)))
                 except BadTest:
                     unreadable += 1
         return found, unreadable

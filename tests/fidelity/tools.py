@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -22,6 +23,8 @@ PORTS = "0:509"
 """510 is the CPU port and 511 means drop."""
 COMPILE_S = 300.0
 NICE = 10
+MEMORY = 6 << 30
+"""Bytes of addresses that a command may use: p4testgen's search can grow without end."""
 _V1MODEL = re.compile(r'^\s*#\s*include\s*[<"]([\w./]*/)?v1model\.p4[>"]', re.MULTILINE)
 
 
@@ -91,7 +94,7 @@ def generate(source: Source, folder: Path, tests: int, seed: int, limit_s: float
 
 
 def command(arguments: Sequence[str], limit_s: float, folder: Path) -> Done:
-    """Run a command at low priority; it and what it started are killed at the deadline."""
+    """Run a command at low priority and in MEMORY; it and what it started are killed at the deadline."""
     lower = max(0, NICE - os.nice(0))
     process = subprocess.Popen(
         ["nice", "-n", str(lower), *arguments],
@@ -103,6 +106,7 @@ def command(arguments: Sequence[str], limit_s: float, folder: Path) -> Done:
         errors="replace",
         start_new_session=True,
     )
+    resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
     try:
         _, said = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
