@@ -31,6 +31,7 @@ def _exact() -> list[Case]:
     pairs = [entry("pairs", {"a": a, "b": b}, value=n + 1) for n, (a, b) in enumerate(((1, 2), (1, 3), (0, 0)))]
     probes = hexes("01000200aa", "0100030000", "01000400bb", "00000000", "0200020011", "01")
     wide = [entry("wide", {"key": k}, value=v) for k, v in ((0, 1), ((1 << 128) - 1, 1 << 127), (1 << 64, 7 << 60))]
+    translated = hexes("12300203aa", "12450203", "00060203", "fff70203ee", "0f080203", "1230", "12")
     masked = [
         entry("keys", {"low": low, "sum": total, "tail": tail}, value=n)
         for n, (low, total, tail) in enumerate(((1, 3, 0), (1, 0x83, 1), (0xF, 0, 1), (0xF, 0x0F, 0)))
@@ -55,6 +56,16 @@ def _exact() -> list[Case]:
             "wide_key",
             insert(*wide),
             *hexes("00" * 32, "ff" * 32, "00" * 7 + "01" + "00" * 24, "ff" * 15 + "fe" + "ab" * 16, "00" * 31),
+        ),
+        program_case(
+            "translated_types",
+            *translated,
+            insert(*(entry("ids", {"hdr.h.id": id}, value=n) for n, id in enumerate((0x123, 0, 0xFFF)))),
+            insert(entry("ids", {"hdr.h.id": 0x124}, "rename", id=0xABC)),
+            insert(entry("ids", {"hdr.h.id": 0x123}, value=4)),
+            *translated,
+            Write((("modify", entry("ids", {"hdr.h.id": 0x123}, "rename", id=1)),)),
+            *translated,
         ),
         program_case(
             "masked_key",

@@ -71,6 +71,8 @@ def _message_of(entity: Any) -> tuple[tuple[str, ...], Any]:
 
 
 def _bytes(info: FieldInfo, value: int, where: str) -> bytes:
+    if not info.bitwidth:
+        raise SchemaError(f"{where}: P4Runtime translates the type of {info.name} to strings; not supported")
     try:
         return bytestrings.encode(value, info.bitwidth)
     except ValueError as error:

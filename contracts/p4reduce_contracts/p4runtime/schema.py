@@ -33,12 +33,15 @@ class FieldInfo:
     """A match key, an action parameter, a metadata field or a digest member.
 
     `kind` is the match kind of a key, "bool" for a digest member of that type, else "".
+    `bitwidth` is P4Runtime's: 0 for a key or parameter whose type it translates to strings.
     """
 
     id: int
     name: str
     bitwidth: int
     kind: str = ""
+    own_type: bool = False
+    """Whether the program gives it a type of its own, which P4Runtime may show wider or narrower than it is."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +226,10 @@ class Schema:
 
     @classmethod
     def from_p4info(cls, p4info: Any) -> Schema:
-        """From a P4Info message or its text form; SchemaError if it is inconsistent or has translated types."""
+        """From a P4Info message or its text form.
+
+        SchemaError if it is inconsistent, or if P4Runtime translates to strings what no table holds.
+        """
         if isinstance(p4info, str):
             try:
                 p4info = messages.parse_p4info(p4info)
@@ -247,8 +253,8 @@ class Schema:
             action_profiles=Directory("action profile", [_profile(profile) for profile in p4info.action_profiles]),
             registers=Directory("register", [_register(register, p4info.type_info) for register in p4info.registers]),
             value_sets=Directory("value set", [_value_set(value_set) for value_set in p4info.value_sets]),
-            packet_in=_fields(headers["packet_in"].metadata) if "packet_in" in headers else (),
-            packet_out=_fields(headers["packet_out"].metadata) if "packet_out" in headers else (),
+            packet_in=_sized(_fields(headers["packet_in"].metadata)) if "packet_in" in headers else (),
+            packet_out=_sized(_fields(headers["packet_out"].metadata)) if "packet_out" in headers else (),
             p4info=p4info,
         )
         for table in schema.tables:
@@ -270,12 +276,16 @@ def _width(field: Any) -> int:
 
 
 def _fields(fields: Iterable[Any]) -> tuple[FieldInfo, ...]:
-    """Parameters or metadata fields; types that P4Runtime translates to strings (bit width 0) are refused."""
-    infos = tuple(FieldInfo(field.id, field.name, _width(field)) for field in fields)
-    for info in infos:
-        if info.bitwidth <= 0:
-            raise SchemaError(f"{info.name} has no bit width (a translated type); this program needs another client")
-    return infos
+    """Parameters or metadata fields."""
+    return tuple(FieldInfo(field.id, field.name, _width(field)) for field in fields)
+
+
+def _sized(fields: tuple[FieldInfo, ...]) -> tuple[FieldInfo, ...]:
+    """The same fields; SchemaError if P4Runtime translates the type of any to strings."""
+    for field in fields:
+        if field.bitwidth <= 0:
+            raise SchemaError(f"{field.name} has no bit width (a translated type); not supported")
+    return fields
 
 
 def _table(table: Any, counter_names: Mapping[int, str], meter_names: Mapping[int, str]) -> TableInfo:
@@ -308,10 +318,9 @@ def _keys(fields: Iterable[Any], where: str) -> tuple[FieldInfo, ...]:
     """Match keys; SchemaError for kinds other than the five of `MatchField.MatchType`."""
     keys = []
     for key in fields:
-        bitwidth = _width(key)
-        if key.match_type not in _KINDS or bitwidth <= 0:
-            raise SchemaError(f"key {key.name} of {where} has a match kind or type not supported")
-        keys.append(FieldInfo(key.id, key.name, bitwidth, _KINDS[key.match_type]))
+        if key.match_type not in _KINDS:
+            raise SchemaError(f"key {key.name} of {where} has a match kind not supported")
+        keys.append(FieldInfo(key.id, key.name, _width(key), _KINDS[key.match_type], key.HasField("type_name")))
     return tuple(keys)
 
 
@@ -365,7 +374,7 @@ def _register(register: Any, type_info: Any) -> RegisterInfo:
 
 def _value_set(value_set: Any) -> ValueSetInfo:
     preamble = value_set.preamble
-    keys = _keys(value_set.match, f"value set {preamble.name}")
+    keys = _sized(_keys(value_set.match, f"value set {preamble.name}"))
     return ValueSetInfo(preamble.id, preamble.name, preamble.alias, keys, value_set.size)
 
 

@@ -8,7 +8,11 @@ from p4reduce_switch.p4runtime.status import Code, Refused
 
 
 def value_of(data: bytes, field: FieldInfo) -> int:
-    """The integer in a request's byte string; leading zeros are allowed, OUT_OF_RANGE when empty or too large."""
+    """The integer in a request's byte string; leading zeros are allowed, OUT_OF_RANGE when empty or too large.
+
+    UNIMPLEMENTED for a field whose type P4Runtime translates to strings.
+    """
+    check_sized(field)
     if not data:
         raise Refused(Code.OUT_OF_RANGE, f"{field.name}: an empty byte string is not a value")
     value = decode(data)
@@ -18,5 +22,12 @@ def value_of(data: bytes, field: FieldInfo) -> int:
 
 
 def data_of(value: int, field: FieldInfo) -> bytes:
-    """The canonical byte string of a value."""
+    """The canonical byte string of a value; UNIMPLEMENTED as for `value_of`."""
+    check_sized(field)
     return encode(value, field.bitwidth)
+
+
+def check_sized(field: FieldInfo) -> None:
+    """UNIMPLEMENTED for a field whose type P4Runtime translates to strings: nothing here knows which value is which."""
+    if not field.bitwidth:
+        raise Refused(Code.UNIMPLEMENTED, f"{field.name}: values that are translated to strings are not supported")

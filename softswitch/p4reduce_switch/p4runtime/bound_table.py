@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from p4reduce_contracts.p4runtime.schema import ActionInfo, Directory, FieldInfo, TableInfo
 from p4reduce_switch.p4runtime.action_codec import Call, call_of, put_call
 from p4reduce_switch.p4runtime.action_profiles import BoundProfile
+from p4reduce_switch.p4runtime.bits import check_sized
 from p4reduce_switch.p4runtime.match_keys import put_key, value_of_key
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
 from p4reduce_switch.program import Entry, EntryMissing, TableState
@@ -63,6 +65,8 @@ class BoundTable:
         if request.priority < 0 or self.info.needs_priority != bool(request.priority):
             needs = "needs a priority above 0" if self.info.needs_priority else "takes no priority"
             invalid(f"table {self.info.name} {needs}")
+        for key in self.keys:
+            check_sized(key)
         where = f"table {self.info.name}"
         values = (value_of_key(key, given.get(key.id), where) for key in self.keys)
         return self._to_executor(values), request.priority
@@ -115,14 +119,20 @@ class BoundTable:
 
 
 def _key_order(info: TableInfo, table: TableState) -> tuple[FieldInfo, ...]:
-    """P4Info's keys in the executor's order: by name, or by place when a name is annotated in only one of them."""
+    """P4Info's keys in the executor's order: by name, or by place when a name is annotated in only one of them.
+
+    A key whose type P4Runtime translates to another number has the program's width: a value stands for itself.
+    """
     names = [key.name for key in table.keys]
     by_name = {key.name: key for key in info.keys}
     ordered = tuple(by_name[name] for name in names) if set(names) == set(by_name) else info.keys
     for key, stored in zip(ordered, table.keys, strict=False):
         same_kind = key.kind == stored.match_type or (key.kind, stored.match_type) == ("optional", "ternary")
-        if not same_kind or key.bitwidth != stored.bitwidth:
+        if not same_kind or (key.bitwidth != stored.bitwidth and not key.own_type):
             invalid(f"p4info and program do not belong together: key {key.name} of table {info.name} differs")
     if len(ordered) != len(table.keys):
         invalid(f"p4info and program do not belong together: the keys of table {info.name} differ")
-    return ordered
+    return tuple(
+        replace(key, bitwidth=stored.bitwidth) if key.bitwidth else key
+        for key, stored in zip(ordered, table.keys, strict=True)
+    )

@@ -16,8 +16,8 @@ from p4reduce_contracts.p4runtime import messages
 from p4reduce_contracts.security import CONTROLLER, peer_name, peer_roles
 from p4reduce_switch.p4runtime.status import Code, Refused, abort
 
-MAX_PIPELINE_BYTES: Final = 16 << 20
-"""A compiled program with its P4Info; p4reduce's own take 0.2 MB."""
+MAX_PIPELINE_BYTES: Final = 32 << 20
+"""A compiled program with its P4Info; p4reduce's own take 0.2 MB, the largest of p4c's samples 30 MB."""
 MAX_REQUEST_BYTES: Final[Mapping[str, int]] = {
     "SetForwardingPipelineConfig": MAX_PIPELINE_BYTES,
     "Write": 4 << 20,

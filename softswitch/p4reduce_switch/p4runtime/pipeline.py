@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from p4reduce_contracts.p4runtime.errors import SchemaError
-from p4reduce_contracts.p4runtime.schema import CounterInfo, MeterInfo, RegisterInfo, Schema, TableInfo, ValueSetInfo
+from p4reduce_contracts.p4runtime.schema import (
+    ActionInfo,
+    CounterInfo,
+    Directory,
+    FieldInfo,
+    MeterInfo,
+    RegisterInfo,
+    Schema,
+    TableInfo,
+    ValueSetInfo,
+)
 from p4reduce_switch.p4runtime.action_profiles import BoundProfile
 from p4reduce_switch.p4runtime.bound_table import BoundTable
 from p4reduce_switch.p4runtime.packets import PacketHeader
@@ -86,12 +96,13 @@ def load(config: Any, executor: str = DEFAULT_EXECUTOR) -> Pipeline:
 
 def bind(config: Any, schema: Schema, program: Executor) -> Pipeline:
     """Matches P4Info to program by name; INVALID_ARGUMENT when they are not of one program."""
+    actions = _as_wide_as_the_program(schema.actions, program)
     profiles = {
-        id: BoundProfile(info, state, (t for t in schema.tables if t.profile_id == id), schema.actions)
+        id: BoundProfile(info, state, (t for t in schema.tables if t.profile_id == id), actions)
         for id, (info, state) in _both(schema.action_profiles, program.action_profiles).items()
     }
     tables = {
-        id: BoundTable(info, table, schema.actions, profiles)
+        id: BoundTable(info, table, actions, profiles)
         for id, (info, table) in _paired("table", _applied(schema, program), program.tables).items()
     }
     counters = _paired("counter", schema.counters, program.counters)
@@ -111,6 +122,24 @@ def bind(config: Any, schema: Schema, program: Executor) -> Pipeline:
         raise Refused(Code.INVALID_ARGUMENT, f"p4info: {error}") from error
     return Pipeline(
         config, schema, program, tables, counters, meters, registers, value_sets, profiles, packet_in, packet_out
+    )
+
+
+def _as_wide_as_the_program(actions: Directory[ActionInfo], program: Executor) -> Directory[ActionInfo]:
+    """The actions, where P4Runtime translates the type of a parameter to another number, with the program's widths."""
+    widths = {
+        (action, parameter): width
+        for table in program.tables.values()
+        for action, parameters in table.action_params.items()
+        for parameter, width in parameters
+    }
+
+    def fitted(action: str, param: FieldInfo) -> FieldInfo:
+        return replace(param, bitwidth=widths.get((action, param.name), param.bitwidth)) if param.bitwidth else param
+
+    return Directory(
+        actions.kind,
+        [replace(action, params=tuple(fitted(action.name, param) for param in action.params)) for action in actions],
     )
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from conformance.case import PROGRAMS
+from p4reduce_contracts.p4runtime import messages
 from p4reduce_contracts.p4runtime.entries import MatchValue, TableEntry
-from p4reduce_contracts.p4runtime.errors import WriteError
+from p4reduce_contracts.p4runtime.errors import SchemaError, WriteError
 from p4reduce_controller.p4rt.client import Client
-from rigs.p4rt import Raw, Served, served
+from rigs.p4rt import Raw, Served, config, served
 
 
 @pytest.fixture
@@ -94,3 +96,44 @@ def test_a_key_of_type_error_takes_its_number(switch: Served) -> None:
         found = {"found": 1}
         client.insert(TableEntry("MainIngress.by_error", found, "MainIngress.set", {"value": 2}))
         assert [answer(switch, key) for key in (0, 1)] == [0xEE, 2], "1 wants more bytes than there are"
+
+
+def test_translated_numbers_stand_for_themselves_and_strings_are_refused(switch: Served) -> None:
+    def wide(key: int, action: str = "widen", value: int = 3) -> TableEntry:
+        param = {"widen": "wide", "answer": "value"}[action]
+        return TableEntry("MainIngress.wides", {"hdr.h.wide": key}, f"MainIngress.{action}", {param: value})
+
+    with Client(switch.address) as client:
+        client.set_pipeline(*files("translated_types"))
+        client.insert(wide(2), wide(4, "answer"))
+        found = client.read_table("MainIngress.wides")
+        assert sorted(found, key=lambda entry: str(entry.match)) == [wide(2), wide(4, "answer")]
+        switch.switch.receive(1, bytes((0, 0, 2, 0)))
+        assert switch.ports.sent.get(timeout=5)[1] == bytes((0, 9, 3, 0))
+        assert refusal(client, ("insert", wide(0x102)), ("insert", wide(5, value=0x105))) == ["OUT_OF_RANGE"] * 2
+        named = TableEntry("MainIngress.names", {"hdr.h.name": 2}, "MainIngress.answer", {"value": 3})
+        with pytest.raises(SchemaError, match="translates the type of hdr.h.name to strings"):
+            client.insert(named)
+    p4info, device_config = files("translated_types")
+    declared = messages.parse_p4info(p4info)
+    tables = {table.preamble.alias: table for table in declared.tables}
+    actions = {action.preamble.alias: action.preamble.id for action in declared.actions}
+
+    def raw_entry(table: str, key: bytes, action: str, param: bytes) -> Any:
+        entity = messages.Entity()
+        entity.table_entry.table_id = tables[table].preamble.id
+        entity.table_entry.match.add(field_id=1).exact.value = key
+        entity.table_entry.action.action.action_id = actions[action]
+        entity.table_entry.action.action.params.add(param_id=1, value=param)
+        return entity
+
+    with Raw(switch.address) as raw:
+        raw.arbitrate()
+        raw.set_config(config=config(device_config, p4info=declared))
+        assert (
+            raw.write(
+                ("INSERT", raw_entry("names", b"\x00", "answer", b"\x01")),
+                ("INSERT", raw_entry("names", b"one", "call_it", b"one")),
+            )
+            == ["UNIMPLEMENTED"] * 2
+        )

@@ -108,6 +108,7 @@ def test_requests_have_their_sizes(switch: Served) -> None:
         assert code_of(raw.rpc["Write"], write, timeout=LIMIT_S) == "RESOURCE_EXHAUSTED"
         read = messages.ReadRequest(device_id=1, role="x" * (256 << 10))
         assert code_of(lambda: list(raw.rpc["Read"](read, timeout=LIMIT_S))) == "RESOURCE_EXHAUSTED"
+        raw.set_config(config=config(device_config=config().p4_device_config + b" " * (30 << 20)))
         large = config(device_config=b" " * (door.MAX_PIPELINE_BYTES - (64 << 10)))
         assert code_of(raw.set_config, config=large) == "INVALID_ARGUMENT", "it is looked at"
         raw.send(packet=messages.PacketOut(payload=bytes(1 << 20)))
