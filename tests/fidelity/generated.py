@@ -114,27 +114,39 @@ def read(text: str) -> GeneratedTest:
 def corrected(test: GeneratedTest, p4info: Any) -> GeneratedTest:
     """Return the test with entries that mean the same and keep to P4Runtime's rules, which p4testgen does not.
 
-    A key that matches all is left out, bits that do not count are 0, an optional key is not a ternary one, and an
-    action of a set has a weight. `p4info` is the program's.
+    A key that matches all is left out, bits that do not count are 0, an optional key is not a ternary one, an action of
+    a set has a weight, and where a table has a profile without selector, its entries refer to members. `p4info` is the
+    program's.
     """
-    keys = {table.preamble.id: {key.id: key for key in table.match_fields} for table in p4info.tables}
-    return replace(test, entities=tuple(_corrected(entity, keys) for entity in test.entities))
+    tables = {table.preamble.id: table for table in p4info.tables}
+    plain = {profile.preamble.id for profile in p4info.action_profiles if not profile.with_selector}
+    entities: list[Any] = []
+    for entity in test.entities:
+        if entity.WhichOneof("entity") != "table_entry" or entity.table_entry.table_id not in tables:
+            entities.append(entity)
+            continue
+        table = tables[entity.table_entry.table_id]
+        entry = type(entity)()
+        entry.CopyFrom(entity)
+        _correct_matches(entry.table_entry, {key.id: key for key in table.match_fields})
+        action = entry.table_entry.action
+        for weighted in list(action.action_profile_action_set.action_profile_actions):
+            weighted.weight = weighted.weight or 1
+            if table.implementation_id in plain:
+                member = type(entity)()
+                member.action_profile_member.action_profile_id = table.implementation_id
+                member.action_profile_member.member_id = len(entities) + 1
+                member.action_profile_member.action.CopyFrom(weighted.action)
+                action.action_profile_member_id = len(entities) + 1
+                entities.append(member)
+        entities.append(entry)
+    return replace(test, entities=tuple(entities))
 
 
-def _corrected(entity: Any, keys: Mapping[int, Mapping[int, Any]]) -> Any:
-    if entity.WhichOneof("entity") != "table_entry":
-        return entity
-    found = type(entity)()
-    found.CopyFrom(entity)
-    entry = found.table_entry
-    for weighted in entry.action.action_profile_action_set.action_profile_actions:
-        weighted.weight = weighted.weight or 1
+def _correct_matches(entry: Any, keys: Mapping[int, Any]) -> None:
+    given = list(entry.match)
     del entry.match[:]
-    declared = keys.get(entry.table_id, {})
-    entry.match.extend(
-        match for given in entity.table_entry.match for match in _corrected_match(given, declared.get(given.field_id))
-    )
-    return found
+    entry.match.extend(match for found in given for match in _corrected_match(found, keys.get(found.field_id)))
 
 
 def _corrected_match(given: Any, key: Any) -> Iterator[Any]:

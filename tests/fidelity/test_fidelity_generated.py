@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from fidelity.generated import BadTest, read
+import pytest
+from google.protobuf import text_format
+
+from conformance.case import PROGRAMS
+from fidelity.generated import BadTest, GeneratedTest, corrected, read
+from p4reduce_contracts.p4runtime import messages
 
 TEXT = r"""
 # proto-file: p4testgen.proto
@@ -60,6 +65,50 @@ def test_everything_is_read() -> None:
     assert entity.table_entry.table_id == 7 and entity.table_entry.priority == 3
     assert entity.table_entry.match[0].ternary.mask == b"\x0f"
     assert entity.table_entry.action.action.params[0].value == b"\x00\x05"
+
+
+def matches(program: str, keys: str) -> list[Any]:
+    """The matches of an entry of a program's first table, corrected; `keys` is what p4testgen writes of them."""
+    p4info = messages.parse_p4info((PROGRAMS / f"{program}.p4info.txtpb").read_text())
+    entity = messages.Entity()
+    text_format.Parse(keys, entity.table_entry)
+    entity.table_entry.table_id = p4info.tables[0].preamble.id
+    (found,) = corrected(GeneratedTest(1, b"a", (), (entity,)), p4info).entities
+    return list(found.table_entry.match)
+
+
+def test_matches_become_what_p4runtime_allows() -> None:
+    assert not matches("lpm", r'match { field_id: 1 lpm { value: "\000\000\000\000" } }')
+    (prefix,) = matches("lpm", r'match { field_id: 1 lpm { value: "\xFF\xFF\xFF\xFF" prefix_len: 10 } }')
+    assert (prefix.lpm.value, prefix.lpm.prefix_len) == (b"\xff\xc0\0\0", 10)
+    wildcard = r'match { field_id: 1 ternary { value: "\x12\x34" mask: "\x00\x00" } }'
+    (masked,) = matches("ternary_priority", wildcard + r'match { field_id: 2 ternary { value: "\xFF" mask: "\x0F" } }')
+    assert (masked.field_id, masked.ternary.value) == (2, b"\x0f")
+    limits = r'match {{ field_id: 1 range {{ low: "\x00\x00" high: "{}" }} }}'
+    assert not matches("range_key", limits.format(r"\xFF\xFF"))
+    (low,) = matches("range_key", limits.format(r"\xFF\xFE"))
+    assert low.range.high == b"\xff\xfe"
+    optional = r'match { field_id: 1 ternary { value: "\x07" mask: "\xFF" } }'
+    (found,) = matches("optional_key", optional)
+    assert found.optional.value == b"\x07"
+
+
+@pytest.mark.parametrize(("program", "profile"), [("action_profile", True), ("action_selector", False)])
+def test_an_action_set_becomes_a_member_or_gets_a_weight(program: str, profile: bool) -> None:
+    p4info = messages.parse_p4info((PROGRAMS / f"{program}.p4info.txtpb").read_text())
+    entity = messages.Entity()
+    entity.table_entry.table_id = p4info.tables[0].preamble.id
+    entity.table_entry.action.action_profile_action_set.action_profile_actions.add().action.action_id = 5
+    *members, entry = corrected(GeneratedTest(1, b"a", (), (entity,)), p4info).entities
+    action = entry.table_entry.action
+    if profile:
+        (member,) = members
+        assert member.action_profile_member.action.action_id == 5
+        assert member.action_profile_member.action_profile_id == p4info.action_profiles[0].preamble.id
+        assert action.action_profile_member_id == member.action_profile_member.member_id
+    else:
+        (weighted,) = action.action_profile_action_set.action_profile_actions
+        assert not members and weighted.weight == 1
 
 
 def test_bits_outside_the_mask_may_be_anything() -> None:
