@@ -84,24 +84,32 @@ class Player:
             target.__exit__(None, None, None)
 
     def play(self, built: Built, test: GeneratedTest) -> Outcome:
-        """Give the switch the program, the test's entities and its frame."""
+        """Give the switch the program, the test's entities and its frame.
+
+        A switch that ends or does not answer is tried once more, for a machine can be too busy for it to start.
+        """
         if not test.frame:
             return Outcome(Verdict.REFUSED, reason="an empty frame, which BMv2's dataplane service does not take")
+        outcome, ended = self._play(built, test)
+        return self._play(built, test)[0] if ended else outcome
+
+    def _play(self, built: Built, test: GeneratedTest) -> tuple[Outcome, bool]:
+        """The outcome, and whether the switch is gone."""
         try:
             target, connection = self._started()
             refused = _set_pipeline(connection, built)
             if refused is not None:
                 self.close()  # BMv2 takes no further program after one that it does not know
-                return refused
+                return refused, False
             refused = _insert(connection, test.entities)
             if refused is not None:
-                return refused
+                return refused, False
             target.pipeline_set()
             outputs = target.arrive(test.port, test.frame)
         except (Bmv2Failed, P4RuntimeError, grpc.RpcError) as error:
             self.close()
-            return Outcome(Verdict.ERROR, reason=_first_line(error))
-        return Outcome(Verdict.PASS if test.passes(outputs) else Verdict.FAIL, outputs)
+            return Outcome(Verdict.ERROR, reason=_first_line(error)), True
+        return Outcome(Verdict.PASS if test.passes(outputs) else Verdict.FAIL, outputs), False
 
     def _started(self) -> tuple[Bmv2Target | EmbeddedTarget, Connection]:
         if self._target is None or self._connection is None:

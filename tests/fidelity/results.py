@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ class Record:
     unreadable: int = 0
     outcomes: dict[str, dict[str, Outcome]] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
-    """What each switch's outcomes were made with: another key, and they are made anew."""
+    """What each switch's outcomes for each seed were made with: another key, and they are made anew."""
 
     @property
     def tests(self) -> int:
@@ -175,8 +176,43 @@ def as_markdown(records: Iterable[Record], about: Mapping[str, Any]) -> str:
     if rows:
         titles = f"| program | executor | tests | {' | '.join(_BESIDE.values())} |"
         lines += ["", titles, "| --- | --- | --- | --- | --- | --- |", *rows]
-    without = Counter(record.problem for record in all_records if not record.tests)
+    lines += _of_bmv2(played)
+    without: dict[str, list[str]] = {}
+    for record in all_records:
+        if not record.tests:
+            without.setdefault(record.problem or "p4testgen makes none", []).append(record.name)
     if without:
         lines += ["", "Programs without tests, by reason:", ""]
-        lines += [f"- {count}: {problem or 'p4testgen makes none'}" for problem, count in without.most_common()]
+        by_number = sorted(without.items(), key=lambda item: (-len(item[1]), item[0]))
+        lines += [f"- {len(names)}: {problem} ({', '.join(names)})" for problem, names in by_number]
     return "\n".join(lines) + "\n"
+
+
+def _of_bmv2(played: Sequence[Record]) -> list[str]:
+    """The tests that BMv2 itself does not pass, by what it does, and how many of them each executor passes."""
+    rows = []
+    for record in played:
+        missed: dict[str, list[str]] = {}
+        for test, outcome in record.outcomes[BMV2].items():
+            if outcome.verdict is not Verdict.PASS:
+                why = re.sub(r"\b[0-9a-f]{6,}\b|/\S+", "…", outcome.reason) or "something else leaves"
+                missed.setdefault(why, []).append(test)
+        for why, tests in missed.items():
+            passed = [
+                sum(outcomes[test].verdict is Verdict.PASS for test in tests)
+                for switch, outcomes in record.outcomes.items()
+                if switch != BMV2
+            ]
+            rows.append(f"| {record.name} | {len(tests)} | {why} | {' | '.join(map(str, passed))} |")
+    if not rows:
+        return []
+    executors = [switch for switch in played[0].outcomes if switch != BMV2]
+    title = f"| program | tests | BMv2 | {' | '.join(f'{name} passes' for name in executors)} |"
+    return [
+        "",
+        "Tests that BMv2 does not pass itself:",
+        "",
+        title,
+        "| --- | --- | --- |" + " --- |" * len(executors),
+        *rows,
+    ]

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ EMBEDDED = ("softswitch", "contracts/p4reduce_contracts/p4runtime")
 PLAYED_BY = tuple(Path(__file__).with_name(name) for name in ("generated.py", "playing.py"))
 """What else a test's outcome depends on."""
 SAMPLES = "P4C_SAMPLES"
+Tests = list[tuple[Path, GeneratedTest]]
 Generate = Callable[[Source, Path, int, int, float], Done]
 
 
@@ -62,15 +63,31 @@ class Run:
         record.problem = self._generate_all(source, folder)
         built = read_built(json, p4info)
         tests, record.unreadable = self._read_all(folder, messages.parse_p4info(built.p4info))
-        inputs = results.digest([json, *(path for path, _ in tests), *PLAYED_BY])
         for switch in (BMV2, *sorted(executors)):
-            key = inputs if switch == BMV2 else f"{inputs} {self._code}"
-            if record.keys.get(switch) != key:
-                record.outcomes[switch] = _play(switch, built, tests) if tests else {}
-                record.keys[switch] = key
-                results.save(record, kept)
-        results.save(record, kept)
+            self._play_all(switch, record, built, tests, json)
+            results.save(record, kept)
         return record
+
+    def _play_all(self, switch: str, record: Record, built: Built, tests: Mapping[str, Tests], json: Path) -> None:
+        """Play the tests of each seed that have not been played with this program on this switch, and forget others."""
+        known = record.outcomes.get(switch, {})
+        outcomes: dict[str, Outcome] = {}
+        player: Player | None = None
+        try:
+            for seed, made in tests.items():
+                names = {path: f"{seed}/{path.stem}" for path, _ in made}
+                inputs = results.digest([json, *names, *PLAYED_BY])
+                key = inputs if switch == BMV2 else f"{inputs} {self._code}"
+                if record.keys.get(f"{switch} {seed}") == key and known.keys() >= set(names.values()):
+                    outcomes |= {name: known[name] for name in names.values()}
+                    continue
+                player = player or Player(switch)
+                outcomes |= {names[path]: player.play(built, test) for path, test in made}
+                record.keys[f"{switch} {seed}"] = key
+        finally:
+            if player is not None:
+                player.close()
+        record.outcomes[switch] = outcomes
 
     def _generate_all(self, source: Source, folder: Path) -> str:
         """The tests for each seed that are not there yet; returns why the last one without any has none."""
@@ -83,21 +100,18 @@ class Run:
                 problem = f"p4testgen: {_kind(ended.read_text()) or 'no tests'}"
         return problem
 
-    def _read_all(self, folder: Path, p4info: Any) -> tuple[list[tuple[Path, GeneratedTest]], int]:
-        """The tests in order, and how many texts were none."""
-        found, unreadable = [], 0
+    def _read_all(self, folder: Path, p4info: Any) -> tuple[dict[str, Tests], int]:
+        """The tests of each seed in order, and how many texts were none."""
+        found: dict[str, Tests] = {}
+        unreadable = 0
         for seed in range(1, self.seeds + 1):
+            tests = found.setdefault(f"seed{seed}", [])
             for path in sorted((folder / f"seed{seed}").glob("*.txtpb"))[: self.tests]:
                 try:
-                    found.append((path, corrected(read(path.read_text(errors="replace")), p4info)))
+                    tests.append((path, corrected(read(path.read_text(errors="replace")), p4info)))
                 except BadTest:
                     unreadable += 1
         return found, unreadable
-
-
-def _play(switch: str, built: Built, tests: Sequence[tuple[Path, GeneratedTest]]) -> dict[str, Outcome]:
-    with Player(switch) as player:
-        return {f"{path.parent.name}/{path.stem}": player.play(built, test) for path, test in tests}
 
 
 def _kind(problem: str) -> str:
@@ -115,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="where the counts go")
     parser.add_argument("--seeds", type=int, default=3, help="how often tests are generated (default: 3)")
     parser.add_argument("--tests", type=int, default=10, help="tests a program and seed (default: 10)")
-    parser.add_argument("--limit-s", type=float, default=60.0, help="seconds for p4testgen a program and seed")
+    parser.add_argument("--limit-s", type=float, default=60.0, help="processor seconds of p4testgen a program and seed")
     parser.add_argument("--minutes", type=float, help="begin no further program after so many minutes")
     options = parser.parse_args(arguments)
     missing = tools.missing()
@@ -137,7 +151,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = [source for source in found if not options.programs or source.name in options.programs]
     records = _records(run, wanted, None if options.minutes is None else time.monotonic() + 60 * options.minutes)
     about = {tool: tools.version(tool) for tool in ("p4c-bm2-ss", "simple_switch_grpc")}
-    about |= {"seeds": str(options.seeds), "tests a program and seed at most": str(options.tests)}
+    about |= {
+        "seeds": ", ".join(str(seed) for seed in range(1, options.seeds + 1)),
+        "tests a program and seed at most": str(options.tests),
+    }
     if len(records) < len(wanted):
         about["programs left for another run"] = str(len(wanted) - len(records))
     page = results.as_markdown(records, about)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ class Tools:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, outcomes: dict[str, Outcome] | None = None) -> None:
         self.generated: list[int] = []
         self.played: list[str] = []
+        self.tests_played: Counter[str] = Counter()
         self._outcomes = outcomes or {}
         monkeypatch.setattr(tools, "compile_program", self.compile)
         monkeypatch.setattr(run, "Player", self.player)
@@ -43,21 +45,20 @@ class Tools:
         return Done("")
 
     def player(self, switch: str) -> FakePlayer:
+        """A switch that is started."""
         self.played.append(switch)
-        return FakePlayer(self._outcomes.get(switch, Outcome(Verdict.PASS)))
+        return FakePlayer(switch, self._outcomes.get(switch, Outcome(Verdict.PASS)), self.tests_played)
 
 
 class FakePlayer:
-    def __init__(self, outcome: Outcome) -> None:
-        self._outcome = outcome
+    def __init__(self, switch: str, outcome: Outcome, count: Counter[str]) -> None:
+        self._switch, self._outcome, self._count = switch, outcome, count
 
-    def __enter__(self) -> FakePlayer:
-        return self
-
-    def __exit__(self, *exception: object) -> None: ...
+    def close(self) -> None: ...
 
     def play(self, built: Built, test: GeneratedTest) -> Outcome:
         assert built.json and test.port == 1
+        self._count[self._switch] += 1
         return self._outcome
 
 
@@ -69,6 +70,17 @@ def test_a_second_run_does_nothing_again(tmp_path: Path, monkeypatch: pytest.Mon
     again = run.Run(tmp_path, 2, 3, 1.0, made.generate).record(SOURCE)
     assert made.generated == [1, 2] and made.played == [BMV2, "llvm", "python"]
     assert again == first
+
+
+def test_another_seed_leaves_the_others_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Tools(monkeypatch)
+    run.Run(tmp_path, 1, 3, 1.0, made.generate).record(SOURCE)
+    more = run.Run(tmp_path, 2, 3, 1.0, made.generate).record(SOURCE)
+    assert made.generated == [1, 2] and made.tests_played == {BMV2: 4, "llvm": 4, "python": 4}
+    assert sorted(more.outcomes[BMV2]) == [f"seed{seed}/drop_by_copy_{number}" for seed in (1, 2) for number in (0, 1)]
+    fewer = run.Run(tmp_path, 1, 3, 1.0, made.generate).record(SOURCE)
+    assert fewer.tests == 2 and made.tests_played[BMV2] == 4
+    assert run.Run(tmp_path, 2, 3, 1.0, made.generate).record(SOURCE) == more
 
 
 def test_after_a_change_to_the_switch_only_it_is_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +130,7 @@ def test_the_report_counts_where_bmv2_is_ahead_and_where_both_differ() -> None:
 
 
 def test_a_record_comes_back_as_it_was_saved(tmp_path: Path) -> None:
-    record = Record("some", "p4c", "why", 3, {BMV2: {"1": SENT, "2": REFUSED}}, {BMV2: "key"})
+    record = Record("some", "p4c", "why", 3, {BMV2: {"1": SENT, "2": REFUSED}}, {"bmv2 seed1": "key"})
     results.save(record, tmp_path / "record.json")
     assert results.load("some", "p4c", tmp_path / "record.json") == record
 
@@ -151,6 +163,8 @@ def test_a_folder_that_holds_no_programs_is_named(tmp_path: Path) -> None:
 def test_a_command_that_does_not_end_is_killed_with_its_children(tmp_path: Path) -> None:
     done = tools.command(["sh", "-c", "sleep 600 & sleep 600"], 0.5, tmp_path)
     assert done.problem == "not ready within 0 s"
+    busy = tools.command(["sh", "-c", "while :; do :; done"], 120, tmp_path, 1)
+    assert busy.problem == "not ready within 1 s of processor time"
     failed = tools.command(["sh", "-c", "echo x.p4 >&2; echo '/a/b/c.p4(1): error: why' >&2; exit 3"], 60, tmp_path)
     assert failed.problem == "c.p4(1): error: why"
     assert tools.command(["true"], 60, tmp_path).problem == ""

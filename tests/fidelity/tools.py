@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import resource
@@ -22,6 +23,8 @@ NEEDED = {
 PORTS = "0:509"
 """510 is the CPU port and 511 means drop."""
 COMPILE_S = 300.0
+PATIENCE = 10
+"""How much longer than its processor time a command may take."""
 NICE = 10
 MEMORY = 6 << 30
 """Bytes of addresses that a command may use: p4testgen's search can grow without end."""
@@ -86,15 +89,21 @@ def compile_program(source: Source, json: Path, p4info: Path) -> Done:
 
 
 def generate(source: Source, folder: Path, tests: int, seed: int, limit_s: float) -> Done:
-    """Up to `tests` tests of a program in `folder`, by their own names; those made before the deadline count."""
+    """Up to `tests` tests of a program in `folder`, by their own names; those made before the deadline count.
+
+    `limit_s` is processor time: so a busy machine has the same tests.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     arguments = ["p4testgen", "--target", "bmv2", "--arch", "v1model", "--std", "p4-16", "--test-backend", "PROTOBUF"]
     arguments += ["--max-tests", str(tests), "--seed", str(seed), "--port-ranges", PORTS, "--out-dir", str(folder)]
-    return command([*arguments, *source.macros, str(source.path)], limit_s, folder)
+    return command([*arguments, *source.macros, str(source.path)], PATIENCE * limit_s, folder, math.ceil(limit_s))
 
 
-def command(arguments: Sequence[str], limit_s: float, folder: Path) -> Done:
-    """Run a command at low priority and in MEMORY; it and what it started are killed at the deadline."""
+def command(arguments: Sequence[str], limit_s: float, folder: Path, processor_s: int | None = None) -> Done:
+    """Run a command at low priority and in MEMORY; it and what it started are killed at the deadline.
+
+    `processor_s` is the processor time that it may use besides.
+    """
     lower = max(0, NICE - os.nice(0))
     process = subprocess.Popen(
         ["nice", "-n", str(lower), *arguments],
@@ -107,12 +116,16 @@ def command(arguments: Sequence[str], limit_s: float, folder: Path) -> Done:
         start_new_session=True,
     )
     resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
+    if processor_s is not None:
+        resource.prlimit(process.pid, resource.RLIMIT_CPU, (processor_s, processor_s + 1))
     try:
         _, said = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         return Done(f"not ready within {limit_s:.0f} s")
+    if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+        return Done(f"not ready within {processor_s} s of processor time")
     if process.returncode:
         return Done(_error(said) or f"ended with status {process.returncode}")
     return Done("")
@@ -129,4 +142,5 @@ def _error(said: str) -> str:
     """The line of a compiler's messages that says why it ended, without paths."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     telling = [line for line in lines if re.search(r"\b(error|bug|unsupported|unimplemented)\b", line, re.IGNORECASE)]
-    return re.sub(r"(/[^\s:()]+)+/", "", (telling or lines or [""])[0])[:200]
+    line = telling[0] if telling else lines[-1] if lines else ""
+    return re.sub(r"(/[^\s:()]+)+/", "", line)[:200]
