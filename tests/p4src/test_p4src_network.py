@@ -9,6 +9,7 @@ from scapy.layers.l2 import ARP, Ether
 from p4reduce_contracts import wire
 from p4reduce_switch.program import MeterConfig, Replica
 from rigs.pipeline import CPU_PORT, SWITCH_IP, SWITCH_MAC, PipelineRig, ipv4_header, rank_port, udp_frame
+from rigs.tna import NO_PORT
 from rigs.tna_rig import TnaRig
 
 HOST_MAC, OTHER_MAC, SWITCH_MAC_TEXT = "02:00:00:00:aa:01", "02:00:00:00:aa:02", "02:00:00:00:00:01"
@@ -124,6 +125,7 @@ def test_hello_reaches_the_controller_with_its_port(rig: PipelineRig) -> None:
 def test_packet_out_leaves_where_it_says(rig: PipelineRig) -> None:
     frame = bytes(FOREIGN["tcp"])
     assert rig.program.process(CPU_PORT, (3 << 7).to_bytes(2, "big") + frame) == [(3, frame)]
+    assert rig.program.process(CPU_PORT, (NO_PORT << 7).to_bytes(2, "big") + frame) == []
 
 
 def test_the_controller_s_port_of_tofino() -> None:
@@ -131,6 +133,7 @@ def test_the_controller_s_port_of_tofino() -> None:
     hello = udp_frame(1, wire.pack_hello(7, 0x1122334455667788))
     assert rig.process(rank_port(1), hello) == [(TOFINO_CPU_PORT, rank_port(1).to_bytes(2, "big") + hello)]
     assert rig.process(TOFINO_CPU_PORT, (3).to_bytes(2, "big") + hello) == [(3, hello)]
+    assert rig.process(TOFINO_CPU_PORT, NO_PORT.to_bytes(2, "big") + hello) == []
     rig.tna.colors[rank_port(1)] = METER_RED
     assert rig.process(rank_port(1), hello) == []
     assert rig.drops() == {RATE: 1}

@@ -16,6 +16,9 @@ PARSER_ERROR_PARTIAL_HDR = 2
 PORT_METADATA_BYTES = {1: 8, 2: 24}
 """What lies between the intrinsic header and the frame, by Tofino's generation."""
 
+NO_PORT = 511
+"""What is sent there goes nowhere, on either generation."""
+
 Expression = list[Any]
 Value = Any
 """A number (a bool is 0 or 1), a Struct, or an extern."""
@@ -145,6 +148,8 @@ class TnaProgram:
         if to_tm["mcast_grp_a"]:
             copies = self.groups.get(to_tm["mcast_grp_a"], [])
             return [sent for to, rid in copies for sent in self._egress(to, rid, out)]
+        if to_tm["ucast_egress_port"] == NO_PORT:
+            return []
         if to_tm["bypass_egress"]:
             return [(to_tm["ucast_egress_port"], out)]
         return self._egress(to_tm["ucast_egress_port"], 0, out)
