@@ -176,6 +176,7 @@ def as_markdown(records: Iterable[Record], about: Mapping[str, Any]) -> str:
     if rows:
         titles = f"| program | executor | tests | {' | '.join(_BESIDE.values())} |"
         lines += ["", titles, "| --- | --- | --- | --- | --- | --- |", *rows]
+    lines += _refused(played)
     lines += _of_bmv2(played)
     without: dict[str, list[str]] = {}
     for record in all_records:
@@ -186,6 +187,26 @@ def as_markdown(records: Iterable[Record], about: Mapping[str, Any]) -> str:
         by_number = sorted(without.items(), key=lambda item: (-len(item[1]), item[0]))
         lines += [f"- {len(names)}: {problem} ({', '.join(names)})" for problem, names in by_number]
     return "\n".join(lines) + "\n"
+
+
+def _refused(played: Iterable[Record]) -> list[str]:
+    """What an executor refuses by name, and how BMv2 ended these tests."""
+    rows = []
+    for record in played:
+        refused: dict[str, dict[str, set[str]]] = {}
+        for switch, outcomes in record.outcomes.items():
+            for test, outcome in outcomes.items():
+                if switch != BMV2 and outcome.verdict is Verdict.REFUSED:
+                    refused.setdefault(outcome.reason, {}).setdefault(switch, set()).add(test)
+        for reason, by_switch in refused.items():
+            tests = set().union(*by_switch.values())
+            theirs = Counter(record.outcomes[BMV2][test].verdict.value for test in tests)
+            counts = ", ".join(f"{verdict} {count}" for verdict, count in sorted(theirs.items()))
+            rows.append(f"| {record.name} | {', '.join(by_switch)} | {len(tests)} | {reason} | {counts} |")
+    if not rows:
+        return []
+    title = "| program | executor | tests | refused | BMv2 |"
+    return ["", "What the embedded switch refuses:", "", title, "| --- | --- | --- | --- | --- |", *rows]
 
 
 def _of_bmv2(played: Sequence[Record]) -> list[str]:
