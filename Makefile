@@ -45,7 +45,7 @@ testbed: $(VENV)/demo.stamp  # as root, with Mininet and simple_switch_grpc
 conformance: $(VENV)/dev.stamp  # needs simple_switch_grpc on PATH; records BMv2's answers anew
 	$(BIN)/python tests/conformance/record.py
 
-fidelity: $(VENV)/dev.stamp  # needs p4testgen, p4c-bm2-ss and simple_switch_grpc on PATH, P4C_SAMPLES; hours on two cores
+fidelity: $(VENV)/dev.stamp  # needs p4testgen, p4c-bm2-ss and simple_switch_grpc on PATH, P4C_SAMPLES; an hour on two cores
 	$(BIN)/python tests/fidelity/run.py
 
 p4:  # needs p4c-bm2-ss on PATH
