@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,21 +15,13 @@ from p4reduce_lab.study import train as training
 from p4reduce_lab.study.grid import TASKS, Run
 from p4reduce_lab.study.in_process import exchange_all, groups
 from p4reduce_lab.study.results import is_current
+from rigs.torch_threads import one_thread  # noqa: F401 (a fixture)
 
 KEYS = {
     "id", "model", "workers", "optimizer", "way", "seed", "settings", "parameters", "diverged_at", "train_loss",
     "residue_norm", "similarity", "rates", "state_per_parameter", "switch", "weights", "seconds",
 }  # fmt: skip
 LETTERS = "abcdefgh "
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """As in the study's own processes."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,18 +13,10 @@ from p4reduce.compressors.all_reduce import BucketReport
 from p4reduce.compressors.cost import Plan, plan
 from p4reduce_lab.study.in_process import exchange_all, groups
 from rigs.ranks import Source, gradients_of, over_switch
+from rigs.torch_threads import one_thread  # noqa: F401 (a fixture)
 
 CONV = {"conv": (20, 16, 5, 5), "small": (6, 1, 5, 5), "bias": (20,)}
 LINEAR = {"fc": (64, 300), "out": (10, 64), "bias": (64,)}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Torch's own threads are a hindrance on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def of(shapes: dict[str, tuple[int, ...]], sparse: float = 1.0) -> Source:
