@@ -429,7 +429,7 @@ class CompiledCollective:
         head[k.GROWTH_BLOCKS] = MAX_GROWTH_BYTES // geometry.block_bytes
         head[k.STRIDE], head[k.N_BLOCKS] = geometry.columns * count, self._segments.n_blocks
         head[k.SEGMENTS] = len(self._segments.table)
-        head[k.SPARSE] = not self._segments.nonzero.all()
+        head[k.SPARSE] = not self._segments.dense
         head[k.CALL_COLUMN], head[k.CALL_OFFSET] = column, offset
         head[k.CALL_WORDS : k.CALL_WORDS + WORDS_PER_CALL] = call
         head[k.SLOTS] = head[k.OPEN] = count

@@ -21,6 +21,8 @@ class Segments:
         self._floats = floats
         self.n_blocks = whole.n_blocks
         self.nonzero, self.exponents = whole.nonzero, whole.exponents
+        self.dense = bool(self.nonzero.all())
+        """Whether this rank holds all blocks, so that a sum comes for each."""
         self._parts = parts
         self._starts = np.cumsum([0] + [part.n_blocks for part in parts])
         data = [part.elements.values.view(np.uint32) for part in parts]
@@ -60,7 +62,7 @@ class Segments:
         elements = self._parts[0].elements if len(self._parts) == 1 else None
         if self._floats and elements is not None and elements.units is not None and elements.make_room is not None:
             return elements.make_room().view(np.uint32)
-        new = np.empty if self.nonzero.all() else np.zeros
+        new = np.empty if self.dense else np.zeros
         return new(self.n_blocks * block_words, np.uint32)
 
     def decode(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8], block_words: int) -> list[NDArray[Any]]:
