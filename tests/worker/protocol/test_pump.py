@@ -16,7 +16,11 @@ from p4reduce_contracts.wire import ENCAP_BYTES
 COLUMNS, BLOCK_WORDS, HEADER_WORDS = 8, 32, 16
 
 
-def test_frames_of_one_length_leave_as_a_run() -> None:
+@pytest.mark.parametrize(
+    ("together", "order"),
+    [(9, [5, 4, 1, 7, 3, 0, 8, 6, 2]), (4, [5, 7, 8, 6, 4, 1, 3, 2, 0]), (1, [8, 7, 6, 5, 4, 3, 2, 1, 0])],
+)
+def test_frames_of_one_length_leave_as_a_run(together: int, order: list[int]) -> None:
     k: Any = load_kernels()
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here,
@@ -41,13 +45,28 @@ def test_frames_of_one_length_leave_as_a_run() -> None:
         answers = np.zeros((3, count), np.int64)
         answers[0] = range(count)[::-1]
         send: Any = channel.pump.send_frames
-        send(channel.io, channel.to, channel.polled[1], channel.vector, head, slots, frames, answers, count)
+        send(channel.io, channel.to, channel.polled[1], channel.vector, head, slots, frames, answers, count, together)
         runs = []
         while select.select([there], [], [], 0 if runs else 10)[0]:
             runs.append(np.frombuffer(there.recv(1 << 16), np.uint32))
-        # the longest first, slots in the order of the answers; the run's last frame may be a shorter one
+        # of those together the longest first, in the order of the answers; a run's last frame may be a shorter one
         sent = [int(slot) for run in runs for slot in run[np.r_[True, run[1:] != run[:-1]]]]
-        assert sent == [5, 4, 1, 7, 3, 0, 8, 6, 2]
-        assert len(runs) < 5
+        assert sent == order
+        assert together < count or len(runs) < 5
         assert (head[k.FRAMES_UP], head[k.BYTES_UP]) == (count, sum(sizes) + count * ENCAP_BYTES)
         channel.close()
+
+
+def test_frames_change_places_within_a_quarter_of_what_is_answered_in_a_millisecond() -> None:
+    k: Any = load_kernels()
+    if k is None:
+        pytest.skip("needs numba and 64-bit Linux")
+    from p4reduce.protocol.compiled.pump import frames_together
+
+    head, times = np.zeros(k.HEAD, np.int64), np.zeros(k.TIMES)
+    head[k.WAITING], times[k.GRANULARITY] = 128, 0.001
+    found = []
+    for smoothed_s in (np.nan, 0.0002, 0.001, 0.004, 0.1):
+        times[k.SMOOTHED] = smoothed_s
+        found.append(frames_together(head, times))
+    assert found == [1, 32, 32, 8, 1]

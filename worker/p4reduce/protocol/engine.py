@@ -354,7 +354,7 @@ class Collective:
         lease = self._lease
         place = (lease.job_id, present, lease.epoch, slot.index, slot.round)
         slot.frame = pack(self._geometry, Frame(CONTRIBUTE, *place, 0, lease.secret, check, slot.keys, data))
-        slot.tries, slot.seen = 0, None
+        slot.tries, slot.moved, slot.seen = 0, False, None
         slot.corrupt, slot.corrupt_answers = b"", 0
         self._recovery.sent(slot, now)
         return slot.frame

@@ -9,6 +9,10 @@ an answer therefore means a loss. Hence two rules:
 overtaken   A frame is sent again when a later one was answered, and it is older than that one was then, and a margin.
             The margin is for paths that reorder, a quarter of that time, and for ranks that do not send in the same
             order after a loss: the time in which that many frames are usually answered as are without an answer now.
+            A frame that was sent again is later than all that left before it, but its answer may be to what was sent
+            first. So it overtakes only others that were sent again: else one needless repetition would make all that
+            left in between look lost, and so on. Of these one is sent again, as a probe, when they are older than a
+            round takes at most: the last of them, whose answer says which of the others are lost.
 silence     When no RESULT has come for a longer time, nothing tells loss from late ranks. Then the oldest frame is
             sent again, as a probe; after the next silence of the same collective two frames, then four. The silence
             that is waited out doubles until a RESULT comes. There is no more than one probe while no RESULT has come
@@ -46,6 +50,10 @@ class Recovery:
         self._answered = 0
         """The latest place in the order of sending that has its RESULT; 0: none has."""
         self._answered_at = 0.0
+        self._answered_again = 0
+        """The latest place of all that have their RESULT, frames that were sent again included."""
+        self._next_probe_at = 0.0
+        """Of frames that only such ones overtook, no further one is sent again before."""
         self._answer_took_s = 0.0
         """How long the frame at that place waited for it."""
         self._probes = 0
@@ -68,7 +76,8 @@ class Recovery:
         """Take note of a RESULT; of one that was held back and is taken up now, nothing more."""
         if self._unanswered.pop(slot.index, None) is None:
             return
-        if slot.order > self._answered:
+        self._answered_again = max(self._answered_again, slot.order)
+        if slot.order > self._answered and not slot.moved:
             took_s = now - slot.sent_at
             if not slot.tries and not slot.opening:  # the opening waits for late ranks, and says nothing of the path
                 self._round_trip.sample(took_s, now - self._answered_at)
@@ -81,14 +90,20 @@ class Recovery:
         """When something may have to be sent again; None when all is answered."""
         if not self._unanswered:
             return None
-        return min([self._silent_until, *map(self._late_at, self._overtaken())])
+        return min([self._silent_until, *map(self._late_at, self._overtaken()), *map(self._probe_at, self._doubtful())])
 
     def due(self, now: float) -> list[SlotState]:
         """Return the slots whose frames are to be sent again now."""
         due = [slot for slot in self._overtaken() if self._late_at(slot) <= now]
         for slot in due:
             slot.tries += 1
+            slot.moved = True
             self.sent(slot, now)
+        doubtful = [slot for slot in self._doubtful() if self._probe_at(slot) <= now]
+        if doubtful and not due:
+            due = doubtful[-1:]
+            due[0].tries += 1  # it keeps its place in the order
+            self._next_probe_at = now + self._round_trip.timeout_s
         if now >= self._silent_until and not due:
             more = self._answered and not self._others_are_late()
             self._probes = max(1, 2 * self._probes if more else self._probes)
@@ -112,9 +127,21 @@ class Recovery:
 
     def _overtaken(self) -> Iterator[SlotState]:
         for slot in self._unanswered.values():
-            if slot.order > self._answered:
+            if slot.order > self._answered_again:
                 return
-            yield slot
+            if slot.moved or slot.order <= self._answered:
+                yield slot
+
+    def _doubtful(self) -> Iterator[SlotState]:
+        """Yield the frames that nothing overtook but frames that were sent again."""
+        for slot in self._unanswered.values():
+            if slot.order > self._answered_again:
+                return
+            if not slot.moved and slot.order > self._answered:
+                yield slot
+
+    def _probe_at(self, slot: SlotState) -> float:
+        return max(slot.sent_at + self._round_trip.timeout_s, self._next_probe_at)
 
     def _late_at(self, slot: SlotState) -> float:
         took_s = max(self._answer_took_s, self._round_trip.fastest_s)

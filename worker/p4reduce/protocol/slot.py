@@ -25,6 +25,7 @@ class SlotState:
         "frame",
         "index",
         "keys",
+        "moved",
         "opening",
         "order",
         "round",
@@ -50,6 +51,8 @@ class SlotState:
         self.done = False
         self.order = 0
         """The place of this round's frame in the order of sending, counted over all slots."""
+        self.moved = False
+        """Whether the frame was sent again after others, and has its place behind them now."""
         self.sent_at = 0.0
         self.tries = 0
         """How often this round's frame was sent again."""

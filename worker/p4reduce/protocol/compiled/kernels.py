@@ -39,16 +39,19 @@ FRAMES_UP, BYTES_UP, FRAMES_DOWN, BYTES_DOWN = range(51, 55)
 ENCAP, HELD_BACK = range(55, 57)
 # head: whether blocks are missing between those held, so that the processor does not fetch the next by itself
 SPARSE = 57
-HEAD = 58
+# head: the latest place of all that have their RESULT, frames that were sent again included
+ANSWERED_AGAIN = 58
+HEAD = 59
 
 # times
 ANSWERED_AT, ANSWER_TOOK, SILENCE, SILENT_UNTIL, NEXT_TIMER, SMOOTHED, VARIATION, FASTEST, GAP = range(9)
-SHORTEST_SILENCE, LONGEST_SILENCE, LONGEST_LATE, GRANULARITY, SURPRISE, INITIAL = range(9, 15)
-TIMES = 15
+SHORTEST_SILENCE, LONGEST_SILENCE, LONGEST_LATE, GRANULARITY, SURPRISE, INITIAL, NEXT_PROBE = range(9, 16)
+TIMES = 16
 
 # slots
 ROUND, EXPECTED, OPENING, DONE, FRAME_BYTES, ORDER, TRIES, SEEN, CORRUPT_ANSWERS, CORRUPT_TRY = range(10)
 BEFORE, AFTER, WAITS = range(10, 13)  # the list of unanswered frames, in the order in which they were sent
+MOVED = 13
 KEYS, FLOORS, BLOCKS, EXPONENTS = 16, 24, 32, 40  # one a column each
 FIELDS = 48
 
@@ -85,13 +88,18 @@ def segment_of(segments: Any, count: Any, block: Any) -> Any:
     return low
 
 
+@kernel("float64(float64[::1])")
+def timeout(times: Any) -> Any:
+    """Return how long a round takes at most (RoundTrip.timeout_s)."""
+    if np.isnan(times[SMOOTHED]):
+        return times[INITIAL]
+    return times[SMOOTHED] + max(times[GRANULARITY], 4 * times[VARIATION])
+
+
 @kernel("void(int64[::1], float64[::1], float64)")
 def begin_silence(head: Any, times: Any, now: Any) -> Any:
     """Wait anew for the next RESULT (Recovery._begin_silence)."""
-    timeout = times[INITIAL]
-    if not np.isnan(times[SMOOTHED]):
-        timeout = times[SMOOTHED] + max(times[GRANULARITY], 4 * times[VARIATION])
-    times[SILENCE] = min(max(times[SHORTEST_SILENCE], 2 * timeout), times[LONGEST_SILENCE])
+    times[SILENCE] = min(max(times[SHORTEST_SILENCE], 2 * timeout(times)), times[LONGEST_SILENCE])
     times[SILENT_UNTIL] = now + times[SILENCE]
 
 
@@ -140,7 +148,8 @@ def answered(head: Any, times: Any, slots: Any, sent_at: Any, index: Any, now: A
     if not slot[WAITS]:
         return
     unlink(head, slots, index)
-    if slot[ORDER] > head[ANSWERED]:
+    head[ANSWERED_AGAIN] = max(head[ANSWERED_AGAIN], slot[ORDER])
+    if slot[ORDER] > head[ANSWERED] and slot[MOVED] == 0:
         took = now - sent_at[index]
         if slot[TRIES] == 0 and slot[OPENING] == 0:
             gap = now - times[ANSWERED_AT]
@@ -174,13 +183,22 @@ def late_at(head: Any, times: Any, slots: Any, sent_at: Any, index: Any) -> Any:
     return sent_at[index] + min(late * float(1 << min(doublings, 60)), times[LONGEST_LATE])
 
 
+@kernel("float64(float64[::1], float64[::1], int64)")
+def probe_at(times: Any, sent_at: Any, index: Any) -> Any:
+    """Return when a frame may be sent again that only repeated ones overtook (Recovery._probe_at)."""
+    return max(sent_at[index] + timeout(times), times[NEXT_PROBE])
+
+
 @kernel("void(int64[::1], float64[::1], int64[:, ::1], float64[::1])")
 def set_timer(head: Any, times: Any, slots: Any, sent_at: Any) -> Any:
     """Set NEXT_TIMER: when something may have to be sent again (Recovery.next_timer); infinity when all is answered."""
     index = head[FIRST]
     timer = np.inf if index < 0 else times[SILENT_UNTIL]
-    while index >= 0 and slots[index, ORDER] <= head[ANSWERED]:
-        timer = min(timer, late_at(head, times, slots, sent_at, index))
+    while index >= 0 and slots[index, ORDER] <= head[ANSWERED_AGAIN]:
+        if slots[index, MOVED] or slots[index, ORDER] <= head[ANSWERED]:
+            timer = min(timer, late_at(head, times, slots, sent_at, index))
+        else:
+            timer = min(timer, probe_at(times, sent_at, index))
         index = slots[index, AFTER]
     times[NEXT_TIMER] = timer
 
@@ -189,16 +207,26 @@ def set_timer(head: Any, times: Any, slots: Any, sent_at: Any) -> Any:
 def repeat(head: Any, times: Any, slots: Any, sent_at: Any, answers: Any, now: Any) -> Any:
     """Return how many slots' frames are to be sent again, those in the first row of `answers` (Recovery.due)."""
     due: Any = 0
+    doubtful: Any = -1
     found = answers[0]
     index = head[FIRST]
-    while index >= 0 and slots[index, ORDER] <= head[ANSWERED]:
-        if late_at(head, times, slots, sent_at, index) <= now:
-            found[due] = index
-            due += 1
+    while index >= 0 and slots[index, ORDER] <= head[ANSWERED_AGAIN]:
+        if slots[index, MOVED] or slots[index, ORDER] <= head[ANSWERED]:
+            if late_at(head, times, slots, sent_at, index) <= now:
+                found[due] = index
+                due += 1
+        elif probe_at(times, sent_at, index) <= now:
+            doubtful = index
         index = slots[index, AFTER]
     for i in range(due):
         slots[found[i], TRIES] += 1
+        slots[found[i], MOVED] = 1
         sent(head, slots, sent_at, found[i], now)
+    if due == 0 and doubtful >= 0:
+        found[0] = doubtful
+        due = 1
+        slots[doubtful, TRIES] += 1  # it keeps its place in the order
+        times[NEXT_PROBE] = now + timeout(times)
     if due == 0 and now >= times[SILENT_UNTIL]:
         repeated, told = 0, 0
         index = head[FIRST]
@@ -538,6 +566,7 @@ def answer(
             start += size
         slot[FRAME_BYTES] = 4 * np.int64(start)
         slot[TRIES] = 0
+        slot[MOVED] = 0
         slot[SEEN] = -1
         slot[CORRUPT_ANSWERS] = 0
         first = (head[VERSION] << 28) | (head[CONTRIBUTE] << 24) | (head[JOB] << 16) | (present << 8)

@@ -18,12 +18,15 @@ from p4reduce.protocol.compiled.kernels import (
     FRAMES,
     FRAMES_DOWN,
     FRAMES_UP,
+    GRANULARITY,
     HEADER_WORDS,
     HELD_BACK,
     NEXT,
     NEXT_TIMER,
     OPEN,
     OPENING,
+    SMOOTHED,
+    WAITING,
     accept,
     answer,
     repeat,
@@ -63,27 +66,50 @@ def receive_burst(io: Any, ring: Any, head: Any, spans: Any) -> Any:
     return count
 
 
+@kernel("int64(int64[::1], float64[::1])")
+def frames_together(head: Any, times: Any) -> Any:
+    """Return how many frames that leave one after the other may change places.
+
+    Every rank puts others together, and recovery takes it that all send in one order, give or take GRANULARITY: so a
+    quarter of what is answered in that time, and of all that wait.
+    """
+    if not times[SMOOTHED] > 0:
+        return 1
+    return max(1, np.int64(head[WAITING] * min(1.0, times[GRANULARITY] / times[SMOOTHED]) / 4))
+
+
 @kernel(
     "void(int64[::1], int64[::1], int64[::1], int64[:, ::1], int64[::1], int64[:, ::1], uint32[:, ::1], int64[:, ::1], "
-    "int64)"
+    "int64, int64)"
 )
 def send_frames(
-    io: Any, to: Any, writable: Any, vector: Any, head: Any, slots: Any, frames: Any, answers: Any, count: Any
+    io: Any,
+    to: Any,
+    writable: Any,
+    vector: Any,
+    head: Any,
+    slots: Any,
+    frames: Any,
+    answers: Any,
+    count: Any,
+    together: Any,
 ) -> Any:
     """Send the frames of the first `count` slots in `answers`; what the socket does not take in time counts as lost.
 
-    Those with as many blocks leave together, so that they can leave in runs.
+    Of `together` frames in turn, those with as many blocks leave one after the other, so that they can leave in runs.
     """
     base, room = np.int64(frames.ctypes.data), 4 * frames.shape[1]
     put: Any = 0
-    for blocks in range(head[COLUMNS], -1, -1):
-        size = 4 * (head[HEADER_WORDS] + blocks * head[BLOCK_WORDS])
-        for i in range(count if put < count else 0):
-            if slots[answers[0, i], FRAME_BYTES] == size:
-                vector[0, put] = base + answers[0, i] * room
-                vector[1, put] = size
-                head[BYTES_UP] += size + head[ENCAP]
-                put += 1
+    for begin in range(0, count, together):
+        end = min(begin + together, count)
+        for blocks in range(head[COLUMNS], -1, -1):
+            size = 4 * (head[HEADER_WORDS] + blocks * head[BLOCK_WORDS])
+            for i in range(begin, end if put < end else begin):
+                if slots[answers[0, i], FRAME_BYTES] == size:
+                    vector[0, put] = base + answers[0, i] * room
+                    vector[1, put] = size
+                    head[BYTES_UP] += size + head[ENCAP]
+                    put += 1
     head[FRAMES_UP] += count
     first, tried = 0, -1
     while first < count:
@@ -140,7 +166,8 @@ def run(
         count = head[ANSWERS]
         if count:
             answer(head, times, slots, sent_at, segments, tables, weights, elements, frames, answers, now)
-            send_frames(io, to, polled[1], vector, head, slots, frames, answers, count)
+            together = frames_together(head, times)
+            send_frames(io, to, polled[1], vector, head, slots, frames, answers, count, together)
         else:
             set_timer(head, times, slots, sent_at)  # what was accepted may have ended slots, and overtaken others
         if head[OPEN] == 0 or now >= until:
@@ -150,7 +177,8 @@ def run(
             continue
         if late >= 0:
             count = repeat(head, times, slots, sent_at, answers, now)
-            send_frames(io, to, polled[1], vector, head, slots, frames, answers, count)
+            together = frames_together(head, times)
+            send_frames(io, to, polled[1], vector, head, slots, frames, answers, count, together)
             continue
         wait_ms: Any = np.int64(max(0.0, min(until, times[NEXT_TIMER]) - now) * 1000) + 1
         if wait(polled[0], wait_ms) < 0:
