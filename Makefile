@@ -78,6 +78,9 @@ $(VENV)/proto.stamp: | $(VENV)/bin/python
 	$(VENV)/proto/bin/python -m pip install --quiet --disable-pip-version-check 'grpcio-tools==1.66.2' 'setuptools<80'
 	touch $@
 
+# What is compiled on first use is compiled while torch, which that does not need, is installed.
 $(VENV)/%.stamp: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$*]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	nice $(BIN)/p4reduce warm >$(VENV)/warm.log 2>&1 & $(BIN)/python -m pip install --quiet --disable-pip-version-check 'p4reduce[$*]'; status=$$?; \
+	wait; exit $$status
 	touch $@

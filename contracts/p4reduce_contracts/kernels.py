@@ -116,9 +116,22 @@ def warm() -> Iterator[tuple[str, float]]:
     (folder / _DONE).touch()
 
 
+def load_alone(modules: list[str]) -> None:
+    """Load kernel modules without what their package imports, which takes time, and may not be installed: torch.
+
+    For processes that compile and do nothing else: the package stays empty. One with constants is imported whole.
+    """
+    for package in {_package(module) for module in modules} - set(_modules(CONSTANTS)):
+        spec = importlib.util.find_spec(package) if package else None
+        if spec is not None:
+            sys.modules[package] = importlib.util.module_from_spec(spec)
+    for module in modules:
+        load(module)
+
+
 def _load_elsewhere(modules: list[str]) -> float:
     """Load these modules in a new process, one after the other; return the seconds that it took."""
-    script = "import sys; from p4reduce_contracts import kernels; [kernels.load(module) for module in sys.argv[1:]]"
+    script = "import sys; from p4reduce_contracts import kernels; kernels.load_alone(sys.argv[1:])"
     begun = time.monotonic()
     command = [sys.executable, "-P", "-c", script, *modules]
     try:

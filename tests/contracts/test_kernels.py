@@ -109,6 +109,22 @@ def test_what_is_compiled_ahead_is_not_compiled_again(found_modules: list[str], 
     assert used.stdout.split()[2:] == ["0", "1"]
 
 
+def test_what_a_package_imports_is_not_needed_to_compile_its_kernels(
+    found_modules: list[str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    """As where torch is not installed yet. What was compiled then is used later, with the whole package."""
+    package = tmp_path / "needy"
+    package.mkdir()
+    (package / "__init__.py").write_text("import not_installed_yet\n", encoding="utf-8")
+    (package / "doubling.py").write_text(MODULE, encoding="utf-8")
+    found_modules.append("needy.doubling")
+    assert len(list(kernels.warm())) == 1
+    (tmp_path / "not_installed_yet.py").touch()
+    use = [sys.executable, "-c", USE.replace("doubling", "needy.doubling", 1)]
+    used = subprocess.run(use, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert used.stdout.split() == ["42", "42", "0", "1"]
+
+
 def test_what_cannot_be_compiled_is_told(found_modules: list[str], tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(MODULE.replace("2 * number", "number.nothing"), encoding="utf-8")
     found_modules.append("broken")
