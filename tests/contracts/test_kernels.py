@@ -69,6 +69,47 @@ def test_what_was_not_used_for_long_is_removed(environment: dict[str, str]) -> N
     assert time.time() - (cache / own).stat().st_mtime < 3600, "it was used"
 
 
+VIEWS = '''
+import numpy as np
+from p4reduce_contracts.kernels import kernel
+
+
+@kernel("int64(int64[:, ::1])")
+def total(rows):
+    """Return the sum of all numbers."""
+    found = 0
+    for index in range(len(rows)):
+        row = rows[index]
+        part = row[1:]
+        for number in part:
+            found += number
+        found += row[0]
+    return found
+
+
+@kernel("int64(int64)", allocates=True)
+def counted(number):
+    """Return the number of numbers."""
+    return len(np.empty(number, np.int64))
+'''
+
+
+def test_kernels_do_not_count_references_unless_they_allocate(environment: dict[str, str], tmp_path: Path) -> None:
+    """Each count is an atomic operation, several a frame."""
+    (tmp_path / "views.py").write_text(VIEWS, encoding="utf-8")
+    use = """
+import numpy as np
+from p4reduce_contracts import kernels
+module = kernels.load("views")
+(total,), (counted,) = module.total.inspect_llvm().values(), module.counted.inspect_llvm().values()
+print(module.total(np.ones((5, 3), np.int64)), module.counted(7), "NRT_" in total, "NRT_" in counted)
+"""
+    used = subprocess.run(
+        [sys.executable, "-c", use], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert used.stdout.split() == ["15", "7", "False", "True"]
+
+
 def test_switched_off_there_are_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P4REDUCE_KERNELS", "off")
     assert kernels.load("doubling") is None

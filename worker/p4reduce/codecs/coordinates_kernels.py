@@ -64,7 +64,7 @@ def decode(entries: Entries, bin_length: int, elements: int, indices: Indices, s
     return count
 
 
-@kernel("boolean(int64[::1], int8[::1], int64[::1], float64[::1], float64[::1], float32[::1])")
+@kernel("boolean(int64[::1], int8[::1], int64[::1], float64[::1], float64[::1], float32[::1])", allocates=True)
 def add_mean(
     indices: Indices,
     signs: Signs,

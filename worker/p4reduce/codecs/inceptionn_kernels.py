@@ -19,7 +19,8 @@ _AT_ONCE = 1024
 
 @kernel(
     "UniTuple(int64, 3)(float32[::1], float64, float64, float64, float64, float64, int64, int64, float64, boolean, "
-    "uint8[::1], uint8[::1], uint16[::1], float32[::1])"
+    "uint8[::1], uint8[::1], uint16[::1], float32[::1])",
+    allocates=True,
 )
 def encode(
     values: Floats,
