@@ -7,7 +7,10 @@ FUZZ_FRAMES ?= 1000000
 CHAOS_SECONDS ?= 300
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
+# all of them use one environment
+.NOTPARALLEL:
 .PHONY: demo test bench fuzz chaos lint format study testbed conformance fidelity p4 p4-tofino proto clean
 
 demo: $(VENV)/demo.stamp
@@ -78,9 +81,11 @@ $(VENV)/proto.stamp: | $(VENV)/bin/python
 	$(VENV)/proto/bin/python -m pip install --quiet --disable-pip-version-check 'grpcio-tools==1.66.2' 'setuptools<80'
 	touch $@
 
-# What is compiled on first use is compiled while torch, which that does not need, is installed.
+# What is compiled on first use is compiled while torch, which that does not need, is installed. The second installation
+# names the version that is there: else pip could take another project's p4reduce from an index.
 $(VENV)/%.stamp: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
-	nice $(BIN)/p4reduce warm >$(VENV)/warm.log 2>&1 & $(BIN)/python -m pip install --quiet --disable-pip-version-check 'p4reduce[$*]'; status=$$?; \
-	wait; exit $$status
+	$(PIP) install -e .
+	nice $(BIN)/p4reduce warm >$(VENV)/warm.log 2>&1 & warm=$$!; trap 'kill $$warm' INT TERM; \
+	$(PIP) install "p4reduce[$*]===$$($(BIN)/python -c 'import importlib.metadata as m; print(m.version("p4reduce"))')"; \
+	status=$$?; wait $$warm || echo "kernels were not compiled ahead: $(VENV)/warm.log"; exit $$status
 	touch $@

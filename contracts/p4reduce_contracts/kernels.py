@@ -17,6 +17,7 @@ import functools
 import hashlib
 import importlib
 import importlib.util
+import itertools
 import logging
 import os
 import shutil
@@ -123,14 +124,15 @@ def warm() -> Iterator[tuple[str, float]]:
 
 
 def load_alone(modules: list[str]) -> None:
-    """Load kernel modules without what their package imports, which takes time, and may not be installed: torch.
+    """Load kernel modules without what the packages above them import: that takes time, and torch may not be there yet.
 
-    For processes that compile and do nothing else: the package stays empty. One with constants is imported whole.
+    For processes that compile and do nothing else: those packages stay empty, but for any that constants come from.
     """
-    for package in {_package(module) for module in modules} - set(_modules(CONSTANTS)):
-        spec = importlib.util.find_spec(package) if package else None
-        if spec is not None:
-            sys.modules[package] = importlib.util.module_from_spec(spec)
+    for package in sorted({_package(module) for module in modules} - set(_modules(CONSTANTS))):
+        for above in itertools.accumulate(package.split("."), "{}.{}".format):
+            spec = importlib.util.find_spec(above) if above and above not in sys.modules else None
+            if spec is not None:
+                sys.modules[above] = importlib.util.module_from_spec(spec)
     for module in modules:
         load(module)
 

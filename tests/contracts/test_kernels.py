@@ -154,14 +154,15 @@ def test_what_a_package_imports_is_not_needed_to_compile_its_kernels(
     found_modules: list[str], environment: dict[str, str], tmp_path: Path
 ) -> None:
     """As where torch is not installed yet. What was compiled then is used later, with the whole package."""
-    package = tmp_path / "needy"
-    package.mkdir()
-    (package / "__init__.py").write_text("import not_installed_yet\n", encoding="utf-8")
+    package = tmp_path / "outer" / "needy"
+    package.mkdir(parents=True)
+    for folder in (package.parent, package):
+        (folder / "__init__.py").write_text("import not_installed_yet\n", encoding="utf-8")
     (package / "doubling.py").write_text(MODULE, encoding="utf-8")
-    found_modules.append("needy.doubling")
+    found_modules.append("outer.needy.doubling")
     assert len(list(kernels.warm())) == 1
     (tmp_path / "not_installed_yet.py").touch()
-    use = [sys.executable, "-c", USE.replace("doubling", "needy.doubling", 1)]
+    use = [sys.executable, "-c", USE.replace("doubling", "outer.needy.doubling", 1)]
     used = subprocess.run(use, env=environment, capture_output=True, text=True, timeout=60, check=True)
     assert used.stdout.split() == ["42", "42", "0", "1"]
 

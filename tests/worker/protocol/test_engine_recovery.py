@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 import pytest
@@ -131,6 +132,32 @@ def test_of_frames_that_only_a_repeated_one_overtook_the_last_is_a_probe() -> No
     assert slots.due(4.7 * ROUND_S) == list(range(2, 9)), "its place is where it was: it overtook the others"
 
 
+def test_a_rank_that_stalls_costs_few_frames_while_others_are_in_doubt() -> None:
+    slots = Slots(64)
+    slots.recovery.answered(slots.slots[1], ROUND_S)
+    slots.round_trip.gap_s = 0.0
+    assert slots.due(1.3 * ROUND_S) == [0]
+    slots.recovery.answered(slots.slots[0], 1.31 * ROUND_S)
+    repeated, timer = [], 0.0
+    while timer < 3.0:
+        found = slots.recovery.next_timer
+        assert found is not None and found > timer
+        timer = found
+        repeated += slots.due(timer)
+        for index in repeated:
+            slots.slots[index].seen = 1  # a PENDING said so
+    assert 5 < len(repeated) < 40
+
+
+def test_tries_without_number_are_no_trouble() -> None:
+    slots = Slots(2)
+    slots.slots[0].tries = 5000
+    slots.recovery.answered(slots.slots[1], ROUND_S)
+    slots.recovery._silent_until = math.inf
+    assert slots.due(0.99 * Recovery.LONGEST_SILENCE_S) == []
+    assert slots.due(1.01 * Recovery.LONGEST_SILENCE_S) == [0]
+
+
 def test_frames_that_were_sent_again_overtake_each_other() -> None:
     slots = Slots(3)
     slots.recovery.answered(slots.slots[2], ROUND_S)
@@ -227,5 +254,6 @@ def test_without_loss_and_in_order_nothing_is_sent_again() -> None:
 
 def test_loss_is_mended_without_many_frames_too_much() -> None:
     """Each loss on the way up is one that every rank notices, and none knows whose."""
-    assert train(LAN, 0.01)[1] < 0.1
-    assert train(WAN, 0.01)[1] < 0.1
+    for weather in (LAN, WAN):
+        seeds = (1, 2, 3, 4)
+        assert sum(train(weather, 0.01, seed)[1] for seed in seeds) / len(seeds) < 0.085

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import select
 import socket
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 
-from p4reduce.protocol.collective import load_kernels, make_channel
+from p4reduce.codecs import Int32
+from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.protocol.collective import load_kernels, make_channel, make_collective
+from p4reduce.protocol.rtt import RoundTrip
+from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts import datagrams
-from p4reduce_contracts.wire import ENCAP_BYTES
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire import DEFAULT, ENCAP_BYTES
 
 COLUMNS, BLOCK_WORDS, HEADER_WORDS = 8, 32, 16
+SLOTS = 32
 
 
 @pytest.mark.parametrize(
@@ -55,6 +62,59 @@ def test_frames_of_one_length_leave_as_a_run(together: int, order: list[int]) ->
         assert together < count or len(runs) < 5
         assert (head[k.FRAMES_UP], head[k.BYTES_UP]) == (count, sum(sizes) + count * ENCAP_BYTES)
         channel.close()
+
+
+@pytest.mark.parametrize(("round_s", "sorted_by_length"), [(0.1, False), (0.0005, True)])
+def test_a_burst_keeps_its_order_where_rounds_take_long(round_s: float, sorted_by_length: bool) -> None:
+    """One rank, a slot's blocks at random: lengths differ, and the frames are answered in another order."""
+    k: Any = load_kernels()
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there,
+    ):
+        there.bind(("127.0.0.1", 0))
+        here.bind(("127.0.0.1", 0))
+        here.setblocking(False)
+        here.connect(there.getsockname())
+        there.connect(here.getsockname())
+        datagrams.accept_runs(there)
+        there.settimeout(10)
+        channel = make_channel(here.fileno(), plain=False)
+        if k is None or channel is None:
+            pytest.skip("needs numba and 64-bit Linux")
+        random = np.random.default_rng(1)
+        blocks = (random.random(SLOTS * COLUMNS) < 0.5).astype(np.int32)
+        tensor = np.repeat(blocks, BLOCK_WORDS)
+        switch = ReferenceSwitch(DEFAULT, SLOTS)
+        switch.add_job(1, 7, 1, 0, SLOTS)
+        lease = Lease(1, "test", 7, 0, 1, SLOTS, COLUMNS, BLOCK_WORDS)
+        round_trip = RoundTrip()
+        round_trip.numbers = round_s, 0.0, round_s, round_s / SLOTS
+        call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, len(tensor))
+        source = Int32(tensor).bind(1, BLOCK_WORDS, False)
+        collective: Any = make_collective(lease, [0] * SLOTS, source, call, 10.0, round_trip=round_trip)
+        collective.begin(time.monotonic())
+        collective.run(channel, time.monotonic())
+        opening = sorted(_frames(there, SLOTS), key=lambda frame: frame[7] * 7 % 5)  # slot 0, 5, ... first
+        for frame in opening:
+            for _, answer in switch.process(0, frame):
+                there.send(answer)
+        collective.run(channel, time.monotonic() + 0.1)
+        came = [frame[7] for frame in opening]
+        sent = _frames(there, SLOTS)[:SLOTS]
+        assert len({len(frame) for frame in sent}) > 3
+        assert sorted(frame[7] for frame in sent) == sorted(came)
+        assert ([frame[7] for frame in sent] != came) is sorted_by_length
+        channel.close()
+
+
+def _frames(there: socket.socket, count: int) -> list[bytes]:
+    """Receive so many frames, in runs or one by one."""
+    frames: list[bytes] = []
+    while len(frames) < count:
+        run, ancillary, _, _ = there.recvmsg(1 << 16, datagrams.ANCILLARY_BYTES)
+        frames += datagrams.split(run, ancillary)
+    return frames
 
 
 def test_frames_change_places_within_a_quarter_of_what_is_answered_in_a_millisecond() -> None:

@@ -12,7 +12,8 @@ overtaken   A frame is sent again when a later one was answered, and it is older
             A frame that was sent again is later than all that left before it, but its answer may be to what was sent
             first. So it overtakes only others that were sent again: else one needless repetition would make all that
             left in between look lost, and so on. Of these one is sent again, as a probe, when they are older than a
-            round takes at most: the last of them, whose answer says which of the others are lost.
+            round takes at most: the last of them, whose answer says which of the others are lost. Until a RESULT comes
+            the next one waits twice as long, and so on.
 silence     When no RESULT has come for a longer time, nothing tells loss from late ranks. Then the oldest frame is
             sent again, as a probe; after the next silence of the same collective two frames, then four. The silence
             that is waited out doubles until a RESULT comes. There is no more than one probe while no RESULT has come
@@ -54,6 +55,8 @@ class Recovery:
         """The latest place of all that have their RESULT, frames that were sent again included."""
         self._next_probe_at = 0.0
         """Of frames that only such ones overtook, no further one is sent again before."""
+        self._probe_s = 0.0
+        """How long the last such probe is waited for; 0 when a RESULT came since."""
         self._answer_took_s = 0.0
         """How long the frame at that place waited for it."""
         self._probes = 0
@@ -83,6 +86,7 @@ class Recovery:
                 self._round_trip.sample(took_s, now - self._answered_at)
             self._answered, self._answer_took_s = slot.order, took_s
         self._answered_at = now
+        self._probe_s = 0.0
         self._begin_silence(now)
 
     @property
@@ -103,7 +107,8 @@ class Recovery:
         if doubtful and not due:
             due = doubtful[-1:]
             due[0].tries += 1  # it keeps its place in the order
-            self._next_probe_at = now + self._round_trip.timeout_s
+            self._probe_s = min(2 * self._probe_s or self._round_trip.timeout_s, self.LONGEST_SILENCE_S)
+            self._next_probe_at = now + self._probe_s
         if now >= self._silent_until and not due:
             more = self._answered and not self._others_are_late()
             self._probes = max(1, 2 * self._probes if more else self._probes)
@@ -148,4 +153,4 @@ class Recovery:
         queue_s = len(self._unanswered) * self._round_trip.gap_s
         late_s = took_s + max(GRANULARITY_S, took_s / 4, min(took_s, queue_s))
         doublings = max(0, slot.tries - self.QUICK_TRIES) + (slot.seen is not None)
-        return slot.sent_at + min(late_s * (1 << doublings), self.LONGEST_SILENCE_S)
+        return slot.sent_at + min(late_s * (1 << min(doublings, 60)), self.LONGEST_SILENCE_S)

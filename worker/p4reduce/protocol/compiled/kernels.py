@@ -45,8 +45,8 @@ HEAD = 59
 
 # times
 ANSWERED_AT, ANSWER_TOOK, SILENCE, SILENT_UNTIL, NEXT_TIMER, SMOOTHED, VARIATION, FASTEST, GAP = range(9)
-SHORTEST_SILENCE, LONGEST_SILENCE, LONGEST_LATE, GRANULARITY, SURPRISE, INITIAL, NEXT_PROBE = range(9, 16)
-TIMES = 16
+SHORTEST_SILENCE, LONGEST_SILENCE, LONGEST_LATE, GRANULARITY, SURPRISE, INITIAL, NEXT_PROBE, PROBE = range(9, 17)
+TIMES = 17
 
 # slots
 ROUND, EXPECTED, OPENING, DONE, FRAME_BYTES, ORDER, TRIES, SEEN, CORRUPT_ANSWERS, CORRUPT_TRY = range(10)
@@ -168,6 +168,7 @@ def answered(head: Any, times: Any, slots: Any, sent_at: Any, index: Any, now: A
         head[ANSWERED] = slot[ORDER]
         times[ANSWER_TOOK] = took
     times[ANSWERED_AT] = now
+    times[PROBE] = 0.0
     begin_silence(head, times, now)
 
 
@@ -226,7 +227,8 @@ def repeat(head: Any, times: Any, slots: Any, sent_at: Any, answers: Any, now: A
         found[0] = doubtful
         due = 1
         slots[doubtful, TRIES] += 1  # it keeps its place in the order
-        times[NEXT_PROBE] = now + timeout(times)
+        times[PROBE] = min(2 * times[PROBE] if times[PROBE] > 0 else timeout(times), times[LONGEST_LATE])
+        times[NEXT_PROBE] = now + times[PROBE]
     if due == 0 and now >= times[SILENT_UNTIL]:
         repeated, told = 0, 0
         index = head[FIRST]
