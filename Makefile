@@ -85,7 +85,8 @@ $(VENV)/proto.stamp: | $(VENV)/bin/python
 # names the version that is there: else pip could take another project's p4reduce from an index.
 $(VENV)/%.stamp: pyproject.toml | $(VENV)/bin/python
 	$(PIP) install -e .
-	nice $(BIN)/p4reduce warm >$(VENV)/warm.log 2>&1 & warm=$$!; trap 'kill $$warm' INT TERM; \
+	@echo 'installing p4reduce[$*], and compiling kernels meanwhile'
+	@nice $(BIN)/p4reduce warm >$(VENV)/warm.log 2>&1 & warm=$$!; trap 'kill $$warm' INT TERM; \
 	$(PIP) install "p4reduce[$*]===$$($(BIN)/python -c 'import importlib.metadata as m; print(m.version("p4reduce"))')"; \
 	status=$$?; wait $$warm || echo "kernels were not compiled ahead: $(VENV)/warm.log"; exit $$status
 	touch $@
