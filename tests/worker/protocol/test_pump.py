@@ -25,12 +25,7 @@ SLOTS = 32
 
 @pytest.mark.parametrize(
     ("together", "order"),
-    [
-        (9, [5, 4, 1, 7, 3, 0, 8, 6, 2]),
-        (4, [5, 7, 8, 6, 4, 1, 3, 2, 0]),
-        (1, [8, 7, 6, 5, 4, 3, 2, 1, 0]),
-        (0, [8, 6, 4, 2, 0, 5, 1, 7, 3]),
-    ],
+    [(9, [5, 4, 1, 7, 3, 0, 8, 6, 2]), (4, [5, 7, 8, 6, 4, 1, 3, 2, 0]), (1, [8, 7, 6, 5, 4, 3, 2, 1, 0])],
 )
 def test_frames_of_one_length_leave_as_a_run(together: int, order: list[int]) -> None:
     k: Any = load_kernels()
@@ -53,7 +48,6 @@ def test_frames_of_one_length_leave_as_a_run(together: int, order: list[int]) ->
         slots = np.zeros((count, k.FIELDS), np.int64)
         sizes = [4 * (HEADER_WORDS + block * BLOCK_WORDS) for block in blocks]
         slots[:, k.FRAME_BYTES] = sizes
-        slots[:, k.EXPECTED] = [0xFF, 0x0F, 0xFF, 0, 0xFF, 0x0F, 0xFF, 0, 0xFF]
         frames = np.repeat(np.arange(count, dtype=np.uint32)[:, None], HEADER_WORDS + COLUMNS * BLOCK_WORDS, axis=1)
         answers = np.zeros((3, count), np.int64)
         answers[0] = range(count)[::-1]
@@ -70,8 +64,8 @@ def test_frames_of_one_length_leave_as_a_run(together: int, order: list[int]) ->
         channel.close()
 
 
-def test_a_bursts_order_is_the_same_on_all_ranks() -> None:
-    """In the first round with blocks by how many the ranks agreed on; later as answered, where rounds take long."""
+def test_a_burst_keeps_its_order_at_first_and_where_rounds_take_long() -> None:
+    """One rank, a slot's blocks at random: lengths differ, and the frames are answered in another order."""
     k: Any = load_kernels()
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here,
@@ -101,19 +95,15 @@ def test_a_bursts_order_is_the_same_on_all_ranks() -> None:
         collective.begin(time.monotonic())
         collective.run(channel, time.monotonic())
         sent = _frames(there, SLOTS)
-        for number in range(2):
+        for _ in range(2):
             came = sorted(sent, key=lambda frame: frame[7] * 7 % 5)  # slots 0, 5, ... first
             for frame in came:
                 for _, answer in switch.process(0, frame):
                     there.send(answer)
             collective.run(channel, time.monotonic() + 0.1)
             sent = _frames(there, SLOTS)[:SLOTS]
-            lengths = {frame[7]: len(frame) for frame in sent}
-            assert len(set(lengths.values())) > 3
-            expected = [frame[7] for frame in came]
-            if number == 0:
-                expected.sort(key=lambda slot: -lengths[slot])
-            assert [frame[7] for frame in sent] == expected
+            assert len({len(frame) for frame in sent}) > 3
+            assert [frame[7] for frame in sent] == [frame[7] for frame in came]
         channel.close()
 
 
@@ -133,9 +123,9 @@ def test_frames_change_places_within_a_quarter_of_what_is_answered_in_a_millisec
     from p4reduce.protocol.compiled.pump import frames_together
 
     head, times = np.zeros(k.HEAD, np.int64), np.zeros(k.TIMES)
-    head[k.WAITING], times[k.GRANULARITY] = 128, 0.001
+    head[k.WAITING], times[k.GRANULARITY], times[k.SMOOTHED] = 128, 0.001, 0.001
     head[k.SLOTS] = head[k.ROUNDS] = 128
-    assert frames_together(head, times) == 0, "in the first round with blocks"
+    assert frames_together(head, times) == 1, "the first round with blocks"
     head[k.ROUNDS] += 1
     found = []
     for smoothed_s in (np.nan, 0.0002, 0.001, 0.004, 0.1):

@@ -14,7 +14,6 @@ from p4reduce.protocol.compiled.kernels import (
     COLUMNS,
     ENCAP,
     END,
-    EXPECTED,
     FRAME_BYTES,
     FRAMES,
     FRAMES_DOWN,
@@ -71,15 +70,13 @@ def receive_burst(io: Any, ring: Any, head: Any, spans: Any) -> Any:
 
 @kernel("int64(int64[::1], float64[::1])")
 def frames_together(head: Any, times: Any) -> Any:
-    """Return how many frames that leave one after the other may change places; 0: all, by what the ranks agree on.
+    """Return how many frames that leave one after the other may change places.
 
     Every rank puts others together, and recovery takes it that all send in one order, give or take GRANULARITY: so a
-    quarter of what is answered in that time, and of all that wait. The first blocks of a collective show what the path
-    takes: before, how long rounds take says nothing, where a link lets a burst pass before it slows down.
+    quarter of what is answered in that time, and of all that wait. None in a collective's first round with blocks: how
+    long rounds take says nothing then, where a link lets a burst pass before it slows down.
     """
-    if head[ROUNDS] <= head[SLOTS]:
-        return 0
-    if not times[SMOOTHED] > 0:
+    if head[ROUNDS] <= head[SLOTS] or not times[SMOOTHED] > 0:
         return 1
     return max(1, np.int64(head[WAITING] * min(1.0, times[GRANULARITY] / times[SMOOTHED]) / 4))
 
@@ -103,24 +100,16 @@ def send_frames(
     """Send the frames of the first `count` slots in `answers`; what the socket does not take in time counts as lost.
 
     Of `together` frames in turn, those with as many blocks leave one after the other, so that they can leave in runs.
-    With 0 it is those that are answered with as many blocks, which is the same order on all ranks.
     """
     base, room = np.int64(frames.ctypes.data), 4 * frames.shape[1]
     put: Any = 0
-    for begin in range(0, count, together if together else count):
-        end = min(begin + together, count) if together else count
+    for begin in range(0, count, together):
+        end = min(begin + together, count)
         for blocks in range(head[COLUMNS], -1, -1):
+            size = 4 * (head[HEADER_WORDS] + blocks * head[BLOCK_WORDS])
             for i in range(begin, end if put < end else begin):
-                index = answers[0, i]
-                size = slots[index, FRAME_BYTES]
-                held: Any = 0
-                if together:
-                    held = (size // 4 - head[HEADER_WORDS]) // head[BLOCK_WORDS]
-                else:
-                    for column in range(head[COLUMNS]):
-                        held += (slots[index, EXPECTED] >> column) & 1
-                if held == blocks:
-                    vector[0, put] = base + index * room
+                if slots[answers[0, i], FRAME_BYTES] == size:
+                    vector[0, put] = base + answers[0, i] * room
                     vector[1, put] = size
                     head[BYTES_UP] += size + head[ENCAP]
                     put += 1
