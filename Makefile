@@ -7,7 +7,7 @@ FUZZ_FRAMES ?= 1000000
 CHAOS_SECONDS ?= 300
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+INSTALL := -m pip install --quiet --disable-pip-version-check
 
 # all of them use one environment
 .NOTPARALLEL:
@@ -70,23 +70,23 @@ $(VENV)/bin/python:
 # finsy and p4runtime-shell, independent P4Runtime clients: neither can live in one environment with what we use
 $(VENV)/interop.stamp: | $(VENV)/bin/python
 	$(PYTHON) -m venv $(VENV)/interop
-	$(VENV)/interop/bin/python -m pip install --quiet --disable-pip-version-check 'finsy>=0.28,<0.31'
+	$(VENV)/interop/bin/python $(INSTALL) 'finsy>=0.28,<0.31'
 	$(PYTHON) -m venv $(VENV)/shell
-	$(VENV)/shell/bin/python -m pip install --quiet --disable-pip-version-check 'p4runtime-shell>=0.0.6,<0.1'
+	$(VENV)/shell/bin/python $(INSTALL) 'p4runtime-shell>=0.0.6,<0.1'
 	touch $@
 
 # the oldest version that is supported: what a newer one generates refuses older versions of grpcio
 $(VENV)/proto.stamp: | $(VENV)/bin/python
 	$(PYTHON) -m venv $(VENV)/proto
-	$(VENV)/proto/bin/python -m pip install --quiet --disable-pip-version-check 'grpcio-tools==1.66.2' 'setuptools<80'
+	$(VENV)/proto/bin/python $(INSTALL) 'grpcio-tools==1.66.2' 'setuptools<80'
 	touch $@
 
 # What is compiled on first use is compiled while torch, which that does not need, is installed. The second installation
 # names the version that is there: else pip could take another project's p4reduce from an index.
 $(VENV)/%.stamp: pyproject.toml | $(VENV)/bin/python
-	$(PIP) install -e .
+	$(BIN)/python $(INSTALL) -e .
 	@echo 'installing p4reduce[$*], and compiling kernels meanwhile'
 	@nice $(BIN)/p4reduce warm >$(VENV)/warm.log 2>&1 & warm=$$!; trap 'kill $$warm' INT TERM; \
-	$(PIP) install "p4reduce[$*]===$$($(BIN)/python -c 'import importlib.metadata as m; print(m.version("p4reduce"))')"; \
+	$(BIN)/python $(INSTALL) "p4reduce[$*]===$$($(BIN)/python -c 'import importlib.metadata as m; print(m.version("p4reduce"))')"; \
 	status=$$?; wait $$warm || echo "kernels were not compiled ahead: $(VENV)/warm.log"; exit $$status
 	touch $@

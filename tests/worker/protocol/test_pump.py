@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,88 +24,85 @@ COLUMNS, BLOCK_WORDS, HEADER_WORDS = 8, 32, 16
 SLOTS = 32
 
 
+@pytest.fixture
+def path() -> Iterator[tuple[Any, Any, socket.socket]]:
+    """The kernels, a channel, and the socket at its other end."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there,
+    ):
+        here.bind(("127.0.0.1", 0))
+        there.bind(("127.0.0.1", 0))
+        here.connect(there.getsockname())
+        there.connect(here.getsockname())
+        here.setblocking(False)
+        there.settimeout(10)
+        datagrams.accept_runs(there)
+        k, channel = load_kernels(), make_channel(here.fileno(), plain=False)
+        if k is None or channel is None:
+            pytest.skip("needs numba and 64-bit Linux")
+        yield k, channel, there
+        channel.close()
+
+
 @pytest.mark.parametrize(
     ("together", "order"),
     [(9, [5, 4, 1, 7, 3, 0, 8, 6, 2]), (4, [5, 7, 8, 6, 4, 1, 3, 2, 0]), (1, [8, 7, 6, 5, 4, 3, 2, 1, 0])],
 )
-def test_frames_of_one_length_leave_as_a_run(together: int, order: list[int]) -> None:
-    k: Any = load_kernels()
-    with (
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there,
-    ):
-        there.bind(("127.0.0.1", 0))
-        here.connect(there.getsockname())
-        datagrams.accept_runs(there)
-        channel = make_channel(here.fileno(), plain=False)
-        if k is None or channel is None:
-            pytest.skip("needs numba and 64-bit Linux")
-        blocks = [3, 8, 0, 3, 8, 8, 0, 3, 1]
-        count = len(blocks)
-        channel.make_room(count)
-        head = np.zeros(k.HEAD, np.int64)
-        head[k.COLUMNS], head[k.BLOCK_WORDS], head[k.HEADER_WORDS] = COLUMNS, BLOCK_WORDS, HEADER_WORDS
-        head[k.ENCAP] = ENCAP_BYTES
-        slots = np.zeros((count, k.FIELDS), np.int64)
-        sizes = [4 * (HEADER_WORDS + block * BLOCK_WORDS) for block in blocks]
-        slots[:, k.FRAME_BYTES] = sizes
-        frames = np.repeat(np.arange(count, dtype=np.uint32)[:, None], HEADER_WORDS + COLUMNS * BLOCK_WORDS, axis=1)
-        answers = np.zeros((3, count), np.int64)
-        answers[0] = range(count)[::-1]
-        send: Any = channel.pump.send_frames
-        send(channel.io, channel.to, channel.polled[1], channel.vector, head, slots, frames, answers, count, together)
-        runs = []
-        while select.select([there], [], [], 0 if runs else 10)[0]:
-            runs.append(np.frombuffer(there.recv(1 << 16), np.uint32))
-        # of those together the longest first, in the order of the answers; a run's last frame may be a shorter one
-        sent = [int(slot) for run in runs for slot in run[np.r_[True, run[1:] != run[:-1]]]]
-        assert sent == order
-        assert together < count or len(runs) < 5
-        assert (head[k.FRAMES_UP], head[k.BYTES_UP]) == (count, sum(sizes) + count * ENCAP_BYTES)
-        channel.close()
+def test_frames_of_one_length_leave_as_a_run(
+    path: tuple[Any, Any, socket.socket], together: int, order: list[int]
+) -> None:
+    k, channel, there = path
+    blocks = [3, 8, 0, 3, 8, 8, 0, 3, 1]
+    count = len(blocks)
+    channel.make_room(count)
+    head = np.zeros(k.HEAD, np.int64)
+    head[k.COLUMNS], head[k.BLOCK_WORDS], head[k.HEADER_WORDS] = COLUMNS, BLOCK_WORDS, HEADER_WORDS
+    head[k.ENCAP] = ENCAP_BYTES
+    slots = np.zeros((count, k.FIELDS), np.int64)
+    sizes = [4 * (HEADER_WORDS + block * BLOCK_WORDS) for block in blocks]
+    slots[:, k.FRAME_BYTES] = sizes
+    frames = np.repeat(np.arange(count, dtype=np.uint32)[:, None], HEADER_WORDS + COLUMNS * BLOCK_WORDS, axis=1)
+    answers = np.zeros((3, count), np.int64)
+    answers[0] = range(count)[::-1]
+    send: Any = channel.pump.send_frames
+    send(channel.io, channel.to, channel.polled[1], channel.vector, head, slots, frames, answers, count, together)
+    runs = []
+    while select.select([there], [], [], 0 if runs else 10)[0]:
+        runs.append(np.frombuffer(there.recv(1 << 16), np.uint32))
+    # of those together the longest first, in the order of the answers; a run's last frame may be a shorter one
+    sent = [int(slot) for run in runs for slot in run[np.r_[True, run[1:] != run[:-1]]]]
+    assert sent == order
+    assert together < count or len(runs) < 5
+    assert (head[k.FRAMES_UP], head[k.BYTES_UP]) == (count, sum(sizes) + count * ENCAP_BYTES)
 
 
-def test_a_burst_keeps_its_order_at_first_and_where_rounds_take_long() -> None:
+def test_a_burst_keeps_its_order_at_first_and_where_rounds_take_long(path: tuple[Any, Any, socket.socket]) -> None:
     """One rank, a slot's blocks at random: lengths differ, and the frames are answered in another order."""
-    k: Any = load_kernels()
-    with (
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there,
-    ):
-        there.bind(("127.0.0.1", 0))
-        here.bind(("127.0.0.1", 0))
-        here.setblocking(False)
-        here.connect(there.getsockname())
-        there.connect(here.getsockname())
-        datagrams.accept_runs(there)
-        there.settimeout(10)
-        channel = make_channel(here.fileno(), plain=False)
-        if k is None or channel is None:
-            pytest.skip("needs numba and 64-bit Linux")
-        random = np.random.default_rng(1)
-        blocks = (random.random(3 * SLOTS * COLUMNS) < 0.5).astype(np.int32)
-        tensor = np.repeat(blocks, BLOCK_WORDS)
-        switch = ReferenceSwitch(DEFAULT, SLOTS)
-        switch.add_job(1, 7, 1, 0, SLOTS)
-        lease = Lease(1, "test", 7, 0, 1, SLOTS, COLUMNS, BLOCK_WORDS)
-        round_trip = RoundTrip()
-        round_trip.numbers = 100.0, 0.0, 100.0, 1.0
-        call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, len(tensor))
-        source = Int32(tensor).bind(1, BLOCK_WORDS, False)
-        collective: Any = make_collective(lease, [0] * SLOTS, source, call, 10.0, round_trip=round_trip)
-        collective.begin(time.monotonic())
-        collective.run(channel, time.monotonic())
-        sent = _frames(there, SLOTS)
-        for _ in range(2):
-            came = sorted(sent, key=lambda frame: frame[7] * 7 % 5)  # slots 0, 5, ... first
-            for frame in came:
-                for _, answer in switch.process(0, frame):
-                    there.send(answer)
-            collective.run(channel, time.monotonic() + 0.1)
-            sent = _frames(there, SLOTS)[:SLOTS]
-            assert len({len(frame) for frame in sent}) > 3
-            assert [frame[7] for frame in sent] == [frame[7] for frame in came]
-        channel.close()
+    _, channel, there = path
+    random = np.random.default_rng(1)
+    blocks = (random.random(3 * SLOTS * COLUMNS) < 0.5).astype(np.int32)
+    tensor = np.repeat(blocks, BLOCK_WORDS)
+    switch = ReferenceSwitch(DEFAULT, SLOTS)
+    switch.add_job(1, 7, 1, 0, SLOTS)
+    lease = Lease(1, "test", 7, 0, 1, SLOTS, COLUMNS, BLOCK_WORDS)
+    round_trip = RoundTrip()
+    round_trip.numbers = 100.0, 0.0, 100.0, 1.0
+    call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, len(tensor))
+    source = Int32(tensor).bind(1, BLOCK_WORDS, False)
+    collective: Any = make_collective(lease, [0] * SLOTS, source, call, 10.0, round_trip=round_trip)
+    collective.begin(time.monotonic())
+    collective.run(channel, time.monotonic())
+    sent = _frames(there, SLOTS)
+    for _ in range(2):
+        came = sorted(sent, key=lambda frame: frame[7] * 7 % 5)  # slots 0, 5, ... first
+        for frame in came:
+            for _, answer in switch.process(0, frame):
+                there.send(answer)
+        collective.run(channel, time.monotonic() + 0.1)
+        sent = _frames(there, SLOTS)[:SLOTS]
+        assert len({len(frame) for frame in sent}) > 3
+        assert [frame[7] for frame in sent] == [frame[7] for frame in came]
 
 
 def _frames(there: socket.socket, count: int) -> list[bytes]:

@@ -11,9 +11,9 @@ overtaken   A frame is sent again when a later one was answered, and it is older
             order after a loss: the time in which that many frames are usually answered as are without an answer now.
             A frame that was sent again is later than all that left before it, but its answer may be to what was sent
             first. So it overtakes only others that were sent again: else one needless repetition would make all that
-            left in between look lost, and so on. Of these one is sent again, as a probe, when they are older than a
-            round takes at most: the last of them, whose answer says which of the others are lost. Until a RESULT comes
-            the next one waits twice as long, and so on.
+            left in between look lost, and so on. Of these, in doubt, one is sent again, as a probe, when they are older
+            than a round takes at most: the last of them, whose answer says which of the others are lost. Until a RESULT
+            comes the next one waits twice as long, and so on.
 silence     When no RESULT has come for a longer time, nothing tells loss from late ranks. Then the oldest frame is
             sent again, as a probe; after the next silence of the same collective two frames, then four. The silence
             that is waited out doubles until a RESULT comes. There is no more than one probe while no RESULT has come
@@ -50,15 +50,14 @@ class Recovery:
         self._sent = 0
         self._answered = 0
         """The latest place in the order of sending that has its RESULT; 0: none has."""
-        self._answered_at = 0.0
-        self._answered_again = 0
-        """The latest place of all that have their RESULT, frames that were sent again included."""
-        self._next_probe_at = 0.0
-        """Of frames that only such ones overtook, no further one is sent again before."""
-        self._probe_s = 0.0
-        """How long the last such probe is waited for; 0 when a RESULT came since."""
         self._answer_took_s = 0.0
         """How long the frame at that place waited for it."""
+        self._answered_again = 0
+        """The latest place of all that have their RESULT, frames that were sent again included."""
+        self._answered_at = 0.0
+        self._doubt_s = 0.0
+        """How long the last probe for frames in doubt is waited for; 0 when a RESULT came since."""
+        self._doubt_until = 0.0
         self._probes = 0
         self._silence_s = 0.0
         self._silent_until = 0.0
@@ -86,7 +85,7 @@ class Recovery:
                 self._round_trip.sample(took_s, now - self._answered_at)
             self._answered, self._answer_took_s = slot.order, took_s
         self._answered_at = now
-        self._probe_s = 0.0
+        self._doubt_s = 0.0
         self._begin_silence(now)
 
     @property
@@ -94,21 +93,21 @@ class Recovery:
         """When something may have to be sent again; None when all is answered."""
         if not self._unanswered:
             return None
-        return min([self._silent_until, *map(self._late_at, self._overtaken()), *map(self._probe_at, self._doubtful())])
+        return min([self._silent_until, *map(self._again_at, self._overtaken())])
 
     def due(self, now: float) -> list[SlotState]:
         """Return the slots whose frames are to be sent again now."""
-        due = [slot for slot in self._overtaken() if self._late_at(slot) <= now]
+        late = [slot for slot in self._overtaken() if self._again_at(slot) <= now]
+        due = [slot for slot in late if not self._in_doubt(slot)]
         for slot in due:
             slot.tries += 1
             slot.moved = True
             self.sent(slot, now)
-        doubtful = [slot for slot in self._doubtful() if self._probe_at(slot) <= now]
-        if doubtful and not due:
-            due = doubtful[-1:]
+        if late and not due:
+            due = late[-1:]
             due[0].tries += 1  # it keeps its place in the order
-            self._probe_s = min(2 * self._probe_s or self._round_trip.timeout_s, self.LONGEST_SILENCE_S)
-            self._next_probe_at = now + self._probe_s
+            self._doubt_s = min(2 * self._doubt_s or self._round_trip.timeout_s, self.LONGEST_SILENCE_S)
+            self._doubt_until = now + self._doubt_s
         if now >= self._silent_until and not due:
             more = self._answered and not self._others_are_late()
             self._probes = max(1, 2 * self._probes if more else self._probes)
@@ -134,19 +133,17 @@ class Recovery:
         for slot in self._unanswered.values():
             if slot.order > self._answered_again:
                 return
-            if slot.moved or slot.order <= self._answered:
-                yield slot
+            yield slot
 
-    def _doubtful(self) -> Iterator[SlotState]:
-        """Yield the frames that nothing overtook but frames that were sent again."""
-        for slot in self._unanswered.values():
-            if slot.order > self._answered_again:
-                return
-            if not slot.moved and slot.order > self._answered:
-                yield slot
+    def _in_doubt(self, slot: SlotState) -> bool:
+        """Return whether nothing overtook this frame, sent once, but frames that were sent again."""
+        return not slot.moved and slot.order > self._answered
 
-    def _probe_at(self, slot: SlotState) -> float:
-        return max(slot.sent_at + self._round_trip.timeout_s, self._next_probe_at)
+    def _again_at(self, slot: SlotState) -> float:
+        """When an overtaken frame is to be sent again; of those in doubt one at a time."""
+        if self._in_doubt(slot):
+            return max(slot.sent_at + self._round_trip.timeout_s, self._doubt_until)
+        return self._late_at(slot)
 
     def _late_at(self, slot: SlotState) -> float:
         took_s = max(self._answer_took_s, self._round_trip.fastest_s)

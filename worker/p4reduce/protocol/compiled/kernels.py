@@ -45,7 +45,7 @@ HEAD = 59
 
 # times
 ANSWERED_AT, ANSWER_TOOK, SILENCE, SILENT_UNTIL, NEXT_TIMER, SMOOTHED, VARIATION, FASTEST, GAP = range(9)
-SHORTEST_SILENCE, LONGEST_SILENCE, LONGEST_LATE, GRANULARITY, SURPRISE, INITIAL, NEXT_PROBE, PROBE = range(9, 17)
+SHORTEST_SILENCE, LONGEST_SILENCE, LONGEST_LATE, GRANULARITY, SURPRISE, INITIAL, DOUBT, DOUBT_UNTIL = range(9, 17)
 TIMES = 17
 
 # slots
@@ -168,7 +168,7 @@ def answered(head: Any, times: Any, slots: Any, sent_at: Any, index: Any, now: A
         head[ANSWERED] = slot[ORDER]
         times[ANSWER_TOOK] = took
     times[ANSWERED_AT] = now
-    times[PROBE] = 0.0
+    times[DOUBT] = 0.0
     begin_silence(head, times, now)
 
 
@@ -184,10 +184,18 @@ def late_at(head: Any, times: Any, slots: Any, sent_at: Any, index: Any) -> Any:
     return sent_at[index] + min(late * float(1 << min(doublings, 60)), times[LONGEST_LATE])
 
 
-@kernel("float64(float64[::1], float64[::1], int64)")
-def probe_at(times: Any, sent_at: Any, index: Any) -> Any:
-    """Return when a frame may be sent again that only repeated ones overtook (Recovery._probe_at)."""
-    return max(sent_at[index] + timeout(times), times[NEXT_PROBE])
+@kernel("boolean(int64[::1], int64[:, ::1], int64)")
+def in_doubt(head: Any, slots: Any, index: Any) -> Any:
+    """Return whether nothing overtook this frame, sent once, but frames that were sent again (Recovery._in_doubt)."""
+    return slots[index, MOVED] == 0 and slots[index, ORDER] > head[ANSWERED]
+
+
+@kernel("float64(int64[::1], float64[::1], int64[:, ::1], float64[::1], int64)")
+def again_at(head: Any, times: Any, slots: Any, sent_at: Any, index: Any) -> Any:
+    """Return when an overtaken frame is to be sent again, of those in doubt one at a time (Recovery._again_at)."""
+    if in_doubt(head, slots, index):
+        return max(sent_at[index] + timeout(times), times[DOUBT_UNTIL])
+    return late_at(head, times, slots, sent_at, index)
 
 
 @kernel("void(int64[::1], float64[::1], int64[:, ::1], float64[::1])")
@@ -196,10 +204,7 @@ def set_timer(head: Any, times: Any, slots: Any, sent_at: Any) -> Any:
     index = head[FIRST]
     timer = np.inf if index < 0 else times[SILENT_UNTIL]
     while index >= 0 and slots[index, ORDER] <= head[ANSWERED_AGAIN]:
-        if slots[index, MOVED] or slots[index, ORDER] <= head[ANSWERED]:
-            timer = min(timer, late_at(head, times, slots, sent_at, index))
-        else:
-            timer = min(timer, probe_at(times, sent_at, index))
+        timer = min(timer, again_at(head, times, slots, sent_at, index))
         index = slots[index, AFTER]
     times[NEXT_TIMER] = timer
 
@@ -212,12 +217,12 @@ def repeat(head: Any, times: Any, slots: Any, sent_at: Any, answers: Any, now: A
     found = answers[0]
     index = head[FIRST]
     while index >= 0 and slots[index, ORDER] <= head[ANSWERED_AGAIN]:
-        if slots[index, MOVED] or slots[index, ORDER] <= head[ANSWERED]:
-            if late_at(head, times, slots, sent_at, index) <= now:
+        if again_at(head, times, slots, sent_at, index) <= now:
+            if in_doubt(head, slots, index):
+                doubtful = index
+            else:
                 found[due] = index
                 due += 1
-        elif probe_at(times, sent_at, index) <= now:
-            doubtful = index
         index = slots[index, AFTER]
     for i in range(due):
         slots[found[i], TRIES] += 1
@@ -227,8 +232,8 @@ def repeat(head: Any, times: Any, slots: Any, sent_at: Any, answers: Any, now: A
         found[0] = doubtful
         due = 1
         slots[doubtful, TRIES] += 1  # it keeps its place in the order
-        times[PROBE] = min(2 * times[PROBE] if times[PROBE] > 0 else timeout(times), times[LONGEST_LATE])
-        times[NEXT_PROBE] = now + times[PROBE]
+        times[DOUBT] = min(2 * times[DOUBT] if times[DOUBT] > 0 else timeout(times), times[LONGEST_LATE])
+        times[DOUBT_UNTIL] = now + times[DOUBT]
     if due == 0 and now >= times[SILENT_UNTIL]:
         repeated, told = 0, 0
         index = head[FIRST]
