@@ -146,8 +146,9 @@ def _load_elsewhere(modules: list[str]) -> float:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_WARM_S, check=False)
     except subprocess.TimeoutExpired as error:
         raise CompilationFailed(f"{', '.join(modules)} took more than {_WARM_S:g} s") from error
-    if done.returncode:
-        raise CompilationFailed(f"{', '.join(modules)} cannot be compiled: {done.stderr.strip()[-2000:]}")
+    if done.returncode:  # negative: the signal that ended it
+        said = done.stderr.strip()[-2000:] or f"the compiling process ended with status {done.returncode}, silently"
+        raise CompilationFailed(f"{', '.join(modules)} cannot be compiled: {said}")
     return time.monotonic() - begun
 
 

@@ -174,6 +174,15 @@ def test_what_cannot_be_compiled_is_told(found_modules: list[str], tmp_path: Pat
         list(kernels.warm())
 
 
+def test_the_signal_that_ended_the_compiling_process_is_told(found_modules: list[str], tmp_path: Path) -> None:
+    (tmp_path / "killed.py").write_text(
+        "import os\nimport signal\nos.kill(os.getpid(), signal.SIGKILL)\n", encoding="utf-8"
+    )
+    found_modules.append("killed")
+    with pytest.raises(kernels.CompilationFailed, match="killed cannot be compiled: .* status -9, silently"):
+        list(kernels.warm())
+
+
 PACKAGES = {
     "p4reduce_contracts": {"datagrams", "kernels"},
     "p4reduce_contracts.wire": {"ENCAP_BYTES"},  # from numbers.py
