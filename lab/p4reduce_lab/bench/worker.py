@@ -24,6 +24,8 @@ from p4reduce_lab.bench.tensors import Kind, tensor
 Reply = dict[str, Any]
 _JOIN_S = 60.0
 _COLLECTIVE_S = 120.0
+_READY_S = 0.02
+"""From the moment that all ranks are ready until they begin: for what is left of the barrier to be done."""
 _KEPT_BYTES = 256 << 20
 """Of tensors that are used in turn, so that each lies in the same memory every time, as gradients do."""
 
@@ -125,22 +127,38 @@ class Worker:
         return {}
 
     def _measure(self, work: Callable[[], Any]) -> tuple[Any, Reply]:
-        """Run `work` on all ranks at once; return its result, and what it took."""
-        if self._dist is not None:
-            self._dist.barrier()
-        else:
-            self._comm.barrier()
+        """Run `work` on all ranks at once; return its result, and what it took from the moment that all share."""
+        begin = self._same_moment()
         stats = self._comm.stats.copy() if self._comm is not None else None
         up, down = interface_bytes(self._interface)
-        cpu, began = time.process_time(), time.perf_counter()
+        time.sleep(max(0.0, begin - time.monotonic()))
+        cpu = time.process_time()
         result = work()
-        seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+        seconds, cpu = time.monotonic() - begin, time.process_time() - cpu
         up_now, down_now = interface_bytes(self._interface)
         measured: Reply = {"seconds": seconds, "cpu_s": cpu, "bytes_up": up_now - up, "bytes_down": down_now - down}
         if stats is not None:
             spent = self._comm.stats - stats
             measured |= {"frames": spent.frames_up, "repeated": spent.retransmissions}
         return result, measured
+
+    def _same_moment(self) -> float:
+        """Return a moment of the machine's monotonic clock, soon and the same for all ranks, once all are ready.
+
+        A barrier alone would not do: on two cores the ranks leave it one after the other, seen up to 8 ms apart.
+        """
+        moment = np.zeros(1)
+        if self._dist is not None:
+            import torch
+
+            self._dist.barrier()
+            moment[:] = time.monotonic() + _READY_S
+            self._dist.broadcast(torch.from_numpy(moment), 0)
+        else:
+            self._comm.barrier()
+            moment[:] = time.monotonic() + _READY_S
+            moment = self._comm.broadcast(moment)
+        return float(moment[0])
 
 
 def torch_sum(dist: Any, source: Any) -> Any:
