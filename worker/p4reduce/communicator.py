@@ -121,7 +121,7 @@ class Communicator:
         """Return the sums of several tensors, each with its own codec, from one collective.
 
         `expected_blocks` is about how many blocks will travel, the same number on all ranks: a collective
-        expected to be short then opens few slots. Default: most of them.
+        expected to be short then opens few slots. Default: as many as the last call alike needed.
         """
         return all_reduce_segments(
             self.session, segments, dense=dense, expected_blocks=expected_blocks, timeout_s=timeout_s, name=name

@@ -34,7 +34,7 @@ from p4reduce.protocol.compiled.collective import CompiledCollective
 from p4reduce.protocol.refusal import reason_of
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.source import UNTOUCHED, BlockSource, ConcatenatedBlocks, NoBlocks, check_size
-from p4reduce.protocol.window import Window, slots_for
+from p4reduce.protocol.window import Window
 from p4reduce.runs import FEWEST_SLOTS, Runs
 from p4reduce.stats import CollectiveReport, CollectiveStats
 from p4reduce.transport import Transport, UdpTransport
@@ -136,7 +136,7 @@ class Contribution:
     elements: int = 0
     layout: str = ""
     expected_blocks: int | None = None
-    """About how many blocks will travel, the same number on all ranks; None: most of them."""
+    """About how many blocks will travel, the same number on all ranks; None: as many as last time, or most of them."""
     finish: Callable[[list[NDArray[Any]]], Any] = list
     """Makes of the decoded sums what the caller gets."""
 
@@ -274,16 +274,18 @@ class Session:
         """Take part in the next collective over the switch, in this session's turn."""
         if self.comeback is not None:
             self._check_strictly()
-        slots = self._window.slots
-        if contribution.expected_blocks is not None:
-            slots = min(slots, slots_for(contribution.expected_blocks, self.lease.columns))
+        alike = replace(self._call(kind, contribution, ""), number=0)
+        slots = self._window.slots_of(alike, self.lease.columns, contribution.expected_blocks)
         call = self._call(kind, contribution, f"|{slots}")
         self.operations += 1
         try:
-            return self._take_part(call, contribution.source, slots, timeout_s)
+            collective = self._take_part(call, contribution.source, slots, timeout_s)
         except P4ReduceError:
             self.operations -= 1
             raise
+        if self.last is not None and not collective.refusals:
+            self._window.saw(alike, sum(self.last.union_blocks), contribution.source.n_blocks)
+        return collective
 
     def _call(self, kind: Kind, contribution: Contribution, slots: str) -> Call:
         return Call(

@@ -27,7 +27,7 @@ def job() -> None:
 @job.command()
 @click.argument("name")
 @click.option("--world-size", type=click.IntRange(min=1), required=True, help="How many ranks the job has.")
-@click.option("--slots", type=click.IntRange(min=1), help="Slots of the switch it gets. [default: 64, or what is free]")
+@click.option("--slots", type=click.IntRange(min=1), help="Slots of the switch. [default: 128, or what is free]")
 @click.option(
     "--lane-bits",
     type=click.IntRange(min=0),

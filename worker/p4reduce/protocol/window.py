@@ -3,10 +3,14 @@
 The window fixes which slot a block belongs to, so the ranks must use the same one. Each rank puts
 the window it would like next into its call descriptor, all ranks see all descriptors, and the
 smallest proposal is everybody's window for the next collective.
+
+A collective of few blocks opens fewer slots. How many blocks a call like this one needed last time is the same on all
+ranks, since all of them saw the same RESULTs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Final
 
 from p4reduce.stats import CollectiveStats
@@ -28,6 +32,8 @@ class Window:
     TOLERATED_LOSS: Final = 0.2
     OVERRUN_LOSS: Final = 0.02
     """Of the collective after the window has doubled: more, and a buffer on the way is too small for it."""
+    MOST_CALLS: Final = 256
+    """Of which it is remembered how few blocks they needed."""
 
     def __init__(self, slot_count: int, fixed: int | None = None) -> None:
         self._limit = slot_count if fixed is None else min(fixed, slot_count)
@@ -37,6 +43,28 @@ class Window:
         self.proposal = self.slots
         """What this rank proposes, in the next collective, for the one after it."""
         self._lossless = True
+        self._blocks: dict[Hashable, int] = {}
+        """By call, the least recent first: the blocks that at least one rank held, where that was not the most."""
+
+    def slots_of(self, call: Hashable, columns: int, expected_blocks: int | None) -> int:
+        """How many slots the next collective opens; `call` and what is expected are the same on all ranks.
+
+        `call`: what calls alike have in common. One that needed few blocks last time opens few, but not below 8, or the
+        lease's: with very few the rounds, one after the other, take longer than the opening frames.
+        """
+        if expected_blocks is not None:
+            return min(self.slots, slots_for(expected_blocks, columns))
+        if call not in self._blocks:
+            return self.slots
+        return min(self.slots, max(self._floor, slots_for(self._blocks[call], columns)))
+
+    def saw(self, call: Hashable, union_blocks: int, blocks: int) -> None:
+        """Remember a collective that is done: how many of its blocks at least one rank held."""
+        self._blocks.pop(call, None)
+        if 2 * union_blocks <= blocks:
+            self._blocks[call] = union_blocks
+        if len(self._blocks) > self.MOST_CALLS:
+            del self._blocks[next(iter(self._blocks))]
 
     def finished(self, agreed: int, stats: CollectiveStats, *, limited: bool = False) -> None:
         """Take over what the ranks agreed on, and judge the collective that just ended.

@@ -1,0 +1,83 @@
+"""A call that needed few blocks last time opens few slots; what is remembered is the same on all ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from p4reduce.communicator import Communicator
+from p4reduce.protocol.window import Window
+from p4reduce.testing.local_group import LocalGroup
+from p4reduce.testing.resettable_group import ResettableGroup
+
+BLOCKS, ELEMENTS = 4096, 4096 * 32
+STEP = 10
+"""Every so many blocks is one that somebody holds: 410 of 4096 take 13 slots for four rounds of 8 columns."""
+
+
+def tensor(kind: str, rank: int) -> NDArray[np.float32]:
+    given = np.zeros((BLOCKS, 32), np.float32)
+    if kind == "dense":
+        given[:] = rank + 1
+    elif kind == "sparse":
+        given[rank % 2 * STEP :: 2 * STEP] = rank + 1  # ranks hold different blocks: the union counts
+    return given.reshape(-1)
+
+
+def slots_used(comm: Communicator, kinds: str) -> list[int]:
+    found = []
+    for kind in kinds.split():
+        expected = sum(tensor(kind, rank) for rank in range(comm.world_size))
+        assert np.array_equal(comm.all_reduce(tensor(kind, comm.rank)), expected)
+        assert comm.last is not None
+        found.append(comm.last.slots)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kinds", "slots"),
+    [
+        ("sparse sparse dense dense sparse sparse", [64, 13, 13, 64, 64, 13]),
+        ("zeros zeros zeros dense dense", [64, 8, 8, 8, 64]),
+    ],
+)
+def test_the_last_call_alike_says_how_many_slots(kinds: str, slots: list[int]) -> None:
+    with LocalGroup(3, slots=64) as group:
+        assert group.run(lambda comm: slots_used(comm, kinds)) == [slots] * 3
+
+
+def test_another_call_says_nothing() -> None:
+    def rank_main(comm: Communicator) -> list[int]:
+        slots_used(comm, "sparse")
+        comm.all_reduce(np.zeros(ELEMENTS // 2, np.float32))
+        assert comm.last is not None
+        return [comm.last.slots, *slots_used(comm, "sparse")]
+
+    with LocalGroup(2, slots=64) as group:
+        assert group.run(rank_main) == [[64, 13]] * 2
+
+
+def test_a_new_epoch_begins_without_what_was_remembered() -> None:
+    """A rank may have joined that was not there before, or one not have seen the last collective's end."""
+    with ResettableGroup(2, slots=64) as group:
+        assert group.run(lambda comm: slots_used(comm, "sparse sparse")) == [[64, 13]] * 2
+        group.reset()
+        assert group.run(lambda comm: slots_used(comm, "sparse sparse")) == [[64, 13]] * 2
+
+
+def test_the_calls_longest_ago_are_forgotten_first() -> None:
+    window = Window(128)
+    for call in range(Window.MOST_CALLS):
+        window.saw(call, 100, 1000)
+    window.saw(0, 100, 1000)
+    window.saw(Window.MOST_CALLS, 100, 1000)
+    assert [window.slots_of(call, 8, None) for call in (0, 1, 2, Window.MOST_CALLS)] == [8, 64, 8, 8]
+
+
+def test_what_is_expected_comes_before_what_is_remembered() -> None:
+    window = Window(128)
+    window.saw("call", 1000, 4000)
+    assert [window.slots_of("call", 8, expected) for expected in (None, 40, 0)] == [32, 2, 1]
+    window.saw("call", 2001, 4000)
+    assert window.slots_of("call", 8, None) == 64
