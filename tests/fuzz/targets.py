@@ -154,13 +154,17 @@ def _calls() -> list[bytes]:
 def _coordinates(data: bytes) -> bool:
     """The first byte chooses the length of the bins, the next two the tensor's elements."""
     length, elements = (1, 50, 63, 64, 500)[data[0] % 5] if data else 50, int.from_bytes(data[1:3], "big")
+    parts = [coordinates.Part(elements, length, None)] * 2
     try:
-        found, used = coordinates.decode(np.frombuffer(data[3:], np.uint8), length, elements)
+        received = coordinates.GatheredCoordinates(parts, [np.zeros(0, np.uint8)], 0).wrap(
+            np.frombuffer(data[3:], np.uint8).reshape(1, -1)
+        )
     except InvalidTensor:
         return False
-    assert used <= coordinates.most_bytes(elements, length)
-    assert (np.diff(found.indices) > 0).all()
-    assert ((found.indices >= 0) & (found.indices < elements)).all()
+    for found in received:
+        assert (np.diff(found.indices) > 0).all()
+        assert ((found.indices >= 0) & (found.indices < elements)).all()
+        assert found.mean.shape == (elements,)
     return True
 
 

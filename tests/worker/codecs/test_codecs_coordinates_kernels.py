@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from p4reduce.codecs import coordinates
-from p4reduce.codecs.coordinates import Coordinates, RanksCoordinates, decode, encode
+from p4reduce.codecs.coordinates import Coordinates, GatheredCoordinates, Part, RanksCoordinates, decode, encode
 from rigs.kernels import bits, both, needs_kernels
 
 LENGTHS = (1, 2, 50, 63, 64, 500, 16384)
@@ -39,8 +40,11 @@ def test_the_same_bytes_and_the_same_back(length: int, elements: int, density: f
     data, oracle = both(lambda: encode(sent, length))
     assert bits(data) == bits(oracle)
     assert isinstance(data, np.ndarray)
-    found, oracle_found = both(lambda: decode(data, length, elements))
-    assert bits(found) == bits(oracle_found) == bits((sent, len(data)))
+    rows = np.zeros((2, len(data) + 5), np.uint8)  # as blocks end: with zeros
+    rows[0, : len(data)] = rows[1, : len(data)] = data
+    found, oracle_found = both(lambda: received(rows, [Part(elements, length, None)]))
+    assert bits(found) == bits(oracle_found) == bits([[sent, sent]])
+    assert bits(decode(data, length, elements)) == bits((sent, len(data)))
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -50,11 +54,28 @@ def test_the_same_bytes_and_the_same_back(length: int, elements: int, density: f
 @example(50, 100, bytes([2]), 1)  # the code that is not used
 @example(2, 100, bytes([8]), 1)  # an offset beyond its bin
 def test_any_bytes_are_read_or_refused_alike(length: int, elements: int, tail: bytes, count: int) -> None:
+    good = encode(draw(elements, 0.1, 1, 0.5), length).tobytes()
     for scale in (1.0, float("nan"), float("inf")):
         header = np.array([scale], "<f4").tobytes() + count.to_bytes(4, "little")
-        data = np.frombuffer(header + tail, np.uint8)
-        found, oracle = both(lambda data=data: decode(data, length, elements))
-        assert bits(found) == bits(oracle)
+        rows = [header + tail, good, header + good[8:] + tail, tail[:7]]
+        longest = max(map(len, rows))
+        data = np.array([list(row.ljust(longest, b"\0")) for row in rows], np.uint8)
+        for sender in (None, 0, 1, 2, 3):
+            parts = [Part(elements, length, sender), Part(0, 1, None)]  # one behind the other
+            found, oracle = both(lambda data=data, parts=parts: received(data, parts))
+            assert bits(found) == bits(oracle)
+
+
+def received(data: NDArray[np.uint8], parts: list[Part]) -> list[list[Coordinates]]:
+    """What each rank sent of each part."""
+    found = GatheredCoordinates(parts, [np.zeros(0, np.uint8)], 0).wrap(data)
+    return [
+        [
+            Coordinates(float(scale), part.indices[end - many : end], part.signs[end - many : end])
+            for scale, end, many in zip(part.scales, part.ends, np.diff(part.ends, prepend=0), strict=True)
+        ]
+        for part in found
+    ]
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -68,7 +89,7 @@ def test_any_bytes_are_read_or_refused_alike(length: int, elements: int, tail: b
 )
 def test_the_same_mean(elements: int, ranks: list[tuple[float, int, float]]) -> None:
     sent = [draw(elements, *rank) for rank in ranks]
-    found, oracle = both(lambda: RanksCoordinates(elements, sent).mean)
+    found, oracle = both(lambda: RanksCoordinates.of(elements, sent).mean)
     assert bits(found) == bits(oracle)
 
 
@@ -77,7 +98,7 @@ def test_the_mean_of_indices_that_are_no_encoding() -> None:
     signs = np.ones(2, np.int8)
     for indices in ([7, 3], [3, 3], [-1, 4], [5000, 4999], [5, 9_000], [9_000, 9_001]):
         sent = [Coordinates(0.5, np.array(found), signs) for found in ([0, 8_999], indices)]
-        found, oracle = both(lambda sent=sent: RanksCoordinates(9_000, sent).mean)
+        found, oracle = both(lambda sent=sent: RanksCoordinates.of(9_000, sent).mean)
         assert bits(found) == bits(oracle)
 
 

@@ -114,12 +114,6 @@ def decode(data: NDArray[np.uint8], bin_length: int, elements: int) -> tuple[Coo
     if used > most_bytes(elements, bin_length):
         raise InvalidTensor(f"{count} entries for a tensor of {elements} elements: the ranks encode differently")
     entries = _take(data, STREAM_HEADER_BYTES, used).view(f"<u{size}")
-    module = compiled()
-    if module is not None and np.isfinite(scale):
-        indices, signs = np.empty(count, np.int64), np.empty(count, np.int8)
-        found = module.decode(entries.astype(np.uint16), bin_length, elements, indices, signs)
-        if found >= 0:
-            return Coordinates(scale, indices[:found], signs[:found]), used
     return Coordinates(scale, *_decode(entries.astype(np.int64), scale, bin_length, elements)), used
 
 
@@ -150,11 +144,33 @@ class Part(NamedTuple):
 
 
 class RanksCoordinates:
-    """What the ranks sent of one tensor: all of them in their order, or the one sender."""
+    """What the ranks sent of one tensor: all of them in their order, or the one sender.
 
-    def __init__(self, elements: int, ranks: list[Coordinates]) -> None:
+    `indices` and `signs` are those of all ranks, one after the other, each up to its place in `ends`, [ranks], and with
+    its own of `scales`, float64 [ranks].
+    """
+
+    def __init__(
+        self,
+        elements: int,
+        indices: NDArray[np.int64],
+        signs: NDArray[np.int8],
+        ends: NDArray[np.int64],
+        scales: NDArray[np.float64],
+    ) -> None:
         self.elements = elements
-        self.ranks = ranks
+        self.indices, self.signs, self.ends, self.scales = indices, signs, ends, scales
+
+    @staticmethod
+    def of(elements: int, ranks: Sequence[Coordinates]) -> RanksCoordinates:
+        """Join what one rank or more sent."""
+        return RanksCoordinates(
+            elements,
+            np.concatenate([rank.indices for rank in ranks], dtype=np.int64),
+            np.concatenate([rank.signs for rank in ranks], dtype=np.int8),
+            np.cumsum([len(rank.indices) for rank in ranks]),
+            np.array([rank.scale for rank in ranks]),
+        )
 
     @cached_property
     def mean(self) -> NDArray[np.float32]:
@@ -166,21 +182,20 @@ class RanksCoordinates:
         if found is not None:
             return found
         total = np.zeros(self.elements)
-        for rank in self.ranks:
-            total[rank.indices] += rank.scale * rank.signs
-        return (total / len(self.ranks)).astype(np.float32)
+        begin = 0
+        for end, scale in zip(self.ends.tolist(), self.scales.tolist(), strict=True):
+            total[self.indices[begin:end]] += scale * self.signs[begin:end]
+            begin = end
+        return (total / len(self.ends)).astype(np.float32)
 
     def _mean_compiled(self) -> NDArray[np.float32] | None:
         """The same without float64 of all elements; None where there are no kernels, or indices that do not rise."""
         module = compiled()
-        if module is None or not self.ranks:
+        if module is None:
             return None
         mean = np.zeros(self.elements, np.float32)
-        indices = np.concatenate([rank.indices for rank in self.ranks], dtype=np.int64)
-        signs = np.concatenate([rank.signs for rank in self.ranks], dtype=np.int8)
-        ends = np.cumsum([len(rank.indices) for rank in self.ranks])
-        scales = np.array([rank.scale for rank in self.ranks], np.float64)
-        return mean if module.add_mean(indices, signs, ends, scales, np.zeros(_AT_ONCE), mean) else None
+        sums = np.zeros(max(1, min(self.elements, _AT_ONCE)))
+        return mean if module.add_mean(self.indices, self.signs, self.ends, self.scales, sums, mean) else None
 
 
 class GatheredCoordinates(Gathered):
@@ -194,16 +209,38 @@ class GatheredCoordinates(Gathered):
         self.layout = f"coordinates[{','.join(f'{e}/{b}/{s}' for e, b, s in self._parts)}]"
 
     def wrap(self, result: NDArray[Any]) -> list[RanksCoordinates]:
-        at = [0] * len(result)
+        at = np.zeros(len(result), np.int64)
+        room = np.empty(result.size, np.int64), np.empty(result.size, np.int8)  # an entry has a byte or more
         wrapped = []
         for elements, bin_length, sender in self._parts:
-            ranks = []
-            for rank in range(len(result)) if sender is None else [sender]:
-                sent, used = decode(result[rank, at[rank] :], bin_length, elements)
-                ranks.append(sent)
-                at[rank] += used
-            wrapped.append(RanksCoordinates(elements, ranks))
+            senders = slice(None) if sender is None else slice(sender, sender + 1)
+            found, at[senders] = _decode_ranks(result[senders], at[senders], bin_length, elements, room)
+            room = room[0][len(found.indices) :], room[1][len(found.signs) :]
+            wrapped.append(found)
         return wrapped
+
+
+def _decode_ranks(
+    data: NDArray[np.uint8],
+    begin: NDArray[np.int64],
+    bin_length: int,
+    elements: int,
+    room: tuple[NDArray[np.int64], NDArray[np.int8]],
+) -> tuple[RanksCoordinates, NDArray[np.int64]]:
+    """(coordinates, places behind them) of the tensor that each row of `data` has from its place in `begin` on.
+
+    The coordinates may take their memory of `room`. InvalidTensor as `decode` raises it.
+    """
+    module = compiled()
+    if module is not None:
+        end, ends, scales = np.empty_like(begin), np.empty_like(begin), np.empty(len(begin))
+        size, most = entry_bytes(bin_length), most_bytes(elements, bin_length)
+        count = module.decode(data, begin, end, size, most, bin_length, elements, *room, ends, scales)
+        if count >= 0:
+            return RanksCoordinates(elements, room[0][:count], room[1][:count], ends, scales), end
+    sent = [decode(row[start:], bin_length, elements) for row, start in zip(data, begin.tolist(), strict=True)]
+    used = np.array([used for _, used in sent], np.int64)
+    return RanksCoordinates.of(elements, [own for own, _ in sent]), begin + used
 
 
 def _take(data: NDArray[np.uint8], start: int, stop: int) -> NDArray[np.uint8]:

@@ -41,26 +41,65 @@ def encode(indices: Indices, signs: Signs, bin_length: int, passed_at_once: int,
     return count
 
 
-@kernel("int64(uint16[::1], int64, int64, int64[::1], int8[::1])")
-def decode(entries: Entries, bin_length: int, elements: int, indices: Indices, signs: Signs) -> int:
-    """Write the coordinates that `entries` stand for, and return how many; -1 where they are no encoding."""
+@kernel(
+    "int64(Array(uint8, 2, 'C', True), int64[::1], int64[::1], int64, int64, int64, int64, int64[::1], int8[::1], "
+    "int64[::1], float64[::1])"
+)
+def decode(
+    data: NDArray[np.uint8],
+    begin: Indices,
+    end: Indices,
+    size: int,
+    most_bytes: int,
+    bin_length: int,
+    elements: int,
+    indices: Indices,
+    signs: Signs,
+    ends: Indices,
+    scales: NDArray[np.float64],
+) -> int:
+    """Write the coordinates of a tensor that each rank's row stands for from `begin` on; return how many in all.
+
+    `size`: bytes of an entry, 1 or 2. Writes those of the ranks one after the other, each up to its place in `ends`,
+    the ranks' scales, and the places in `data` behind them to `end`. Returns -1 where they are no encoding, or go on
+    beyond the row.
+    """
     count = 0
-    start = 0
-    last = -1  # the offset of the entry before; of an end of bin, below all
-    for i in range(len(entries)):
-        code, offset = int(entries[i]) & 3, int(entries[i]) >> 2
-        if code == _END:
-            start += (offset + 1) * bin_length
-            last = -1
-            continue
-        if offset <= last:
-            start += bin_length
-        last = offset
-        if code == _UNUSED or offset >= bin_length or start + offset >= elements:
+    for rank in range(len(begin)):
+        row = data[rank]
+        at = begin[rank]
+        if at + 8 > len(row):
             return -1
-        indices[count] = start + offset
-        signs[count] = 1 - 2 * code
-        count += 1
+        bits, entries = np.uint32(0), 0
+        for place in range(4):
+            bits |= np.uint32(row[at + place]) << np.uint32(8 * place)
+            entries |= int(row[at + 4 + place]) << 8 * place
+        at += 8
+        end[rank] = at + size * entries
+        if 8 + size * entries > most_bytes or end[rank] > len(row) or bits >> np.uint32(23) & np.uint32(0xFF) == 0xFF:
+            return -1
+        scales[rank] = np.uint32(bits).view(np.float32)
+        start = 0
+        last = -1  # the offset of the entry before; of an end of bin, below all
+        for _ in range(entries):
+            entry = int(row[at])
+            if size == 2:
+                entry |= int(row[at + 1]) << 8
+            at += size
+            code, offset = entry & 3, entry >> 2
+            if code == _END:
+                start += (offset + 1) * bin_length
+                last = -1
+                continue
+            if offset <= last:
+                start += bin_length
+            last = offset
+            if code == _UNUSED or offset >= bin_length or start + offset >= elements:
+                return -1
+            indices[count] = start + offset
+            signs[count] = 1 - 2 * code
+            count += 1
+        ends[rank] = count
     return count
 
 

@@ -27,7 +27,7 @@ class Support:
 
     def travel(self, owner: str, group: Group) -> Journey:
         choice = yield CoordinatesPiece(self.data, self.part)
-        indices = torch.from_numpy(choice.ranks[0].indices)
+        indices = torch.from_numpy(choice.indices)
         summed = yield ValuesPiece(self.values[indices], self.bits)
         return AtSupport(indices, summed.total, summed.sent)
 

@@ -162,10 +162,9 @@ class AdaComp(SharedSupport):
         """Add the ranks' coordinates up, and count them for the next step's choice of form."""
         per_block = self._lanes_per_block(step.group)
         union = np.zeros(-(-result.elements // per_block), bool)
-        for rank in result.ranks:
-            union[rank.indices // per_block] = True
-        counts = float(sum(len(rank.indices) for rank in result.ranks)), float(union.sum())
-        scale = self.agreed_scale(np.array([[rank.scale] for rank in result.ranks], np.float32))
+        union[result.indices // per_block] = True
+        counts = float(len(result.indices)), float(np.count_nonzero(union))
+        scale = self.agreed_scale(result.scales.astype(np.float32).reshape(-1, 1))
         return Decompressed(torch.from_numpy(result.mean), compressed.kept, compressed.sent_bits, counts, scale)
 
     # ----- what the ranks agree on
