@@ -53,12 +53,13 @@ def all_reduce_compressed(
         raise
 
 
-def begin(compressor: Compressor, gradients: Gradients, group: Group) -> Begun:
+def begin(compressor: Compressor, gradients: Gradients, group: Group, *, checked: bool = False) -> Begun:
     """Compress a bucket's gradients, up to its first collective; changes nothing.
 
-    May run while another bucket travels, of other parameters.
+    May run while another bucket travels, of other parameters. `checked`: the caller has seen to what `exchange` would
+    refuse.
     """
-    steps = exchange(compressor, gradients, group)
+    steps = exchange(compressor, gradients, group, checked=checked)
     return Begun(steps, next(steps))
 
 

@@ -7,7 +7,7 @@ never more than that. So the choice between wire forms goes by bytes down.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -23,6 +23,8 @@ from p4reduce_contracts.wire import ENCAP_BYTES, Geometry
 
 Costs = Mapping[Form, float | None]
 """Payload bytes down of one parameter in each form; None before its first step."""
+Total = tuple[tuple[int, int | None], float]
+"""Blocks of the two collectives, and the bytes down of both together."""
 
 
 def bytes_down(blocks: float, group: Group, slots: int | None = None) -> float:
@@ -65,9 +67,18 @@ def plan(compressor: Compressor, shapes: Mapping[str, torch.Size], dense_element
         key: {form: compressor.expected_bytes(key, shape, form, group) for form in compressor.forms}
         for key, shape in shapes.items()
     }
-    forms = _cheapest_together(costs, candidates, dense_elements, group)
-    everywhere = {form: _total(costs, dict.fromkeys(shapes, form), dense_elements, group) for form in compressor.forms}
-    total = _total(costs, forms, dense_elements, group)
+    totals: dict[tuple[Form, ...], Total | None] = {}
+
+    def total_of(forms: Mapping[str, Form]) -> Total | None:
+        """Return what a choice for all parameters costs; most choices come up several times."""
+        choice = tuple(forms.values())
+        if choice not in totals:
+            totals[choice] = _total(costs, forms, dense_elements, group)
+        return totals[choice]
+
+    forms = _cheapest_together(costs, candidates, total_of)
+    everywhere = {form: total_of(dict.fromkeys(shapes, form)) for form in compressor.forms}
+    total = total_of(forms)
     return Plan(
         forms,
         {form: of_form[1] for form, of_form in everywhere.items() if of_form is not None},
@@ -77,7 +88,7 @@ def plan(compressor: Compressor, shapes: Mapping[str, torch.Size], dense_element
 
 
 def _cheapest_together(
-    costs: Mapping[str, Costs], candidates: Sequence[Form], dense_elements: int, group: Group
+    costs: Mapping[str, Costs], candidates: Sequence[Form], total_of: Callable[[Mapping[str, Form]], Total | None]
 ) -> dict[str, Form]:
     """Choose the cheapest of: each parameter's own cheapest form, the same in one collective, and one form for all.
 
@@ -88,7 +99,7 @@ def _cheapest_together(
     if len(candidates) > 1:
         choices.append({key: _cheapest(costs[key], in_one_collective or candidates) for key in costs})
         choices += [dict.fromkeys(costs, form) for form in candidates]
-    totals = [_total(costs, choice, dense_elements, group) for choice in choices]
+    totals = [total_of(choice) for choice in choices]
     known = [(total[1], index) for index, total in enumerate(totals) if total is not None]
     return choices[min(known)[1]] if len(known) == len(choices) else choices[0]
 
@@ -101,10 +112,8 @@ def _cheapest(costs: Costs, candidates: Sequence[Form]) -> Form:
     return min(known, key=lambda form: known[form])
 
 
-def _total(
-    costs: Mapping[str, Costs], forms: Mapping[str, Form], dense_elements: int, group: Group
-) -> tuple[tuple[int, int | None], float] | None:
-    """Return (blocks of the two collectives, bytes down of both); None when a parameter's cost is unknown."""
+def _total(costs: Mapping[str, Costs], forms: Mapping[str, Form], dense_elements: int, group: Group) -> Total | None:
+    """Return what this choice costs; None when a parameter's cost is unknown."""
     payloads: dict[Form, list[float]] = {form: [] for form in Form}
     for key, form in forms.items():
         cost = costs[key][form]

@@ -50,14 +50,17 @@ class Outcome:
     plan: Plan
 
 
-def exchange(compressor: Compressor, gradients: Gradients, group: Group) -> Generator[Request, list[Any], Outcome]:
+def exchange(
+    compressor: Compressor, gradients: Gradients, group: Group, *, checked: bool = False
+) -> Generator[Request, list[Any], Outcome]:
     """Find the mean over all ranks of each gradient of a bucket, and commit what the step leaves.
 
     `gradients`: float32 on the CPU, by parameter name, the same names and shapes in the same order on every
-    rank. Raises NotFinite, naming the parameter and before anything is sent or kept, when one holds a NaN or an
-    infinity.
+    rank. Raises InvalidTensor for other types, and NotFinite when one holds a NaN or an infinity, naming the parameter
+    and before anything is sent or kept, unless the caller has `checked` that.
     """
-    check_gradients(gradients)
+    if not checked:
+        check_gradients(gradients)
     shapes = {key: tensor.shape for key, tensor in gradients.items() if not compressor.is_dense(key, tensor.shape)}
     dense = [key for key in gradients if key not in shapes]
     chosen = plan(compressor, shapes, sum(gradients[key].numel() for key in dense), group)

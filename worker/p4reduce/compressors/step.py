@@ -11,6 +11,7 @@ fails changes nothing, wherever it does.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -149,4 +150,4 @@ def is_finite(tensor: torch.Tensor) -> bool:
     if not tensor.numel():
         return True
     least, most = torch.aminmax(tensor.detach())
-    return bool(torch.isfinite(least) & torch.isfinite(most))
+    return math.isfinite(least.item()) and math.isfinite(most.item())

@@ -38,6 +38,7 @@ from p4reduce.codecs import Float32
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import Compressor
 from p4reduce.compressors.all_reduce import Begun, BucketReport, begin, finish
+from p4reduce.compressors.step import is_finite
 from p4reduce.errors import CommunicatorClosed, InvalidTensor, NotFinite, P4ReduceError, PeerRefused, Reason
 from p4reduce.group import group_of
 from p4reduce.pytorch.bucket_threads import BucketThreads
@@ -221,7 +222,9 @@ class DDPState:
                 raise self.error
             with torch.no_grad():
                 _check(index, buffer, parts)
-                return None if self.compressor is None else begin(self.compressor, parts, group_of(self.comm.lease))
+                if self.compressor is None:
+                    return None
+                return begin(self.compressor, parts, group_of(self.comm.lease), checked=True)
         except BaseException as error:
             return error
 
@@ -308,20 +311,12 @@ def _check(index: int, buffer: torch.Tensor, parts: dict[str, torch.Tensor]) -> 
         raise InvalidTensor(
             f"gradient bucket {index} is on {buffer.device}; p4reduce's hook takes models on the CPU only"
         )
-    if not _is_finite(buffer):
-        bad = [name for name, gradient in parts.items() if not _is_finite(gradient)]
+    if not is_finite(buffer):
+        bad = [name for name, gradient in parts.items() if not is_finite(gradient)]
         raise NotFinite(
             f"the gradient of {', '.join(bad)} holds a NaN or an infinity: lower the learning rate, or skip such steps "
             'on all ranks with DDPState(..., on_nonfinite="skip")'
         )
-
-
-def _is_finite(tensor: torch.Tensor) -> bool:
-    """Whether no element is a NaN or an infinity; one pass, without a tensor of flags."""
-    if not tensor.numel():
-        return True
-    least, most = torch.aminmax(tensor)
-    return bool(torch.isfinite(least) & torch.isfinite(most))
 
 
 _states: "weakref.WeakSet[DDPState]" = weakref.WeakSet()
