@@ -89,9 +89,10 @@ class Worker:
                 return ring.run(mean_over_ring(copied, self._rank, self._world_size, codec, "the tensor"))
 
         else:
+            name = f"{density:.0%} of blocks, {pattern}"  # else calls of other densities, in turn, would count as alike
 
             def work() -> Any:
-                return self._comm.all_reduce(copied, out=copied, dense=dense)
+                return self._comm.all_reduce(copied, out=copied, dense=dense, name=name)
 
         found, measured = self._measure(work)
         if check:
