@@ -279,13 +279,10 @@ class Session:
         call = self._call(kind, contribution, f"|{slots}")
         self.operations += 1
         try:
-            collective = self._take_part(call, contribution.source, slots, timeout_s)
+            return self._take_part(call, contribution.source, slots, timeout_s, alike)
         except P4ReduceError:
             self.operations -= 1
             raise
-        if self.last is not None and not collective.refusals:
-            self._window.saw(alike, sum(self.last.union_blocks), contribution.source.n_blocks)
-        return collective
 
     def _call(self, kind: Kind, contribution: Contribution, slots: str) -> Call:
         return Call(
@@ -403,7 +400,10 @@ class Session:
                 cause=str(error),
             )
 
-    def _take_part(self, call: Call, source: BlockSource, slots: int, timeout_s: float) -> AnyCollective:
+    def _take_part(
+        self, call: Call, source: BlockSource, slots: int, timeout_s: float, alike: Call | None = None
+    ) -> AnyCollective:
+        """Take part in one collective over the switch. `alike`: what calls that need as many slots have in common."""
         stats = CollectiveStats(collectives=1)
         collective = make_collective(
             self.lease,
@@ -442,10 +442,11 @@ class Session:
                 by_ranks=refusing,
             )
             return collective
+        union_blocks = _union_blocks(source, collective)
+        if alike is not None:
+            self._window.saw(alike, sum(union_blocks), source.n_blocks)
         self._try_runs(collective)
-        self.last = CollectiveReport(
-            str(call), self._clock() - begun, stats, _union_blocks(source, collective), collective.slots
-        )
+        self.last = CollectiveReport(str(call), self._clock() - begun, stats, union_blocks, collective.slots)
         return collective
 
     def _open_channel(self) -> Channel | None:
