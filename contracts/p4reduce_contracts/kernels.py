@@ -147,8 +147,9 @@ def _load_elsewhere(modules: list[str]) -> float:
     except subprocess.TimeoutExpired as error:
         raise CompilationFailed(f"{', '.join(modules)} took more than {_WARM_S:g} s") from error
     if done.returncode:  # negative: the signal that ended it
-        said = done.stderr.strip()[-2000:] or f"the compiling process ended with status {done.returncode}, silently"
-        raise CompilationFailed(f"{', '.join(modules)} cannot be compiled: {said}")
+        said = done.stderr.strip()[-2000:] or "it said nothing"
+        ended = f"the compiling process ended with status {done.returncode}"
+        raise CompilationFailed(f"{', '.join(modules)} cannot be compiled; {ended}: {said}")
     return time.monotonic() - begun
 
 

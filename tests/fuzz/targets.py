@@ -152,18 +152,20 @@ def _calls() -> list[bytes]:
 
 
 def _coordinates(data: bytes) -> bool:
-    """The first byte chooses the length of the bins, the next two the tensor's elements."""
+    """The first byte chooses the length of the bins, the next two the tensor's elements; two ranks share the rest."""
     length, elements = (1, 50, 63, 64, 500)[data[0] % 5] if data else 50, int.from_bytes(data[1:3], "big")
-    parts = [coordinates.Part(elements, length, None)] * 2
+    rows = np.frombuffer(data[3:] + bytes(len(data[3:]) % 2), np.uint8).reshape(2, -1)
+    parts = [coordinates.Part(elements, length, sender) for sender in (None, 0, 1, None)]
     try:
-        received = coordinates.GatheredCoordinates(parts, [np.zeros(0, np.uint8)], 0).wrap(
-            np.frombuffer(data[3:], np.uint8).reshape(1, -1)
-        )
+        received = coordinates.GatheredCoordinates(parts, [np.zeros(0, np.uint8)], 0).wrap(rows)
     except InvalidTensor:
         return False
-    for found in received:
-        assert (np.diff(found.indices) > 0).all()
-        assert ((found.indices >= 0) & (found.indices < elements)).all()
+    for part, found in zip(parts, received, strict=True):
+        assert len(found.ends) == (2 if part.sender is None else 1)
+        assert len(found.indices) == len(found.signs) == found.ends[-1]
+        for own in np.split(found.indices, found.ends[:-1]):
+            assert (np.diff(own) > 0).all()
+            assert ((own >= 0) & (own < elements)).all()
         assert found.mean.shape == (elements,)
     return True
 
@@ -173,7 +175,8 @@ def _some_coordinates() -> list[bytes]:
     for choice, length in enumerate((1, 50, 63, 64, 500)):
         indices = np.arange(0, 900, 1 + 37 * choice, dtype=np.int64)
         made = coordinates.Coordinates(0.5, indices, np.where(indices % 2, 1, -1).astype(np.int8))
-        found.append(bytes([choice]) + (1000).to_bytes(2, "big") + coordinates.encode(made, length).tobytes())
+        row = 4 * coordinates.encode(made, length).tobytes()  # as many tensors, of which a rank may send fewer
+        found.append(bytes([choice]) + (1000).to_bytes(2, "big") + 2 * row)
     return found
 
 

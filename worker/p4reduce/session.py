@@ -403,7 +403,10 @@ class Session:
     def _take_part(
         self, call: Call, source: BlockSource, slots: int, timeout_s: float, alike: Call | None = None
     ) -> AnyCollective:
-        """Take part in one collective over the switch. `alike`: what calls that need as many slots have in common."""
+        """Take part in one collective over the switch.
+
+        `alike`: what this call has in common with later ones like it; None: nothing is remembered for them.
+        """
         stats = CollectiveStats(collectives=1)
         collective = make_collective(
             self.lease,

@@ -53,10 +53,10 @@ SINCE_LONG: Final = 4
 TO_WORDS: Final = 5
 
 RUN_BYTES: Final = 49000
-"""Of a run, with the Ethernet, IPv4 and UDP headers of each datagram. Before a shaper (tbf) whose burst is shorter the
-kernel cuts it up, packet by packet; 64 KB is a common one. Three quarters of it: a shaper lets a run go when its bucket
-holds as much, and what would flow in beyond the burst until it gets to do so is lost. Runs of 65,000 bytes took 3 %
-more time at 1 Gbit/s, on two busy cores.
+"""Of a run, with the Ethernet, IPv4 and UDP headers of each datagram. Before a shaper (tbf) whose burst is shorter
+the kernel cuts it up, packet by packet; 64 KB is a common one. Three quarters of it: while a run waits for as many
+tokens the shaper's bucket may fill up, and what comes in beyond the burst until the run is let go is lost. Runs of
+65,000 bytes took 3 % more time at 1 Gbit/s, on two busy cores.
 """
 SHORT_RUN_BYTES: Final = 16000
 """Of a run where RUN_BYTES are too many: passes a shaper with a burst of 16 KB."""

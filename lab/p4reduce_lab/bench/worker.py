@@ -24,8 +24,8 @@ from p4reduce_lab.bench.tensors import Kind, tensor
 Reply = dict[str, Any]
 _JOIN_S = 60.0
 _COLLECTIVE_S = 120.0
-_READY_S = 0.02
-"""From the moment that all ranks are ready until they begin: for what is left of the barrier to be done."""
+_READY_S = 0.05
+"""From the moment that all ranks are ready until they begin: they must have been told of it, and be done with that."""
 _KEPT_BYTES = 256 << 20
 """Of tensors that are used in turn, so that each lies in the same memory every time, as gradients do."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -60,10 +62,57 @@ def test_any_bytes_are_read_or_refused_alike(length: int, elements: int, tail: b
         rows = [header + tail, good, header + good[8:] + tail, tail[:7]]
         longest = max(map(len, rows))
         data = np.array([list(row.ljust(longest, b"\0")) for row in rows], np.uint8)
-        for sender in (None, 0, 1, 2, 3):
-            parts = [Part(elements, length, sender), Part(0, 1, None)]  # one behind the other
+        for senders in product((None, 0, 1, 2, 3), repeat=2):
+            parts = [Part(elements, length, sender) for sender in (*senders, 1)]  # one behind the other
             found, oracle = both(lambda data=data, parts=parts: received(data, parts))
             assert bits(found) == bits(oracle)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(
+    st.lists(st.tuples(st.sampled_from((1, 50, 64)), st.integers(0, 3000), st.sampled_from((None, 0, 1))), max_size=4),
+    st.integers(0, 2**32),
+    st.booleans(),
+)
+@example([(50, 12_500, 0), (50, 12_500, 1)], 0, True)
+def test_blocks_of_zeros_that_did_not_travel(parts: list[tuple[int, int, int | None]], seed: int, plus: bool) -> None:
+    """As they arrive: an entry of +scale at a bin's first element is a zero byte, and rows end with the last block that
+    travelled. What Python reads beyond a row has no place in the memory that the kernel writes to."""
+    told = [Part(elements, length, sender) for length, elements, sender in parts]
+    sent: list[list[Coordinates]] = []
+    rows = [b"", b""]
+    for number, part in enumerate(told):
+        own = []
+        for rank in (0, 1) if part.sender is None else (part.sender,):
+            if (number + rank) % 2 == 0 and plus:
+                indices = np.arange(0, part.elements, part.bin_length)
+                own.append(Coordinates(0.5, indices, np.ones(len(indices), np.int8)))
+            else:
+                own.append(draw(part.elements, 0.05, seed + rank, 0.25))
+            rows[rank] += encode(own[-1], part.bin_length).tobytes()
+        sent.append(own)
+    blocks = max([len(row.rstrip(b"\0")) for row in rows])  # whole blocks of 128 bytes
+    data = np.zeros((2, -(-blocks // 128) * 128), np.uint8)
+    for rank, row in enumerate(rows):
+        there = row.ljust(data.shape[1], b"\0")[: data.shape[1]]
+        data[rank] = np.frombuffer(there, np.uint8)
+    found, oracle = both(lambda: received(data, told))
+    assert bits(found) == bits(oracle) == bits(sent)
+
+
+def test_the_kernel_writes_to_no_more_than_its_memory() -> None:
+    module = coordinates.compiled()
+    assert module is not None
+    data = encode(Coordinates(0.5, np.arange(100), -np.ones(100, np.int8)), 50)[None]
+    for decode_ranks in (module.decode, module.decode.py_func):
+        for room in ((99, 100), (100, 99), (0, 0), (100, 100)):
+            indices, signs = np.full(200, -7), np.full(200, -7, np.int8)
+            at, end, ends, scales = np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1)
+            own = indices[: room[0]], signs[: room[1]]
+            count = decode_ranks(data, at, end, 1, data.size, 50, 100, *own, ends, scales)
+            assert count == (100 if room == (100, 100) else -1)
+            assert (indices[room[0] :] == -7).all()
+            assert (signs[room[1] :] == -7).all()
 
 
 def received(data: NDArray[np.uint8], parts: list[Part]) -> list[list[Coordinates]]:

@@ -7,7 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from p4reduce.communicator import Communicator
+from p4reduce.errors import InvalidTensor, PeerRefused
 from p4reduce.protocol.window import Window
+from p4reduce.session import Session
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.resettable_group import ResettableGroup
 
@@ -64,6 +66,51 @@ def test_a_new_epoch_begins_without_what_was_remembered() -> None:
         assert group.run(lambda comm: slots_used(comm, "sparse sparse")) == [[64, 13]] * 2
         group.reset()
         assert group.run(lambda comm: slots_used(comm, "sparse sparse")) == [[64, 13]] * 2
+
+
+def test_dense_on_one_rank_only_changes_nothing() -> None:
+    def rank_main(comm: Communicator) -> list[int]:
+        found = []
+        for _ in range(3):
+            comm.all_reduce(np.zeros(ELEMENTS, np.float32), dense=comm.rank == 1)
+            assert comm.last is not None
+            found.append(comm.last.slots)
+        return [*found, *slots_used(comm, "sparse sparse")]
+
+    with LocalGroup(2, slots=64) as group:
+        assert group.run(rank_main) == [[64, 64, 64, 64, 13]] * 2
+
+
+def test_a_call_that_is_refused_is_not_remembered() -> None:
+    def rank_main(comm: Communicator) -> list[int]:
+        slots_used(comm, "dense")
+        given = np.zeros(ELEMENTS, np.float32)
+        given[7] = np.nan if comm.rank else 0
+        with pytest.raises(InvalidTensor if comm.rank else PeerRefused):
+            comm.all_reduce(given)
+        return slots_used(comm, "sparse sparse")
+
+    with LocalGroup(2, slots=64) as group:
+        assert group.run(rank_main) == [[64, 13]] * 2
+
+
+def test_an_interrupt_behind_the_collective_leaves_the_ranks_in_step() -> None:
+    def interrupt(_session: Session, _collective: object) -> None:
+        raise KeyboardInterrupt
+
+    def rank_main(comm: Communicator) -> list[int]:
+        given = tensor("sparse", comm.rank)
+        if comm.rank:
+            comm.session._try_runs = interrupt.__get__(comm.session)  # type: ignore[method-assign]
+            with pytest.raises(KeyboardInterrupt):
+                comm.all_reduce(given)
+            del comm.session._try_runs
+        else:
+            comm.all_reduce(given)
+        return slots_used(comm, "sparse")
+
+    with LocalGroup(2, slots=64) as group:
+        assert group.run(rank_main) == [[13]] * 2
 
 
 def test_the_calls_longest_ago_are_forgotten_first() -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from p4reduce.compressors import Policy, ScaleCom
+from rigs.kernels import in_python
 from rigs.ranks import SHAPES, gradients_of, over_switch, residue_of
 
 CHUNK = 25
@@ -90,6 +91,24 @@ def test_a_leader_without_a_gradient_chooses_nothing() -> None:
     compressors = [make(b=1.0) for _ in range(2)]
     means = [found[0][0].means["w"] for found in over_switch(compressors, source, 4)]
     assert [bool(mean.any()) for mean in means] == [False, True, False, True]
+
+
+def test_a_leaders_choice_of_zero_bytes_leaves_the_next_leaders_alone() -> None:
+    """A choice of every chunk's first element is nothing but zeros, which do not travel; another rank leads the next
+    parameter, which has had a step less."""
+    old = torch.full((3000, 100), 0.01)
+    old[:, 0] = 1
+    new = torch.randn(30, 100, generator=torch.Generator().manual_seed(1))
+
+    def source(_rank: int, step: int) -> dict[str, torch.Tensor]:
+        return {"old": old, "new": new} if step else {"old": old}
+
+    found = list(over_switch([ScaleCom() for _ in range(2)], source, 2, timeout_s=30.0))[1]
+    with in_python():
+        oracle = list(over_switch([ScaleCom() for _ in range(2)], source, 2, timeout_s=30.0))[1]
+    for outcome, _ in found:
+        assert torch.count_nonzero(outcome.means["new"]) == 30
+        assert all(torch.equal(mean, oracle[0][0].means[key]) for key, mean in outcome.means.items())
 
 
 def test_bad_settings_are_refused() -> None:

@@ -210,26 +210,28 @@ class GatheredCoordinates(Gathered):
 
     def wrap(self, result: NDArray[Any]) -> list[RanksCoordinates]:
         at = np.zeros(len(result), np.int64)
-        room = np.empty(result.size, np.int64), np.empty(result.size, np.int8)  # an entry has a byte or more
+        room = (
+            np.empty(result.size, np.int64),
+            np.empty(result.size, np.int8),
+        )  # an entry that is there has a byte or more
         wrapped = []
         for elements, bin_length, sender in self._parts:
             senders = slice(None) if sender is None else slice(sender, sender + 1)
-            found, at[senders] = _decode_ranks(result[senders], at[senders], bin_length, elements, room)
-            room = room[0][len(found.indices) :], room[1][len(found.signs) :]
+            found, at[senders], room = _decode_ranks(result[senders], at[senders], bin_length, elements, room)
             wrapped.append(found)
         return wrapped
 
 
-def _decode_ranks(
-    data: NDArray[np.uint8],
-    begin: NDArray[np.int64],
-    bin_length: int,
-    elements: int,
-    room: tuple[NDArray[np.int64], NDArray[np.int8]],
-) -> tuple[RanksCoordinates, NDArray[np.int64]]:
-    """(coordinates, places behind them) of the tensor that each row of `data` has from its place in `begin` on.
+Room = tuple[NDArray[np.int64], NDArray[np.int8]]
 
-    The coordinates may take their memory of `room`. InvalidTensor as `decode` raises it.
+
+def _decode_ranks(
+    data: NDArray[np.uint8], begin: NDArray[np.int64], bin_length: int, elements: int, room: Room
+) -> tuple[RanksCoordinates, NDArray[np.int64], Room]:
+    """(coordinates, places behind them, room left) of the tensor in each row of `data`, from its place in `begin` on.
+
+    The coordinates take their memory of `room`, but those that go on beyond a row, where bytes read as 0. InvalidTensor
+    as `decode` raises it.
     """
     module = compiled()
     if module is not None:
@@ -237,10 +239,11 @@ def _decode_ranks(
         size, most = entry_bytes(bin_length), most_bytes(elements, bin_length)
         count = module.decode(data, begin, end, size, most, bin_length, elements, *room, ends, scales)
         if count >= 0:
-            return RanksCoordinates(elements, room[0][:count], room[1][:count], ends, scales), end
+            found = RanksCoordinates(elements, room[0][:count], room[1][:count], ends, scales)
+            return found, end, (room[0][count:], room[1][count:])
     sent = [decode(row[start:], bin_length, elements) for row, start in zip(data, begin.tolist(), strict=True)]
     used = np.array([used for _, used in sent], np.int64)
-    return RanksCoordinates.of(elements, [own for own, _ in sent]), begin + used
+    return RanksCoordinates.of(elements, [own for own, _ in sent]), begin + used, room
 
 
 def _take(data: NDArray[np.uint8], start: int, stop: int) -> NDArray[np.uint8]:

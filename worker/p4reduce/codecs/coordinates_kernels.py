@@ -61,8 +61,8 @@ def decode(
     """Write the coordinates of a tensor that each rank's row stands for from `begin` on; return how many in all.
 
     `size`: bytes of an entry, 1 or 2. Writes those of the ranks one after the other, each up to its place in `ends`,
-    the ranks' scales, and the places in `data` behind them to `end`. Returns -1 where they are no encoding, or go on
-    beyond the row.
+    the ranks' scales, and the places in `data` behind them to `end`. Returns -1 where they are no encoding, go on
+    beyond the row, or do not fit in `indices` and `signs`.
     """
     count = 0
     for rank in range(len(begin)):
@@ -77,6 +77,8 @@ def decode(
         at += 8
         end[rank] = at + size * entries
         if 8 + size * entries > most_bytes or end[rank] > len(row) or bits >> np.uint32(23) & np.uint32(0xFF) == 0xFF:
+            return -1
+        if entries > len(indices) - count or entries > len(signs) - count:
             return -1
         scales[rank] = np.uint32(bits).view(np.float32)
         start = 0

@@ -44,7 +44,7 @@ class Window:
         """What this rank proposes, in the next collective, for the one after it."""
         self._lossless = True
         self._blocks: dict[Hashable, int] = {}
-        """By call, the least recent first: the blocks that at least one rank held, where that was not the most."""
+        """By call, the least recent first: the blocks that at least one rank held, if at most half of all."""
 
     def slots_of(self, call: Hashable, columns: int, expected_blocks: int | None) -> int:
         """How many slots the next collective opens; `call` and what is expected are the same on all ranks.
