@@ -57,7 +57,7 @@ class ResettableGroup(LocalGroup):
         self._drawn: list[int] = []
         self._granted = EPOCH
         self.gate = threading.Barrier(world_size, self._grant)
-        self._restart()
+        self._restart(EPOCH)
         for comm in self.comms:
             comm.session.renew(*self._place(comm.rank, EPOCH))
             comm.session.comeback = Rejoin(_Joiner(self, comm.rank), rejoin_s)
@@ -65,8 +65,8 @@ class ResettableGroup(LocalGroup):
     def reset(self, reason: str = RESTARTED) -> None:
         """End the epoch: no frame of it is answered any more, and every rank is told `reason`."""
         self.reason = reason
-        self.epoch += 1
-        self._restart()
+        self._restart(self.epoch + 1)
+        self.epoch += 1  # last: a place that is given meanwhile is void, and has not the old secrets in a new epoch
 
     def place(self, rank: int, timeout_s: float) -> Place:
         """Return a rank's place in the present epoch, once all ranks ask. Raises JoinError."""
@@ -79,10 +79,10 @@ class ResettableGroup(LocalGroup):
     def _grant(self) -> None:
         self._granted = self.epoch
 
-    def _restart(self) -> None:
+    def _restart(self, epoch: int) -> None:
         self._drawn = [secrets.randbits(SECRET_BITS) for _ in range(self.world_size)]
         switch = ReferenceSwitch(self._geometry, self._slots)
-        switch.add_job(JOB, self.epoch, self.world_size, 0, self._slots, self._drawn)
+        switch.add_job(JOB, epoch, self.world_size, 0, self._slots, self._drawn)
         self.switch = switch
 
     def _place(self, rank: int, epoch: int) -> Place:
