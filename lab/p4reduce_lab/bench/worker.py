@@ -148,17 +148,14 @@ class Worker:
 
         A barrier alone would not do: on two cores the ranks leave it one after the other, seen up to 8 ms apart.
         """
-        moment = np.zeros(1)
-        if self._dist is not None:
+        (self._comm if self._dist is None else self._dist).barrier()
+        moment = np.array([time.monotonic() + _READY_S])
+        if self._dist is None:
+            moment = self._comm.broadcast(moment)
+        else:
             import torch
 
-            self._dist.barrier()
-            moment[:] = time.monotonic() + _READY_S
             self._dist.broadcast(torch.from_numpy(moment), 0)
-        else:
-            self._comm.barrier()
-            moment[:] = time.monotonic() + _READY_S
-            moment = self._comm.broadcast(moment)
         return float(moment[0])
 
 

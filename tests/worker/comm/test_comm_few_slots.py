@@ -27,13 +27,17 @@ def tensor(kind: str, rank: int) -> NDArray[np.float32]:
     return given.reshape(-1)
 
 
+def slots_of_last(comm: Communicator) -> int:
+    assert comm.last is not None
+    return comm.last.slots
+
+
 def slots_used(comm: Communicator, kinds: str) -> list[int]:
     found = []
     for kind in kinds.split():
         expected = sum(tensor(kind, rank) for rank in range(comm.world_size))
         assert np.array_equal(comm.all_reduce(tensor(kind, comm.rank)), expected)
-        assert comm.last is not None
-        found.append(comm.last.slots)
+        found.append(slots_of_last(comm))
     return found
 
 
@@ -53,8 +57,7 @@ def test_another_call_says_nothing() -> None:
     def rank_main(comm: Communicator) -> list[int]:
         slots_used(comm, "sparse")
         comm.all_reduce(np.zeros(ELEMENTS // 2, np.float32))
-        assert comm.last is not None
-        return [comm.last.slots, *slots_used(comm, "sparse")]
+        return [slots_of_last(comm), *slots_used(comm, "sparse")]
 
     with LocalGroup(2, slots=64) as group:
         assert group.run(rank_main) == [[64, 13]] * 2
@@ -73,8 +76,7 @@ def test_dense_on_one_rank_only_changes_nothing() -> None:
         found = []
         for _ in range(3):
             comm.all_reduce(np.zeros(ELEMENTS, np.float32), dense=comm.rank == 1)
-            assert comm.last is not None
-            found.append(comm.last.slots)
+            found.append(slots_of_last(comm))
         return [*found, *slots_used(comm, "sparse sparse")]
 
     with LocalGroup(2, slots=64) as group:

@@ -210,10 +210,8 @@ class GatheredCoordinates(Gathered):
 
     def wrap(self, result: NDArray[Any]) -> list[RanksCoordinates]:
         at = np.zeros(len(result), np.int64)
-        room = (
-            np.empty(result.size, np.int64),
-            np.empty(result.size, np.int8),
-        )  # an entry that is there has a byte or more
+        # enough for the coordinates whose entries are there: each has a byte or more
+        room = np.empty(result.size, np.int64), np.empty(result.size, np.int8)
         wrapped = []
         for elements, bin_length, sender in self._parts:
             senders = slice(None) if sender is None else slice(sender, sender + 1)
