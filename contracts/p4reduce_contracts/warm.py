@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from p4reduce_contracts import kernels
+from p4reduce_contracts.cache import cache_folder
 
 
 @click.command()
@@ -16,6 +17,10 @@ def warm() -> None:
     if not kernels.enabled():
         click.echo("kernels are off: numba is not installed, or P4REDUCE_KERNELS=off")
         return
+    if cache_folder() is None:
+        raise click.ClickException(
+            "nothing was compiled, as it could not be kept: set P4REDUCE_CACHE_DIR to a folder that only you can write"
+        )
     try:
         for package, seconds in kernels.warm():
             click.echo(f"{package}: {seconds:.1f} s")

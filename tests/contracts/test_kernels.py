@@ -13,9 +13,11 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from p4reduce_contracts import kernels
 from p4reduce_contracts.cache import cache_folder
+from p4reduce_contracts.warm import warm
 
 MODULE = '''
 from p4reduce_contracts.kernels import kernel
@@ -185,6 +187,12 @@ def test_the_signal_that_ended_the_compiling_process_is_told(
         kernels.CompilationFailed, match=f"killed cannot be compiled; .* status -9: {words or 'it said'}"
     ):
         list(kernels.warm())
+
+
+def test_where_nothing_can_be_kept_nobody_is_told_that_it_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P4REDUCE_CACHE_DIR", "/dev/null/nowhere")
+    result = CliRunner().invoke(warm)
+    assert (result.exit_code, "set P4REDUCE_CACHE_DIR" in result.output) == (1, True)
 
 
 PACKAGES = {
