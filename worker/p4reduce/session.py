@@ -173,8 +173,8 @@ class Session:
         """Collectives begun; those that a reset has interrupted count again when they are repeated."""
         self.timeout_s = waiting_time(timeout_s)
         self.stats = CollectiveStats()
-        self.last: CollectiveReport | None = None
-        """What the last finished collective cost."""
+        self._last: tuple[Call, float, CollectiveStats, tuple[int, ...], int] | None = None
+        """Of the last finished collective; `last` makes a report of it for those who ask."""
         self._process = os.getpid()
         self._clock = clock
         self._rounds = list(slot_rounds or [0] * lease.slot_count)
@@ -205,6 +205,11 @@ class Session:
             metrics.WORKER_WINDOW: self._window.slots,
         }
         return self.stats.as_metrics() | {metric.name: value for metric, value in measured.items()}
+
+    @property
+    def last(self) -> CollectiveReport | None:
+        """What the last finished collective cost; None before the first."""
+        return None if self._last is None else CollectiveReport(str(self._last[0]), *self._last[1:])
 
     @property
     def retransmission_timeout_s(self) -> float:
@@ -262,7 +267,7 @@ class Session:
                 return self._attempt(kind, contribution, left_s)
             return self.comeback.finish(
                 self,
-                self._call(kind, contribution, ""),
+                self._call(kind, contribution, self.operations),
                 contribution.source,
                 lambda: self._attempt(kind, contribution, left_s),
                 left_s,
@@ -274,9 +279,9 @@ class Session:
         """Take part in the next collective over the switch, in this session's turn."""
         if self.comeback is not None:
             self._check_strictly()
-        alike = replace(self._call(kind, contribution, ""), number=0)
+        alike = self._call(kind, contribution, 0)
         slots = self._window.slots_of(alike, self.lease.columns, contribution.expected_blocks)
-        call = self._call(kind, contribution, f"|{slots}")
+        call = replace(alike, number=self.operations, layout=f"{alike.layout}|{slots}")
         self.operations += 1
         try:
             return self._take_part(call, contribution.source, slots, timeout_s, alike)
@@ -284,21 +289,17 @@ class Session:
             self.operations -= 1
             raise
 
-    def _call(self, kind: Kind, contribution: Contribution, slots: str) -> Call:
-        return Call(
-            self.operations,
-            kind,
-            contribution.codec,
-            contribution.detail,
-            contribution.elements,
-            f"{contribution.layout}{slots}",
-        )
+    @staticmethod
+    def _call(kind: Kind, contribution: Contribution, number: int) -> Call:
+        it = contribution
+        return Call(number, kind, it.codec, it.detail, it.elements, it.layout)
 
     def aside(self, kind: Kind, contribution: Contribution, number: int, timeout_s: float) -> list[NDArray[Any]]:
         """Take part in a collective that none of the callers asked for, in this session's turn; return the sums."""
         self._check_strictly()
         slots = self._window.slots
-        call = replace(self._call(kind, contribution, f"|{slots}"), number=number)
+        call = self._call(kind, contribution, number)
+        call = replace(call, layout=f"{call.layout}|{slots}")
         return self._take_part(call, contribution.source, slots, timeout_s).result()
 
     def renew(self, lease: Lease, transport: Transport, membership: Membership | None) -> None:
@@ -449,7 +450,7 @@ class Session:
         if alike is not None:
             self._window.saw(alike, sum(union_blocks), source.n_blocks)
         self._try_runs(collective)
-        self.last = CollectiveReport(str(call), self._clock() - begun, stats, union_blocks, collective.slots)
+        self._last = call, self._clock() - begun, stats, union_blocks, collective.slots
         return collective
 
     def _open_channel(self) -> Channel | None:

@@ -65,8 +65,9 @@ class CollectiveStats:
         return replace(self)
 
     def add(self, other: CollectiveStats) -> None:
-        for f in fields(self):
-            setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
+        counts = vars(self)
+        for name, count in vars(other).items():
+            counts[name] += count
 
     def __sub__(self, earlier: CollectiveStats) -> CollectiveStats:
         """Return what happened since `earlier`, a copy taken before."""

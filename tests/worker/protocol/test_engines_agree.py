@@ -16,12 +16,13 @@ from p4reduce.protocol.collective import load_kernels
 from p4reduce.protocol.compiled.collective import CompiledCollective
 from p4reduce.protocol.compiled.segments import Segments
 from p4reduce.protocol.engine import Collective
+from p4reduce.protocol.lookahead import keys_at_or_after
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.source import BlockSource, ConcatenatedBlocks, NoBlocks
 from p4reduce.stats import CollectiveStats
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import DEFAULT, PENDING, RESULT, SMALL, Frame, Geometry, pack, unpack
+from p4reduce_contracts.wire import DEFAULT, KEY_NONE, PENDING, RESULT, SMALL, Frame, Geometry, pack, unpack
 from rigs.secret import rank_secret, rank_secrets
 
 KERNELS = load_kernels()
@@ -234,3 +235,17 @@ def test_both_engines_do_the_same(seed: int, harm: float) -> None:
             calls[-1] = Call(number + 1, Kind.BARRIER)
         if any(twin.error for twin in storm.collective(sources, calls)):
             return
+
+
+@pytest.mark.parametrize("stride", [1, 2, 8, 40, 64])
+@pytest.mark.parametrize("blocks", [0, 1, 7, 8, 9, 64, 65, 1003])
+@pytest.mark.parametrize("held", [0.0, 0.1, 1.0])
+def test_both_look_ahead_alike(blocks: int, stride: int, held: float) -> None:
+    assert KERNELS is not None
+    rng = np.random.default_rng(blocks * stride)
+    nonzero, exponents = rng.random(blocks) < held, rng.integers(0, 255, blocks).astype(np.uint8)
+    expected = np.array(keys_at_or_after(nonzero, exponents, stride))
+    for function in (KERNELS.look_ahead, KERNELS.look_ahead.py_func):
+        keys = np.zeros(len(expected), np.uint32)
+        function(nonzero, exponents, stride, np.uint32(KEY_NONE), keys)
+        assert keys.tolist() == expected.tolist()

@@ -602,8 +602,10 @@ def look_ahead(nonzero: Any, exponents: Any, stride: Any, none: Any, keys: Any) 
     count = len(nonzero)
     for block in range(count, len(keys)):
         keys[block] = none
-    for block in range(count - 1, -1, -1):
-        if nonzero[block]:
-            keys[block] = (block << 8) | (255 - exponents[block])
-        else:
-            keys[block] = keys[block + stride]
+    for begin in range((count - 1) // stride * stride, -1, -stride):
+        row, later = keys[begin : begin + stride], keys[begin + stride : begin + 2 * stride]
+        held, fields = nonzero[begin : begin + stride], exponents[begin : begin + stride]
+        for place in range(min(stride, count - begin)):  # no two of a row are of one column: several at a time
+            own = np.uint32(begin + place) << np.uint32(8) | (np.uint32(255) - np.uint32(fields[place]))
+            chosen = np.uint32(0xFFFFFFFF) * np.uint32(held[place])
+            row[place] = own & chosen | later[place] & ~chosen
