@@ -38,7 +38,7 @@ class Twins:
         self, lease: Lease, rounds: list[int], source: BlockSource, call: Call, round_trips: Sequence[RoundTrip]
     ) -> None:
         assert KERNELS is not None
-        segments = Segments.of(KERNELS, source)
+        segments = Segments.of(source)
         assert segments is not None
         self.rounds = list(rounds), list(rounds)
         self.stats = CollectiveStats(stale=3), CollectiveStats(stale=3)

@@ -14,6 +14,7 @@ import pytest
 from p4reduce.codecs import Int32
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import load_kernels, make_channel, make_collective
+from p4reduce.protocol.compiled import layout as at
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts import datagrams
@@ -25,8 +26,8 @@ SLOTS = 32
 
 
 @pytest.fixture
-def path() -> Iterator[tuple[Any, Any, socket.socket]]:
-    """The kernels, a channel, and the socket at its other end."""
+def path() -> Iterator[tuple[Any, socket.socket]]:
+    """A channel, and the socket at its other end."""
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there,
@@ -38,10 +39,10 @@ def path() -> Iterator[tuple[Any, Any, socket.socket]]:
         here.setblocking(False)
         there.settimeout(10)
         datagrams.accept_runs(there)
-        k, channel = load_kernels(), make_channel(here.fileno(), plain=False)
-        if k is None or channel is None:
+        channel = make_channel(here.fileno(), plain=False)
+        if channel is None:
             pytest.skip("needs numba and 64-bit Linux")
-        yield k, channel, there
+        yield channel, there
         channel.close()
 
 
@@ -49,19 +50,17 @@ def path() -> Iterator[tuple[Any, Any, socket.socket]]:
     ("together", "order"),
     [(9, [5, 4, 1, 7, 3, 0, 8, 6, 2]), (4, [5, 7, 8, 6, 4, 1, 3, 2, 0]), (1, [8, 7, 6, 5, 4, 3, 2, 1, 0])],
 )
-def test_frames_of_one_length_leave_as_a_run(
-    path: tuple[Any, Any, socket.socket], together: int, order: list[int]
-) -> None:
-    k, channel, there = path
+def test_frames_of_one_length_leave_as_a_run(path: tuple[Any, socket.socket], together: int, order: list[int]) -> None:
+    channel, there = path
     blocks = [3, 8, 0, 3, 8, 8, 0, 3, 1]
     count = len(blocks)
     channel.make_room(count)
-    head = np.zeros(k.HEAD, np.int64)
-    head[k.COLUMNS], head[k.BLOCK_WORDS], head[k.HEADER_WORDS] = COLUMNS, BLOCK_WORDS, HEADER_WORDS
-    head[k.ENCAP] = ENCAP_BYTES
-    slots = np.zeros((count, k.FIELDS), np.int64)
+    head = np.zeros(at.HEAD, np.int64)
+    head[at.COLUMNS], head[at.BLOCK_WORDS], head[at.HEADER_WORDS] = COLUMNS, BLOCK_WORDS, HEADER_WORDS
+    head[at.ENCAP] = ENCAP_BYTES
+    slots = np.zeros((count, at.FIELDS), np.int64)
     sizes = [4 * (HEADER_WORDS + block * BLOCK_WORDS) for block in blocks]
-    slots[:, k.FRAME_BYTES] = sizes
+    slots[:, at.FRAME_BYTES] = sizes
     frames = np.repeat(np.arange(count, dtype=np.uint32)[:, None], HEADER_WORDS + COLUMNS * BLOCK_WORDS, axis=1)
     answers = np.zeros((3, count), np.int64)
     answers[0] = range(count)[::-1]
@@ -74,12 +73,12 @@ def test_frames_of_one_length_leave_as_a_run(
     sent = [int(slot) for run in runs for slot in run[np.r_[True, run[1:] != run[:-1]]]]
     assert sent == order
     assert together < count or len(runs) < 5
-    assert (head[k.FRAMES_UP], head[k.BYTES_UP]) == (count, sum(sizes) + count * ENCAP_BYTES)
+    assert (head[at.FRAMES_UP], head[at.BYTES_UP]) == (count, sum(sizes) + count * ENCAP_BYTES)
 
 
-def test_a_burst_keeps_its_order_at_first_and_where_rounds_take_long(path: tuple[Any, Any, socket.socket]) -> None:
+def test_a_burst_keeps_its_order_at_first_and_where_rounds_take_long(path: tuple[Any, socket.socket]) -> None:
     """One rank, a slot's blocks at random: lengths differ, and the frames are answered in another order."""
-    _, channel, there = path
+    channel, there = path
     random = np.random.default_rng(1)
     blocks = (random.random(3 * SLOTS * COLUMNS) < 0.5).astype(np.int32)
     tensor = np.repeat(blocks, BLOCK_WORDS)
@@ -115,18 +114,17 @@ def _frames(there: socket.socket, count: int) -> list[bytes]:
 
 
 def test_frames_change_places_within_a_quarter_of_what_is_answered_in_a_millisecond() -> None:
-    k: Any = load_kernels()
-    if k is None:
+    if load_kernels() is None:
         pytest.skip("needs numba and 64-bit Linux")
     from p4reduce.protocol.compiled.pump import frames_together
 
-    head, times = np.zeros(k.HEAD, np.int64), np.zeros(k.TIMES)
-    head[k.WAITING], times[k.GRANULARITY], times[k.SMOOTHED] = 128, 0.001, 0.001
-    head[k.SLOTS] = head[k.ROUNDS] = 128
+    head, times = np.zeros(at.HEAD, np.int64), np.zeros(at.TIMES)
+    head[at.WAITING], times[at.GRANULARITY], times[at.SMOOTHED] = 128, 0.001, 0.001
+    head[at.SLOTS] = head[at.ROUNDS] = 128
     assert frames_together(head, times) == 1, "the first round with blocks"
-    head[k.ROUNDS] += 1
+    head[at.ROUNDS] += 1
     found = []
     for smoothed_s in (np.nan, 0.0002, 0.001, 0.004, 0.1):
-        times[k.SMOOTHED] = smoothed_s
+        times[at.SMOOTHED] = smoothed_s
         found.append(frames_together(head, times))
     assert found == [1, 32, 32, 8, 1]

@@ -36,7 +36,7 @@ def make_collective(
     compiled = load_kernels()
     if compiled is not None:
         check_size(source)
-        segments = Segments.of(compiled, source, floats=not keep_words)
+        segments = Segments.of(source, floats=not keep_words)
         if segments is not None:
             return CompiledCollective(compiled, lease, slot_rounds, segments, call, timeout_s, **options)
     return Collective(lease, slot_rounds, source, call, timeout_s, **options)

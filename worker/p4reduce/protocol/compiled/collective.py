@@ -1,7 +1,7 @@
 """One collective, compiled: what `protocol/engine.py` does, with its frames read and made by kernels over arrays.
 
 Frames in, frames out, counts, times and errors are the same, bit for bit; `tests/worker/protocol` holds both to that.
-Here stands what is rare, and how the arrays begin; kernels.py has the layout of the arrays.
+Here stands what is rare, and how the arrays begin; layout.py says what is in them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from p4reduce.errors import CorruptSum, Reason
 from p4reduce.protocol.call import Call, compare_calls, opening_columns, read_opening
+from p4reduce.protocol.compiled import layout as at
 from p4reduce.protocol.compiled.channel import Channel
 from p4reduce.protocol.compiled.segments import Segments
 from p4reduce.protocol.deadline import refused_frames, too_late
@@ -82,7 +83,7 @@ class CompiledCollective:
     ) -> None:
         self.call = call
         self.stats = CollectiveStats() if stats is None else stats
-        self._kernels = k = kernels
+        self._kernels = kernels
         self._lease, self._geometry = lease, lease.geometry
         self._segments = segments
         self._rounds = slot_rounds
@@ -106,12 +107,12 @@ class CompiledCollective:
         self._head = self._new_head(words, count)
         self._times = self._new_times()
         self._slots, self._sent_at, self._frames = self._new_slots(range(count))
-        self._slots[0, k.EXPECTED] = (1 << opening_columns(lease.world_size, lease.block_words)) - 1
+        self._slots[0, at.EXPECTED] = (1 << opening_columns(lease.world_size, lease.block_words)) - 1
         self._weights = _weights(lease.block_words, lease.columns)
         stride = lease.columns * count
         self._mine = np.empty((-(-segments.n_blocks // stride) + 1) * stride, np.uint32)
-        k.look_ahead(segments.nonzero, segments.exponents, stride, np.uint32(KEY_NONE), self._mine)
-        self._slots[:, k.KEYS : k.KEYS + lease.columns] = self._mine[:stride].reshape(count, lease.columns)
+        kernels.look_ahead(segments.nonzero, segments.exponents, stride, np.uint32(KEY_NONE), self._mine)
+        self._slots[:, at.KEYS : at.KEYS + lease.columns] = self._mine[:stride].reshape(count, lease.columns)
         self._sums = np.zeros(0, np.uint32)
         self._has_room = False
         """Whether `_sums` is as long as it must be; that may take milliseconds, in which the opening frames travel."""
@@ -124,7 +125,7 @@ class CompiledCollective:
     @property
     def done(self) -> bool:
         """Whether every slot has its last RESULT."""
-        return not self._head[self._kernels.OPEN]
+        return not self._head[at.OPEN]
 
     @property
     def slots(self) -> int:
@@ -133,22 +134,22 @@ class CompiledCollective:
 
     def waiting(self, now: float) -> WaitingSlot | None:
         """Return the slot that waits longest; None if none does. May be called from another thread."""
-        k, slots, sent_at = self._kernels, self._slots, self._sent_at
-        waiting = np.flatnonzero(slots[: len(sent_at), k.FRAME_BYTES])
+        slots, sent_at = self._slots, self._sent_at
+        waiting = np.flatnonzero(slots[: len(sent_at), at.FRAME_BYTES])
         if not len(waiting):
             return None
         oldest = int(waiting[sent_at[waiting].argmin()])
-        seen = int(slots[oldest, k.SEEN])
+        seen = int(slots[oldest, at.SEEN])
         missing = 0 if seen < 0 else self._lease.full & ~seen
         waited_s = max(0.0, now - float(sent_at[oldest]))
-        return WaitingSlot(oldest, int(slots[oldest, k.ROUND]), missing, waited_s, len(waiting))
+        return WaitingSlot(oldest, int(slots[oldest, at.ROUND]), missing, waited_s, len(waiting))
 
     @property
     def next_timer(self) -> float | None:
         """When `on_timer` wants to be called next; None once the collective is done."""
         if self.done:
             return None
-        return min(self._times.item(self._kernels.NEXT_TIMER), self._deadline)
+        return min(self._times.item(at.NEXT_TIMER), self._deadline)
 
     @property
     def agreed_exponents(self) -> NDArray[np.uint8]:
@@ -180,22 +181,21 @@ class CompiledCollective:
 
     def begin(self, now: float) -> None:
         """Do as `start`, but leave the opening frames to the first `run`."""
-        k = self._kernels
         self._deadline = now + self._timeout_s
-        self._times[k.SMOOTHED : k.GAP + 1] = self._round_trip.numbers
-        self._times[k.ANSWERED_AT] = now
-        k.begin_silence(self._head, self._times, now)
+        self._times[at.SMOOTHED : at.GAP + 1] = self._round_trip.numbers
+        self._times[at.ANSWERED_AT] = now
+        self._kernels.begin_silence(self._head, self._times, now)
         self._answers[:] = 0
         self._answers[0] = range(len(self._slots))
-        self._answers[1, 0] = 1 << self._head.item(k.CALL_COLUMN)
-        self._head[k.ANSWERS] = len(self._slots)
+        self._answers[1, 0] = 1 << self._head.item(at.CALL_COLUMN)
+        self._head[at.ANSWERS] = len(self._slots)
 
     def run(self, channel: Channel, until: float) -> list[bytes]:
         """Take part over a socket, until the collective is done or the monotonic clock says `until`.
 
         Return what the caller has to send. Raises CollectiveError.
         """
-        k, pump, head = self._kernels, channel.pump, self._head
+        pump, head = channel.pump, self._head
         unsent: list[bytes] = []
         until = min(until, self._deadline)
         event = None
@@ -208,7 +208,7 @@ class CompiledCollective:
                 if event == pump.RELEASE:
                     self._release(time.monotonic())
                 elif event != pump.PAUSE:
-                    place = head.item(k.NEXT) - (event != k.CALLS)
+                    place = head.item(at.NEXT) - (event != at.CALLS)
                     self._see_to(event, _payload(channel.ring, channel.spans, place), time.monotonic())
                 unsent, self._unsent = self._unsent, []
         finally:
@@ -255,7 +255,7 @@ class CompiledCollective:
         """Take in several datagrams; return what to send."""
         try:
             self._accept(list(frames), now)
-            if self._early and not self._slots[0, self._kernels.OPENING]:
+            if self._early and not self._slots[0, at.OPENING]:
                 self._release(now)
             unsent, self._unsent = self._unsent, []
             return unsent + self._answer(self._answers, now)
@@ -264,24 +264,23 @@ class CompiledCollective:
 
     def on_timer(self, now: float) -> list[bytes]:
         """Return the frames that were not answered in time, to be sent again; CollectiveTimeout at the deadline."""
-        k = self._kernels
         if self.done:
             return []
         if now >= self._deadline:
-            open_slots = self._slots[:, k.DONE] == 0
-            seen = [bits for bits in self._slots[open_slots, k.SEEN].tolist() if bits >= 0]
-            heard = self._head[k.HEARD_FOREIGN : k.HEARD_STALE + 1].tolist()
+            open_slots = self._slots[:, at.DONE] == 0
+            seen = [bits for bits in self._slots[open_slots, at.SEEN].tolist() if bits >= 0]
+            heard = self._head[at.HEARD_FOREIGN : at.HEARD_STALE + 1].tolist()
             foreign, malformed, stale = (a + b for a, b in zip(self._refused_before, heard, strict=True))
             raise too_late(self.call, self._lease, seen, self._timeout_s, self.stats, (foreign, malformed, stale))
-        due = k.repeat(self._head, self._times, self._slots, self._sent_at, self._answers, now)
+        due = self._kernels.repeat(self._head, self._times, self._slots, self._sent_at, self._answers, now)
         self._take_over_counts()
         return self._frames_of(self._answers[0, :due])
 
     def _accept(self, payloads: Sequence[bytes], now: float) -> None:
-        k, head = self._kernels, self._head
+        head = self._head
         self._load(payloads)
         while True:
-            event = k.accept(
+            event = self._kernels.accept(
                 head,
                 self._times,
                 self._slots,
@@ -297,19 +296,19 @@ class CompiledCollective:
                 self._answers,
                 now,
             )
-            if event == k.END:
+            if event == at.END:
                 return
-            place = head.item(k.NEXT) - (event != k.CALLS)
+            place = head.item(at.NEXT) - (event != at.CALLS)
             self._see_to(event, _payload(self._data, self._spans, place), now)
 
     def _see_to(self, event: int, payload: bytes, now: float) -> None:
         """Do what `accept` stopped for."""
-        k, index = self._kernels, int.from_bytes(payload[6:8], "big")
-        if event == k.CALLS:
+        index = int.from_bytes(payload[6:8], "big")
+        if event == at.CALLS:
             self._compare_calls(payload, now)
-        elif event == k.EARLY:
+        elif event == at.EARLY:
             self._early[index] = payload
-            self._head[k.HELD_BACK] = len(self._early)
+            self._head[at.HELD_BACK] = len(self._early)
         else:
             self._count_corrupt(index, payload)
 
@@ -317,12 +316,12 @@ class CompiledCollective:
         """Take in the opening RESULTs that had to wait for slot 0's."""
         early = list(self._early.values())
         self._early.clear()
-        self._head[self._kernels.HELD_BACK] = 0
+        self._head[at.HELD_BACK] = 0
         self._accept(early, now)
 
     def _load(self, payloads: Sequence[bytes]) -> None:
         """Lay the burst's frames out for the kernels, each at a whole word."""
-        k, count = self._kernels, len(payloads)
+        count = len(payloads)
         if self._spans.shape[1] < count:
             self._spans = np.empty((3, count), np.int64)
         lengths = np.fromiter(map(len, payloads), np.int64, count)
@@ -333,15 +332,14 @@ class CompiledCollective:
         self._spans[0, :count] -= words
         self._spans[1, :count] = lengths
         self._data = np.frombuffer(b"".join(payloads) or bytes(4), np.uint32)
-        self._head[k.FRAMES], self._head[k.NEXT], self._head[k.COMPARED] = count, 0, 0
+        self._head[at.FRAMES], self._head[at.NEXT], self._head[at.COMPARED] = count, 0, 0
 
     def _compare_calls(self, payload: bytes, now: float) -> None:
-        k = self._kernels
         calls = read_opening(payload[self._geometry.frame_header_bytes :], self._lease.world_size)
         self.refusals, self.next_window = compare_calls(calls)
-        self._head[k.COMPARED] = 1
+        self._head[at.COMPARED] = 1
         if self.refusals:
-            self._head[k.REFUSED] = 1
+            self._head[at.REFUSED] = 1
             self._open_all(now)
 
     def _open_all(self, now: float) -> None:
@@ -349,28 +347,27 @@ class CompiledCollective:
 
         Other ranks may have opened any of them, and a slot's rounds go in lock step: the opening round has to end.
         """
-        k = self._kernels
         self.stats.refused += 1
         before = len(self._slots)
         slots, sent_at, frames = self._new_slots(range(before, self._refusal_window))
-        slots[:, k.KEYS : k.KEYS + self._lease.columns] = KEY_NONE
+        slots[:, at.KEYS : at.KEYS + self._lease.columns] = KEY_NONE
         self._slots = np.concatenate([self._slots, slots])
         self._sent_at = np.concatenate([self._sent_at, sent_at])
         self._frames = np.concatenate([self._frames, frames])
         self._answers = np.concatenate([self._answers, np.empty((3, len(slots)), np.int64)], axis=1)
-        self._head[k.SLOTS] = len(self._slots)
-        self._head[k.OPEN] += len(slots)
-        pending = self._head.item(k.ANSWERS)
+        self._head[at.SLOTS] = len(self._slots)
+        self._head[at.OPEN] += len(slots)
+        pending = self._head.item(at.ANSWERS)
         opened = np.zeros((3, len(slots)), np.int64)
         opened[0] = range(before, len(self._slots))
-        self._head[k.ANSWERS] = len(slots)
+        self._head[at.ANSWERS] = len(slots)
         self._unsent += self._answer(opened, now)
-        self._head[k.ANSWERS] = pending
+        self._head[at.ANSWERS] = pending
 
     def _answer(self, answers: NDArray[np.int64], now: float) -> list[bytes]:
         """Make the frames of the slots in `answers` and return them."""
-        k, count = self._kernels, self._head.item(self._kernels.ANSWERS)
-        k.answer(
+        count = self._head.item(at.ANSWERS)
+        self._kernels.answer(
             self._head,
             self._times,
             self._slots,
@@ -386,7 +383,7 @@ class CompiledCollective:
         return self._frames_of(answers[0, :count])
 
     def _frames_of(self, indices: NDArray[np.int64]) -> list[bytes]:
-        lengths = self._slots[indices, self._kernels.FRAME_BYTES].tolist()
+        lengths = self._slots[indices, at.FRAME_BYTES].tolist()
         room = 4 * self._frames.shape[1]
         frames = self._frames.data.cast("B")
         starts = (indices * room).tolist()
@@ -394,68 +391,72 @@ class CompiledCollective:
 
     def _count_corrupt(self, index: int, payload: bytes) -> None:
         """A RESULT with a wrong check word counts as lost. CorruptSum if repeating the contribution changes nothing."""
-        k, slot = self._kernels, self._slots[index]
-        if not slot[k.CORRUPT_ANSWERS] or payload != self._corrupt[index]:
+        slot = self._slots[index]
+        if not slot[at.CORRUPT_ANSWERS] or payload != self._corrupt[index]:
             self._corrupt[index] = payload
-            slot[k.CORRUPT_ANSWERS] = 1
-        elif slot[k.TRIES] != slot[k.CORRUPT_TRY]:  # not a copy that the network made
-            slot[k.CORRUPT_ANSWERS] += 1
-        slot[k.CORRUPT_TRY] = slot[k.TRIES]
-        if slot[k.CORRUPT_ANSWERS] >= SAME_CORRUPT_ANSWERS:
-            raise CorruptSum(self._lease.name, index, int(slot[k.ROUND]), int(slot[k.CORRUPT_ANSWERS]))
+            slot[at.CORRUPT_ANSWERS] = 1
+        elif slot[at.TRIES] != slot[at.CORRUPT_TRY]:  # not a copy that the network made
+            slot[at.CORRUPT_ANSWERS] += 1
+        slot[at.CORRUPT_TRY] = slot[at.TRIES]
+        if slot[at.CORRUPT_ANSWERS] >= SAME_CORRUPT_ANSWERS:
+            raise CorruptSum(self._lease.name, index, int(slot[at.ROUND]), int(slot[at.CORRUPT_ANSWERS]))
 
     def _take_over_counts(self) -> None:
         """Let others see what the kernels counted and measured."""
-        k, stats = self._kernels, self.stats
-        counted = self._head[k.ROUNDS : k.BYTES_DOWN + 1].tolist()
+        stats = self.stats
+        counted = self._head[at.ROUNDS : at.BYTES_DOWN + 1].tolist()
         for name, count, before in zip(_COUNTS, counted, self._counted, strict=True):
             if count != before:
                 setattr(stats, name, getattr(stats, name) + count - before)
         self._counted = counted
-        self._round_trip.numbers = self._times[k.SMOOTHED : k.GAP + 1].tolist()
+        self._round_trip.numbers = self._times[at.SMOOTHED : at.GAP + 1].tolist()
         if self.done:
-            self._rounds[: len(self._slots)] = self._slots[:, k.ROUND].tolist()
+            self._rounds[: len(self._slots)] = self._slots[:, at.ROUND].tolist()
 
     def _new_head(self, call: Sequence[int], count: int) -> NDArray[np.int64]:
-        k, lease, geometry = self._kernels, self._lease, self._geometry
+        lease, geometry = self._lease, self._geometry
         column, offset = divmod(WORDS_PER_CALL * lease.rank, lease.block_words)
-        head = np.zeros(k.HEAD, np.int64)
-        head[k.COLUMNS], head[k.BLOCK_WORDS] = geometry.columns, geometry.block_words
-        head[k.HEADER_WORDS] = geometry.frame_header_bytes // 4
-        head[k.VERSION], head[k.CONTRIBUTE], head[k.RESULT], head[k.PENDING] = WIRE_VERSION, CONTRIBUTE, RESULT, PENDING
-        head[k.JOB], head[k.EPOCH], head[k.FULL] = lease.job_id, lease.epoch, lease.full
-        head[k.SECRET_HIGH], head[k.SECRET_LOW] = divmod(lease.secret, 1 << 32)
-        head[k.KEY_NONE], head[k.COLUMN_DONE] = KEY_NONE, COLUMN_DONE
-        head[k.GROWTH_BLOCKS] = MAX_GROWTH_BYTES // geometry.block_bytes
-        head[k.STRIDE], head[k.N_BLOCKS] = geometry.columns * count, self._segments.n_blocks
-        head[k.SEGMENTS] = len(self._segments.table)
-        head[k.SPARSE] = not self._segments.dense
-        head[k.CALL_COLUMN], head[k.CALL_OFFSET] = column, offset
-        head[k.CALL_WORDS : k.CALL_WORDS + WORDS_PER_CALL] = call
-        head[k.SLOTS] = head[k.OPEN] = count
-        head[k.FIRST] = head[k.LAST] = -1
-        head[k.QUICK_TRIES] = Recovery.QUICK_TRIES
-        head[k.ENCAP] = ENCAP_BYTES
+        head = np.zeros(at.HEAD, np.int64)
+        head[at.COLUMNS], head[at.BLOCK_WORDS] = geometry.columns, geometry.block_words
+        head[at.HEADER_WORDS] = geometry.frame_header_bytes // 4
+        head[at.VERSION], head[at.CONTRIBUTE], head[at.RESULT], head[at.PENDING] = (
+            WIRE_VERSION,
+            CONTRIBUTE,
+            RESULT,
+            PENDING,
+        )
+        head[at.JOB], head[at.EPOCH], head[at.FULL] = lease.job_id, lease.epoch, lease.full
+        head[at.SECRET_HIGH], head[at.SECRET_LOW] = divmod(lease.secret, 1 << 32)
+        head[at.KEY_NONE], head[at.COLUMN_DONE] = KEY_NONE, COLUMN_DONE
+        head[at.GROWTH_BLOCKS] = MAX_GROWTH_BYTES // geometry.block_bytes
+        head[at.STRIDE], head[at.N_BLOCKS] = geometry.columns * count, self._segments.n_blocks
+        head[at.SEGMENTS] = len(self._segments.table)
+        head[at.SPARSE] = not self._segments.dense
+        head[at.CALL_COLUMN], head[at.CALL_OFFSET] = column, offset
+        head[at.CALL_WORDS : at.CALL_WORDS + WORDS_PER_CALL] = call
+        head[at.SLOTS] = head[at.OPEN] = count
+        head[at.FIRST] = head[at.LAST] = -1
+        head[at.QUICK_TRIES] = Recovery.QUICK_TRIES
+        head[at.ENCAP] = ENCAP_BYTES
         return head
 
     def _new_times(self) -> NDArray[np.float64]:
-        k = self._kernels
-        times = np.zeros(k.TIMES)
-        times[k.NEXT_TIMER] = np.inf
-        times[k.SHORTEST_SILENCE] = Recovery.SHORTEST_SILENCE_S
-        times[k.LONGEST_SILENCE] = min(Recovery.LONGEST_SILENCE_S, self._timeout_s / 4)
-        times[k.LONGEST_LATE] = Recovery.LONGEST_SILENCE_S
-        times[k.GRANULARITY], times[k.SURPRISE], times[k.INITIAL] = GRANULARITY_S, RoundTrip.SURPRISE, INITIAL_S
+        times = np.zeros(at.TIMES)
+        times[at.NEXT_TIMER] = np.inf
+        times[at.SHORTEST_SILENCE] = Recovery.SHORTEST_SILENCE_S
+        times[at.LONGEST_SILENCE] = min(Recovery.LONGEST_SILENCE_S, self._timeout_s / 4)
+        times[at.LONGEST_LATE] = Recovery.LONGEST_SILENCE_S
+        times[at.GRANULARITY], times[at.SURPRISE], times[at.INITIAL] = GRANULARITY_S, RoundTrip.SURPRISE, INITIAL_S
         return times
 
     def _new_slots(self, indices: range) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.uint32]]:
         """Return the arrays of slots that open: their state, when each sent last, and what."""
-        k, count = self._kernels, len(indices)
-        slots = np.zeros((count, k.FIELDS), np.int64)
-        slots[:, k.ROUND] = self._rounds[indices.start : indices.stop]
-        slots[:, k.OPENING] = 1
-        slots[:, k.SEEN] = -1
-        slots[:, k.FLOORS : k.FLOORS + self._lease.columns] = -1
+        count = len(indices)
+        slots = np.zeros((count, at.FIELDS), np.int64)
+        slots[:, at.ROUND] = self._rounds[indices.start : indices.stop]
+        slots[:, at.OPENING] = 1
+        slots[:, at.SEEN] = -1
+        slots[:, at.FLOORS : at.FLOORS + self._lease.columns] = -1
         return slots, np.zeros(count), np.empty((count, self._geometry.max_frame_bytes // 4), np.uint32)
 
 

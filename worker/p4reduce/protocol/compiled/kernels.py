@@ -1,19 +1,7 @@
-"""The hot path of a collective: read frames, store sums, look ahead, encode, frame, and what recovery keeps.
+"""The hot path of a collective: read frames, store sums, choose what goes on, encode, frame.
 
-It follows `protocol/engine.py` and `protocol/recovery.py` step by step, over arrays that `collective.py` makes and
-fills; what is rare is handed back to it (the events). No constant of the protocol stands here: they come in `head`
-and `times`, so that what numba keeps on disk of this file never holds an old one.
-
-    head    int64: what the collective is, where it stands, its counts        (`COLUMNS` and on)
-    times   float64: recovery's clock, and what is known of the path          (`ANSWERED_AT` and on)
-    slots   int64 [slots, FIELDS]: `protocol/slot.py`'s SlotState             (`ROUND` and on)
-    spans   int64 [3, frames]: where each frame of the burst begins in `data` (words), its bytes, its type or OTHER
-    answers int64 [3, frames]: the slots that go on, the columns each fills with its own blocks and with zeros
-    frames  uint32 [slots, words]: what each slot sent last, as it is on the wire
-    segments int64 [segments, 6]: see `SEGMENT_FIRST` and on
-    tables  float64 [segments, 2, 256]: by exponent, what a number is multiplied with to become a word, and back
-
-Words are uint32 in this machine's order, frames big-endian: for little-endian machines.
+It follows `protocol/engine.py` step by step, over the arrays of `layout.py`; what is rare is handed back to
+`collective.py` (the events). With it come the other kernels that that one calls.
 """
 
 from __future__ import annotations
@@ -22,49 +10,80 @@ from typing import Any
 
 import numpy as np
 
+from p4reduce.protocol.compiled.layout import (
+    ANSWERS,
+    BLOCK_WORDS,
+    BLOCKS,
+    BLOCKS_DOWN,
+    BLOCKS_UP,
+    CALL_OFFSET,
+    CALL_WORDS,
+    CALLS,
+    COLUMN_DONE,
+    COLUMNS,
+    COMPARED,
+    CONTRIBUTE,
+    CORRUPT,
+    CORRUPT_ANSWERS,
+    DAMAGED,
+    DONE,
+    EARLY,
+    END,
+    EPOCH,
+    EXPECTED,
+    EXPONENTS,
+    FLOORS,
+    FOREIGN,
+    FRAME_BYTES,
+    FRAMES,
+    FULL,
+    GROWTH_BLOCKS,
+    HEADER_WORDS,
+    HEARD_FOREIGN,
+    HEARD_MALFORMED,
+    HEARD_STALE,
+    JOB,
+    KEY_NONE,
+    KEYS,
+    LOSSES,
+    MALFORMED,
+    MOVED,
+    N_BLOCKS,
+    NEXT,
+    OPEN,
+    OPENING,
+    OTHER,
+    PENDING,
+    PENDINGS,
+    REFUSED,
+    ROUND,
+    ROUNDS,
+    SECRET_HIGH,
+    SECRET_LOW,
+    SEEN,
+    SEGMENT_BEGIN,
+    SEGMENT_DECODES,
+    SEGMENT_END,
+    SEGMENT_FIRST,
+    SEGMENT_LANES,
+    SEGMENT_STEP,
+    SEGMENTS,
+    SLOTS,
+    SPARSE,
+    STALE,
+    STRIDE,
+    TRIES,
+    VERSION,
+)
+from p4reduce.protocol.compiled.lookahead import look_ahead
 from p4reduce.protocol.compiled.prefetch import prefetch
+from p4reduce.protocol.compiled.recovery import answered, begin_silence, repeat, sent, set_timer
 from p4reduce_contracts.kernels import kernel
 
-# head: what the collective is
-COLUMNS, BLOCK_WORDS, HEADER_WORDS, VERSION, CONTRIBUTE, RESULT, PENDING, JOB, EPOCH = range(9)
-SECRET_HIGH, SECRET_LOW, FULL, KEY_NONE, COLUMN_DONE, GROWTH_BLOCKS, STRIDE, N_BLOCKS, SEGMENTS = range(9, 18)
-CALL_COLUMN, CALL_OFFSET, CALL_WORDS = range(18, 21)  # and three more words
-# head: where it stands
-SLOTS, OPEN, REFUSED, COMPARED, FRAMES, NEXT, ANSWERS, SENT, ANSWERED, PROBES, FIRST, LAST, WAITING = range(24, 37)
-QUICK_TRIES, HEARD_FOREIGN, HEARD_MALFORMED, HEARD_STALE = range(37, 41)
-# head: counts, named as in stats.CollectiveStats
-ROUNDS, BLOCKS_UP, BLOCKS_DOWN, RETRANSMISSIONS, LOSSES, PENDINGS, FOREIGN, MALFORMED, STALE, CORRUPT = range(41, 51)
-FRAMES_UP, BYTES_UP, FRAMES_DOWN, BYTES_DOWN = range(51, 55)
-# head: of `pump.py`
-ENCAP, HELD_BACK = range(55, 57)
-# head: whether blocks are missing between those held, so that the processor does not fetch the next by itself
-SPARSE = 57
-# head: the latest place of all that have their RESULT, frames that were sent again included
-ANSWERED_AGAIN = 58
-HEAD = 59
+__all__ = ["accept", "answer", "begin_silence", "look_ahead", "repeat", "set_timer"]
 
-# times
-ANSWERED_AT, ANSWER_TOOK, SILENCE, SILENT_UNTIL, NEXT_TIMER, SMOOTHED, VARIATION, FASTEST, GAP = range(9)
-SHORTEST_SILENCE, LONGEST_SILENCE, LONGEST_LATE, GRANULARITY, SURPRISE, INITIAL, DOUBT, DOUBT_UNTIL = range(9, 17)
-TIMES = 17
-
-# slots
-ROUND, EXPECTED, OPENING, DONE, FRAME_BYTES, ORDER, TRIES, SEEN, CORRUPT_ANSWERS, CORRUPT_TRY = range(10)
-BEFORE, AFTER, WAITS = range(10, 13)  # the list of unanswered frames, in the order in which they were sent
-MOVED = 13
-KEYS, FLOORS, BLOCKS, EXPONENTS = 16, 24, 32, 40  # one a column each
-FIELDS = 48
-
-# segments: first block; the span of its elements in `elements`; blocks of other senders between two of it, plus one;
-# numbers a word (0: the elements are words); whether its sums are stored as floats
-SEGMENT_FIRST, SEGMENT_BEGIN, SEGMENT_END, SEGMENT_STEP, SEGMENT_LANES, SEGMENT_DECODES = range(6)
-
-# why `accept` stopped: all frames are read, or Python has to see to frame NEXT
-END, CALLS, EARLY, DAMAGED = range(4)
 AHEAD = 4
 """How many frames before it is encoded a block of a sparse tensor is fetched from memory."""
-OTHER = 0
-"""In `spans`: no frame for this rank; else the frame's type."""
 
 
 @kernel("uint32(uint32)")
@@ -86,183 +105,6 @@ def segment_of(segments: Any, count: Any, block: Any) -> Any:
         else:
             high = middle
     return low
-
-
-@kernel("float64(float64[::1])")
-def timeout(times: Any) -> Any:
-    """Return how long a round takes at most (RoundTrip.timeout_s)."""
-    if np.isnan(times[SMOOTHED]):
-        return times[INITIAL]
-    return times[SMOOTHED] + max(times[GRANULARITY], 4 * times[VARIATION])
-
-
-@kernel("void(int64[::1], float64[::1], float64)")
-def begin_silence(head: Any, times: Any, now: Any) -> Any:
-    """Wait anew for the next RESULT (Recovery._begin_silence)."""
-    times[SILENCE] = min(max(times[SHORTEST_SILENCE], 2 * timeout(times)), times[LONGEST_SILENCE])
-    times[SILENT_UNTIL] = now + times[SILENCE]
-
-
-@kernel("void(int64[::1], int64[:, ::1], int64)")
-def unlink(head: Any, slots: Any, index: Any) -> Any:
-    """Take a slot out of the list of unanswered frames."""
-    slot = slots[index]
-    before, after = slot[BEFORE], slot[AFTER]
-    if before < 0:
-        head[FIRST] = after
-    else:
-        slots[before, AFTER] = after
-    if after < 0:
-        head[LAST] = before
-    else:
-        slots[after, BEFORE] = before
-    slot[WAITS] = 0
-    head[WAITING] -= 1
-
-
-@kernel("void(int64[::1], int64[:, ::1], float64[::1], int64, float64)")
-def sent(head: Any, slots: Any, sent_at: Any, index: Any, now: Any) -> Any:
-    """Wait for the answer to the frame that a slot sends now (Recovery.sent)."""
-    slot = slots[index]
-    if slot[WAITS]:
-        unlink(head, slots, index)
-    head[SENT] += 1
-    slot[ORDER] = head[SENT]
-    sent_at[index] = now
-    last = head[LAST]
-    slot[BEFORE] = last
-    slot[AFTER] = -1
-    slot[WAITS] = 1
-    if last < 0:
-        head[FIRST] = index
-    else:
-        slots[last, AFTER] = index
-    head[LAST] = index
-    head[WAITING] += 1
-
-
-@kernel("void(int64[::1], float64[::1], int64[:, ::1], float64[::1], int64, float64)")
-def answered(head: Any, times: Any, slots: Any, sent_at: Any, index: Any, now: Any) -> Any:
-    """Take note of a RESULT (Recovery.answered, RoundTrip.sample)."""
-    slot = slots[index]
-    if not slot[WAITS]:
-        return
-    unlink(head, slots, index)
-    head[ANSWERED_AGAIN] = max(head[ANSWERED_AGAIN], slot[ORDER])
-    if slot[ORDER] > head[ANSWERED] and slot[MOVED] == 0:
-        took = now - sent_at[index]
-        if slot[TRIES] == 0 and slot[OPENING] == 0:
-            gap = now - times[ANSWERED_AT]
-            if np.isnan(times[SMOOTHED]):
-                times[SMOOTHED] = took
-                times[VARIATION] = took / 2
-                times[FASTEST] = took
-                times[GAP] = gap
-            else:
-                times[FASTEST] = min(times[FASTEST], took)
-                most = times[SURPRISE] * max(times[VARIATION], times[GRANULARITY])
-                surprise = min(took - times[SMOOTHED], most)
-                times[VARIATION] += (abs(surprise) - times[VARIATION]) / 4
-                times[SMOOTHED] += surprise / 8
-                times[GAP] += (gap - times[GAP]) / 8
-        head[ANSWERED] = slot[ORDER]
-        times[ANSWER_TOOK] = took
-    times[ANSWERED_AT] = now
-    times[DOUBT] = 0.0
-    begin_silence(head, times, now)
-
-
-@kernel("float64(int64[::1], float64[::1], int64[:, ::1], float64[::1], int64)")
-def late_at(head: Any, times: Any, slots: Any, sent_at: Any, index: Any) -> Any:
-    """Return when an overtaken frame is to be sent again (Recovery._late_at)."""
-    took = max(times[ANSWER_TOOK], times[FASTEST])
-    queue = head[WAITING] * times[GAP]
-    late = took + max(max(times[GRANULARITY], took / 4), min(took, queue))
-    doublings = max(0, slots[index, TRIES] - head[QUICK_TRIES])
-    if slots[index, SEEN] >= 0:
-        doublings += 1
-    return sent_at[index] + min(late * float(1 << min(doublings, 60)), times[LONGEST_LATE])
-
-
-@kernel("boolean(int64[::1], int64[:, ::1], int64)")
-def in_doubt(head: Any, slots: Any, index: Any) -> Any:
-    """Return whether nothing overtook this frame, sent once, but frames that were sent again (Recovery._in_doubt)."""
-    return slots[index, MOVED] == 0 and slots[index, ORDER] > head[ANSWERED]
-
-
-@kernel("float64(int64[::1], float64[::1], int64[:, ::1], float64[::1], int64)")
-def again_at(head: Any, times: Any, slots: Any, sent_at: Any, index: Any) -> Any:
-    """Return when an overtaken frame is to be sent again, of those in doubt one at a time (Recovery._again_at)."""
-    if in_doubt(head, slots, index):
-        return max(sent_at[index] + timeout(times), times[DOUBT_UNTIL])
-    return late_at(head, times, slots, sent_at, index)
-
-
-@kernel("void(int64[::1], float64[::1], int64[:, ::1], float64[::1])")
-def set_timer(head: Any, times: Any, slots: Any, sent_at: Any) -> Any:
-    """Set NEXT_TIMER: when something may have to be sent again (Recovery.next_timer); infinity when all is answered."""
-    index = head[FIRST]
-    timer = np.inf if index < 0 else times[SILENT_UNTIL]
-    while index >= 0 and slots[index, ORDER] <= head[ANSWERED_AGAIN]:
-        timer = min(timer, again_at(head, times, slots, sent_at, index))
-        index = slots[index, AFTER]
-    times[NEXT_TIMER] = timer
-
-
-@kernel("int64(int64[::1], float64[::1], int64[:, ::1], float64[::1], int64[:, ::1], float64)")
-def repeat(head: Any, times: Any, slots: Any, sent_at: Any, answers: Any, now: Any) -> Any:
-    """Return how many slots' frames are to be sent again, those in the first row of `answers` (Recovery.due)."""
-    due: Any = 0
-    doubtful: Any = -1
-    found = answers[0]
-    index = head[FIRST]
-    while index >= 0 and slots[index, ORDER] <= head[ANSWERED_AGAIN]:
-        if again_at(head, times, slots, sent_at, index) <= now:
-            if in_doubt(head, slots, index):
-                doubtful = index
-            else:
-                found[due] = index
-                due += 1
-        index = slots[index, AFTER]
-    for i in range(due):
-        slots[found[i], TRIES] += 1
-        slots[found[i], MOVED] = 1
-        sent(head, slots, sent_at, found[i], now)
-    if due == 0 and doubtful >= 0:
-        found[0] = doubtful
-        due = 1
-        slots[doubtful, TRIES] += 1  # it keeps its place in the order
-        times[DOUBT] = min(2 * times[DOUBT] if times[DOUBT] > 0 else timeout(times), times[LONGEST_LATE])
-        times[DOUBT_UNTIL] = now + times[DOUBT]
-    if due == 0 and now >= times[SILENT_UNTIL]:
-        repeated, told = 0, 0
-        index = head[FIRST]
-        while index >= 0:
-            if slots[index, TRIES]:
-                repeated += 1
-                if slots[index, SEEN] >= 0:
-                    told += 1
-            index = slots[index, AFTER]
-        if head[ANSWERED] and (repeated == 0 or told < repeated):  # Recovery._others_are_late
-            head[PROBES] = min(2 * head[PROBES], len(slots))
-        head[PROBES] = max(1, head[PROBES])
-        wanted = min(head[PROBES], head[WAITING])
-        tries: Any = 0
-        while due < wanted:  # by tries, and of as many tries the oldest first
-            index = head[FIRST]
-            while index >= 0 and due < wanted:
-                if slots[index, TRIES] == tries:
-                    found[due] = index
-                    due += 1
-                index = slots[index, AFTER]
-            tries += 1
-        for i in range(due):
-            slots[found[i], TRIES] += 1  # it keeps its place in the order
-        times[SILENCE] = min(2 * times[SILENCE], times[LONGEST_SILENCE])
-        times[SILENT_UNTIL] = now + times[SILENCE]
-    head[RETRANSMISSIONS] += due
-    set_timer(head, times, slots, sent_at)
-    return due
 
 
 @kernel("void(int64[::1], Array(uint32, 1, 'C', True), int64[:, ::1])")
@@ -594,18 +436,3 @@ def answer(
         sent(head, slots, sent_at, index, now)
     head[ANSWERS] = 0
     set_timer(head, times, slots, sent_at)
-
-
-@kernel("void(boolean[::1], uint8[::1], int64, uint32, uint32[::1])")
-def look_ahead(nonzero: Any, exponents: Any, stride: Any, none: Any, keys: Any) -> Any:
-    """Set `keys` [at least blocks + stride]: the key of the first held block at or after each in its column."""
-    count = len(nonzero)
-    for block in range(count, len(keys)):
-        keys[block] = none
-    for begin in range((count - 1) // stride * stride, -1, -stride):
-        row, later = keys[begin : begin + stride], keys[begin + stride : begin + 2 * stride]
-        held, fields = nonzero[begin : begin + stride], exponents[begin : begin + stride]
-        for place in range(min(stride, count - begin)):  # no two of a row are of one column: several at a time
-            own = np.uint32(begin + place) << np.uint32(8) | (np.uint32(255) - np.uint32(fields[place]))
-            chosen = np.uint32(0xFFFFFFFF) * np.uint32(held[place])
-            row[place] = own & chosen | later[place] & ~chosen

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from p4reduce.protocol.compiled.kernels import (
+from p4reduce.protocol.compiled.kernels import accept, answer
+from p4reduce.protocol.compiled.layout import (
     ANSWERS,
     BLOCK_WORDS,
     BYTES_DOWN,
@@ -29,11 +30,8 @@ from p4reduce.protocol.compiled.kernels import (
     SLOTS,
     SMOOTHED,
     WAITING,
-    accept,
-    answer,
-    repeat,
-    set_timer,
 )
+from p4reduce.protocol.compiled.recovery import repeat, set_timer
 from p4reduce_contracts.datagrams import RECEIVE_BYTES, SEGMENT
 from p4reduce_contracts.datagrams.kernels import microseconds, receive, send, wait
 from p4reduce_contracts.kernels import kernel

@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from p4reduce.protocol.compiled import layout as at
 from p4reduce.protocol.source import BlockSource, ConcatenatedBlocks, Elements, FlatSource
 
 
@@ -16,8 +17,7 @@ class Segments:
     `elements` is the data itself where there is one part, else a copy of all parts'.
     """
 
-    def __init__(self, kernels: Any, parts: list[FlatSource], whole: BlockSource, floats: bool) -> None:
-        k = kernels
+    def __init__(self, parts: list[FlatSource], whole: BlockSource, floats: bool) -> None:
         self._floats = floats
         self.n_blocks = whole.n_blocks
         self.nonzero, self.exponents = whole.nonzero, whole.exponents
@@ -37,17 +37,17 @@ class Segments:
             elements = part.elements
             begin, end = end, end + len(data[row])
             decodes = floats and elements.units is not None
-            self.table[row, k.SEGMENT_FIRST] = self._starts[row]
-            self.table[row, k.SEGMENT_BEGIN], self.table[row, k.SEGMENT_END] = begin, end
-            self.table[row, k.SEGMENT_STEP], self.table[row, k.SEGMENT_LANES] = elements.step, elements.lanes
-            self.table[row, k.SEGMENT_DECODES] = decodes
+            self.table[row, at.SEGMENT_FIRST] = self._starts[row]
+            self.table[row, at.SEGMENT_BEGIN], self.table[row, at.SEGMENT_END] = begin, end
+            self.table[row, at.SEGMENT_STEP], self.table[row, at.SEGMENT_LANES] = elements.step, elements.lanes
+            self.table[row, at.SEGMENT_DECODES] = decodes
             if elements.scales is not None:
                 self.scales[row, 0] = elements.scales
             if elements.units is not None:
                 self.scales[row, 1] = elements.units
 
     @staticmethod
-    def of(kernels: Any, source: BlockSource, *, floats: bool = True) -> Segments | None:
+    def of(source: BlockSource, *, floats: bool = True) -> Segments | None:
         """Return a source's segments; None when the kernels cannot encode it.
 
         `floats`: sums of parts that have units are made floats when they are stored; else all stay words.
@@ -55,7 +55,7 @@ class Segments:
         parts = source.parts if isinstance(source, ConcatenatedBlocks) else [source]
         if not all(isinstance(getattr(part, "elements", None), Elements) for part in parts):
             return None
-        return Segments(kernels, cast(list[FlatSource], parts), source, floats)
+        return Segments(cast(list[FlatSource], parts), source, floats)
 
     def make_room(self, block_words: int) -> NDArray[np.uint32]:
         """Return memory for the sums, flat, zero where no sum comes; the last block may find less room than a block."""

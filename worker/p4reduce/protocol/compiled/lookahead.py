@@ -1,0 +1,24 @@
+"""Which block comes next, compiled: what `protocol/lookahead.py` does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from p4reduce_contracts.kernels import kernel
+
+
+@kernel("void(boolean[::1], uint8[::1], int64, uint32, uint32[::1])")
+def look_ahead(nonzero: Any, exponents: Any, stride: Any, none: Any, keys: Any) -> Any:
+    """Set `keys` [at least blocks + stride]: the key of the first held block at or after each in its column."""
+    count = len(nonzero)
+    for block in range(count, len(keys)):
+        keys[block] = none
+    for begin in range((count - 1) // stride * stride, -1, -stride):
+        row, later = keys[begin : begin + stride], keys[begin + stride : begin + 2 * stride]
+        held, fields = nonzero[begin : begin + stride], exponents[begin : begin + stride]
+        for place in range(min(stride, count - begin)):  # no two of a row are of one column: several at a time
+            own = np.uint32(begin + place) << np.uint32(8) | (np.uint32(255) - np.uint32(fields[place]))
+            chosen = np.uint32(0xFFFFFFFF) * np.uint32(held[place])
+            row[place] = own & chosen | later[place] & ~chosen
