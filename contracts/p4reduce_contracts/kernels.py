@@ -32,6 +32,7 @@ from types import ModuleType
 from typing import Any, Final, TypeVar, cast
 
 from p4reduce_contracts.cache import cache_folder
+from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.logs import event
 
 _log = logging.getLogger(__name__)
@@ -56,8 +57,14 @@ class CompilationFailed(RuntimeError):
 
 
 def enabled() -> bool:
-    """Return whether kernels may be used: numba is installed and P4REDUCE_KERNELS is not "off"."""
-    return os.environ.get("P4REDUCE_KERNELS", "on") != "off" and importlib.util.find_spec("numba") is not None
+    """Return whether kernels may be used: numba is installed and P4REDUCE_KERNELS is not "off".
+
+    Raises ConfigError for another value of it than on and off.
+    """
+    wanted = os.environ.get("P4REDUCE_KERNELS", "on")
+    if wanted not in ("on", "off"):
+        raise ConfigError(f"P4REDUCE_KERNELS is {wanted!r}; it has to be on or off")
+    return wanted == "on" and importlib.util.find_spec("numba") is not None
 
 
 def kernel(signature: str, *, allocates: bool = False) -> Callable[[Function], Function]:

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from p4reduce_contracts import kernels
 from p4reduce_contracts.cache import cache_folder
+from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.warm import warm
 
 MODULE = '''
@@ -115,6 +116,12 @@ print(module.total(np.ones((5, 3), np.int64)), module.counted(7), "NRT_" in tota
 def test_switched_off_there_are_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P4REDUCE_KERNELS", "off")
     assert kernels.load("doubling") is None
+
+
+def test_a_switch_in_no_position_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P4REDUCE_KERNELS", "maybe")
+    with pytest.raises(ConfigError, match="P4REDUCE_KERNELS is 'maybe'; it has to be on or off"):
+        kernels.load("doubling")
 
 
 def test_a_cache_that_others_can_write_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
