@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, SupportsFloat
 import numpy as np
 from numpy.typing import NDArray
 
+from p4reduce.epoch import Epoch
 from p4reduce.errors import (
     CollectiveError,
     CollectiveTimeout,
@@ -28,31 +29,21 @@ from p4reduce.errors import (
     Reason,
 )
 from p4reduce.protocol.call import Call, CodecId, Kind
-from p4reduce.protocol.collective import AnyCollective, load_kernels, make_channel, make_collective
-from p4reduce.protocol.compiled.channel import Channel
-from p4reduce.protocol.compiled.collective import CompiledCollective
+from p4reduce.protocol.collective import AnyCollective, load_kernels
 from p4reduce.protocol.refusal import reason_of
-from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.source import UNTOUCHED, BlockSource, ConcatenatedBlocks, NoBlocks, check_size
-from p4reduce.protocol.window import Window
-from p4reduce.runs import FEWEST_SLOTS, Runs
 from p4reduce.stats import CollectiveReport, CollectiveStats
-from p4reduce.transport import Transport, UdpTransport
+from p4reduce.transport import Transport
 from p4reduce.turns import Turns
 from p4reduce_contracts import metrics
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.logs import event
-from p4reduce_contracts.wire import ENCAP_BYTES
 
 _log = logging.getLogger(__name__)
 
 DEFAULT_TIMEOUT_S: Final = 60.0
 CLOSE_TIMEOUT_S: Final = 2.0
-_LONGEST_WAIT_S: Final = 0.1
-"""How often a running collective looks whether the job was reset."""
-_LONGEST_TRIAL_S: Final = 0.25
-"""How long answers are waited for that tell whether frames may leave in runs."""
 _LAST_LOOK_S: Final = 0.3
 """How long close() lets a running collective of another thread notice that it is over."""
 
@@ -162,8 +153,8 @@ class Session:
 
         `slot_rounds`: the first round of each slot of the lease; None begins at 0.
         """
-        self.lease = lease
-        self.transport = transport
+        load_kernels()  # now, not while other ranks wait for this one's first frames
+        self._epoch = Epoch(lease, transport, window=window, clock=clock, slot_rounds=slot_rounds)
         self.membership = membership
         self.comeback: Comeback | None = None
         """None: the first JobReset is the session's end."""
@@ -177,9 +168,6 @@ class Session:
         """Of the last finished collective; `last` makes a report of it for those who ask."""
         self._process = os.getpid()
         self._clock = clock
-        self._rounds = list(slot_rounds or [0] * lease.slot_count)
-        self._round_trip = RoundTrip()
-        self._window = Window(lease.slot_count, window)
         self._fixed_window = window
         self._running: AnyCollective | None = None
         self._refusal: tuple[Exception, Mapping[int, Reason]] | None = None
@@ -188,9 +176,16 @@ class Session:
         self._failure: P4ReduceError | None = None
         self._failing = threading.Lock()
         self._closing = threading.Lock()
-        load_kernels()  # now, not while other ranks wait for this one's first frames
-        self._runs = Runs()
-        self._channel = self._open_channel()
+
+    @property
+    def lease(self) -> Lease:
+        """This rank's place in the job's epoch."""
+        return self._epoch.lease
+
+    @property
+    def transport(self) -> Transport:
+        """What carries this epoch's frames."""
+        return self._epoch.transport
 
     def waiting(self) -> WaitingSlot | None:
         """Return what the running collective waits for; None if there is none. May be called from any thread."""
@@ -200,9 +195,9 @@ class Session:
     def metrics(self) -> dict[str, float]:
         """Return what this rank has counted and measured, by the names in `p4reduce_contracts.metrics`."""
         measured = {
-            metrics.WORKER_ROUND_TRIP: self._round_trip.smoothed_s,
-            metrics.WORKER_TIMEOUT: self._round_trip.timeout_s,
-            metrics.WORKER_WINDOW: self._window.slots,
+            metrics.WORKER_ROUND_TRIP: self._epoch.round_trip.smoothed_s,
+            metrics.WORKER_TIMEOUT: self._epoch.round_trip.timeout_s,
+            metrics.WORKER_WINDOW: self._epoch.window.slots,
         }
         return self.stats.as_metrics() | {metric.name: value for metric, value in measured.items()}
 
@@ -214,7 +209,7 @@ class Session:
     @property
     def retransmission_timeout_s(self) -> float:
         """How long a round takes at most, by all that is known; a silence of twice that brings a probe."""
-        return self._round_trip.timeout_s
+        return self._epoch.round_trip.timeout_s
 
     def run(self, kind: Kind, prepare: Callable[[], Contribution], *, timeout_s: float | None = None) -> Any:
         """Take part in one collective, when it is this call's turn; return what the contribution's `finish` returns.
@@ -280,7 +275,7 @@ class Session:
         if self.comeback is not None:
             self._check_strictly()
         alike = self._call(kind, contribution, 0)
-        slots = self._window.slots_of(alike, self.lease.columns, contribution.expected_blocks)
+        slots = self._epoch.window.slots_of(alike, self.lease.columns, contribution.expected_blocks)
         call = replace(alike, number=self.operations, layout=f"{alike.layout}|{slots}")
         self.operations += 1
         try:
@@ -297,7 +292,7 @@ class Session:
     def aside(self, kind: Kind, contribution: Contribution, number: int, timeout_s: float) -> list[NDArray[Any]]:
         """Take part in a collective that none of the callers asked for, in this session's turn; return the sums."""
         self._check_strictly()
-        slots = self._window.slots
+        slots = self._epoch.window.slots
         call = self._call(kind, contribution, number)
         call = replace(call, layout=f"{call.layout}|{slots}")
         return self._take_part(call, contribution.source, slots, timeout_s).result()
@@ -307,21 +302,16 @@ class Session:
 
         Raises CommunicatorClosed when the session was closed meanwhile; then the new place is given up.
         """
+        left = transport
         with self._failing:
             closed = self._failure if isinstance(self._failure, CommunicatorClosed) else None
             if closed is None:
-                self._failure = None
-                transport, self.transport = self.transport, transport
-                self.lease, self.membership = lease, membership
-                self._rounds = [0] * lease.slot_count
-                self._round_trip = RoundTrip()
-                self._window = Window(lease.slot_count, self._fixed_window)
-                if self._channel is not None:
-                    self._channel.close()
-                    self._channel = None
-                self._runs = Runs()
-                self._channel = self._open_channel()
-        transport.close()
+                left = self.transport
+                self._epoch.close_channel()
+                self._epoch = Epoch(lease, transport, window=self._fixed_window, clock=self._clock)
+                self.membership = membership
+                self._failure = None  # last: whoever sees that there is none asks the new membership for one
+        left.close()
         if closed is not None:
             if membership is not None:
                 membership.leave()
@@ -371,8 +361,8 @@ class Session:
                 self.at_close()
 
     def _close_sockets(self, nothing_runs: bool) -> None:
-        if self._channel is not None and nothing_runs:
-            self._channel.close()
+        if nothing_runs:
+            self._epoch.close_channel()
         self.transport.close()
 
     def _lost(self) -> P4ReduceError | None:
@@ -409,31 +399,21 @@ class Session:
         `alike`: what this call has in common with later ones like it; None: nothing is remembered for them.
         """
         stats = CollectiveStats(collectives=1)
-        collective = make_collective(
-            self.lease,
-            self._rounds,
-            source,
-            call,
-            timeout_s,
-            round_trip=self._round_trip,
-            window=slots,
-            refusal_window=self._window.slots,
-            proposal=self._window.proposal,
-            stats=stats,
-            keep_words=self.comeback is not None,
-        )
+        epoch = self._epoch
+        keep_words = self.comeback is not None
+        collective = epoch.collective(call, source, slots, timeout_s, stats, keep_words=keep_words)
         begun = self._clock()
         self._running = collective
         try:
-            self._drive(collective, begun)
+            epoch.drive(collective, begun, self._lost)
         except BaseException as error:
             self._break(error, call)
             raise
         finally:
             self._running = None
             self.stats.add(stats)
-        limited = slots < self._window.slots or bool(collective.refusals)
-        self._window.finished(collective.next_window, stats, limited=limited)
+        limited = slots < epoch.window.slots or bool(collective.refusals)
+        epoch.window.finished(collective.next_window, stats, limited=limited)
         if collective.refusals:
             refusing = ",".join(str(rank) for rank in sorted(collective.refusals))
             event(
@@ -448,57 +428,10 @@ class Session:
             return collective
         union_blocks = _union_blocks(source, collective)
         if alike is not None:
-            self._window.saw(alike, sum(union_blocks), source.n_blocks)
-        self._try_runs(collective)
+            epoch.window.saw(alike, sum(union_blocks), source.n_blocks)
+        epoch.try_runs(collective)
         self._last = call, self._clock() - begun, stats, union_blocks, collective.slots
         return collective
-
-    def _open_channel(self) -> Channel | None:
-        """Return what lets the compiled engine use the transport's socket by itself; None where it cannot."""
-        if isinstance(self.transport, UdpTransport) and self._clock is time.monotonic:
-            return make_channel(self.transport.descriptor, plain=not self._runs.allowed)
-        return None
-
-    def _try_runs(self, collective: AnyCollective) -> None:
-        """Find out whether frames may leave in runs, and how long ones, as long as that is not known."""
-        channel, transport = self._channel, self.transport
-        if channel is None or self._runs.known or collective.slots < FEWEST_SLOTS:
-            return
-        if isinstance(collective, CompiledCollective) and isinstance(transport, UdpTransport):
-            timeout_s = min(_LONGEST_TRIAL_S, 2 * self._round_trip.timeout_s)
-            self._runs.try_path(transport, self.lease, collective.answered_frame, timeout_s)
-            channel.plain, channel.run_bytes = not self._runs.allowed, self._runs.longest
-
-    def _drive(self, collective: AnyCollective, now: float) -> None:
-        clock, receive = self._clock, self.transport.receive
-        channel = self._channel
-        if channel is not None and isinstance(collective, CompiledCollective):
-            collective.begin(now)
-            while not collective.done and self._lost() is None:
-                self._send(collective.run(channel, clock() + _LONGEST_WAIT_S), collective.stats)
-        else:
-            self._send(collective.start(now), collective.stats)
-        while (timer := collective.next_timer) is not None:
-            lost = self._lost()
-            frames = receive(0.0 if lost is not None else min(max(0.0, timer - now), _LONGEST_WAIT_S))
-            now = clock()
-            if frames:
-                collective.stats.frames_down += len(frames)
-                collective.stats.bytes_down += sum(map(len, frames)) + ENCAP_BYTES * len(frames)
-                answers = collective.receive_burst(frames, now)
-                if lost is None:
-                    self._send(answers, collective.stats)
-            elif lost is not None:  # but not before all that had arrived: the sum may be complete with it
-                raise lost.with_traceback(None)
-            late_s = now - timer  # what has arrived comes first: it may be the answer that the timer misses
-            if lost is None and (late_s >= 0 and not frames or late_s >= _LONGEST_WAIT_S):
-                self._send(collective.on_timer(now), collective.stats)
-
-    def _send(self, frames: list[bytes], stats: CollectiveStats) -> None:
-        if frames:
-            stats.frames_up += len(frames)
-            stats.bytes_up += sum(map(len, frames)) + ENCAP_BYTES * len(frames)
-            self.transport.send(frames)
 
     def _break(self, error: BaseException, call: Call) -> None:
         """A collective that stopped half-way leaves the ranks at odds: let no other follow."""

@@ -144,7 +144,7 @@ def test_what_a_rank_waits_for_can_be_asked_from_another_thread(busy: Busy) -> N
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert (wait.slot, wait.missing_ranks, wait.in_flight) == (0, (1,), 1)
-    assert wait.round == busy.comm.session._rounds[0]
+    assert wait.round == busy.comm.session._epoch.slot_rounds[0]
     assert wait.waited_s > 0
     busy.group.comms[1].barrier()
     busy.barrier.result(10)
