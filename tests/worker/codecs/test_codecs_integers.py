@@ -52,6 +52,14 @@ def test_every_world_size_at_its_largest_bound(bits: int, sign: int) -> None:
             Lanes(np.array([sign * (bound + 1)]), bits).bind(world_size, 8, False)
 
 
+@pytest.mark.parametrize("bits", WIDTHS)
+def test_many_lanes_are_unpacked_as_a_few_are(bits: int) -> None:
+    words = np.random.default_rng(bits).integers(0, 1 << 32, (1 << 16) + 3, dtype=np.uint32)
+    found = unpack_lanes(words, bits, len(words) * lanes_per_word(bits))
+    parts = [unpack_lanes(part, bits, len(part) * lanes_per_word(bits)) for part in np.array_split(words, 9)]
+    assert np.array_equal(found, np.concatenate(parts))
+
+
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.data(), st.sampled_from(WIDTHS))
 def test_every_bound_has_a_largest_number_of_ranks(data: st.DataObject, bits: int) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from p4reduce.compressors import AdaComp, Form, Integers, ParameterState, Policy
+from p4reduce.compressors.bins import count_bins_held
 from p4reduce.errors import InvalidTensor
 from rigs.ranks import as_tensor, begun, by_the_book, compress_alone, coordinates_alone, gaussian, residue_of
 
@@ -89,7 +90,7 @@ def test_what_is_sent_and_the_residue_make_up_all_gradients() -> None:
     assert sent.abs().sum() > 0
 
 
-@pytest.mark.parametrize("levels", [1, 4])
+@pytest.mark.parametrize("levels", [1, 4, 127, 128])
 def test_with_a_shared_scale_too_nothing_is_lost(levels: int) -> None:
     adacomp = AdaComp(form="sum", levels=levels)
     gradients = torch.zeros(1100, dtype=torch.float64)
@@ -236,3 +237,13 @@ def test_the_first_facts_change_nothing() -> None:
     adacomp.commit_step({"w": ParameterState(scale=1.0)})
     assert compress_alone(adacomp, "w", step, Form.SUM).facts[0] == scale
     assert adacomp.first_facts(begun(adacomp, "w", step, Form.SUM)) == ()  # asked once
+
+
+@pytest.mark.parametrize("elements", [0, 1, 7, 8, 9, 80, 83])
+def test_bins_that_hold_anything_are_counted(elements: int) -> None:
+    for seed in range(20):
+        integers = torch.zeros(elements, dtype=torch.int32)
+        chosen = torch.rand(elements, generator=torch.Generator().manual_seed(seed)) < 0.1
+        integers[chosen] = torch.tensor([-1, 1, 256, -(2**31)][seed % 4], dtype=torch.int32)
+        expected = len({index // 8 for index in chosen.nonzero().flatten().tolist()})
+        assert count_bins_held(integers, 8) == expected

@@ -18,6 +18,9 @@ from p4reduce.errors import InvalidTensor, LaneOverflow
 from p4reduce.protocol.call import CodecId
 from p4reduce_contracts.wire.lanes import check_lanes, check_width, lanes_per_word
 
+_CHUNK_WORDS = 1 << 16
+"""Unpacked at once, so that they stay in a cache while each lane is."""
+
 
 def pack_lanes(values: NDArray[Any], bits: int) -> NDArray[np.uint32]:
     """Words of a flat array of integers: element i is lane i mod k of word i // k."""
@@ -33,12 +36,15 @@ def unpack_lanes(words: NDArray[np.uint32], bits: int, count: int) -> NDArray[np
     """The first `count` lanes of (summed) words, as signed integers."""
     per_word = lanes_per_word(bits)
     half = 1 << bits - 1
-    biased = words + np.uint32(sum(half << bits * lane for lane in range(per_word)))
-    out = np.empty(len(words) * per_word, np.int32)
-    for lane in range(per_word):
-        lanes = biased >> np.uint32(bits * lane) & np.uint32((1 << bits) - 1)
-        out[lane::per_word] = (lanes - np.uint32(half)).view(np.int32)  # modulo 2^32: 2^31 is no int32
-    return out[:count]
+    bias = np.uint32(sum(half << bits * lane for lane in range(per_word)))
+    out = np.empty((len(words), per_word), np.int32)
+    for start in range(0, len(words), _CHUNK_WORDS):
+        biased = words[start : start + _CHUNK_WORDS] + bias
+        for lane in range(per_word):
+            lanes = biased >> np.uint32(bits * lane) & np.uint32((1 << bits) - 1)
+            sums = (lanes - np.uint32(half)).view(np.int32)  # modulo 2^32: 2^31 is no int32
+            out[start : start + _CHUNK_WORDS, lane] = sums
+    return out.reshape(-1)[:count]
 
 
 class Lanes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 
@@ -15,6 +16,13 @@ def by_bin(flat: torch.Tensor, length: int) -> torch.Tensor:
 def without_padding(binned: torch.Tensor, elements: int) -> torch.Tensor:
     """Return [bins, length] as [elements]."""
     return binned.reshape(-1)[:elements]
+
+
+def count_bins_held(integers: torch.Tensor, length: int) -> int:
+    """Return in how many bins of int32 [elements] one or another is not zero."""
+    whole = integers.numel() // length * length
+    bins = np.bitwise_or.reduce(integers[:whole].numpy().reshape(-1, length), axis=1)  # torch's any is ten times slower
+    return int(np.count_nonzero(bins)) + bool(integers[whole:].any())
 
 
 def mean_of(values: torch.Tensor) -> float:

@@ -135,7 +135,12 @@ def lane_width(bound: int, group: Group, owner: str) -> int:
 
 def _joined(tensors: Sequence[torch.Tensor], per_block: int) -> torch.Tensor:
     """Join them one after the other, each padded with zeros to whole blocks."""
-    return torch.cat([torch.nn.functional.pad(tensor, (0, -tensor.numel() % per_block)) for tensor in tensors])
+    parts: list[torch.Tensor] = []
+    for tensor in tensors:
+        parts.append(tensor)
+        if missing := -tensor.numel() % per_block:
+            parts.append(tensor.new_zeros(missing))
+    return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
 def _cut(flat: torch.Tensor, sizes: Sequence[int], per_block: int) -> list[torch.Tensor]:

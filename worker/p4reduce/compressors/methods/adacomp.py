@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs import coordinates
 from p4reduce.codecs.coordinates import Coordinates, Part, RanksCoordinates
-from p4reduce.compressors.bins import by_bin, mean_of, without_padding
+from p4reduce.compressors.bins import by_bin, count_bins_held, mean_of, without_padding
 from p4reduce.compressors.forms import Form, facts, gather, shared
 from p4reduce.compressors.forms import sum as sum_form
 from p4reduce.compressors.forms.gather import Stream
@@ -54,6 +54,7 @@ from p4reduce.group import Group
 from p4reduce_contracts.wire.lanes import narrowest
 
 SCALE_BITS = 32
+_INT8_MAX = 127
 
 
 @register("adacomp")
@@ -139,8 +140,8 @@ class AdaComp(SharedSupport):
         unit = step.state.scale / self.levels
         weight = min(self.levels, max(1, round(scale / unit))) if unit > 0 else 1
         signs = subtract_signs(total, indices, weight * unit)
-        integers = torch.zeros(total.numel(), dtype=torch.int32)
-        integers[indices] = (signs.to(torch.float32) * weight).to(torch.int32)
+        integers = torch.zeros(total.numel(), dtype=torch.int8 if self.levels <= _INT8_MAX else torch.int32)
+        integers[indices] = signs.to(integers.dtype) * weight
         message = Integers(integers, self.levels, unit)
         return Compressed(message, total, sent_bits, facts=(scale, float(len(indices))))
 
@@ -153,8 +154,8 @@ class AdaComp(SharedSupport):
         assert isinstance(compressed.message, Integers)
         # The union's blocks of lanes; where the ranks cancelled out one is missed, the same on all of them.
         per_block = self._lanes_per_block(step.group)
-        union = int(by_bin(answer.result, per_block).any(dim=1).sum()) if answer.result.numel() else 0
-        mean = answer.result.to(torch.float32) * (compressed.message.unit / step.group.world_size)
+        union = count_bins_held(answer.result, per_block)
+        mean = answer.result * (compressed.message.unit / step.group.world_size)
         counts = float(np.rint(answer.facts[:, 1]).sum()), float(union)
         return Decompressed(mean, compressed.kept, compressed.sent_bits, counts, scale)
 
