@@ -242,8 +242,9 @@ def test_the_first_facts_change_nothing() -> None:
 @pytest.mark.parametrize("elements", [0, 1, 7, 8, 9, 80, 83])
 def test_bins_that_hold_anything_are_counted(elements: int) -> None:
     for seed in range(20):
-        integers = torch.zeros(elements, dtype=torch.int32)
+        integers, floats = torch.zeros(elements, dtype=torch.int32), torch.full((elements,), -0.0)
         chosen = torch.rand(elements, generator=torch.Generator().manual_seed(seed)) < 0.1
-        integers[chosen] = torch.tensor([-1, 1, 256, -(2**31)][seed % 4], dtype=torch.int32)
+        integers[chosen] = [-1, 1, 256, -(2**31)][seed % 4]
+        floats[chosen] = [-1.0, 1e-45, np.nan, np.inf][seed % 4]
         expected = len({index // 8 for index in chosen.nonzero().flatten().tolist()})
-        assert count_bins_held(integers, 8) == expected
+        assert count_bins_held(integers, 8) == count_bins_held(floats, 8) == expected

@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 
 from p4reduce.codecs.float_lanes import levels
-from p4reduce.compressors.bins import by_bin, without_padding
+from p4reduce.compressors.bins import by_bin, count_bins_held, without_padding
 from p4reduce.compressors.forms import Form
 from p4reduce.compressors.forms.sum import Values, numbers_per_block, payload_bytes
 from p4reduce.compressors.interface import Compressor
@@ -79,8 +79,8 @@ class BlockSparsifier(Compressor):
     def decompress(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
         mean, sent = answer.result
         per_block = numbers_per_block(self.value_bits, step.group)
-        union = float(by_bin(mean, per_block).any(dim=1).sum()) if mean.numel() else 0.0
-        return Decompressed(mean, compressed.kept - sent, compressed.sent_bits, counts=(union,))
+        union = count_bins_held(mean, per_block)
+        return Decompressed(mean, compressed.kept - sent, compressed.sent_bits, counts=(float(union),))
 
     def expected_bytes(self, key: str, shape: torch.Size, form: Form, group: Group) -> float | None:
         counts = self.state_of(key).counts

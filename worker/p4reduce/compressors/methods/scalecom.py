@@ -71,5 +71,4 @@ class ScaleCom(SharedSupport):
         return selection.total, selection.indices
 
     def next_residue(self, total: torch.Tensor, gradient: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
-        memory = total - gradient
-        return memory + self.b * (gradient - sent)
+        return (gradient - sent).mul_(self.b).add_(total - gradient)
