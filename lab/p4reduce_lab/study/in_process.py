@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from p4reduce.codecs import Segment
 from p4reduce.codecs.float_lanes import FloatLanes
 from p4reduce.compressors.exchange import Gradients, Outcome, Request, exchange
 from p4reduce.compressors.interface import Compressor
 from p4reduce.group import Group
-from p4reduce.protocol.source import UNTOUCHED
+from p4reduce.protocol.source import UNTOUCHED, BlockSource, Words
 
 
 def groups(world_size: int, *, columns: int = 8, block_words: int = 32, slots: int = 64) -> list[Group]:
@@ -55,6 +56,15 @@ def _sum(requests: Sequence[Request], group: Group) -> list[list[Any]]:
 
 def _sum_segment(parts: Sequence[Segment], group: Group) -> list[Any]:
     sources = [part.bind(group.world_size, group.block_words, False) for part in parts]
+    words, exponents = sum_blocks(sources, group)
+    if isinstance(parts[0], FloatLanes):  # the only result that differs between ranks
+        return [part.wrap(source.decode(words, exponents)[0]) for part, source in zip(parts, sources, strict=True)]
+    (result,) = sources[0].decode(words, exponents)
+    return [parts[0].wrap(result)] * len(parts)
+
+
+def sum_blocks(sources: Sequence[BlockSource], group: Group) -> tuple[Words, NDArray[np.uint8]]:
+    """Return the summed words of all blocks, [blocks, block_words], and the exponents agreed for them, [blocks]."""
     exponents = np.full(sources[0].n_blocks, UNTOUCHED, np.uint8)
     held = np.logical_or.reduce([source.nonzero for source in sources])
     exponents[held] = np.max([np.where(s.nonzero, s.exponents, 0)[held] for s in sources], axis=0)
@@ -63,8 +73,4 @@ def _sum_segment(parts: Sequence[Segment], group: Group) -> list[Any]:
         blocks = np.flatnonzero(source.nonzero)
         if len(blocks):
             sums[blocks] += source.encode(blocks, exponents[blocks]).view(">u4").astype(np.uint32)
-    words = sums.view(np.int32).astype(">i4")
-    if isinstance(parts[0], FloatLanes):  # the only result that differs between ranks
-        return [part.wrap(source.decode(words, exponents)[0]) for part, source in zip(parts, sources, strict=True)]
-    (result,) = sources[0].decode(words, exponents)
-    return [parts[0].wrap(result)] * len(parts)
+    return sums.view(np.int32).astype(">i4"), exponents

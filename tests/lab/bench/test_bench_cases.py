@@ -23,7 +23,8 @@ def test_adacomp_and_selection_measure_the_same_compression(run: Run, monkeypatc
     assert set(run.findings.ratios) == {bar.name for bar in adacomp.CASE.bars}
     selection.measure(run)
     first, *rest = run.findings.series
-    peers = [series.peer for series in rest[2:]]
+    assert [series.peer for series in rest[2:4]] == ["a rank's step, form gather", "a rank's step, form sum"]
+    peers = [series.peer for series in rest[4:]]
     assert peers == ["p4reduce", "torch.topk", "torch.sort", "a plain add", "zlib, level 1", "zlib, level 6"]
     assert {series.what for series in rest} == {first.what} and first.what.startswith("2,000 elements")
     assert all(len(series.values) == 3 and min(series.values) > 0 for series in run.findings.series)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -23,10 +24,13 @@ def measure(run: Run) -> None:
     """Compress the same gradient, onto the same residue, again and again. Raises Missing without torch."""
     work = Compression(QUICK_SHAPE if run.quick else SHAPE)
     peers = {"torch.topk": work.top_k, "p4reduce": work.adacomp, "a plain add": work.add}
+    for form in ("gather", "sum"):
+        peers[f"a rank's step, form {form}"] = WholeStep(tuple(work.shape), form).seconds
     found = in_turn(peers, run.repetitions)
     hand_in(run, work, found)
     run.bar(_SPARSE.name, found["torch.topk"], found["p4reduce"])
     run.note("torch.topk of the magnitudes, not sorted; ours adds the residue, chooses, takes away and encodes.")
+    run.note(f"A rank's step: all that one of {_WORLD_SIZE} ranks does but send and receive, the mean of all included.")
 
 
 def hand_in(run: Run, work: Compression, found: dict[str, list[float]]) -> None:
@@ -57,6 +61,7 @@ class Compression:
         self._torch = torch
         numbers = torch.Generator().manual_seed(1)
         gradient = torch.randn(shape, generator=numbers)
+        self.shape = gradient.shape
         self.flat = gradient.reshape(-1)
         self._residue = _RESIDUE * torch.randn(gradient.numel(), generator=numbers)
         self._compressor = AdaComp(form="gather")
@@ -91,6 +96,67 @@ class Compression:
     def _own_step(self) -> Any:
         """The step with a residue of its own: it may be changed in place."""
         return replace(self._step, state=replace(self._step.state, residue=self._residue.clone()))
+
+
+class WholeStep:
+    """AdaComp's steps with all ranks in one process, on the gradients of as many of normally distributed numbers."""
+
+    def __init__(self, shape: tuple[int, ...], form: str) -> None:
+        import torch
+
+        from p4reduce.compressors import AdaComp
+        from p4reduce_lab.study.in_process import groups
+
+        self._groups = groups(_WORLD_SIZE)
+        self._compressors = [AdaComp(form=form) for _ in self._groups]
+        numbers = [torch.Generator().manual_seed(rank) for rank in range(_WORLD_SIZE)]
+        self._gradients = [{"weight": torch.randn(shape, generator=its)} for its in numbers]
+        self._step()  # the first has no residue yet
+
+    def seconds(self) -> float:
+        """Make a few steps, each onto the residues of the one before; return rank 0's least CPU seconds."""
+        return min(self._step() for _ in range(_TURNS))
+
+    def _step(self) -> float:
+        from p4reduce.compressors.exchange import exchange
+        from p4reduce_lab.study.in_process import sum_blocks
+
+        first, *others = (exchange(*its) for its in zip(self._compressors, self._gradients, self._groups, strict=True))
+        group, clock = self._groups[0], _Clock()
+        with clock:
+            request = next(first)
+        requests = [request, *map(next, others)]
+        while True:
+            results = []
+            for own, *parts in zip(*(its.segments for its in requests), strict=True):
+                with clock:
+                    source = own.bind(group.world_size, group.block_words, False)
+                bound = [part.bind(group.world_size, group.block_words, False) for part in parts]
+                summed = sum_blocks([source, *bound], group)
+                with clock:
+                    results.append(own.wrap(source.decode(*summed)[0]))
+            try:
+                with clock:
+                    request = first.send(results)
+            except StopIteration:
+                for other in others:
+                    with suppress(StopIteration):
+                        other.send(results)
+                return clock.seconds
+            requests = [request, *(other.send(results) for other in others)]
+
+
+class _Clock:
+    """CPU seconds of this thread within its `with` statements."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __enter__(self) -> None:
+        self.seconds -= time.thread_time()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.thread_time()
 
 
 def least_seconds(work: Callable[[], object]) -> float:
