@@ -61,7 +61,7 @@ def enabled() -> bool:
 
     Raises ConfigError for another value of it than on and off.
     """
-    wanted = os.environ.get("P4REDUCE_KERNELS", "on")
+    wanted = os.environ.get("P4REDUCE_KERNELS") or "on"
     if wanted not in ("on", "off"):
         raise ConfigError(f"P4REDUCE_KERNELS is {wanted!r}; it has to be on or off")
     return wanted == "on" and importlib.util.find_spec("numba") is not None
@@ -197,7 +197,8 @@ def _remove_unused(cache: Path) -> None:
 def _sources() -> Iterator[Path]:
     """Yield the sources of all kernels, and of the constants in them, as they are now.
 
-    Of an editable installation the list of modules may be older than the sources; then what is not there is left out.
+    Of an editable installation the list of modules may be older than the sources; then what is not there is left out,
+    and a change of a module that is not in it is not seen: `make` installs again, `pip install -e .` does too.
     """
     for module in (*_modules(), *_modules(CONSTANTS)):
         package, *path = module.split(".")

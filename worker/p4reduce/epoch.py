@@ -114,6 +114,11 @@ class Epoch:
             self.channel.close()
             self.channel = None
 
+    def close(self) -> None:
+        """Give the transport back, as `close_channel` does the other."""
+        self.close_channel()
+        self.transport.close()
+
     def _open_channel(self) -> Channel | None:
         if isinstance(self.transport, UdpTransport) and self._clock is time.monotonic:
             return make_channel(self.transport.descriptor, plain=not self._runs.allowed)

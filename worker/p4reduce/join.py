@@ -22,6 +22,7 @@ from p4reduce.rejoin import Place, Rejoin
 from p4reduce.session import DEFAULT_TIMEOUT_S, Session, is_waiting_time
 from p4reduce.sigterm import LEAVE_S, on_sigterm
 from p4reduce.transport import Transport, UdpTransport
+from p4reduce_contracts import kernels
 from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.lease import Lease
@@ -75,6 +76,10 @@ def join(
             raise JoinError(f"{what} is {seconds}; give a time to wait in seconds")
     if window is not None and window < 1:
         raise JoinError(f"window is {window}; a collective uses 1 slot or more")
+    try:
+        kernels.enabled()  # before a place is taken that the others then wait for
+    except ConfigError as error:
+        raise JoinError(str(error)) from error
     environment = os.environ
     job = job or environment.get("P4REDUCE_JOB")
     if not job:

@@ -149,8 +149,8 @@ class Rejoin:
             event(_log, logging.WARNING, "job not joined again", job=old.name, rank=old.rank, cause=str(error))
             session.check()
             raise
+        self._settled = False  # before an interrupt can come between
         session.renew(*place)
-        self._settled = False
         event(
             _log,
             logging.WARNING,

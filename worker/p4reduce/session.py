@@ -1,7 +1,7 @@
 """A session: one rank's collectives, run one after the other over a transport.
 
-The protocol engine (protocol/engine.py) turns frames and times into frames. This is what gives it both: whose turn it
-is, the clock, the transport, the deadline, what was counted, and what ends it all.
+The protocol engine (protocol/engine.py) turns frames and times into frames, and epoch.py gives it both. Here is whose
+turn it is, the deadline, what was counted, and what ends it all.
 """
 
 from __future__ import annotations
@@ -153,6 +153,7 @@ class Session:
 
         `slot_rounds`: the first round of each slot of the lease; None begins at 0.
         """
+        self.timeout_s = waiting_time(timeout_s)
         load_kernels()  # now, not while other ranks wait for this one's first frames
         self._epoch = Epoch(lease, transport, window=window, clock=clock, slot_rounds=slot_rounds)
         self.membership = membership
@@ -162,7 +163,6 @@ class Session:
         """Called once at the end of `close`; does not raise."""
         self.operations = 0
         """Collectives begun; those that a reset has interrupted count again when they are repeated."""
-        self.timeout_s = waiting_time(timeout_s)
         self.stats = CollectiveStats()
         self._last: tuple[Call, float, CollectiveStats, tuple[int, ...], int] | None = None
         """Of the last finished collective; `last` makes a report of it for those who ask."""
@@ -204,7 +204,8 @@ class Session:
     @property
     def last(self) -> CollectiveReport | None:
         """What the last finished collective cost; None before the first."""
-        return None if self._last is None else CollectiveReport(str(self._last[0]), *self._last[1:])
+        last = self._last  # once: another thread's collective may end meanwhile
+        return None if last is None else CollectiveReport(str(last[0]), *last[1:])
 
     @property
     def retransmission_timeout_s(self) -> float:
@@ -300,18 +301,23 @@ class Session:
     def renew(self, lease: Lease, transport: Transport, membership: Membership | None) -> None:
         """Go on in another epoch of the job, in this session's turn, as if no collective had been begun in it.
 
-        Raises CommunicatorClosed when the session was closed meanwhile; then the new place is given up.
+        Raises CommunicatorClosed when the session was closed meanwhile. With that or any other error the new place is
+        given up.
         """
-        left = transport
+        try:
+            fresh = Epoch(lease, transport, window=self._fixed_window, clock=self._clock)
+        except BaseException:
+            transport.close()
+            if membership is not None:
+                membership.leave()
+            raise
         with self._failing:
             closed = self._failure if isinstance(self._failure, CommunicatorClosed) else None
+            over = self._epoch if closed is None else fresh
             if closed is None:
-                left = self.transport
-                self._epoch.close_channel()
-                self._epoch = Epoch(lease, transport, window=self._fixed_window, clock=self._clock)
-                self.membership = membership
+                self._epoch, self.membership = fresh, membership
                 self._failure = None  # last: whoever sees that there is none asks the new membership for one
-        left.close()
+        over.close()
         if closed is not None:
             if membership is not None:
                 membership.leave()

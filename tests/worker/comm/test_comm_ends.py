@@ -5,8 +5,10 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -149,3 +151,38 @@ def test_what_a_rank_waits_for_can_be_asked_from_another_thread(busy: Busy) -> N
     busy.group.comms[1].barrier()
     busy.barrier.result(10)
     assert running.waiting() is None
+
+
+class _Place:
+    """A transport and a membership that say whether they were given up."""
+
+    def __init__(self) -> None:
+        self.closed = self.left = False
+
+    def send(self, frames: Iterable[bytes]) -> None: ...
+
+    def receive(self, timeout_s: float) -> list[bytes]:
+        return []
+
+    def close(self) -> None:
+        self.closed = True
+
+    def failure(self) -> None: ...
+
+    def leave(self) -> None:
+        self.left = True
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_new_place_that_cannot_be_used_is_given_up(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with LocalGroup(1) as group:
+        session, place = group.comms[0].session, _Place()
+        before, transport = session.lease, session.transport
+        if closed:
+            group.comms[0].close()
+        else:
+            monkeypatch.setattr("p4reduce.session.Epoch", mock.Mock(side_effect=OSError("no descriptor is left")))
+        with pytest.raises(CommunicatorClosed if closed else OSError):
+            session.renew(replace(before, epoch=before.epoch + 1), place, place)
+        assert (place.closed, place.left) == (True, True)
+        assert (session.lease, session.transport) == (before, transport)

@@ -150,6 +150,15 @@ def test_a_rank_that_is_no_number(fake: type[FakeClient], monkeypatch: pytest.Mo
         p4reduce.join("a", world_size=2)
 
 
+def test_a_typo_for_the_kernels_is_said_before_a_place_is_taken(
+    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("P4REDUCE_KERNELS", "of")
+    with pytest.raises(JoinError, match="P4REDUCE_KERNELS is 'of'"):
+        p4reduce.join("a", rank=0, world_size=1)
+    assert fake.instances == []
+
+
 @pytest.mark.parametrize(
     ("step", "error"),
     [

@@ -22,9 +22,8 @@ def test_a_rank_shows_every_metric_of_a_worker() -> None:
     with LocalGroup(2) as group:
         before = group.comms[0].metrics()
         group.run(lambda comm: comm.all_reduce(np.ones(1000, np.float32)))
-        group.comms[0].session._epoch.round_trip.sample(
-            0.05, 0.001
-        )  # it has had none if every frame had to be sent again
+        # it has had none if every frame had to be sent again
+        group.comms[0].session._epoch.round_trip.sample(0.05, 0.001)
         after = group.comms[0].metrics()
     declared = {metric.name for metric in metrics.declared() if metric.name.startswith("p4reduce_worker_")}
     assert set(after) == declared

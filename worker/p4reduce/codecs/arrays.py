@@ -31,7 +31,7 @@ def to_numpy(tensor: Any, what: str = "the tensor") -> NDArray[Any]:
         except (TypeError, RuntimeError) as error:
             raise InvalidTensor(f"{what} is {tensor.dtype}, which numpy does not know; convert it") from error
     if type(tensor) is np.ndarray and tensor.flags.c_contiguous and tensor.flags.aligned:
-        return tensor  # as almost all are; np.require would look at it for longer
+        return tensor.view()  # as almost all are; np.require would look at it for longer
     if not isinstance(tensor, np.ndarray):
         kind = type(tensor).__name__
         raise InvalidTensor(f"{what} is a {kind}; give a numpy array or a torch tensor")

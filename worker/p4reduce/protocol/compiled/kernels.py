@@ -1,7 +1,7 @@
 """The hot path of a collective: read frames, store sums, choose what goes on, encode, frame.
 
 It follows `protocol/engine.py` step by step, over the arrays of `layout.py`; what is rare is handed back to
-`collective.py` (the events). With it come the other kernels that that one calls.
+`collective.py` (the events). That one finds here `begin_silence`, `repeat` and `look_ahead` too.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ from p4reduce.protocol.compiled.prefetch import prefetch
 from p4reduce.protocol.compiled.recovery import answered, begin_silence, repeat, sent, set_timer
 from p4reduce_contracts.kernels import kernel
 
-__all__ = ["accept", "answer", "begin_silence", "look_ahead", "repeat", "set_timer"]
+__all__ = ["accept", "answer", "begin_silence", "look_ahead", "repeat"]
 
 AHEAD = 4
 """How many frames before it is encoded a block of a sparse tensor is fetched from memory."""
