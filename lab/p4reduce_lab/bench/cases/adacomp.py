@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -99,7 +100,7 @@ class Compression:
 
 
 class WholeStep:
-    """AdaComp's steps with all ranks in one process, on the gradients of as many of normally distributed numbers."""
+    """A step of AdaComp with all ranks in one process; gradients and residues as in `Compression`, each rank's own."""
 
     def __init__(self, shape: tuple[int, ...], form: str) -> None:
         import torch
@@ -111,16 +112,19 @@ class WholeStep:
         self._compressors = [AdaComp(form=form) for _ in self._groups]
         numbers = [torch.Generator().manual_seed(rank) for rank in range(_WORLD_SIZE)]
         self._gradients = [{"weight": torch.randn(shape, generator=its)} for its in numbers]
-        self._step()  # the first has no residue yet
+        self._residues = [_RESIDUE * torch.randn(math.prod(shape), generator=its) for its in numbers]
 
     def seconds(self) -> float:
-        """Make a few steps, each onto the residues of the one before; return rank 0's least CPU seconds."""
+        """Make the step a few times; return rank 0's least CPU seconds."""
         return min(self._step() for _ in range(_TURNS))
 
     def _step(self) -> float:
         from p4reduce.compressors.exchange import exchange
+        from p4reduce.compressors.step import ParameterState
         from p4reduce_lab.study.in_process import sum_blocks
 
+        for compressor, residue in zip(self._compressors, self._residues, strict=True):
+            compressor.commit_step({"weight": ParameterState(steps=3, residue=residue.clone(), scale=1.0)})
         first, *others = (exchange(*its) for its in zip(self._compressors, self._gradients, self._groups, strict=True))
         group, clock = self._groups[0], _Clock()
         with clock:
