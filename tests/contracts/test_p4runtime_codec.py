@@ -127,6 +127,11 @@ def test_meters_of_other_types_are_refused(field: str, value: str) -> None:
         Schema.from_p4info(p4info)
 
 
+def test_half_a_surrogate_pair_in_a_p4info_is_refused() -> None:
+    with pytest.raises(SchemaError, match="not a P4Info in text form: .*surrogates not allowed"):
+        Schema.from_p4info("tables { match_fields { match_type: \udcdeEXACT } }")
+
+
 def test_a_parameter_that_the_action_does_not_have_is_refused() -> None:
     entity = codec.encode(SCHEMA, TableEntry(I + "exact_table", EXACT, I + "forward", {"port": 1}))
     entity.table_entry.action.action.params[0].param_id = 9

@@ -166,6 +166,7 @@ def callables(channel: Any) -> dict[str, Any]:
 def parse_p4info(text: str) -> Any:
     """P4Info from its text form (`*.p4info.txtpb`); ValueError when it is not P4Info."""
     try:
+        text.encode()  # half a surrogate pair is text to Python, and a SystemError to protobuf
         return text_format.Parse(text, P4Info())
-    except text_format.ParseError as error:
+    except (UnicodeEncodeError, text_format.ParseError) as error:
         raise ValueError(f"not a P4Info in text form: {error}") from error
