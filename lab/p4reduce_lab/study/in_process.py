@@ -7,7 +7,8 @@ is left out. tests/study/test_study_in_process.py compares the result with the s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,10 @@ from p4reduce.compressors.interface import Compressor
 from p4reduce.group import Group
 from p4reduce.protocol.source import UNTOUCHED, BlockSource, Words
 
+Within = Sequence[AbstractContextManager[object]]
+"""By rank: what its work is done within."""
+_NOTHING: Final = nullcontext()
+
 
 def groups(world_size: int, *, columns: int = 8, block_words: int = 32, slots: int = 64) -> list[Group]:
     """The places of a job's ranks, as the controller would grant them."""
@@ -26,18 +31,30 @@ def groups(world_size: int, *, columns: int = 8, block_words: int = 32, slots: i
 
 
 def exchange_all(
-    compressors: Sequence[Compressor], gradients: Sequence[Gradients], places: Sequence[Group]
+    compressors: Sequence[Compressor],
+    gradients: Sequence[Gradients],
+    places: Sequence[Group],
+    *,
+    in_rank_0: AbstractContextManager[object] = _NOTHING,
 ) -> list[Outcome]:
-    """Exchange one bucket between ranks that all live here; all by rank."""
+    """Exchange one bucket between ranks that all live here; all by rank.
+
+    What rank 0 does, and nothing else, is done within `in_rank_0`, which is entered several times.
+    """
     steps = [exchange(*one) for one in zip(compressors, gradients, places, strict=True)]
-    requests = [next(one) for one in steps]
+    within: Within = [in_rank_0, *[_NOTHING] * (len(steps) - 1)]
+    requests: list[Request] = []
+    for one, its in zip(steps, within, strict=True):
+        with its:
+            requests.append(next(one))
     while True:
-        results = _sum(requests, places[0])
+        results = _sum(requests, places[0], within)
         outcomes: list[Outcome] = []
         following: list[Request] = []
-        for one, received in zip(steps, results, strict=True):
+        for one, received, its in zip(steps, results, within, strict=True):
             try:
-                following.append(one.send(received))
+                with its:
+                    following.append(one.send(received))
             except StopIteration as finished:
                 outcomes.append(finished.value)
         if outcomes:
@@ -45,25 +62,33 @@ def exchange_all(
         requests = following
 
 
-def _sum(requests: Sequence[Request], group: Group) -> list[list[Any]]:
+def _sum(requests: Sequence[Request], group: Group, within: Within) -> list[list[Any]]:
     """The results of one collective, by rank and segment."""
     layouts = {(request.name, *(segment.layout for segment in request.segments)) for request in requests}
     if len(layouts) != 1:
         raise AssertionError(f"the ranks ask for different collectives: {layouts}")
-    by_segment = [_sum_segment(parts, group) for parts in zip(*(one.segments for one in requests), strict=True)]
+    segments = zip(*(one.segments for one in requests), strict=True)
+    by_segment = [_sum_segment(parts, group, within) for parts in segments]
     return [list(results) for results in zip(*by_segment, strict=True)]
 
 
-def _sum_segment(parts: Sequence[Segment], group: Group) -> list[Any]:
-    sources = [part.bind(group.world_size, group.block_words, False) for part in parts]
-    words, exponents = sum_blocks(sources, group)
-    if isinstance(parts[0], FloatLanes):  # the only result that differs between ranks
-        return [part.wrap(source.decode(words, exponents)[0]) for part, source in zip(parts, sources, strict=True)]
-    (result,) = sources[0].decode(words, exponents)
-    return [parts[0].wrap(result)] * len(parts)
+def _sum_segment(parts: Sequence[Segment], group: Group, within: Within) -> list[Any]:
+    sources: list[BlockSource] = []
+    for part, its in zip(parts, within, strict=True):
+        with its:
+            sources.append(part.bind(group.world_size, group.block_words, False))
+    summed = _sum_blocks(sources, group)
+    results: list[Any] = []
+    for part, source, its in zip(parts, sources, within, strict=True):
+        with its:
+            (result,) = source.decode(*summed)
+            results.append(part.wrap(result))
+        if not isinstance(part, FloatLanes):  # the only result that differs between ranks
+            return results * len(parts)
+    return results
 
 
-def sum_blocks(sources: Sequence[BlockSource], group: Group) -> tuple[Words, NDArray[np.uint8]]:
+def _sum_blocks(sources: Sequence[BlockSource], group: Group) -> tuple[Words, NDArray[np.uint8]]:
     """Return the summed words of all blocks, [blocks, block_words], and the exponents agreed for them, [blocks]."""
     exponents = np.full(sources[0].n_blocks, UNTOUCHED, np.uint8)
     held = np.logical_or.reduce([source.nonzero for source in sources])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -23,10 +22,11 @@ _SPARSE = Bar("AdaComp, compress and encode 4 M elements on one core: torch.topk
 
 def measure(run: Run) -> None:
     """Compress the same gradient, onto the same residue, again and again. Raises Missing without torch."""
-    work = Compression(QUICK_SHAPE if run.quick else SHAPE)
+    shape = QUICK_SHAPE if run.quick else SHAPE
+    work = Compression(shape)
     peers = {"torch.topk": work.top_k, "p4reduce": work.adacomp, "a plain add": work.add}
     for form in ("gather", "sum"):
-        peers[f"a rank's step, form {form}"] = WholeStep(tuple(work.shape), form).seconds
+        peers[f"a rank's step, form {form}"] = WholeStep(shape, form).seconds
     found = in_turn(peers, run.repetitions)
     hand_in(run, work, found)
     run.bar(_SPARSE.name, found["torch.topk"], found["p4reduce"])
@@ -62,7 +62,6 @@ class Compression:
         self._torch = torch
         numbers = torch.Generator().manual_seed(1)
         gradient = torch.randn(shape, generator=numbers)
-        self.shape = gradient.shape
         self.flat = gradient.reshape(-1)
         self._residue = _RESIDUE * torch.randn(gradient.numel(), generator=numbers)
         self._compressor = AdaComp(form="gather")
@@ -102,7 +101,7 @@ class Compression:
 class WholeStep:
     """A step of AdaComp with all ranks in one process; gradients and residues as in `Compression`, each rank's own."""
 
-    def __init__(self, shape: tuple[int, ...], form: str) -> None:
+    def __init__(self, shape: tuple[int, int], form: str) -> None:
         import torch
 
         from p4reduce.compressors import AdaComp
@@ -119,35 +118,14 @@ class WholeStep:
         return min(self._step() for _ in range(_TURNS))
 
     def _step(self) -> float:
-        from p4reduce.compressors.exchange import exchange
         from p4reduce.compressors.step import ParameterState
-        from p4reduce_lab.study.in_process import sum_blocks
+        from p4reduce_lab.study.in_process import exchange_all
 
         for compressor, residue in zip(self._compressors, self._residues, strict=True):
             compressor.commit_step({"weight": ParameterState(steps=3, residue=residue.clone(), scale=1.0)})
-        first, *others = (exchange(*its) for its in zip(self._compressors, self._gradients, self._groups, strict=True))
-        group, clock = self._groups[0], _Clock()
-        with clock:
-            request = next(first)
-        requests = [request, *map(next, others)]
-        while True:
-            results = []
-            for own, *parts in zip(*(its.segments for its in requests), strict=True):
-                with clock:
-                    source = own.bind(group.world_size, group.block_words, False)
-                bound = [part.bind(group.world_size, group.block_words, False) for part in parts]
-                summed = sum_blocks([source, *bound], group)
-                with clock:
-                    results.append(own.wrap(source.decode(*summed)[0]))
-            try:
-                with clock:
-                    request = first.send(results)
-            except StopIteration:
-                for other in others:
-                    with suppress(StopIteration):
-                        other.send(results)
-                return clock.seconds
-            requests = [request, *(other.send(results) for other in others)]
+        clock = _Clock()
+        exchange_all(self._compressors, self._gradients, self._groups, in_rank_0=clock)
+        return clock.seconds
 
 
 class _Clock:
