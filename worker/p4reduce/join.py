@@ -18,8 +18,8 @@ from p4reduce.errors import CommunicatorClosed, GeometryMismatch, JoinError
 from p4reduce.heartbeat import Heartbeat
 from p4reduce.launch import run_id
 from p4reduce.rank_metrics import RankMetrics, address_of
-from p4reduce.rejoin import Place, Rejoin
-from p4reduce.session import DEFAULT_TIMEOUT_S, Session, is_waiting_time
+from p4reduce.rejoin import Rejoin
+from p4reduce.session import DEFAULT_TIMEOUT_S, Place, Session, is_waiting_time
 from p4reduce.sigterm import LEAVE_S, on_sigterm
 from p4reduce.transport import Transport, UdpTransport
 from p4reduce_contracts import kernels
@@ -115,9 +115,7 @@ def join(
             lease, place.transport, membership=place.membership, timeout_s=collective_timeout_s, window=window
         )
     except BaseException:  # the place is held from here on: the others must not wait for a rank that is not there
-        place.transport.close()
-        if place.membership is not None:
-            place.membership.leave()
+        place.give_up()
         raise
     if rejoin:
         comm.session.comeback = Rejoin(joiner, timeout_s)

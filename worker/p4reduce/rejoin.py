@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -19,10 +19,8 @@ from p4reduce.codecs.raw import RawSource, first_bytes
 from p4reduce.errors import CollectiveError, JobReset, JoinError, P4ReduceError
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.source import BlockSource
-from p4reduce.session import Contribution, Finished, Membership, Session
+from p4reduce.session import Contribution, Finished, Place, Session
 from p4reduce.standing import Completed, Outcome, catch_up, pack_standing, unpack_standing
-from p4reduce.transport import Transport
-from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.jobs.reasons import was_asked_for
 from p4reduce_contracts.logs import event
 
@@ -32,14 +30,6 @@ CLOSE_PATIENCE_S: Final = 10.0
 """How long a rank that closes tries to meet the others again: one of them may be behind."""
 _STANDINGS, _CATCHING_UP = 0, 1
 """Operation numbers of an epoch's first collectives."""
-
-
-class Place(NamedTuple):
-    """A rank's place in an epoch of its job."""
-
-    lease: Lease
-    transport: Transport
-    membership: Membership | None
 
 
 class Joiner(Protocol):
@@ -150,7 +140,7 @@ class Rejoin:
             session.check()
             raise
         self._settled = False  # before an interrupt can come between
-        session.renew(*place)
+        session.renew(place)
         event(
             _log,
             logging.WARNING,
@@ -177,7 +167,5 @@ def check_same_job(session: Session, place: Place) -> None:
         for it in (session.lease, place.lease)
     ]
     if shapes[0] != shapes[1]:
-        place.transport.close()
-        if place.membership is not None:
-            place.membership.leave()
+        place.give_up()
         raise JoinError(f"job {place.lease.name!r} was made anew with other settings: start all ranks anew")

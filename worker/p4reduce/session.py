@@ -12,8 +12,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, SupportsFloat
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol, SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,20 @@ class Membership(Protocol):
     def leave(self) -> None:
         """Give the place up; does not raise."""
         ...
+
+
+class Place(NamedTuple):
+    """A rank's place in an epoch of its job."""
+
+    lease: Lease
+    transport: Transport
+    membership: Membership | None
+
+    def give_up(self) -> None:
+        """Let others have it."""
+        self.transport.close()
+        if self.membership is not None:
+            self.membership.leave()
 
 
 class Finished(Protocol):
@@ -277,7 +291,7 @@ class Session:
             self._check_strictly()
         alike = self._call(kind, contribution, 0)
         slots = self._epoch.window.slots_of(alike, self.lease.columns, contribution.expected_blocks)
-        call = replace(alike, number=self.operations, layout=f"{alike.layout}|{slots}")
+        call = self._call(kind, contribution, self.operations, slots)
         self.operations += 1
         try:
             return self._take_part(call, contribution.source, slots, timeout_s, alike)
@@ -286,42 +300,40 @@ class Session:
             raise
 
     @staticmethod
-    def _call(kind: Kind, contribution: Contribution, number: int) -> Call:
+    def _call(kind: Kind, contribution: Contribution, number: int, slots: int | None = None) -> Call:
         it = contribution
-        return Call(number, kind, it.codec, it.detail, it.elements, it.layout)
+        layout = it.layout if slots is None else f"{it.layout}|{slots}"
+        return Call(number, kind, it.codec, it.detail, it.elements, layout)
 
     def aside(self, kind: Kind, contribution: Contribution, number: int, timeout_s: float) -> list[NDArray[Any]]:
         """Take part in a collective that none of the callers asked for, in this session's turn; return the sums."""
         self._check_strictly()
         slots = self._epoch.window.slots
-        call = self._call(kind, contribution, number)
-        call = replace(call, layout=f"{call.layout}|{slots}")
+        call = self._call(kind, contribution, number, slots)
         return self._take_part(call, contribution.source, slots, timeout_s).result()
 
-    def renew(self, lease: Lease, transport: Transport, membership: Membership | None) -> None:
+    def renew(self, place: Place) -> None:
         """Go on in another epoch of the job, in this session's turn, as if no collective had been begun in it.
 
         Raises CommunicatorClosed when the session was closed meanwhile. With that or any other error the new place is
         given up.
         """
         try:
-            fresh = Epoch(lease, transport, window=self._fixed_window, clock=self._clock)
+            fresh = Epoch(place.lease, place.transport, window=self._fixed_window, clock=self._clock)
         except BaseException:
-            transport.close()
-            if membership is not None:
-                membership.leave()
+            place.give_up()
             raise
+        before = self._epoch
         with self._failing:
             closed = self._failure if isinstance(self._failure, CommunicatorClosed) else None
-            over = self._epoch if closed is None else fresh
             if closed is None:
-                self._epoch, self.membership = fresh, membership
+                self._epoch, self.membership = fresh, place.membership
                 self._failure = None  # last: whoever sees that there is none asks the new membership for one
-        over.close()
         if closed is not None:
-            if membership is not None:
-                membership.leave()
+            fresh.close_channel()
+            place.give_up()
             raise closed.with_traceback(None)
+        before.close()
 
     def check_process(self) -> None:
         """Raise ForkedProcess in a forked child: its frames would count as the parent's."""

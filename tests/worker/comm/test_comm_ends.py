@@ -16,6 +16,7 @@ import pytest
 from p4reduce import CollectiveTimeout, Communicator, session
 from p4reduce.codecs import Float32
 from p4reduce.errors import CollectiveError, CommunicatorClosed, JobReset
+from p4reduce.session import Place
 from p4reduce.testing.local_group import LocalGroup
 
 pytestmark = pytest.mark.usefixtures("each_engine")
@@ -153,7 +154,7 @@ def test_what_a_rank_waits_for_can_be_asked_from_another_thread(busy: Busy) -> N
     assert running.waiting() is None
 
 
-class _Place:
+class _Given:
     """A transport and a membership that say whether they were given up."""
 
     def __init__(self) -> None:
@@ -176,13 +177,13 @@ class _Place:
 @pytest.mark.parametrize("closed", [False, True])
 def test_a_new_place_that_cannot_be_used_is_given_up(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     with LocalGroup(1) as group:
-        session, place = group.comms[0].session, _Place()
-        before, transport = session.lease, session.transport
+        renewed, place = group.comms[0].session, _Given()
+        before, transport = renewed.lease, renewed.transport
         if closed:
             group.comms[0].close()
         else:
             monkeypatch.setattr("p4reduce.session.Epoch", mock.Mock(side_effect=OSError("no descriptor is left")))
         with pytest.raises(CommunicatorClosed if closed else OSError):
-            session.renew(replace(before, epoch=before.epoch + 1), place, place)
+            renewed.renew(Place(replace(before, epoch=before.epoch + 1), place, place))
         assert (place.closed, place.left) == (True, True)
-        assert (session.lease, session.transport) == (before, transport)
+        assert (renewed.lease, renewed.transport) == (before, transport)

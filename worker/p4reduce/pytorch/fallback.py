@@ -31,8 +31,8 @@ from p4reduce.errors import CollectiveError, CollectiveMismatch, CollectiveTimeo
 from p4reduce.protocol.call import Call, Kind, agreed_part, describe, kind_of
 from p4reduce.protocol.refusal import reason_in
 from p4reduce.protocol.source import BlockSource
-from p4reduce.rejoin import CLOSE_PATIENCE_S, Joiner, Place, Rejoin, check_same_job, outcome_of
-from p4reduce.session import Finished, Session
+from p4reduce.rejoin import CLOSE_PATIENCE_S, Joiner, Rejoin, check_same_job, outcome_of
+from p4reduce.session import Finished, Place, Session
 from p4reduce.standing import Completed, Outcome, Peers, catch_up, pack_standing, unpack_standing
 from p4reduce_contracts.jobs.reasons import was_asked_for
 from p4reduce_contracts.logs import event
@@ -236,7 +236,7 @@ class Fallback:
         return Outcome(session.operations, {}, *sum_blocks(self._group, source, lease.block_words))
 
     def _come_back(self, session: Session, place: Place) -> None:
-        session.renew(*place)
+        session.renew(place)
         self._away, self._return = False, None
         event(
             _log,
@@ -275,7 +275,8 @@ class _Return:
         self._over.set()
         with self._lock:
             place, self._place = self._place, None
-        _give_up(place)
+        if place is not None:
+            place.give_up()
 
     def _start(self) -> None:
         threading.Thread(target=self._join, name="p4reduce-return", daemon=True).start()
@@ -289,18 +290,12 @@ class _Return:
             except Exception as error:  # whatever it is: nobody else would try again
                 level = logging.INFO if isinstance(error, JoinError) else logging.WARNING
                 _log.log(level, "not back on the switch yet: %s", error)
-                _give_up(place)
+                if place is not None:
+                    place.give_up()
                 self._over.wait(_PAUSE_S)
                 continue
             with self._lock:
                 if not self._over.is_set():
                     self._place = place
                     return
-            _give_up(place)
-
-
-def _give_up(place: Place | None) -> None:
-    if place is not None:
-        place.transport.close()
-        if place.membership is not None:
-            place.membership.leave()
+            place.give_up()

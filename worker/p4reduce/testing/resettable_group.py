@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from p4reduce.errors import CollectiveError, JobReset, JoinError
-from p4reduce.rejoin import Place, Rejoin
+from p4reduce.rejoin import Rejoin
+from p4reduce.session import Place
 from p4reduce.testing.local_group import EPOCH, JOB, LocalGroup, MemoryTransport
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.wire import DEFAULT, SECRET_BITS, Geometry
@@ -59,7 +60,7 @@ class ResettableGroup(LocalGroup):
         self.gate = threading.Barrier(world_size, self._grant)
         self._restart(EPOCH)
         for comm in self.comms:
-            comm.session.renew(*self._place(comm.rank, EPOCH))
+            comm.session.renew(self._place(comm.rank, EPOCH))
             comm.session.comeback = Rejoin(_Joiner(self, comm.rank), rejoin_s)
 
     def reset(self, reason: str = RESTARTED) -> None:

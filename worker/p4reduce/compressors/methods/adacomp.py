@@ -54,7 +54,6 @@ from p4reduce.group import Group
 from p4reduce_contracts.wire.lanes import narrowest
 
 SCALE_BITS = 32
-_INT8_MAX = 127
 
 
 @register("adacomp")
@@ -140,7 +139,9 @@ class AdaComp(SharedSupport):
         unit = step.state.scale / self.levels
         weight = min(self.levels, max(1, round(scale / unit))) if unit > 0 else 1
         signs = subtract_signs(total, indices, weight * unit)
-        integers = torch.zeros(total.numel(), dtype=torch.int8 if self.levels <= _INT8_MAX else torch.int32)
+        integers = torch.zeros(
+            total.numel(), dtype=torch.int8 if self.levels <= torch.iinfo(torch.int8).max else torch.int32
+        )
         integers[indices] = signs.to(integers.dtype) * weight
         message = Integers(integers, self.levels, unit)
         return Compressed(message, total, sent_bits, facts=(scale, float(len(indices))))
