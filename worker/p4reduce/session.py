@@ -1,6 +1,6 @@
 """A session: one rank's collectives, run one after the other over a transport.
 
-The protocol engine (protocol/engine.py) turns frames and times into frames, and epoch.py gives it both. Here is whose
+The protocol engine (protocol/engine.py) turns frames and times into frames, and uplink.py gives it both. Here is whose
 turn it is, the deadline, what was counted, and what ends it all.
 """
 
@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple, Protocol, SupportsFloat
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.epoch import Epoch
 from p4reduce.errors import (
     CollectiveError,
     CollectiveTimeout,
@@ -35,6 +34,7 @@ from p4reduce.protocol.source import UNTOUCHED, BlockSource, ConcatenatedBlocks,
 from p4reduce.stats import CollectiveReport, CollectiveStats
 from p4reduce.transport import Transport
 from p4reduce.turns import Turns
+from p4reduce.uplink import Uplink
 from p4reduce_contracts import metrics
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
@@ -169,7 +169,7 @@ class Session:
         """
         self.timeout_s = waiting_time(timeout_s)
         load_kernels()  # now, not while other ranks wait for this one's first frames
-        self._epoch = Epoch(lease, transport, window=window, clock=clock, slot_rounds=slot_rounds)
+        self._uplink = Uplink(lease, transport, window=window, clock=clock, slot_rounds=slot_rounds)
         self.membership = membership
         self.comeback: Comeback | None = None
         """None: the first JobReset is the session's end."""
@@ -194,12 +194,12 @@ class Session:
     @property
     def lease(self) -> Lease:
         """This rank's place in the job's epoch."""
-        return self._epoch.lease
+        return self._uplink.lease
 
     @property
     def transport(self) -> Transport:
         """What carries this epoch's frames."""
-        return self._epoch.transport
+        return self._uplink.transport
 
     def waiting(self) -> WaitingSlot | None:
         """Return what the running collective waits for; None if there is none. May be called from any thread."""
@@ -209,9 +209,9 @@ class Session:
     def metrics(self) -> dict[str, float]:
         """Return what this rank has counted and measured, by the names in `p4reduce_contracts.metrics`."""
         measured = {
-            metrics.WORKER_ROUND_TRIP: self._epoch.round_trip.smoothed_s,
-            metrics.WORKER_TIMEOUT: self._epoch.round_trip.timeout_s,
-            metrics.WORKER_WINDOW: self._epoch.window.slots,
+            metrics.WORKER_ROUND_TRIP: self._uplink.round_trip.smoothed_s,
+            metrics.WORKER_TIMEOUT: self._uplink.round_trip.timeout_s,
+            metrics.WORKER_WINDOW: self._uplink.window.slots,
         }
         return self.stats.as_metrics() | {metric.name: value for metric, value in measured.items()}
 
@@ -224,7 +224,7 @@ class Session:
     @property
     def retransmission_timeout_s(self) -> float:
         """How long a round takes at most, by all that is known; a silence of twice that brings a probe."""
-        return self._epoch.round_trip.timeout_s
+        return self._uplink.round_trip.timeout_s
 
     def run(self, kind: Kind, prepare: Callable[[], Contribution], *, timeout_s: float | None = None) -> Any:
         """Take part in one collective, when it is this call's turn; return what the contribution's `finish` returns.
@@ -290,7 +290,7 @@ class Session:
         if self.comeback is not None:
             self._check_strictly()
         alike = self._call(kind, contribution, 0)
-        slots = self._epoch.window.slots_of(alike, self.lease.columns, contribution.expected_blocks)
+        slots = self._uplink.window.slots_of(alike, self.lease.columns, contribution.expected_blocks)
         call = self._call(kind, contribution, self.operations, slots)
         self.operations += 1
         try:
@@ -308,7 +308,7 @@ class Session:
     def aside(self, kind: Kind, contribution: Contribution, number: int, timeout_s: float) -> list[NDArray[Any]]:
         """Take part in a collective that none of the callers asked for, in this session's turn; return the sums."""
         self._check_strictly()
-        slots = self._epoch.window.slots
+        slots = self._uplink.window.slots
         call = self._call(kind, contribution, number, slots)
         return self._take_part(call, contribution.source, slots, timeout_s).result()
 
@@ -319,15 +319,15 @@ class Session:
         given up.
         """
         try:
-            fresh = Epoch(place.lease, place.transport, window=self._fixed_window, clock=self._clock)
+            fresh = Uplink(place.lease, place.transport, window=self._fixed_window, clock=self._clock)
         except BaseException:
             place.give_up()
             raise
-        before = self._epoch
+        before = self._uplink
         with self._failing:
             closed = self._failure if isinstance(self._failure, CommunicatorClosed) else None
             if closed is None:
-                self._epoch, self.membership = fresh, place.membership
+                self._uplink, self.membership = fresh, place.membership
                 self._failure = None  # last: whoever sees that there is none asks the new membership for one
         if closed is not None:
             fresh.close_channel()
@@ -380,7 +380,7 @@ class Session:
 
     def _close_sockets(self, nothing_runs: bool) -> None:
         if nothing_runs:
-            self._epoch.close_channel()
+            self._uplink.close_channel()
         self.transport.close()
 
     def _lost(self) -> P4ReduceError | None:
@@ -417,21 +417,21 @@ class Session:
         `alike`: what this call has in common with later ones like it; None: nothing is remembered for them.
         """
         stats = CollectiveStats(collectives=1)
-        epoch = self._epoch
+        uplink = self._uplink
         keep_words = self.comeback is not None
-        collective = epoch.collective(call, source, slots, timeout_s, stats, keep_words=keep_words)
+        collective = uplink.collective(call, source, slots, timeout_s, stats, keep_words=keep_words)
         begun = self._clock()
         self._running = collective
         try:
-            epoch.drive(collective, begun, self._lost)
+            uplink.drive(collective, begun, self._lost)
         except BaseException as error:
             self._break(error, call)
             raise
         finally:
             self._running = None
             self.stats.add(stats)
-        limited = slots < epoch.window.slots or bool(collective.refusals)
-        epoch.window.finished(collective.next_window, stats, limited=limited)
+        limited = slots < uplink.window.slots or bool(collective.refusals)
+        uplink.window.finished(collective.next_window, stats, limited=limited)
         if collective.refusals:
             refusing = ",".join(str(rank) for rank in sorted(collective.refusals))
             event(
@@ -446,8 +446,8 @@ class Session:
             return collective
         union_blocks = _union_blocks(source, collective)
         if alike is not None:
-            epoch.window.saw(alike, sum(union_blocks), source.n_blocks)
-        epoch.try_runs(collective)
+            uplink.window.saw(alike, sum(union_blocks), source.n_blocks)
+        uplink.try_runs(collective)
         self._last = call, self._clock() - begun, stats, union_blocks, collective.slots
         return collective
 

@@ -1,6 +1,6 @@
-"""One rank's side of a job in one epoch: its slots, the transport, and what is known of the path to the switch.
+"""One rank's way to the switch, for as long as a lease lasts: its slots, the transport, what is known of the path.
 
-After a reset all of it begins anew, with another lease; the session (session.py) stays.
+In the job's next epoch all of it begins anew, with another lease; the session (session.py) stays.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _LONGEST_TRIAL_S: Final = 0.25
 """How long answers are waited for that tell whether frames may leave in runs."""
 
 
-class Epoch:
-    """What collectives of one epoch share; for one collective at a time."""
+class Uplink:
+    """What collectives under one lease share; for one collective at a time."""
 
     def __init__(
         self,

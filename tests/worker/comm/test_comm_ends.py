@@ -147,7 +147,7 @@ def test_what_a_rank_waits_for_can_be_asked_from_another_thread(busy: Busy) -> N
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert (wait.slot, wait.missing_ranks, wait.in_flight) == (0, (1,), 1)
-    assert wait.round == busy.comm.session._epoch.slot_rounds[0]
+    assert wait.round == busy.comm.session._uplink.slot_rounds[0]
     assert wait.waited_s > 0
     busy.group.comms[1].barrier()
     busy.barrier.result(10)
@@ -182,7 +182,7 @@ def test_a_new_place_that_cannot_be_used_is_given_up(closed: bool, monkeypatch: 
         if closed:
             group.comms[0].close()
         else:
-            monkeypatch.setattr("p4reduce.session.Epoch", mock.Mock(side_effect=OSError("no descriptor is left")))
+            monkeypatch.setattr("p4reduce.session.Uplink", mock.Mock(side_effect=OSError("no descriptor is left")))
         with pytest.raises(CommunicatorClosed if closed else OSError):
             renewed.renew(Place(replace(before, epoch=before.epoch + 1), place, place))
         assert (place.closed, place.left) == (True, True)

@@ -7,11 +7,11 @@ import pytest
 from numpy.typing import NDArray
 
 from p4reduce.communicator import Communicator
-from p4reduce.epoch import Epoch
 from p4reduce.errors import InvalidTensor, PeerRefused
 from p4reduce.protocol.window import Window
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.resettable_group import ResettableGroup
+from p4reduce.uplink import Uplink
 
 BLOCKS, ELEMENTS = 4096, 4096 * 32
 STEP = 10
@@ -97,17 +97,17 @@ def test_a_call_that_is_refused_is_not_remembered() -> None:
 
 
 def test_an_interrupt_behind_the_collective_leaves_the_ranks_in_step() -> None:
-    def interrupt(_epoch: Epoch, _collective: object) -> None:
+    def interrupt(_uplink: Uplink, _collective: object) -> None:
         raise KeyboardInterrupt
 
     def rank_main(comm: Communicator) -> list[int]:
         given = tensor("sparse", comm.rank)
         if comm.rank:
-            epoch = comm.session._epoch
-            epoch.try_runs = interrupt.__get__(epoch)  # type: ignore[method-assign]
+            uplink = comm.session._uplink
+            uplink.try_runs = interrupt.__get__(uplink)  # type: ignore[method-assign]
             with pytest.raises(KeyboardInterrupt):
                 comm.all_reduce(given)
-            del epoch.try_runs
+            del uplink.try_runs
         else:
             comm.all_reduce(given)
         return slots_used(comm, "sparse")

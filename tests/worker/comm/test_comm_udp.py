@@ -77,7 +77,7 @@ def test_frames_leave_in_runs_where_the_switch_sees_each_of_them(chosen: str, mo
     with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=30) as comm:
         for _ in range(3):
             assert (comm.all_reduce(tensor) == tensor).all()
-        channel = comm.session._epoch.channel
+        channel = comm.session._uplink.channel
         assert channel is not None
         assert channel.plain == (chosen == "off")
         assert switch.switch.counts["duplicates"] >= 2 * (chosen == "auto")
