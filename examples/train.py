@@ -128,11 +128,16 @@ def main(args):
         state.close()
 
 
-def run(main):
-    """Call main(settings) in a process group."""
-    args = settings.parse_args()
+def parse(arguments=None):
+    """Return the settings that these arguments, or those of the command line, say."""
+    args = settings.parse_args(arguments)
     if args.compressor is not None and args.aggregation != "p4reduce":
         settings.error("--compressor needs --aggregation p4reduce")
+    return args
+
+
+def run(main, args):
+    """Call main(args) in a process group."""
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     main(args)
@@ -144,4 +149,4 @@ def run(main):
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, parse())

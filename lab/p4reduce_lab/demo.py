@@ -12,7 +12,7 @@ from p4reduce_contracts import kernels
 from p4reduce_lab import report
 from p4reduce_lab.processes import Children, ProcessError, terminable
 from p4reduce_lab.system import running_system
-from p4reduce_lab.training import VARIANTS, WORLD_SIZE, Result, Training, missing_packages, train
+from p4reduce_lab.training import VARIANTS, WORLD_SIZE, Training, missing_packages, train
 
 _WIDTH_OF_A_FILE = 130
 
@@ -39,19 +39,19 @@ def run_demo(
     for package, seconds in kernels.warm():  # now, so that it is in no training's time
         console.print(f"compiled {package} in {seconds:.0f} s, once on this machine")
     plan = [Training(variant, seed, epochs, logs) for seed in range(seeds) for variant in VARIANTS]
-    results: list[Result] = []
     with terminable(), Children(logs) as children:
         console.print("starting a switch and a controller")
-        with running_system(children, pipeline) as system, _progress(console) as bar:
-            task = bar.add_task("", total=None)
-            for number, training in enumerate(plan):
+        with running_system(children, pipeline) as system, system.job("demo", WORLD_SIZE) as job:
+            console.print(f"starting {WORLD_SIZE} workers")
+            with _progress(console) as bar:
+                task = bar.add_task("", total=None)
 
-                def show(step: int, steps: int, number: int = number) -> None:
-                    bar.update(task, completed=number * steps + step, total=len(plan) * steps)
+                def show(training: Training, step: int, steps: int) -> None:
+                    about = training.variant.name + (f", seed {training.seed}" if seeds > 1 else "")
+                    done = plan.index(training) * steps + step
+                    bar.update(task, description=about, completed=done, total=len(plan) * steps)
 
-                bar.update(task, description=training.variant.name + (f", seed {training.seed}" if seeds > 1 else ""))
-                with training.job(system, WORLD_SIZE):
-                    results.append(train(children, training, system.controller, show))
+                results = train(children, plan, job, system.controller, show)
     report.write(out, results, time.monotonic() - began, console)
 
 

@@ -1,7 +1,8 @@
-"""Runs as a worker: the training of examples/train.py, measured.
+"""Runs as a worker: trainings of examples/train.py, one after the other in one process group, measured.
 
-Takes the options of train.py and --out, and works like it; rank 0 writes what all ranks measured to --out: bytes on
-the wire, seconds, losses, test accuracy, and a hash of the weights, which have to be the same on all ranks.
+Its argument is a JSON file with a list of trainings, each a list of options of train.py and --out. Of each training
+rank 0 writes what all ranks measured to --out: bytes on the wire, seconds, losses, test accuracy, and a hash of the
+weights, which have to be the same on all ranks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import math
 import os
 import socket
 import struct
+import sys
 import time
 from pathlib import Path
 from types import ModuleType
@@ -148,10 +150,18 @@ def load_script() -> ModuleType:
 
 
 def main() -> None:
-    """Run the script's process group around `measure`."""
+    """Run all trainings of the file in one process group of the script's."""
     script = load_script()
     script.settings.add_argument("--out", type=Path, help="write the results to this JSON file")
-    script.run(lambda args: measure(script, args))
+    trainings = [script.parse(options) for options in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))]
+
+    def measure_all(trainings: list[Any]) -> None:
+        for number, args in enumerate(trainings, start=1):
+            if dist.get_rank() == 0:
+                print(f"training {number}/{len(trainings)}: {args.out.stem}", flush=True)
+            measure(script, args)
+
+    script.run(measure_all, trainings)
 
 
 if __name__ == "__main__":

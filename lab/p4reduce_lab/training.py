@@ -1,27 +1,27 @@
-"""The variants of the training in examples/train.py, and one run of it on this machine, by torchrun."""
+"""The variants of the training in examples/train.py, and a run of several on this machine, by one torchrun."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from p4reduce_lab.processes import POLL_S, Child, Children, ProcessError
-from p4reduce_lab.system import System
 
 WORLD_SIZE = 4
 STALL_S = 60.0
 """A run that shows no progress for this long has failed."""
 _LAUNCHER = "torch/distributed/elastic/"
 STEP = re.compile(rb"step (\d+)/(\d+) loss")
-"""What a training prints as it goes."""
+"""What rank 0 prints as a training goes."""
+TRAINING = re.compile(rb"training (\d+)/(\d+): ")
+"""What rank 0 prints when it begins a training."""
 MODULE = "p4reduce_lab.measured_training"
 NEEDED = ("torch", "sklearn", "matplotlib")
 """What has to be installed beside p4reduce's own needs, to train and to draw."""
@@ -72,20 +72,15 @@ class Training:
 
     @property
     def name(self) -> str:
-        """What its job is called."""
+        """What its result is called."""
         return f"{self.variant.name}-{self.seed}"
 
-    def command(self) -> list[str]:
-        """Return what a worker runs, as arguments of the interpreter. An older result is deleted."""
+    def options(self, job: str) -> list[str]:
+        """Return the options of its worker, which joins `job` if the switch sums. An older result is deleted."""
         self._path.unlink(missing_ok=True)
-        variant = self.variant
-        options = [f"--aggregation={variant.aggregation}", f"--compressor={variant.compressor}", f"--job={self.name}"]
-        options += [f"--seed={self.seed}", f"--out={self._path}"]
-        return ["-m", MODULE, *options] + ([f"--epochs={self.epochs}"] if self.epochs else [])
-
-    def job(self, system: System, world_size: int) -> contextlib.AbstractContextManager[object]:
-        """Return the context it runs in: a job on the switch; gloo needs none."""
-        return contextlib.nullcontext() if self.variant.aggregation == "gloo" else system.job(self.name, world_size)
+        options = [f"--aggregation={self.variant.aggregation}", f"--compressor={self.variant.compressor}"]
+        options += [f"--job={job}", f"--seed={self.seed}", f"--out={self._path}"]
+        return options + ([f"--epochs={self.epochs}"] if self.epochs else [])
 
     def result(self) -> Result:
         """Read what it measured. Raises ProcessError if it left nothing to read."""
@@ -100,22 +95,38 @@ class Training:
         return self.folder.resolve() / f"{self.name}.json"
 
 
-def train(children: Children, training: Training, controller: str, progress: Callable[[int, int], None]) -> Result:
-    """Train once with WORLD_SIZE workers; `progress(step, steps)` is called as it goes.
+def worker_command(trainings: Sequence[Training], job: str) -> list[str]:
+    """Return what each worker runs, as arguments of the interpreter, to do these trainings one after the other.
+
+    All of them are done by the same processes, because each start of a worker takes seconds to import torch.
+    """
+    path = trainings[0].folder.resolve() / "trainings.json"
+    path.write_text(json.dumps([training.options(job) for training in trainings]), encoding="utf-8")
+    return ["-m", MODULE, str(path)]
+
+
+def train(
+    children: Children,
+    trainings: Sequence[Training],
+    job: str,
+    controller: str,
+    progress: Callable[[Training, int, int], None],
+) -> list[Result]:
+    """Do these trainings with WORLD_SIZE workers; `progress(training, step, steps)` is called as they go.
 
     Raises ProcessError when a worker fails, the switch or the controller ends, or nothing moves for STALL_S.
     """
     launcher = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
-    command = [sys.executable, *launcher, f"--nproc-per-node={WORLD_SIZE}", *training.command()]
+    command = [sys.executable, *launcher, f"--nproc-per-node={WORLD_SIZE}", *worker_command(trainings, job)]
     env = {"OMP_NUM_THREADS": "1", "P4REDUCE_CONTROLLER": controller, "PYTHONUNBUFFERED": "1"}
     if sys.platform == "linux":
         env["GLOO_SOCKET_IFNAME"] = "lo"  # the host's own name need not resolve
-    workers = children.start(f"{training.variant.name} seed {training.seed}", command, env, without_launcher)
-    _follow(children, workers, progress)
+    workers = children.start("workers", command, env, without_launcher)
+    _follow(children, workers, trainings, progress)
     children.forget(workers)
     if workers.status != 0:
         raise workers.failure(f"failed with status {workers.status}")
-    return training.result()
+    return [training.result() for training in trainings]
 
 
 def without_launcher(lines: list[str]) -> list[str]:
@@ -126,19 +137,26 @@ def without_launcher(lines: list[str]) -> list[str]:
     return lines[: launcher[0]] + [lines[number] for number in launcher if "failed (exitcode" in lines[number]]
 
 
-def _follow(children: Children, workers: Child, progress: Callable[[int, int], None]) -> None:
+def _follow(
+    children: Children,
+    workers: Child,
+    trainings: Sequence[Training],
+    progress: Callable[[Training, int, int], None],
+) -> None:
     """Report steps from the log until the workers end."""
     moved = time.monotonic()
-    seen = -1
+    seen = (0, 0)
     with workers.log.open("rb") as log:
-        text = b""
+        unfinished = b""
         while True:
             ended = workers.status is not None  # looked at before the log: nothing written is missed
-            text = text[-200:] + log.read()
-            steps = STEP.findall(text)
-            if steps and int(steps[-1][0]) != seen:
-                seen, moved = int(steps[-1][0]), time.monotonic()
-                progress(seen, int(steps[-1][1]))
+            *lines, unfinished = (unfinished + log.read()).split(b"\n")
+            for line in lines:
+                if match := TRAINING.match(line):
+                    seen, moved = (int(match[1]), 0), time.monotonic()
+                elif (match := STEP.match(line)) and int(match[1]) != seen[1]:
+                    seen, moved = (seen[0], int(match[1])), time.monotonic()
+                    progress(trainings[seen[0] - 1], int(match[1]), int(match[2]))
             if ended:
                 return
             children.check_others(workers)

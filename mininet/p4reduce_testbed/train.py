@@ -5,13 +5,23 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from p4reduce_lab import report
-from p4reduce_lab.training import STALL_S, STEP, VARIANTS, Result, Training, missing_packages
+from p4reduce_lab.training import (
+    STALL_S,
+    STEP,
+    TRAINING,
+    VARIANTS,
+    Result,
+    Training,
+    missing_packages,
+    worker_command,
+)
 from p4reduce_testbed.errors import MissingTool, TestbedError
 from p4reduce_testbed.testbed import Settings, Testbed, running_testbed
 from p4reduce_testbed.topology import Topology
@@ -34,7 +44,7 @@ def train_on_testbed(
         raise MissingTool(f"the training needs {', '.join(missing)}: pip install 'p4reduce[demo]'")
     began = time.monotonic()
     logs = out / "logs"
-    results: list[Result] = []
+    plan = [Training(variant, seed, epochs, logs) for seed in range(seeds) for variant in VARIANTS]
     click.echo(f"{len(topology.hosts)} hosts ({settings.network}) around a switch ({settings.target})")
     with running_testbed(topology, settings, logs) as testbed:
         click.echo(f"up after {time.monotonic() - began:.1f} s; checking sums")
@@ -42,9 +52,7 @@ def train_on_testbed(
         click.echo(f"{sums['sums']} sums of {sums['words']:,} words: {sums['mismatched_words']} words differ")
         if sums["mismatched_words"]:
             raise TestbedError(f"{sums['mismatched_sums']} of {sums['sums']} sums are wrong: see {logs}")
-        for seed in range(seeds):
-            for variant in VARIANTS:
-                results.append(_train(testbed, Training(variant, seed, epochs, logs)))
+        results = _train(testbed, plan)
     about = {
         "network": settings.network,
         "target": settings.target,
@@ -72,19 +80,22 @@ def check_sums(testbed: Testbed, sums: int = SUMS) -> dict[str, Any]:
     return max(found.values(), key=lambda counts: int(counts["mismatched_words"]))
 
 
-def _train(testbed: Testbed, training: Training) -> Result:
-    """Train once."""
-    command = ["env", "OMP_NUM_THREADS=1", sys.executable, "-P", *training.command()]
-    shown = 0
+def _train(testbed: Testbed, plan: Sequence[Training]) -> list[Result]:
+    """Do these trainings."""
+    shown = (0, 0)
 
     def progress(rank: int, line: str) -> None:
         nonlocal shown
-        if rank == 0 and (match := STEP.match(line.encode())):
-            step, steps = int(match[1]), int(match[2])
-            if step * _SHOWN_PARTS // steps > shown:
-                shown = step * _SHOWN_PARTS // steps
+        if rank == 0 and (match := TRAINING.match(line.encode())):
+            shown = (int(match[1]), 0)
+        elif rank == 0 and (match := STEP.match(line.encode())):
+            part = int(match[1]) * _SHOWN_PARTS // int(match[2])
+            if part > shown[1]:
+                shown = (shown[0], part)
+                training = plan[shown[0] - 1]
                 click.echo(f"{training.variant.name}, seed {training.seed}: {line}")
 
-    with training.job(testbed.system, len(testbed.topology.hosts)):
-        run_on_all(testbed, training.name, lambda host: command, training.name, on_line=progress, stall_s=STALL_S)
-    return training.result()
+    with testbed.system.job("train", len(testbed.topology.hosts)) as job:
+        command = ["env", "OMP_NUM_THREADS=1", sys.executable, "-P", *worker_command(plan, job)]
+        run_on_all(testbed, "train", lambda host: command, job, on_line=progress, stall_s=STALL_S)
+    return [training.result() for training in plan]

@@ -84,40 +84,38 @@ def test_the_demo_in_the_shape_that_fits_tofino(tmp_path: Path) -> None:
 def test_a_killed_worker_ends_the_run_with_an_error(children: Children) -> None:
     killed: list[int] = []
 
-    def kill_one(step: int, steps: int) -> None:
+    def kill_one(training: Training, step: int, steps: int) -> None:
         if not killed:
-            launcher, *workers = sorted(mentioning(str(children.logs / f"{DENSE.name}-0.json")))
+            launcher, *workers = sorted(mentioning(str(children.logs / "trainings.json")))
             killed.append(workers[2])
             os.kill(workers[2], signal.SIGKILL)
 
     with running_system(children) as system:
-        training = Training(DENSE, 0, 500, children.logs)
-        system.client.create_job(training.name, 4)
+        system.client.create_job("job", 4)
         began = time.monotonic()
         with pytest.raises(ProcessError) as caught:
-            train(children, training, system.controller, kill_one)
+            train(children, [Training(DENSE, 0, 500, children.logs)], "job", system.controller, kill_one)
         assert time.monotonic() - began < DEADLINE_S
-    assert "p4reduce-dense seed 0 failed with status 1" in caught.value.message
+    assert "workers failed with status 1" in caught.value.message
     assert "failed (exitcode: -9)" in caught.value.message
 
 
 def test_a_switch_that_dies_is_named(children: Children) -> None:
     with running_system(children) as system:
-        training = Training(ADACOMP, 0, 500, children.logs)
-        system.client.create_job(training.name, 4)
+        system.client.create_job("job", 4)
 
-        def kill_switch(step: int, steps: int) -> None:
+        def kill_switch(training: Training, step: int, steps: int) -> None:
             os.kill(system.switch.pid, signal.SIGKILL)
 
         with pytest.raises(ProcessError, match="switch ended with status -9"):
-            train(children, training, system.controller, kill_switch)
+            train(children, [Training(ADACOMP, 0, 500, children.logs)], "job", system.controller, kill_switch)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
 def test_a_demo_that_is_ended_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     script = "from p4reduce_lab.demo import run_demo; from pathlib import Path; import sys\n"
     script += "run_demo(Path(sys.argv[1]), epochs=500)"
-    log = tmp_path / "logs" / "gloo-dense-seed-0.log"
+    log = tmp_path / "logs" / "workers.log"
     demo = subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
