@@ -1,4 +1,4 @@
-"""What a case is, and what it hands in: series of repeated measurements, and the ratios that bars are about."""
+"""What a case is, and what it hands in: series of repeated measurements, and the ratios that thresholds are about."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from p4reduce_lab.bench.numbers import median, ratio
 from p4reduce_lab.processes import Children
 
 REPETITIONS = 5
-"""Of which a bar's medians are made, at least."""
+"""Of which a threshold's medians are made, at least."""
 QUICK_REPETITIONS = 3
 
 
@@ -48,7 +48,7 @@ BMV2 = Need("simple_switch_grpc (BMv2) on PATH", lambda: shutil.which("simple_sw
 
 
 @dataclass(frozen=True)
-class Bar:
+class Threshold:
     """A ratio that a case measures, and what it should be at least."""
 
     name: str
@@ -71,6 +71,23 @@ class Series:
     """Where it stands in a plot: {"density": 0.1, "pattern": "random"}."""
     counted: dict[str, float] = field(default_factory=dict)
     """Medians of what was counted on the way, by name with unit."""
+    size: int = 0
+    """Bytes of the tensor that each rank gives to an all-reduce measured in ms; 0: the series is of something else."""
+    ranks: int = 0
+    """Ranks of that all-reduce."""
+
+    @property
+    def algbw(self) -> float:
+        """The algorithm bandwidth as in nccl-tests, in GB/s (10^9 bytes): the size over the median time."""
+        return self.size / median(self.values) / 1e6
+
+    @property
+    def busbw(self) -> float:
+        """The bus bandwidth as in nccl-tests, in GB/s: algbw times 2(n - 1)/n, what a ring all-reduce moves.
+
+        It makes all-reduces of different numbers of ranks comparable; it is not what a switch's link carries.
+        """
+        return self.algbw * 2 * (self.ranks - 1) / self.ranks
 
     @property
     def text(self) -> str:
@@ -78,6 +95,8 @@ class Series:
         low, high = min(self.values), max(self.values)
         words = f"{self.what}, {self.link}: {self.peer} {show(median(self.values))} {self.unit}"
         words += f" ({show(low)} to {show(high)}, {len(self.values)} x)"
+        if self.size:
+            words += f", algbw {show(self.algbw)} busbw {show(self.busbw)} GB/s"
         return words + "".join(f", {name} {show(value)}" for name, value in self.counted.items())
 
 
@@ -87,7 +106,7 @@ class Findings:
 
     series: list[Series] = field(default_factory=list)
     ratios: dict[str, float] = field(default_factory=dict)
-    """By the name of the bar."""
+    """By the name of the threshold."""
     skipped: dict[str, str] = field(default_factory=dict)
     """What was not measured, and why."""
     notes: list[str] = field(default_factory=list)
@@ -130,8 +149,8 @@ class Run:
         self.say(series.text)
         return series
 
-    def bar(self, name: str, above: Sequence[float], below: Sequence[float]) -> None:
-        """Hand in the ratio of a bar, of the medians."""
+    def ratio(self, name: str, above: Sequence[float], below: Sequence[float]) -> None:
+        """Hand in the ratio of a threshold, of the medians."""
         self.findings.ratios[name] = ratio(above, below)
         self.say(f"{name}: {self.findings.ratios[name]:.3g}")
 
@@ -156,7 +175,7 @@ class Case:
     about: str
     measure: Callable[[Run], None]
     needs: tuple[Need, ...] = ()
-    bars: tuple[Bar, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()
     limit_s: float = 420.0
 
     def missing(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a run found: tables for people, results.json and bars.json for programs, plots."""
+"""What a run found: tables for people, results.json and thresholds.json for programs, plots."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from p4reduce_lab.bench import bars
+from p4reduce_lab.bench import thresholds
 from p4reduce_lab.bench.case import Case, Findings, Series, show
 from p4reduce_lab.bench.numbers import median
 from p4reduce_lab.bench.store import software
@@ -21,7 +21,7 @@ def write(
     cases: Sequence[Case],
     findings: Mapping[str, Findings],
     why_not: Mapping[str, str],
-    results: Sequence[bars.Result],
+    results: Sequence[thresholds.Result],
     *,
     quick: bool,
     seconds: float,
@@ -37,7 +37,7 @@ def write(
         "not_measured": dict(why_not),
     }
     (out / "results.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    bars.write(out / "bars.json", results)
+    thresholds.write(out / "thresholds.json", results)
     for case in cases:
         if case.name in findings:
             console.print(case_table(case, findings[case.name]))
@@ -45,8 +45,8 @@ def write(
         console.print(f"not measured: {name}: {why}", markup=False)
     pictures = _draw(out, findings, console)
     if results:
-        console.print(bar_table(results, quick))
-    written = ", ".join(str(path) for path in (out / "results.json", out / "bars.json", *pictures))
+        console.print(threshold_table(results, quick))
+    written = ", ".join(str(path) for path in (out / "results.json", out / "thresholds.json", *pictures))
     console.print(f"{written} written, {seconds:.0f} s in all")
 
 
@@ -55,20 +55,23 @@ def case_table(case: Case, found: Findings) -> Table:
     shown = Table(title=f"{case.name}: {case.about}", caption="\n".join(found.notes) or None, title_justify="left")
     for heading in ("what", "link", "by"):
         shown.add_column(heading)
-    for heading in ("median", "least to most", "times"):
+    headings = ["median", "least to most", "times"]
+    if sized := any(series.size for series in found.series):
+        headings += ["algbw GB/s", "busbw GB/s"]
+    for heading in headings:
         shown.add_column(heading, justify="right", no_wrap=True)
     shown.add_column("counted on the way")
     for series in found.series:
-        shown.add_row(*_row(series))
+        shown.add_row(*_row(series, sized))
     return shown
 
 
-def bar_table(results: Sequence[bars.Result], quick: bool) -> Table:
-    """Make the table of bars."""
+def threshold_table(results: Sequence[thresholds.Result], quick: bool) -> Table:
+    """Make the table of thresholds."""
     held = sum(result.holds for result in results)
     measured = sum(result.ratio is not None for result in results)
     shown = Table(
-        title="Bars" + (", of a quick run: not final" if quick else ""),
+        title="Thresholds" + (", of a quick run: not final" if quick else ""),
         caption=f"{held} hold, {measured - held} do not, {len(results) - measured} were not measured",
         title_justify="left",
     )
@@ -82,11 +85,14 @@ def bar_table(results: Sequence[bars.Result], quick: bool) -> Table:
     return shown
 
 
-def _row(series: Series) -> list[str]:
+def _row(series: Series, sized: bool) -> list[str]:
     counted = "; ".join(f"{name} {show(value)}" for name, value in series.counted.items())
     spread = f"{show(min(series.values))} to {show(max(series.values))}"
     middle = f"{show(median(series.values))} {series.unit}"
-    return [series.what, series.link, series.peer, middle, spread, str(len(series.values)), counted]
+    row = [series.what, series.link, series.peer, middle, spread, str(len(series.values))]
+    if sized:
+        row += [show(series.algbw), show(series.busbw)] if series.size else ["", ""]
+    return [*row, counted]
 
 
 def _left_out(findings: Mapping[str, Findings], why_not: Mapping[str, str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from p4reduce_lab import report as lab_report
-from p4reduce_lab.bench import bars, report
+from p4reduce_lab.bench import report, thresholds
 from p4reduce_lab.bench.case import NETWORKS, Case, Findings
 from p4reduce_lab.bench.cases import BY_NAME, CASES
 from p4reduce_lab.bench.network import namespace
@@ -30,13 +30,19 @@ def select(names: Sequence[str]) -> list[Case]:
 
 
 def run_bench(
-    out: Path, names: Sequence[str] = (), *, quick: bool = False, again: bool = False, console: Console | None = None
+    out: Path,
+    names: Sequence[str] = (),
+    *,
+    quick: bool = False,
+    again: bool = False,
+    check: bool = False,
+    console: Console | None = None,
 ) -> bool:
-    """Run cases, and write results.json, bars.json, a table and plots to `out`.
+    """Run cases, and write results.json, thresholds.json, a table and plots to `out`.
 
-    Returns whether all went well: no case failed and, unless `quick`, every bar holds. What an earlier run of the same
-    software found is taken over, unless `again`. A case that fails is reported, and the others go on. Raises
-    ProcessError for a name that is no case's. Nothing that it started still runs when it returns or raises.
+    Returns whether no case failed and, with `check`, every threshold holds. What an earlier run of the same software
+    found is taken over, unless `again`. A case that fails is reported, and the others go on. Raises ProcessError
+    for a name that is no case's. Nothing that it started still runs when it returns or raises.
     """
     cases = select(names)
     console = console or lab_report.console(_WIDTH_OF_A_FILE)
@@ -64,9 +70,9 @@ def run_bench(
                 console.print(error.message, style="red", markup=False)
         if found is not None:
             findings[case.name] = found
-    results = bars.judge(cases, findings)
+    results = thresholds.judge(cases, findings)
     report.write(out, cases, findings, why_not, results, quick=quick, seconds=time.monotonic() - began, console=console)
-    return not failed and (quick or all(result.holds for result in results))
+    return not failed and (not check or all(result.holds for result in results))
 
 
 def _preamble() -> str:

@@ -20,7 +20,7 @@ def test_adacomp_and_selection_measure_the_same_compression(run: Run, monkeypatc
     for case in (adacomp, selection):
         monkeypatch.setattr(case, "QUICK_SHAPE", (40, 50))
     adacomp.measure(run)
-    assert set(run.findings.ratios) == {bar.name for bar in adacomp.CASE.bars}
+    assert set(run.findings.ratios) == {threshold.name for threshold in adacomp.CASE.thresholds}
     selection.measure(run)
     first, *rest = run.findings.series
     assert [series.peer for series in rest[2:4]] == ["a rank's step, form gather", "a rank's step, form sum"]

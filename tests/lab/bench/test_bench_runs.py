@@ -30,8 +30,8 @@ def test_a_quick_run_of_a_case_writes_everything(tmp_path: Path) -> None:
     series = results["cases"]["executors"]["series"]
     assert "python" in {each["peer"] for each in series}
     assert all(len(each["values"]) == 3 and min(each["values"]) > 0 for each in series)
-    (bar,) = json.loads((tmp_path / "bars.json").read_text())
-    assert set(bar) == {"name", "ratio", "at_least", "holds"}
+    (threshold,) = json.loads((tmp_path / "thresholds.json").read_text())
+    assert set(threshold) == {"name", "ratio", "at_least", "holds"}
 
 
 @pytest.mark.slow
@@ -40,7 +40,9 @@ def test_workers_sum_over_loopback(tmp_path: Path) -> None:
     command = [*BENCH, "--quick", "--only", "memory", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert {bar["name"].split(":")[0] for bar in json.loads((tmp_path / "bars.json").read_text())} == {
+    assert {
+        threshold["name"].split(":")[0] for threshold in json.loads((tmp_path / "thresholds.json").read_text())
+    } == {
         "memory of a worker beyond the tensors",
         "memory of the switch",
     }

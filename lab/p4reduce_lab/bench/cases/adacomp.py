@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from p4reduce_lab.bench.case import Bar, Case, Missing, Run, Series
+from p4reduce_lab.bench.case import Case, Missing, Run, Series, Threshold
 from p4reduce_lab.bench.numbers import in_turn, median
 
 SHAPE = (2048, 2048)
@@ -17,7 +17,7 @@ _WORLD_SIZE = 4
 _TURNS = 3
 _RESIDUE = 2.0
 """Standard deviation of the residue, in those of the gradient: so that about one in a hundred elements is chosen."""
-_SPARSE = Bar("AdaComp, compress and encode 4 M elements on one core: torch.topk / ours", 5)
+_SPARSE = Threshold("AdaComp, compress and encode 4 M elements on one core: torch.topk / ours", 5)
 
 
 def measure(run: Run) -> None:
@@ -29,7 +29,7 @@ def measure(run: Run) -> None:
         peers[f"a rank's step, form {form}"] = WholeStep(shape, form).seconds
     found = in_turn(peers, run.repetitions)
     hand_in(run, work, found)
-    run.bar(_SPARSE.name, found["torch.topk"], found["p4reduce"])
+    run.ratio(_SPARSE.name, found["torch.topk"], found["p4reduce"])
     run.note("torch.topk of the magnitudes, not sorted; ours adds the residue, chooses, takes away and encodes.")
     run.note(f"A rank's step: all that one of {_WORLD_SIZE} ranks does but send and receive, the mean of all included.")
 
@@ -151,4 +151,6 @@ def least_seconds(work: Callable[[], object]) -> float:
     return min(times)
 
 
-CASE = Case("adacomp", "AdaComp compress and encode beside torch.topk of the same share", measure, bars=(_SPARSE,))
+CASE = Case(
+    "adacomp", "AdaComp compress and encode beside torch.topk of the same share", measure, thresholds=(_SPARSE,)
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from p4reduce_lab.bench.case import Bar, Case, Run, Series
+from p4reduce_lab.bench.case import Case, Run, Series, Threshold
 from p4reduce_lab.bench.cluster import Cluster, running_cluster, summed_up
 from p4reduce_lab.bench.network import GBIT_1, GBIT_1_LARGE_BURST, GBIT_1_SMALL_BURST, LOOPBACK, MBIT_100, Link
 from p4reduce_lab.bench.numbers import in_turn, median
@@ -15,12 +15,12 @@ PEERS = ("gloo", "p4reduce")
 _CHECKED_MB, _QUICK_MB = 4, 8
 _LIMIT_S = 60.0
 
-ON_100 = Bar("dense, 100 Mbit/s, 4 MB, 4 workers: gloo / p4reduce", 1.4)
-ON_1000 = Bar("dense, 1 Gbit/s, burst 64k, 25 MB, 4 workers: gloo / p4reduce", 3.0)
-ON_1000_CUT = Bar("dense, 1 Gbit/s, burst 16k, 25 MB, 4 workers: gloo / p4reduce", 1.1)
-ON_LOOPBACK = Bar("dense, loopback, 25 MB, 4 workers: gloo / p4reduce", 0.9)
-ON_LOOPBACK_SMALL = Bar("dense, loopback, 4 MB, 4 workers: gloo / p4reduce", 0.6)
-EIGHT_WORKERS = Bar("dense, 100 Mbit/s, 4 MB, 8 workers: gloo / p4reduce", 1.5)
+ON_100 = Threshold("dense, 100 Mbit/s, 4 MB, 4 workers: gloo / p4reduce", 1.4)
+ON_1000 = Threshold("dense, 1 Gbit/s, burst 64k, 25 MB, 4 workers: gloo / p4reduce", 3.0)
+ON_1000_CUT = Threshold("dense, 1 Gbit/s, burst 16k, 25 MB, 4 workers: gloo / p4reduce", 1.1)
+ON_LOOPBACK = Threshold("dense, loopback, 25 MB, 4 workers: gloo / p4reduce", 0.9)
+ON_LOOPBACK_SMALL = Threshold("dense, loopback, 4 MB, 4 workers: gloo / p4reduce", 0.6)
+EIGHT_WORKERS = Threshold("dense, 100 Mbit/s, 4 MB, 8 workers: gloo / p4reduce", 1.5)
 
 
 def measure(run: Run) -> None:
@@ -41,8 +41,8 @@ def measure(run: Run) -> None:
         compare(cluster, MBIT_100, 4, EIGHT_WORKERS)
 
 
-def compare(cluster: Cluster, link: Link, megabytes: float, bar: Bar | None = None, axis: str = "") -> None:
-    """Measure both peers in turn, hand in their series, and the ratio for the bar.
+def compare(cluster: Cluster, link: Link, megabytes: float, threshold: Threshold | None = None, axis: str = "") -> None:
+    """Measure both peers in turn, hand in their series, and the ratio for the threshold.
 
     `axis`: "workers" or "size", where the series belong in a plot.
     """
@@ -64,19 +64,21 @@ def compare(cluster: Cluster, link: Link, megabytes: float, bar: Bar | None = No
     at: dict[str, float | str] = {"workers": cluster.world_size} if axis == "workers" else {}
     at |= {"size": FLOAT_BYTES * elements} if axis == "size" else {}
     for peer, seconds in found.items():
-        goodput = 8 * FLOAT_BYTES * elements / median(seconds) / 1e6
-        counted = {"goodput Mbit/s": goodput}
-        counted |= {"% of the link": 100 * goodput / link.rate_mbit} if link.rate_mbit else {}
-        counted |= summed_up(counts[peer])
+        counted = summed_up(counts[peer])
+        if link.rate_mbit:
+            goodput = 8 * FLOAT_BYTES * elements / median(seconds) / 1e6
+            counted["% of the link"] = 100 * goodput / link.rate_mbit
         what = f"dense float32, {size}, {cluster.world_size} workers"
-        run.add(Series(what, peer, str(link), "ms", [1000 * second for second in seconds], at, counted))
-    if bar is not None:
-        run.bar(bar.name, found["gloo"], found["p4reduce"])
+        times = [1000 * second for second in seconds]
+        sized = {"size": FLOAT_BYTES * elements, "ranks": cluster.world_size}
+        run.add(Series(what, peer, str(link), "ms", times, at, counted, **sized))
+    if threshold is not None:
+        run.ratio(threshold.name, found["gloo"], found["p4reduce"])
 
 
 CASE = Case(
     "dense",
     "dense float32 all-reduces: gloo and p4reduce in turn",
     measure,
-    bars=(ON_100, ON_1000, ON_1000_CUT, ON_LOOPBACK, ON_LOOPBACK_SMALL, EIGHT_WORKERS),
+    thresholds=(ON_100, ON_1000, ON_1000_CUT, ON_LOOPBACK, ON_LOOPBACK_SMALL, EIGHT_WORKERS),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from p4reduce_lab.bench.case import NETWORKS, Bar, Case, Run, Series
+from p4reduce_lab.bench.case import NETWORKS, Case, Run, Series, Threshold
 from p4reduce_lab.bench.cases.dense import FLOAT_BYTES, MEGABYTE
 from p4reduce_lab.bench.cluster import Cluster, running_cluster, summed_up
 from p4reduce_lab.bench.network import GBIT_1, MBIT_100, Link
@@ -16,11 +16,11 @@ DENSITIES = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
 QUICK_DENSITIES = (0.1, 0.01)
 _LIMIT_S = 75.0
 
-BARS = {
-    (MBIT_100, 0.1): Bar("10 % of blocks, all-overlap, 100 Mbit/s, 4 MB: gloo dense / p4reduce", 10),
-    (MBIT_100, 0.01): Bar("1 % of blocks, all-overlap, 100 Mbit/s, 4 MB: gloo dense / p4reduce", 60),
-    (GBIT_1, 0.1): Bar("10 % of blocks, all-overlap, 1 Gbit/s, 25 MB: gloo dense / p4reduce", 15),
-    (GBIT_1, 0.01): Bar("1 % of blocks, all-overlap, 1 Gbit/s, 25 MB: gloo dense / p4reduce", 60),
+THRESHOLDS = {
+    (MBIT_100, 0.1): Threshold("10 % of blocks, all-overlap, 100 Mbit/s, 4 MB: gloo dense / p4reduce", 10),
+    (MBIT_100, 0.01): Threshold("1 % of blocks, all-overlap, 100 Mbit/s, 4 MB: gloo dense / p4reduce", 60),
+    (GBIT_1, 0.1): Threshold("10 % of blocks, all-overlap, 1 Gbit/s, 25 MB: gloo dense / p4reduce", 15),
+    (GBIT_1, 0.01): Threshold("1 % of blocks, all-overlap, 1 Gbit/s, 25 MB: gloo dense / p4reduce", 60),
 }
 
 
@@ -57,15 +57,18 @@ def against_density(cluster: Cluster, link: Link, megabytes: int) -> None:
     found = in_turn({"gloo": gloo, **peers}, run.repetitions, _LIMIT_S, at_least=3)
     size = f"{megabytes} MB, {WORKERS} workers"
     dense = [1000 * s for s in found["gloo"]]
-    run.add(Series(f"all blocks, {size}", "gloo", str(link), "ms", dense, {"density": 1.0}, summed_up(counts["gloo"])))
+    sized = {"size": FLOAT_BYTES * elements, "ranks": WORKERS}
+    counted = summed_up(counts["gloo"])
+    run.add(Series(f"all blocks, {size}", "gloo", str(link), "ms", dense, {"density": 1.0}, counted, **sized))
     for density, pattern in points:
         values = [1000 * s for s in found[str((density, pattern))]]
         at: dict[str, float | str] = {"density": density, "pattern": pattern}
         what = f"{density:.0%} of blocks, {pattern}, {size}"
-        run.add(Series(what, "p4reduce", str(link), "ms", values, at, summed_up(counts[density, pattern])))
-        bar = BARS.get((link, density))
-        if bar is not None and pattern == ALL_OVERLAP:
-            run.bar(bar.name, dense, values)
+        counted = summed_up(counts[density, pattern])
+        run.add(Series(what, "p4reduce", str(link), "ms", values, at, counted, **sized))
+        threshold = THRESHOLDS.get((link, density))
+        if threshold is not None and pattern == ALL_OVERLAP:
+            run.ratio(threshold.name, dense, values)
 
 
 CASE = Case(
@@ -73,5 +76,5 @@ CASE = Case(
     "time against the share of blocks that are not zero (random, all-overlap, none-overlap)",
     measure,
     needs=(NETWORKS,),
-    bars=tuple(BARS.values()),
+    thresholds=tuple(THRESHOLDS.values()),
 )

@@ -7,7 +7,7 @@ from functools import partial
 from p4reduce_contracts import artifacts
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_lab.bench.batches import BATCH, Runner
-from p4reduce_lab.bench.case import Bar, Case, Run, Series
+from p4reduce_lab.bench.case import Case, Run, Series, Threshold
 from p4reduce_lab.bench.load import Contributions, ethernet_addresses, make_grant, program
 from p4reduce_lab.bench.numbers import in_turn
 from p4reduce_switch.program import load
@@ -16,7 +16,7 @@ from p4reduce_switch.program.registry import executors
 PYTHON, COMPILED = "python", "llvm"
 WORLD_SIZE = 4
 _FRAMES = {PYTHON: 1024, COMPILED: 64 * 1024}
-SPEED_UP = Bar("compiled / Python executor, frames/s of our program, hot", 50)
+SPEED_UP = Threshold("compiled / Python executor, frames/s of our program, hot", 50)
 
 
 def measure(run: Run) -> None:
@@ -32,7 +32,7 @@ def measure(run: Run) -> None:
         counted = {"CPU ns a frame": 1e9 / sorted(rates)[len(rates) // 2]}
         run.add(Series(what, name, "in one process", "frames/s a core", rates, {"executor": name}, counted))
     if COMPILED in found and PYTHON in found:
-        run.bar(SPEED_UP.name, found[PYTHON], found[COMPILED])
+        run.ratio(SPEED_UP.name, found[PYTHON], found[COMPILED])
 
 
 def executor_names(run: Run) -> list[str]:
@@ -64,4 +64,4 @@ def prepare(
     return runner
 
 
-CASE = Case("executors", "frames/s of our program in each executor, hot, without I/O", measure, bars=(SPEED_UP,))
+CASE = Case("executors", "frames/s of our program in each executor, hot, without I/O", measure, thresholds=(SPEED_UP,))

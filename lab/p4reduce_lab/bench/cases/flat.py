@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from p4reduce_lab.bench.batches import Runner
-from p4reduce_lab.bench.case import Bar, Case, Run, Series
+from p4reduce_lab.bench.case import Case, Run, Series, Threshold
 from p4reduce_lab.bench.cases.executors import COMPILED, PYTHON, executor_names, prepare
 from p4reduce_lab.bench.numbers import in_turn
 
@@ -13,11 +13,11 @@ SLOTS, RANKS = (1, 16, 64, 256, 1024), (2, 4, 8, 16, 32)
 QUICK_SLOTS, QUICK_RANKS = (1, 64, 1024), (2, 32)
 _USUAL_SLOTS, _USUAL_RANKS = 64, 4
 _FRAMES = {PYTHON: 512, COMPILED: 16 * 1024}
-FLAT = Bar("time a frame, 1 to 1024 slots and 2 to 32 ranks: least / most", 1 / 1.5)
+FLAT = Threshold("time a frame, 1 to 1024 slots and 2 to 32 ranks: least / most", 1 / 1.5)
 
 
 def measure(run: Run) -> None:
-    """Measure all points of an executor in turn; the bar is about the compiled one, if there is one."""
+    """Measure all points of an executor in turn; the threshold is about the compiled one, if there is one."""
     slots, ranks = (QUICK_SLOTS, QUICK_RANKS) if run.quick else (SLOTS, RANKS)
     points = [(count, _USUAL_RANKS) for count in slots]
     points += [(_USUAL_SLOTS, count) for count in ranks if (_USUAL_SLOTS, count) not in points]
@@ -42,11 +42,13 @@ def measure(run: Run) -> None:
                 what = f"{slot_count} slots, {rank_count} ranks, full frames"
                 run.add(Series(what, name, "in one process", "CPU ns a frame", values, at))
     judged = COMPILED if COMPILED in least else PYTHON
-    run.bar(FLAT.name, [min(least[judged])], [max(least[judged])])
+    run.ratio(FLAT.name, [min(least[judged])], [max(least[judged])])
     run.note(
-        f"The bar is about executor {judged}, the least time of each point: noise only adds. Results are one a frame "
-        "on average, whatever the number of ranks."
+        f"The threshold is about executor {judged}, the least time of each point: noise only adds. Results are one a "
+        "frame on average, whatever the number of ranks."
     )
 
 
-CASE = Case("flat", "time a frame against 1 to 1024 slots and 2 to 32 ranks, in one process", measure, bars=(FLAT,))
+CASE = Case(
+    "flat", "time a frame against 1 to 1024 slots and 2 to 32 ranks, in one process", measure, thresholds=(FLAT,)
+)

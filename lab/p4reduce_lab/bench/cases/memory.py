@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p4reduce_lab.bench.case import Bar, Case, Run, Series
+from p4reduce_lab.bench.case import Case, Run, Series, Threshold
 from p4reduce_lab.bench.cases.dense import FLOAT_BYTES, MEGABYTE
 from p4reduce_lab.bench.cluster import running_cluster
 from p4reduce_lab.bench.network import LOOPBACK
@@ -13,8 +13,8 @@ _MEGABYTES, _QUICK_MEGABYTES = 25, 4
 _TIMES = 3
 _WORKER_EXTRA = 128 * MEGABYTE
 _SWITCH_BYTES = 512 * MEGABYTE
-WORKER = Bar("memory of a worker beyond the tensors: 2x the tensor + 128 MB / used", 1)
-SWITCH = Bar("memory of the switch: 512 MB / used", 1)
+WORKER = Threshold("memory of a worker beyond the tensors: 2x the tensor + 128 MB / used", 1)
+SWITCH = Threshold("memory of the switch: 512 MB / used", 1)
 
 
 def measure(run: Run) -> None:
@@ -33,9 +33,11 @@ def measure(run: Run) -> None:
     run.add(Series(f"{what}, whole process", "worker", str(LOOPBACK), "MB", whole))
     run.add(Series(f"{what}, beyond the tensors", "worker", str(LOOPBACK), "MB", [b / MEGABYTE for b in beyond]))
     run.add(Series(f"{what}, whole process", "switch", str(LOOPBACK), "MB", [switch / MEGABYTE]))
-    run.bar(WORKER.name, [2.0 * tensor + _WORKER_EXTRA], [max(MEGABYTE, *beyond)])
-    run.bar(SWITCH.name, [float(_SWITCH_BYTES)], [switch])
+    run.ratio(WORKER.name, [2.0 * tensor + _WORKER_EXTRA], [max(MEGABYTE, *beyond)])
+    run.ratio(SWITCH.name, [float(_SWITCH_BYTES)], [switch])
     run.note("Beyond the tensors: the peak less what goes in and comes out, and less Python with numpy before joining.")
 
 
-CASE = Case("memory", "peak memory of a worker beyond its tensors, and of the switch", measure, bars=(WORKER, SWITCH))
+CASE = Case(
+    "memory", "peak memory of a worker beyond its tensors, and of the switch", measure, thresholds=(WORKER, SWITCH)
+)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from p4reduce.codecs.inceptionn import Inceptionn
-from p4reduce_lab.bench.case import NETWORKS, Bar, Case, Run, Series
+from p4reduce_lab.bench.case import NETWORKS, Case, Run, Series, Threshold
 from p4reduce_lab.bench.cases.dense import FLOAT_BYTES
 from p4reduce_lab.bench.cluster import Cluster, running_cluster, summed_up
 from p4reduce_lab.bench.network import GBIT_1, GBIT_1_LARGE_BURST, MBIT_100, Link
@@ -23,19 +23,19 @@ PEERS = ("gloo", "p4reduce", *BOUNDS)
 _TURNS = 5
 _LIMIT_S = 60.0
 
-BARS = {
-    MBIT_100: Bar("ring 2^-10, 100 Mbit/s, 4.6 MB, 4 workers: gloo dense / ring", 1.7),
-    GBIT_1: Bar("ring 2^-10, 1 Gbit/s, burst 64k, 4.6 MB, 4 workers: gloo dense / ring", 1.0),
-    GBIT_1_LARGE_BURST: Bar("ring 2^-10, 1 Gbit/s, burst 128k, 4.6 MB, 4 workers: gloo dense / ring", 1.0),
+THRESHOLDS = {
+    MBIT_100: Threshold("ring 2^-10, 100 Mbit/s, 4.6 MB, 4 workers: gloo dense / ring", 1.7),
+    GBIT_1: Threshold("ring 2^-10, 1 Gbit/s, burst 64k, 4.6 MB, 4 workers: gloo dense / ring", 1.0),
+    GBIT_1_LARGE_BURST: Threshold("ring 2^-10, 1 Gbit/s, burst 128k, 4.6 MB, 4 workers: gloo dense / ring", 1.0),
 }
-CODEC = Bar("INCEPTIONN 2^-10 on one core: 5 ns / encode and decode of a number", 1.0)
+CODEC = Threshold("INCEPTIONN 2^-10 on one core: 5 ns / encode and decode of a number", 1.0)
 
 
 def measure(run: Run) -> None:
     """Measure the codec in this process, then all links with the same workers."""
     codec(run)
     with running_cluster(run, MBIT_100, WORKERS) as cluster:
-        for link in BARS:
+        for link in THRESHOLDS:
             on_link(cluster, link)
     run.note("Normally distributed numbers, which the codec shortens less than gradients (docs/study.md).")
 
@@ -70,7 +70,7 @@ def codec(run: Run) -> None:
             )
         )
     both = [sum(pair) for pair in zip(found["ring 2^-10, encode"], found["ring 2^-10, decode"], strict=True)]
-    run.bar(CODEC.name, [5.0], both)
+    run.ratio(CODEC.name, [5.0], both)
 
 
 def on_link(cluster: Cluster, link: Link) -> None:
@@ -91,8 +91,9 @@ def on_link(cluster: Cluster, link: Link) -> None:
         counted = summed_up(counts[peer])
         counted["gloo's bytes / this"] = dense_bytes / counted["B up a worker"]
         what = f"mean of {ELEMENTS:,} float32, {WORKERS} workers"
-        run.add(Series(what, peer, str(link), "ms", [1000 * second for second in seconds], {}, counted))
-    run.bar(BARS[link].name, found["gloo"], found["ring 2^-10"])
+        times = [1000 * second for second in seconds]
+        run.add(Series(what, peer, str(link), "ms", times, {}, counted, size=FLOAT_BYTES * ELEMENTS, ranks=WORKERS))
+    run.ratio(THRESHOLDS[link].name, found["gloo"], found["ring 2^-10"])
 
 
 CASE = Case(
@@ -100,5 +101,5 @@ CASE = Case(
     "a ring of hosts in INCEPTIONN's numbers, gloo's dense sum and the switch's, in turn; encode and decode",
     measure,
     needs=(NETWORKS,),
-    bars=(*BARS.values(), CODEC),
+    thresholds=(*THRESHOLDS.values(), CODEC),
 )

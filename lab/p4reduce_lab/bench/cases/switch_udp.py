@@ -12,7 +12,7 @@ from p4reduce_contracts import artifacts
 from p4reduce_controller.jobs.slots import DEFAULT_SLOTS
 from p4reduce_lab.addresses import LOOPBACK, free_port
 from p4reduce_lab.bench import network, switches
-from p4reduce_lab.bench.case import Bar, Case, Run, Series
+from p4reduce_lab.bench.case import Case, Run, Series, Threshold
 from p4reduce_lab.bench.cases.executors import COMPILED, PYTHON, executor_names
 from p4reduce_lab.bench.cluster import cpu_seconds
 from p4reduce_lab.bench.load import make_grant
@@ -30,9 +30,9 @@ _READY_S = 60.0
 REFLECTOR = "reflector"
 WAYS = {"GSO peers": True, "plain peers": False}
 
-OVER_TODAY = Bar("switch over UDP, GSO peers: compiled / Python executor, frames/s a core", 50)
-GSO = Bar("switch over UDP, GSO peers: compiled / reflector, frames/s a core", 0.25)
-PLAIN = Bar("switch over UDP, plain peers: compiled / reflector, frames/s a core", 0.7)
+OVER_TODAY = Threshold("switch over UDP, GSO peers: compiled / Python executor, frames/s a core", 50)
+GSO = Threshold("switch over UDP, GSO peers: compiled / reflector, frames/s a core", 0.25)
+PLAIN = Threshold("switch over UDP, plain peers: compiled / reflector, frames/s a core", 0.7)
 
 
 @dataclass
@@ -73,9 +73,9 @@ def measure(run: Run) -> None:
             run.add(Series(what, name, str(network.LOOPBACK), "frames/s a core", values, {}, counted))
     by = {key: found[str(key)] for key in loaded}
     if (COMPILED, "GSO peers") in by:
-        run.bar(OVER_TODAY.name, by[COMPILED, "GSO peers"], by[PYTHON, "GSO peers"])
-        run.bar(GSO.name, by[COMPILED, "GSO peers"], by[REFLECTOR, "GSO peers"])
-        run.bar(PLAIN.name, by[COMPILED, "plain peers"], by[REFLECTOR, "plain peers"])
+        run.ratio(OVER_TODAY.name, by[COMPILED, "GSO peers"], by[PYTHON, "GSO peers"])
+        run.ratio(GSO.name, by[COMPILED, "GSO peers"], by[REFLECTOR, "GSO peers"])
+        run.ratio(PLAIN.name, by[COMPILED, "plain peers"], by[REFLECTOR, "plain peers"])
     run.note("Frames are as the pipeline sees them; a core is a second of the switch process's own processor time.")
 
 
@@ -114,5 +114,5 @@ CASE = Case(
     "switch-udp",
     "frames/s a core of a switch over UDP, by executor, beside a reflector",
     measure,
-    bars=(OVER_TODAY, GSO, PLAIN),
+    thresholds=(OVER_TODAY, GSO, PLAIN),
 )

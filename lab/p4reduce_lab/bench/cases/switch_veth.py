@@ -10,7 +10,7 @@ from pathlib import Path
 from p4reduce_contracts import artifacts
 from p4reduce_lab.addresses import free_address, free_port
 from p4reduce_lab.bench import network, switches
-from p4reduce_lab.bench.case import NETWORKS, Bar, Case, Run, Series
+from p4reduce_lab.bench.case import NETWORKS, Case, Run, Series, Threshold
 from p4reduce_lab.bench.cases.executors import COMPILED, executor_names
 from p4reduce_lab.bench.cluster import cpu_seconds
 from p4reduce_lab.bench.load import ethernet_addresses, make_grant
@@ -26,7 +26,7 @@ BMV2 = "BMv2"
 _PROGRAM = "simple_switch_grpc"
 _SECONDS, _QUICK_SECONDS = 3.0, 1.0
 _CPU_PORT = "510"
-_OVER_BMV2 = Bar("switch over veth: compiled / BMv2, frames/s", 10)
+_OVER_BMV2 = Threshold("switch over veth: compiled / BMv2, frames/s", 10)
 
 
 def measure(run: Run) -> None:
@@ -78,8 +78,8 @@ def measure(run: Run) -> None:
         run.add(Series(what, name, "veth, not shaped", "frames/s", found[str((name, way))], {}, counted))
     compiled, bmv2 = found.get(str((COMPILED, _ONE_BY_ONE))), found.get(str((BMV2, _ONE_BY_ONE)))
     if compiled and bmv2:
-        run.bar(_OVER_BMV2.name, compiled, bmv2)
-        run.note("The bar is about frames one by one for both; BMv2 does not take super-frames.")
+        run.ratio(_OVER_BMV2.name, compiled, bmv2)
+        run.note("The threshold is about frames one by one for both; BMv2 does not take super-frames.")
 
 
 def start(run: Run, name: str, way: str, devices: list[str]) -> SwitchProcess:
@@ -120,5 +120,5 @@ CASE = Case(
     "frames/s of BMv2 and of the embedded switch on veth interfaces, by executor",
     measure,
     needs=(NETWORKS,),
-    bars=(_OVER_BMV2,),
+    thresholds=(_OVER_BMV2,),
 )

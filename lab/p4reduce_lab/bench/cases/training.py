@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from p4reduce_lab.bench.case import Bar, Case, Missing, Run, Series
+from p4reduce_lab.bench.case import Case, Missing, Run, Series, Threshold
 from p4reduce_lab.bench.cluster import Cluster, running_cluster, summed_up
 from p4reduce_lab.bench.network import GBIT_1, LOOPBACK, MBIT_100, Link
 from p4reduce_lab.bench.numbers import in_turn
@@ -18,11 +18,11 @@ _WARM_UP_STEPS = 4
 _MOST_STEPS, _AT_ONCE = 240, 5
 _LIMIT_S = 60.0
 
-BARS = {
-    (MBIT_100, "gloo dense"): Bar("DDP step, 100 Mbit/s: gloo dense / p4reduce AdaComp", 6),
-    (MBIT_100, "gloo fp16"): Bar("DDP step, 100 Mbit/s: gloo fp16 hook / p4reduce AdaComp", 3),
-    (GBIT_1, "gloo dense"): Bar("DDP step, 1 Gbit/s: gloo dense / p4reduce AdaComp", 2.5),
-    (GBIT_1, "gloo fp16"): Bar("DDP step, 1 Gbit/s: gloo fp16 hook / p4reduce AdaComp", 1.1),
+THRESHOLDS = {
+    (MBIT_100, "gloo dense"): Threshold("DDP step, 100 Mbit/s: gloo dense / p4reduce AdaComp", 6),
+    (MBIT_100, "gloo fp16"): Threshold("DDP step, 100 Mbit/s: gloo fp16 hook / p4reduce AdaComp", 3),
+    (GBIT_1, "gloo dense"): Threshold("DDP step, 1 Gbit/s: gloo dense / p4reduce AdaComp", 2.5),
+    (GBIT_1, "gloo fp16"): Threshold("DDP step, 1 Gbit/s: gloo fp16 hook / p4reduce AdaComp", 1.1),
 }
 
 
@@ -83,9 +83,9 @@ def steps(cluster: Cluster, link: Link, needed: dict[str, int]) -> None:
             run.add(Series(what, peer, str(link), "s", times))
         elif not run.quick:
             run.skip(f"time to accuracy, {peer}", f"{TARGET:.0%} was not reached in {_MOST_STEPS} steps")
-    for (of_link, peer), bar in BARS.items():
+    for (of_link, peer), threshold in THRESHOLDS.items():
         if of_link == link:
-            run.bar(bar.name, found[peer], found["p4reduce AdaComp"])
+            run.ratio(threshold.name, found[peer], found["p4reduce AdaComp"])
     run.note(
         f"scikit-learn's digits. Time to accuracy: the steps it took on loopback, looked at every {_AT_ONCE}, times a "
         "step's time on the link; the steps are the same on every link, since the sums are."
@@ -96,6 +96,6 @@ CASE = Case(
     "training",
     "a DDP step, and time to accuracy: gloo dense, with fp16 and PowerSGD, p4reduce dense and AdaComp, a ring",
     measure,
-    bars=tuple(BARS.values()),
+    thresholds=tuple(THRESHOLDS.values()),
     limit_s=600.0,
 )

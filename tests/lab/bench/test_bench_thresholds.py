@@ -1,4 +1,4 @@
-"""Bars, their file, and what a run ends with."""
+"""Thresholds, their file, and what a run ends with."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from p4reduce_lab.bench import bars, cases, report, run
-from p4reduce_lab.bench.case import Bar, Case, Findings, Need, Run, Series
+from p4reduce_lab.bench import cases, report, run, thresholds
+from p4reduce_lab.bench.case import Case, Findings, Need, Run, Series, Threshold
 from p4reduce_lab.bench.cli import bench
 from p4reduce_lab.bench.store import Store
 
@@ -27,7 +27,7 @@ def measured(run: Run) -> None:
 
 
 def case(name: str, at_least: float, need: Need = HERE) -> Case:
-    return Case(name, f"about {name}", measured, needs=(need,), bars=(Bar(f"{name}: a / b", at_least),))
+    return Case(name, f"about {name}", measured, needs=(need,), thresholds=(Threshold(f"{name}: a / b", at_least),))
 
 
 def found(ratio: float, name: str) -> Findings:
@@ -37,7 +37,7 @@ def found(ratio: float, name: str) -> Findings:
 
 @pytest.fixture
 def run_cases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[int, str, list[dict[str, Any]]]]:
-    """Run the command with these cases, each of which "measures" a ratio; return status, output and bars.json."""
+    """Run the command with these cases, each of which "measures" a ratio; return status, output and thresholds.json."""
 
     def run_them(*those: Case, ratios: dict[str, float], arguments: tuple[str, ...] = ()) -> Any:
         monkeypatch.setattr(run, "CASES", those)
@@ -51,7 +51,7 @@ def run_cases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., 
 
         monkeypatch.setattr(run, "_run_case", run_case)
         result = CliRunner().invoke(bench, ["--out", str(tmp_path), *arguments], catch_exceptions=False)
-        path = tmp_path / "bars.json"
+        path = tmp_path / "thresholds.json"
         return result.exit_code, result.output, json.loads(path.read_text()) if path.is_file() else []
 
     ran: list[str] = []
@@ -59,35 +59,38 @@ def run_cases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., 
     return run_them
 
 
-def test_a_bar_holds_from_its_ratio_on() -> None:
+def test_a_threshold_holds_from_its_ratio_on() -> None:
     some = [case("low", 2.0), case("even", 2.0), case("none", 2.0)]
-    results = bars.judge(some, {"low": found(1.99, "low"), "even": found(2.0, "even")})
+    results = thresholds.judge(some, {"low": found(1.99, "low"), "even": found(2.0, "even")})
     assert [(result.ratio, result.holds) for result in results] == [(1.99, False), (2.0, True), (None, False)]
 
 
-def test_all_bars_holding_is_status_0(run_cases: Any) -> None:
-    status, output, written = run_cases(case("x", 2.0), ratios={"x": 2.5})
+def test_all_thresholds_holding_is_status_0(run_cases: Any) -> None:
+    status, output, written = run_cases(case("x", 2.0), ratios={"x": 2.5}, arguments=("--check",))
     assert status == 0, output
     assert written == [{"name": "x: a / b", "ratio": 2.5, "at_least": 2.0, "holds": True}]
 
 
-def test_a_bar_that_does_not_hold_is_status_1_and_in_the_table(run_cases: Any) -> None:
-    status, output, written = run_cases(case("x", 2.0), case("y", 1.0), ratios={"x": 1.5, "y": 3.0})
-    assert status == 1
-    assert [bar["holds"] for bar in written] == [False, True]
+@pytest.mark.parametrize(("arguments", "ends_with"), [((), 0), (("--quick",), 0), (("--check",), 1)])
+def test_a_missed_threshold_is_in_the_table_and_an_error_with_check_alone(
+    run_cases: Any, arguments: tuple[str, ...], ends_with: int
+) -> None:
+    those = case("x", 2.0), case("y", 1.0)
+    status, output, written = run_cases(*those, ratios={"x": 1.5, "y": 3.0}, arguments=arguments)
+    assert status == ends_with
+    assert [threshold["holds"] for threshold in written] == [False, True]
     line = next(line for line in output.splitlines() if "x: a / b" in line and "does not hold" in line)
     assert "1.5" in line and "2" in line
     assert "1 hold, 1 do not, 0 were not measured" in output
 
 
-def test_a_quick_run_is_not_judged(run_cases: Any) -> None:
+def test_a_quick_run_is_said_to_be_one(run_cases: Any) -> None:
     status, output, _ = run_cases(case("x", 2.0), ratios={"x": 1.5}, arguments=("--quick",))
-    assert status == 0
     assert "not final" in output and "does not hold" in output
 
 
-def test_what_is_missing_is_named_and_its_bar_does_not_hold(run_cases: Any) -> None:
-    status, output, written = run_cases(case("x", 2.0, NOWHERE), ratios={})
+def test_what_is_missing_is_named_and_its_threshold_does_not_hold(run_cases: Any) -> None:
+    status, output, written = run_cases(case("x", 2.0, NOWHERE), ratios={}, arguments=("--check",))
     assert status == 1
     assert "needs a thing that is nowhere" in output
     assert written == [{"name": "x: a / b", "ratio": None, "at_least": 2.0, "holds": False}]
@@ -99,7 +102,7 @@ def test_an_interrupted_run_goes_on_where_it_was(run_cases: Any, monkeypatch: py
     status, output, written = run_cases(x, y, ratios={"x": 9.0, "y": 3.0})
     assert run_cases.ran == ["x", "y"]
     assert status == 0 and "taken over" in output
-    assert [bar["ratio"] for bar in written] == [2.0, 3.0]
+    assert [threshold["ratio"] for threshold in written] == [2.0, 3.0]
     run_cases(x, y, ratios={"x": 9.0, "y": 9.0}, arguments=("--again",))
     assert run_cases.ran == ["x", "y", "x", "y"]
 
@@ -122,6 +125,15 @@ def test_a_case_that_there_is_not_is_named(run_cases: Any) -> None:
     assert status == 1 and "there is no case z; there are: x" in output
 
 
+def test_all_reduces_have_the_bandwidths_of_nccl_tests() -> None:
+    """Its PERFORMANCE.md: algbw = S / t, and of an all-reduce busbw = algbw * 2 (n - 1) / n."""
+    summed = Series("4 MB", "gloo", "loopback", "ms", [40.0, 20.0, 30.0], size=6_000_000, ranks=4)
+    assert (summed.algbw, summed.busbw) == pytest.approx((0.2, 0.3))
+    table = report.case_table(case("x", 1.0), Findings([summed, Series("a frame", "llvm", "none", "ns", [1.0])]))
+    assert [str(column.header) for column in table.columns][6:8] == ["algbw GB/s", "busbw GB/s"]
+    assert [list(column.cells) for column in table.columns][6:8] == [["0.2", ""], ["0.3", ""]]
+
+
 def test_a_result_that_was_cut_off_is_measured_again(tmp_path: Path) -> None:
     store = Store(tmp_path, quick=False)
     store.raw("x").write_text(json.dumps(found(2.0, "x").document()))
@@ -135,23 +147,23 @@ def test_a_result_that_was_cut_off_is_measured_again(tmp_path: Path) -> None:
 def test_results_json_has_every_single_value(tmp_path: Path) -> None:
     some, results = [case("x", 1.0)], {"x": found(2.0, "x")}
     console = Console(file=io.StringIO(), width=150)
-    judged = bars.judge(some, results)
+    judged = thresholds.judge(some, results)
     report.write(tmp_path, some, results, {"y": "no"}, judged, quick=False, seconds=3.0, console=console)
     document = json.loads((tmp_path / "results.json").read_text())
     assert set(document) == {"machine", "software", "quick", "seconds", "cases", "not_measured"}
     (series,) = document["cases"]["x"]["series"]
-    assert set(series) == {"what", "peer", "link", "unit", "values", "at", "counted"}
+    assert set(series) == {"what", "peer", "link", "unit", "values", "at", "counted", "size", "ranks"}
     assert series["values"] == [1.0, 2.0, 3.0]
     assert document["not_measured"] == {"y": "no"}
 
 
-def test_every_bar_has_a_name_of_its_own() -> None:
-    names = [bar.name for each in cases.CASES for bar in each.bars]
+def test_every_threshold_has_a_name_of_its_own() -> None:
+    names = [threshold.name for each in cases.CASES for threshold in each.thresholds]
     assert len(names) == len(set(names)) > 20
 
 
-def test_the_list_names_cases_needs_and_bars() -> None:
+def test_the_list_names_cases_needs_and_thresholds() -> None:
     shown = CliRunner().invoke(bench, ["--list"], catch_exceptions=False).output
     for each in cases.CASES:
         assert f"{each.name}: {each.about}" in shown
-        assert all(f"{bar.name}: at least {bar.at_least:g}" in shown for bar in each.bars)
+        assert all(f"{threshold.name}: at least {threshold.at_least:g}" in shown for threshold in each.thresholds)
