@@ -59,11 +59,16 @@ def _dataplane_messages() -> tuple[Any, Any, Any, Any]:
     return request, response, set_status, status_set
 
 
-def version() -> str:
-    """For example "1.15.5"."""
+def build() -> str:
+    """Return what `simple_switch_grpc --version` says: a version and its build's commit, "1.15.5-693e69e6"."""
     assert SWITCH is not None
     answer = subprocess.run([SWITCH, "--version"], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     return answer.stdout.strip()
+
+
+def release(build: str) -> str:
+    """Return the version in a build's name: "1.15.5" for "1.15.5-693e69e6"."""
+    return build.partition("-")[0]
 
 
 class Bmv2Failed(Exception):

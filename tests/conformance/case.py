@@ -119,6 +119,27 @@ class Answers:
     counters: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
     """(packets, bytes) by counter and cell; cells that counted nothing are left out."""
 
+    def canonical(self, *, any_order: bool = False) -> Answers:
+        """Return the form in which answers are compared and recorded: equal where they differ in nothing that counts.
+
+        What leaves is ordered by port; frames of one port keep their order, unless `any_order`, which sorts them too.
+        Counters, their cells and the fields of packet-ins are ordered by name.
+        """
+        return Answers(
+            tuple(canonical_answer(answer, any_order=any_order) for answer in self.steps),
+            tuple((dict(sorted(metadata.items())), payload) for metadata, payload in self.packet_ins),
+            self.digests,
+            {name: dict(sorted(cells.items())) for name, cells in sorted(self.counters.items())},
+        )
+
+
+def canonical_answer(answer: Outputs | tuple[str, ...], *, any_order: bool) -> Outputs | tuple[str, ...]:
+    """One step's answer in the order of `Answers.canonical`; refused updates stay as they are."""
+    outputs: list[Any] = [part for part in answer if not isinstance(part, str)]
+    if not outputs:
+        return answer
+    return tuple(sorted(outputs) if any_order else sorted(outputs, key=lambda output: output[0]))
+
 
 # ---- to JSON and back
 

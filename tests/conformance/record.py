@@ -74,7 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         print(f"no such case: {', '.join(unknown)}", file=sys.stderr)
         return 2
-    target_name = f"simple_switch_grpc {bmv2.version()}"
+    build = bmv2.build()
+    target_name = f"simple_switch_grpc {bmv2.release(build)}"
     frames = failed = 0
     not_played: list[str] = []
     started = time.monotonic()
@@ -87,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             not_played.append(name)
             continue
         if not options.check:
-            recording.save(case, target_name, fresh)
+            recording.save(recording.Recording(name, target_name, case.digests(), case.steps, fresh))
         found = check(case, fresh)
         for line in found:
             print(f"{name}: {line}")
@@ -95,10 +96,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         frames += sum(not isinstance(step, Write) for step in case.steps)
     if not options.cases and not options.check:
         for name in set(recording.names()) - set(known):
-            (recording.RECORDINGS / f"{name}.jsonl.gz").unlink()
+            recording.delete(name)
     count = len(options.cases or known) - len(not_played)
     print(
-        f"{count} cases, {frames} frames against {target_name} in {time.monotonic() - started:.0f} s: "
+        f"{count} cases, {frames} frames against simple_switch_grpc {build} in {time.monotonic() - started:.0f} s: "
         f"{failed} cases differ"
     )
     if not_played:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from conformance.case import Answers, Arrive, Case, Outputs, PacketOut, PortState, Step, Write
 from p4reduce_contracts.p4runtime.errors import WriteError
@@ -123,32 +123,22 @@ def _step(client: Client, target: Target, step: Step) -> Outputs | tuple[str, ..
 
 
 def differences(steps: Sequence[Step], ours: Answers, theirs: Answers, *, any_order: bool = False) -> list[str]:
-    """Where two switches' answers differ, port by port and in order for each port; the first few.
+    """Where two switches' answers differ in their canonical forms; the first few.
 
     `any_order`: what one step sends out of one port may come in any order.
     """
     found = []
+    ours, theirs = ours.canonical(any_order=any_order), theirs.canonical(any_order=any_order)
     for number, (step, a, b) in enumerate(zip(steps, ours.steps, theirs.steps, strict=True)):
-        if by_port(a, any_order) != by_port(b, any_order) and not _same_refusals(a, b):
+        if a != b and not _same_refusals(a, b):
             found.append(f"step {number}, {describe(step)}:\n    ours   {show(a)}\n    BMv2's {show(b)}")
-    if by_port_in(ours) != by_port_in(theirs):
+    if ours.packet_ins != theirs.packet_ins:
         found.append(f"packet-ins:\n    ours   {ours.packet_ins}\n    BMv2's {theirs.packet_ins}")
     if ours.digests != theirs.digests:
         found.append(f"digests:\n    ours   {ours.digests}\n    BMv2's {theirs.digests}")
     if ours.counters != theirs.counters:
         found.append(f"counters:\n    ours   {ours.counters}\n    BMv2's {theirs.counters}")
     return found[:MAX_DIFFERENCES]
-
-
-def by_port(answer: Outputs | tuple[str, ...], any_order: bool) -> dict[object, list[object]]:
-    """An answer's frames by port (or its refused updates)."""
-    ports: dict[object, list[Any]] = {}
-    for part in answer:
-        if isinstance(part, str):
-            ports.setdefault("refused", []).append(part)
-        else:
-            ports.setdefault(part[0], []).append(part[1])
-    return {port: sorted(frames) if any_order else frames for port, frames in ports.items()}
 
 
 def _same_refusals(ours: Outputs | tuple[str, ...], theirs: Outputs | tuple[str, ...]) -> bool:
@@ -164,10 +154,6 @@ def _declared(counter: CounterInfo, cells: dict[str, tuple[int, int]]) -> dict[s
     both in every counter and P4Runtime leaves the other open."""
     masked = {cell: (packets * counter.packets, bytes_ * counter.bytes) for cell, (packets, bytes_) in cells.items()}
     return {cell: both for cell, both in sorted(masked.items()) if any(both)}
-
-
-def by_port_in(answers: Answers) -> list[tuple[dict[str, int], bytes]]:
-    return [(dict(metadata), payload) for metadata, payload in answers.packet_ins]
 
 
 def describe(step: Step) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from conformance import bmv2, record, recording
 from conformance.case import Arrive, Outputs
 from conformance.corpus import all_cases
 from conformance.embedded import EmbeddedTarget
+from conformance.exceptions import ANY_ORDER
 
 CRASHES, FINE = "register_bounds", "mux"
 
@@ -30,7 +32,7 @@ class CrashingTarget(EmbeddedTarget):
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where recordings are; both cases have one."""
     monkeypatch.setattr(bmv2, "SWITCH", "simple_switch_grpc")
-    monkeypatch.setattr(bmv2, "version", lambda: "0")
+    monkeypatch.setattr(bmv2, "build", lambda: "0")
     monkeypatch.setattr(bmv2, "Bmv2Target", CrashingTarget)
     for name in (CRASHES, FINE):
         (tmp_path / f"{name}.jsonl.gz").write_bytes((recording.RECORDINGS / f"{name}.jsonl.gz").read_bytes())
@@ -52,3 +54,45 @@ def test_a_crash_of_bmv2_ends_its_case_alone(folder: Path, check: bool, capsys: 
 
 def test_without_a_crash_all_is_well(folder: Path) -> None:
     assert record.main([FINE]) == 0
+
+
+class OtherOrderTarget(EmbeddedTarget):
+    """Sends the copies of a frame to the ports in the opposite order; the frames of one port keep their order."""
+
+    def arrive(self, port: int, frame: bytes) -> Outputs:
+        return tuple(sorted(super().arrive(port, frame), key=lambda output: -output[0]))
+
+
+class ReversedTarget(EmbeddedTarget):
+    """Sends the copies of a frame in the opposite order."""
+
+    def arrive(self, port: int, frame: bytes) -> Outputs:
+        return super().arrive(port, frame)[::-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "another"),
+    [("l2", OtherOrderTarget), ("copies", OtherOrderTarget), *((name, ReversedTarget) for name in sorted(ANY_ORDER))],
+)
+def test_another_build_with_the_same_answers_writes_the_same_bytes(
+    name: str, another: type[EmbeddedTarget], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = folder / f"{name}.jsonl.gz"
+    written = []
+    for build, target in (("1.15.5-693e69e6", EmbeddedTarget), ("1.15.5-9674187f", another)):
+        monkeypatch.setattr(bmv2, "build", lambda build=build: build)
+        monkeypatch.setattr(bmv2, "Bmv2Target", target)
+        assert record.main([name]) == 0
+        written.append(path.read_bytes())
+        path.unlink()
+    assert written[0] == written[1]
+
+
+def test_a_file_that_has_the_text_stays_as_it_is(folder: Path) -> None:
+    path = folder / f"{FINE}.jsonl.gz"
+    assert record.main([FINE]) == 0
+    compressed_otherwise = gzip.compress(gzip.decompress(path.read_bytes()), 1, mtime=1)
+    assert compressed_otherwise != path.read_bytes()
+    path.write_bytes(compressed_otherwise)
+    assert record.main([FINE]) == 0
+    assert path.read_bytes() == compressed_otherwise

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from conformance.case import canonical_answer
 from fidelity.generated import Outputs
 from fidelity.playing import BMV2, Outcome, Verdict
 
@@ -61,15 +62,7 @@ class Record:
 
 def same(ours: Outputs, theirs: Outputs) -> bool:
     """Whether the same frames left, in the same order for each port."""
-    return by_port(ours) == by_port(theirs)
-
-
-def by_port(outputs: Outputs) -> dict[int, list[bytes]]:
-    """Frames of each port."""
-    found: dict[int, list[bytes]] = {}
-    for port, frame in outputs:
-        found.setdefault(port, []).append(frame)
-    return found
+    return canonical_answer(ours, any_order=False) == canonical_answer(theirs, any_order=False)
 
 
 def shown(outputs: Outputs) -> str:
