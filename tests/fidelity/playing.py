@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -60,7 +61,8 @@ class Built:
 class Player:
     """A switch under test: "bmv2", or the name of an executor of the embedded switch.
 
-    Each test gets the program anew, so none sees what another left in registers. A switch that ended is started again.
+    Each test gets the program anew, which empties tables and registers. On BMv2 clone sessions and multicast groups
+    outlive that, so a test's are deleted after it. A switch that ended is started again.
     """
 
     def __init__(self, name: str) -> None:
@@ -101,15 +103,28 @@ class Player:
             if refused is not None:
                 self.close()  # BMv2 takes no further program after one that it does not know
                 return refused, False
-            refused = _insert(connection, test.entities)
+            inserted, refused = _write(connection, messages.Update.INSERT, test.entities)
             if refused is not None:
-                return refused, False
-            target.pipeline_set()
-            outputs = target.arrive(test.port, test.frame)
+                outcome = refused
+            else:
+                target.pipeline_set()
+                outputs = target.arrive(test.port, test.frame)
+                outcome = Outcome(Verdict.PASS if test.passes(outputs) else Verdict.FAIL, outputs)
         except (Bmv2Failed, P4RuntimeError, grpc.RpcError) as error:
             self.close()
             return Outcome(Verdict.ERROR, reason=_first_line(error)), True
-        return Outcome(Verdict.PASS if test.passes(outputs) else Verdict.FAIL, outputs), False
+        self._delete_replication(connection, test.entities[:inserted])
+        return outcome, False
+
+    def _delete_replication(self, connection: Connection, entities: Sequence[Any]) -> None:
+        """Delete the clone sessions and multicast groups among a test's entities; end a switch that does not."""
+        replication = [entity for entity in entities if entity.HasField("packet_replication_engine_entry")]
+        try:
+            deleted, _ = _write(connection, messages.Update.DELETE, replication)
+        except (P4RuntimeError, grpc.RpcError):
+            deleted = 0
+        if deleted < len(replication):
+            self.close()
 
     def _started(self) -> tuple[Bmv2Target | EmbeddedTarget, Connection]:
         if self._target is None or self._connection is None:
@@ -137,16 +152,19 @@ def _set_pipeline(connection: Connection, built: Built) -> Outcome | None:
     return _called(connection, "SetForwardingPipelineConfig", request)
 
 
-def _insert(connection: Connection, entities: tuple[Any, ...]) -> Outcome | None:
-    """One entry a request: the reason of a refusal is then the request's own."""
-    for entity in entities:
+def _write(connection: Connection, operation: int, entities: Sequence[Any]) -> tuple[int, Outcome | None]:
+    """Insert or delete entities up to the first that is refused; return how many were not, and the refusal.
+
+    One entry a request: the reason of a refusal is then the request's own.
+    """
+    for number, entity in enumerate(entities):
         request = messages.WriteRequest()
-        update = request.updates.add(type=messages.Update.INSERT)
+        update = request.updates.add(type=operation)
         update.entity.CopyFrom(entity)
         refused = _called(connection, "Write", request)
         if refused is not None:
-            return refused
-    return None
+            return number, refused
+    return len(entities), None
 
 
 def _called(connection: Connection, name: str, request: Any) -> Outcome | None:

@@ -1,17 +1,22 @@
-"""Generated tests on the embedded switch: each verdict, with each executor."""
+"""Generated tests on the embedded switch, with each executor, and on BMv2 where it is: each verdict, what is left."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+import grpc
 import pytest
 
+from conformance import bmv2
 from conformance.case import PROGRAMS
-from fidelity.generated import Expected, GeneratedTest
-from fidelity.playing import Built, Player, Verdict, read_built
+from fidelity import playing
+from fidelity.generated import Expected, GeneratedTest, Outputs
+from fidelity.playing import BMV2, Built, Player, Verdict, read_built
 from p4reduce_contracts.p4runtime import codec, messages
-from p4reduce_contracts.p4runtime.entries import TableEntry
+from p4reduce_contracts.p4runtime.entries import CloneSession, Entry, MulticastGroup, TableEntry
 from p4reduce_contracts.p4runtime.schema import Schema
+from p4reduce_controller.p4rt.client import Client
 from p4reduce_switch.program import executors
 
 
@@ -73,3 +78,134 @@ def test_what_is_refused_by_name_is_told_from_what_is_invalid(player: Player) ->
 
 def test_an_empty_frame_is_not_played(player: Player) -> None:
     assert player.play(PROGRAM, GeneratedTest(1, b"", ())).verdict is Verdict.REFUSED
+
+
+needs_bmv2 = (
+    pytest.mark.bmv2,
+    pytest.mark.skipif(bmv2.SWITCH is None, reason="simple_switch_grpc is not on PATH"),
+)
+COPIED = [
+    ("clone_i2e", CloneSession(7, ((2, 5), (3, 6))), bytes.fromhex("0100000000000a")),
+    ("multicast_rids", MulticastGroup(7, ((2, 5), (3, 6))), bytes.fromhex("00070000000000")),
+]
+"""A program, an entry of the packet replication engine, and a frame of which this entry makes copies."""
+
+
+def encoded(program: Built, entry: Entry) -> Any:
+    return codec.encode(Schema.from_p4info(messages.parse_p4info(program.p4info)), entry)
+
+
+@pytest.mark.parametrize("switch", [*sorted(executors), pytest.param(BMV2, marks=needs_bmv2)])
+@pytest.mark.parametrize(("name", "entry", "frame"), COPIED, ids=lambda value: value if isinstance(value, str) else "")
+def test_copies_are_made_by_the_entries_of_their_own_test_only(
+    switch: str, name: str, entry: Entry, frame: bytes
+) -> None:
+    program = built(name)
+    with_entry = GeneratedTest(1, frame, (), (encoded(program, entry),))
+    with Player(switch) as player:
+        without = player.play(program, GeneratedTest(1, frame, ()))
+        copied = player.play(program, with_entry)
+        assert sorted(set(copied.outputs) - set(without.outputs)) and len(copied.outputs) == len(without.outputs) + 2
+        assert player.play(program, GeneratedTest(1, frame, ())).outputs == without.outputs
+        assert sorted(player.play(program, with_entry).outputs) == sorted(copied.outputs), "each copy leaves once"
+
+
+@pytest.mark.bmv2
+@pytest.mark.skipif(bmv2.SWITCH is None, reason="simple_switch_grpc is not on PATH")
+@pytest.mark.parametrize(("name", "entry", "frame"), COPIED, ids=lambda value: value if isinstance(value, str) else "")
+def test_on_bmv2_they_outlive_a_change_of_the_program(name: str, entry: Entry, frame: bytes) -> None:
+    """The reason why a player deletes them."""
+    program = built(name)
+    with bmv2.Bmv2Target() as target, Client(target.address) as client:
+        client.set_pipeline(program.p4info, program.json)
+        target.pipeline_set()
+        client.insert(entry)
+        copied = target.arrive(1, frame)
+        client.set_pipeline(program.p4info, program.json)
+        target.pipeline_set()
+        assert len(copied) >= 2 and sorted(target.arrive(1, frame)) == sorted(copied)
+
+
+class Refusal(grpc.RpcError):
+    """What a stub raises for INVALID_ARGUMENT."""
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.INVALID_ARGUMENT
+
+    def details(self) -> str:
+        return "invalid"
+
+    def trailing_metadata(self) -> None: ...
+
+
+class Switch:
+    """Both a target and a connection to it: remembers the requests, and refuses `refused`, one (operation, id)."""
+
+    address = ""
+
+    def __init__(self, refused: tuple[str, int] | None = None) -> None:
+        self.calls: list[str | tuple[str, int]] = []
+        self._refused = refused
+
+    def __enter__(self) -> Switch:
+        self.calls.append("start")
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.calls.append("end")
+
+    def open(self, *, require_primary: bool) -> None: ...
+
+    def close(self) -> None: ...
+
+    def pipeline_set(self) -> None: ...
+
+    def addressed(self, request: Any) -> Any:
+        return request
+
+    def call(self, name: str, request: Any, least_s: float) -> None:
+        if name != "Write":
+            self.calls.append("program")
+            return
+        (update,) = request.updates
+        kind = messages.Update.Type.Name(update.type)
+        entity = update.entity
+        replication = entity.packet_replication_engine_entry
+        id = replication.clone_session_entry.session_id or replication.multicast_group_entry.multicast_group_id
+        if (kind, id or entity.table_entry.table_id) == self._refused:
+            raise Refusal
+        self.calls.append((kind, id or entity.table_entry.table_id))
+
+    def arrive(self, port: int, frame: bytes) -> Outputs:
+        self.calls.append("frame")
+        return ()
+
+
+def calls(
+    monkeypatch: pytest.MonkeyPatch, refused: tuple[str, int] | None = None
+) -> tuple[list[str | tuple[str, int]], list[Verdict]]:
+    """Play a test with a session, an entry and a group twice: what the switch was asked for, and the verdicts."""
+    switch = Switch(refused)
+    monkeypatch.setattr(playing, "Bmv2Target", lambda: switch)
+    monkeypatch.setattr(playing, "Connection", lambda *_args, **_options: switch)
+    table = messages.Entity()
+    table.table_entry.table_id = 9
+    entities = (encoded(PROGRAM, CloneSession(5)), table, encoded(PROGRAM, MulticastGroup(6)))
+    with Player(BMV2) as player:
+        verdicts = [player.play(PROGRAM, GeneratedTest(1, b"a", (), entities)).verdict for _ in range(2)]
+    return switch.calls, verdicts
+
+
+def test_clone_sessions_and_groups_are_deleted_after_their_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = ["program", ("INSERT", 5), ("INSERT", 9), ("INSERT", 6), "frame", ("DELETE", 5), ("DELETE", 6)]
+    assert calls(monkeypatch) == (["start", *one, *one, "end"], [Verdict.PASS] * 2)
+
+
+def test_after_a_refusal_what_was_inserted_before_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = ["program", ("INSERT", 5), ("DELETE", 5)]
+    assert calls(monkeypatch, ("INSERT", 9)) == (["start", *one, *one, "end"], [Verdict.ERROR] * 2)
+
+
+def test_a_switch_that_does_not_delete_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = ["start", "program", ("INSERT", 5), ("INSERT", 9), ("INSERT", 6), "frame", ("DELETE", 5), "end"]
+    assert calls(monkeypatch, ("DELETE", 6)) == ([*one, *one], [Verdict.PASS] * 2)

@@ -13,6 +13,10 @@ What client and server know of particular targets is here. Differences that need
   last member. A group that is refused stays, empty.
 - BMv2 ends a stream with INVALID_ARGUMENT when its election id is in use; while it has not noticed that an old
   connection is dead, a controller that comes back is refused so, and has to try again.
+
+One difference has to be taken care of: BMv2 keeps clone sessions and multicast groups when a pipeline is set, and its
+P4Runtime server forgets them. They make copies as before, can be neither read nor deleted, and a new one with the same
+id adds its copies to theirs. So they have to be deleted before the pipeline is set.
 """
 
 from __future__ import annotations
