@@ -121,7 +121,7 @@ class Process:
             raise AssertionError(f"{arguments} did not get ready: {log.read_text()}")
 
     def address(self, before: str) -> str:
-        found = re.search(rf"{before} (127\.0\.0\.1:\d+)", self.first_line)
+        found = re.search(rf"{before} (127(?:\.\d+){{3}}:\d+)", self.first_line)
         assert found, self.first_line
         return found[1]
 
@@ -161,11 +161,13 @@ def start_controller(
     listen: str = "127.0.0.1:0",
     heartbeat_timeout_s: int = 60,
     state: str = "state",
+    pipeline: str = "small",
 ) -> Process:
-    udp_port = switch.address("UDP").rpartition(":")[2]
+    host, _, udp_port = switch.address("UDP").rpartition(":")
     config = folder / "p4reduce.toml"
     config.write_text(
-        f"[switch]\npipeline = 'small'\np4runtime = '{switch.address('P4Runtime')}'\nudp_port = {udp_port}\n"
+        f"[switch]\npipeline = '{pipeline}'\np4runtime = '{switch.address('P4Runtime')}'\n"
+        f"address = '{host}'\nudp_port = {udp_port}\n"
         f"[controller]\nlisten = '{listen}'\nstate_dir = '{folder / state}'\n"
         f"heartbeat_interval_s = 0.2\nheartbeat_timeout_s = {heartbeat_timeout_s}\n"
     )

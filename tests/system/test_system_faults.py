@@ -53,6 +53,25 @@ def train(address: str, job: int, rank: int, ranks: int, steps: int, begun: thre
         return comm.lease.epoch
 
 
+def test_a_job_sums_where_full_frames_have_an_ipv4_header_checksum_of_zero(tmp_path: Path) -> None:
+    """Ranks on 127.0.0.1, the switch at 127.0.56.144: so it is for the full frames of the default pipeline."""
+    switch = start_switch(tmp_path, listen="127.0.56.144:0")
+    try:
+        controller = start_controller(tmp_path, switch, pipeline="default")
+        try:
+            address, ranks = controller.address("jobs on"), 2
+            with JobClient(address) as client:
+                client.create_job("job0", ranks)
+            begun = threading.Barrier(ranks)
+            with ThreadPoolExecutor(ranks) as pool:
+                running = [pool.submit(train, address, 0, rank, ranks, 3, begun) for rank in range(ranks)]
+                assert [each.result(2 * LIMIT_S) for each in running] == [1] * ranks
+        finally:
+            controller.end()
+    finally:
+        switch.end()
+
+
 @pytest.mark.parametrize("stopped", ["switch", "controller"])
 def test_a_program_that_stops_for_3_s_costs_time_alone(system: System, stopped: str) -> None:
     address, ranks = system.controller.address("jobs on"), 2

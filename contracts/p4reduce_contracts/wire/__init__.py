@@ -1,5 +1,6 @@
 """The wire: what a worker and the switch say to each other, and what of it the controller reads."""
 
+from p4reduce_contracts.wire.checksum import internet_checksum
 from p4reduce_contracts.wire.frames import FRAME_FAULTS, Frame, header_checksum, key_of, pack, unpack
 from p4reduce_contracts.wire.geometry import DEFAULT, SMALL, Geometry
 from p4reduce_contracts.wire.hello import HELLO_BYTES, pack_hello, unpack_hello
@@ -62,6 +63,7 @@ __all__ = [
     "WIRE_VERSION",
     "WORDS_PER_CALL",
     "header_checksum",
+    "internet_checksum",
     "key_of",
     "pack",
     "pack_hello",

@@ -11,7 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce_contracts.p4runtime.entries import TableEntry
-from p4reduce_contracts.wire import AGGREGATION_PORT, CONTRIBUTE, ENCAP_BYTES, Frame, Geometry, key_of, pack
+from p4reduce_contracts.wire import (
+    AGGREGATION_PORT,
+    CONTRIBUTE,
+    ENCAP_BYTES,
+    Frame,
+    Geometry,
+    internet_checksum,
+    key_of,
+    pack,
+)
 from p4reduce_contracts.wire.check import check_of
 from p4reduce_controller.config import SwitchConfig, mac_value
 from p4reduce_controller.jobs import switch_entries
@@ -129,7 +138,7 @@ def _headers(address: Address, switch: SwitchConfig, payload_bytes: int) -> byte
     source, target = address.ip.to_bytes(4, "big"), ipaddress.IPv4Address(switch.address).packed
     ip = [0x45, 0, 20 + 8 + payload_bytes, 0, 0x4000, _TTL, _UDP_PROTOCOL, 0, source, target]
     layout = struct.Struct(">BBHHHBBH4s4s")
-    ip[7] = 0xFFFF - int.from_bytes(layout.pack(*ip), "big") % 0xFFFF
+    ip[7] = internet_checksum(layout.pack(*ip))
     udp = struct.pack(">HHHH", address.udp_port, AGGREGATION_PORT, 8 + payload_bytes, 0)
     macs = mac_value(switch.mac).to_bytes(6, "big") + address.mac.to_bytes(6, "big")
     return macs + b"\x08\x00" + layout.pack(*ip) + udp

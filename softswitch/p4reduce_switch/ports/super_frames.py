@@ -10,11 +10,15 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from p4reduce_contracts.wire import internet_checksum
+
 HEADER: Final = struct.Struct("<BBHHHH")
 NEEDS_CHECKSUM: Final = 1
 UDP_RUN: Final = 5
 ENCAP_BYTES: Final = 42
 """Of Ethernet, IPv4 without options, and UDP."""
+CHECKSUM_OFFSET: Final = 6
+"""Of UDP's checksum from where its header begins; no other protocol has its own there."""
 PLAIN: Final = bytes(HEADER.size)
 """Before a frame that is complete."""
 
@@ -32,7 +36,8 @@ def complete(received: bytes) -> list[bytes]:
         return [_datagram(frame, number, piece) for number, piece in enumerate(pieces)]
     if flags & NEEDS_CHECKSUM and start + offset + 2 <= len(frame):
         at = start + offset
-        return [frame[:at] + _checksum(frame[start:]) + frame[at + 2 :]]
+        checksum = _udp_checksum(frame[start:]) if offset == CHECKSUM_OFFSET else internet_checksum(frame[start:])
+        return [frame[:at] + checksum.to_bytes(2, "big") + frame[at + 2 :]]
     return [frame]
 
 
@@ -44,13 +49,12 @@ def _datagram(run: bytes, number: int, payload: bytes) -> bytes:
     """The frame of one datagram of a run; the kernel numbers them too."""
     identification = int.from_bytes(run[18:20], "big") + number & 0xFFFF
     ip = run[14:16] + struct.pack(">HH", 28 + len(payload), identification) + run[20:24]
-    ip += _checksum(ip + run[26:34]) + run[26:34]
+    ip += internet_checksum(ip + run[26:34]).to_bytes(2, "big") + run[26:34]
     udp = run[34:38] + (8 + len(payload)).to_bytes(2, "big")
     pseudo = run[26:34] + b"\0\x11" + udp[4:6]
-    return run[:14] + ip + udp + _checksum(pseudo + udp + payload) + payload
+    return run[:14] + ip + udp + _udp_checksum(pseudo + udp + payload).to_bytes(2, "big") + payload
 
 
-def _checksum(data: bytes) -> bytes:
-    """The Internet checksum; never 0, which means in UDP that there is none."""
-    padded = data + b"\0" * (len(data) % 2)
-    return (0xFFFF - int.from_bytes(padded, "big") % 0xFFFF).to_bytes(2, "big")
+def _udp_checksum(data: bytes) -> int:
+    """Return the Internet checksum as UDP writes it: 0 means that there is none (RFC 768)."""
+    return internet_checksum(data) or 0xFFFF

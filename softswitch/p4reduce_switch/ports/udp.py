@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from p4reduce_contracts import datagrams, kernels
 from p4reduce_contracts.errors import FrameError
 from p4reduce_contracts.logs import Sparing
-from p4reduce_contracts.wire import AGGREGATION_PORT, ENCAP_BYTES, HELLO_BYTES, unpack_hello
+from p4reduce_contracts.wire import AGGREGATION_PORT, ENCAP_BYTES, HELLO_BYTES, internet_checksum, unpack_hello
 from p4reduce_switch.ports import PortError, Pump, Receiver, Runs
 from p4reduce_switch.pump import (
     COUNTERS,
@@ -232,7 +232,7 @@ class UdpUnderlay:
         header = peer.ip_headers.get(udp_bytes) or self._ip_header(peer, udp_bytes)
         padded = payload if len(payload) % 2 == 0 else payload + b"\0"
         total = peer.address_sum + 2 * udp_bytes + int.from_bytes(padded, "big")
-        checksum = 0xFFFF - total % 0xFFFF  # a sum modulo 2^16 - 1 is the one's complement sum; never 0 here
+        checksum = 0xFFFF - total % 0xFFFF  # as `internet_checksum`, with UDP's 0xFFFF in the place of 0
         return header + _UDP.pack(peer.address[1], AGGREGATION_PORT, udp_bytes, checksum) + payload
 
     def _unwrap(self, peer: Peer, frame: bytes) -> bytes | None:
@@ -252,7 +252,7 @@ class UdpUnderlay:
 
     def _ip_header(self, peer: Peer, udp_bytes: int) -> bytes:
         fields = self._ip_fields(peer.ip, 20 + udp_bytes)
-        fields[7] = 0xFFFF - int.from_bytes(_IPV4.pack(*fields), "big") % 0xFFFF
+        fields[7] = internet_checksum(_IPV4.pack(*fields))
         if len(peer.ip_headers) >= MAX_CACHED_HEADERS:
             peer.ip_headers.clear()
         header = peer.ip_headers[udp_bytes] = peer.ethernet + _IPV4.pack(*fields)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 
+from p4reduce_contracts.wire import internet_checksum
 from p4reduce_switch.program.ir.externs import Algorithm
 
 
@@ -46,12 +47,6 @@ def crc32(data: bytes) -> int:
     return zlib.crc32(data)
 
 
-def csum16(data: bytes) -> int:
-    """The Internet checksum (RFC 1071): 2^16 is 1 modulo 65535, so one division does the sum."""
-    number = int.from_bytes(data + b"\0" if len(data) & 1 else data, "big")
-    return 0xFFFF - (number % 0xFFFF or (0xFFFF if number else 0))
-
-
 def xor16(data: bytes) -> int:
     """Exclusive or of the 16-bit words; an odd last byte is the high half of a word."""
     result = 0
@@ -77,7 +72,7 @@ FUNCTIONS: dict[Algorithm, Callable[[bytes], int]] = {
     Algorithm.CRC16: crc16,
     Algorithm.CRC_CCITT: crc_ccitt,
     Algorithm.CRC32: crc32,
-    Algorithm.CSUM16: csum16,
+    Algorithm.CSUM16: internet_checksum,
     Algorithm.XOR16: xor16,
     Algorithm.XOR32: xor32,
     Algorithm.IDENTITY: identity,

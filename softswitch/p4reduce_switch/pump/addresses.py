@@ -124,3 +124,18 @@ def ones_sum(address: Any, length: Any) -> Any:
     for place in range(length // 4 * 4, length):
         total += load_byte(address + place) << 8 * (place & 1)
     return total
+
+
+@register_jitable
+def internet_checksum(total: Any) -> Any:
+    """Return the Internet checksum of bytes that are not all zero, from their sum modulo 2**16 - 1.
+
+    It has the byte order of the sum.
+    """
+    return (0xFFFF - total % 0xFFFF) % 0xFFFF
+
+
+@register_jitable
+def udp_checksum(total: Any) -> Any:
+    """Return the same as UDP writes it: 0xFFFF in the place of 0, which means that there is none (RFC 768)."""
+    return 0xFFFF - total % 0xFFFF

@@ -35,11 +35,13 @@ from p4reduce_switch.pump import ethernet as e
 from p4reduce_switch.pump.addresses import (
     address_of,
     copy_bytes,
+    internet_checksum,
     load_byte,
     load_shared_word,
     load_uint32,
     load_word,
     ones_sum,
+    udp_checksum,
 )
 from p4reduce_switch.pump.batches import IDLE_MS, NOTHING_LEFT, RESULTS, TURN_US, become_idle, link, may_go_on, run_on
 
@@ -59,10 +61,9 @@ def _put(frames: Any, at: Any, number: Any) -> None:
 
 
 @register_jitable
-def _put_checksum(frames: Any, at: Any, total: Any) -> None:
-    """Write the checksum of bytes whose `ones_sum` this is."""
-    checksum = 0xFFFF - total % 0xFFFF
-    frames[at], frames[at + 1] = checksum & 0xFF, checksum >> 8
+def _put_little(frames: Any, at: Any, number: Any) -> None:
+    """Write a checksum made of a `ones_sum`."""
+    frames[at], frames[at + 1] = number & 0xFF, number >> 8
 
 
 @register_jitable
@@ -83,10 +84,10 @@ def _finish(frames: Any, at: Any, length: Any) -> None:
     udp_bytes = length - _UDP
     _put(frames, at + 16, length - _IP)
     frames[at + 24], frames[at + 25] = 0, 0
-    _put_checksum(frames, at + 24, ones_sum(frame + _IP, 20))
+    _put_little(frames, at + 24, internet_checksum(ones_sum(frame + _IP, 20)))
     _put(frames, at + 38, udp_bytes)
     frames[at + 40], frames[at + 41] = 0, 0
-    _put_checksum(frames, at + 40, _pseudo_sum(frame, udp_bytes) + ones_sum(frame + _UDP, udp_bytes))
+    _put_little(frames, at + 40, udp_checksum(_pseudo_sum(frame, udp_bytes) + ones_sum(frame + _UDP, udp_bytes)))
 
 
 @register_jitable
@@ -112,7 +113,9 @@ def _receive(loop: Any, scratch: Any, interface: Any, received: Any) -> Any:
         loop[HELD_AT], loop[HELD_SEGMENT] = ENCAP_BYTES, segment
         interface[e.RUNS_SEEN] = 1
     elif virtio & 1 != 0 and start + offset + 2 <= length:
-        _put_checksum(received, start + offset, ones_sum(frame + start, length - start))
+        total = ones_sum(frame + start, length - start)
+        checksum = udp_checksum(total) if offset == _CHECKSUM_OFFSET else internet_checksum(total)
+        _put_little(received, start + offset, checksum)
     return length
 
 
@@ -199,10 +202,10 @@ def _send_run(scratch: Any, octets: Any, interface: Any, first: Any, count: Any,
         copy_bytes(headers, first, ENCAP_BYTES)
         _put(octets, at + 16, ENCAP_BYTES - _IP + total)
         octets[at + 24], octets[at + 25] = 0, 0
-        _put_checksum(octets, at + 24, ones_sum(headers + _IP, 20))
+        _put_little(octets, at + 24, internet_checksum(ones_sum(headers + _IP, 20)))
         _put(octets, at + 38, 8 + total)
         pseudo = _pseudo_sum(headers, 8 + total) % 0xFFFF
-        octets[at + 40], octets[at + 41] = pseudo & 0xFF, pseudo >> 8
+        _put_little(octets, at + 40, pseudo)
         scratch[e.VIRTIO], scratch[e.VIRTIO + 1] = _UDP_RUN | segment << 32, _CHECKSUM_OFFSET
         scratch[e.VECTOR + 2], scratch[e.VECTOR + 3] = headers, ENCAP_BYTES
         scratch[e.MESSAGE + 3] = 2 + count

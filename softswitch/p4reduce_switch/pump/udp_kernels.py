@@ -39,7 +39,14 @@ from p4reduce_switch.pump import (
     SIZES,
     Reason,
 )
-from p4reduce_switch.pump.addresses import address_of, copy_bytes, load_shared_word, ones_sum
+from p4reduce_switch.pump.addresses import (
+    address_of,
+    copy_bytes,
+    internet_checksum,
+    load_shared_word,
+    ones_sum,
+    udp_checksum,
+)
 from p4reduce_switch.pump.batches import IDLE_MS, NOTHING_LEFT, RESULTS, TURN_US, become_idle, link, may_go_on, run_on
 
 _TURN, _WOKEN, _STRANGER, _RESULT = int(Reason.TURN), int(Reason.WOKEN), int(Reason.STRANGER), int(Reason.RESULT)
@@ -69,13 +76,10 @@ def _wrap(peer: Any, header: Any, payload: Any, length: Any, frames: Any, at: An
     copy_bytes(base + ENCAP_BYTES, payload, length)
     udp_bytes = 8 + length
     _put(frames, at + 16, _IP_BYTES + udp_bytes)
-    _put(frames, at + 24, 0xFFFF - (peer[PEER_IP_SUM] + _IP_BYTES + udp_bytes) % 0xFFFF)
+    _put(frames, at + 24, internet_checksum(peer[PEER_IP_SUM] + _IP_BYTES + udp_bytes))
     _put(frames, at + 38, udp_bytes)
-    _put(
-        frames,
-        at + 40,
-        0xFFFF - (peer[PEER_UDP_SUM] + 2 * udp_bytes + _swapped(ones_sum(payload, length) % 0xFFFF)) % 0xFFFF,
-    )
+    total = peer[PEER_UDP_SUM] + 2 * udp_bytes + _swapped(ones_sum(payload, length) % 0xFFFF)
+    _put(frames, at + 40, udp_checksum(total))
 
 
 @register_jitable

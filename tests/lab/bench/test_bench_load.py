@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from p4reduce_contracts import artifacts, wire
+from p4reduce_contracts.wire import internet_checksum
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_lab.bench.batches import Runner
-from p4reduce_lab.bench.load import ENCAP_BYTES, Contributions, ethernet_addresses, make_grant, program
+from p4reduce_lab.bench.load import ENCAP_BYTES, Contributions, _headers, ethernet_addresses, make_grant, program
 from p4reduce_switch.program import load
 
 
@@ -26,6 +27,17 @@ def test_every_frame_counts_and_every_round_ends(ranks: int, slots: int, rounds:
     drops = executor.counters["MainIngress.drops"]
     assert [drops.read(reason)[0] for reason in range(drops.size)] == [0] * drops.size
     assert executor.counters["MainIngress.contributions"].read(grant.job_id)[0] == 3 * len(frames)
+
+
+def test_an_ipv4_header_checksum_of_zero_is_written_as_zero() -> None:
+    address, switch = ethernet_addresses(1)[0], SwitchConfig()
+    payload_bytes = next(size for size in range(65508) if header_sum(_headers(address, switch, size)) == 0xFFFF)
+    assert _headers(address, switch, payload_bytes)[24:26] == b"\0\0"
+
+
+def header_sum(headers: bytes) -> int:
+    """The one's complement sum of an IPv4 header without its checksum."""
+    return 0xFFFF - internet_checksum(headers[14:24] + headers[26:34])
 
 
 def test_header_checksums_stay_right_as_rounds_go_by() -> None:

@@ -8,19 +8,25 @@ import os
 import select
 import socket
 from collections.abc import Iterator
+from random import Random
 
 import pytest
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
 
-from p4reduce_contracts.wire import HELLO_BYTES, pack_hello
+from p4reduce_contracts.wire import DROP_REASONS, HELLO_BYTES, pack_hello
 from p4reduce_switch.fair_lock import FairLock
 from p4reduce_switch.ports import PortError, Pump
 from p4reduce_switch.ports.udp import AGGREGATION_PORT, JOINING_S, SEARCH_S, UdpUnderlay
+from p4reduce_switch.program import executors
 from p4reduce_switch.pump import Reason
+from rigs.pipeline import SWITCH_MAC, PipelineRig
 from rigs.python_batch import PythonBatch
 
 MAC = bytes.fromhex("020000000001")
 HELLO = pack_hello(1, 0xFEED)
 LOOPBACK = ipaddress.IPv4Address("127.0.0.1").packed
+(VERSION,) = (number for number, name in DROP_REASONS.items() if name == "VERSION")
 
 
 class Sink:
@@ -37,10 +43,10 @@ class Sink:
 class Bench:
     """An underlay on a free port, a clock that stands still, and peers on loopback."""
 
-    def __init__(self, native: bool) -> None:
+    def __init__(self, native: bool, address: str = "127.0.0.1") -> None:
         self.now = 1000.0
         self.in_use: set[int] = set()
-        self.underlay = UdpUnderlay(("127.0.0.1", 0), clock=lambda: self.now, in_use=lambda: self.in_use)
+        self.underlay = UdpUnderlay((address, 0), clock=lambda: self.now, in_use=lambda: self.in_use)
         self.peers: list[socket.socket] = []
         self.wake_reader, self.wake_writer = os.pipe()
         self.pump = self.underlay.pump(self.wake_reader) if native else None
@@ -48,15 +54,15 @@ class Bench:
             pytest.skip("needs numba")
         self.program = PythonBatch(Sink())
 
-    def peer(self) -> socket.socket:
+    def peer(self, address: str = "127.0.0.1") -> socket.socket:
         """A peer that has a port, as it said HELLO."""
-        one = self.stranger()
+        one = self.stranger(address)
         assert self.receive(HELLO, peer=one)
         return one
 
-    def stranger(self) -> socket.socket:
+    def stranger(self, address: str = "127.0.0.1") -> socket.socket:
         one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        one.bind(("127.0.0.1", 0))
+        one.bind((address, 0))
         one.settimeout(10)
         self.peers.append(one)
         return one
@@ -129,6 +135,68 @@ def test_a_datagram_becomes_a_frame_with_right_checksums(bench: Bench, payload: 
     assert udp[6:8] != b"\0\0", "0 would mean that there is no checksum"
     assert ones_complement(ip[12:20] + b"\0\x11" + udp[4:6] + frame[34:]) == 0xFFFF
     assert frame[42:] == payload
+
+
+@pytest.mark.parametrize("executor", sorted(executors))
+@pytest.mark.parametrize("loop", ["python", "native"])
+def test_the_headers_of_any_addresses_and_lengths_are_as_scapy_and_the_program_have_them(
+    loop: str, executor: str
+) -> None:
+    """The addresses and lengths whose IPv4 header checksum is 0 are among them: 1 of 65,535 is one by chance."""
+    random = Random(7)
+    rig = PipelineRig("small", 2, executor)
+    frames = zeros = 0
+    for _ in range(6):
+        switch = ipaddress.IPv4Address(
+            f"127.{random.randrange(256)}.{random.randrange(256)}.{random.randrange(1, 255)}"
+        )
+        rig.insert("address.switch_address", (int(switch),), "is_switch", (SWITCH_MAC,))
+        bench = Bench(loop == "native", str(switch))
+        try:
+            for forced in (True, False) * 5:
+                payload = b"\xff" + random.randbytes(random.randrange(64, 1472))
+                address = header_sum_zero(switch, 28 + len(payload), random) if forced else any_address(random)
+                ((port, frame),) = bench.receive(payload, peer=bench.peer(str(address)))
+                sender = bench.peers[-1].getsockname()
+                ether = Ether(dst="02:00:00:00:00:01", src=b"\x06\0" + address.packed)
+                expected = ether / IP(src=str(address), dst=str(switch), id=0, flags="DF")
+                assert frame == bytes(expected / UDP(sport=sender[1], dport=AGGREGATION_PORT) / payload)
+                rig.process(port, frame)
+                frames, zeros = frames + 1, zeros + (frame[24:26] == b"\0\0")
+        finally:
+            bench.close()
+    assert zeros >= frames // 2 == 30
+    assert rig.drops() == {VERSION: frames}, "none of them for its IPv4 header checksum"
+
+
+@pytest.mark.parametrize("loop", ["python", "native"])
+def test_a_udp_checksum_of_zero_is_written_as_all_ones(loop: str) -> None:
+    bench = Bench(loop == "native")
+    try:
+        peer = bench.peer()
+        ((_, frame),) = bench.receive(bytes(40), peer=peer)
+        rest = ones_complement(frame[26:34] + b"\0\x11" + frame[38:40] + frame[34:40])
+        ((_, frame),) = bench.receive(bytes(38) + (0xFFFF - rest).to_bytes(2, "big"), peer=peer)
+        assert frame[40:42] == b"\xff\xff"
+    finally:
+        bench.close()
+
+
+def any_address(random: Random) -> ipaddress.IPv4Address:
+    """An address of the loopback interface."""
+    return ipaddress.IPv4Address(
+        bytes([127, random.randrange(256), random.randrange(1, 255), random.randrange(1, 255)])
+    )
+
+
+def header_sum_zero(switch: ipaddress.IPv4Address, total_bytes: int, random: Random) -> ipaddress.IPv4Address:
+    """A peer's address with which the other fields of an IPv4 header add up to 0 modulo 65,535."""
+    while True:
+        high = any_address(random).packed[:2]
+        fields = bytes.fromhex("4500") + total_bytes.to_bytes(2, "big") + bytes.fromhex("0000 4000 4011") + high
+        low = -int.from_bytes(fields + switch.packed, "big") % 0xFFFF
+        if low & 0xFF not in (0, 0xFF):  # not a network's or a broadcast address
+            return ipaddress.IPv4Address(high + low.to_bytes(2, "big"))
 
 
 def test_each_peer_keeps_its_port(bench: Bench) -> None:

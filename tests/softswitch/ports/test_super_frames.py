@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import random
 import select
@@ -12,19 +13,25 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from scapy.layers.inet import IP, TCP, UDP
+from scapy.layers.l2 import Ether
 
 from p4reduce_contracts import datagrams, kernels
+from p4reduce_contracts.wire import DROP_REASONS
 from p4reduce_lab.reflector import Reflector
 from p4reduce_switch.fair_lock import FairLock
 from p4reduce_switch.ports import Runs
 from p4reduce_switch.ports.ethernet import EthernetPorts, EthernetPump
 from p4reduce_switch.ports.super_frames import HEADER, PLAIN, UDP_RUN, complete
+from p4reduce_switch.program import executors
 from p4reduce_switch.pump import Reason, ethernet
 from p4reduce_switch.switch import Switch
+from rigs.pipeline import SWITCH_IP, PipelineRig
 from rigs.python_batch import PythonBatch
 
 LIMIT_S = 10.0
 MACS = bytes.fromhex("020000000001 060000000002")
+(VERSION,) = (number for number, name in DROP_REASONS.items() if name == "VERSION")
 
 
 def ones_complement(data: bytes) -> int:
@@ -61,12 +68,81 @@ def test_half_a_checksum_is_completed() -> None:
         assert complete(PLAIN + datagram(payload)) == [datagram(payload)]
 
 
+def tcp_whose_checksum_is_zero() -> tuple[bytes, bytes]:
+    """A TCP segment as the kernel hands it over, header first, and as it is on a wire: 0 has no meaning of its own."""
+    segment = Ether(dst=MACS[:6], src=MACS[6:]) / IP(src="10.0.0.1", dst="10.0.0.2") / TCP() / bytes(40)
+    missing = Ether(bytes(segment))[TCP].chksum
+    frame = bytes(segment)[:-2] + missing.to_bytes(2, "big")
+    half = ones_complement(frame[26:34] + b"\0\6" + (len(frame) - 34).to_bytes(2, "big"))
+    return HEADER.pack(1, 0, 0, 0, 34, 16) + frame[:50] + half.to_bytes(2, "big") + frame[52:], (
+        frame[:50] + b"\0\0" + frame[52:]
+    )
+
+
+def test_half_a_tcp_checksum_is_completed_to_zero() -> None:
+    unfinished_segment, segment = tcp_whose_checksum_is_zero()
+    assert Ether(segment)[TCP].chksum == 0
+    assert complete(unfinished_segment) == [segment]
+
+
+def test_the_native_loop_completes_half_a_tcp_checksum_to_zero(wire: Wire) -> None:
+    unfinished_segment, segment = tcp_whose_checksum_is_zero()
+    wire.turn(unfinished_segment)
+    assert wire.program.program.seen == [segment]
+
+
 def test_a_run_is_cut_up() -> None:
     payload = random.Random(1).randbytes(1000 * 5 + 17)
     expected = [
         datagram(payload[at : at + 1000], 65534 + number & 0xFFFF) for number, at in enumerate(range(0, 5017, 1000))
     ]
     assert complete(unfinished(payload, 1000, 65534)) == expected
+
+
+def runs_with_zeros(seeded: random.Random) -> Iterator[tuple[bytes, list[bytes]]]:
+    """Yield runs of three datagrams to the switch, header first, and the frames that scapy makes of them.
+
+    One frame of each run has an IPv4 header checksum of 0, and another a UDP checksum of 0, which is written as 0xFFFF.
+    """
+    for _ in range(12):
+        segment, source = seeded.randrange(64, 1400), seeded.getrandbits(32)
+        one, other = seeded.sample(range(3), 2)
+        sizes = [segment, segment, seeded.randrange(64, segment + 1)]
+        ip = {"src": str(ipaddress.IPv4Address(source)), "dst": str(ipaddress.IPv4Address(SWITCH_IP)), "flags": "DF"}
+        udp = UDP(sport=seeded.randrange(1, 65536), dport=21072)
+        header = bytes(IP(**ip, id=0, len=28 + sizes[one], chksum=0, proto=17))
+        first = -(int.from_bytes(header, "big") + one) % 0xFFFF
+        pieces = [b"\xff" + seeded.randbytes(size - 1) for size in sizes]
+        pieces[other] = pieces[other][:2] + b"\0\0" + pieces[other][4:]
+        missing = UDP(bytes(IP(**ip) / udp / pieces[other])[20:]).chksum
+        pieces[other] = pieces[other][:2] + missing.to_bytes(2, "big") + pieces[other][4:]
+        ether = Ether(dst=MACS[:6], src=MACS[6:])
+        expected = [
+            bytes(ether / IP(**ip, id=first + number & 0xFFFF) / udp / piece) for number, piece in enumerate(pieces)
+        ]
+        assert expected[one][24:26] == b"\0\0"
+        assert expected[other][40:42] == b"\xff\xff"
+        whole = bytes(ether / IP(**ip, id=first) / udp / b"".join(pieces))
+        yield HEADER.pack(1, UDP_RUN, 42, segment, 34, 6) + whole, expected
+
+
+@pytest.mark.parametrize("executor", sorted(executors))
+def test_a_checksum_of_zero_is_written_as_scapy_and_the_program_have_it(executor: str) -> None:
+    rig = PipelineRig("small", 2, executor)
+    frames = 0
+    for run, expected in runs_with_zeros(random.Random(11)):
+        assert complete(run) == expected
+        for frame in expected:
+            rig.process(1, frame)
+            frames += 1
+    assert rig.drops() == {VERSION: frames}, "none of them for its IPv4 header checksum"
+
+
+def test_the_native_loop_writes_a_checksum_of_zero_as_scapy_does(wire: Wire) -> None:
+    for run, expected in runs_with_zeros(random.Random(12)):
+        wire.program.program.seen.clear()
+        wire.turn(run)
+        assert wire.program.program.seen == expected
 
 
 def test_what_is_no_run_of_ours_stays_whole() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from p4reduce_contracts.wire import internet_checksum
 from p4reduce_switch.program import Program, hashes
 
 CHECK = b"123456789"
@@ -19,10 +20,11 @@ CHECK = b"123456789"
         (hashes.crc16, CHECK, 0xBB3D),  # CRC-16/ARC
         (hashes.crc_ccitt, CHECK, 0x29B1),  # CRC-16/CCITT-FALSE
         (hashes.crc32, CHECK, 0xCBF43926),
-        (hashes.csum16, bytes.fromhex("0001f203f4f5f6f7"), 0x220D),  # RFC 1071, section 3
-        (hashes.csum16, b"", 0xFFFF),
-        (hashes.csum16, b"\xff\xff", 0),
-        (hashes.csum16, b"\x01", 0xFEFF),
+        (internet_checksum, bytes.fromhex("0001f203f4f5f6f7"), 0x220D),  # RFC 1071, section 3
+        (internet_checksum, b"", 0xFFFF),
+        (internet_checksum, b"\xff\xff", 0),
+        (internet_checksum, b"\0\0", 0xFFFF),
+        (internet_checksum, b"\x01", 0xFEFF),
         (hashes.xor16, bytes.fromhex("1234000f80"), 0x923B),
         (hashes.xor32, bytes.fromhex("1234000f80"), 0x9234000F),
         (hashes.identity, CHECK, 0x3132333435363738),
@@ -42,7 +44,7 @@ def test_hashes_of_fields(load: Callable[[str], Program]) -> None:
     assert (port, out[:9]) == (1, data)
     assert crc16 == hashes.crc16(data[:7])
     assert crc32 == zlib.crc32(data[:7])
-    assert csum == hashes.csum16(data[:7])
+    assert csum == internet_checksum(data[:7])
     assert xor == hashes.xor16(data[:7])
     assert identity == int.from_bytes(data[:7], "big")
     assert ragged == hashes.crc16(bytes.fromhex("353370"))  # 12 bits ++ 8 bits, filled with zeros

@@ -287,6 +287,8 @@ def test_echo_requests() -> None:
     assert int(words.sum()) % 0xFFFF == 0, "with its checksum, the one's complement sum is all ones"
     assert request[0] == 8 and request[6:8] == b"\0\x07"
     reply = b"\0" + request[1:]
+    missing = int.from_bytes(ping.echo_request(7, bytes(16))[2:4], "big").to_bytes(2, "big")
+    assert ping.echo_request(7, missing + bytes(14))[2:4] == b"\0\0", "no checksum but UDP's writes 0xFFFF for 0"
     ip_header = b"\x45" + bytes(19)
     for packet in (reply, ip_header + reply):
         assert ping.is_reply(packet, token)

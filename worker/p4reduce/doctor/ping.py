@@ -8,6 +8,8 @@ import struct
 import time
 from typing import Final
 
+from p4reduce_contracts.wire import internet_checksum
+
 _ECHO_REQUEST: Final = 8
 _ECHO_REPLY: Final = 0
 _LONGEST_REPLY: Final = 2048
@@ -49,10 +51,9 @@ def _echo(sock: socket.socket, number: int, timeout_s: float) -> float | None:
 
 
 def echo_request(number: int, token: bytes) -> bytes:
-    """Return an echo request with this sequence number and payload (an even number of bytes)."""
+    """Return an echo request with this sequence number and payload."""
     head = _HEADER.pack(_ECHO_REQUEST, 0, 0, 0, number)
-    total = int.from_bytes(head + token, "big") % 0xFFFF  # the one's complement sum of the 16-bit words
-    return _HEADER.pack(_ECHO_REQUEST, 0, 0xFFFF - total, 0, number) + token
+    return _HEADER.pack(_ECHO_REQUEST, 0, internet_checksum(head + token), 0, number) + token
 
 
 def is_reply(packet: bytes, token: bytes) -> bool:
