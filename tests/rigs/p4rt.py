@@ -231,6 +231,10 @@ class Raw:
 
     def write(self, *updates: tuple[str, Any]) -> list[str]:
         """The canonical code of each update; raises what is not a batch error."""
+        return [_code_name(error.canonical_code) for error in self.errors(*updates)]
+
+    def errors(self, *updates: tuple[str, Any]) -> list[Any]:
+        """The p4.v1.Error of each update, with code 0 for one that was done; raises what is not a batch error."""
         request = self.addressed(messages.WriteRequest())
         for operation, entity in updates:
             request.updates.add(type=getattr(messages.Update, operation)).entity.CopyFrom(entity)
@@ -240,18 +244,22 @@ class Raw:
             details = dict(error.trailing_metadata()).get("grpc-status-details-bin")
             if details is None:
                 raise
-            return [_code(packed) for packed in messages.Status.FromString(details).details]
-        return ["OK"] * len(updates)
+            return [_error(packed) for packed in messages.Status.FromString(details).details]
+        return [messages.Error() for _ in updates]
 
     def read(self, *entities: Any, device_id: int = 1) -> list[Any]:
         request = messages.ReadRequest(device_id=device_id, entities=entities)
         return [entity for reply in self.rpc["Read"](request, timeout=LIMIT_S) for entity in reply.entities]
 
 
-def _code(packed: Any) -> str:
+def _error(packed: Any) -> Any:
     error = messages.Error()
     assert packed.Unpack(error)
-    return next(code.name for code in grpc.StatusCode if code.value[0] == error.canonical_code)
+    return error
+
+
+def _code_name(number: int) -> str:
+    return next(code.name for code in grpc.StatusCode if code.value[0] == number)
 
 
 def config(device_config: bytes = DEVICE_CONFIG, cookie: int | None = None, p4info: Any = P4INFO) -> Any:

@@ -42,12 +42,13 @@ def write(pipeline: Pipeline, idle: IdleTimeouts, operation: int, entry: Any) ->
 
 
 def _check_timeout(bound: BoundTable, entry: Any) -> None:
+    """Refuse a timeout that the table or the entry cannot have; clients compare the texts, which are PI's."""
     if entry.idle_timeout_ns < 0:
         invalid("an idle timeout is not negative")
     if entry.idle_timeout_ns and entry.is_default_action:
         invalid("default entries have no idle timeouts")
     if entry.idle_timeout_ns and not _has_idle_timeout(bound):
-        invalid(f"table {bound.info.name} does not support idle timeouts (support_timeout in the program)")
+        invalid("idle_timeout_ns must be set to 0 for tables which do not support idle timeout")
 
 
 def _has_idle_timeout(bound: BoundTable) -> bool:
@@ -55,8 +56,10 @@ def _has_idle_timeout(bound: BoundTable) -> bool:
 
 
 def _check_unwritable(entry: Any) -> None:
-    if entry.HasField("time_since_last_hit") or entry.is_const:
-        invalid("time_since_last_hit and is_const must not be set in a write")
+    if entry.HasField("time_since_last_hit"):
+        invalid("has_time_since_last_hit must not be set in WriteRequest")
+    if entry.is_const:
+        invalid("is_const must not be set in WriteRequest")
     meters.check_no_counts(entry, "meter_counter_data")
 
 

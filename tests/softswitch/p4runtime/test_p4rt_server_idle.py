@@ -229,7 +229,10 @@ def test_what_a_timeout_is_refused_for(raw: Raw) -> None:
     elapsed = entity(aging(1))
     elapsed.table_entry.time_since_last_hit.elapsed_ns = 5
     updates = [entity(aging(1, -1)), entity(aging(1, 5, "MainIngress.plain")), elapsed]
-    assert raw.write(*(("INSERT", one) for one in updates), ("MODIFY", default)) == ["INVALID_ARGUMENT"] * 4
+    errors = raw.errors(*(("INSERT", one) for one in updates), ("MODIFY", default))
+    assert [error.canonical_code for error in errors] == [3] * 4
+    assert errors[1].message == "idle_timeout_ns must be set to 0 for tables which do not support idle timeout"
+    assert errors[2].message == "has_time_since_last_hit must not be set in WriteRequest"
     asks: list[Callable[[Any], None]] = [
         lambda out: setattr(out, "table_id", SCHEMA.tables["MainIngress.plain"].id),
         lambda out: setattr(out, "table_id", 0),
