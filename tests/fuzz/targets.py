@@ -55,6 +55,7 @@ from p4reduce_controller.jobs.model import Grant, Job, Member
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_switch.p4runtime import Refused
 from p4reduce_switch.p4runtime import pipeline as pipelines
+from p4reduce_switch.p4runtime.device_config import program_of
 from p4reduce_switch.p4runtime.digests import Digests
 from p4reduce_switch.p4runtime.entities import Entities
 from p4reduce_switch.p4runtime.idle import IdleTimeouts
@@ -463,6 +464,23 @@ def _pipeline_json(data: bytes) -> bool:
     return True
 
 
+def _device_config(data: bytes) -> bool:
+    try:
+        program = program_of(data)
+    except Refused as refused:
+        assert refused.code is Code.INVALID_ARGUMENT
+        return False
+    return _pipeline_json(program)
+
+
+def _device_configs() -> list[bytes]:
+    """A program by itself, and P4DeviceConfig messages: reassign is field 1, extras 2 (a map), device_data 3."""
+    program = min(_program_folder(), key=len)
+    length = bytes((len(program) & 127 | 128, len(program) >> 7 & 127 | 128, len(program) >> 14))
+    extras = b"\x12\x08\x0a\x06\x0a\x01k\x12\x01v"
+    return [b"\x08\x01" + extras + b"\x1a" + length + program, b"\x1a\x02{}", extras, program]
+
+
 TARGETS = {
     target.name: target
     for target in (
@@ -504,5 +522,8 @@ TARGETS = {
         ),
         Target("topology-json", _topologies, _of_file(topology.load, "topology.json", TopologyError), JSON_WORDS),
         Target("pipeline-json", lambda: list(_program_folder()), _pipeline_json, JSON_WORDS),
+        Target(
+            "device-config", _device_configs, _device_config, (b"\x08\x01", b"\x12\x00", b"\x1a\x02{}", b"\xff" * 10)
+        ),
     )
 }

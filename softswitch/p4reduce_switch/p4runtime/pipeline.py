@@ -20,6 +20,7 @@ from p4reduce_contracts.p4runtime.schema import (
 )
 from p4reduce_switch.p4runtime.action_profiles import BoundProfile
 from p4reduce_switch.p4runtime.bound_table import BoundTable
+from p4reduce_switch.p4runtime.device_config import program_of
 from p4reduce_switch.p4runtime.packets import PacketHeader
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
 from p4reduce_switch.program import (
@@ -80,11 +81,12 @@ class Pipeline:
 
 def load(config: Any, executor: str = DEFAULT_EXECUTOR) -> Pipeline:
     """Loads a ForwardingPipelineConfig into an executor; INVALID_ARGUMENT when it is missing or cannot be realized."""
-    if not config.HasField("p4info") or not config.p4_device_config:
+    program_json = program_of(config.p4_device_config)
+    if not config.HasField("p4info") or not program_json:
         invalid("the config needs both a p4info and a p4_device_config (the JSON of p4c-bm2-ss)")
     try:
         schema = Schema.from_p4info(config.p4info)
-        program = load_program(config.p4_device_config, executor)
+        program = load_program(program_json, executor)
     except SchemaError as error:
         invalid(f"p4info: {error}")
     except UnsupportedConstruct as error:

@@ -49,6 +49,32 @@ def test_commit_makes_the_program_readable(bare: Raw) -> None:
     assert not bare.get_config().HasField("cookie")
 
 
+def legacy(program: bytes, reassign: bool = True) -> bytes:
+    """The JSON in a p4.tmp.P4DeviceConfig, as the clients of P4Runtime before 1.0 send it."""
+    size, length = len(program), b""
+    while size > 127:
+        length, size = length + bytes((size & 127 | 128,)), size >> 7
+    return (b"\x08\x01" if reassign else b"") + b"\x1a" + length + bytes((size,)) + program
+
+
+EXTRAS = b"\x12\x08\x0a\x06\x0a\x01k\x12\x01v"
+
+
+@pytest.mark.parametrize(
+    "device_config",
+    [legacy(DEVICE_CONFIG), legacy(DEVICE_CONFIG, reassign=False), EXTRAS + legacy(DEVICE_CONFIG, reassign=False)],
+    ids=["reassign", "device_data alone", "extras"],
+)
+@pytest.mark.parametrize("action", ["VERIFY_AND_COMMIT", "RECONCILE_AND_COMMIT"])
+def test_a_program_in_the_legacy_message_is_taken_and_given_back_as_it_came(
+    raw: Raw, device_config: bytes, action: str
+) -> None:
+    raw.set_config(action, config(device_config, cookie=5))
+    assert raw.get_config() == config(device_config, cookie=5)
+    raw.write(DROP)
+    assert raw.read(entry("prefix_table")) == [DROP[1]]
+
+
 def test_commit_clears_the_state(raw: Raw) -> None:
     raw.write(DROP)
     raw.set_config("VERIFY_AND_COMMIT", config())
@@ -118,6 +144,10 @@ BAD = {
     "nothing": messages.ForwardingPipelineConfig(),
     "no program": messages.ForwardingPipelineConfig(p4info=P4INFO),
     "no JSON": config(b"\x00\x01"),
+    "a legacy message without a program": config(legacy(b"")),
+    "a legacy message that is cut": config(legacy(DEVICE_CONFIG)[:-1]),
+    "a legacy message whose program is no JSON": config(legacy(b"\x08\x01")),
+    "a legacy message of ones": config(b"\x1a" + b"\xff" * 20),
     "another program's P4Info": config(p4info=_renamed()),
     "an unsupported construct": config(_unsupported()),
 }
