@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from p4reduce_contracts.p4runtime import messages
-from rigs.p4rt import DEVICE_CONFIG, P4INFO, Raw, Served, code_of, config, entry
+from p4reduce_switch.p4runtime import pipeline as pipelines
+from rigs.p4rt import DEVICE_CONFIG, LIMIT_S, P4INFO, Raw, Served, code_of, config, entry
 
 
 @pytest.fixture
@@ -93,6 +96,35 @@ def test_a_saved_program_takes_writes_and_frames_go_on(raw: Raw, switch: Served)
     switch.switch.receive(1, bytes(15))
     assert switch.ports.sent.get(timeout=10)[0] == 4
     assert raw.get_config("COOKIE_ONLY").cookie.cookie == 2
+
+
+def test_while_a_program_is_compiled_other_calls_are_answered_and_frames_go_on(
+    raw: Raw, switch: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    load = pipelines.load_program
+
+    def held(*arguments: Any) -> Any:
+        begun.set()
+        assert may_end.wait(LIMIT_S)
+        return load(*arguments)
+
+    monkeypatch.setattr(pipelines, "load_program", held)
+    with ThreadPoolExecutor(1) as pool:
+        setting = pool.submit(raw.set_config, "VERIFY_AND_COMMIT", config(cookie=9))
+        try:
+            assert begun.wait(LIMIT_S)
+            forward = entry("ternary_table", "", "forward", 1, port=b"\x03")
+            assert raw.write(("INSERT", forward)) == ["OK"]
+            assert raw.read(entry("ternary_table")) == [forward]
+            assert raw.get_config("COOKIE_ONLY").cookie.cookie == 0
+            switch.switch.receive(1, bytes(15))
+            assert switch.ports.sent.get(timeout=LIMIT_S)[0] == 3
+            assert not setting.done()
+        finally:
+            may_end.set()
+        setting.result(LIMIT_S)
+    assert raw.get_config("COOKIE_ONLY").cookie.cookie == 9
 
 
 def test_commit_needs_a_saved_program_and_no_config(raw: Raw) -> None:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import tempfile
+import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import llvmlite
 from llvmlite import binding
 
 from p4reduce_contracts.cache import cache_folder
+from p4reduce_contracts.logs import event
 from p4reduce_switch.program.ir.features import features
 from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.llvm import target
@@ -27,6 +30,8 @@ from p4reduce_switch.program.llvm.handover import Handover
 from p4reduce_switch.program.llvm.layout import Layout
 from p4reduce_switch.program.llvm.memory import StateMap
 from p4reduce_switch.program.llvm.stages_code import StagesWriter
+
+_log = logging.getLogger(__name__)
 
 DIGEST_BYTES = 32
 KEPT = 512
@@ -43,21 +48,32 @@ def object_file(
         found = _read(path)
         if found is not None:
             return found
-    made = target.object_of(text_of(program, layout, map_, handover))
+    made = _compiled(program, layout, map_, handover)
     if path is not None:
         _write(path, made)
     return made
 
 
-def text_of(program: Program, layout: Layout, map_: StateMap, handover: Handover) -> str:
-    """A program in LLVM's language."""
+def _compiled(program: Program, layout: Layout, map_: StateMap, handover: Handover) -> bytes:
+    """Return a new object file; log how large the program is before LLVM begins, and how long it took."""
+    begun = time.monotonic()
+    module = _written(program, layout, map_, handover)
+    event(_log, logging.INFO, "compiling program", instructions=module.instructions)
+    made = target.object_of(str(module.ir))
+    took_s = round(time.monotonic() - begun, 2)
+    event(_log, logging.INFO, "program compiled", instructions=module.instructions, seconds=took_s)
+    return made
+
+
+def _written(program: Program, layout: Layout, map_: StateMap, handover: Handover) -> Module:
+    """Return a program in LLVM's language; NotCompilable says what stands against it."""
     module = Module()
     writer = StagesWriter if features(program).makes_passes else BatchWriter
     try:
         writer(module, program, layout, map_, handover)
     except RecursionError as error:
         raise NotCompilable("a program nested deeper than Python takes") from error
-    return str(module.ir)
+    return module
 
 
 def _key(config: bytes | str | dict[str, Any]) -> str | None:

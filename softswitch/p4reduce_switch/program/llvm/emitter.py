@@ -16,8 +16,8 @@ Value = Any
 I1, I8, I32, I64, I128 = (ir.IntType(bits) for bits in (1, 8, 32, 64, 128))
 POINTER = ir.PointerType()
 VOID = ir.VoidType()
-MAX_INSTRUCTIONS = 100_000
-"""Loads, stores, blocks and expressions of a program, about: LLVM takes more than ten seconds to compile more."""
+MAX_INSTRUCTIONS = 30_000
+"""Loads, stores, blocks and expressions of a program: the time that LLVM takes grows with the square of them."""
 
 
 class Module:
@@ -63,7 +63,7 @@ class Emitter:
         """Say that so much was written; NotCompilable when it is too much."""
         self.module.instructions += instructions
         if self.module.instructions > MAX_INSTRUCTIONS:
-            raise NotCompilable("a program that becomes too large")
+            raise NotCompilable(f"a program of more than {MAX_INSTRUCTIONS:,} instructions")
 
     # ---- values and memory
 
