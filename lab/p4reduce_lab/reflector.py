@@ -13,7 +13,7 @@ from p4reduce_switch.program.state.replication import Replication
 
 
 class Reflector:
-    """An executor with a native batch: it swaps the addresses of a frame. Checksums stay right.
+    """A program with a native batch: it swaps the addresses of a frame. Checksums stay right.
 
     It needs numba, and compiles when it is made.
     """

@@ -51,9 +51,6 @@ def switch() -> None:
     show_default=True,
     help="The port that leads to the controller.",
 )
-@click.option(
-    "--executor", default="auto", show_default=True, help="What runs the program: llvm, python, or the faster there is."
-)
 @click.option("--tls-ca", metavar="FILE", help="P4Runtime over TLS: the authority of controllers' certificates.")
 @click.option("--tls-certificate", metavar="FILE", help="The switch's own certificate.")
 @click.option("--tls-key", metavar="FILE", help="The private key of that.")

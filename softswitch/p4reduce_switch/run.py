@@ -25,7 +25,6 @@ from p4reduce_switch.ports import PortError, Ports, Runs
 from p4reduce_switch.ports.ethernet import EthernetPorts, parse_interface
 from p4reduce_switch.ports.link_states import LinkStates
 from p4reduce_switch.ports.udp import UdpUnderlay
-from p4reduce_switch.program import DEFAULT_EXECUTOR, UnknownExecutor, check_executor
 from p4reduce_switch.switch import DEFAULT_CPU_PORT, Switch
 
 _log = logging.getLogger(__name__)
@@ -53,8 +52,6 @@ class SwitchOptions:
     p4runtime: str = DEFAULT_P4RUNTIME
     device_id: int = 1
     cpu_port: int = DEFAULT_CPU_PORT
-    executor: str = DEFAULT_EXECUTOR
-    """What runs the program, by name."""
     tls_ca: str | None = None
     """With `tls_certificate` and `tls_key`: P4Runtime over TLS, for controllers that this authority knows."""
     tls_certificate: str | None = None
@@ -75,12 +72,11 @@ def print_line(line: str) -> None:
 def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line) -> None:
     """Runs a switch until SIGINT or SIGTERM. `ready` gets one line when all of it answers.
 
-    Raises SwitchError when an address is taken or open to strangers, an interface is missing, the pipeline is not
-    one, or there is no such executor.
+    Raises SwitchError when an address is taken or open to strangers, an interface is missing, or the pipeline is
+    not one.
     Handles signals only in the main thread; elsewhere the process must end by other means.
     """
     try:
-        check_executor(options.executor)
         with ExitStack() as stack:
             switch = Switch(options.device_id, options.cpu_port)
             stack.callback(switch.close)
@@ -90,11 +86,11 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
                 links = LinkStates(ports.interfaces, switch.port_changed)
                 stack.callback(links.close)
                 links.start()
-            switch.prepare(options.executor != "python")
+            switch.prepare()
             security = given(
                 options.tls_ca, options.tls_certificate, options.tls_key, "--tls-ca, --tls-certificate and --tls-key"
             )
-            server = Server(switch, options.p4runtime, options.executor, security=security, insecure=options.insecure)
+            server = Server(switch, options.p4runtime, security=security, insecure=options.insecure)
             stack.callback(server.stop)
             if options.pipeline is not None:
                 _load(server, options.pipeline)
@@ -107,16 +103,15 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
             stack.enter_context(_stopped_by_signals(switch))
             host = options.p4runtime.rpartition(":")[0]
             pipeline = options.pipeline or "none yet, a controller brings it"
-            executor = options.executor if switch.program is None else switch.program.description
             ready(
                 f"switch {options.device_id} ready: {words}; P4Runtime {host}:{server.port}; "
-                f"pipeline {pipeline}; executor {executor}{served}"
+                f"pipeline {pipeline}{served}"
             )
             event(_log, logging.INFO, "switch started", device=options.device_id, p4runtime=f"{host}:{server.port}")
             sys.setswitchinterval(SWITCH_INTERVAL_S)
             switch.run()
             event(_log, logging.INFO, "switch stopped", device=options.device_id)
-    except (PortError, UnknownExecutor, ConfigError) as error:
+    except (PortError, ConfigError) as error:
         raise SwitchError(str(error)) from error
 
 

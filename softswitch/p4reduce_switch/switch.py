@@ -15,7 +15,7 @@ from p4reduce_contracts import kernels
 from p4reduce_contracts.logs import Sparing, event
 from p4reduce_switch.fair_lock import FairLock
 from p4reduce_switch.ports import Ports, Pump
-from p4reduce_switch.program import DigestHandler, ExecutionError, Executor
+from p4reduce_switch.program import DigestHandler, ExecutionError, Program
 from p4reduce_switch.pump import Batched, Reason, batched
 
 _log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class Switch:
         self.device_id = device_id
         self.cpu_port = cpu_port
         self.lock = FairLock()
-        self.program: Executor | None = None
+        self.program: Program | None = None
         self.ports: list[Ports] = []
         self.on_packet_in: Callable[[bytes], None] | None = None
         """Takes each frame that leaves by the CPU port, packet-in header first."""
@@ -66,7 +66,7 @@ class Switch:
             groups = {} if self.program is None else self.program.replication.multicast_groups
             return frozenset(replica.port for replicas in groups.values() for replica in replicas)
 
-    def install(self, program: Executor) -> None:
+    def install(self, program: Program) -> None:
         """Run this program from the next frame on; its tables and registers start fresh."""
         self.prepare(batched(program) is not None)
         with self.lock:

@@ -9,7 +9,6 @@ from types import TracebackType
 from conformance.case import Outputs
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports import Receiver
-from p4reduce_switch.program import DEFAULT_EXECUTOR
 from p4reduce_switch.switch import Switch
 
 
@@ -35,13 +34,13 @@ class RememberingPorts:
 
 
 class EmbeddedTarget:
-    """A fresh embedded switch in this process, served at a port of its own; `executor` runs its program."""
+    """A fresh embedded switch in this process, served at a port of its own."""
 
-    def __init__(self, executor: str = DEFAULT_EXECUTOR) -> None:
+    def __init__(self) -> None:
         self._switch = Switch()
         self._ports = RememberingPorts()
         self._switch.add_ports(self._ports)
-        self._server = Server(self._switch, "127.0.0.1:0", executor)
+        self._server = Server(self._switch, "127.0.0.1:0")
         self._packet_ins = 0
         self._digests: set[tuple[str, tuple[int, ...]]] = set()
         self._watch()

@@ -19,8 +19,8 @@ from p4reduce_controller.p4rt.connection import Connection
 
 DEADLINE_S = 20.0
 PIPELINE_S = 300.0
-"""The largest of p4c's samples takes the compiled executor half a minute alone on a core."""
-BMV2 = "bmv2"
+"""The largest of p4c's samples takes the embedded switch half a minute alone on a core."""
+BMV2, EMBEDDED = "bmv2", "embedded"
 
 
 class Verdict(StrEnum):
@@ -59,7 +59,7 @@ class Built:
 
 
 class Player:
-    """A switch under test: "bmv2", or the name of an executor of the embedded switch.
+    """A switch under test: BMV2 or EMBEDDED.
 
     Each test gets the program anew, which empties tables and registers. On BMv2 clone sessions and multicast groups
     outlive that, so a test's are deleted after it. A switch that ended is started again.
@@ -128,7 +128,7 @@ class Player:
 
     def _started(self) -> tuple[Bmv2Target | EmbeddedTarget, Connection]:
         if self._target is None or self._connection is None:
-            self._target = Bmv2Target() if self.name == BMV2 else EmbeddedTarget(self.name)
+            self._target = Bmv2Target() if self.name == BMV2 else EmbeddedTarget()
             self._target.__enter__()
             self._connection = Connection(
                 self._target.address,

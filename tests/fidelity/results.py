@@ -38,7 +38,7 @@ class Record:
         return len(self.outcomes.get(BMV2, {}))
 
     def counts(self, switch: str) -> Counter[str]:
-        """Tests by verdict; for an executor also beside BMv2.
+        """Tests by verdict; for the embedded switch also beside BMv2.
 
         Behind: BMv2 passes, it fails. Differ: something else leaves. Lacking: BMv2 plays what it refuses by name.
         """
@@ -52,7 +52,7 @@ class Record:
         return +found
 
     def behind(self, switch: str) -> list[str]:
-        """The tests that BMv2 passes and this executor fails, with what it did."""
+        """The tests that BMv2 passes and this switch fails, with what it did."""
         return [
             f"{test}: {outcome.reason or shown(outcome.outputs)}; BMv2: {shown(self.outcomes[BMV2][test].outputs)}"
             for test, outcome in self.outcomes.get(switch, {}).items()
@@ -131,7 +131,7 @@ _BESIDE = {BEHIND: "BMv2 passes, it fails", DIFFER: "something else leaves", LAC
 
 
 def as_markdown(records: Iterable[Record], about: Mapping[str, Any]) -> str:
-    """The counts as a page: totals, then each program that one of the executors does not get through as BMv2 does."""
+    """The counts as a page: totals, then each program that the embedded switch does not get through as BMv2 does."""
     all_records = list(records)
     played = [record for record in all_records if record.tests]
     switches = list(dict.fromkeys(switch for record in played for switch in record.outcomes))
@@ -139,7 +139,7 @@ def as_markdown(records: Iterable[Record], about: Mapping[str, Any]) -> str:
         "# Fidelity: generated tests on BMv2 and on the embedded switch",
         "",
         "`make fidelity` has p4testgen make up tests of every v1model program of p4c's samples and of this project's,",
-        "by symbolic execution, and plays each on BMv2 and on the embedded switch with each of its executors. Programs",
+        "by symbolic execution, and plays each on BMv2 and on the embedded switch. Programs",
         "and tests are read from where p4c is installed; here are names and counts",
         "([fidelity.json](fidelity.json) has each program's).",
         "",
@@ -154,7 +154,7 @@ def as_markdown(records: Iterable[Record], about: Mapping[str, Any]) -> str:
     totals = {switch: sum((record.counts(switch) for record in played), Counter[str]()) for switch in switches}
     for switch, total in totals.items():
         lines.append(f"| {switch} | {' | '.join(str(total[verdict.value]) for verdict in _COLUMNS)} |")
-    lines += ["", f"| executor beside BMv2 | {' | '.join(_BESIDE.values())} |", "| --- | --- | --- | --- |"]
+    lines += ["", f"| beside BMv2 | {' | '.join(_BESIDE.values())} |", "| --- | --- | --- | --- |"]
     for switch, total in totals.items():
         if switch != BMV2:
             lines.append(f"| {switch} | {' | '.join(str(total[count]) for count in _BESIDE)} |")
@@ -167,7 +167,7 @@ def as_markdown(records: Iterable[Record], about: Mapping[str, Any]) -> str:
         if any(counts[count] for count in _BESIDE)
     ]
     if rows:
-        titles = f"| program | executor | tests | {' | '.join(_BESIDE.values())} |"
+        titles = f"| program | switch | tests | {' | '.join(_BESIDE.values())} |"
         lines += ["", titles, "| --- | --- | --- | --- | --- | --- |", *rows]
     lines += _refused(played)
     lines += _of_bmv2(played)
@@ -183,7 +183,7 @@ def as_markdown(records: Iterable[Record], about: Mapping[str, Any]) -> str:
 
 
 def _refused(played: Iterable[Record]) -> list[str]:
-    """What an executor refuses by name, and how BMv2 ended these tests."""
+    """What a switch refuses by name, and how BMv2 ended these tests."""
     rows = []
     for record in played:
         refused: dict[str, dict[str, set[str]]] = {}
@@ -198,12 +198,12 @@ def _refused(played: Iterable[Record]) -> list[str]:
             rows.append(f"| {record.name} | {', '.join(by_switch)} | {len(tests)} | {reason} | {counts} |")
     if not rows:
         return []
-    title = "| program | executor | tests | refused | BMv2 |"
+    title = "| program | switch | tests | refused | BMv2 |"
     return ["", "What the embedded switch refuses:", "", title, "| --- | --- | --- | --- | --- |", *rows]
 
 
 def _of_bmv2(played: Sequence[Record]) -> list[str]:
-    """The tests that BMv2 itself does not pass, by what it does, and how many of them each executor passes."""
+    """The tests that BMv2 itself does not pass, by what it does, and how many of them each other switch passes."""
     rows = []
     for record in played:
         missed: dict[str, list[str]] = {}
@@ -220,13 +220,13 @@ def _of_bmv2(played: Sequence[Record]) -> list[str]:
             rows.append(f"| {record.name} | {len(tests)} | {why} | {' | '.join(map(str, passed))} |")
     if not rows:
         return []
-    executors = [switch for switch in played[0].outcomes if switch != BMV2]
-    title = f"| program | tests | BMv2 | {' | '.join(f'{name} passes' for name in executors)} |"
+    others = [switch for switch in played[0].outcomes if switch != BMV2]
+    title = f"| program | tests | BMv2 | {' | '.join(f'{name} passes' for name in others)} |"
     return [
         "",
         "Tests that BMv2 does not pass itself:",
         "",
         title,
-        "| --- | --- | --- |" + " --- |" * len(executors),
+        "| --- | --- | --- |" + " --- |" * len(others),
         *rows,
     ]

@@ -19,14 +19,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fidelity import results, tools  # noqa: E402
 from fidelity.generated import BadTest, GeneratedTest, corrected, read  # noqa: E402
-from fidelity.playing import BMV2, Built, Outcome, Player, read_built  # noqa: E402
+from fidelity.playing import BMV2, EMBEDDED, Built, Outcome, Player, read_built  # noqa: E402
 from fidelity.results import Record  # noqa: E402
 from fidelity.tools import ROOT, Done, Source  # noqa: E402
 from p4reduce_contracts.p4runtime import messages  # noqa: E402
-from p4reduce_switch.program import executors  # noqa: E402
 
-EMBEDDED = ("softswitch", "contracts/p4reduce_contracts/p4runtime")
+EMBEDDED_SOURCES = ("softswitch", "contracts/p4reduce_contracts/p4runtime")
 """What the embedded switch's answers depend on."""
+SWITCHES = (EMBEDDED,)
+"""What is compared with BMv2."""
 PLAYED_BY = tuple(Path(__file__).with_name(name) for name in ("generated.py", "playing.py"))
 """What else a test's outcome depends on."""
 SAMPLES = "P4C_SAMPLES"
@@ -44,7 +45,7 @@ class Run:
         self.folder = folder
         self.seeds, self.tests, self.limit_s = seeds, tests, limit_s
         self._generate = generate
-        self._code = results.digest(path for name in EMBEDDED for path in (ROOT / name).rglob("*.py"))
+        self._code = results.digest(path for name in EMBEDDED_SOURCES for path in (ROOT / name).rglob("*.py"))
 
     def record(self, source: Source) -> Record:
         """Return how a program's tests end; what is known from an earlier run is not done again."""
@@ -63,7 +64,7 @@ class Run:
         record.problem = self._generate_all(source, folder)
         built = read_built(json, p4info)
         tests, record.unreadable = self._read_all(folder, messages.parse_p4info(built.p4info))
-        for switch in (BMV2, *sorted(executors)):
+        for switch in (BMV2, *SWITCHES):
             self._play_all(switch, record, built, tests, json)
             results.save(record, kept)
         return record
@@ -121,7 +122,7 @@ def _kind(problem: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit status: 1 when BMv2 passes a test that an executor fails."""
+    """Run the command line; return its exit status: 1 when BMv2 passes a test that the embedded switch fails."""
     parser = argparse.ArgumentParser(description="Generated tests on BMv2 and on the embedded switch.")
     parser.add_argument("programs", nargs="*", help="names of programs (default: all; only then docs/ is written)")
     parser.add_argument("--samples", type=Path, default=os.environ.get(SAMPLES), help=f"p4c's programs (${SAMPLES})")
@@ -162,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.programs:
         (options.docs / "fidelity.json").write_text(results.as_json(records, about))
         (options.docs / "fidelity.md").write_text(page)
-    return int(any(record.behind(switch) for record in records for switch in executors))
+    return int(any(record.behind(switch) for record in records for switch in SWITCHES))
 
 
 def _records(run: Run, wanted: Sequence[Source], deadline: float | None) -> list[Record]:
@@ -176,7 +177,7 @@ def _records(run: Run, wanted: Sequence[Source], deadline: float | None) -> list
         records.append(record)
         told = {switch: dict(record.counts(switch)) for switch in record.outcomes}
         print(f"{number}/{len(wanted)} {source.name}: {record.tests} tests {record.problem} {told}", file=sys.stderr)
-        for switch in executors:
+        for switch in SWITCHES:
             for line in record.behind(switch):
                 print(f"  {switch} {line[:300]}", file=sys.stderr)
     return records

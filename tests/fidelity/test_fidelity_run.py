@@ -29,7 +29,7 @@ class Tools:
         self._outcomes = outcomes or {}
         monkeypatch.setattr(tools, "compile_program", self.compile)
         monkeypatch.setattr(run, "Player", self.player)
-        monkeypatch.setattr(run, "executors", {"llvm": None, "python": None})
+        monkeypatch.setattr(run, "SWITCHES", ("one", "other"))
 
     def compile(self, source: Source, target: Path, p4info: Path) -> Done:
         for suffix, path in ((".json", target), (".p4info.txtpb", p4info)):
@@ -65,10 +65,10 @@ class FakePlayer:
 def test_a_second_run_does_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Tools(monkeypatch)
     first = run.Run(tmp_path, 2, 3, 1.0, made.generate).record(SOURCE)
-    assert made.generated == [1, 2] and made.played == [BMV2, "llvm", "python"]
+    assert made.generated == [1, 2] and made.played == [BMV2, "one", "other"]
     assert first.tests == 4 and first.unreadable == 2, "of three texts a seed one is broken"
     again = run.Run(tmp_path, 2, 3, 1.0, made.generate).record(SOURCE)
-    assert made.generated == [1, 2] and made.played == [BMV2, "llvm", "python"]
+    assert made.generated == [1, 2] and made.played == [BMV2, "one", "other"]
     assert again == first
 
 
@@ -76,7 +76,7 @@ def test_another_seed_leaves_the_others_as_they_are(tmp_path: Path, monkeypatch:
     made = Tools(monkeypatch)
     run.Run(tmp_path, 1, 3, 1.0, made.generate).record(SOURCE)
     more = run.Run(tmp_path, 2, 3, 1.0, made.generate).record(SOURCE)
-    assert made.generated == [1, 2] and made.tests_played == {BMV2: 4, "llvm": 4, "python": 4}
+    assert made.generated == [1, 2] and made.tests_played == {BMV2: 4, "one": 4, "other": 4}
     assert sorted(more.outcomes[BMV2]) == [f"seed{seed}/drop_by_copy_{number}" for seed in (1, 2) for number in (0, 1)]
     fewer = run.Run(tmp_path, 1, 3, 1.0, made.generate).record(SOURCE)
     assert fewer.tests == 2 and made.tests_played[BMV2] == 4
@@ -89,7 +89,7 @@ def test_after_a_change_to_the_switch_only_it_is_played_again(tmp_path: Path, mo
     changed = run.Run(tmp_path, 1, 2, 1.0, made.generate)
     changed._code = "another"
     changed.record(SOURCE)
-    assert made.generated == [1] and made.played == [BMV2, "llvm", "python", "llvm", "python"]
+    assert made.generated == [1] and made.played == [BMV2, "one", "other", "one", "other"]
 
 
 def test_a_program_that_does_not_compile_or_has_no_tests_says_why(
@@ -112,23 +112,23 @@ def test_the_report_counts_where_bmv2_is_ahead_and_where_both_differ() -> None:
     record = Record("some", "p4c")
     record.outcomes = {
         BMV2: {"1": SENT, "2": OTHER, "3": SENT, "4": Outcome(Verdict.ERROR, reason="BMv2 ended")},
-        "llvm": {"1": OTHER, "2": SENT, "3": REFUSED, "4": OTHER},
-        "python": {"1": SENT, "2": OTHER, "3": Outcome(Verdict.ERROR, reason="not a BMv2 JSON"), "4": SENT},
+        "one": {"1": OTHER, "2": SENT, "3": REFUSED, "4": OTHER},
+        "other": {"1": SENT, "2": OTHER, "3": Outcome(Verdict.ERROR, reason="not a BMv2 JSON"), "4": SENT},
     }
     assert record.counts(BMV2) == {"pass": 2, "fail": 1, "error": 1}
-    assert record.counts("llvm") == {"pass": 1, "fail": 2, "refused": 1, "behind": 1, "differ": 2, "lacking": 1}
-    assert record.counts("python") == {"pass": 2, "fail": 1, "error": 1, "behind": 1}
-    assert record.behind("python") == ["3: not a BMv2 JSON; BMv2: 1:61"]
+    assert record.counts("one") == {"pass": 1, "fail": 2, "refused": 1, "behind": 1, "differ": 2, "lacking": 1}
+    assert record.counts("other") == {"pass": 2, "fail": 1, "error": 1, "behind": 1}
+    assert record.behind("other") == ["3: not a BMv2 JSON; BMv2: 1:61"]
     about = {"seeds": "1"}
     page = results.as_markdown([record, Record("none", "p4c", "p4c: error")], about)
     assert "2 programs, 1 of them with tests, 4 tests." in page
     assert "| bmv2 | 2 | 1 | 0 | 1 |" in page
-    assert "| llvm | 1 | 2 | 1 | 0 |" in page and "| llvm | 1 | 2 | 1 |\n" in page
-    assert "| some | python | 4 | 1 | 0 | 0 |" in page and "- 1: p4c: error (none)" in page
-    assert "| some | llvm | 1 | action profile: not supported | pass 1 |" in page
+    assert "| one | 1 | 2 | 1 | 0 |" in page and "| one | 1 | 2 | 1 |\n" in page
+    assert "| some | other | 4 | 1 | 0 | 0 |" in page and "- 1: p4c: error (none)" in page
+    assert "| some | one | 1 | action profile: not supported | pass 1 |" in page
     assert "| some | 1 | something else leaves | 1 | 0 |" in page and "| some | 1 | BMv2 ended | 0 | 1 |" in page
     written = json.loads(results.as_json([record], about))
-    assert written["programs"]["p4c/some"]["llvm"]["differ"] == 2 and written["seeds"] == "1"
+    assert written["programs"]["p4c/some"]["one"]["differ"] == 2 and written["seeds"] == "1"
 
 
 def test_a_record_comes_back_as_it_was_saved(tmp_path: Path) -> None:

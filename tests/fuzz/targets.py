@@ -457,7 +457,7 @@ def _program_folder() -> tuple[bytes, ...]:
 
 def _pipeline_json(data: bytes) -> bool:
     try:
-        program = Program.load(data)
+        program = Program(data)
         program.process(1, bytes(64))
     except ProgramError:
         return False

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from p4reduce_contracts import artifacts, wire
 from p4reduce_contracts.wire.check import check_of
-from p4reduce_switch.program import DEFAULT_EXECUTOR, Replica, load
+from p4reduce_switch.program import Program, Replica
 from rigs.secret import rank_secret
 
 ARTIFACTS = Path(__file__).resolve().parents[2] / "p4src/artifacts/v1model"
@@ -75,10 +75,10 @@ class VersionState:
 class PipelineRig:
     """A program and one admitted job; ports 1.. are the ranks', in order."""
 
-    def __init__(self, geometry_name: str, world_size: int, executor: str = DEFAULT_EXECUTOR) -> None:
+    def __init__(self, geometry_name: str, world_size: int) -> None:
         self.geometry = artifacts.geometry(ARTIFACTS / geometry_name)
         self.world_size = world_size
-        self.program = load((ARTIFACTS / geometry_name / "p4reduce.json").read_bytes(), executor)
+        self.program = Program((ARTIFACTS / geometry_name / "p4reduce.json").read_bytes())
         self.insert("address.switch_address", (SWITCH_IP,), "is_switch", (SWITCH_MAC,))
         self.insert("address.own_ip", (SWITCH_IP,), "claims_ip", ())
         self.insert("address.own_mac", (SWITCH_MAC,), "claims_mac", ())

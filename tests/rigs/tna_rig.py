@@ -36,7 +36,7 @@ GENERATIONS = {"tofino1-4x8": 1, "tofino2-4x16": 2}
 
 
 class TnaRig(PipelineRig):
-    """The program as the executor of rigs/tna.py runs it; frames, answers and counters are PipelineRig's."""
+    """The program as rigs/tna.py runs it; frames, answers and counters are PipelineRig's."""
 
     def __init__(self, geometry_name: str, world_size: int) -> None:
         geometry = artifacts.geometry(ARTIFACTS / geometry_name)

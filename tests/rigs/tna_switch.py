@@ -11,25 +11,23 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from p4reduce_contracts.artifacts import GEOMETRY, P4INFO, TOFINO_BINARY, TOFINO_CONTEXT, TOFINO_SCHEMA
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.udp import UdpUnderlay
-from p4reduce_switch.program import executors
 from p4reduce_switch.switch import Switch
 from rigs.p4rt import Process
-from rigs.tna_executor import TnaExecutor
+from rigs.tna_program import TnaPipeline
 
 ARTIFACTS = Path(__file__).resolve().parents[2] / "p4src/artifacts"
 CPU_PORTS = {"tofino1-4x8": 192, "tofino2-4x16": 0}
 """By chip, as p4src/tna/headers.p4 has them."""
 CHIPS = tuple(CPU_PORTS)
-EXECUTOR = "tna"
 
 
 def pipeline_folder(folder: Path, chip: str) -> Path:
-    """A pipeline folder like those of out/tofino, with the files that TnaExecutor takes for the binary and context."""
+    """A pipeline folder like those of out/tofino, with the files that TnaPipeline takes for the binary and context."""
     folder.mkdir()
     for file in (P4INFO, GEOMETRY):
         shutil.copy(ARTIFACTS / chip / file, folder)
@@ -47,7 +45,7 @@ class TnaSwitch:
         self._switch = Switch(cpu_port=cpu_port)
         underlay = UdpUnderlay(("127.0.0.1", 0), cpu_port=cpu_port, in_use=self._switch.ports_in_use)
         self._switch.add_ports(underlay)
-        self._server = Server(self._switch, "127.0.0.1:0", EXECUTOR)
+        self._server = Server(self._switch, "127.0.0.1:0", cast(Any, TnaPipeline))
         self._server.start()
         self._frames = threading.Thread(target=self._switch.run)
         self._frames.start()
@@ -56,7 +54,7 @@ class TnaSwitch:
 
     @property
     def program(self) -> Any:
-        """The TnaExecutor that a controller has brought."""
+        """The TnaPipeline that a controller has brought."""
         return self._switch.program
 
     def receive(self, port: int, frame: bytes) -> None:
@@ -72,15 +70,11 @@ class TnaSwitch:
 
 @contextlib.contextmanager
 def tna_switch(chip: str) -> Iterator[TnaSwitch]:
-    executors[EXECUTOR] = TnaExecutor
+    switch = TnaSwitch(chip)
     try:
-        switch = TnaSwitch(chip)
-        try:
-            yield switch
-        finally:
-            switch.close()
+        yield switch
     finally:
-        del executors[EXECUTOR]
+        switch.close()
 
 
 def start_controller(folder: Path, switch: TnaSwitch, pipeline: Path, listen: str = "127.0.0.1:0") -> Process:

@@ -90,7 +90,7 @@ class PipelineSwitch:
 @pytest.fixture(scope="module")
 def switch() -> Iterator[PipelineSwitch]:
     """One program for all examples: old epochs' leavings stay in its registers, as on a real switch."""
-    yield PipelineSwitch(Program.load(ARTIFACT.read_bytes()))
+    yield PipelineSwitch(Program(ARTIFACT.read_bytes()))
 
 
 def run(switch: PipelineSwitch, *, seed: int, world_size: int, slots: int, weather: Weather, first_round: int) -> None:

@@ -118,9 +118,7 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(
-    run: Run, link: Link, world_size: int, *, gloo: bool = True, executor: str | None = None
-) -> Iterator[Cluster]:
+def running_cluster(run: Run, link: Link, world_size: int, *, gloo: bool = True) -> Iterator[Cluster]:
     """Start everything on hosts of a network, or on the loopback interface; take it down at the end.
 
     Raises ProcessError, and Missing where the network cannot be built.
@@ -145,8 +143,6 @@ def running_cluster(
         "[security]",
         f"insecure = {'false' if on_loopback else 'true  # the hosts are all there is on this network'}",
     ]
-    if executor is not None:
-        switch += ["--executor", executor]
     with ExitStack() as stack:
         hosts: list[Host] = []
         if not on_loopback:

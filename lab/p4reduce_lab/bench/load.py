@@ -1,4 +1,4 @@
-"""Contributions of all ranks of a job, as frames: what switches and executors are loaded with."""
+"""Contributions of all ranks of a job, as frames: what switches are loaded with."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.p4names import V1MODEL
-from p4reduce_switch.program import Executor, Replica
+from p4reduce_switch.program import Program, Replica
 
 JOB: Final = 7
 EPOCH: Final = 9
@@ -50,18 +50,18 @@ def ethernet_addresses(world_size: int) -> list[Address]:
     return [Address(1 + rank, 0x020000000100 + rank, first + rank, 40000 + rank) for rank in range(world_size)]
 
 
-def program(executor: Executor, grant: Grant, switch: SwitchConfig) -> None:
-    """Write what a grant needs to an executor in this process, as a controller would to a switch."""
+def program(loaded: Program, grant: Grant, switch: SwitchConfig) -> None:
+    """Write what a grant needs to a program in this process, as a controller would to a switch."""
     entries = [*switch_entries.switch_address(switch, V1MODEL), *switch_entries.members(grant, switch, V1MODEL)]
-    _insert(executor, [*entries, *switch_entries.admission(grant, V1MODEL)])
+    _insert(loaded, [*entries, *switch_entries.admission(grant, V1MODEL)])
     group = switch_entries.group(grant)
     replicas = [Replica(port, instance) for port, instance in group.replicas]
-    executor.replication.multicast_groups[group.group_id] = replicas
+    loaded.replication.multicast_groups[group.group_id] = replicas
 
 
-def _insert(executor: Executor, entries: Iterable[TableEntry]) -> None:
+def _insert(loaded: Program, entries: Iterable[TableEntry]) -> None:
     for entry in entries:
-        table = executor.tables[entry.table]
+        table = loaded.tables[entry.table]
         match: Any = tuple(entry.match[key.name] for key in table.keys)
         action = entry.action or ""
         params = tuple(entry.params[name] for name, _ in table.action_params[action])

@@ -46,8 +46,8 @@ class SwitchProcess:
         self._client.close()
 
 
-def embedded(children: Children, name: str, ports: Sequence[str], executor: str) -> SwitchProcess:
+def embedded(children: Children, name: str, ports: Sequence[str]) -> SwitchProcess:
     """Start an embedded switch; `ports` are the options that say what its ports are."""
     p4runtime = free_address()
-    command = [*P4REDUCE, "switch", "run", *ports, "--p4runtime", p4runtime, "--executor", executor]
+    command = [*P4REDUCE, "switch", "run", *ports, "--p4runtime", p4runtime]
     return SwitchProcess(children.start(name, command), p4runtime)

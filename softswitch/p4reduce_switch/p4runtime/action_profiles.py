@@ -11,7 +11,7 @@ from p4reduce_contracts.p4runtime.schema import ActionInfo, ActionProfileInfo, D
 from p4reduce_switch.p4runtime.action_codec import call_of, put_call
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
 from p4reduce_switch.program import (
-    ActionProfileState,
+    ActionProfile,
     ActionSet,
     Group,
     GroupRef,
@@ -45,7 +45,7 @@ class BoundProfile:
     def __init__(
         self,
         info: ActionProfileInfo,
-        state: ActionProfileState,
+        state: ActionProfile,
         tables: Iterable[TableInfo],
         actions: Directory[ActionInfo],
     ) -> None:

@@ -12,7 +12,7 @@ from p4reduce_switch.p4runtime.action_profiles import BoundProfile
 from p4reduce_switch.p4runtime.bits import check_sized
 from p4reduce_switch.p4runtime.match_keys import put_key, value_of_key
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
-from p4reduce_switch.program import Entry, EntryMissing, TableState
+from p4reduce_switch.program import Entry, EntryMissing, Table
 
 Identity = tuple[tuple[Any, ...], int]
 """What names an entry in a table: the match tuple of the executor and the priority."""
@@ -27,7 +27,7 @@ class BoundTable:
     def __init__(
         self,
         info: TableInfo,
-        table: TableState,
+        table: Table,
         actions: Directory[ActionInfo],
         profiles: Mapping[int, BoundProfile],
     ) -> None:
@@ -118,7 +118,7 @@ class BoundTable:
             yield key, value if not ternary else value[0] if value[1] else None
 
 
-def _key_order(info: TableInfo, table: TableState) -> tuple[FieldInfo, ...]:
+def _key_order(info: TableInfo, table: Table) -> tuple[FieldInfo, ...]:
     """P4Info's keys in the executor's order: by name, or by place when a name is annotated in only one of them.
 
     A key whose type P4Runtime translates to another number has the program's width: a value stands for itself.

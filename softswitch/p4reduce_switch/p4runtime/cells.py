@@ -9,7 +9,7 @@ from p4reduce_contracts.p4runtime import messages
 from p4reduce_switch.p4runtime.bound_table import BoundTable
 from p4reduce_switch.p4runtime.pipeline import Pipeline
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
-from p4reduce_switch.program import Entry, TableState
+from p4reduce_switch.program import Entry, Table
 
 
 def check_modify(operation: int, what: str) -> None:
@@ -33,7 +33,7 @@ def indices(request: Any, name: str, size: int) -> Sequence[int]:
 class DirectCells:
     """The direct counters of all tables that have some, or the direct meters; `what` is their name in errors."""
 
-    def __init__(self, what: str, has: Callable[[TableState], bool]) -> None:
+    def __init__(self, what: str, has: Callable[[Table], bool]) -> None:
         self._what = what
         self._has = has
 

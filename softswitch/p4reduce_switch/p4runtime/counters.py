@@ -9,7 +9,7 @@ from p4reduce_contracts.p4runtime.schema import CounterInfo
 from p4reduce_switch.p4runtime.cells import DirectCells, check_modify, indices
 from p4reduce_switch.p4runtime.pipeline import Pipeline
 from p4reduce_switch.p4runtime.status import invalid
-from p4reduce_switch.program import CounterState
+from p4reduce_switch.program import Counter
 
 _DIRECT = DirectCells("direct counter", lambda table: table.has_direct_counter)
 
@@ -34,13 +34,13 @@ def read(pipeline: Pipeline, query: Any) -> list[Any]:
     ]
 
 
-def _find(pipeline: Pipeline, id: int) -> tuple[CounterInfo, CounterState]:
+def _find(pipeline: Pipeline, id: int) -> tuple[CounterInfo, Counter]:
     if id not in pipeline.counters:
         invalid(f"the program has no counter with id {id}")
     return pipeline.counters[id]
 
 
-def _entity(info: CounterInfo, counter: CounterState, index: int) -> Any:
+def _entity(info: CounterInfo, counter: Counter, index: int) -> Any:
     entity = messages.Entity()
     entity.counter_entry.counter_id = info.id
     entity.counter_entry.index.index = index

@@ -9,7 +9,7 @@ from p4reduce_contracts.p4runtime.schema import MeterInfo
 from p4reduce_switch.p4runtime.cells import DirectCells, check_modify, indices
 from p4reduce_switch.p4runtime.pipeline import Pipeline
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
-from p4reduce_switch.program import MeterConfig, MeterState
+from p4reduce_switch.program import Meter, MeterConfig
 
 _DIRECT = DirectCells("direct meter", lambda table: table.has_direct_meter)
 
@@ -88,7 +88,7 @@ def _config_in(request: Any) -> MeterConfig | None:
     return config_of(request.config) if request.HasField("config") else None
 
 
-def _find(pipeline: Pipeline, id: int) -> tuple[MeterInfo, MeterState]:
+def _find(pipeline: Pipeline, id: int) -> tuple[MeterInfo, Meter]:
     if id not in pipeline.meters:
         invalid(f"the program has no meter with id {id}")
     return pipeline.meters[id]

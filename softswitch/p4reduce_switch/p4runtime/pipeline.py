@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -24,16 +24,15 @@ from p4reduce_switch.p4runtime.device_config import program_of
 from p4reduce_switch.p4runtime.packets import PacketHeader
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
 from p4reduce_switch.program import (
-    DEFAULT_EXECUTOR,
-    CounterState,
-    Executor,
-    MeterState,
+    Config,
+    Counter,
+    Meter,
+    Program,
     ProgramError,
-    RegisterState,
+    Register,
     UnsupportedConstruct,
-    ValueSetState,
+    ValueSet,
 )
-from p4reduce_switch.program import load as load_program
 
 
 class _Info(Protocol):
@@ -50,16 +49,16 @@ StateT = TypeVar("StateT")
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What SetForwardingPipelineConfig made: the executor and the tables that requests refer to by id."""
+    """What SetForwardingPipelineConfig made: the program and the tables that requests refer to by id."""
 
     config: Any
     schema: Schema
-    program: Executor
+    program: Program
     tables: dict[int, BoundTable]
-    counters: dict[int, tuple[CounterInfo, CounterState]]
-    meters: dict[int, tuple[MeterInfo, MeterState]]
-    registers: dict[int, tuple[RegisterInfo, RegisterState]]
-    value_sets: dict[int, tuple[ValueSetInfo, ValueSetState]]
+    counters: dict[int, tuple[CounterInfo, Counter]]
+    meters: dict[int, tuple[MeterInfo, Meter]]
+    registers: dict[int, tuple[RegisterInfo, Register]]
+    value_sets: dict[int, tuple[ValueSetInfo, ValueSet]]
     action_profiles: dict[int, BoundProfile]
     packet_in: PacketHeader | None
     packet_out: PacketHeader | None
@@ -79,14 +78,17 @@ class Pipeline:
         return self.action_profiles[id]
 
 
-def load(config: Any, executor: str = DEFAULT_EXECUTOR) -> Pipeline:
-    """Loads a ForwardingPipelineConfig into an executor; INVALID_ARGUMENT when it is missing or cannot be realized."""
+def load(config: Any, load_program: Callable[[Config], Program] = Program) -> Pipeline:
+    """Load a ForwardingPipelineConfig; INVALID_ARGUMENT when it is missing or cannot be realized.
+
+    `load_program` makes the program of a p4_device_config.
+    """
     program_json = program_of(config.p4_device_config)
     if not config.HasField("p4info") or not program_json:
         invalid("the config needs both a p4info and a p4_device_config (the JSON of p4c-bm2-ss)")
     try:
         schema = Schema.from_p4info(config.p4info)
-        program = load_program(program_json, executor)
+        program = load_program(program_json)
     except SchemaError as error:
         invalid(f"p4info: {error}")
     except UnsupportedConstruct as error:
@@ -96,7 +98,7 @@ def load(config: Any, executor: str = DEFAULT_EXECUTOR) -> Pipeline:
     return bind(config, schema, program)
 
 
-def bind(config: Any, schema: Schema, program: Executor) -> Pipeline:
+def bind(config: Any, schema: Schema, program: Program) -> Pipeline:
     """Matches P4Info to program by name; INVALID_ARGUMENT when they are not of one program."""
     actions = _as_wide_as_the_program(schema.actions, program)
     profiles = {
@@ -127,7 +129,7 @@ def bind(config: Any, schema: Schema, program: Executor) -> Pipeline:
     )
 
 
-def _as_wide_as_the_program(actions: Directory[ActionInfo], program: Executor) -> Directory[ActionInfo]:
+def _as_wide_as_the_program(actions: Directory[ActionInfo], program: Program) -> Directory[ActionInfo]:
     """The actions, where P4Runtime translates the type of a parameter to another number, with the program's widths."""
     widths = {
         (action, parameter): width
@@ -145,7 +147,7 @@ def _as_wide_as_the_program(actions: Directory[ActionInfo], program: Executor) -
     )
 
 
-def _applied(schema: Schema, program: Executor) -> list[TableInfo]:
+def _applied(schema: Schema, program: Program) -> list[TableInfo]:
     """P4Info's tables without those that p4c left out of the program because no frame reaches them.
 
     A program with tables that P4Info has not is another program's: then all of them are wanted.

@@ -10,7 +10,7 @@ from p4reduce_contracts.p4runtime.schema import RegisterInfo
 from p4reduce_switch.p4runtime.cells import check_modify, indices
 from p4reduce_switch.p4runtime.pipeline import Pipeline
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
-from p4reduce_switch.program import RegisterState
+from p4reduce_switch.program import Register
 
 
 def write(pipeline: Pipeline, operation: int, request: Any) -> None:
@@ -39,7 +39,7 @@ def read(pipeline: Pipeline, query: Any) -> list[Any]:
     ]
 
 
-def _find(pipeline: Pipeline, id: int) -> tuple[RegisterInfo, RegisterState]:
+def _find(pipeline: Pipeline, id: int) -> tuple[RegisterInfo, Register]:
     if id not in pipeline.registers:
         invalid(f"the program has no register with id {id}")
     info, register = pipeline.registers[id]
@@ -48,7 +48,7 @@ def _find(pipeline: Pipeline, id: int) -> tuple[RegisterInfo, RegisterState]:
     return info, register
 
 
-def _entity(info: RegisterInfo, register: RegisterState, index: int) -> Any:
+def _entity(info: RegisterInfo, register: Register, index: int) -> Any:
     entity = messages.Entity()
     entity.register_entry.register_id = info.id
     entity.register_entry.index.index = index

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, cast
@@ -25,7 +25,7 @@ from p4reduce_switch.p4runtime.entities import Entities
 from p4reduce_switch.p4runtime.idle import IdleTimeouts
 from p4reduce_switch.p4runtime.status import Code, Refused, abort, abort_batch, invalid
 from p4reduce_switch.ports import PortError
-from p4reduce_switch.program import DEFAULT_EXECUTOR
+from p4reduce_switch.program import Config, Program
 from p4reduce_switch.switch import Switch
 
 _log = logging.getLogger(__name__)
@@ -57,7 +57,9 @@ class Counted:
 
 
 class Server:
-    """Serves one switch. `address` is "host:port" (port 0: any; see `port`); `executor` names what runs programs.
+    """Serves one switch. `address` is "host:port" (port 0: any; see `port`).
+
+    `load_program` makes the program of a p4_device_config.
 
     With `security` only controllers with a certificate of the authority are served. Raises ConfigError where strangers
     could give orders, unless told `insecure`.
@@ -67,13 +69,13 @@ class Server:
         self,
         switch: Switch,
         address: str,
-        executor: str = DEFAULT_EXECUTOR,
+        load_program: Callable[[Config], Program] = Program,
         *,
         security: Security | None = None,
         insecure: bool = False,
     ) -> None:
         self.switch = switch
-        self._executor = executor
+        self._load_program = load_program
         self.packet_in_dropped = 0
         """Frames to the CPU port that no primary controller was there to take, or too short for their header."""
         self._refusals: Counter[str] = Counter()
@@ -254,7 +256,7 @@ class Server:
     # ---- programs
 
     def _load(self, config: Any) -> Entities:
-        pipeline = pipelines.load(config, self._executor)
+        pipeline = pipelines.load(config, self._load_program)
         digests = Digests(pipeline.schema, self._send_digest_list, self._timers_changed)
         return Entities(pipeline, digests, IdleTimeouts(self._to_primary, self._timers_changed))
 
@@ -309,7 +311,6 @@ class Server:
             program=config.p4info.pkg_info.name,
             tables=len(entities.pipeline.tables),
             cookie=config.cookie.cookie if config.HasField("cookie") else None,
-            executor=entities.pipeline.program.description,
         )
 
     def _entities(self) -> Entities:

@@ -10,7 +10,7 @@ from p4reduce_switch.p4runtime.cells import check_modify
 from p4reduce_switch.p4runtime.match_keys import put_key, value_of_key
 from p4reduce_switch.p4runtime.pipeline import Pipeline
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
-from p4reduce_switch.program import KeyTest, ValueSetState
+from p4reduce_switch.program import KeyTest, ValueSet
 
 
 def write(pipeline: Pipeline, operation: int, request: Any) -> None:
@@ -31,7 +31,7 @@ def read(pipeline: Pipeline, query: Any) -> list[Any]:
     return [_entity(info, value_set) for info, value_set in wanted]
 
 
-def _find(pipeline: Pipeline, id: int) -> tuple[ValueSetInfo, ValueSetState]:
+def _find(pipeline: Pipeline, id: int) -> tuple[ValueSetInfo, ValueSet]:
     if id not in pipeline.value_sets:
         invalid(f"the program has no value set with id {id}")
     return pipeline.value_sets[id]
@@ -59,7 +59,7 @@ def _member_of(info: ValueSetInfo, request: Any) -> tuple[KeyTest, ...]:
     return tuple(tests)
 
 
-def _entity(info: ValueSetInfo, value_set: ValueSetState) -> Any:
+def _entity(info: ValueSetInfo, value_set: ValueSet) -> Any:
     entity = messages.Entity()
     out = entity.value_set_entry
     out.value_set_id = info.id

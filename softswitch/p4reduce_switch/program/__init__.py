@@ -1,7 +1,4 @@
-"""Executes P4 programs for v1model: the JSON that p4c-bm2-ss writes, loaded into an executor.
-
-`load(config, executor="python")` gives an `Executor`; `Program` is the Python one.
-"""
+"""Executes P4 programs for v1model: `Program` takes the JSON that p4c-bm2-ss writes."""
 
 from p4reduce_switch.program.errors import (
     EntryExists,
@@ -18,23 +15,11 @@ from p4reduce_switch.program.errors import (
     TargetExists,
     TargetInUse,
     TargetMissing,
-    UnknownExecutor,
     UnsupportedConstruct,
 )
-from p4reduce_switch.program.executor import (
-    ActionProfileState,
-    CounterState,
-    DigestHandler,
-    Executor,
-    MeterState,
-    RegisterState,
-    ReplicationState,
-    TableState,
-    ValueSetState,
-)
-from p4reduce_switch.program.python import Program
-from p4reduce_switch.program.registry import DEFAULT_EXECUTOR, check_executor, executors, load
+from p4reduce_switch.program.program import Config, Program
 from p4reduce_switch.program.state.profiles import (
+    ActionProfile,
     ActionSet,
     Group,
     GroupRef,
@@ -47,21 +32,20 @@ from p4reduce_switch.program.state.profiles import (
 from p4reduce_switch.program.state.replication import CloneSession, Replica, Replication
 from p4reduce_switch.program.state.stateful import Counter, Meter, MeterConfig, Register
 from p4reduce_switch.program.state.tables import Entry, KeyField, Table
-from p4reduce_switch.program.state.value_sets import KeyTest
+from p4reduce_switch.program.state.value_sets import KeyTest, ValueSet
+from p4reduce_switch.program.traffic import DigestHandler
 
 __all__ = [
-    "DEFAULT_EXECUTOR",
-    "ActionProfileState",
+    "ActionProfile",
     "ActionSet",
     "CloneSession",
     "Counter",
-    "CounterState",
+    "Config",
     "DigestHandler",
     "Entry",
     "EntryExists",
     "EntryMissing",
     "ExecutionError",
-    "Executor",
     "Group",
     "GroupRef",
     "InvalidProgram",
@@ -71,32 +55,24 @@ __all__ = [
     "MemberRef",
     "Meter",
     "MeterConfig",
-    "MeterState",
     "MixedUse",
     "ProfileError",
     "ProfileFull",
     "Program",
     "ProgramError",
     "Register",
-    "RegisterState",
     "Replica",
     "Replication",
-    "ReplicationState",
     "Share",
     "Table",
     "TableError",
     "TableFull",
     "TableIsConst",
-    "TableState",
     "Target",
     "TargetExists",
     "TargetInUse",
     "TargetMissing",
-    "UnknownExecutor",
     "UnsupportedConstruct",
-    "ValueSetState",
+    "ValueSet",
     "WeightedAction",
-    "check_executor",
-    "executors",
-    "load",
 ]

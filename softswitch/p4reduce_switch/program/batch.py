@@ -1,10 +1,10 @@
-"""Many frames in one native call: how a loop that knows nothing of programs hands them to a compiled executor.
+"""Many frames in one native call: how a loop that knows nothing of programs hands them to a program.
 
-A compiled executor is a C function `int64_t run_batch(int64_t *batch)`. The batch is an array of words:
+A compiled program is a C function `int64_t run_batch(int64_t *batch)`. The batch is an array of words:
 
 | word | what | who writes it |
 | --- | --- | --- |
-| STATE | address of the executor's state | `NativeBatch.new` |
+| STATE | address of the program's state | `NativeBatch.new` |
 | FRAMES | how many frames arrived | the caller, like all that follow, up to OUT_CAPACITY |
 | IN_BYTES | address of the bytes of the frames | |
 | IN_OFFSETS | address of int64[FRAMES]: where each frame starts in IN_BYTES | |
@@ -21,7 +21,7 @@ A compiled executor is a C function `int64_t run_batch(int64_t *batch)`. The bat
 | FRAMES_OUT | results written | both: 0 when what was written is sent |
 | BYTES_OUT | bytes of OUT_BYTES in use | both, likewise |
 
-Results are whole frames in the order in which the Python executor sends them. The function returns why it stopped.
+Results are whole frames in the order in which they leave. The function returns why it stopped.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ DONE = 0
 FULL = 1
 """There is no room for what the next frame may cause at most; nothing of that frame was run. Send, and go on."""
 EVENT = 2
-"""The frame just run (it counts as TAKEN) left digests or a failure: call the executor's `collect`, and go on."""
+"""The frame just run (it counts as TAKEN) left digests or a failure: call the program's `collect`, and go on."""
 
 
 class NativeBatch(Protocol):
-    """A compiled executor's function."""
+    """A program's native function."""
 
     @property
     def address(self) -> int:

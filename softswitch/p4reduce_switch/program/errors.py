@@ -1,9 +1,8 @@
-"""Errors of the P4 executor.
+"""Errors of a P4 program.
 
 ProgramError
-├── UnsupportedConstruct   load(): the program uses something that is not implemented
-├── InvalidProgram         load(): the configuration is not a BMv2 JSON of a v1model program
-├── UnknownExecutor        load(): there is no executor of that name
+├── UnsupportedConstruct   Program(): the program uses something that is not implemented
+├── InvalidProgram         Program(): the configuration is not a BMv2 JSON of a v1model program
 ├── ExecutionError         process(): the frame ran into undefined behaviour and was dropped
 ├── TableError
 │   ├── TableFull          insert() into a table that holds max_size entries
@@ -26,15 +25,11 @@ class ProgramError(Exception):
 
 
 class UnsupportedConstruct(ProgramError):
-    """The P4 program needs something this executor does not implement; the message names it."""
+    """The P4 program needs something that is not implemented here; the message names it."""
 
 
 class InvalidProgram(ProgramError):
     """The configuration is not a well-formed BMv2 JSON."""
-
-
-class UnknownExecutor(ProgramError):
-    """There is no executor of that name; the message lists those there are."""
 
 
 class ExecutionError(ProgramError):

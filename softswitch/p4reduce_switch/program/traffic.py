@@ -1,4 +1,8 @@
-"""The traffic manager of simple_switch: what happens between parser, ingress, egress and deparser."""
+"""The traffic manager of simple_switch, for programs that clone, resubmit or recirculate.
+
+What happens between parser, ingress, egress and deparser. A program whose packets pass once has all of it in machine
+code (`llvm/batch_code.py`).
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,10 @@ from typing import Any
 
 from p4reduce_switch.program import packet
 from p4reduce_switch.program.errors import ExecutionError
-from p4reduce_switch.program.executor import DigestHandler, ReplicationState
 from p4reduce_switch.program.ir.features import Features
 from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.packet import DROP_PORT, MAX_PORT
-from p4reduce_switch.program.state.replication import CloneSession, Replica
+from p4reduce_switch.program.state.replication import CloneSession, Replica, Replication
 from p4reduce_switch.program.state.stateful import microseconds
 
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, COALESCED, RECIRCULATED, REPLICATION, RESUBMITTED = range(7)
@@ -22,6 +25,8 @@ MAX_PASSES = 1000  # ingress and egress passes that one frame may cause
 Fields = list[Any]
 """A packet: an element for each slot."""
 Frames = list[tuple[int, bytes]]
+DigestHandler = Callable[[str, list[tuple[int, ...]]], None]
+"""Takes the name of a digest and its rows."""
 
 
 @dataclass(frozen=True)
@@ -44,22 +49,20 @@ class TrafficManager:
         program: Program,
         features: Features,
         stages: Stages,
-        replication: ReplicationState,
+        replication: Replication,
         on_digest: DigestHandler,
-        blank: Fields | None = None,
+        blank: Fields,
     ) -> None:
-        """`blank` is a packet of zeros; without one packets are lists."""
+        """`blank` is a packet of zeros."""
         self.replication = replication
         self._stages = stages
         self._on_digest = on_digest
         self._meta = meta = program.standard
         self._started_us = microseconds()
-        self._blank: Fields = [0] * program.slots if blank is None else blank
+        self._blank = blank
         self._blank[packet.PAYLOAD] = b""
         self._blank[packet.TRUNCATE] = packet.NO_TRUNCATION
         self._blank[packet.PARSER_ERROR] = program.errors.no_error
-        # A program that never clones, resubmits or recirculates takes a short way.
-        self._simple = not features.makes_passes
         # Times are filled only when the program reads them.
         self._ingress_time, self._egress_time, self._enqueue_time = (
             slot if slot in features.reads else None
@@ -77,14 +80,7 @@ class TrafficManager:
         if not 0 <= port <= MAX_PORT:
             raise ValueError(f"port {port} is outside 0..{MAX_PORT}")
         out: Frames = []
-        fields = self._new_packet(port, len(frame), NORMAL)
-        if not self._simple:
-            self._run(fields, frame, out)
-            return out
-        self._parse(fields, frame)
-        self._stages.ingress(fields)
-        for copy in self._dispatch(fields):
-            self._run_egress(copy, out)
+        self._run(self._new_packet(port, len(frame), NORMAL), frame, out)
         return out
 
     def _new_packet(self, port: int, length: int, kind: int) -> Fields:
@@ -137,13 +133,6 @@ class TrafficManager:
             copies.append(copy)
         return copies
 
-    def _run_egress(self, fields: Fields, out: Frames) -> None:
-        """Egress and deparser of a packet that makes no further copies."""
-        self._start_egress(fields)
-        self._stages.egress(fields)
-        if fields[self._meta.egress_spec] != DROP_PORT:
-            out.append((fields[self._meta.egress_port], self._deparse(fields)))
-
     def _start_egress(self, fields: Fields) -> None:
         if self._egress_time is not None:
             fields[self._egress_time] = self._now()
@@ -166,8 +155,6 @@ class TrafficManager:
         if digest is not None:
             name, columns = digest
             self._on_digest(name, [tuple(fields[slot] & mask for slot, mask in columns)])
-
-    # ---- the general case: clones, resubmits and recirculations
 
     def _run(self, fields: Fields, frame: bytes, out: Frames) -> None:
         """Run a frame and all that comes of it. Copies wait for egress in order; a resubmitted or

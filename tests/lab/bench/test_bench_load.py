@@ -10,23 +10,23 @@ from p4reduce_contracts.wire import internet_checksum
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_lab.bench.batches import Runner
 from p4reduce_lab.bench.load import ENCAP_BYTES, Contributions, _headers, ethernet_addresses, make_grant, program
-from p4reduce_switch.program import load
+from p4reduce_switch.program import Program
 
 
 @pytest.mark.parametrize(("ranks", "slots", "rounds"), [(4, 3, 1), (2, 1, 5)])
 def test_every_frame_counts_and_every_round_ends(ranks: int, slots: int, rounds: int) -> None:
     folder, switch = artifacts.find("small"), SwitchConfig()
-    executor = load((folder / artifacts.PROGRAM).read_bytes())
+    loaded = Program((folder / artifacts.PROGRAM).read_bytes())
     grant = make_grant(ethernet_addresses(ranks), slots)
-    program(executor, grant, switch)
+    program(loaded, grant, switch)
     shape = artifacts.geometry(folder)
     frames = Contributions(shape, grant, switch, encapsulated=True, rounds=rounds)
-    runner = Runner(executor, frames)
+    runner = Runner(loaded, frames)
     assert runner.cpu_seconds(3 * len(frames)) > 0
     assert runner.results == 3 * len(frames)
-    drops = executor.counters["MainIngress.drops"]
+    drops = loaded.counters["MainIngress.drops"]
     assert [drops.read(reason)[0] for reason in range(drops.size)] == [0] * drops.size
-    assert executor.counters["MainIngress.contributions"].read(grant.job_id)[0] == 3 * len(frames)
+    assert loaded.counters["MainIngress.contributions"].read(grant.job_id)[0] == 3 * len(frames)
 
 
 def test_an_ipv4_header_checksum_of_zero_is_written_as_zero() -> None:

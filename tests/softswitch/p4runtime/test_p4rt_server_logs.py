@@ -26,7 +26,7 @@ def test_who_is_primary_and_what_runs(switch: Served, caplog: pytest.LogCaptureF
     switch.server.stop()
     assert [fields["election_id"] for fields in events(caplog, "primary changed")] == [str((1 << 64) + 2)]
     (set_to,) = events(caplog, "pipeline set")
-    assert (set_to["tables"] > 0, set_to["executor"]) == (True, "llvm")
+    assert set_to["tables"] > 0
     deadline = time.monotonic() + LIMIT_S
     while not events(caplog, "primary left") and time.monotonic() < deadline:  # its stream ends in a thread of its own
         time.sleep(0.01)

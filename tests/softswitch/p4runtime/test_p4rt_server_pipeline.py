@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from p4reduce_contracts.p4runtime import messages
-from p4reduce_switch.p4runtime import pipeline as pipelines
+from p4reduce_switch.program import Program
 from rigs.p4rt import DEVICE_CONFIG, LIMIT_S, P4INFO, Raw, Served, code_of, config, entry
 
 
@@ -102,14 +102,13 @@ def test_while_a_program_is_compiled_other_calls_are_answered_and_frames_go_on(
     raw: Raw, switch: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, may_end = threading.Event(), threading.Event()
-    load = pipelines.load_program
 
-    def held(*arguments: Any) -> Any:
+    def held(program: bytes) -> Program:
         begun.set()
         assert may_end.wait(LIMIT_S)
-        return load(*arguments)
+        return Program(program)
 
-    monkeypatch.setattr(pipelines, "load_program", held)
+    monkeypatch.setattr(switch.server, "_load_program", held)
     with ThreadPoolExecutor(1) as pool:
         setting = pool.submit(raw.set_config, "VERIFY_AND_COMMIT", config(cookie=9))
         try:

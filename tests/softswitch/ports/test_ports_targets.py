@@ -14,21 +14,20 @@ import pytest
 from p4reduce_controller.p4rt import Client, DigestConfig, MulticastGroup, TableEntry
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.ethernet import EthernetPorts
-from p4reduce_switch.program import executors, load
+from p4reduce_switch.program import Config, Program
 from p4reduce_switch.switch import Switch
 from rigs.p4rt import DEVICE_CONFIG, LIMIT_S, P4INFO, bmv2
-from rigs.python_batch import PythonBatch
 
 pytestmark = pytest.mark.root
 SAMPLE = (5).to_bytes(6, "big") + bytes(5) + b"\x88\xb5" + b"\x02" + b"a sample, long enough for Ethernet" * 2
 
 
 @contextlib.contextmanager
-def softswitch(interface: str, executor: str) -> Iterator[str]:
+def softswitch(interface: str, load_program: Any) -> Iterator[str]:
     switch = Switch()
     switch.add_ports(EthernetPorts({1: interface}))
-    switch.prepare(executor != "python")
-    server = Server(switch, "127.0.0.1:0", executor)
+    switch.prepare()
+    server = Server(switch, "127.0.0.1:0", load_program)
     server.start()
     thread = threading.Thread(target=switch.run)
     thread.start()
@@ -39,11 +38,17 @@ def softswitch(interface: str, executor: str) -> Iterator[str]:
     switch.close()
 
 
-@pytest.fixture(params=["softswitch", "softswitch, native loop", pytest.param("bmv2", marks=pytest.mark.bmv2)])
-def address(request: pytest.FixtureRequest, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setitem(executors, "batches", lambda config: PythonBatch(load(config, "python")))
-    executor = "batches" if "native" in request.param else "python"
-    with bmv2(f"1@{pair[0]}") if request.param == "bmv2" else softswitch(pair[0], executor) as one:
+class OneByOne(Program):
+    """A program that the native loop does not run, as those that clone."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.batch = None
+
+
+@pytest.fixture(params=[OneByOne, Program, pytest.param("bmv2", marks=pytest.mark.bmv2)])
+def address(request: pytest.FixtureRequest, pair: tuple[str, str]) -> Iterator[str]:
+    with bmv2(f"1@{pair[0]}") if request.param == "bmv2" else softswitch(pair[0], request.param) as one:
         yield one
 
 

@@ -18,10 +18,9 @@ from p4reduce_contracts.wire import DROP_REASONS, HELLO_BYTES, pack_hello
 from p4reduce_switch.fair_lock import FairLock
 from p4reduce_switch.ports import PortError, Pump
 from p4reduce_switch.ports.udp import AGGREGATION_PORT, JOINING_S, SEARCH_S, UdpUnderlay
-from p4reduce_switch.program import executors
 from p4reduce_switch.pump import Reason
+from rigs.batch_of_python import PythonBatch
 from rigs.pipeline import SWITCH_MAC, PipelineRig
-from rigs.python_batch import PythonBatch
 
 MAC = bytes.fromhex("020000000001")
 HELLO = pack_hello(1, 0xFEED)
@@ -137,14 +136,11 @@ def test_a_datagram_becomes_a_frame_with_right_checksums(bench: Bench, payload: 
     assert frame[42:] == payload
 
 
-@pytest.mark.parametrize("executor", sorted(executors))
 @pytest.mark.parametrize("loop", ["python", "native"])
-def test_the_headers_of_any_addresses_and_lengths_are_as_scapy_and_the_program_have_them(
-    loop: str, executor: str
-) -> None:
+def test_the_headers_of_any_addresses_and_lengths_are_as_scapy_and_the_program_have_them(loop: str) -> None:
     """The addresses and lengths whose IPv4 header checksum is 0 are among them: 1 of 65,535 is one by chance."""
     random = Random(7)
-    rig = PipelineRig("small", 2, executor)
+    rig = PipelineRig("small", 2)
     frames = zeros = 0
     for _ in range(6):
         switch = ipaddress.IPv4Address(

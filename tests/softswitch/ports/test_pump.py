@@ -25,7 +25,7 @@ from p4reduce_switch.program import ExecutionError
 from p4reduce_switch.program.state.replication import Replication
 from p4reduce_switch.pump import BATCH_FRAMES
 from p4reduce_switch.switch import Switch
-from rigs.python_batch import PythonBatch
+from rigs.batch_of_python import PythonBatch
 
 LIMIT_S = 10.0
 LOOPBACK = 0x7F000001

@@ -23,11 +23,10 @@ from p4reduce_switch.fair_lock import FairLock
 from p4reduce_switch.ports import Runs
 from p4reduce_switch.ports.ethernet import EthernetPorts, EthernetPump
 from p4reduce_switch.ports.super_frames import HEADER, PLAIN, UDP_RUN, complete
-from p4reduce_switch.program import executors
 from p4reduce_switch.pump import Reason, ethernet
 from p4reduce_switch.switch import Switch
+from rigs.batch_of_python import PythonBatch
 from rigs.pipeline import SWITCH_IP, PipelineRig
-from rigs.python_batch import PythonBatch
 
 LIMIT_S = 10.0
 MACS = bytes.fromhex("020000000001 060000000002")
@@ -126,9 +125,8 @@ def runs_with_zeros(seeded: random.Random) -> Iterator[tuple[bytes, list[bytes]]
         yield HEADER.pack(1, UDP_RUN, 42, segment, 34, 6) + whole, expected
 
 
-@pytest.mark.parametrize("executor", sorted(executors))
-def test_a_checksum_of_zero_is_written_as_scapy_and_the_program_have_it(executor: str) -> None:
-    rig = PipelineRig("small", 2, executor)
+def test_a_checksum_of_zero_is_written_as_scapy_and_the_program_have_it() -> None:
+    rig = PipelineRig("small", 2)
     frames = 0
     for run, expected in runs_with_zeros(random.Random(11)):
         assert complete(run) == expected

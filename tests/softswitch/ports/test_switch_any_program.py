@@ -31,7 +31,7 @@ def test_a_program_of_one_s_own(tmp_path: Path, ending: str) -> None:
     where = ("--listen", "127.0.0.1:0", "--p4runtime", "127.0.0.1:0")
     process = Process(tmp_path / "log", "switch", "run", "--pipeline", str(program), *where)
     try:
-        assert f"pipeline {program}; executor llvm" in process.first_line or "executor python" in process.first_line
+        assert f"pipeline {program}" in process.first_line
         with Client(process.address("P4Runtime")) as switch:
             found = switch.get_pipeline()
             assert found is not None and found.device_config == program.read_bytes()

@@ -1,4 +1,4 @@
-"""Loads the conformance corpus's small programs for the tests of the P4 executor."""
+"""Loads the conformance corpus's small programs for the tests of loaded programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conformance.case import PROGRAMS
-from p4reduce_switch.program import executors
+from p4reduce_switch.program import Program
 
 
 @pytest.fixture
@@ -18,13 +18,7 @@ def config() -> Callable[[str], dict[str, Any]]:
     return lambda name: json.loads((PROGRAMS / f"{name}.json").read_text())
 
 
-@pytest.fixture(params=sorted(executors))
-def load_config(request: pytest.FixtureRequest) -> Callable[[Any], Any]:
-    """load_config(json): a fresh instance of a program, in each executor."""
-    return executors[request.param]
-
-
 @pytest.fixture
-def load(config: Callable[[str], dict[str, Any]], load_config: Callable[[Any], Any]) -> Callable[[str], Any]:
-    """load(name): a fresh instance of a program of the corpus, in each executor."""
-    return lambda name: load_config(config(name))
+def load(config: Callable[[str], dict[str, Any]]) -> Callable[[str], Program]:
+    """load(name): a fresh instance of a program of the corpus."""
+    return lambda name: Program(config(name))

@@ -12,16 +12,14 @@ import pytest
 from numpy.typing import NDArray
 
 from conformance.case import PROGRAMS
-from p4reduce_switch.program import ExecutionError, Replica, batch, load
-
-pytest.importorskip("llvmlite")
+from p4reduce_switch.program import ExecutionError, Program, Replica, batch
 
 Frames = Sequence[tuple[int, bytes]]
 FORWARD, FLOOD = "MainIngress.forward", "MainIngress.flood"
 
 
 def program(name: str) -> Any:
-    return load((PROGRAMS / f"{name}.json").read_bytes(), "llvm")
+    return Program((PROGRAMS / f"{name}.json").read_bytes())
 
 
 class Call:

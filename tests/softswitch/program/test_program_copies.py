@@ -44,9 +44,7 @@ def test_egress_clone_is_truncated_by_its_session(program: Program) -> None:
     ]
 
 
-def test_endless_recirculation_is_stopped(
-    config: Callable[[str], dict], load_config: Callable[[dict], Program]
-) -> None:
+def test_endless_recirculation_is_stopped(config: Callable[[str], dict]) -> None:
     endless = config("copies")
     ingress = next(p for p in endless["pipelines"] if p["name"] == "ingress")
     # Every packet takes the branch that resubmits.
@@ -56,7 +54,7 @@ def test_endless_recirculation_is_stopped(
     table = next(t for t in ingress["tables"] if t["action_ids"] == [resubmit])
     ingress["init_table"] = table["name"]
     with pytest.raises(ExecutionError, match="passes"):
-        load_config(endless).process(1, command(0))
+        Program(endless).process(1, command(0))
 
 
 def test_an_empty_frame_is_passed_on_unparsed(load: Callable[[str], Program]) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from p4reduce_contracts.wire import internet_checksum
-from p4reduce_switch.program import Program, hashes
+from p4reduce_switch.program import Program
+from rigs import hashes
 
 CHECK = b"123456789"
 

@@ -11,14 +11,10 @@ import pytest
 from p4reduce_switch.program import (
     InvalidProgram,
     Program,
-    UnknownExecutor,
     UnsupportedConstruct,
-    executors,
-    load,
 )
 
 Config = dict[str, Any]
-LoadConfig = Callable[[Any], Any]
 
 
 def unknown_primitive(config: Config) -> None:
@@ -60,19 +56,19 @@ def test_refused_constructs(config: Callable[[str], Config], change: Callable[[C
     changed = config("l2")
     change(changed)
     with pytest.raises(UnsupportedConstruct, match=message):
-        Program.load(changed)
+        Program(changed)
 
 
 @pytest.mark.parametrize("text", [b"\xff\xfe", "not json", "[]", "{}", '{"header_types": []}'])
 def test_what_is_no_program_is_refused(text: bytes | str) -> None:
     with pytest.raises(InvalidProgram):
-        Program.load(text)
+        Program(text)
 
 
 def test_loads_text_bytes_and_dict(config: Callable[[str], Config]) -> None:
     text = json.dumps(config("l2"))
     for form in (text, text.encode(), json.loads(text)):
-        assert set(Program.load(form).tables) >= {"MainIngress.mac", "MainIngress.learned"}
+        assert set(Program(form).tables) >= {"MainIngress.mac", "MainIngress.learned"}
 
 
 def test_metadata_field_that_is_missing_is_named(config: Callable[[str], Config]) -> None:
@@ -80,10 +76,10 @@ def test_metadata_field_that_is_missing_is_named(config: Callable[[str], Config]
     for kind in changed["header_types"]:
         kind["fields"] = [f for f in kind["fields"] if f[0] != "instance_type"]
     with pytest.raises(InvalidProgram, match=r"standard_metadata\.instance_type"):
-        Program.load(changed)
+        Program(changed)
 
 
-def test_deep_nesting_continues_in_another_function(config: Callable[[str], Config], load_config: LoadConfig) -> None:
+def test_deep_nesting(config: Callable[[str], Config]) -> None:
     """Python takes 100 levels of indentation; a control may have more."""
     deep = config("l2")
     egress = next(p for p in deep["pipelines"] if p["name"] == "egress")
@@ -93,7 +89,7 @@ def test_deep_nesting_continues_in_another_function(config: Callable[[str], Conf
         follow = f"c{index + 1}" if index < 149 else drop["name"]
         chain.append({**condition, "name": f"c{index}", "id": index, "true_next": follow, "false_next": None})
     egress["conditionals"], egress["init_table"] = chain, "c0"
-    program = load_config(deep)
+    program = Program(deep)
     program.tables["MainIngress.mac"].set_default("MainIngress.forward", (3,))
     assert program.process(1, bytes(14)) == [(3, bytes(14))]
     assert program.process(3, bytes(14)) == []
@@ -110,10 +106,8 @@ def nested_nots(config: Config, levels: int) -> Config:
 
 
 @pytest.mark.parametrize("levels", [1, 2, 400, 5000, 5001])
-def test_deep_expressions_are_computed_in_parts(
-    config: Callable[[str], Config], levels: int, load_config: LoadConfig
-) -> None:
-    program = load_config(nested_nots(config("l2"), levels))
+def test_deep_expressions(config: Callable[[str], Config], levels: int) -> None:
+    program = Program(nested_nots(config("l2"), levels))
     program.tables["MainIngress.mac"].set_default("MainIngress.forward", (3,))
     back, on = program.process(3, bytes(14)), program.process(1, bytes(14))
     assert (back, on) == (([], [(3, bytes(14))]) if levels % 2 == 0 else ([(3, bytes(14))], []))
@@ -121,12 +115,12 @@ def test_deep_expressions_are_computed_in_parts(
 
 def test_nesting_beyond_the_limit_is_refused(config: Callable[[str], Config]) -> None:
     with pytest.raises(UnsupportedConstruct, match="nested deeper"):
-        Program.load(nested_nots(config("l2"), 12_000))
+        Program(nested_nots(config("l2"), 12_000))
 
 
 def test_json_nested_deeper_than_python_reads_is_refused() -> None:
     with pytest.raises(UnsupportedConstruct, match="nested deeper"):
-        Program.load('{"header_types": ' + "[" * 100_000 + "]" * 100_000 + "}")
+        Program('{"header_types": ' + "[" * 100_000 + "]" * 100_000 + "}")
 
 
 def states(config: Config, count: int, transitions: Callable[[int], list[Config]]) -> Config:
@@ -162,13 +156,11 @@ def forwards(program: Program) -> bool:
 
 
 @pytest.mark.parametrize("count", [30, 150, 3000])
-def test_a_deep_parser_is_several_functions(
-    config: Callable[[str], Config], count: int, load_config: LoadConfig
-) -> None:
+def test_a_deep_parser(config: Callable[[str], Config], count: int) -> None:
     def transitions(index: int) -> list[Config]:
         return [] if index == count - 1 else [go(2, None), go(1, index + 1), go(None, None)]
 
-    assert forwards(load_config(states(config("l2"), count, transitions)))
+    assert forwards(Program(states(config("l2"), count, transitions)))
 
 
 def test_a_parser_with_very_many_ways_stays_small(config: Callable[[str], Config]) -> None:
@@ -180,17 +172,16 @@ def test_a_parser_with_very_many_ways_stays_small(config: Callable[[str], Config
         first = index // 2 * 2 + 2
         return [go(1, first), go(None, first + 1 if first < 198 else first)]
 
-    program = Program.load(states(config("l2"), 200, transitions))
-    assert len(program.source) < 100_000
+    assert forwards(Program(states(config("l2"), 200, transitions)))
 
 
-def test_a_select_with_very_many_cases(config: Callable[[str], Config], load_config: LoadConfig) -> None:
+def test_a_select_with_very_many_cases(config: Callable[[str], Config]) -> None:
     def transitions(index: int) -> list[Config]:
         if index == 3000:
             return []
         return [go(2 + i % 500, i) for i in range(1, 2999)] + [go(1, 3000)] if index == 0 else [go(None, None)]
 
-    assert forwards(load_config(states(config("l2"), 3001, transitions)))
+    assert forwards(Program(states(config("l2"), 3001, transitions)))
 
 
 def test_a_control_with_very_many_ways_stays_small(config: Callable[[str], Config]) -> None:
@@ -204,9 +195,8 @@ def test_a_control_with_very_many_ways_stays_small(config: Callable[[str], Confi
             yes, no = (drop["name"], None) if last else (f"c{index + 2}", f"c{index + 3}")
             chain.append({**condition, "name": f"c{index + side}", "id": index, "true_next": yes, "false_next": no})
     egress["conditionals"], egress["init_table"] = chain, "c0"
-    program = Program.load(many)
+    program = Program(many)
     program.tables["MainIngress.mac"].set_default("MainIngress.forward", (3,))
-    assert len(program.source) < 100_000
     assert program.process(1, bytes(14)) == [(3, bytes(14))]
     assert program.process(3, bytes(14)) == []
 
@@ -268,21 +258,11 @@ def test_sizes_are_bounded(config: Callable[[str], Config], change: Callable[[Co
     changed = config("l2")
     change(changed)
     with pytest.raises(InvalidProgram, match=r"not in 0\.\.|more than \d+"):
-        Program.load(changed)
+        Program(changed)
 
 
 def test_a_wrong_type_is_named_with_its_place(config: Callable[[str], Config]) -> None:
     changed = config("l2")
     changed["pipelines"][0]["tables"][0]["max_size"] = "many"
     with pytest.raises(InvalidProgram, match=r"pipelines\[0\]\.tables\[0\]\.max_size: expected a whole number"):
-        Program.load(changed)
-
-
-def test_executors_are_chosen_by_name(config: Callable[[str], Config]) -> None:
-    loaded = {name: load(config("l2"), name) for name in executors}
-    assert {name: program.description for name, program in loaded.items()} == {name: name for name in executors}
-    assert all(set(program.tables) >= {"MainIngress.mac"} for program in loaded.values())
-    chosen = [load(config(name)).description for name in ("l2", "copies")]
-    assert chosen == ["llvm", "python (not compiled: clone, resubmit and recirculate are faster there)"]
-    with pytest.raises(UnknownExecutor, match="there is no executor 'abacus'; there is: auto, llvm, python"):
-        load(config("l2"), "abacus")
+        Program(changed)

@@ -43,7 +43,7 @@ def test_registers_ignore_indices_out_of_bounds(load: Callable[[str], Program]) 
 
 
 def test_a_register_is_read_into_a_place_that_another_one_tells(
-    load: Callable[[str], Program], load_config: Callable[[Any], Program], config: Callable[[str], dict[str, Any]]
+    load: Callable[[str], Program], config: Callable[[str], dict[str, Any]]
 ) -> None:
     """BMv2 ends over such a read, so the corpus's program reads into metadata and copies from there."""
     changed = config("register_places")
@@ -52,7 +52,7 @@ def test_a_register_is_read_into_a_place_that_another_one_tells(
     copied = primitives.pop(reads[1] + 1)
     assert copied["op"] == "assign"
     primitives[reads[1]]["parameters"][0] = copied["parameters"][0]
-    known, direct = load("register_places"), load_config(changed)
+    known, direct = load("register_places"), Program(changed)
     frames = [step.frame for step in all_cases()["register_places"].steps if isinstance(step, Arrive)]
     assert len(frames) >= 50
     assert [direct.process(1, frame) for frame in frames] == [known.process(1, frame) for frame in frames]

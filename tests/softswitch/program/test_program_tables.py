@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -12,33 +13,14 @@ from p4reduce_switch.program import (
     EntryMissing,
     KeyField,
     Program,
-    Table,
     TableFull,
     TableIsConst,
 )
-from p4reduce_switch.program.state.tables import Binding
+from rigs.table_program import MISS, TableProgram
 
 FORWARD, FLOOD, DROP = "MainIngress.forward", "MainIngress.flood", "MainIngress.drop"
 MAC = bytes.fromhex("020000000002")
 FRAME = MAC + bytes.fromhex("020000000001 0800") + b"payload"
-
-
-def table_of(*keys: tuple[str, int], max_size: int = 8) -> tuple[Table, Callable[..., int]]:
-    """A table with one action mark(value:8) and default mark(0), and a function that looks a key up."""
-    table = Table(
-        "t",
-        keys=[KeyField(f"k{i}", kind, width) for i, (kind, width) in enumerate(keys)],
-        max_size=max_size,
-        action_params={"mark": [("value", 8)]},
-        default_action=("mark", (0,)),
-    )
-    table.bind({"mark": Binding(lambda f, value: None, 0, 0)}, [])
-
-    def look(*key: int) -> int:
-        argument: Any = key[0] if len(key) == 1 else key
-        return (table.get(argument) or table.miss(argument))[1][0]
-
-    return table, look
 
 
 def test_insert_modify_delete_through_a_program(load: Callable[[str], Program]) -> None:
@@ -46,7 +28,7 @@ def test_insert_modify_delete_through_a_program(load: Callable[[str], Program]) 
     mac = program.tables["MainIngress.mac"]
     key = (int.from_bytes(MAC, "big"),)
     assert mac.keys == [KeyField("hdr.ethernet.dst", "exact", 48)]
-    assert mac.action_names == [FORWARD, FLOOD, DROP]
+    assert list(mac.action_params) == [FORWARD, FLOOD, DROP]
     assert mac.action_params[FORWARD] == [("port", 9)]
     assert program.process(1, FRAME) == []  # floods to a group without members
     mac.insert(key, 0, FORWARD, (4,))
@@ -110,7 +92,8 @@ def test_const_entries_cannot_be_changed(load: Callable[[str], Program]) -> None
 
 
 def test_lpm_prefers_the_longest_prefix() -> None:
-    table, look = table_of(("lpm", 32), ("exact", 8))
+    made = TableProgram([("lpm", 32), ("exact", 8)])
+    table, look = made.table, made.look
     table.insert(((0x0A000000, 8), 1), 0, "mark", (8,))
     table.insert(((0x0A0B0000, 16), 1), 0, "mark", (16,))
     table.insert(((0, 0), 2), 0, "mark", (99,))
@@ -124,7 +107,8 @@ def test_lpm_prefers_the_longest_prefix() -> None:
 
 
 def test_ternary_prefers_the_larger_priority() -> None:
-    table, look = table_of(("ternary", 8), ("optional", 8), ("range", 8))
+    made = TableProgram([("ternary", 8), ("optional", 8), ("range", 8)])
+    table, look = made.table, made.look
     table.insert(((0x10, 0xF0), None, (0, 255)), 10, "mark", (1,))
     assert look(0x12, 5, 7) == 1
     table.insert(((0x12, 0xFF), 5, (7, 9)), 20, "mark", (2,))
@@ -146,9 +130,120 @@ def test_ternary_prefers_the_larger_priority() -> None:
 
 
 def test_equal_priorities_keep_their_order() -> None:
-    table, look = table_of(("ternary", 8))
+    made = TableProgram([("ternary", 8)])
+    table, look = made.table, made.look
     table.insert(((0x10, 0xF0),), 5, "mark", (1,))
     table.insert(((0x01, 0x0F),), 5, "mark", (2,))
     assert look(0x11) == 1
     table.modify(((0x10, 0xF0),), 5, "mark", (3,))
     assert look(0x11) == 3
+
+
+KEYS = {
+    "exact": [("exact", 8), ("exact", 70)],
+    "wide": [("exact", 300)],
+    "lpm": [("lpm", 32)],
+    "lpm and exact": [("exact", 8), ("lpm", 130)],
+    "ternary": [("ternary", 16), ("exact", 8)],
+    "ternary of two words": [("ternary", 100)],
+    "range": [("range", 12), ("ternary", 4)],
+    "optional": [("optional", 8), ("exact", 4), ("lpm", 8)],
+}
+
+
+def random_value(source: random.Random, bits: int) -> int:
+    """A value among few, so that entries meet each other and frames."""
+    full = (1 << bits) - 1
+    return source.choice((0, 1, 2, 3, full, full >> 1, source.getrandbits(bits))) & full
+
+
+def random_part(source: random.Random, kind: str, bits: int) -> Any:
+    """One element of a match."""
+    full, value = (1 << bits) - 1, random_value(source, bits)
+    match kind:
+        case "exact":
+            return value
+        case "lpm":
+            length = source.choice((0, 1, bits // 2, bits - 1, bits))
+            return value & full ^ (value & full >> length), length
+        case "ternary":
+            mask = source.choice((0, full, full ^ (full >> 3), source.getrandbits(bits)))
+            return value & mask, mask
+        case "range":
+            return tuple(sorted((value, random_value(source, bits))))
+    return source.choice((None, value))
+
+
+def matches(kind: str, bits: int, part: Any, value: int) -> bool:
+    """Whether an element of a match takes a key's value, as the P4Runtime specification defines it."""
+    match kind:
+        case "exact":
+            return bool(value == part)
+        case "lpm":
+            return value >> bits - part[1] == part[0] >> bits - part[1]
+        case "ternary":
+            return value & part[1] == part[0]
+        case "range":
+            return part[0] <= value <= part[1]
+    return part is None or bool(value == part)
+
+
+def rank(kinds: list[str], match: tuple[Any, ...], priority: int) -> int:
+    """The larger one is preferred: the priority, or the length of the prefix."""
+    if priority:
+        return priority
+    return sum(part[1] for kind, part in zip(kinds, match, strict=True) if kind == "lpm")
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_lookups_find_what_a_search_of_all_entries_finds(name: str) -> None:
+    keys, source = KEYS[name], random.Random(name)
+    kinds = [kind for kind, _ in keys]
+    made = TableProgram(keys, max_size=64)
+    ranked = bool({"ternary", "range", "optional"} & set(kinds))
+    held: dict[tuple[Any, ...], int] = {}
+    for _ in range(1500):
+        if held and source.random() < 0.4:
+            match, priority = source.choice(list(held))
+        else:
+            match = tuple(random_part(source, kind, bits) for kind, bits in keys)
+            priority = source.randint(1, 4) if ranked else 0
+        mark, known = source.randrange(256), (match, priority) in held
+        if known and source.random() < 0.5:
+            made.table.delete(match, priority)
+            del held[match, priority]
+        elif known:
+            made.table.modify(match, priority, "mark", (mark,))
+            held[match, priority] = mark
+        elif len(held) < 64:
+            made.table.insert(match, priority, "mark", (mark,))
+            held[match, priority] = mark
+        key = [random_value(source, bits) for _, bits in keys]
+        found = [
+            (rank(kinds, match, priority), mark)
+            for (match, priority), mark in held.items()
+            if all(matches(*kind, part, value) for kind, part, value in zip(keys, match, key, strict=True))
+        ]
+        expected = max(found, key=lambda entry: entry[0])[1] if found else MISS  # of equal ranks the first
+        assert made.look(*key) == expected
+    assert [(entry.match, entry.priority, entry.params[0]) for entry in made.table.entries()] == [
+        (*identity, mark) for identity, mark in held.items()
+    ]
+
+
+@pytest.mark.parametrize("kind", ["exact", "lpm"])
+def test_very_many_entries(kind: str) -> None:
+    """The hash table grows and shrinks, and the scan's order is kept."""
+    made = TableProgram([(kind, 32)], max_size=2000)
+
+    def match(index: int) -> tuple[Any, ...]:
+        return (index * 7919,) if kind == "exact" else ((index << 16, 16),)
+
+    for index in range(2000):
+        made.table.insert(match(index), 0, "mark", (index % 255 + 1,))
+    for index in range(0, 2000, 2):
+        made.table.delete(match(index), 0)
+    for index in range(0, 2000, 37):
+        value = index * 7919 if kind == "exact" else index << 16 | 5
+        assert made.look(value) == (index % 255 + 1 if index % 2 else MISS)
+    assert sum(1 for _ in made.table.entries()) == 1000

@@ -8,10 +8,10 @@ from p4reduce_lab.bench.cases import (
     bmv2_words,
     dense,
     density,
-    executors,
     flat,
     loss,
     memory,
+    program,
     ring,
     scale,
     selection,
@@ -21,7 +21,7 @@ from p4reduce_lab.bench.cases import (
 )
 
 CASES: tuple[Case, ...] = (
-    executors.CASE,
+    program.CASE,
     flat.CASE,
     switch_udp.CASE,
     switch_veth.CASE,

@@ -1,4 +1,4 @@
-"""Frames a second a core of a switch over UDP, by executor, beside a reflector that sends every datagram back."""
+"""Frames a second a core of the embedded switch over UDP, beside a reflector that sends every datagram back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from p4reduce_controller.jobs.slots import DEFAULT_SLOTS
 from p4reduce_lab.addresses import LOOPBACK, free_port
 from p4reduce_lab.bench import network, switches
 from p4reduce_lab.bench.case import Case, Run, Series, Threshold
-from p4reduce_lab.bench.cases.executors import COMPILED, PYTHON, executor_names
+from p4reduce_lab.bench.cases.program import EMBEDDED
 from p4reduce_lab.bench.cluster import cpu_seconds
 from p4reduce_lab.bench.load import make_grant
 from p4reduce_lab.bench.numbers import in_turn, median
@@ -30,9 +30,8 @@ _READY_S = 60.0
 REFLECTOR = "reflector"
 WAYS = {"GSO peers": True, "plain peers": False}
 
-OVER_TODAY = Threshold("switch over UDP, GSO peers: compiled / Python executor, frames/s a core", 50)
-GSO = Threshold("switch over UDP, GSO peers: compiled / reflector, frames/s a core", 0.25)
-PLAIN = Threshold("switch over UDP, plain peers: compiled / reflector, frames/s a core", 0.7)
+GSO = Threshold("switch over UDP, GSO peers: embedded switch / reflector, frames/s a core", 0.25)
+PLAIN = Threshold("switch over UDP, plain peers: embedded switch / reflector, frames/s a core", 0.7)
 
 
 @dataclass
@@ -59,8 +58,7 @@ def measure(run: Run) -> None:
         loaded: dict[tuple[str, str], Loaded] = {}
         for way, runs in WAYS.items():
             loaded[REFLECTOR, way] = _reflector(run, stack, way, runs)
-            for executor in executor_names(run):
-                loaded[executor, way] = _switch(run, stack, executor, way, runs)
+            loaded[EMBEDDED, way] = _switch(run, stack, way, runs)
         for process in loaded.values():
             process.a_core(0.2)  # warms up
             process.wall.clear()
@@ -72,10 +70,8 @@ def measure(run: Run) -> None:
             what = f"{RANKS} ranks, {slots} slots, 1,114-byte frames, {way}"
             run.add(Series(what, name, str(network.LOOPBACK), "frames/s a core", values, {}, counted))
     by = {key: found[str(key)] for key in loaded}
-    if (COMPILED, "GSO peers") in by:
-        run.ratio(OVER_TODAY.name, by[COMPILED, "GSO peers"], by[PYTHON, "GSO peers"])
-        run.ratio(GSO.name, by[COMPILED, "GSO peers"], by[REFLECTOR, "GSO peers"])
-        run.ratio(PLAIN.name, by[COMPILED, "plain peers"], by[REFLECTOR, "plain peers"])
+    run.ratio(GSO.name, by[EMBEDDED, "GSO peers"], by[REFLECTOR, "GSO peers"])
+    run.ratio(PLAIN.name, by[EMBEDDED, "plain peers"], by[REFLECTOR, "plain peers"])
     run.note("Frames are as the pipeline sees them; a core is a second of the switch process's own processor time.")
 
 
@@ -83,10 +79,10 @@ def _slots(run: Run) -> int:
     return SLOTS if run.networks else _FEWER_SLOTS
 
 
-def _switch(run: Run, stack: contextlib.ExitStack, executor: str, way: str, runs: bool) -> Loaded:
+def _switch(run: Run, stack: contextlib.ExitStack, way: str, runs: bool) -> Loaded:
     port = free_port(socket.SOCK_DGRAM)
     listen = ["--listen", f"{LOOPBACK}:{port}"]
-    switch = switches.embedded(run.children, f"switch {executor} {way}", listen, executor)
+    switch = switches.embedded(run.children, f"switch {way}", listen)
     stack.callback(switch.close)
     peers = UdpPeers(LOOPBACK, port, RANKS, runs=runs)
     stack.callback(peers.close)
@@ -112,7 +108,7 @@ def _reflector(run: Run, stack: contextlib.ExitStack, way: str, runs: bool) -> L
 
 CASE = Case(
     "switch-udp",
-    "frames/s a core of a switch over UDP, by executor, beside a reflector",
+    "frames/s a core of the embedded switch over UDP, beside a reflector",
     measure,
-    thresholds=(OVER_TODAY, GSO, PLAIN),
+    thresholds=(GSO, PLAIN),
 )

@@ -11,13 +11,13 @@ from p4reduce_contracts import artifacts
 from p4reduce_lab.addresses import free_address, free_port
 from p4reduce_lab.bench import network, switches
 from p4reduce_lab.bench.case import NETWORKS, Case, Run, Series, Threshold
-from p4reduce_lab.bench.cases.executors import COMPILED, executor_names
+from p4reduce_lab.bench.cases.program import EMBEDDED
 from p4reduce_lab.bench.cluster import cpu_seconds
 from p4reduce_lab.bench.load import ethernet_addresses, make_grant
 from p4reduce_lab.bench.numbers import in_turn, median
 from p4reduce_lab.bench.switches import SwitchProcess
 from p4reduce_lab.bench.veth_load import VethPeers
-from p4reduce_lab.processes import Children, ProcessError
+from p4reduce_lab.processes import Children
 
 RANKS, SLOTS = 4, 16
 _ONE_BY_ONE, _RUNS = "one by one", "in runs (GSO)"
@@ -26,21 +26,18 @@ BMV2 = "BMv2"
 _PROGRAM = "simple_switch_grpc"
 _SECONDS, _QUICK_SECONDS = 3.0, 1.0
 _CPU_PORT = "510"
-_OVER_BMV2 = Threshold("switch over veth: compiled / BMv2, frames/s", 10)
+_OVER_BMV2 = Threshold("switch over veth: embedded switch / BMv2, frames/s", 10)
 
 
 def measure(run: Run) -> None:
     """Load every switch in turn, each on interfaces of its own."""
     seconds = _QUICK_SECONDS if run.quick else _SECONDS
-    names = executor_names(run)
-    ways = [(name, _ONE_BY_ONE) for name in names]
+    ways = [(EMBEDDED, _ONE_BY_ONE), (EMBEDDED, _RUNS)]
     if shutil.which(_PROGRAM) is None:
         run.skip(BMV2, f"{_PROGRAM} is not on PATH")
     else:
         ways.append((BMV2, _ONE_BY_ONE))
         run.note(bmv2_text())
-    if COMPILED in names:
-        ways.append((COMPILED, _RUNS))
     shape = artifacts.geometry(artifacts.find(switches.GEOMETRY))
     with contextlib.ExitStack() as stack:
         loads: dict[tuple[str, str], tuple[SwitchProcess, VethPeers]] = {}
@@ -63,30 +60,23 @@ def measure(run: Run) -> None:
             peers.prepare(shape, grant)
             loads[name, way] = switch, peers
             a_core[name, way] = []
-            try:
-                load((name, way), _WARM_UP_SECONDS)
-            except ProcessError:
-                if way == _ONE_BY_ONE:
-                    raise
-                run.skip(f"executor {name} over veth, {way}", "it does not take super-frames from interfaces")
-                del loads[name, way]
+            load((name, way), _WARM_UP_SECONDS)
             a_core[name, way].clear()
         found = in_turn({str(key): partial(load, key, seconds) for key in loads}, run.repetitions)
     for name, way in loads:
         what = f"{RANKS} ranks, {SLOTS} slots, 1,114-byte frames {way}"
         counted = {"CPU ns a frame": 1e9 * median(a_core[name, way])}
         run.add(Series(what, name, "veth, not shaped", "frames/s", found[str((name, way))], {}, counted))
-    compiled, bmv2 = found.get(str((COMPILED, _ONE_BY_ONE))), found.get(str((BMV2, _ONE_BY_ONE)))
-    if compiled and bmv2:
-        run.ratio(_OVER_BMV2.name, compiled, bmv2)
+    if bmv2 := found.get(str((BMV2, _ONE_BY_ONE))):
+        run.ratio(_OVER_BMV2.name, found[str((EMBEDDED, _ONE_BY_ONE))], bmv2)
         run.note("The threshold is about frames one by one for both; BMv2 does not take super-frames.")
 
 
 def start(run: Run, name: str, way: str, devices: list[str]) -> SwitchProcess:
-    """Start BMv2, or the embedded switch with the executor of that name, with these devices as ports 1 and on."""
+    """Start BMv2, or the embedded switch, with these devices as ports 1 and on."""
     if name == BMV2:
         return start_bmv2(run.children, name, devices)
-    return switches.embedded(run.children, f"switch {name} {way}", _ports(devices), name)
+    return switches.embedded(run.children, f"switch {name} {way}", _ports(devices))
 
 
 def start_bmv2(children: Children, name: str, devices: list[str], folder: Path | None = None) -> SwitchProcess:
@@ -117,7 +107,7 @@ def bmv2_text() -> str:
 
 CASE = Case(
     "switch-veth",
-    "frames/s of BMv2 and of the embedded switch on veth interfaces, by executor",
+    "frames/s of BMv2 and of the embedded switch on veth interfaces",
     measure,
     needs=(NETWORKS,),
     thresholds=(_OVER_BMV2,),

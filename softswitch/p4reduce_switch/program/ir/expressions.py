@@ -248,12 +248,3 @@ class ChooseTruth(Condition):
     condition: Condition
     yes: Condition
     no: Condition
-
-
-def slot_of(value: Data) -> int | None:
-    """The slot of a value that is a plain field or validity, else None."""
-    if isinstance(value, FieldValue):
-        return value.field.slot
-    if isinstance(value, Validity):
-        return FieldRef(value.header, value.header.type.valid_offset).slot
-    return None

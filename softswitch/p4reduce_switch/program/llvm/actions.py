@@ -8,10 +8,12 @@ from p4reduce_switch.program.ir.statements import Jump, JumpUnless
 from p4reduce_switch.program.llvm.emitter import I64, Value
 from p4reduce_switch.program.llvm.expressions import Scope
 from p4reduce_switch.program.llvm.failures import Failure
-from p4reduce_switch.program.llvm.memory import argument_kinds
 from p4reduce_switch.program.llvm.packet_state import Cell
 from p4reduce_switch.program.llvm.statements import Statements
-from p4reduce_switch.program.python.actions import MAX_STEPS
+from p4reduce_switch.program.memory import argument_kinds
+
+MAX_STEPS = 1_000_000
+"""Instructions that an action with loops may run."""
 
 
 class Actions:

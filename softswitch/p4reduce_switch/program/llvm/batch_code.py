@@ -6,6 +6,7 @@ It is for programs whose packets go through the pipeline once (no clone, resubmi
 from __future__ import annotations
 
 from p4reduce_switch.program import batch, packet
+from p4reduce_switch.program.errors import UnsupportedConstruct
 from p4reduce_switch.program.ir.features import features, walk
 from p4reduce_switch.program.ir.places import Header
 from p4reduce_switch.program.ir.program import Program
@@ -20,22 +21,20 @@ from p4reduce_switch.program.ir.statements import (
     RemoveHeader,
     Store,
 )
+from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.checksums import Checksums
 from p4reduce_switch.program.llvm.control import ControlWriter
 from p4reduce_switch.program.llvm.deparser import Deparser, longest
 from p4reduce_switch.program.llvm.emitter import I32, I64, POINTER, Emitter, Module, Value
-from p4reduce_switch.program.llvm.errors import NotCompilable
 from p4reduce_switch.program.llvm.handover import Handover
 from p4reduce_switch.program.llvm.helpers import Helpers
-from p4reduce_switch.program.llvm.layout import Layout
-from p4reduce_switch.program.llvm.memory import StateMap, Word
 from p4reduce_switch.program.llvm.parser import ParserWriter
 from p4reduce_switch.program.llvm.parts import parts_of
+from p4reduce_switch.program.memory import StateMap, Word
+from p4reduce_switch.program.state.replication import MULTICAST_GROUPS
 from p4reduce_switch.program.traffic import NORMAL, REPLICATION
 
 RUN_BATCH = "run_batch"
-GROUPS = 1 << 16
-"""Multicast groups that a program may name."""
 LIST_BITS = 16
 """Bits of the number of a digest."""
 
@@ -47,10 +46,10 @@ class BatchWriter:
         self.program = program
         self.layout = layout
         meta = program.standard
-        if meta.mcast_grp is not None and layout.kinds[meta.mcast_grp].bits > GROUPS.bit_length() - 1:
-            raise NotCompilable("multicast groups of more than 16 bits")
+        if meta.mcast_grp is not None and layout.kinds[meta.mcast_grp].bits > MULTICAST_GROUPS.bit_length() - 1:
+            raise UnsupportedConstruct("multicast groups of more than 16 bits")
         if any(layout.kinds[slot].bits > 63 for slot in (meta.egress_port, meta.egress_spec, meta.ingress_port)):
-            raise NotCompilable("ports of more than 63 bits")
+            raise UnsupportedConstruct("ports of more than 63 bits")
         self.reads = features(program).reads
         function = module.function(RUN_BATCH, I64, [POINTER], inner=False)
         self.e = e = Emitter(module, function)

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce_switch.program import batch as words
-from p4reduce_switch.program.llvm.arrays import Words, address
 from p4reduce_switch.program.llvm.batch_code import RUN_BATCH
-from p4reduce_switch.program.llvm.memory import Word
 from p4reduce_switch.program.llvm.shared import Shared
 from p4reduce_switch.program.llvm.target import Loaded
+from p4reduce_switch.program.memory import Word
 from p4reduce_switch.program.state.stateful import microseconds
+from p4reduce_switch.program.state.words import Words, address
 from p4reduce_switch.program.traffic import Frames
 
 MAX_FRAME = (1 << 16) + 1024

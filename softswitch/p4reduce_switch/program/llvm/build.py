@@ -20,16 +20,16 @@ from llvmlite import binding
 
 from p4reduce_contracts.cache import cache_folder
 from p4reduce_contracts.logs import event
+from p4reduce_switch.program.errors import UnsupportedConstruct
 from p4reduce_switch.program.ir.features import features
 from p4reduce_switch.program.ir.program import Program
+from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm import target
 from p4reduce_switch.program.llvm.batch_code import BatchWriter
 from p4reduce_switch.program.llvm.emitter import Module
-from p4reduce_switch.program.llvm.errors import NotCompilable
 from p4reduce_switch.program.llvm.handover import Handover
-from p4reduce_switch.program.llvm.layout import Layout
-from p4reduce_switch.program.llvm.memory import StateMap
 from p4reduce_switch.program.llvm.stages_code import StagesWriter
+from p4reduce_switch.program.memory import StateMap
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ KEPT = 512
 def object_file(
     config: bytes | str | dict[str, Any], program: Program, layout: Layout, map_: StateMap, handover: Handover
 ) -> bytes:
-    """The object file of a program, out of the cache or made now; NotCompilable says what stands against it."""
+    """The object file of a program, out of the cache or made now; UnsupportedConstruct says what stands against it."""
     folder, key = cache_folder(), _key(config)
     path = None if folder is None or key is None else folder / f"executor-{key}.o"
     if path is not None:
@@ -57,7 +57,7 @@ def object_file(
 def _compiled(program: Program, layout: Layout, map_: StateMap, handover: Handover) -> bytes:
     """Return a new object file; log how large the program is before LLVM begins, and how long it took."""
     begun = time.monotonic()
-    module = _written(program, layout, map_, handover)
+    module = written(program, layout, map_, handover)
     event(_log, logging.INFO, "compiling program", instructions=module.instructions)
     made = target.object_of(str(module.ir))
     took_s = round(time.monotonic() - begun, 2)
@@ -65,14 +65,14 @@ def _compiled(program: Program, layout: Layout, map_: StateMap, handover: Handov
     return made
 
 
-def _written(program: Program, layout: Layout, map_: StateMap, handover: Handover) -> Module:
-    """Return a program in LLVM's language; NotCompilable says what stands against it."""
+def written(program: Program, layout: Layout, map_: StateMap, handover: Handover) -> Module:
+    """Return a program in LLVM's language; UnsupportedConstruct says what cannot be compiled."""
     module = Module()
     writer = StagesWriter if features(program).makes_passes else BatchWriter
     try:
         writer(module, program, layout, map_, handover)
     except RecursionError as error:
-        raise NotCompilable("a program nested deeper than Python takes") from error
+        raise UnsupportedConstruct("a program nested deeper than Python takes") from error
     return module
 
 

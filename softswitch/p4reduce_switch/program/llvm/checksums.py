@@ -15,12 +15,12 @@ from p4reduce_switch.program.ir.externs import Algorithm, Calculation, Piece
 from p4reduce_switch.program.ir.intervals import Interval
 from p4reduce_switch.program.ir.places import Header
 from p4reduce_switch.program.ir.program import Checksum
+from p4reduce_switch.program.layout import Kind
 from p4reduce_switch.program.llvm.emitter import I64, Value
 from p4reduce_switch.program.llvm.expressions import Expressions
-from p4reduce_switch.program.llvm.layout import Kind
-from p4reduce_switch.program.llvm.memory import Call, Word
 from p4reduce_switch.program.llvm.numbers import size_for
 from p4reduce_switch.program.llvm.world import World
+from p4reduce_switch.program.memory import Call, Word
 
 Payload = tuple[Value, Value]
 """Where the payload starts, and how many bytes it has."""

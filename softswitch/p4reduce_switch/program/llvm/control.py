@@ -5,16 +5,16 @@ from __future__ import annotations
 from llvmlite import ir
 
 from p4reduce_switch.program import packet
+from p4reduce_switch.program.errors import UnsupportedConstruct
 from p4reduce_switch.program.ir.externs import ActionProfile
 from p4reduce_switch.program.ir.features import may_exit
 from p4reduce_switch.program.ir.flow import order
 from p4reduce_switch.program.ir.program import Action, Apply, Branch, Control, Table
 from p4reduce_switch.program.llvm.actions import Actions
 from p4reduce_switch.program.llvm.emitter import I64, POINTER, Value
-from p4reduce_switch.program.llvm.errors import NotCompilable
 from p4reduce_switch.program.llvm.lookup import Lookups
-from p4reduce_switch.program.llvm.memory import Call, ChoicesWord, RowLayout, TableWord, Word
 from p4reduce_switch.program.llvm.world import World
+from p4reduce_switch.program.memory import Call, ChoicesWord, RowLayout, TableWord, Word
 from p4reduce_switch.program.state.profiles import HASH_MASK
 
 
@@ -150,7 +150,7 @@ class ControlWriter:
             return
         cell = self.x.references.field(table.direct_meter.result)
         if cell.kind.bits < 2 + cell.kind.signed or cell.kind.wide:
-            raise NotCompilable("a direct meter with a result of that width")
+            raise UnsupportedConstruct("a direct meter with a result of that width")
         tables = list(self.world.map.tables)
         length = self.packet.number(packet.INGRESS_LENGTH)
         color = self.world.call(Call.DIRECT_METER, tables.index(table), row, length)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from p4reduce_switch.program import packet
 from p4reduce_switch.program.ir.places import FieldType, Header, HeaderType
+from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.emitter import I64, Value
 from p4reduce_switch.program.llvm.expressions import Expressions
-from p4reduce_switch.program.llvm.layout import Layout
 from p4reduce_switch.program.llvm.numbers import Number, size_for
 
 

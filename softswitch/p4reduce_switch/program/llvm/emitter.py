@@ -8,7 +8,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from p4reduce_switch.program.llvm.errors import NotCompilable
+from p4reduce_switch.program.errors import UnsupportedConstruct
 
 Value = Any
 """An llvmlite value."""
@@ -16,7 +16,7 @@ Value = Any
 I1, I8, I32, I64, I128 = (ir.IntType(bits) for bits in (1, 8, 32, 64, 128))
 POINTER = ir.PointerType()
 VOID = ir.VoidType()
-MAX_INSTRUCTIONS = 30_000
+MAX_INSTRUCTIONS = 100_000
 """Loads, stores, blocks and expressions of a program: the time that LLVM takes grows with the square of them."""
 
 
@@ -60,10 +60,10 @@ class Emitter:
         self._locals.branch(self._start)
 
     def count(self, instructions: int = 1) -> None:
-        """Say that so much was written; NotCompilable when it is too much."""
+        """Say that so much was written; UnsupportedConstruct when it is too much."""
         self.module.instructions += instructions
         if self.module.instructions > MAX_INSTRUCTIONS:
-            raise NotCompilable(f"a program of more than {MAX_INSTRUCTIONS:,} instructions")
+            raise UnsupportedConstruct(f"a program of more than {MAX_INSTRUCTIONS:,} instructions")
 
     # ---- values and memory
 

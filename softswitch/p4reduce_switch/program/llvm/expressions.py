@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from p4reduce_switch.program.errors import UnsupportedConstruct
 from p4reduce_switch.program.ir import expressions
 from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.expressions import (
@@ -47,7 +48,6 @@ from p4reduce_switch.program.ir.features import walk
 from p4reduce_switch.program.ir.intervals import WIDEST_SHIFT, Op
 from p4reduce_switch.program.ir.places import HeaderElement, UnionElement, UnionRef
 from p4reduce_switch.program.llvm.emitter import I1, I64, Emitter, Value
-from p4reduce_switch.program.llvm.errors import NotCompilable
 from p4reduce_switch.program.llvm.extent import Extents
 from p4reduce_switch.program.llvm.failures import Failure
 from p4reduce_switch.program.llvm.numbers import NATIVE, Number, Numbers, size_for
@@ -103,9 +103,9 @@ class Expressions:
         return self.low(node, size_for(extent.bits)), extent.signed
 
     def small(self, node: Data) -> Value:
-        """A value of at most 64 bits; NotCompilable when it may be wider."""
+        """A value of at most 64 bits; UnsupportedConstruct when it may be wider."""
         if self.extents.of(node).bits > 64:
-            raise NotCompilable("a length or number of more than 64 bits")
+            raise UnsupportedConstruct("a length or number of more than 64 bits")
         return self.low(node, 64)
 
     def low(self, node: Data, size: int) -> Number:
@@ -129,7 +129,7 @@ class Expressions:
     def _size_of(self, node: Data) -> int | None:
         try:
             return size_for(self.extents.of(node).bits)
-        except NotCompilable:
+        except UnsupportedConstruct:
             return None
 
     def _follows_size(self, node: Data) -> bool:
@@ -169,7 +169,8 @@ class Expressions:
     def stream(self, node: Data, count: int) -> Iterator[Value]:
         """The lowest limbs of a wide value, written one by one as they are taken: few values live at once."""
         match node:
-            case FieldValue() if (cell := self._field(node)).kind.wide and self._size_of(node) == 64 * count:
+            case FieldValue() if self._is_wide(node, count):
+                cell = self.references.field(node.field)
                 return self.n.load_limbs(cell.pointer, cell.kind.bytes_, cell.kind.signed)
             case Binary() if node.op in RING and node.op is not Op.MULTIPLY and self._own_size(node, count):
                 return self._ring_stream(node.op, self.stream(node.left, count), self.stream(node.right, count))
@@ -178,6 +179,10 @@ class Expressions:
             case Choose() | Binary() | Complement() if self._follows_size(node) and self._own_size(node, count):
                 return iter(self.n.limbs(self._low(node, 64 * count)))
         return iter(self.n.limbs(self.low(node, 64 * count)))
+
+    def _is_wide(self, node: FieldValue, count: int) -> bool:
+        """True for a field that lies in memory as the bytes of so many limbs."""
+        return not node.field.type.varbit and node.field.type.width > NATIVE and self._size_of(node) == 64 * count
 
     def _own_size(self, node: Data, count: int) -> bool:
         """True when the node is not narrower than so many limbs."""
@@ -277,8 +282,10 @@ class Expressions:
     def _whole(self, node: Data, size: int) -> Number:
         """Nodes that are computed as a whole, in a size that their extent needs."""
         match node:
+            case FieldValue() if node.field.type.varbit:
+                return self._varbit(node, size)
             case FieldValue():
-                return self._loaded(self._field(node), size)
+                return self._loaded(self.references.field(node.field), size)
             case Validity():
                 return self.packet.load(self.references.valid(node.header))
             case Argument():
@@ -307,10 +314,15 @@ class Expressions:
                 return self.n.resize(self._divide(node, wide), size, False)
         raise AssertionError(f"unknown expression {type(node).__name__}")
 
-    def _field(self, node: FieldValue) -> Cell:
-        if node.field.type.varbit:
-            raise NotCompilable("a varbit field in an expression")
-        return self.references.field(node.field)
+    def _varbit(self, node: FieldValue, size: int) -> Number:
+        """The number that a varbit field's bits make; its bytes come first in its cell, zeros follow."""
+        header = self.references.header(node.field.header)
+        cell = header.slot(node.field.offset)
+        value = self.n.resize(self.packet.load(cell), max(size, size_for(cell.kind.bits)), False)
+        length = self.packet.load(header.slot(header.type.length_offset))
+        unused = self.e.b.sub(self.e.i64(cell.kind.bits), length)
+        by = self.e.b.select(self.n.is_zero(length), self.e.i64(0), unused)  # without bits the value is 0 as it is
+        return self.n.resize(self.n.right(value, by, False), size, False)
 
     def _loaded(self, cell: Cell, size: int) -> Number:
         return self.n.resize(self.packet.load(cell), size, cell.kind.signed)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from p4reduce_switch.program.errors import UnsupportedConstruct
 from p4reduce_switch.program.ir.data import Data
-from p4reduce_switch.program.ir.expressions import Binary, Choose, Complement
+from p4reduce_switch.program.ir.expressions import Binary, Choose, Complement, FieldValue
 from p4reduce_switch.program.ir.intervals import WIDEST_SHIFT, Op
-from p4reduce_switch.program.llvm.errors import NotCompilable
+from p4reduce_switch.program.layout import kinds_of
 
 WIDEST = 1 << 15
 """Bits of the widest value that is computed as a whole."""
@@ -33,13 +34,13 @@ class Extents:
         self._known: dict[Data, Extent] = {}
 
     def of(self, node: Data) -> Extent:
-        """The extent of a value; NotCompilable when it is not known or too wide."""
+        """The extent of a value; UnsupportedConstruct when it is not known or too wide."""
         if node not in self._known:
             width = node.width
             self._known[node] = Extent(width, node.signed) if width is not None else self._unknown(node)
         found = self._known[node]
         if found.bits > WIDEST:
-            raise NotCompilable(f"a value of more than {WIDEST} bits")
+            raise UnsupportedConstruct(f"a value of more than {WIDEST} bits")
         return found
 
     def _unknown(self, node: Data) -> Extent:
@@ -50,7 +51,9 @@ class Extents:
                 return Extent(max(self.of(node.yes).with_sign, self.of(node.no).with_sign), True)
             case Binary():
                 return Extent(self._binary(node), True)
-        raise NotCompilable("a varbit field in an expression, or a number without bounds")
+            case FieldValue() if node.field.type.varbit:
+                return Extent(kinds_of(node.field.header.type)[node.field.offset].bits, False)
+        raise UnsupportedConstruct("a number without bounds in an expression")
 
     def _binary(self, node: Binary) -> int:
         a = self.of(node.left).with_sign

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from p4reduce_switch.program.ir.features import walk
 from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.ir.statements import Log
+from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.extent import Extents
-from p4reduce_switch.program.llvm.layout import Layout
 from p4reduce_switch.program.llvm.numbers import size_for
 
 

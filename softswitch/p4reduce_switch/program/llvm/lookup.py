@@ -5,9 +5,9 @@ from __future__ import annotations
 from p4reduce_switch.program.ir.program import Table
 from p4reduce_switch.program.llvm.emitter import I32, I64, Value
 from p4reduce_switch.program.llvm.expressions import Expressions
-from p4reduce_switch.program.llvm.hashing import MULTIPLIER
-from p4reduce_switch.program.llvm.memory import RowLayout, TableWord
 from p4reduce_switch.program.llvm.world import World
+from p4reduce_switch.program.memory import RowLayout, TableWord
+from p4reduce_switch.program.state.indexes import MULTIPLIER
 
 
 class Lookups:

@@ -12,11 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from llvmlite import ir
 
+from p4reduce_switch.program.layout import NATIVE
 from p4reduce_switch.program.llvm.emitter import I1, I64, I128, POINTER, VOID, Emitter, Value
 from p4reduce_switch.program.llvm.helpers import Helpers
 
-NATIVE = 128
-"""Bits of the widest integer that is LLVM's own."""
 WORD = (1 << 64) - 1
 Number = Value
 """An i64, an i128 or a list of limbs."""

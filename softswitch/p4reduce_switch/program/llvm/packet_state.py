@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from p4reduce_switch.program.layout import Kind, Layout
 from p4reduce_switch.program.llvm.emitter import I64, I128, Emitter, Value
-from p4reduce_switch.program.llvm.layout import Kind, Layout
 from p4reduce_switch.program.llvm.numbers import Number, Numbers
 
 

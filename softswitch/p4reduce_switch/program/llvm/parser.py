@@ -23,7 +23,9 @@ from p4reduce_switch.program.llvm.packet_state import Cell
 from p4reduce_switch.program.llvm.references import Located
 from p4reduce_switch.program.llvm.statements import Statements
 from p4reduce_switch.program.llvm.value_sets import write_holds
-from p4reduce_switch.program.python.parser import MAX_STATES
+
+MAX_STATES = 10_000
+"""States that a frame may pass."""
 
 
 class ParserWriter:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from p4reduce_switch.program.ir.program import Program
+from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.actions import Actions
 from p4reduce_switch.program.llvm.emitter import Emitter, Value
 from p4reduce_switch.program.llvm.expressions import Expressions
 from p4reduce_switch.program.llvm.handover import Handover
 from p4reduce_switch.program.llvm.helpers import Helpers
-from p4reduce_switch.program.llvm.layout import Layout
-from p4reduce_switch.program.llvm.memory import StateMap
 from p4reduce_switch.program.llvm.numbers import Numbers
 from p4reduce_switch.program.llvm.packet_state import PacketState
 from p4reduce_switch.program.llvm.statements import Statements
 from p4reduce_switch.program.llvm.world import World
+from p4reduce_switch.program.memory import StateMap
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,19 @@ from collections.abc import Callable
 
 import numpy as np
 
-from p4reduce_switch.program.executor import DigestHandler
 from p4reduce_switch.program.ir.program import Program
-from p4reduce_switch.program.llvm.arrays import CompiledCounter, CompiledRegister, CompiledReplication, Words, address
-from p4reduce_switch.program.llvm.batch_code import GROUPS
+from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.checksums import room_of
 from p4reduce_switch.program.llvm.failures import Failure, error_of
 from p4reduce_switch.program.llvm.handover import Handover, taken
-from p4reduce_switch.program.llvm.layout import Layout
-from p4reduce_switch.program.llvm.memory import Call, StateMap, Word
-from p4reduce_switch.program.llvm.tables import CompiledTable
-from p4reduce_switch.program.llvm.value_sets import CompiledValueSet
+from p4reduce_switch.program.memory import Call, StateMap, TableWord, ValueSetWord, Word
 from p4reduce_switch.program.state.profiles import ActionProfile
-from p4reduce_switch.program.state.stateful import Meter, microseconds
+from p4reduce_switch.program.state.replication import Replication
+from p4reduce_switch.program.state.stateful import Counter, Meter, Register, microseconds
+from p4reduce_switch.program.state.tables import Table
+from p4reduce_switch.program.state.value_sets import ValueSet
+from p4reduce_switch.program.state.words import Words, address
+from p4reduce_switch.program.traffic import DigestHandler
 
 CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
 WORD = (1 << 64) - 1
@@ -47,9 +47,9 @@ class Shared:
         self.state[Word.CALLBACK] = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
         self.state[Word.VALUES] = address(self._values)
         self.state[Word.RECORD], self.state[Word.SAVED] = (address(record) for record in self._records)
-        self.replication = CompiledReplication(self.state, GROUPS)
-        registers = {found: CompiledRegister(found) for found in program.registers}
-        counters = {found: CompiledCounter(found) for found in program.counters}
+        self.replication = Replication(self.state)
+        registers = {found: Register(found.name, found.size, found.bitwidth) for found in program.registers}
+        counters = {found: Counter(found.name, found.size) for found in program.counters}
         for register, word in map_.registers.items():
             self.state[word] = address(registers[register].memory)
         for counter, word in map_.counters.items():
@@ -58,21 +58,23 @@ class Shared:
         self.counters = {found.name: array for found, array in counters.items()}
         self._meters = [Meter(found.name, found.size, found.unit) for found in program.meters]
         self.meters = {meter.name: meter for meter in self._meters}
-        self.value_sets = {found.name: CompiledValueSet(found, self.state, map_) for found in map_.value_sets}
+        self.value_sets = {
+            found.name: ValueSet(found.name, found.widths, self.state[word : word + len(ValueSetWord)])
+            for found, word in map_.value_sets.items()
+        }
         profiles = {
             found: ActionProfile(found.name, found.max_size, found.selector is not None)
             for found in program.action_profiles
         }
         self.action_profiles = {found.name: profile for found, profile in profiles.items()}
         self._tables = [
-            CompiledTable(
-                table,
-                self.state,
-                map_,
-                None if table.profile is None else profiles[table.profile],
+            Table(
+                found,
+                self.state[word : word + len(TableWord)],
+                None if found.profile is None else profiles[found.profile],
                 self.started_us,
             )
-            for table in map_.tables
+            for found, word in map_.tables.items()
         ]
         self.tables = {table.name: table for table in self._tables}
 

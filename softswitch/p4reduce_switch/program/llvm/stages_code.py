@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from p4reduce_switch.program.ir.program import Program
+from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.checksums import Checksums
 from p4reduce_switch.program.llvm.control import ControlWriter
 from p4reduce_switch.program.llvm.deparser import Deparser
 from p4reduce_switch.program.llvm.emitter import I64, POINTER, Emitter, Module, Value
 from p4reduce_switch.program.llvm.handover import Handover
 from p4reduce_switch.program.llvm.helpers import Helpers
-from p4reduce_switch.program.llvm.layout import Layout
-from p4reduce_switch.program.llvm.memory import StateMap
 from p4reduce_switch.program.llvm.parser import ParserWriter
 from p4reduce_switch.program.llvm.parts import Parts, parts_of
+from p4reduce_switch.program.memory import StateMap
 
 STAGES = ("parse", "verify", "ingress", "egress", "update", "deparse")
 """Each is a function `int64_t stage_…(state, record, bytes, count, out)`: -1 when the frame failed.

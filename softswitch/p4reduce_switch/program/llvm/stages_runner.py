@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 
 from p4reduce_switch.program import packet
-from p4reduce_switch.program.executor import DigestHandler
 from p4reduce_switch.program.ir.features import features
 from p4reduce_switch.program.ir.program import Program
-from p4reduce_switch.program.llvm.arrays import address
-from p4reduce_switch.program.llvm.layout import Layout
-from p4reduce_switch.program.llvm.memory import Word
+from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.shared import Shared
 from p4reduce_switch.program.llvm.stages_code import STAGES
 from p4reduce_switch.program.llvm.target import Loaded
+from p4reduce_switch.program.memory import Word
 from p4reduce_switch.program.state.stateful import microseconds
-from p4reduce_switch.program.traffic import Frames, Stages, TrafficManager
+from p4reduce_switch.program.state.words import address
+from p4reduce_switch.program.traffic import DigestHandler, Frames, Stages, TrafficManager
 
 STAGE = ctypes.CFUNCTYPE(
     ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from p4reduce_switch.program import packet
+from p4reduce_switch.program.errors import UnsupportedConstruct
 from p4reduce_switch.program.ir.places import HeaderStack, UnionStack
 from p4reduce_switch.program.ir.statements import (
     AddHeader,
@@ -34,13 +35,12 @@ from p4reduce_switch.program.ir.statements import (
     Truncate,
 )
 from p4reduce_switch.program.llvm.emitter import Value
-from p4reduce_switch.program.llvm.errors import NotCompilable
 from p4reduce_switch.program.llvm.expressions import Expressions
 from p4reduce_switch.program.llvm.failures import Failure
-from p4reduce_switch.program.llvm.memory import Call, Word
 from p4reduce_switch.program.llvm.packet_state import Cell
 from p4reduce_switch.program.llvm.references import Located
 from p4reduce_switch.program.llvm.world import World
+from p4reduce_switch.program.memory import Call, Word
 
 
 class Statements:
@@ -91,7 +91,7 @@ class Statements:
 
     def _copy_cell(self, target: Cell, source: Cell) -> None:
         if target.kind != source.kind:
-            raise NotCompilable("a varbit field copied to one of another size")
+            raise UnsupportedConstruct("a varbit field copied to one of another size")
         self.packet.copy(target, source)
 
     def _copy_header(self, node: CopyHeader) -> None:
@@ -121,7 +121,7 @@ class Statements:
         to, source = node.target, node.source
         self.packet.set(to.next, self.packet.number(source.next))
         if self._kinds(to) != self._kinds(source):
-            raise NotCompilable("a stack copied to one of another kind")
+            raise UnsupportedConstruct("a stack copied to one of another kind")
         size = to.size * self.packet.layout.stride(to)
         self.e.move(self.packet.cell(to.base).pointer, self.packet.cell(source.base).pointer, size)
 
@@ -216,7 +216,7 @@ class Statements:
         bounds = []
         for side in (node.low, node.high):
             if self.x.extents.of(side).with_sign > 64:
-                raise NotCompilable("random numbers of more than 63 bits")
+                raise UnsupportedConstruct("random numbers of more than 63 bits")
             bounds.append(self.x.low(side, 64))
         with self.e.when(self.e.b.not_(self.n.less(bounds[1], bounds[0], True))):
             self._into(node.into, self.world.call(Call.RANDOM, 0, *bounds))

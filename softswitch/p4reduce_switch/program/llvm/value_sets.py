@@ -1,43 +1,14 @@
-"""Parser value sets: their members in memory, and the comparison of keys with them."""
+"""The comparison of keys with the members of a parser value set."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from p4reduce_switch.program.ir import program
-from p4reduce_switch.program.llvm.arrays import Words, address
 from p4reduce_switch.program.llvm.emitter import I64, Emitter, Value
-from p4reduce_switch.program.llvm.memory import StateMap, ValueSetWord
 from p4reduce_switch.program.llvm.numbers import Number, size_for
 from p4reduce_switch.program.llvm.world import World
-from p4reduce_switch.program.state.value_sets import KeyTest, ValueSet
-
-WORD = (1 << 64) - 1
-
-
-class CompiledValueSet(ValueSet):
-    """A value set whose members are in memory too."""
-
-    def __init__(self, declared: program.ValueSet, state: Words, map_: StateMap) -> None:
-        super().__init__(declared.name, declared.widths)
-        self._state, self._base = state, map_.value_sets[declared]
-        self._memory: Words = np.zeros(1, np.int64)
-
-    def set_members(self, members: Sequence[tuple[KeyTest, ...]]) -> None:
-        """Set all members at once. ValueError for a member that does not fit the keys."""
-        super().set_members(members)
-        words = [
-            part >> 64 * word & WORD
-            for member in members
-            for test, width in zip(member, self.widths, strict=True)
-            for part in test
-            for word in range(size_for(width) // 64)
-        ]
-        self._memory = np.array([*words, 0], np.uint64).view(np.int64)
-        self._state[self._base + ValueSetWord.MEMBERS] = address(self._memory)
-        self._state[self._base + ValueSetWord.COUNT] = len(members)
+from p4reduce_switch.program.memory import ValueSetWord
 
 
 def write_holds(e: Emitter, world: World, declared: program.ValueSet, keys: Sequence[Number]) -> Value:

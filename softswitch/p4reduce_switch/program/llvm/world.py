@@ -12,9 +12,9 @@ from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.llvm.emitter import I64, Emitter, Value
 from p4reduce_switch.program.llvm.failures import Failure
 from p4reduce_switch.program.llvm.handover import Handover
-from p4reduce_switch.program.llvm.memory import Call, StateMap, Word, register_kind
 from p4reduce_switch.program.llvm.numbers import Number, Numbers
 from p4reduce_switch.program.llvm.packet_state import Cell, PacketState
+from p4reduce_switch.program.memory import Call, StateMap, Word, register_kind
 
 
 class World:

@@ -1,4 +1,1 @@
-"""What P4Runtime reads and writes, as the Python executor keeps it: tables, counters, registers, meters, replication.
-
-`../executor.py` has the interfaces. Other executors may keep their state elsewhere.
-"""
+"""What P4Runtime reads and writes, in arrays that the compiled program works on: tables, counters, registers, ..."""

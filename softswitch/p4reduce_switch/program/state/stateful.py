@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from p4reduce_switch.program.layout import kind_of
+from p4reduce_switch.program.state.words import Words
 
 GREEN, YELLOW, RED = 0, 1, 2
 
@@ -14,24 +20,23 @@ def microseconds() -> int:
 
 
 class Counter:
-    """An indirect counter array: packets and bytes for each index."""
+    """An indirect counter array: packets and bytes of each index, side by side in `memory`."""
 
     def __init__(self, name: str, size: int) -> None:
         self.name = name
         self.size = size
-        self.packet_counts = [0] * size
-        self.byte_counts = [0] * size
+        self.memory: Words = np.zeros((max(1, size), 2), np.int64)
 
     def read(self, index: int) -> tuple[int, int]:
         """(packets, bytes) at `index`; IndexError when there is no such index."""
         self._check(index)
-        return self.packet_counts[index], self.byte_counts[index]
+        packets, bytes_ = self.memory[index]
+        return int(packets), int(bytes_)
 
     def write(self, index: int, packets: int, bytes_: int) -> None:
         """Set the counter at `index`."""
         self._check(index)
-        self.packet_counts[index] = packets
-        self.byte_counts[index] = bytes_
+        self.memory[index] = packets, bytes_
 
     def _check(self, index: int) -> None:
         if not 0 <= index < self.size:
@@ -39,32 +44,35 @@ class Counter:
 
 
 class Register:
-    """A register array; cells are unsigned numbers of `bitwidth` bits."""
+    """A register array; cells are unsigned numbers of `bitwidth` bits, in `memory` as `layout.kind_of` says."""
 
     def __init__(self, name: str, size: int, bitwidth: int) -> None:
         self.name = name
         self.size = size
         self.bitwidth = bitwidth
-        self.cells = [0] * size
+        kind = kind_of(bitwidth, False)
+        self._bytes, self._room = kind.bytes_, kind.room
+        self._order: Literal["big", "little"] = "big" if kind.wide else "little"
+        self.memory: Words = np.zeros(max(1, size * kind.room // 8), np.int64)
+        self._view = self.memory.data.cast("B")
 
     def read(self, index: int) -> int:
         """The cell at `index`; IndexError when there is no such index."""
         self._check(index)
-        return self.cells[index]
+        start = index * self._room
+        return int.from_bytes(self._view[start : start + self._bytes], self._order)
 
     def write(self, index: int, value: int) -> None:
         """Set a cell; ValueError when `value` does not fit."""
         self._check(index)
-        self._check_value(value)
-        self.cells[index] = value
+        if not 0 <= value < 1 << self.bitwidth:
+            raise ValueError(f"register {self.name} holds {self.bitwidth}-bit cells, {value} does not fit")
+        start = index * self._room
+        self._view[start : start + self._bytes] = value.to_bytes(self._bytes, self._order)
 
     def _check(self, index: int) -> None:
         if not 0 <= index < self.size:
             raise IndexError(f"register {self.name} has indices 0..{self.size - 1}, not {index}")
-
-    def _check_value(self, value: int) -> None:
-        if not 0 <= value < 1 << self.bitwidth:
-            raise ValueError(f"register {self.name} holds {self.bitwidth}-bit cells, {value} does not fit")
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,24 @@
-"""Match-action tables of the Python executor: what the control plane sees and what the generated code calls."""
+"""Match-action tables: the control plane's entries, and the same entries as rows of words for compiled lookups.
+
+A row never moves as long as its entry is there. An exact table finds rows by a hash table with open addressing, any
+other by a scan in the order of preference; an insert or a delete changes one place of either.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+
+import numpy as np
 
 from p4reduce_switch.program.errors import EntryExists, EntryMissing, TableFull, TableIsConst
-from p4reduce_switch.program.state.lookup import CACHE_SIZE, ExactLookup, Match, canonical, make_lookup
-from p4reduce_switch.program.state.profiles import HASH_MASK, ActionProfile, Choices, Target, check_call
+from p4reduce_switch.program.ir import program as ir
+from p4reduce_switch.program.memory import ChoicesWord, RowLayout, TableWord, argument_kinds, arguments_words
+from p4reduce_switch.program.state.indexes import FEWEST_ROWS, WORD, HashIndex, OrderIndex
+from p4reduce_switch.program.state.matches import Match, canonical, mask_of
+from p4reduce_switch.program.state.profiles import ActionProfile, Choices, Target, check_call
 from p4reduce_switch.program.state.stateful import Bucket, MeterConfig, microseconds
-
-Action = Callable[..., None]
+from p4reduce_switch.program.state.words import Words, address
 
 
 @dataclass(frozen=True)
@@ -44,103 +51,81 @@ class Entry:
 
 @dataclass(slots=True)
 class Stored:
-    """An entry in the table, with its direct counter and meter; the generated code counts in it."""
+    """An entry in the table, with its direct meter; its direct counter and last hit are in its row."""
 
     match: Match
     priority: int
     action: str
     params: tuple[int, ...]
     const: bool = False
-    packets: int = 0
-    bytes: int = 0
     meter: Bucket = field(default_factory=Bucket)
     target: Target | None = None
     choices: Choices | None = None
-    hit_us: int = 0
-
-    def shown(self) -> Entry:
-        """What the control plane gets to see."""
-        return Entry(
-            self.match,
-            self.priority,
-            self.action,
-            self.params,
-            self.packets,
-            self.bytes,
-            self.const,
-            self.target,
-            self.hit_us,
-        )
-
-
-@dataclass
-class Binding:
-    """What the generated module knows about an action of a table."""
-
-    function: Action
-    next_on_hit: int
-    next_on_miss: int
-
-
-# What a lookup returns to the generated code: (action, its parameters, next node, entry or None).
-Result = tuple[Action, tuple[int, ...], int, Stored | None]
-# What it returns for an entry that refers to an action profile: `choose` makes a Result of it.
-Open = tuple[None, list[tuple[Action, tuple[int, ...], int]], int, Stored]
 
 
 class Table:
     """A match-action table. Match tuples have one element for each key:
     exact -> int; lpm -> (value, prefix length); ternary -> (value, mask); range -> (low, high);
-    optional -> int or None. Priorities are P4Runtime's: larger wins; 0 in exact and lpm tables."""
+    optional -> int or None. Bits that do not matter are cleared. Priorities are P4Runtime's: larger wins; 0 in exact
+    and lpm tables.
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        keys: list[KeyField],
-        max_size: int,
-        action_params: dict[str, list[tuple[str, int]]],
-        default_action: tuple[str, tuple[int, ...]] | None,
-        default_is_const: bool = False,
-        has_direct_counter: bool = False,
-        direct_meter_unit: str | None = None,
-        supports_timeout: bool = False,
-        profile: ActionProfile | None = None,
-    ) -> None:
-        self.name = name
-        self.keys = keys
-        self.max_size = max_size
-        self.action_params = action_params
-        self.action_names = list(action_params)
-        self.default_action = default_action
-        self.default_is_const = default_is_const
-        self.has_direct_counter = has_direct_counter
-        self.direct_meter_unit = direct_meter_unit
-        self.supports_timeout = supports_timeout
+    Errors: KeyError for an unknown action, ValueError for a malformed match or parameter, and the TableErrors of
+    `errors.py`.
+    """
+
+    def __init__(self, declared: ir.Table, words: Words, profile: ActionProfile | None, started_us: int) -> None:
+        """`words` are the table's words in the program's state (`memory.TableWord`).
+
+        `started_us` is when the program's time began, on the monotonic clock.
+        """
+        self.name = declared.name
+        self.keys = [KeyField(key.name, key.kind, key.bits) for key in declared.keys]
+        self.max_size = declared.max_size
+        self.action_params = {action.name: list(action.parameters) for action in declared.actions}
+        self.default_is_const = declared.default_is_const
+        self.has_direct_counter = declared.has_direct_counter
+        self.direct_meter_unit = None if declared.direct_meter is None else declared.direct_meter.unit
+        self.supports_timeout = declared.supports_timeout
         self.profile = profile
         self.const = False
+        """True when the program declares the entries, for good unless `allow_changes` is called."""
         self.clock = microseconds  # of direct meters and hits; tests may replace it
-        self._initial_default = default_action
+        default = declared.default
+        self._initial_default = None if default is None else (default[0].name, default[1])
         self._entries: dict[tuple[Match, int], Stored] = {}
-        self._lookup = make_lookup([k.match_type for k in keys], [k.bitwidth for k in keys])
-        self._exact = isinstance(self._lookup, ExactLookup)
-        self._needs_priority = any(k.match_type in ("ternary", "range", "optional") for k in keys)
-        self._bindings: dict[str, Binding] = {}
-        self._miss: Result = (_nothing, (), 0, None)
-        self._bound: dict[Choices, list[tuple[Action, tuple[int, ...], int]]] = {}
-        self._next_without_member = 0
+        self._needs_priority = any(key.kind in ir.RANKED for key in declared.keys)
+        self._actions = {action.name: (number, action) for number, action in enumerate(declared.actions)}
+        self._words, self._row, self._started_us = words, RowLayout(declared), started_us
+        self._rows: Words = np.zeros((FEWEST_ROWS, self._row.words), np.int64)
+        self._index: HashIndex | OrderIndex = HashIndex(self._row) if self._row.exact else OrderIndex()
+        self._free: list[int] = []
+        self._top = 0
+        self._row_of: dict[tuple[Match, int], int] = {}
+        self.by_row: dict[int, Stored] = {}
+        self._choices: dict[Choices, tuple[Words, Words]] = {}
+        """For each the words of `ChoicesWord`, and the calls that they point to."""
+        most = max((arguments_words(action) for action in declared.actions), default=0)
+        self._default_arguments: Words = np.zeros(most + 1, np.int64)
+        words[TableWord.DEFAULT_ARGUMENTS] = address(self._default_arguments)
         if profile is not None:
-            profile.attach(self, action_params)
-        self.get = self._lookup.cache.get  # the generated code calls get(key), then miss(key) on None
+            profile.attach(self, self.action_params)
+        self.reset_default()
+        for entry in declared.entries:
+            identity = self._identity(entry.match, entry.priority)
+            if identity in self._entries:
+                raise EntryExists(f"table {self.name}: duplicate const entry {entry.match}")
+            self._put(Stored(*identity, entry.action.name, entry.arguments, const=True))
+        self.const = bool(declared.entries)
+        self._publish()
 
     @property
     def has_direct_meter(self) -> bool:
         return self.direct_meter_unit is not None
 
-    # ---- control plane
+    # ---- entries
 
     def insert(self, match: Match, priority: int, action: str, params: tuple[int, ...]) -> None:
-        """Add an entry. KeyError for an unknown action, ValueError for a malformed match or parameter."""
+        """Add an entry."""
         identity = self._writable(match, priority)
         self._check_direct()
         self._check_action(action, params)
@@ -177,31 +162,64 @@ class Table:
         identity = self._writable(match, priority)
         entry = self._existing(identity)
         del self._entries[identity]
-        self._lookup.remove(*identity)
-        self._forget_cached()
+        row = self._row_of.pop(identity)
+        del self.by_row[row]
+        self._index.remove(row, self._rows)
+        self._free.append(row)
+        self._publish()
         if self.profile is not None and entry.choices is not None:
             self.profile.release(entry.choices)
 
     def entries(self) -> Iterator[Entry]:
         """All entries, in the order in which they were added."""
-        return iter([entry.shown() for entry in self._entries.values()])
+        return iter([self._shown(entry) for entry in self._entries.values()])
 
     def entry(self, match: Match, priority: int) -> Entry:
         """The entry with this match; EntryMissing when there is none."""
-        return self._existing(self._identity(match, priority)).shown()
+        return self._shown(self._existing(self._identity(match, priority)))
+
+    def allow_changes(self, max_size: int) -> None:
+        """From now on the entries that the program declares are like any others, and `max_size` in all fit.
+
+        Whether entries were declared const, and how many fit besides, is not in the JSON.
+        """
+        self.const, self.max_size = False, max_size
+        for entry in self._entries.values():
+            entry.const = False
+
+    # ---- the default action
 
     def set_default(self, action: str, params: tuple[int, ...]) -> None:
         """Set what a miss executes."""
         if self.default_is_const:
             raise TableIsConst(f"the default action of table {self.name} is const")
         self._check_action(action, params)
-        self.default_action = (action, params)
-        self._bind_default()
+        self._set_default((action, params))
 
     def reset_default(self) -> None:
         """Go back to the default action that the program declares."""
-        self.default_action = self._initial_default
-        self._bind_default()
+        self._set_default(self._initial_default)
+
+    def _set_default(self, default: tuple[str, tuple[int, ...]] | None) -> None:
+        self.default_action = default
+        if default is None:
+            self._words[TableWord.DEFAULT] = -1
+            return
+        number, action = self._actions[default[0]]
+        self._words[TableWord.DEFAULT] = number
+        _write_arguments(self._default_arguments, default[1], action)
+
+    # ---- direct counters and meters
+
+    def read_counter(self, match: Match, priority: int) -> tuple[int, int]:
+        """(packets, bytes) of an entry's direct counter."""
+        row = self._row_at(match, priority)
+        return int(row[RowLayout.PACKETS]), int(row[RowLayout.BYTES])
+
+    def write_counter(self, match: Match, priority: int, packets: int, bytes_: int) -> None:
+        """Set an entry's direct counter; those of const entries can be set too."""
+        row = self._row_at(match, priority)
+        row[RowLayout.PACKETS], row[RowLayout.BYTES] = packets, bytes_
 
     def configure_meter(self, match: Match, priority: int, config: MeterConfig | None) -> None:
         """Set the rates of an entry's direct meter; None removes them."""
@@ -211,104 +229,119 @@ class Table:
         """The rates of an entry's direct meter, None when there are none."""
         return self._existing(self._identity(match, priority)).meter.config
 
-    def read_counter(self, match: Match, priority: int) -> tuple[int, int]:
-        """(packets, bytes) of an entry's direct counter."""
-        entry = self._existing(self._identity(match, priority))
-        return entry.packets, entry.bytes
-
-    def write_counter(self, match: Match, priority: int, packets: int, bytes_: int) -> None:
-        """Set an entry's direct counter; those of const entries can be set too."""
-        entry = self._existing(self._identity(match, priority))
-        entry.packets, entry.bytes = packets, bytes_
-
-    def allow_changes(self, max_size: int) -> None:
-        """From now on the entries that the program declares are like any others, and `max_size` in all fit."""
-        self.const, self.max_size = False, max_size
-        for entry in self._entries.values():
-            entry.const = False
-
-    # ---- generated code
-
-    def miss(self, key: Any) -> Result:
-        """The result for a key that `get` does not know."""
-        if self._exact:
-            return self._miss
-        result: Result = self._lookup.search(key) or self._miss
-        cache = self._lookup.cache
-        if len(cache) >= CACHE_SIZE:
-            cache.clear()
-        cache[key] = result
-        return result
-
-    def now(self) -> int:
-        """The time of a hit."""
-        return self.clock()
-
-    def choose(self, found: Open, hashed: int) -> Result:
-        """What runs for an entry that refers to an action profile."""
-        _, calls, _, entry = found
-        if not calls:
-            return _nothing, (), self._next_without_member, entry
-        return *calls[(hashed & HASH_MASK) % len(calls)], entry
-
     def meter_color(self, entry: Stored, length: int) -> int:
         """Run a packet of `length` bytes through an entry's direct meter."""
         return entry.meter.execute(1 if self.direct_meter_unit == "packets" else length, self.clock())
-
-    def bind(self, bindings: dict[str, Binding], const_entries: list[Entry], next_without_member: int = 0) -> None:
-        """Connect the table to the generated module and add the program's own entries."""
-        self._bindings = bindings
-        self._next_without_member = next_without_member
-        self._bind_default()
-        for entry in const_entries:
-            identity = self._identity(entry.match, entry.priority)
-            if identity in self._entries:
-                raise EntryExists(f"table {self.name}: duplicate const entry {entry.match}")
-            self._put(Stored(*identity, entry.action, entry.params, const=True))
-        self.const = bool(const_entries)
 
     # ---- the action profile
 
     def choices_changed(self, choices: Choices) -> None:
         """Choices of the action profile have other calls now."""
-        if choices in self._bound:
-            self._bound[choices][:] = self._bound_calls(choices)
+        if choices in self._choices:
+            self._write_choices(choices)
 
     def choices_gone(self, choices: Choices) -> None:
         """Nothing will refer to these any more."""
-        self._bound.pop(choices, None)
+        self._choices.pop(choices, None)
 
-    def _bound_calls(self, choices: Choices) -> list[tuple[Action, tuple[int, ...], int]]:
-        bindings = ((self._bindings[action], params) for action, params in choices.calls)
-        return [(binding.function, params, binding.next_on_hit) for binding, params in bindings]
+    def _write_choices(self, choices: Choices) -> None:
+        words = self._choices[choices][0] if choices in self._choices else np.zeros(len(ChoicesWord), np.int64)
+        calls = np.zeros((max(1, len(choices.calls)), self._row.call_words), np.int64)
+        for row, (name, arguments) in zip(calls, choices.calls, strict=False):
+            number, action = self._actions[name]
+            row[0] = number
+            _write_arguments(row[1:], arguments, action)
+        words[ChoicesWord.COUNT], words[ChoicesWord.CALLS] = len(choices.calls), address(calls)
+        self._choices[choices] = (words, calls)
 
-    # ---- helpers
+    # ---- rows
 
     def _put(self, entry: Stored) -> None:
-        if self.supports_timeout and (entry.match, entry.priority) not in self._entries:
-            entry.hit_us = self.clock()
-        self._entries[entry.match, entry.priority] = entry
-        result: Result | Open
+        """Add an entry, or write a changed one."""
+        identity = (entry.match, entry.priority)
+        known = identity in self._row_of
+        row = self._row_of[identity] if known else self._new_row()
+        words = self._rows[row]
         if entry.choices is not None:
-            if entry.choices not in self._bound:
-                self._bound[entry.choices] = self._bound_calls(entry.choices)
-            result = (None, self._bound[entry.choices], 0, entry)
+            if entry.choices not in self._choices:
+                self._write_choices(entry.choices)
+            words[self._row.arguments] = address(self._choices[entry.choices][0])
         else:
-            binding = self._bindings[entry.action]
-            result = (binding.function, entry.params, binding.next_on_hit, entry)
-        self._lookup.add(entry.match, entry.priority, result)
-        self._forget_cached()
+            number, action = self._actions[entry.action]
+            words[RowLayout.ACTION] = number
+            _write_arguments(words[self._row.arguments :], entry.params, action)
+        if not known:
+            self._entries[identity] = entry
+            if self.supports_timeout:
+                words[RowLayout.HIT] = self.clock() - self._started_us
+            self._row_of[identity] = row
+            self.by_row[row] = entry
+            words[RowLayout.MATCH : self._row.arguments] = _signed(self._match_words(entry.match))
+            self._index.add(row, self._rows, self._rank(entry))
+        self._publish()
 
-    def _forget_cached(self) -> None:
-        if not self._exact:
-            self._lookup.cache.clear()
+    def _new_row(self) -> int:
+        if self._free:
+            row = self._free.pop()
+        else:
+            if self._top == len(self._rows):
+                self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+            row, self._top = self._top, self._top + 1
+        self._rows[row] = 0
+        return row
 
-    def _bind_default(self) -> None:
-        if self.default_action is not None:
-            action, params = self.default_action
-            binding = self._bindings[action]
-            self._miss = (binding.function, params, binding.next_on_miss, None)
-        self._forget_cached()
+    def _row_at(self, match: Match, priority: int) -> Words:
+        entry = self._existing(self._identity(match, priority))
+        row: Words = self._rows[self._row_of[entry.match, entry.priority]]
+        return row
+
+    def _shown(self, entry: Stored) -> Entry:
+        """What the control plane gets to see."""
+        row = self._rows[self._row_of[entry.match, entry.priority]]
+        return Entry(
+            entry.match,
+            entry.priority,
+            entry.action,
+            entry.params,
+            int(row[RowLayout.PACKETS]),
+            int(row[RowLayout.BYTES]),
+            entry.const,
+            entry.target,
+            self._started_us + int(row[RowLayout.HIT]) if self.supports_timeout else 0,
+        )
+
+    def _match_words(self, match: Match) -> list[int]:
+        if self._row.exact:
+            return self._key_words(match)
+        kinds = [(key.match_type, key.bitwidth) for key in self.keys]
+        pairs = [mask_of(kind, width, part) for (kind, width), part in zip(kinds, match, strict=True)]
+        parts = [self._key_words(tuple(pair[0] for pair in pairs)), self._key_words(tuple(pair[1] for pair in pairs))]
+        if self._row.ranges:
+            ranges = [part if kind == "range" else (0, 0) for (kind, _), part in zip(kinds, match, strict=True)]
+            parts += [self._key_words(tuple(pair[side] for pair in ranges)) for side in (0, 1)]
+        return [word for part in parts for word in part]
+
+    def _key_words(self, values: tuple[int, ...]) -> list[int]:
+        return [
+            value >> 64 * word & WORD
+            for value, words in zip(values, self._row.key_words, strict=True)
+            for word in range(words)
+        ]
+
+    def _rank(self, entry: Stored) -> int:
+        """What is preferred in a scan: the largest priority, then the longest prefix."""
+        if self._needs_priority:
+            return -entry.priority
+        lengths = [part[1] for key, part in zip(self.keys, entry.match, strict=True) if key.match_type == "lpm"]
+        return -int(sum(lengths))
+
+    def _publish(self) -> None:
+        """Write where everything is to the words that compiled code reads."""
+        self._words[TableWord.ROWS] = address(self._rows)
+        self._words[TableWord.INDEX] = address(self._index.memory)
+        self._words[TableWord.COUNT] = self._index.count
+
+    # ---- checks
 
     def _identity(self, match: Match, priority: int) -> tuple[Match, int]:
         if len(match) != len(self.keys):
@@ -350,5 +383,13 @@ class Table:
         check_call(f"table {self.name}", self.action_params, action, params)
 
 
-def _nothing(_fields: list[Any]) -> None:
-    """The action of a table without a default action."""
+def _write_arguments(words: Words, arguments: tuple[int, ...], action: ir.Action) -> None:
+    """An action's arguments as compiled code reads them."""
+    raw = bytearray(8 * arguments_words(action))
+    for value, (offset, kind) in zip(arguments, argument_kinds(action), strict=True):
+        raw[offset : offset + kind.bytes_] = value.to_bytes(kind.bytes_, "big" if kind.wide else "little")
+    words[: len(raw) // 8] = np.frombuffer(raw, np.int64)
+
+
+def _signed(words: list[int]) -> Words:
+    return np.array(words, np.uint64).view(np.int64)

@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+from p4reduce_switch.program.memory import ValueSetWord, words_of
+from p4reduce_switch.program.state.words import Words, address
+
+WORD = (1 << 64) - 1
+
 
 class KeyTest(NamedTuple):
     """What a member of a value set wants of one key: `key & mask == value`, and that it is in low..high."""
@@ -16,14 +23,17 @@ class KeyTest(NamedTuple):
 
 
 class ValueSet:
-    """A value set whose members have keys of these widths in bits; at first it has no members."""
+    """A value set whose members have keys of these widths in bits; at first it has no members.
 
-    def __init__(self, name: str, widths: Sequence[int]) -> None:
+    `words` are its words in the program's state (`memory.ValueSetWord`).
+    """
+
+    def __init__(self, name: str, widths: Sequence[int], words: Words) -> None:
         self.name = name
         self.widths = tuple(widths)
         self.members: tuple[tuple[KeyTest, ...], ...] = ()
-        self._exact: set[tuple[int, ...]] = set()
-        self._others: list[tuple[KeyTest, ...]] = []
+        self._words = words
+        self._memory: Words = np.zeros(1, np.int64)
 
     def set_members(self, members: Sequence[tuple[KeyTest, ...]]) -> None:
         """Set all members at once. ValueError for a member that does not fit the keys."""
@@ -34,20 +44,13 @@ class ValueSet:
                 if min(test) < 0 or max(test) >> width:
                     raise ValueError(f"value set {self.name}: {test} does not fit {width} bits")
         self.members = tuple(members)
-        full = [(1 << width) - 1 for width in self.widths]
-        self._exact, self._others = set(), []
-        for member in members:
-            if all(test == KeyTest(all_, test.value, 0, all_) for test, all_ in zip(member, full, strict=True)):
-                self._exact.add(tuple(test.value for test in member))
-            else:
-                self._others.append(member)
-
-    def holds(self, *keys: int) -> bool:
-        """Whether any member matches."""
-        return keys in self._exact or any(
-            all(
-                key & mask == value and low <= key <= high
-                for key, (mask, value, low, high) in zip(keys, member, strict=True)
-            )
-            for member in self._others
-        )
+        limbs = [
+            part >> 64 * word & WORD
+            for member in members
+            for test, width in zip(member, self.widths, strict=True)
+            for part in test
+            for word in range(words_of(width))
+        ]
+        self._memory = np.array([*limbs, 0], np.uint64).view(np.int64)
+        self._words[ValueSetWord.MEMBERS] = address(self._memory)
+        self._words[ValueSetWord.COUNT] = len(members)

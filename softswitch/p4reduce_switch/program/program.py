@@ -1,38 +1,41 @@
-"""A program in the compiled executor."""
+"""A v1model program, loaded: what runs its frames, and the state that P4Runtime reads and writes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from p4reduce_switch.program.executor import DigestHandler
+from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.ir import program as ir
 from p4reduce_switch.program.ir.features import features
-from p4reduce_switch.program.ir.program import Program
+from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.batch_runner import BatchRunner
 from p4reduce_switch.program.llvm.build import object_file
 from p4reduce_switch.program.llvm.deparser import longest
-from p4reduce_switch.program.llvm.errors import NotCompilable
 from p4reduce_switch.program.llvm.handover import Handover
-from p4reduce_switch.program.llvm.layout import Layout
-from p4reduce_switch.program.llvm.memory import StateMap
 from p4reduce_switch.program.llvm.shared import Shared
 from p4reduce_switch.program.llvm.stages_runner import StagesRunner
 from p4reduce_switch.program.llvm.target import Loaded
 from p4reduce_switch.program.load import load_program
+from p4reduce_switch.program.memory import StateMap
 from p4reduce_switch.program.packet import MAX_PORT
-from p4reduce_switch.program.traffic import Frames
+from p4reduce_switch.program.traffic import DigestHandler, Frames
+
+Config = bytes | str | dict[str, Any]
 
 
-class CompiledProgram:
-    """A v1model program as machine code: an `Executor`. Without `stages` only a program that has a native batch."""
+class Program:
+    """A v1model program as machine code. Everything that P4Runtime reaches is here by the name that the program has.
 
-    def __init__(self, config: bytes | str | dict[str, Any], *, stages: bool = True) -> None:
-        self.description = "llvm"
+    Between two calls of `process` all state may be read and written; the caller makes sure that no two calls run at
+    the same time.
+    """
+
+    def __init__(self, config: Config) -> None:
+        """Load a BMv2 JSON (the output of p4c-bm2-ss). Raises ProgramError: InvalidProgram, UnsupportedConstruct."""
         program = load_program(config)
         _check(program)
         passes = features(program).makes_passes
-        if passes and not stages:
-            raise NotCompilable("clone, resubmit and recirculate are faster there")
         layout, map_ = Layout(program, in_memory=passes), StateMap(program)
         handover = Handover(program, layout)
         code = Loaded(object_file(config, program, layout, map_, handover))
@@ -40,29 +43,24 @@ class CompiledProgram:
         self._shared = shared = Shared(program, layout, map_, handover)
         self.tables = shared.tables
         self.counters = shared.counters
+        """Indirect counters; direct ones are in the tables."""
         self.registers = shared.registers
         self.meters = shared.meters
+        """Indirect meters; direct ones are in the tables."""
         self.action_profiles = shared.action_profiles
         self.value_sets = shared.value_sets
         self.replication = shared.replication
         self.random = shared.random
         self.batch: BatchRunner | None = None
+        """The native function that runs many frames in one call; None if the program makes further passes."""
         self._runner: BatchRunner | StagesRunner
         if passes:
             self._runner = StagesRunner(code, shared, program, layout, headers, self._digest)
         else:
             self._runner = self.batch = BatchRunner(code, shared, headers)
 
-    @classmethod
-    def load(cls, config: bytes | str | dict[str, Any], *, stages: bool = True) -> CompiledProgram:
-        """Load a BMv2 JSON (the output of p4c-bm2-ss).
-
-        NotCompilable names what the Python executor has to do; otherwise as that one's `load`.
-        """
-        return cls(config, stages=stages)
-
     def process(self, port: int, frame: bytes) -> Frames:
-        """Take one frame that arrived at `port`; returns all frames to send, in order.
+        """Take one frame that arrived at `port`; returns (port, frame) of all frames to send, in order.
 
         ExecutionError: the frame met undefined behaviour; nothing is sent, registers and counters
         keep what was written before.
@@ -72,12 +70,15 @@ class CompiledProgram:
         return self._runner.process(port, frame)
 
     def collect(self) -> None:
-        """Hand out the digest of the frame that ran last in a batch; ExecutionError if it failed."""
+        """After a batch has stopped with an EVENT: hand out the digest of the frame that ran last.
+
+        ExecutionError: as for `process`; a digest that the frame sent before is handed out first.
+        """
         self._shared.collect()
 
     @property
     def on_digest(self) -> DigestHandler | None:
-        """Takes each digest."""
+        """Takes each digest, while `process` or `collect` runs."""
         return self._shared.on_digest
 
     @on_digest.setter
@@ -86,7 +87,7 @@ class CompiledProgram:
 
     @property
     def on_log(self) -> Callable[[str], None] | None:
-        """Takes the program's messages, if someone wants them."""
+        """Takes the program's messages."""
         return self._shared.on_log
 
     @on_log.setter
@@ -98,8 +99,7 @@ class CompiledProgram:
             self._shared.on_digest(name, rows)
 
 
-def _check(program: Program) -> None:
-    """NotCompilable for what the tables cannot do."""
+def _check(program: ir.Program) -> None:
     for table in program.tables:
         if sum(key.kind == "lpm" for key in table.keys) > 1:
-            raise NotCompilable("a table with two prefix keys")
+            raise UnsupportedConstruct(f"table {table.name} with two prefix keys")

@@ -1,4 +1,4 @@
-"""The words of an executor's state: what Python and the compiled program share.
+"""The words of a program's state: what Python and the compiled program share.
 
 The state is an array of 64-bit words. Most are addresses of arrays that live on their own; Python may replace those
 between two calls.
@@ -10,7 +10,7 @@ from enum import IntEnum
 
 from p4reduce_switch.program.ir.externs import Counter, Register
 from p4reduce_switch.program.ir.program import Action, Program, Table, ValueSet
-from p4reduce_switch.program.llvm.layout import Kind, kind_of
+from p4reduce_switch.program.layout import Kind, kind_of
 
 
 class Word(IntEnum):

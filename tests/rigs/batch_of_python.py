@@ -1,4 +1,4 @@
-"""The Python executor behind the interface of a compiled one: slow, and right by definition."""
+"""Programs in Python behind the interface of a compiled one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _array(address: int, count: int, kind: Any = ctypes.c_int64) -> Any:
 
 
 class PythonBatch:
-    """Gives any executor a `batch` that calls its `process` for each frame. `room` and `copies` are for each frame."""
+    """Gives any program a `batch` that calls its `process` for each frame. `room` and `copies` are for each frame."""
 
     def __init__(self, program: Any, room: int = 1 << 18, copies: int = 64) -> None:
         self.program = program

@@ -1,4 +1,4 @@
-"""The TNA program as an executor of the embedded switch, whose P4Runtime server then serves it by Tofino's P4Info.
+"""The TNA program in the place of an embedded switch's, whose P4Runtime server then serves it by Tofino's P4Info.
 
 What it loads is the message that Stratum loads, with stand-ins for two of its files: in the binary's place what p4c's
 front end made of the program (front_end.json, which rigs/tna.py runs), in that of context.json the P4Info.
@@ -10,11 +10,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from p4reduce_contracts.p4runtime.schema import Schema, TableInfo
 from p4reduce_controller.p4rt.stratum import BfPipelineConfig
-from p4reduce_switch.program import DigestHandler, KeyField, Meter, ProgramError, Replication, Table
+from p4reduce_switch.program import DigestHandler, Meter, ProgramError, Replication, Table
+from p4reduce_switch.program.ir import program as ir
+from p4reduce_switch.program.ir.build import constant
+from p4reduce_switch.program.memory import TableWord
+from p4reduce_switch.program.state.matches import Match
 from p4reduce_switch.program.state.stateful import GREEN, RED, YELLOW
-from p4reduce_switch.program.state.tables import Binding, Match
 from rigs.tna import TnaProgram
 
 _COLORS = {GREEN: 0, YELLOW: 1, RED: 3}
@@ -26,18 +31,31 @@ class TnaTable(Table):
     """A table that the control plane writes: the embedded switch's, whose entries TnaProgram sees."""
 
     def __init__(self, info: TableInfo, schema: Schema, written: dict[Match, tuple[str, tuple[int, ...]]]) -> None:
-        actions = [schema.actions.find(id) for id in info.action_ids if id not in info.default_only]
-        super().__init__(
-            info.name,
-            keys=[KeyField(key.name, key.kind, key.bitwidth) for key in info.keys],
+        actions = [schema.actions.find(id) for id in info.action_ids]
+        declared = ir.Table(
+            name=info.name,
+            keys=tuple(ir.Key(key.name, ir.MatchKind(key.kind), key.bitwidth, constant(0)) for key in info.keys),
             max_size=info.size,
-            action_params={action.name: [(param.name, param.bitwidth) for param in action.params] for action in actions}
-            | {schema.actions.find(id).name: [] for id in info.default_only},
-            default_action=None,
+            actions=tuple(
+                ir.Action(
+                    action.id,
+                    action.name,
+                    ()
+                    if action.id in info.default_only
+                    else tuple((param.name, param.bitwidth) for param in action.params),
+                    (),
+                )
+                for action in actions
+            ),
+            default=None,
             default_is_const=info.const_default,
+            entries=(),
+            has_direct_counter=False,
+            direct_meter=None,
+            supports_timeout=False,
         )
+        super().__init__(declared, np.zeros(len(TableWord), np.int64), None, 0)
         self._written = written
-        self.bind({name: Binding(lambda *_: None, 0, 0) for name in self.action_names}, [])
 
     def insert(self, match: Match, priority: int, action: str, params: tuple[int, ...]) -> None:
         super().insert(match, priority, action, params)
@@ -66,10 +84,10 @@ class TnaCounter:
         self._counts[index] = packets
 
 
-class TnaExecutor:
-    """An Executor: see p4reduce_switch/program/executor.py."""
+class TnaPipeline:
+    """What p4reduce_switch.program.Program is for a v1model program."""
 
-    description, batch = "TNA", None
+    batch = None
 
     def __init__(self, device_config: Any) -> None:
         """Load a serialized BfPipelineConfig."""

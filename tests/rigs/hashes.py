@@ -1,12 +1,8 @@
-"""The hash algorithms of v1model, on bytes."""
+"""The hash algorithms of v1model, on bytes: what compiled programs are compared with."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
-
-from p4reduce_contracts.wire import internet_checksum
-from p4reduce_switch.program.ir.externs import Algorithm
 
 
 def _crc16_table(polynomial: int, reflected: bool) -> tuple[int, ...]:
@@ -66,14 +62,3 @@ def xor32(data: bytes) -> int:
 def identity(data: bytes) -> int:
     """The first 8 bytes as a number."""
     return int.from_bytes(data[:8], "big")
-
-
-FUNCTIONS: dict[Algorithm, Callable[[bytes], int]] = {
-    Algorithm.CRC16: crc16,
-    Algorithm.CRC_CCITT: crc_ccitt,
-    Algorithm.CRC32: crc32,
-    Algorithm.CSUM16: internet_checksum,
-    Algorithm.XOR16: xor16,
-    Algorithm.XOR32: xor32,
-    Algorithm.IDENTITY: identity,
-}
