@@ -148,7 +148,7 @@ WORKER_FOREIGN_FRAMES: Final = Metric(
     "p4reduce_worker_foreign_frames_total", "frames", "Frames of another job, epoch, secret or type."
 )
 WORKER_CORRUPT_FRAMES: Final = Metric(
-    "p4reduce_worker_corrupt_frames_total", "frames", "Sums whose check word was wrong."
+    "p4reduce_worker_corrupt_frames_total", "frames", "Sums whose check word did not fit, or with a word too large."
 )
 WORKER_MALFORMED_FRAMES: Final = Metric(
     "p4reduce_worker_malformed_frames_total", "frames", "Datagrams that are no frames, or contradict what was agreed."

@@ -2,6 +2,8 @@
 
 python tests/rigs/bit_flips.py                      100,000 collectives with a flipped bit each, from one seed
 python tests/rigs/bit_flips.py --bits 2 --in blocks two bits each, in the blocks of one frame
+python tests/rigs/bit_flips.py --same 31 --of float32
+                                                    bit 31 of two words of one frame, in collectives of float32
 
 Each collective of two ranks sums a tensor of full frames: an opening round and a round with blocks. In one frame of it,
 up (as it comes from the rank's host, headers and all) or down (the UDP payload), bits are turned over.
@@ -13,7 +15,7 @@ import argparse
 import random
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,10 +24,11 @@ import numpy as np
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from p4reduce.codecs import Int32
+from p4reduce.codecs import Float32, FloatLanes, Gathered, Int32, Lanes, Segment
 from p4reduce.errors import CollectiveError, CollectiveTimeout, CorruptSum
-from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.protocol.call import Call, Kind
 from p4reduce.protocol.collective import AnyCollective, make_collective
+from p4reduce.protocol.source import BlockSource
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import BASE_BYTES, ENCAP_BYTES, GUARD_BYTES
 from rigs.pipeline import JOB, SLOT_COUNT, PipelineRig, rank_mac, rank_port, rank_udp_port, udp_frame
@@ -35,6 +38,18 @@ RANKS: Final = 2
 TIMEOUT_S: Final = 100.0
 STEPS: Final = 60
 """Far more turns of sending and repeating than a collective needs: one with more will meet its deadline."""
+
+Make = Callable[[np.random.Generator, int, int], Segment]
+FORMATS: Final[dict[str, Make]] = {
+    "int32": lambda rng, words, _: Int32(rng.integers(-(2**31), 2**31, words).astype(np.int32)),
+    "float32": lambda rng, words, _: Float32(rng.standard_normal(words).astype(np.float32)),
+    "lanes4": lambda rng, words, _: Lanes(rng.integers(-1, 2, 8 * words), 4, bound=1),
+    "lanes8": lambda rng, words, _: Lanes(rng.integers(-1, 2, 4 * words), 8, bound=1),
+    "floats8": lambda rng, words, _: FloatLanes(rng.standard_normal(4 * words).astype(np.float32), 8),
+    "floats16": lambda rng, words, _: FloatLanes(rng.standard_normal(2 * words).astype(np.float32), 16),
+    "bytes": lambda rng, words, rank: Gathered(rng.integers(1, 256, 2 * words).astype(np.uint8), 2 * words, rank),
+}
+"""What a collective sums: a rank's part of it, from random numbers, the words that the sum has, and the rank."""
 
 RIGHT, CORRUPT_SUM, OTHER_ERROR, WRONG = OUTCOMES = "right", "CorruptSum", "other error", "WRONG"
 
@@ -57,13 +72,20 @@ def places(size: int, up: bool) -> dict[str, range]:
 
 
 class BitFlips:
-    """`run(n)` makes n collectives and counts (direction, part of the frame, outcome) in `outcomes`."""
+    """`run(n)` makes n collectives and counts (direction, part of the frame, outcome) in `outcomes`.
 
-    def __init__(self, seed: int, bits: int = 1, only: str = "") -> None:
+    `bits` random bits are flipped in one part of a frame, `only` that one if it is given. Or, with `same_bit`, that bit
+    of two random words of a full frame.
+    """
+
+    def __init__(
+        self, seed: int, bits: int = 1, only: str = "", *, of: str = "int32", same_bit: int | None = None
+    ) -> None:
         self.outcomes: Counter[tuple[str, str, str]] = Counter()
         self._random = random.Random(seed)
         self._numbers = np.random.default_rng(seed)
-        self._bits, self._only = bits, only
+        self._bits, self._only = bits, only if same_bit is None else "blocks"
+        self._make, self._same_bit = FORMATS[of], same_bit
         self._rig = PipelineRig("small", RANKS)
         self._epoch = 0
         self._renew()
@@ -92,9 +114,9 @@ class BitFlips:
 
     def _collective(self) -> str:
         geometry = self._rig.geometry
-        tensors = self._numbers.integers(-(2**31), 2**31, (RANKS, geometry.frame_words)).astype(np.int32)
-        call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, geometry.frame_words)
-        engines = []
+        segments = [self._make(self._numbers, geometry.frame_words, rank) for rank in range(RANKS)]
+        call = Call(0, Kind.ALL_REDUCE, segments[0].codec, segments[0].detail, segments[0].elements, segments[0].layout)
+        engines, sources = [], []
         for rank in range(RANKS):
             lease = Lease(
                 JOB,
@@ -107,8 +129,8 @@ class BitFlips:
                 geometry.block_words,
                 secret=rank_secret(rank),
             )
-            source = Int32(tensors[rank]).bind(RANKS, geometry.block_words, True)
-            engines.append(make_collective(lease, self._rounds[rank], source, call, TIMEOUT_S))
+            sources.append(segments[rank].bind(RANKS, geometry.block_words, True))
+            engines.append(make_collective(lease, self._rounds[rank], sources[rank], call, TIMEOUT_S))
         self._seen = 0
         try:
             self._to_the_end(engines)
@@ -116,8 +138,9 @@ class BitFlips:
             return CORRUPT_SUM
         except CollectiveError:
             return OTHER_ERROR
-        expected = np.sum(tensors, axis=0, dtype=np.int32)
-        return RIGHT if all(np.array_equal(engine.result()[0], expected) for engine in engines) else WRONG
+        expected = right_results(sources, geometry.block_words)
+        got = [engine.result()[0] for engine in engines]
+        return RIGHT if all(np.array_equal(*pair) for pair in zip(got, expected, strict=True)) else WRONG
 
     def _to_the_end(self, engines: Sequence[AnyCollective]) -> None:
         """Pass frames until every rank is done, or one has an error."""
@@ -154,15 +177,33 @@ class BitFlips:
         parts = places(len(frame) - payload_at, up)
         if self._only:
             parts = {name: place for name, place in parts.items() if name == self._only}
-        if not parts:
+        if not parts or self._same_bit is not None and len(frame) - payload_at < self._rig.geometry.max_frame_bytes:
             return frame
         name = self._random.choice(sorted(parts))
         place = parts[name]
         changed = bytearray(frame)
-        for bit in self._random.sample(range(8 * len(place)), self._bits):
+        for bit in self._choose_bits(len(place)):
             changed[payload_at + place[bit // 8]] ^= 1 << bit % 8
         self._flipped = ("up" if up else "down", name)
         return bytes(changed)
+
+    def _choose_bits(self, size: int) -> list[int]:
+        """Return which bits of so many bytes to turn over: bit b % 8, from the lowest, of byte b // 8."""
+        if self._same_bit is None:
+            return self._random.sample(range(8 * size), self._bits)
+        byte, bit = divmod(self._same_bit, 8)
+        return [8 * (4 * word + 3 - byte) + bit for word in self._random.sample(range(size // 4), 2)]
+
+
+def right_results(sources: Sequence[BlockSource], block_words: int) -> list[np.ndarray]:
+    """Return what every rank has to get, from the words that the ranks' sources encode."""
+    held = np.array([source.nonzero for source in sources])
+    exponents = np.where(held, [source.exponents for source in sources], 0).max(axis=0).astype(np.uint8)
+    sums = np.zeros((sources[0].n_blocks, block_words), np.uint32)
+    for source in sources:
+        blocks = np.flatnonzero(source.nonzero)
+        sums[blocks] += source.encode(blocks, exponents[blocks]).view(">u4").astype(np.uint32)
+    return [source.decode(sums, exponents)[0] for source in sources]
 
 
 def main() -> int:
@@ -170,9 +211,11 @@ def main() -> int:
     parser.add_argument("--flips", type=int, default=100_000, help="collectives to disturb (default: 100000)")
     parser.add_argument("--bits", type=int, default=1, help="bits to turn over in one part of one frame (default: 1)")
     parser.add_argument("--in", dest="only", default="", help="only in this part: base, secret, check, keys, blocks")
+    parser.add_argument("--same", type=int, default=None, help="turn this bit over in two words of the blocks instead")
+    parser.add_argument("--of", choices=FORMATS, default="int32", help="what is summed (default: int32)")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    flips = BitFlips(options.seed, options.bits, options.only)
+    flips = BitFlips(options.seed, options.bits, options.only, of=options.of, same_bit=options.same)
     flips.run(options.flips)
     rows = sorted({key[:2] for key in flips.outcomes})
     print(" " * 28 + "".join(f"{outcome:>13}" for outcome in OUTCOMES))

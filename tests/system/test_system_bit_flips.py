@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rigs.bit_flips import CORRUPT_SUM, RIGHT, BitFlips
 
 
@@ -18,3 +20,18 @@ def test_no_flipped_bit_makes_a_wrong_sum() -> None:
     # Only what reaches the switch's registers ends a job; everything else is a lost frame, and repeated.
     assert {key[:2] for key in outcomes if key[2] == CORRUPT_SUM} == {("up", "blocks")}
     assert outcomes["up", "blocks", RIGHT] == 0, "a flipped bit of a block cannot be right"
+
+
+@pytest.mark.parametrize("kernels", ["on", "off"])
+@pytest.mark.parametrize(
+    ("of", "bit"),
+    [("float32", 31), ("floats16", 31), ("floats8", 31), ("lanes4", 31), ("lanes8", 31), ("lanes8", 28)],
+)
+def test_a_high_bit_of_two_words_makes_no_wrong_sum(
+    of: str, bit: int, kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check word cannot see bit 31 of two words. Where sums have room, none of them can be that large."""
+    monkeypatch.setenv("P4REDUCE_KERNELS", kernels)
+    tried = BitFlips(seed=1, of=of, same_bit=bit)
+    tried.run(100)
+    assert {(key[0], key[2]) for key in tried.outcomes} == {("up", CORRUPT_SUM), ("down", RIGHT)}

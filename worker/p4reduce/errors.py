@@ -82,8 +82,9 @@ class CorruptSum(CollectiveError):
     def __init__(self, job: str, slot: int, round_: int, answers: int) -> None:
         self.job, self.slot, self.round = job, slot, round_
         super().__init__(
-            f"job {job}, slot {slot}, round {round_}: the switch gave {answers} times the same sum with a wrong "
-            "check word, so a word was damaged on its way to the switch, or inside it; nothing of it was handed out. "
+            f"job {job}, slot {slot}, round {round_}: the switch gave {answers} times the same wrong sum (its check "
+            "word does not fit, or a word is larger than the ranks' words can add up to), so a word was damaged on its "
+            "way to the switch, or inside it; nothing of it was handed out. "
             "Close this communicator and join again; if it comes back, look for a faulty host, cable or switch"
         )
 

@@ -19,6 +19,11 @@ def lane_limit(bits: int) -> int:
     return (1 << bits - 1) - 1
 
 
+def largest_word(bits: int, bound: int) -> int:
+    """Return the largest |word| of lanes that hold integers of up to `bound` each."""
+    return bound * sum(1 << bits * lane for lane in range(lanes_per_word(bits)))
+
+
 def narrowest(world_size: int, bound: int = 1) -> int:
     """The narrowest lane that holds the sum of `world_size` integers of at most `bound`."""
     for bits in WIDTHS:

@@ -25,6 +25,7 @@ def switch_sum(tensors: list[np.ndarray], dense: bool = False) -> np.ndarray:
     for source in sources:
         mine = blocks[source.nonzero]
         sums[mine] += source.encode(mine, fields[mine]).astype(np.int32).view(np.uint32)
+    assert np.abs(sums.view(np.int32)).max(initial=0) <= sources[0].elements.largest_sum
     (result,) = sources[0].decode(sums.astype(">u4"), np.where(held.any(axis=0), fields, UNTOUCHED).astype(np.uint8))
     return result
 
@@ -68,7 +69,7 @@ def test_the_largest_numbers_of_all_ranks_do_not_overflow_32_bits(world_size: in
     largest = np.finfo(np.float32).max
     source = Float32(np.full(WORDS, largest, np.float32)).bind(world_size, WORDS, False)
     words = source.encode(np.array([0]), source.exponents).astype(np.int64)
-    assert world_size * int(words.max()) <= 2**30
+    assert world_size * int(words.max()) == source.elements.largest_sum < 2**30
     assert int(words.max()) == (2**24 - 1) << (6 - headroom_bits(world_size))  # no bit is given away
 
 

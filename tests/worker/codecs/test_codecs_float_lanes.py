@@ -31,9 +31,18 @@ def switch_sum(tensors: list[np.ndarray], bits: int, *, mean: bool = False, dens
     for source in sources:
         mine = np.flatnonzero(source.nonzero)
         sums[mine] += source.encode(mine, fields[mine]).astype(np.uint32)
+    assert np.abs(sums.view(np.int32).astype(np.int64)).max(initial=0) <= sources[0].elements.largest_sum
     agreed = np.where(held.any(axis=0), fields, UNTOUCHED).astype(np.uint8)
     words = sums.astype(">u4")
     return [segment.wrap(source.decode(words, agreed)[0]) for segment, source in zip(segments, sources, strict=True)]
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 31, 32])
+def test_the_largest_sum_of_a_word_is_reached(bits: int, world_size: int) -> None:
+    source = FloatLanes(np.full(WORDS * 32 // bits, np.finfo(np.float32).max), bits).bind(world_size, WORDS, False)
+    (words,) = source.encode(np.array([0]), source.exponents).astype(np.int64)
+    assert (world_size * words == source.elements.largest_sum).all()
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from p4reduce.codecs.int32 import Int32
 from p4reduce.codecs.lanes import Lanes, pack_lanes, unpack_lanes
-from p4reduce.errors import IntegerOverflow, InvalidTensor, LaneOverflow
+from p4reduce.communicator import Communicator
+from p4reduce.errors import CollectiveMismatch, IntegerOverflow, InvalidTensor, LaneOverflow
+from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire.lanes import WIDTHS, check_lanes, lane_limit, lanes_per_word, narrowest
 
 TERNARY_LIMITS = {4: 7, 5: 15, 6: 31, 8: 127, 10: 511, 16: 32767, 32: 2**31 - 1}
@@ -50,6 +52,29 @@ def test_every_world_size_at_its_largest_bound(bits: int, sign: int) -> None:
         assert unpack_lanes(words, bits, 21).tolist() == (tensor * world_size).tolist()
         with pytest.raises(LaneOverflow, match=f"holds {lane_limit(bits)}"):
             Lanes(np.array([sign * (bound + 1)]), bits).bind(world_size, 8, False)
+
+
+@pytest.mark.parametrize("bits", WIDTHS)
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_the_largest_sum_of_a_word_is_that_of_the_bound_or_of_the_lanes(bits: int, sign: int) -> None:
+    for world_size in range(1, min(lane_limit(bits), MOST_RANKS) + 1):
+        bound = lane_limit(bits) // world_size
+        tensor = np.full(lanes_per_word(bits), sign * bound)
+        source = Lanes(tensor, bits, bound=bound).bind(world_size, 8, False)
+        summed = pack_lanes(tensor, bits) * np.uint32(world_size)
+        assert abs(int(summed.view(np.int32)[0])) == source.elements.largest_sum
+        full = pack_lanes(np.full_like(tensor, sign * lane_limit(bits)), bits)
+        without = Lanes(tensor, bits).bind(world_size, 8, False)  # other ranks may hold larger ones
+        assert abs(int(full.view(np.int32)[0])) == without.elements.largest_sum
+
+
+def test_ranks_that_state_different_bounds_are_at_odds() -> None:
+    def rank_main(comm: Communicator) -> None:
+        with pytest.raises(CollectiveMismatch):
+            comm.all_reduce_segments([Lanes(np.array([1, -1]), 8, bound=1 + comm.rank)])
+
+    with LocalGroup(2) as group:
+        group.run(rank_main)
 
 
 @pytest.mark.parametrize("bits", WIDTHS)

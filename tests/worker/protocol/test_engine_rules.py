@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,7 @@ from p4reduce.stats import CollectiveStats
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import KEY_NONE, MAX_BLOCKS, PENDING, SMALL, Frame, pack, unpack
+from p4reduce_contracts.wire.check import check_of
 from rigs.secret import rank_secret, rank_secrets
 
 pytestmark = pytest.mark.usefixtures("each_engine")
@@ -205,6 +208,29 @@ def test_a_sum_that_stays_wrong_is_an_error_that_names_the_round() -> None:
                 member.receive_burst(exchange(reference, {rank: member.on_timer(now), 1 - rank: []})[rank], now)
         assert (caught.value.job, caught.value.slot, caught.value.round) == ("test", 2, 1)
         assert not member.done
+
+
+def test_a_sum_that_the_ranks_cannot_have_is_asked_for_again_though_its_check_word_fits() -> None:
+    """Bit 31 of two words: every linear check word modulo 2^32 with one word takes it for right."""
+    tensor = np.linspace(-1, 1, SMALL.frame_words, dtype=np.float32)
+    call = Call(0, Kind.ALL_REDUCE, CodecId.FLOAT32, 0, tensor.size)
+    ranks = [make(Float32(tensor).bind(2, SMALL.block_words, False), call, rank) for rank in range(2)]
+    reference = switch()
+    got = exchange(reference, {rank: member.start(0.0) for rank, member in enumerate(ranks)})
+    sent = {rank: member.receive_burst(got[rank], 0.1) for rank, member in enumerate(ranks)}
+    (right,), mine = exchange(reference, sent)[0], ranks[0]
+    frame = unpack(SMALL, right)
+    for first, second in itertools.combinations(range(SMALL.frame_words), 2):
+        words = np.frombuffer(frame.blocks, ">u4").copy()
+        words[[first, second]] ^= 1 << 31
+        wrong = words.tobytes()
+        assert check_of(frame.present, wrong, SMALL.block_words) == frame.check
+        assert mine.receive(pack(SMALL, frame._replace(blocks=wrong)), 0.2) == []
+    pairs = SMALL.frame_words * (SMALL.frame_words - 1) // 2
+    assert (mine.stats.corrupt, mine.done) == (pairs, False)
+    mine.receive(right, 0.3)
+    assert mine.done
+    assert np.allclose(mine.result()[0], 2 * tensor)
 
 
 def test_an_opening_round_that_stays_wrong_is_an_error_too() -> None:

@@ -176,6 +176,7 @@ class Storm:
             {"slot": self.random.randrange(SLOTS + 2)},
             {"type": self.random.choice([RESULT, PENDING])},
             {"check": frame.check ^ 1},
+            {"blocks": b"".join(bytes([block[0] ^ 0x80]) + block[1:] for block in halves(frame.blocks))},
             {"epoch": 8},
             {"job": 2},
             {"secret": frame.secret ^ 1},
@@ -208,6 +209,12 @@ class Storm:
             ]
             made.append([every[i] for i in order])
         return made
+
+
+def halves(blocks: bytes) -> list[bytes]:
+    """Two parts of whole words, or nothing: their first bits, turned over, change no check word."""
+    middle = len(blocks) // 8 * 4
+    return [blocks[:middle], blocks[middle:]] if blocks else []
 
 
 def call_of(number: int, segments: Sequence[Segment]) -> Call:

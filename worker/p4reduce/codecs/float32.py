@@ -2,7 +2,8 @@
 
 A block whose largest |x| over all ranks has the IEEE exponent field f satisfies |x| < 2^E with
 E = f - 126. Each rank sends  q = rint(x · 2^(30 - L - E)),  L = ceil(log2 N).  Then |q| <= 2^(30-L)
-and the sum of N ranks stays within ±2^30. The result is float32(sum · 2^(E - 30 + L)).
+and the sum of N ranks stays within ±2^30; one that does not was damaged (`largest_sum`).
+The result is float32(sum · 2^(E - 30 + L)).
 
 Error bound: the scaling is exact (a power of two, in float64), each rint is off by at most 1/2,
 so before the last rounding to float32 the sum is off by at most  N · 2^(E - 31 + L).  With M the
@@ -44,6 +45,11 @@ def scale_of(exponent_field: int, world_size: int) -> float:
 def scales(world_size: int) -> NDArray[np.float64]:
     """`scale_of` every exponent field, [256]."""
     return np.array([scale_of(field, world_size) for field in range(256)])
+
+
+def largest_sum(world_size: int) -> int:
+    """Return the largest |sum| of N words. A float32 below 2^E is at most (1 - 2^-24) · 2^E."""
+    return world_size * round((1 - 2.0**-24) * (1 << 30 - headroom_bits(world_size)))
 
 
 def error_bound(exponent_field: int, world_size: int) -> float:
@@ -115,6 +121,7 @@ class Float32Source:
             lanes=1,
             scales=self._scales,
             units=self._units,
+            largest_sum=largest_sum(world_size),
             make_room=None if output is None or output.flat is None else self._make_room,
         )
 

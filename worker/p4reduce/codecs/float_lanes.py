@@ -20,7 +20,7 @@ from p4reduce.codecs.lanes import pack_lanes, unpack_lanes
 from p4reduce.errors import InvalidTensor, LaneOverflow, NotFinite
 from p4reduce.protocol.call import CodecId
 from p4reduce.protocol.source import UNTOUCHED, Elements, Words
-from p4reduce_contracts.wire.lanes import lanes_per_word
+from p4reduce_contracts.wire.lanes import lanes_per_word, largest_word
 
 WIDTHS = (8, 16)
 _LARGEST = float(np.finfo(np.float32).max)
@@ -105,7 +105,8 @@ class FloatLanesSource:
         self.nonzero = nonzero
         self.exponents = fields
         self._scales = scales(bits, world_size)
-        self.elements = Elements(flat, lanes=lanes_per_word(bits), scales=self._scales)
+        largest_sum = largest_word(bits, world_size * levels(bits, world_size))
+        self.elements = Elements(flat, lanes=lanes_per_word(bits), scales=self._scales, largest_sum=largest_sum)
 
     def encode(self, blocks: NDArray[np.int64], exponents: NDArray[np.uint8]) -> Words:
         integers = self._integers(blocks, exponents)

@@ -16,7 +16,7 @@ from p4reduce.codecs.arrays import as_kind_of, name_element, to_numpy
 from p4reduce.codecs.words import WordSource
 from p4reduce.errors import InvalidTensor, LaneOverflow
 from p4reduce.protocol.call import CodecId
-from p4reduce_contracts.wire.lanes import check_lanes, check_width, lanes_per_word
+from p4reduce_contracts.wire.lanes import check_lanes, check_width, lane_limit, lanes_per_word, largest_word
 
 _CHUNK_WORDS = 1 << 16
 """Unpacked at once, so that they stay in a cache while each lane is."""
@@ -50,8 +50,9 @@ def unpack_lanes(words: NDArray[np.uint32], bits: int, count: int) -> NDArray[np
 class Lanes:
     """A tensor of small integers, `bits` of a word each. The sums come back as int32.
 
-    `bound` is the largest |t| any rank may hold (default: this rank's own largest). LaneOverflow is
-    raised before anything is sent if a value exceeds it or if world size x bound does not fit.
+    `bound` is the largest |t| any rank may hold, the same number on all ranks (default: this rank's own largest, which
+    may differ from other ranks'). LaneOverflow is raised before anything is sent if a value exceeds it or if world size
+    x bound does not fit.
     """
 
     codec = CodecId.LANES
@@ -66,7 +67,7 @@ class Lanes:
         self._name = name
         self.detail = bits
         self.elements = self.values.size
-        self.layout = f"lanes{bits}[{self.elements}]"
+        self.layout = f"lanes{bits}[{self.elements}]{'' if bound is None else f' of up to {bound}'}"
 
     def bind(self, world_size: int, block_words: int, dense: bool) -> WordSource:
         flat = self.values.reshape(-1)
@@ -78,7 +79,10 @@ class Lanes:
             raise LaneOverflow(f"{where} is {flat[worst]}, beyond the stated bound {self._bound}")
         bound = largest if self._bound is None else self._bound
         check_lanes(world_size, bound, self.detail, self._name or "the tensor")
-        return WordSource(pack_lanes(flat, self.detail), block_words, dense, self._finish)
+        # This rank's own largest says nothing of the sum: other ranks' may be larger.
+        most = lane_limit(self.detail) if self._bound is None else world_size * self._bound
+        largest_sum = largest_word(self.detail, most)
+        return WordSource(pack_lanes(flat, self.detail), block_words, dense, self._finish, largest_sum)
 
     def _finish(self, words: NDArray[np.uint32]) -> NDArray[Any]:
         return unpack_lanes(words, self.detail, self.elements).reshape(self.values.shape)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.codecs.arrays import blocks_of
-from p4reduce.protocol.source import Elements, Words
+from p4reduce.protocol.source import ANY_SUM, Elements, Words
 
 
 class WordSource:
@@ -21,6 +21,7 @@ class WordSource:
         block_words: int,
         dense: bool,
         finish: Callable[[NDArray[np.uint32]], NDArray[Any]],
+        largest_sum: int = ANY_SUM,
     ) -> None:
         self._count = len(words)
         self._finish = finish
@@ -29,7 +30,7 @@ class WordSource:
         self.nonzero: NDArray[np.bool_] = np.ones(len(rows), bool) if dense else np.asarray(rows.any(axis=1))
         self.exponents: NDArray[np.uint8] = np.zeros(len(rows), np.uint8)
         self._rows = rows
-        self.elements = Elements(words)
+        self.elements = Elements(words, largest_sum=largest_sum)
 
     def encode(self, blocks: NDArray[np.int64], exponents: NDArray[np.uint8]) -> Words:
         return self._rows[blocks].astype(">u4")

@@ -22,7 +22,7 @@ from p4reduce.protocol.lookahead import keys_at_or_after
 from p4reduce.protocol.recovery import Recovery
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.slot import COLUMN_DONE, SlotState
-from p4reduce.protocol.source import UNTOUCHED, BlockSource, check_size
+from p4reduce.protocol.source import UNTOUCHED, BlockSource, check_size, largest_sums
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
@@ -88,6 +88,7 @@ class Collective:
         self._sums = np.zeros((source.n_blocks, lease.block_words), ">i4")
         self._sum_bytes = self._sums.data.cast("B") if source.n_blocks else memoryview(bytearray())
         self._agreed = bytearray([UNTOUCHED]) * source.n_blocks
+        self._largest_sums = largest_sums(source)
 
     @property
     def done(self) -> bool:
@@ -222,7 +223,7 @@ class Collective:
         if present != slot.expected or seen != self._lease.full:
             stats.malformed += 1
             return None
-        if check != right_check:
+        if check != right_check or self._is_beyond(slot, data):
             self._count_corrupt(slot, payload)
             return None
         if slot.opening and index == 0:
@@ -250,8 +251,15 @@ class Collective:
         slot.keys = keys
         return slot if self._advance(slot) else None
 
+    def _is_beyond(self, slot: SlotState, data: bytes) -> bool:
+        """Return whether a word of these blocks is larger than the ranks' words can add up to."""
+        if slot.opening:
+            return False
+        words = np.frombuffer(data, ">i4").reshape(-1, self._lease.block_words)
+        return bool((np.abs(words.astype(np.int64)).max(axis=1) > self._largest_sums[slot.blocks]).any())
+
     def _count_corrupt(self, slot: SlotState, payload: bytes) -> None:
-        """A RESULT with a wrong check word counts as lost. CorruptSum if repeating the contribution changes nothing."""
+        """A RESULT that cannot be right counts as lost. CorruptSum if repeating the contribution changes nothing."""
         self.stats.corrupt += 1
         if payload != slot.corrupt:
             slot.corrupt, slot.corrupt_answers = payload, 1

@@ -57,7 +57,7 @@ class SlotState:
         self.tries = 0
         """How often this round's frame was sent again."""
         self.corrupt = b""
-        """The last RESULT of this round whose check word was wrong."""
+        """The last RESULT of this round that cannot be right."""
         self.corrupt_answers = 0
         """How many sends of this round's frame were answered with exactly those bytes."""
         self.corrupt_try = 0

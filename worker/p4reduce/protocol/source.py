@@ -15,6 +15,9 @@ from p4reduce_contracts.wire import MAX_BLOCKS
 Words = NDArray[Any]
 """32-bit words, shape [blocks, block_words]; big-endian when they are to be sent."""
 
+ANY_SUM = 1 << 31
+"""As the largest sum of a word: it may have any value."""
+
 UNTOUCHED = 255
 """In the agreed exponents: no rank held this block, its sum is zero."""
 
@@ -40,6 +43,8 @@ class Elements:
     """Where there are units: returns the memory that the result belongs in, flat and as long as `values`, with zeros in
     all blocks that this rank does not hold. It may be that of `values`: a block is encoded before its sum comes back.
     None: any new memory."""
+    largest_sum: int = ANY_SUM
+    """No summed word has a larger absolute value, read as a signed number: one that has was damaged."""
 
 
 class BlockSource(Protocol):
@@ -85,6 +90,13 @@ def check_size(source: BlockSource) -> None:
     """Raise InvalidTensor when the blocks are more than a key can number."""
     if source.n_blocks > MAX_BLOCKS:
         raise InvalidTensor(f"{source.n_blocks} blocks, more than the {MAX_BLOCKS} of a collective: split the tensor")
+
+
+def largest_sums(source: BlockSource) -> NDArray[np.int64]:
+    """Return the largest absolute value that a summed word can have, of each block: [n_blocks]."""
+    parts = source.parts if isinstance(source, ConcatenatedBlocks) else [source]
+    largest = [part.elements.largest_sum if hasattr(part, "elements") else ANY_SUM for part in parts]
+    return np.repeat(np.array(largest, np.int64), [part.n_blocks for part in parts])
 
 
 class ConcatenatedBlocks:

@@ -24,7 +24,7 @@ class Integers:
     """Integers times a unit that is the same on all ranks. The answer is their int32 sums [elements]."""
 
     values: torch.Tensor  #: int8 or int32 [elements]
-    bound: int  #: no rank's |value| is larger
+    bound: int  #: no rank's |value| is larger; the same on all ranks
     unit: float  #: what a value stands for; it does not travel
 
     def travel(self, owner: str, group: Group) -> Journey:

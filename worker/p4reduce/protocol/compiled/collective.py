@@ -101,7 +101,7 @@ class CompiledCollective:
         self._early: dict[int, bytes] = {}
         """By slot: opening RESULTs that overtook slot 0's, which says whether all ranks take part."""
         self._corrupt: dict[int, bytes] = {}
-        """By slot: the last RESULT whose check word was wrong."""
+        """By slot: the last RESULT that cannot be right."""
         self._unsent: list[bytes] = []
         words = call.words(limit if proposal is None else min(proposal, lease.slot_count))
         self._head = self._new_head(words, count)
@@ -390,7 +390,7 @@ class CompiledCollective:
         return [frames[start : start + length].tobytes() for start, length in zip(starts, lengths, strict=True)]
 
     def _count_corrupt(self, index: int, payload: bytes) -> None:
-        """A RESULT with a wrong check word counts as lost. CorruptSum if repeating the contribution changes nothing."""
+        """A RESULT that cannot be right counts as lost. CorruptSum if repeating the contribution changes nothing."""
         slot = self._slots[index]
         if not slot[at.CORRUPT_ANSWERS] or payload != self._corrupt[index]:
             self._corrupt[index] = payload

@@ -66,6 +66,7 @@ from p4reduce.protocol.compiled.layout import (
     SEGMENT_END,
     SEGMENT_FIRST,
     SEGMENT_LANES,
+    SEGMENT_LARGEST,
     SEGMENT_STEP,
     SEGMENTS,
     SLOTS,
@@ -191,7 +192,7 @@ def accept(
 
     Returns END, or what Python has to see to: CALLS, the descriptors in the RESULT of slot 0's opening round (set
     COMPARED, and REFUSED if so, and call again); EARLY, frame NEXT - 1 has to wait for that one; DAMAGED, the check
-    word of frame NEXT - 1 is wrong.
+    word of frame NEXT - 1 is wrong, or one of its words larger than the ranks' words can add up to.
     """
     if head[NEXT] == 0 and head[COMPARED] == 0:
         read(head, data, spans)
@@ -223,19 +224,28 @@ def accept(
         if present != slot[EXPECTED] or swap(frame[3]) != head[FULL]:
             head[MALFORMED] += 1
             continue
+        opening = slot[OPENING]
         check = np.uint32(0)
+        beyond = False
         start = np.uint64(head[HEADER_WORDS])
         for column in range(columns):
             if (present >> column) & 1:
+                largest = np.int64(1) << 31
+                if not opening:
+                    largest = segments[segment_of(segments, head[SEGMENTS], slot[BLOCKS + column]), SEGMENT_LARGEST]
+                above, low = np.uint32(0), np.uint32(largest)
                 part = np.uint32(0)
                 for j in range(size):
-                    part = np.uint32(part + swap(frame[start + j]) * weights[j])
+                    word = swap(frame[start + j])
+                    part = np.uint32(part + word * weights[j])
+                    above = max(above, np.uint32(word + low))  # how far above -largest
                 check = np.uint32(check + part * weights[size + np.uint64(column)])
+                if np.int64(above) > 2 * largest:
+                    beyond = True
                 start += size
-        if check != swap(frame[6]):
+        if check != swap(frame[6]) or beyond:
             head[CORRUPT] += 1
             return DAMAGED
-        opening = slot[OPENING]
         if opening and index == 0:
             if head[COMPARED] == 0:
                 head[NEXT] = place

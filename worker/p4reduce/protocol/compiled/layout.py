@@ -6,7 +6,7 @@
     spans   int64 [3, frames]: where each frame of the burst begins in `data` (words), its bytes, its type or OTHER
     answers int64 [3, frames]: the slots that go on, the columns each fills with its own blocks and with zeros
     frames  uint32 [slots, words]: what each slot sent last, as it is on the wire
-    segments int64 [segments, 6]: see `SEGMENT_FIRST` and on
+    segments int64 [segments, 7]: see `SEGMENT_FIRST` and on
     tables  float64 [segments, 2, 256]: by exponent, what a number is multiplied with to become a word, and back
 
 Words are uint32 in this machine's order, frames big-endian: for little-endian machines.
@@ -47,8 +47,8 @@ KEYS, FLOORS, BLOCKS, EXPONENTS = 16, 24, 32, 40  # one a column each
 FIELDS = 48
 
 # segments: first block; the span of its elements in `elements`; blocks of other senders between two of it, plus one;
-# numbers a word (0: the elements are words); whether its sums are stored as floats
-SEGMENT_FIRST, SEGMENT_BEGIN, SEGMENT_END, SEGMENT_STEP, SEGMENT_LANES, SEGMENT_DECODES = range(6)
+# numbers a word (0: the elements are words); whether its sums are stored as floats; the largest absolute value of a sum
+SEGMENT_FIRST, SEGMENT_BEGIN, SEGMENT_END, SEGMENT_STEP, SEGMENT_LANES, SEGMENT_DECODES, SEGMENT_LARGEST = range(7)
 
 # why `accept` stopped: all frames are read, or Python has to see to frame NEXT
 END, CALLS, EARLY, DAMAGED = range(4)

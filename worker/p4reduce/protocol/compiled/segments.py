@@ -29,7 +29,7 @@ class Segments:
         self.elements: NDArray[np.uint32] = (
             data[0] if len(data) == 1 else np.concatenate([*data, np.zeros(0, np.uint32)])
         )
-        self.table = np.zeros((len(parts), 6), np.int64)
+        self.table = np.zeros((len(parts), 7), np.int64)
         self.scales = np.ones((len(parts), 2, 256))
         """[parts, 2, 256], by exponent: what a number is multiplied by to become a word, and back."""
         end = 0
@@ -41,6 +41,7 @@ class Segments:
             self.table[row, at.SEGMENT_BEGIN], self.table[row, at.SEGMENT_END] = begin, end
             self.table[row, at.SEGMENT_STEP], self.table[row, at.SEGMENT_LANES] = elements.step, elements.lanes
             self.table[row, at.SEGMENT_DECODES] = decodes
+            self.table[row, at.SEGMENT_LARGEST] = elements.largest_sum
             if elements.scales is not None:
                 self.scales[row, 0] = elements.scales
             if elements.units is not None:
