@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import grpc
 
@@ -26,6 +27,8 @@ ROLES: Final = (CONTROLLER, SWITCH, WORKER)
 CA_VARIABLE: Final = "P4REDUCE_CA"
 CERTIFICATE_VARIABLE: Final = "P4REDUCE_CERT"
 KEY_VARIABLE: Final = "P4REDUCE_KEY"
+
+_LOOPBACK: Final = "127.0.0.1"
 
 Options = Sequence[tuple[str, Any]]
 
@@ -124,10 +127,8 @@ def is_loopback(address: str) -> bool:
     if address.startswith(("unix:", "unix-abstract:")):
         return True
     host = address.rpartition(":")[0].strip("[]")
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    ip = _ip_address(host)
+    return host == "localhost" or (ip is not None and ip.is_loopback)
 
 
 def peer_roles(context: Any) -> frozenset[str]:
@@ -138,9 +139,26 @@ def peer_roles(context: Any) -> frozenset[str]:
 
 def peer_name(context: Any) -> str:
     """Who calls: the common name of the certificate, or without TLS the IP address ("127.0.0.1")."""
-    for name in context.auth_context().get("x509_common_name", ()):
-        return bytes(name).decode("utf-8", "replace")
-    return _peer_host(context)
+    return _common_name(context) or _peer_host(context)
+
+
+def peer_owner(context: Any) -> str:
+    """Whose quotas count for the caller: the common name of the certificate, or without TLS the caller's host.
+
+    All loopback addresses and unix sockets are one owner, "127.0.0.1". An IPv6 host chooses its interface identifier
+    freely (RFC 8981), so the /64 prefix is the owner; of a link-local address it is fe80::/64 on every link.
+    """
+    if name := _common_name(context):
+        return name
+    host = _peer_host(context)
+    ip = _ip_address(host)
+    if ip is None:
+        return host
+    if ip.is_loopback:
+        return _LOOPBACK
+    if isinstance(ip, ipaddress.IPv6Address):
+        return str(ipaddress.IPv6Network((int(ip), 64), strict=False))
+    return str(ip)
 
 
 def is_local_peer(context: Any) -> bool:
@@ -148,12 +166,29 @@ def is_local_peer(context: Any) -> bool:
     return is_loopback(f"{_peer_host(context)}:0")
 
 
+def _common_name(context: Any) -> str:
+    """The common name in the caller's certificate, "" without one."""
+    for name in context.auth_context().get("x509_common_name", ()):
+        return bytes(name).decode("utf-8", "replace")
+    return ""
+
+
 def _peer_host(context: Any) -> str:
-    """The address in gRPC's "ipv4:127.0.0.1:4000", "ipv6:[::1]:4000" (where brackets are escaped), "unix:..."."""
+    """The address in gRPC's "ipv4:127.0.0.1:4000", "ipv6:[::1]:4000" (with escapes as in a URI), "unix:..."."""
     kind, _, rest = str(context.peer()).partition(":")
-    if kind == "unix":
-        return "127.0.0.1"
-    return rest.replace("%5B", "[").replace("%5D", "]").rpartition(":")[0].strip("[]")
+    if kind.startswith("unix"):
+        return _LOOPBACK
+    return unquote(rest).rpartition(":")[0].strip("[]")
+
+
+def _ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address in `host`, an IPv4-mapped one (RFC 4291, 2.5.5.2) as IPv4; None for a name."""
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    return ip if mapped is None else mapped
 
 
 def _read(path: Path) -> bytes:

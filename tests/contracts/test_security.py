@@ -30,6 +30,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
         ("127.9.9.9:1", True),
         ("localhost:1", True),
         ("[::1]:1", True),
+        ("[::ffff:127.0.0.2]:1", True),
+        ("[::ffff:10.0.0.1]:1", False),
         ("unix:/tmp/x", True),
         ("0.0.0.0:1", False),
         ("[::]:1", False),
@@ -141,21 +143,28 @@ def test_files_that_cannot_be_used_are_named(
 
 
 @pytest.mark.parametrize(
-    ("peer", "name", "local"),
+    ("peer", "name", "owner", "local"),
     [
-        ("ipv4:127.0.0.1:4000", "127.0.0.1", True),
-        ("ipv4:10.0.0.9:4000", "10.0.0.9", False),
-        ("ipv6:%5B::1%5D:4000", "::1", True),
-        ("ipv6:[2001:db8::1]:4000", "2001:db8::1", False),
-        ("unix:", "127.0.0.1", True),
+        ("ipv4:127.0.0.1:4000", "127.0.0.1", "127.0.0.1", True),
+        ("ipv4:127.9.8.7:4000", "127.9.8.7", "127.0.0.1", True),
+        ("ipv4:10.0.0.9:4000", "10.0.0.9", "10.0.0.9", False),
+        ("ipv6:%5B::1%5D:4000", "::1", "127.0.0.1", True),
+        ("ipv6:%5B::ffff:127.0.0.9%5D:4000", "::ffff:127.0.0.9", "127.0.0.1", True),
+        ("ipv6:%5B::ffff:10.0.0.9%5D:4000", "::ffff:10.0.0.9", "10.0.0.9", False),
+        ("ipv6:[2001:db8:1:2:3:4:5:6]:4000", "2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64", False),
+        ("ipv6:%5Bfe80::1%25eth0%5D:4000", "fe80::1%eth0", "fe80::/64", False),
+        ("unix:", "127.0.0.1", "127.0.0.1", True),
+        ("unix-abstract:x", "127.0.0.1", "127.0.0.1", True),
     ],
 )
-def test_who_calls(peer: str, name: str, local: bool) -> None:
+def test_who_calls(peer: str, name: str, owner: str, local: bool) -> None:
     context = SimpleNamespace(peer=lambda: peer, auth_context=dict)
-    assert (security.peer_name(context), security.is_local_peer(context)) == (name, local)
+    assert (security.peer_name(context), security.peer_owner(context)) == (name, owner)
+    assert security.is_local_peer(context) is local
 
 
 def test_a_certificate_says_who_calls() -> None:
     said = {"x509_common_name": [b"alice"], "x509_subject_alternative_name": [b"worker.p4reduce", b"host.example"]}
     context = SimpleNamespace(peer=lambda: "ipv4:127.0.0.1:4000", auth_context=lambda: said)
     assert (security.peer_name(context), security.peer_roles(context)) == ("alice", {security.WORKER})
+    assert security.peer_owner(context) == "alice"

@@ -1,6 +1,6 @@
 """How much of the controller and the switch one owner may have.
 
-An owner is whom a certificate names, or without TLS an address: see `security.peer_name`.
+An owner is the name in a certificate, or without TLS a host: see `security.peer_owner`.
 """
 
 from __future__ import annotations

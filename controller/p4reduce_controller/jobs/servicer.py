@@ -29,7 +29,7 @@ from p4reduce_contracts.jobs.errors import (
     status_code,
 )
 from p4reduce_contracts.logs import Sparing
-from p4reduce_contracts.security import is_local_peer, peer_name, peer_roles
+from p4reduce_contracts.security import is_local_peer, peer_name, peer_owner, peer_roles
 from p4reduce_controller.jobs import tokens
 from p4reduce_controller.jobs.model import Job
 from p4reduce_controller.jobs.pulse import Pulse
@@ -150,7 +150,7 @@ class JobsServicer:
             request.slots or None,
             request.lane_bits,
             request.lane_bound or 1,
-            owner=peer_name(context),
+            owner=peer_owner(context),
             tokens=drawn,
         )
         reply = self._job(job, shown=True)
@@ -194,7 +194,7 @@ class JobsServicer:
             request.world_size,
             self._clock(),
             request.run_id,
-            caller=peer_name(context),
+            caller=peer_owner(context),
         )
         self._pulse.fire()
         geometry = self._registry.geometry

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import select
+import socket
+import socketserver
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -15,7 +21,7 @@ from p4reduce_controller.jobs.hello import Address, Hello
 from p4reduce_controller.jobs.quotas import Quotas, Rate
 from p4reduce_controller.jobs.registry import Registry
 from rigs.books import MemoryBooks
-from rigs.fake_switch_client import serving
+from rigs.fake_switch_client import LIMIT_S, serving
 
 
 def make_registry(**quotas: int) -> Registry:
@@ -97,6 +103,50 @@ def test_a_member_waits_a_few_times_at_once_only() -> None:
         registry.wait_started(member.nonce)
     with pytest.raises(InvalidRequest, match="rank 0 of job train waits 4 times already"):
         registry.wait_started(member.nonce)
+
+
+@contextlib.contextmanager
+def from_source(source: str, address: str) -> Iterator[str]:
+    """A TCP relay to `address`, whose connections have the address `source`; where it listens."""
+    host, _, port = address.rpartition(":")
+
+    class Relay(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection((host, int(port)), LIMIT_S, (source, 0)) as onward:
+                peers = {self.request: onward, onward: self.request}
+                while readable := select.select(list(peers), [], [], LIMIT_S)[0]:
+                    for each in readable:
+                        if not (data := each.recv(1 << 16)):
+                            return
+                        peers[each].sendall(data)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Relay) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join(LIMIT_S)
+
+
+def test_all_loopback_addresses_are_one_owner(config: Config) -> None:
+    with (
+        serving(replace(config, quotas=QuotaConfig(jobs=2, joins_a_minute=1))) as running,
+        from_source("127.0.0.1", running.address) as one,
+        from_source("127.44.5.6", running.address) as other,
+        JobClient(one) as first,
+        JobClient(other) as second,
+    ):
+        first.create_job("a", 2, 4)
+        second.create_job("b", 2, 4)
+        assert {job.owner for job in running.controller.registry.jobs()} == {"127.0.0.1"}
+        for client in (first, second):
+            with pytest.raises(QuotaExceeded, match=r"127\.0\.0\.1 has 2 jobs"):
+                client.create_job("c", 1, 4)
+        first.join("a", 0, 2)
+        with pytest.raises(QuotaExceeded, match=r"127\.0\.0\.1 joined 1 times in a minute"):
+            second.join("b", 0, 2)
 
 
 def test_quotas_of_the_configuration_hold_for_callers(config: Config) -> None:
