@@ -28,7 +28,8 @@ class Heartbeat:
 
     def __init__(self, client: JobClient, nonce: int, lease: Lease) -> None:
         self._client = client
-        self._nonce = nonce
+        self.nonce = nonce
+        """With which this rank joined."""
         self._lease = lease
         self._stop = threading.Event()
         self._failure: CollectiveError | None = None
@@ -53,7 +54,7 @@ class Heartbeat:
         event(_log, logging.INFO, "job left", job=self._lease.name, rank=self._lease.rank)
         self._client.timeout_s = min(self._client.timeout_s, LEAVE_TIMEOUT_S)
         with contextlib.suppress(Exception):
-            self._client.leave(self._nonce)
+            self._client.leave(self.nonce)
         self._end()
 
     def abandon(self) -> None:
@@ -70,7 +71,7 @@ class Heartbeat:
     def leave_at_once(self, timeout_s: float) -> None:
         """Give the place up without waiting for the threads, for a process that ends now."""
         with contextlib.suppress(Exception):
-            self._client.leave(self._nonce, timeout_s)
+            self._client.leave(self.nonce, timeout_s)
 
     def _reset(self, reason: str) -> None:
         if self._failure is None:
@@ -84,7 +85,7 @@ class Heartbeat:
         while self._failure is None and not self._stop.wait(self._lease.heartbeat_interval_s):
             try:
                 session = None if self._session is None else self._session()
-                reset, reason = self._client.heartbeat(self._nonce, None if session is None else session.waiting())
+                reset, reason = self._client.heartbeat(self.nonce, None if session is None else session.waiting())
                 del session
                 answered = time.monotonic()
                 if reset:

@@ -30,6 +30,7 @@ from p4reduce_contracts.logs import event
 from p4reduce_contracts.wire import pack_hello
 
 if TYPE_CHECKING:
+    from p4reduce_contracts.jobs.answers import JoinTicket
     from p4reduce_contracts.jobs.client import JobClient
     from p4reduce_contracts.security import Security
 
@@ -153,14 +154,15 @@ class _Joiner:
 
     def join(self, timeout_s: float) -> Place:
         """Return the place in the job's next epoch. Raises JoinError."""
+        former = 0
         if self._heartbeat is not None:
             self._heartbeat.abandon()
+            former = self._heartbeat.nonce  # a controller that was away for long still counts it as a member
         patience = _Patience(self._job, self._rank, timeout_s)
         client = self._dial(patience)
         try:
-            lease, transport, nonce = _admit(
-                client, self._job, self._rank, self._world_size, patience, persistent=self._persistent
-            )
+            join = partial(client.join, self._job, self._rank, self._world_size, run_id(os.environ), former=former)
+            lease, transport, nonce = _admit(client, join, patience, persistent=self._persistent)
         except BaseException:
             client.close()
             raise
@@ -282,9 +284,9 @@ class _Patience:
 
 
 def _admit(
-    client: JobClient, job: str, rank: int, world_size: int, patience: _Patience, *, persistent: bool
+    client: JobClient, join: Callable[[], JoinTicket], patience: _Patience, *, persistent: bool
 ) -> tuple[Lease, Transport, int]:
-    """Join until the controller grants the lease; return it with the socket that it admits and the nonce."""
+    """`join` until the controller grants the lease; return it with the socket that it admits and the nonce."""
     from p4reduce_contracts.jobs.client import ControllerUnreachable, JobServiceError, MemberReset, NotNow
 
     passing = (ControllerUnreachable, NotNow, *((MemberReset,) if persistent else ()))
@@ -293,8 +295,8 @@ def _admit(
         while True:
             client.timeout_s = min(longest_call_s, patience.left_s)
             try:
-                return _admit_once(client, job, rank, world_size, patience)
-            except passing as error:  # not up, reconnecting, or another launch holds it
+                return _admit_once(client, join, patience)
+            except passing as error:  # not up, reconnecting, or another launch or worker holds the place
                 patience.pause(error)
             except JobServiceError as error:
                 raise patience.give_up(error) from error
@@ -302,19 +304,17 @@ def _admit(
         client.timeout_s = longest_call_s
 
 
-def _admit_once(
-    client: JobClient, job: str, rank: int, world_size: int, patience: _Patience
-) -> tuple[Lease, Transport, int]:
-    """Join, and say HELLO until the controller grants the lease; the place is given up on any error."""
+def _admit_once(client: JobClient, join: Callable[[], JoinTicket], patience: _Patience) -> tuple[Lease, Transport, int]:
+    """`join`, and say HELLO until the controller grants the lease; the place is given up on any error."""
     from p4reduce_contracts.jobs.client import ControllerUnreachable
 
-    ticket = client.join(job, rank, world_size, run_id(os.environ))
+    ticket = join()
     transport: UdpTransport | None = None
     try:
         transport = _socket(ticket.switch_host, ticket.switch_port)
         hello = pack_hello(ticket.job_id, ticket.nonce)
         say_hello = partial(transport.send, [hello])
-        say_missing = partial(_say_who_is_missing, client, job, patience)
+        say_missing = partial(_say_who_is_missing, client, ticket.job, patience)
         with (
             _meanwhile("p4reduce-hello", say_hello, first_s=0.0, every_s=ticket.hello_interval_s or 0.1),
             _meanwhile("p4reduce-missing", say_missing, first_s=_SAY_EVERY_S, every_s=_SAY_EVERY_S),

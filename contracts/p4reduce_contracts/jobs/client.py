@@ -163,9 +163,11 @@ class JobClient:
         """Remove a job; the members of an ACTIVE one learn of it at their next heartbeat."""
         self._call(self._stub.RemoveJob, jobs_pb2.RemoveJobRequest(name=name, token=self._token))
 
-    def join(self, job: str, rank: int, world_size: int, run_id: str = "") -> JoinTicket:
-        """Ask to take part in `job` as `rank` of the launch `run_id`. Raises PlaceTaken while another launch lives.
+    def join(self, job: str, rank: int, world_size: int, run_id: str = "", *, former: int = 0) -> JoinTicket:
+        """Ask to take part in `job` as `rank` of the launch `run_id`.
 
+        Raises PlaceTaken while members of another launch are there, or another worker has the rank. `former` is the
+        nonce with which this worker joined before: it may join again before its place is free, which resets the job.
         Then send HELLO with the ticket's nonce to the switch, again and again while `wait_lease` waits.
         """
         request = jobs_pb2.JoinRequest(
@@ -174,6 +176,7 @@ class JobClient:
             world_size=_whole("world size", world_size),
             run_id=run_id,
             token=self._token,
+            former=former,
         )
         reply = self._call(self._stub.Join, request)
         return JoinTicket(

@@ -15,7 +15,7 @@ and the client raises the same ones again:
      ├── ControllerStopped       UNAVAILABLE          the controller ends (the client raises ControllerUnreachable)
      ├── NotNow                  FAILED_PRECONDITION  it may go well later: ask again
      │    ├── SwitchAway         the controller has no connection to its switch now
-     │    ├── PlaceTaken         another launch of the job, or a live worker of that rank, is a member
+     │    ├── PlaceTaken         another launch of the job, or another worker of that rank, is a member
      │    └── QuotaExceeded      the caller has as much as one owner may have
      └── ControllerFailed        INTERNAL             everything else, with the controller's own message
           ├── EpochError         no epoch is left for the job's slots
@@ -76,7 +76,7 @@ class SwitchAway(NotNow):
 
 
 class PlaceTaken(NotNow):
-    """Somebody who lives has this rank of the job, or other ranks for another launch."""
+    """Another worker has this rank of the job, or another launch has ranks of it."""
 
 
 class QuotaExceeded(NotNow):

@@ -7,7 +7,7 @@ A job goes
 
     FORMING --every rank's HELLO is there--> FORMING with a grant --installed--> ACTIVE
        ^                                                                            |
-       +------ a rank leaves, dies or joins again, the switch restarts -------------+
+       +------ a rank leaves, ends or joins again, the switch restarts -------------+
 
 and each time round its grant has a fresh epoch. On the way back from ACTIVE all members are dropped: each
 one's nonce is then answered with the reason, and it must join again.
@@ -245,11 +245,15 @@ class Registry:
             member.last_seen = now
             member.gone_at = None
 
-    def join(self, name: str, rank: int, world_size: int, now: float, run_id: str = "", *, caller: str = "") -> Member:
-        """Rank `rank` takes part; `caller` is who says so. In an ACTIVE job that resets it.
+    def join(
+        self, name: str, rank: int, world_size: int, now: float, run_id: str = "", *, former: int = 0, owner: str = ""
+    ) -> Member:
+        """Take rank `rank` in as a member; the join counts towards the quota of `owner`.
 
-        A job forms of ranks of one launch. Raises PlaceTaken while members of another live, or the very rank does,
-        QuotaExceeded, UnknownJob or InvalidRequest.
+        A member keeps its place until it leaves or `sweep` drops it: only `former`, the nonce with which the same
+        worker joined before, lets it join again earlier, and that resets an ACTIVE job.
+        Raises PlaceTaken while another worker has the rank or members of another launch are there, QuotaExceeded,
+        UnknownJob or InvalidRequest.
         """
         job = self.get(name)
         if world_size != job.world_size:
@@ -265,10 +269,13 @@ class Registry:
                 f"job {name} is held by the launch {job.run_id!r} ({name_ranks(sorted(job.members))}), and rank {rank} "
                 f"belongs to the launch {run_id!r}: it waits until that one has ended; or give it a job of its own"
             )
-        if rank in job.members and job.members[rank].watching:
-            where = _at(job.members[rank])
-            raise PlaceTaken(f"rank {rank} of job {name} is a worker that lives{where}: end it first")
-        self._quotas.count_join(caller, now)
+        if rank in job.members and job.members[rank].nonce != former:
+            raise PlaceTaken(
+                f"rank {rank} of job {name} is held by another worker{_at(job.members[rank])}: end that one first. Its "
+                f"place is free {RECONNECT_S:g} s after its connection has ended, and after "
+                f"{self._heartbeat_timeout_s:g} s (controller.heartbeat_timeout_s) without a call at the latest"
+            )
+        self._quotas.count_join(owner, now)
         if rank in job.members:
             self._drop(job, rank, f"rank {rank} joined again", Cause.JOINED_AGAIN)
         member = Member(rank, self._fresh_nonce(), now, run_id)
@@ -276,7 +283,7 @@ class Registry:
         self._members[member.nonce] = (job, member)
         self.joins += 1
         self._save(job)
-        event(_log, logging.INFO, "rank joined", job=name, rank=rank, run_id=run_id, caller=caller)
+        event(_log, logging.INFO, "rank joined", job=name, rank=rank, run_id=run_id, owner=owner)
         return member
 
     def hello(self, hello: Hello, now: float) -> bool:
@@ -313,11 +320,12 @@ class Registry:
         return self._members[nonce]
 
     def wait_started(self, nonce: int) -> None:
-        """A member waits for its lease: it lives. Raises MemberReset, or InvalidRequest if it does so too often."""
+        """A member waits for its lease: it is there. Raises MemberReset, or InvalidRequest if it does so too often."""
         job, member = self.member(nonce)
         if member.waiting >= _MOST_WAITS:
             raise InvalidRequest(f"rank {member.rank} of job {job.name} waits {member.waiting} times already")
         member.waiting += 1
+        member.gone_at = None
 
     def wait_ended(self, nonce: int, now: float, caller_gone: bool = False) -> None:
         """The wait is over. If the caller went away its HELLO counts no longer, until it says HELLO again."""

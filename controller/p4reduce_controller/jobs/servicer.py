@@ -194,7 +194,8 @@ class JobsServicer:
             request.world_size,
             self._clock(),
             request.run_id,
-            caller=peer_owner(context),
+            former=request.former,
+            owner=peer_owner(context),
         )
         self._pulse.fire()
         geometry = self._registry.geometry

@@ -50,8 +50,9 @@ def test_a_job_in_tables(running: Running) -> None:
     made = p4reduce("job", "create", "train", "--world-size", "2", "--slots", "4", controller=at)
     assert made.stdout == "job train (id 1): 2 ranks, slots 0..3; waiting for its ranks to join\n"
     with JobClient(at) as client:
-        client.join("train", 0, 2)
-    shown = p4reduce("job", "show", "train", controller=at).stdout
+        ticket = client.join("train", 0, 2)
+        shown = p4reduce("job", "show", "train", controller=at).stdout
+        client.leave(ticket.nonce)
     assert "FORMING, slots 0..3" in shown
     assert "joined, no HELLO yet" in shown
     assert "not joined" in shown

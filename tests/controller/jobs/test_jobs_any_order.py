@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from p4reduce_contracts.artifacts import SwitchGeometry
-from p4reduce_contracts.jobs.errors import JobExists, MemberReset, SwitchFull
+from p4reduce_contracts.jobs.errors import JobExists, MemberReset, PlaceTaken, SwitchFull
 from p4reduce_controller.jobs.hello import Address, Hello
 from p4reduce_controller.jobs.model import Job
 from p4reduce_controller.jobs.registry import Registry
@@ -50,10 +50,24 @@ class AnyOrder(RuleBasedStateMachine):
         self.registry.remove(self.some_job(number).name)
 
     @precondition(lambda self: self.registry.jobs())
-    @rule(number=st.integers(0, 3), rank=st.integers(0, 2))
-    def join(self, number: int, rank: int) -> None:
+    @rule(number=st.integers(0, 3), rank=st.integers(0, 2), again=st.booleans())
+    def join(self, number: int, rank: int, again: bool) -> None:
         job = self.some_job(number)
-        member = self.registry.join(job.name, rank % job.world_size, job.world_size, self.now)
+        held = job.members.get(rank % job.world_size)
+        before = (job.state, job.epoch, dict(job.members))
+        try:
+            member = self.registry.join(
+                job.name,
+                rank % job.world_size,
+                job.world_size,
+                self.now,
+                former=held.nonce if held is not None and again else 0,
+            )
+        except PlaceTaken:
+            assert held is not None and not again
+            assert (job.state, job.epoch, job.members) == before, "what was refused had no effect"
+            return
+        assert held is None or again
         assert member.nonce not in self.nonces
         self.nonces.append(member.nonce)
 
@@ -69,6 +83,8 @@ class AnyOrder(RuleBasedStateMachine):
     def all_join_and_say_hello(self, number: int) -> None:
         job = self.some_job(number)
         ranks = range(job.world_size)
+        for member in list(job.members.values()):
+            self.registry.leave(member.nonce)
         members = [self.registry.join(job.name, rank, job.world_size, self.now) for rank in ranks]
         for member in members:
             self.nonces.append(member.nonce)

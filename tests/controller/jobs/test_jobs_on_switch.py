@@ -100,6 +100,7 @@ def test_hello_datagrams_bring_leases_and_the_switch_sums(system: System) -> Non
         stranger.lease = workers[0].lease
         stranger.hello()  # a port it has, but no place in the job
         stranger.contribute(3, [1] * stranger.geometry.block_words)
+        client.leave(stranger.ticket.nonce)
         again = form(client, 3)
         sum_one_round(again, 0)
         drops = {drop.reason: drop.count.packets for drop in client.stats().drops}

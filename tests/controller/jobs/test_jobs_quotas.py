@@ -70,21 +70,24 @@ def test_an_owner_has_so_many_jobs_and_slots() -> None:
 def test_joining_again_and_again_ends() -> None:
     registry = make_registry(joins_a_minute=3)
     registry.create("train", 2)
+    nonce = 0
     for _ in range(3):
-        member = registry.join("train", 0, 2, 0.0, caller="mallory")
+        nonce = registry.join("train", 0, 2, 0.0, former=nonce, owner="mallory").nonce
     with pytest.raises(QuotaExceeded, match=r"mallory joined 3 times in a minute.*; again in 20\.0 s"):
-        registry.join("train", 0, 2, 0.0, caller="mallory")
-    assert registry.heartbeat(member.nonce, 0.0) == "", "what was refused had no effect"
-    registry.join("train", 1, 2, 0.0, caller="alice")
-    registry.join("train", 0, 2, 20.0, caller="mallory")
+        registry.join("train", 0, 2, 0.0, former=nonce, owner="mallory")
+    assert registry.heartbeat(nonce, 0.0) == "", "what was refused had no effect"
+    registry.join("train", 1, 2, 0.0, owner="alice")
+    registry.join("train", 0, 2, 20.0, former=nonce, owner="mallory")
 
 
 def test_epochs_are_given_at_a_rate_and_a_job_that_waits_for_one_gets_it() -> None:
     registry = make_registry(leases_a_minute=2)
     job = registry.create("train", 1, owner="alice")
+    nonce = 0
     for number in range(3):
-        member = registry.join("train", 0, 1, 0.0)
-        registry.hello(Hello(job.id, member.nonce, Address(1, 2, 3, number)), 0.0)
+        member = registry.join("train", 0, 1, 0.0, former=nonce)
+        nonce = member.nonce
+        registry.hello(Hello(job.id, nonce, Address(1, 2, 3, number)), 0.0)
         assert (job.grant is not None) is (number < 2)
     assert job.missing() == "alice had as many leases in a minute as one owner may; the next in 30.0 s"
     registry.sweep(29.0)

@@ -86,7 +86,7 @@ def test_what_ends_an_active_job_tells_every_member_why(registry: Registry, even
         registry.sweep(10.0)
         reason = "rank 2 sent no heartbeat for 10 s"
     elif event == "join again":
-        registry.join("train", 2, 3, 5.0)
+        registry.join("train", 2, 3, 5.0, former=members[2].nonce)
         reason = "rank 2 joined again"
     elif event == "switch":
         registry.switch_lost("the switch restarted")
@@ -101,7 +101,7 @@ def test_what_ends_an_active_job_tells_every_member_why(registry: Registry, even
     assert not job.active
     assert registry.grants() == {}
     if event != "remove":
-        registry.switch_lost("")  # drops the HELLO-less join, if any
+        registry.sweep(20.0)  # drops the member that joined again
         form(registry, "train", 3, 20.0)
         assert job.epoch > first_epoch
 
@@ -113,7 +113,7 @@ def test_in_forming_the_others_stay_when_a_rank_leaves_or_joins_again(registry: 
         registry.hello(Hello(job.id, member.nonce, place(member.rank)), 0.0)
     taken_back = job.grant
     assert taken_back is not None
-    new = registry.join("train", 1, 2, 1.0)
+    new = registry.join("train", 1, 2, 1.0, former=old.nonce)
     assert job.grant is None
     registry.installed(taken_back, 1.0)
     assert not job.active, "a grant that was taken back must not make the job active"
@@ -132,6 +132,69 @@ def test_silence_counts_in_forming_too_but_not_while_waiting(registry: Registry)
     registry.sweep(100.0)
     assert registry.heartbeat(patient.nonce, 100.0) == ""
     assert registry.heartbeat(dead.nonce, 100.0) == "rank 1 sent no heartbeat for 10 s"
+
+
+def test_a_rank_s_place_is_taken_from_its_join_to_its_end(registry: Registry) -> None:
+    """Whatever call of the member is open or not: between two of them it has no other sign of life."""
+    job = registry.create("train", 2)
+    members = [registry.join("train", rank, 2, 0.0) for rank in range(2)]
+    nonce = members[0].nonce
+
+    def refused(now: float) -> None:
+        registry.sweep(now)
+        with pytest.raises(PlaceTaken, match="rank 0 of job train is held by another worker.*: end that one first"):
+            registry.join("train", 0, 2, now)
+        with pytest.raises(PlaceTaken):
+            registry.join("train", 0, 2, now, former=members[1].nonce)
+
+    refused(0.1)
+    registry.wait_started(nonce)
+    refused(0.2)
+    for member in members:
+        registry.hello(Hello(job.id, member.nonce, place(member.rank + 1)), 0.3)
+    refused(0.4)
+    assert job.grant is not None
+    registry.installed(job.grant, 0.5)
+    refused(0.6)
+    registry.wait_ended(nonce, 0.7)
+    refused(0.8)
+    registry.watch_started(nonce)
+    refused(0.9)
+    registry.watch_ended(nonce, 1.0)
+    refused(1.9)
+    assert (job.active, job.last_reset, registry.void(nonce)) == (True, "", "")
+    registry.sweep(2.0)
+    assert job.last_reset == "rank 0 is gone: its connection to the controller ended"
+    registry.join("train", 0, 2, 2.0)
+
+
+def test_a_worker_that_ended_between_its_calls_is_replaced_after_its_heartbeat_timeout(registry: Registry) -> None:
+    job = registry.create("train", 1)
+    registry.join("train", 0, 1, 0.0)
+    registry.sweep(9.9)
+    with pytest.raises(PlaceTaken, match=r"after 10 s \(controller.heartbeat_timeout_s\) without a call at the latest"):
+        registry.join("train", 0, 1, 9.9)
+    registry.sweep(10.0)
+    (member,) = form(registry, "train", 1, 10.0)
+    registry.sweep(19.9)
+    assert job.active
+    registry.sweep(20.0)
+    assert registry.void(member.nonce) == "rank 0 sent no heartbeat for 10 s"
+    registry.join("train", 0, 1, 20.0)
+
+
+def test_a_wait_that_was_cut_and_taken_up_again_leaves_time_for_the_watch(registry: Registry) -> None:
+    job = registry.create("train", 1)
+    member = registry.join("train", 0, 1, 0.0)
+    registry.wait_started(member.nonce)
+    registry.wait_ended(member.nonce, 1.0, caller_gone=True)
+    registry.wait_started(member.nonce)
+    registry.hello(Hello(job.id, member.nonce, place(1)), 1.5)
+    assert job.grant is not None
+    registry.installed(job.grant, 5.0)
+    registry.wait_ended(member.nonce, 5.0)
+    registry.sweep(6.0)
+    assert (job.active, job.last_reset) == (True, "")
 
 
 def test_two_launches_are_never_one_job(registry: Registry) -> None:

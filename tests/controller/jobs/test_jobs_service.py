@@ -25,7 +25,7 @@ from p4reduce_contracts.jobs.client import (
 )
 from p4reduce_contracts.jobs.errors import rounded
 from p4reduce_controller.config import Config
-from rigs.fake_switch_client import OWN_TABLES, Running, form, make_config, serving
+from rigs.fake_switch_client import LIMIT_S, OWN_TABLES, Running, form, make_config, serving
 
 
 def test_a_job_from_create_to_remove(running: Running, client: JobClient) -> None:
@@ -166,13 +166,15 @@ def test_a_caller_that_goes_away_ends_its_wait(running: Running, client: JobClie
     assert members[0].address is None, "its HELLO counts no longer"
 
 
-def test_a_rank_that_joins_again_ends_the_wait_of_its_forerunner(running: Running, client: JobClient) -> None:
+def test_a_worker_that_joins_again_ends_its_former_wait(running: Running, client: JobClient) -> None:
     client.create_job("train", 2)
     old = client.join("train", 0, 2)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(client.wait_lease, old.nonce, 1000.0)
+        waiting = pool.submit(client.wait_lease, old.nonce, LIMIT_S)
         running.wait_for_waiters(running.controller.registry.get("train").members, 1)
-        client.join("train", 0, 2)
+        with pytest.raises(PlaceTaken, match="rank 0 of job train is held by another worker"):
+            client.join("train", 0, 2)
+        client.join("train", 0, 2, former=old.nonce)
         with pytest.raises(MemberReset, match="rank 0 joined again"):
             waiting.result(20.0)
 

@@ -34,7 +34,7 @@ def test_a_stranger_can_neither_join_nor_remove_a_private_job(running: Running, 
         stranger.close()
     with JobClient(running.address, token=made.owner_token) as owner:
         assert owner.heartbeat(tickets[0].nonce) == (False, ""), "nobody was disturbed"
-        owner.join("train", 0, 2)
+        owner.join("train", 0, 2, former=tickets[0].nonce)
         owner.remove_job("train")
 
 

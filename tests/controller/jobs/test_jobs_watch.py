@@ -6,8 +6,10 @@ import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -61,7 +63,7 @@ def test_a_member_lives_while_its_watch_is_open(running: Running, client: JobCli
     watched(running, 2)
     running.pass_time(1000.0)
     assert client.get_job("train").state == "ACTIVE", "no heartbeat is needed"
-    with pytest.raises(PlaceTaken, match=r"rank 1 of job train is a worker that lives at 10\.0\.0\.11:4001: end it"):
+    with pytest.raises(PlaceTaken, match=r"rank 1 of job train is held by another worker at 10\.0\.0\.11:4001: end"):
         client.join("train", 1, 2)
     assert client.get_job("train").state == "ACTIVE"
     for watch in watches:
@@ -149,6 +151,13 @@ print("joined", flush=True)
 {}
 time.sleep(120)
 """
+SUM = """
+import numpy
+for number in range(200):
+    assert comm.all_reduce(numpy.array([number], numpy.int32))[0] == 2 * number
+print("summed in epoch", comm.lease.epoch, flush=True)
+comm.barrier()
+"""
 SAY_WHY = """
 (heartbeat,) = sys.modules["p4reduce.join"]._heartbeats
 while heartbeat.failure() is None: time.sleep(0.01)
@@ -200,6 +209,53 @@ def test_the_end_of_a_process_is_noticed(system: System, start: Start, number: s
     ends.send_signal(number)
     assert reason in line(stays)
     assert ends.wait(LIMIT_S) == -number
+
+
+def test_joins_of_another_process_as_a_rank_that_is_there_change_nothing(system: System, start: Start) -> None:
+    """From when the rank has joined, while the others are missing, through the grant and while the job sums."""
+    with JobClient(system.controller.address("jobs on")) as client:
+        client.create_job("train", 2)
+        first = start(0, SUM)
+        deadline = time.monotonic() + LIMIT_S
+        while not client.get_job("train").members:
+            assert time.monotonic() < deadline
+        ended = threading.Event()
+
+        def join_again_and_again() -> int:
+            refused = 0
+            while not ended.wait(0.05):
+                with pytest.raises(PlaceTaken, match="rank 0 of job train is held by another worker"):
+                    client.join("train", 0, 2)
+                refused += 1
+            return refused
+
+        with ThreadPoolExecutor(1) as pool:
+            attack = pool.submit(join_again_and_again)
+            try:
+                second = start(1, SUM)
+                assert [line(rank) for rank in (first, second)] == ["joined"] * 2
+                assert [line(rank) for rank in (first, second)] == ["summed in epoch 1"] * 2
+            finally:
+                ended.set()
+            refused = attack.result(LIMIT_S)
+        job = client.get_job("train")
+    assert refused >= 2
+    assert (job.epoch, job.last_reset) == (1, "")
+
+
+def test_a_rank_that_is_killed_while_it_waits_for_the_others_is_replaced(system: System, start: Start) -> None:
+    system.controller.end()
+    system.start_controller(heartbeat_timeout_s=2)
+    with JobClient(system.controller.address("jobs on")) as client:
+        client.create_job("train", 2)
+        killed = start(0, "")
+        deadline = time.monotonic() + LIMIT_S
+        while not any(member.host for member in client.get_job("train").members):
+            assert time.monotonic() < deadline
+        killed.kill()
+        ranks = [start(rank, SUM) for rank in range(2)]
+        assert [line(rank) for rank in ranks] == ["joined"] * 2
+        assert [line(rank) for rank in ranks] == ["summed in epoch 1"] * 2
 
 
 @pytest.mark.slow

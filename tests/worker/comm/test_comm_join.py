@@ -16,6 +16,7 @@ import pytest
 import p4reduce
 from p4reduce.errors import ControllerLost, GeometryMismatch, JobReset, JoinError
 from p4reduce.heartbeat import Heartbeat
+from p4reduce.rejoin import Rejoin
 from p4reduce_contracts.jobs import client as jobs
 from p4reduce_contracts.jobs import lease
 from p4reduce_contracts.jobs.answers import JobInfo, MemberInfo, WaitingSlot
@@ -37,14 +38,16 @@ class FakeClient:
     def __init__(self, address: str, **options: object) -> None:
         self.address = address
         self.log: list[Any] = []
+        self.formers: list[int] = []
         self.beaten = threading.Event()
         self.instances.append(self)
 
     def _answer(self, what: str, default: Any) -> Any:
         return self.answers[what]() if what in self.answers else default
 
-    def join(self, job: str, rank: int, world_size: int, run_id: str = "") -> jobs.JoinTicket:
+    def join(self, job: str, rank: int, world_size: int, run_id: str = "", *, former: int = 0) -> jobs.JoinTicket:
         self.log.append(("join", job, rank, world_size))
+        self.formers.append(former)
         ticket = jobs.JoinTicket(NONCE, job, 5, rank, world_size, "127.0.0.1", self.switch_port, 8, 32, 0.01)
         return self._answer("join", ticket)
 
@@ -290,6 +293,16 @@ def test_a_real_client_waits_for_a_controller_that_is_not_there(monkeypatch: pyt
         with pytest.raises(JoinError, match=f"in 2 s: no controller at {address}: start one"):
             p4reduce.join("a", rank=0, world_size=1, controller=address, timeout_s=2.0)
         assert 2.0 <= time.monotonic() - begun < 10.0
+
+
+def test_a_worker_that_joins_again_names_the_nonce_it_had(fake: type[FakeClient]) -> None:
+    """A controller that was away for long still has it as a member."""
+    comm = p4reduce.join("a", rank=0, world_size=1, rejoin=True)
+    comeback = comm.session.comeback
+    assert isinstance(comeback, Rejoin)
+    comeback.joiner.join(10.0).give_up()
+    assert [former for client in fake.instances for former in client.formers] == [0, NONCE]
+    comm.close(wait=False)
 
 
 def test_a_pipeline_that_does_not_suit_is_refused(fake: type[FakeClient]) -> None:
