@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from p4reduce_contracts.jobs.client import JobClient, JoinTicket, Lease
 from p4reduce_contracts.p4runtime.entries import CounterEntry, Entry, MeterEntry, MulticastGroup, TableEntry
-from p4reduce_contracts.p4runtime.errors import Failure, P4RuntimeError, SwitchUnreachable, WriteError
+from p4reduce_contracts.p4runtime.errors import Failure, NotPrimary, P4RuntimeError, SwitchUnreachable, WriteError
 from p4reduce_controller.config import Config
 from p4reduce_controller.jobs.model import Member
 from p4reduce_controller.service import Controller
@@ -43,6 +43,8 @@ class FakeSwitchClient:
 
     def __init__(self) -> None:
         self.reachable = True
+        self.other_primary = ""
+        """Not "": another controller is primary, and cannot be outbid."""
         self.connected = False
         self.pipeline: Held | None = None
         self.entries: dict[str, Entry] = {}
@@ -55,13 +57,18 @@ class FakeSwitchClient:
         self.answering = threading.Event()  # cleared: calls get no answer, and the stream stays
         self.answering.set()
 
-    def connect(self) -> None:
+    def connect(self, *, require_primary: bool = True) -> None:
         self._check()
+        if require_primary and self.other_primary:
+            raise NotPrimary(self.other_primary)
         self.connected = True
         self.connections += 1
 
     def close(self) -> None:
         self.connected = False
+
+    def why_not_primary(self) -> str:
+        return self.other_primary
 
     def restart(self) -> None:
         """The switch process ends and comes back empty."""
@@ -82,6 +89,8 @@ class FakeSwitchClient:
 
     def set_pipeline(self, p4info: Any, device_config: bytes, *, cookie: int | None = None) -> None:
         self._check()
+        if self.other_primary:
+            raise NotPrimary(self.other_primary)
         self.pipeline = Held(p4info, device_config, cookie)
         self.commits += 1
         self.entries.clear()
@@ -95,6 +104,8 @@ class FakeSwitchClient:
 
     def write(self, updates: Iterable[tuple[str, Entry]]) -> None:
         self._check()
+        if self.other_primary:
+            raise NotPrimary(self.other_primary)
         failures = []
         for index, (operation, entry) in enumerate(updates):
             self.before_write(operation, entry)

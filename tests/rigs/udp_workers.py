@@ -15,12 +15,14 @@ LIMIT_S = 30.0
 
 
 class Worker:
-    """One rank of the job "train" with its UDP socket."""
+    """One rank of a job with its UDP socket."""
 
-    def __init__(self, client: JobClient, rank: int, world_size: int, geometry: Geometry = wire.SMALL) -> None:
+    def __init__(
+        self, client: JobClient, rank: int, world_size: int, geometry: Geometry = wire.SMALL, job: str = "train"
+    ) -> None:
         self.client = client
         self.geometry = geometry
-        self.ticket: JoinTicket = client.join("train", rank, world_size)
+        self.ticket: JoinTicket = client.join(job, rank, world_size)
         self.lease: Lease | None = None
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind(("127.0.0.1", 0))

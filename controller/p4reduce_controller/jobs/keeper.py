@@ -17,7 +17,7 @@ from typing import TypeVar
 from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.errors import StoreError, SwitchAway
 from p4reduce_contracts.logs import event
-from p4reduce_contracts.p4runtime.errors import P4RuntimeError, ReadError, SwitchUnreachable, WriteError
+from p4reduce_contracts.p4runtime.errors import NotPrimary, P4RuntimeError, ReadError, SwitchUnreachable, WriteError
 from p4reduce_controller.jobs.hello import parse_hello
 from p4reduce_controller.jobs.model import Grant, Job
 from p4reduce_controller.jobs.programmer import SwitchClient, SwitchProgrammer
@@ -27,7 +27,7 @@ from p4reduce_controller.jobs.store import LAST_EPOCH, Store
 
 _log = logging.getLogger(__name__)
 
-RESTARTED = "the switch restarted, or the controller lost its connection to it"
+RESTARTED = "the switch restarted, another controller changed its entries, or the controller lost its connection to it"
 _LOST_AFTER_S = 1.0  # a connection that is back by then, to a switch that kept its entries, is no loss
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
@@ -64,6 +64,10 @@ class SwitchKeeper:
         self._address = address
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="p4runtime")
         self._connected = False
+        self._not_primary = ""
+        """Why this controller is not primary for the switch that it is connected to, "" if it is."""
+        self._next_bid = 0.0
+        self._bid_pause_s = _FIRST_PAUSE_S
         self._lost = False
         self._generation = 0
         self._installed: dict[int, Grant] = {}
@@ -84,6 +88,8 @@ class SwitchKeeper:
         while True:
             try:
                 await self._open()
+                if self._not_primary:
+                    raise NotPrimary(f"not primary for the switch at {self._address}: {self._not_primary}")
                 return
             except SwitchUnreachable as error:
                 if loop.time() + pause_s > deadline:
@@ -101,13 +107,12 @@ class SwitchKeeper:
         while True:
             if self._lost:
                 self._disconnected()
-            if not self._connected:
-                if (contest_pause_s := self._contest_pause_s + self._deposed_at - loop.time()) > 0:
-                    await asyncio.sleep(contest_pause_s)
+            if not self._connected or (self._not_primary and loop.time() >= self._next_bid):
                 try:
                     await self._open()
                     pause_s = _FIRST_PAUSE_S
                 except (P4RuntimeError, StoreError) as error:
+                    self._begin_giving_up()
                     event(
                         _log,
                         logging.WARNING,
@@ -120,12 +125,16 @@ class SwitchKeeper:
                     pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             elif loop.time() >= self._next_probe:
                 await self._probe()
-            elif self._sightings or self._settled_version != self._registry.version:
+            elif self._has_work() and not self._not_primary:
                 await self._work()
             else:
+                until = min(self._next_probe, self._next_bid) if self._not_primary else self._next_probe
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout_at(self._next_probe):
+                    async with asyncio.timeout_at(until):
                         await self._pulse.wait()
+
+    def _has_work(self) -> bool:
+        return bool(self._sightings) or self._settled_version != self._registry.version
 
     async def close(self) -> None:
         """End the connection and its thread. Entries stay: remove the jobs and settle first to have none."""
@@ -138,9 +147,11 @@ class SwitchKeeper:
 
     def complaint(self) -> str:
         """Why the switch cannot be used now, or ""."""
-        if self._connected and not self._lost:
-            return ""
-        return f"the controller has no connection to its switch at {self._address}"
+        if not self._connected or self._lost:
+            return f"the controller has no connection to its switch at {self._address}"
+        if self._not_primary:
+            return f"the controller cannot change its switch at {self._address}: {self._not_primary}"
+        return ""
 
     async def settled(self, limit_s: float = _ANSWER_LIMIT_S) -> None:
         """Return when the switch holds what the registry wants now, or is away, or after `limit_s`."""
@@ -209,8 +220,8 @@ class SwitchKeeper:
             self._pulse.fire()
 
     def _deposed(self, generation: int) -> None:
-        """Another controller is primary now."""
-        if generation != self._generation:
+        """Another controller is primary now. What the switch holds is as before, until a look shows otherwise."""
+        if generation != self._generation or self._not_primary:
             return
         now = asyncio.get_running_loop().time()
         if now - self._deposed_at > _PEACE_S:
@@ -218,6 +229,9 @@ class SwitchKeeper:
         else:
             self._contest_pause_s = min(2 * self._contest_pause_s + _FIRST_PAUSE_S, _LONGEST_CONTEST_S)
         self._deposed_at = now
+        self._not_primary = "another controller has become primary"
+        self._next_bid = now + self._contest_pause_s
+        self._bid_pause_s = _FIRST_PAUSE_S
         event(
             _log,
             logging.WARNING,
@@ -226,16 +240,21 @@ class SwitchKeeper:
             back_in_s=round(self._contest_pause_s, 1),
             advice="do two of them control one switch?" if self._contest_pause_s else "",
         )
-        self._stream_lost(generation)
+        self._pulse.fire()
 
     def _disconnected(self) -> None:
         """What the switch holds is not known now. If that lasts, the jobs are told."""
         event(_log, logging.WARNING, "switch lost", switch=self._address)
         self._lost = self._connected = False
+        self._not_primary = ""
         self._installed.clear()
         self._sightings.clear()
-        self._stop_giving_up()
-        self._giving_up = asyncio.get_running_loop().call_later(_LOST_AFTER_S, self._give_up)
+        self._begin_giving_up()
+
+    def _begin_giving_up(self) -> None:
+        """Reset the jobs in a while, unless that was begun before or the switch is found to hold their entries."""
+        if self._giving_up is None:
+            self._giving_up = asyncio.get_running_loop().call_later(_LOST_AFTER_S, self._give_up)
 
     def _give_up(self) -> None:
         """The switch has been away for too long: whoever is in a job is told."""
@@ -248,22 +267,29 @@ class SwitchKeeper:
             self._giving_up = None
 
     async def _open(self) -> None:
-        """Connect, and take the switch over or start it afresh. News of earlier connections no longer count."""
+        """Connect, and take the switch over or start it afresh; where another controller is primary, look at it only.
+
+        News of earlier connections no longer count.
+        """
         client = self._programmer.client
         client.on_packet_in = client.on_digest = client.on_lost = client.on_primary = None
         self._generation += 1
-        self._lost = False
+        self._lost = self._connected = False
+        self._not_primary = ""
 
-        def connect() -> frozenset[int] | None:
+        def connect() -> tuple[str, frozenset[int] | None]:
             client.close()
             self._listen(loop)
-            client.connect()
-            return self._programmer.take_over(era, active.values(), given)
+            client.connect(require_primary=False)
+            if why_not := client.why_not_primary():
+                return why_not, self._programmer.look(era, active.values(), given)
+            return "", self._programmer.take_over(era, active.values(), given)
 
         loop = asyncio.get_running_loop()
         era, given = self._store.era, self._store.given_epochs()
         active = {job.id: job.grant for job in self._registry.jobs() if job.active and job.grant is not None}
-        kept = await self._on_thread(connect)
+        why_not, kept = await self._on_thread(connect)
+        self._not_primary = why_not or self._not_primary  # another may have become primary in the meantime
         if kept is None:
             await self._start_afresh()
         else:
@@ -273,14 +299,28 @@ class SwitchKeeper:
         self._next_probe = loop.time() + _PROBE_INTERVAL_S
         self._probes_failed = 0
         self._connected = True
-        event(
-            _log,
-            logging.INFO,
-            "switch connected",
-            switch=self._address,
-            pipeline="set afresh" if kept is None else "kept",
-            jobs=len(self._installed),
-        )
+        if self._not_primary:
+            self._next_bid = loop.time() + self._bid_pause_s
+            event(
+                _log,
+                logging.WARNING,
+                "switch has another primary",
+                switch=self._address,
+                cause=self._not_primary,
+                jobs=len(self._installed),
+                next_try_s=self._bid_pause_s,
+            )
+            self._bid_pause_s = min(2 * self._bid_pause_s, _LONGEST_PAUSE_S)
+        else:
+            self._bid_pause_s = _FIRST_PAUSE_S
+            event(
+                _log,
+                logging.INFO,
+                "switch connected",
+                switch=self._address,
+                pipeline="set afresh" if kept is None else "kept",
+                jobs=len(self._installed),
+            )
         self._pulse.fire()
 
     async def _start_afresh(self) -> None:

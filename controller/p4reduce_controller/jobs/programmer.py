@@ -41,7 +41,8 @@ class SwitchClient(Protocol):
     on_lost: Callable[[P4RuntimeError], None] | None
     on_primary: Callable[[bool], None] | None
 
-    def connect(self) -> None: ...
+    def connect(self, *, require_primary: bool = True) -> None: ...
+    def why_not_primary(self) -> str: ...
     def close(self) -> None: ...
     def get_pipeline(self) -> Any: ...
     def set_pipeline(self, p4info: Any, device_config: bytes, *, cookie: int | None = None) -> None: ...
@@ -71,23 +72,25 @@ class SwitchProgrammer:
         among those `given` (then the controller's state is an older copy). What belongs to none of `grants` is
         deleted. Returns the ids of the jobs whose entries are all there, or None: then the switch has to start afresh.
         """
-        if not self._has_pipeline(era):
-            return None
-        try:
-            found = self._everything()
-        except ReadError:  # some targets cannot list their groups
-            return None
-        if any(isinstance(entry, TableEntry) and entry.params.get("epoch", 0) not in {0, *given} for entry in found):
+        found = self._found(era, given)
+        if found is None:
             return None
         own: list[Held] = [*switch_entries.switch_address(self._switch, self._names)]
         own += [entry for _, entry in self._mac_table.opening()]
         own += self._mac_table.adopt(entry for entry in found if isinstance(entry, TableEntry))
-        takeover = compare(found, {grant.job_id: self._entries_of(grant) for grant in grants}, own)
+        takeover = compare(found, self._wanted(grants), own)
         self.client.delete(*self._closing_order(takeover.delete))
         self.client.insert(*takeover.insert)
         self._limit_hellos()
         self._ask_for_digests()
         return takeover.kept
+
+    def look(self, era: int, grants: Iterable[Grant], given: Collection[int]) -> frozenset[int]:
+        """Return the ids of the jobs whose entries the switch holds as `take_over` would find them; write nothing.
+
+        P4Runtime lets a controller that is not primary read.
+        """
+        return compare(self._found(era, given) or (), self._wanted(grants), ()).kept
 
     def start_afresh(self, era: int) -> None:
         """Set the pipeline, which zeroes registers and counters, and write the switch's own entries."""
@@ -169,6 +172,21 @@ class SwitchProgrammer:
             and held.p4info == self._pipeline.p4info
             and held.device_config == self._pipeline.device_config
         )
+
+    def _found(self, era: int, given: Collection[int]) -> list[Held] | None:
+        """Every entry and group, or None: the registers may hold rounds of other epochs than `given` in this era."""
+        if not self._has_pipeline(era):
+            return None
+        try:
+            found = self._everything()
+        except ReadError:  # some targets cannot list their groups
+            return None
+        if any(isinstance(entry, TableEntry) and entry.params.get("epoch", 0) not in {0, *given} for entry in found):
+            return None
+        return found
+
+    def _wanted(self, grants: Iterable[Grant]) -> dict[int, list[Held]]:
+        return {grant.job_id: self._entries_of(grant) for grant in grants}
 
     def _everything(self) -> list[Held]:
         """Every entry of our tables and every group of ours."""

@@ -131,6 +131,10 @@ class Client:
         """Whether the stream is up and this controller is primary."""
         return self._connection.is_primary
 
+    def why_not_primary(self) -> str:
+        """Why this controller is not primary, as the switch's last arbitration message says; "" if it is."""
+        return self._connection.why_not_primary()
+
     @property
     def dropped(self) -> int:
         """Packets and digests dropped because callbacks did not keep up."""

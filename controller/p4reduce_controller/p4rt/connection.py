@@ -59,7 +59,7 @@ class Connection:
             if self._channel is not None:
                 raise P4RuntimeError("already connected; use reconnect()")
             if self._outbids:
-                self.election_id = max(elections.first(), elections.above(self.election_id))
+                self.election_id = elections.first()
             self._channel = dial(self.address, self._security, role=SWITCH, options=_CHANNEL_OPTIONS)
             try:
                 self._arbitrate(require_primary)
@@ -109,6 +109,13 @@ class Connection:
             if self._channel is not None:
                 self._channel.close()
             self._channel, self._rpc = None, {}
+
+    def why_not_primary(self) -> str:
+        """Why this controller is not primary, as the switch's last arbitration message says; "" if it is."""
+        stream = self._stream
+        if stream is None:
+            return str(self._not_connected())
+        return "" if stream.is_primary else stream.why_not_primary()
 
     @property
     def is_primary(self) -> bool:

@@ -17,7 +17,7 @@ from p4reduce_contracts.jobs.client import (
 )
 from p4reduce_contracts.jobs.errors import StoreError
 from p4reduce_contracts.p4runtime.entries import DigestConfig, Entry, MulticastGroup, TableEntry
-from p4reduce_contracts.p4runtime.errors import SwitchUnreachable
+from p4reduce_contracts.p4runtime.errors import NotPrimary, SwitchUnreachable
 from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
 from p4reduce_controller.jobs import keeper
 from p4reduce_controller.jobs.store import FILE
@@ -125,6 +125,73 @@ def test_another_primary_controller_that_changed_nothing_ends_no_job(running: Ru
     running.client.on_primary(False)
     connected_again(running)
     assert client.get_job("train").state == "ACTIVE"
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs are reset as soon as the connection to the switch is lost, and the controller bids again after 0.01 s."""
+    monkeypatch.setattr(keeper, "_LOST_AFTER_S", 0.0)
+    monkeypatch.setattr(keeper, "_LONGEST_PAUSE_S", 0.01)
+
+
+@pytest.mark.usefixtures("short_pauses")
+def test_jobs_outlive_another_primary_controller_that_cannot_be_outbid(running: Running, client: JobClient) -> None:
+    switch = running.client
+    client.create_job("train", 1, 8)
+    client.create_job("forming", 1, 4)
+    tickets, leases = form(running, client, "train", 1)
+    switch.log.clear()
+    switch.other_primary = "another controller is primary with the largest election id"
+    assert switch.on_primary is not None
+    switch.on_primary(False)
+    running.wait(lambda: switch.connections > 5)
+    assert client.heartbeat(tickets[0].nonce) == (False, "")
+    waiting = client.join("forming", 0, 1)
+    complaint = "the controller cannot change its switch at 127.0.0.1:9559: another controller is primary"
+    with pytest.raises(LeaseTimeout, match=complaint):
+        client.wait_lease(waiting.nonce, 0.1)
+    with pytest.raises(SwitchAway, match=complaint):
+        client.stats()
+    switch.other_primary = ""
+    running.wait(lambda: not running.controller.keeper.complaint())
+    assert (client.get_job("train").epoch, client.get_job("train").last_reset) == (leases[0].epoch, "")
+    assert changes(switch) == []
+    running.hello(waiting.job_id, waiting.nonce, 1)
+    assert client.wait_lease(waiting.nonce, 10.0).epoch == leases[0].epoch + 1
+
+
+@pytest.mark.usefixtures("short_pauses")
+def test_a_job_is_reset_when_another_primary_controller_deletes_an_entry_of_it(
+    running: Running, client: JobClient
+) -> None:
+    for name in ("whole", "hurt"):
+        client.create_job(name, 1, 4)
+        form(running, client, name, 1)
+    running.client.other_primary = "another controller is primary"
+    assert running.client.on_primary is not None
+    running.client.on_primary(False)
+    running.wait(lambda: running.client.connections > 2)
+    assert client.get_job("hurt").state == "ACTIVE"
+    del running.client.entries[[name for name in running.client.entries if "admit" in name][-1]]
+    running.wait(lambda: not running.controller.registry.get("hurt").active)
+    assert client.get_job("whole").state == "ACTIVE"
+
+
+@pytest.mark.usefixtures("short_pauses")
+def test_a_controller_does_not_start_while_another_one_cannot_be_outbid(config: Config) -> None:
+    switch = FakeSwitchClient()
+    with serving(config, switch) as running, JobClient(running.address) as client:
+        client.create_job("train", 1)
+        form(running, client, "train", 1)
+    switch.other_primary = "another controller is primary with the largest election id"
+    with (
+        pytest.raises(NotPrimary, match="not primary for the switch at .* the largest election id"),
+        serving(config, switch),
+    ):
+        pass
+    switch.other_primary = ""
+    with serving(config, switch) as running, JobClient(running.address) as client:
+        assert client.get_job("train").state == "ACTIVE"
 
 
 @pytest.mark.parametrize("part", ["admit", "job_member", "group"])

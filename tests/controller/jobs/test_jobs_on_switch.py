@@ -28,6 +28,7 @@ from p4reduce_controller.jobs.model import Grant
 from p4reduce_controller.jobs.programmer import SwitchProgrammer
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.p4names import V1MODEL
+from p4reduce_controller.p4rt import elections
 from p4reduce_controller.p4rt.client import Client
 from rigs.p4rt import System, bmv2, start_controller, start_switch
 from rigs.udp_workers import Worker, close, form, sum_one_round
@@ -176,6 +177,34 @@ def test_the_switch_restarts(system: System) -> None:
         assert again[0].lease.epoch > 1
         sum_one_round(again, 0)
         close([*workers, *again])
+
+
+def test_jobs_go_on_while_another_controller_has_the_largest_election_id(system: System) -> None:
+    """It writes nothing, and stays for longer than a switch may be away before the jobs are reset."""
+    with JobClient(system.controller.address("jobs on")) as client:
+        client.create_job("train", 2, slots=4)
+        client.create_job("late", 1, slots=4)
+        workers = form(client, 2)
+        number = 0
+        with Client(system.switch.address("P4Runtime"), election_id=elections.LARGEST):
+            deadline, bids = time.monotonic() + LIMIT_S, 0
+            while bids < 5:  # the pauses between them are 0.1, 0.2, 0.4 and 0.8 s
+                bids = system.controller.log.read_text().count("switch has another primary")
+                sum_one_round(workers, number)
+                number += 1
+                assert time.monotonic() < deadline
+            late = Worker(client, 0, 1, job="late")
+            late.hello()
+            with pytest.raises(LeaseTimeout, match="the controller cannot change its switch .* largest election id"):
+                client.wait_lease(late.ticket.nonce, 0.5)
+        until_connected(client)
+        sum_one_round(workers, number)
+        assert [client.heartbeat(worker.ticket.nonce) for worker in workers] == [(False, "")] * 2
+        job = client.get_job("train")
+        assert (job.epoch, job.last_reset) == (1, "")
+        late.hello()
+        assert client.wait_lease(late.ticket.nonce, LIMIT_S).epoch == 2
+        close([*workers, late])
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
