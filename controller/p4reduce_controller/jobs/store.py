@@ -12,17 +12,22 @@ became of the controller meanwhile.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import sqlite3
+import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from p4reduce_contracts.jobs.errors import EpochError, StoreError
+from p4reduce_contracts.logs import event
 from p4reduce_controller.jobs import saved
 from p4reduce_controller.jobs.model import Job
 from p4reduce_controller.jobs.slots import SlotRange
+
+_log = logging.getLogger(__name__)
 
 LAST_EPOCH = 0xFFFF
 FILE = "controller.sqlite"
@@ -44,11 +49,15 @@ class Store:
         self._db: sqlite3.Connection | None = None
 
     def open(self) -> None:
-        """Take the file, or make it. Raises StoreError, which says what is wrong with it and what to do."""
+        """Take the file, or make it; its mode is 0600 then.
+
+        Raises StoreError, which says what is wrong with it and what to do.
+        """
         with self._told():
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # it holds what proves membership
+                self._restrict_access()
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
             except OSError as error:
                 raise StoreError(f"cannot keep the jobs in {self.path.parent}: {error}; {_ANOTHER_FOLDER}") from error
             self._db = sqlite3.connect(self.path, timeout=_LOCK_WAIT_S, isolation_level=None)
@@ -130,6 +139,34 @@ class Store:
         with self._written() as db:
             db.execute("DELETE FROM jobs WHERE name = ?", (name,))
 
+    def _restrict_access(self) -> None:
+        """Give the file and what SQLite keeps beside it the mode 0600, for it holds what proves membership.
+
+        Raises StoreError where one of them belongs to another user, OSError where the mode cannot be changed.
+        """
+        file = self.path.resolve()
+        for path in (file, *(file.with_name(file.name + suffix) for suffix in _COMPANIONS)):
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                continue
+            if status.st_uid != os.geteuid():
+                raise StoreError(
+                    f"{path} belongs to user {status.st_uid}, and this controller runs as user {os.geteuid()}: run the "
+                    f"controller as that user, change the owner (`chown {os.geteuid()} {path}`), or {_ANOTHER_FOLDER}"
+                )
+            mode = stat.S_IMODE(status.st_mode)
+            if mode & 0o077:
+                path.chmod(0o600)
+                event(
+                    _log,
+                    logging.WARNING,
+                    "state file permissions tightened",
+                    file=str(path),
+                    mode=f"{mode:04o}",
+                    advice="it is 0600 now; if another user may have read the file, remove and create the jobs",
+                )
+
     def _prepare(self) -> None:
         with self._written() as db:
             (version,) = next(db.execute("PRAGMA user_version"))
@@ -190,6 +227,7 @@ class Store:
             raise StoreError(f"{self.path} is damaged: {error}; {_AFRESH}") from error
 
 
+_COMPANIONS = ("-wal", "-shm", "-journal")
 _SEEN_BY = "SELECT epoch FROM epochs WHERE first_slot < ? AND end_slot > ?"
 _ANOTHER_FOLDER = "set state_dir under [controller] to a folder that the controller may write"
 _AFRESH = (

@@ -144,6 +144,40 @@ def test_the_file_is_for_one_controller_and_its_user(store: Store) -> None:
     second.close()
 
 
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
+@pytest.mark.parametrize("mode", [0o644, 0o620, 0o604])
+def test_permissions_of_other_users_are_removed_at_the_start(
+    store: Store, caplog: pytest.LogCaptureFixture, suffix: str, mode: int
+) -> None:
+    """As after a restore from a backup."""
+    store.close()
+    file = store.path.with_name(store.path.name + suffix)
+    file.touch()
+    file.chmod(mode)
+    store.open()
+    assert not file.exists() or stat.S_IMODE(file.stat().st_mode) == 0o600
+    (record,) = [each for each in caplog.records if each.getMessage() == "state file permissions tightened"]
+    fields = record.__dict__["p4reduce_fields"]
+    assert (fields["file"], fields["mode"]) == (str(file.resolve()), f"{mode:04o}")
+    caplog.clear()
+    reopened(store)
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal"])
+def test_a_file_of_another_user_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+    store.close()
+    file = store.path.with_name(store.path.name + suffix)
+    file.touch()
+    file.chmod(0o644)
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    advice = rf"run the controller as that user, change the owner \(`chown {user + 1} .*`\), or set state_dir"
+    with pytest.raises(StoreError, match=rf"{FILE}.* belongs to user {user}, and .* user {user + 1}: {advice}"):
+        store.open()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+
+
 @pytest.mark.parametrize("content", [b"x" * 5000, b"SQLite format 3\0" + b"\xff" * 5000])
 def test_a_file_that_is_no_store_is_told(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
