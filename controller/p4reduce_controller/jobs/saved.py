@@ -9,9 +9,10 @@ from typing import Any
 from p4reduce_contracts import checked
 from p4reduce_contracts.checked import Check, T
 from p4reduce_contracts.jobs.answers import Count
+from p4reduce_contracts.jobs.errors import InvalidRequest
 from p4reduce_contracts.wire import MAX_JOBS, MAX_RANKS, MAX_SLOTS, SECRET_BITS
 from p4reduce_controller.jobs.hello import Address
-from p4reduce_controller.jobs.model import Grant, Job, Member
+from p4reduce_controller.jobs.model import Grant, Job, Member, check_job_lanes, check_name
 from p4reduce_controller.jobs.slots import SlotRange
 
 _RUNNING_ONLY = ("last_seen", "waiting", "watching", "gone_at", "problem", "slot_wait")
@@ -32,11 +33,27 @@ def to_text(job: Job) -> str:
 def from_text(text: str) -> Job:
     """Read a job that `to_text` wrote; its members were last seen at 0. Raises ValueError that names the place."""
     job = checked.read(Job, checked.parse_json(text), "job", _JOB)
+    try:
+        check_name(job.name)
+        check_job_lanes(job.name, job.world_size, job.lane_bits, job.lane_bound)
+    except InvalidRequest as error:
+        raise ValueError(str(error)) from None
     if any(rank >= job.world_size for rank in job.members):
         raise ValueError(f"the job has {job.world_size} ranks and members {sorted(job.members)}")
-    if job.grant is not None and not len(job.grant.addresses) == len(job.grant.secrets) == job.world_size:
-        raise ValueError(f"the job has {job.world_size} ranks, and its grant another number")
+    if job.active != (job.grant is not None):
+        raise ValueError(f"job.active is {job.active}, and the job has {'a' if job.grant else 'no'} grant")
+    if job.grant is not None:
+        _check_grant(job, job.grant)
     return job
+
+
+def _check_grant(job: Job, grant: Grant) -> None:
+    if not len(grant.addresses) == len(grant.secrets) == job.world_size:
+        raise ValueError(f"the job has {job.world_size} ranks, and its grant another number")
+    if len(job.members) != job.world_size:
+        raise ValueError(f"the job has {job.world_size} ranks and a grant, but only the members {sorted(job.members)}")
+    if (grant.job_id, grant.name, grant.slots) != (job.id, job.name, job.slots):
+        raise ValueError("job.grant has another id, name or slots than the job")
 
 
 def _or_none(check: Check[T]) -> Check[T | None]:
@@ -56,7 +73,11 @@ def _member(where: str, value: object) -> Member:
 
 
 def _members(where: str, value: object) -> dict[int, Member]:
-    return {member.rank: member for member in checked.list_of(_member)(where, value)}
+    members = checked.list_of(_member)(where, value)
+    found = {member.rank: member for member in members}
+    if len(found) != len(members):
+        raise ValueError(f"{where} has a rank twice")
+    return found
 
 
 def _counts(where: str, value: object) -> dict[str, Count]:

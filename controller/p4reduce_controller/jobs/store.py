@@ -23,6 +23,7 @@ from typing import Any
 
 from p4reduce_contracts.jobs.errors import EpochError, StoreError
 from p4reduce_contracts.logs import event
+from p4reduce_contracts.wire import MAX_SLOTS
 from p4reduce_controller.jobs import saved
 from p4reduce_controller.jobs.model import Job
 from p4reduce_controller.jobs.slots import SlotRange
@@ -66,6 +67,7 @@ class Store:
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = FULL")
                 self._prepare()
+                self._check_values()
             except BaseException:
                 self.close()
                 raise
@@ -123,11 +125,19 @@ class Store:
     def jobs(self) -> list[Job]:
         """All jobs as they were saved last. Raises StoreError."""
         with self._told():
-            texts = [str(text) for (text,) in self._rows("SELECT job FROM jobs ORDER BY name")]
-        try:
-            return [saved.from_text(text) for text in texts]
-        except ValueError as error:
-            raise StoreError(f"{self.path} is damaged: {error}; {_AFRESH}") from error
+            rows = self._rows("SELECT name, job FROM jobs ORDER BY name")
+        found: dict[int, Job] = {}
+        for name, text in rows:
+            try:
+                job = saved.from_text(text)
+            except ValueError as error:
+                raise self._damaged("jobs", f"job = {_shortened(text)}", f"a job: {error}") from error
+            if job.name != name:
+                raise self._damaged("jobs", f"name = {name!r}", f"{job.name!r}, as in its job")
+            if job.id in found:
+                raise self._damaged("jobs", f"id = {job.id} in the jobs {found[job.id].name} and {name}", "in one job")
+            found[job.id] = job
+        return list(found.values())
 
     def save(self, job: Job) -> None:
         """Remember a job as it is now. Raises StoreError."""
@@ -166,6 +176,18 @@ class Store:
                     mode=f"{mode:04o}",
                     advice="it is 0600 now; if another user may have read the file, remove and create the jobs",
                 )
+
+    def _check_values(self) -> None:
+        """Raise StoreError, which names table, column and value, unless every value can be what this class wrote."""
+        count = len(self._rows("SELECT 1 FROM facts"))
+        if count != 1:
+            raise self._damaged("facts", f"{count} rows", "exactly 1")
+        for table, column, holds, expected in _VALUES:
+            for (value,) in self._rows(f"SELECT {column} FROM {table} WHERE NOT ({holds}) LIMIT 1"):
+                raise self._damaged(table, f"{column} = {value!r}", expected)
+
+    def _damaged(self, table: str, found: str, expected: str) -> StoreError:
+        return StoreError(f"{self.path} is damaged: table {table} has {found}, where it must be {expected}; {_AFRESH}")
 
     def _prepare(self) -> None:
         with self._written() as db:
@@ -227,7 +249,47 @@ class Store:
             raise StoreError(f"{self.path} is damaged: {error}; {_AFRESH}") from error
 
 
+def _shortened(text: str) -> str:
+    """The part of a job's text that an error shows: it begins with the name, and has nonces further on."""
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
+
+
 _COMPANIONS = ("-wal", "-shm", "-journal")
+_SHOWN = 40
+_VALUES = (  # of each column: what holds for its values, in SQL and in words
+    (
+        "facts",
+        "era",
+        "typeof(era) = 'text' AND length(era) = 16 AND era NOT GLOB '*[^0-9a-f]*' AND era GLOB '*[^0]*'",
+        "16 hexadecimal digits, not all 0",
+    ),
+    (
+        "facts",
+        "last_epoch",
+        f"typeof(last_epoch) = 'integer' AND last_epoch BETWEEN 0 AND {LAST_EPOCH}",
+        f"a whole number from 0 to {LAST_EPOCH}",
+    ),
+    ("jobs", "name", "typeof(name) = 'text'", "text"),
+    ("jobs", "job", "typeof(job) = 'text'", "text"),
+    (
+        "epochs",
+        "epoch",
+        f"typeof(epoch) = 'integer' AND epoch BETWEEN 1 AND {LAST_EPOCH}",
+        f"a whole number from 1 to {LAST_EPOCH}",
+    ),
+    (
+        "epochs",
+        "first_slot",
+        f"typeof(first_slot) = 'integer' AND first_slot BETWEEN 0 AND {MAX_SLOTS - 1}",
+        f"a whole number from 0 to {MAX_SLOTS - 1}",
+    ),
+    (
+        "epochs",
+        "end_slot",
+        f"typeof(end_slot) = 'integer' AND end_slot > first_slot AND end_slot <= {MAX_SLOTS}",
+        f"a whole number above first_slot, at most {MAX_SLOTS}",
+    ),
+)
 _SEEN_BY = "SELECT epoch FROM epochs WHERE first_slot < ? AND end_slot > ?"
 _ANOTHER_FOLDER = "set state_dir under [controller] to a folder that the controller may write"
 _AFRESH = (

@@ -203,6 +203,60 @@ def test_a_damaged_job_is_told(store: Store, text: str) -> None:
         store.jobs()
 
 
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("UPDATE facts SET era = 7", "facts has era = '7', where it must be 16 hexadecimal digits, not all 0"),
+        ("UPDATE facts SET era = 'an era of no use'", "facts has era = 'an era of no use', where"),
+        ("UPDATE facts SET era = '0000000000000000'", "facts has era = '0000000000000000', where"),
+        ("UPDATE facts SET era = x'00'", "facts has era = b'.x00', where"),
+        (
+            "UPDATE facts SET last_epoch = 'many'",
+            "facts has last_epoch = 'many', where it must be a whole number from 0",
+        ),
+        ("UPDATE facts SET last_epoch = -1", "facts has last_epoch = -1, where .* from 0 to 65535"),
+        ("UPDATE facts SET last_epoch = 65536", "facts has last_epoch = 65536, where"),
+        ("UPDATE facts SET last_epoch = 1.5", "facts has last_epoch = 1.5, where"),
+        ("DELETE FROM facts", "facts has 0 rows, where it must be exactly 1"),
+        ("INSERT INTO facts SELECT * FROM facts", "facts has 2 rows, where"),
+        ("INSERT INTO epochs VALUES ('one', 0, 4)", "epochs has epoch = 'one', where it must be a whole number from 1"),
+        ("INSERT INTO epochs VALUES (0, 0, 4)", "epochs has epoch = 0, where"),
+        ("INSERT INTO epochs VALUES (65536, 0, 4)", "epochs has epoch = 65536, where"),
+        ("INSERT INTO epochs VALUES (1, -1, 4)", "epochs has first_slot = -1, where .* from 0 to 32767"),
+        ("INSERT INTO epochs VALUES (1, x'01', 4)", "epochs has first_slot = b'.x01', where"),
+        ("INSERT INTO epochs VALUES (1, 4, 4)", "epochs has end_slot = 4, where .* above first_slot, at most 32768"),
+        ("INSERT INTO epochs VALUES (1, 0, 32769)", "epochs has end_slot = 32769, where"),
+        ("INSERT INTO jobs VALUES (NULL, '{}')", "jobs has name = None, where it must be text"),
+        ("INSERT INTO jobs VALUES ('train', x'7b7d')", "jobs has job = b'{}', where it must be text"),
+        ("DROP TABLE epochs", "no such table: epochs"),
+    ],
+)
+def test_a_value_that_the_controller_never_wrote_is_refused_at_the_start(
+    store: Store, statement: str, message: str
+) -> None:
+    store.close()
+    with closing(sqlite3.connect(store.path)) as db:
+        db.execute(statement)
+        db.commit()
+    with pytest.raises(
+        StoreError, match=rf"{FILE} is damaged: .*{message}.*; move it away and start the controller again"
+    ):
+        store.open()
+
+
+def test_jobs_that_contradict_each_other_are_refused(store: Store) -> None:
+    job = Registry(SwitchGeometry(4, 8, 16), store, 10.0).create("train", 2, 4)
+    text = saved.to_text(job)
+    with store._written() as db:
+        db.execute("INSERT INTO jobs VALUES ('other', ?)", (text,))
+    with pytest.raises(StoreError, match="table jobs has name = 'other', where it must be 'train', as in its job"):
+        store.jobs()
+    with store._written() as db:
+        db.execute("UPDATE jobs SET job = ? WHERE name = 'other'", (text.replace("train", "other"),))
+    with pytest.raises(StoreError, match="table jobs has id = 1 in the jobs other and train, where"):
+        store.jobs()
+
+
 def test_a_file_of_another_version_is_told(store: Store) -> None:
     with store._written() as db:
         db.execute("PRAGMA user_version = 99")
@@ -287,6 +341,12 @@ def test_a_job_is_text_that_says_no_more_than_that() -> None:
         ("members", [{"rank": 0, "nonce": -1}]),
         ("last_reset", []),
         ("counted_from", {"results": {"packets": "many"}}),
+        ("name", "no name"),
+        ("lane_bits", 7),
+        ("lane_bound", 0),
+        ("active", True),
+        ("grant", 5),
+        ("members", [{"rank": 0, "nonce": 1}, {"rank": 0, "nonce": 2}]),
     ],
 )
 def test_a_saved_job_with_a_wrong_value_is_refused(key: str, value: object) -> None:
@@ -294,5 +354,31 @@ def test_a_saved_job_with_a_wrong_value_is_refused(key: str, value: object) -> N
     books = MemoryBooks()
     Registry(SwitchGeometry(4, 8, 16), books, 10.0).create("train", 2)
     fields = json.loads(books.texts["train"])
-    with pytest.raises(ValueError, match=rf"{key}|ranks and members"):
+    with pytest.raises(ValueError, match=rf"{key.split('_')[0]}|ranks and members|cannot name a job"):
         saved.from_text(json.dumps({**fields, key: value}))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("epoch", 0, "grant.epoch"),
+        ("job_id", 2, "another id, name or slots"),
+        ("name", "other", "another id, name or slots"),
+        ("slots", {"base": 1, "count": 4}, "another id, name or slots"),
+        ("addresses", [], "its grant another number"),
+        ("secrets", [1], "its grant another number"),
+    ],
+)
+def test_a_saved_grant_that_does_not_fit_its_job_is_refused(key: str, value: object, message: str) -> None:
+    books = MemoryBooks()
+    registry = Registry(SwitchGeometry(4, 8, 16), books, 10.0)
+    job = registry.create("train", 2, 4)
+    for rank in range(2):
+        registry.hello(Hello(job.id, registry.join("train", rank, 2, 0.0).nonce, Address(rank, 2, 3, 4)), 0.0)
+    assert job.grant is not None
+    registry.installed(job.grant, 0.0)
+    fields = json.loads(books.texts["train"])
+    with pytest.raises(ValueError, match=message):
+        saved.from_text(json.dumps({**fields, "grant": {**fields["grant"], key: value}}))
+    with pytest.raises(ValueError, match=r"2 ranks and a grant, but only the members \[0\]"):
+        saved.from_text(json.dumps({**fields, "members": fields["members"][:1]}))
