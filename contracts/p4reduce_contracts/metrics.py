@@ -51,6 +51,15 @@ SWITCH_UP: Final = Metric(
     "p4reduce_controller_switch_up", "", "1 if the switch's counters could be read; else its metrics are missing."
 )
 
+
+def job_label(name: str, job_id: int, private: bool) -> str:
+    """Return the value of the label `job_name`: the name, or of a private job "private:" and its id.
+
+    Metrics are served without a lock, and no job's name has a colon.
+    """
+    return f"private:{job_id}" if private else name
+
+
 _OF_JOB = ("job_name",)
 JOB_RANKS: Final = Metric("p4reduce_job_ranks", "ranks", "World size of a job.", _OF_JOB)
 JOB_MEMBERS: Final = Metric("p4reduce_job_members", "members", "Ranks that have joined.", _OF_JOB)

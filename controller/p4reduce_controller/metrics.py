@@ -65,8 +65,10 @@ class ControllerMetrics:
     async def _counted(self) -> tuple[JobCounts, DropCounts] | None:
         async with self._reading:
             if self._clock() - self._read_at >= KEPT_S:
+                jobs = self._registry.jobs()
                 try:
-                    self._counts = await self._switch.all_counters(self._registry.jobs())
+                    counts, drops = await self._switch.all_counters(jobs)
+                    self._counts = {_label(job): counts[job.name] for job in jobs}, drops
                 except SwitchAway:
                     self._counts = None
                 self._read_at = self._clock()
@@ -86,16 +88,21 @@ class ControllerMetrics:
             yield Sample(metrics.REFUSED_CALLS, times, (call, reason))
         for job in jobs:
             silence_s = max((now - member.last_seen for member in job.members.values()), default=0.0)
-            yield Sample(metrics.JOB_RANKS, job.world_size, (job.name,))
-            yield Sample(metrics.JOB_MEMBERS, len(job.members), (job.name,))
-            yield Sample(metrics.JOB_SILENCE, max(0.0, silence_s), (job.name,))
+            label = _label(job)
+            yield Sample(metrics.JOB_RANKS, job.world_size, (label,))
+            yield Sample(metrics.JOB_MEMBERS, len(job.members), (label,))
+            yield Sample(metrics.JOB_SILENCE, max(0.0, silence_s), (label,))
 
     def _of_switch(self, jobs: JobCounts, drops: DropCounts) -> Iterator[Sample]:
-        for name, counts in jobs.items():
+        for label, counts in jobs.items():
             for counter, frames, octets in _JOB_COUNTERS:
-                yield Sample(frames, counts[counter].packets, (name,))
+                yield Sample(frames, counts[counter].packets, (label,))
                 if octets is not None:
-                    yield Sample(octets, counts[counter].bytes, (name,))
+                    yield Sample(octets, counts[counter].bytes, (label,))
         for reason, count in drops.items():
             yield Sample(metrics.DROP_FRAMES, count.packets, (reason,))
             yield Sample(metrics.DROP_BYTES, count.bytes, (reason,))
+
+
+def _label(job: Job) -> str:
+    return metrics.job_label(job.name, job.id, job.private)

@@ -71,6 +71,20 @@ def test_a_job_and_what_the_switch_counted_of_it(running: Running, client: JobCl
     assert sum(value for (name, _), value in found.items() if name == metrics.DROP_FRAMES.name) == 9
 
 
+def test_a_private_job_has_a_number_instead_of_its_name(running: Running, client: JobClient) -> None:
+    client.create_job("open", 1, 4)
+    made = client.create_job("confidential", 1, 4, private=True)
+    with JobClient(running.address, token=made.member_token) as member:
+        _, (lease,) = form(running, member, "confidential", 1)
+    found = scrape(running)
+    labels = {labels for (name, labels) in found if name.startswith("p4reduce_job_")}
+    assert labels == {("open",), (f"private:{made.id}",)}
+    assert found["p4reduce_job_members", (f"private:{made.id}",)] == 1
+    assert lease.private, "so that the rank's own metrics have the same label"
+    with urllib.request.urlopen(f"http://{running.controller.metrics_address}/", timeout=10) as answer:
+        assert b"confidential" not in answer.read()
+
+
 def test_resets_by_cause_and_refusals_by_reason(running: Running, client: JobClient) -> None:
     client.create_job("train", 1)
     tickets, _ = form(running, client, "train", 1)

@@ -68,5 +68,6 @@ class RankMetrics:
         session = None if self._session is None else self._session()
         if session is None:
             return []
-        labels = session.lease.name, str(session.lease.rank)
+        lease = session.lease
+        labels = metrics.job_label(lease.name, lease.job_id, lease.private), str(lease.rank)
         return [Sample(_BY_NAME[name], value, labels) for name, value in session.metrics().items()]

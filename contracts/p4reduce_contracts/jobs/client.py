@@ -214,6 +214,7 @@ class JobClient:
             lane_bits=reply.lane_bits,
             lane_bound=reply.lane_bound,
             secret=reply.secret,
+            private=reply.private,
         )
 
     def heartbeat(self, nonce: int, slot_wait: WaitingSlot | None = None) -> tuple[bool, str]:

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"p4reduce_contracts/jobs/jobs.proto\x12\x10p4reduce.jobs.v1\"\x99\x01\n\x06Member\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\x14\n\x0cingress_port\x18\x04 \x01(\r\x12\x0b\n\x03mac\x18\x05 \x01(\t\x12\x10\n\x08silent_s\x18\x06 \x01(\x01\x12\x30\n\tslot_wait\x18\x07 \x01(\x0b\x32\x1d.p4reduce.jobs.v1.WaitingSlot\"`\n\x0bWaitingSlot\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\r\n\x05round\x18\x02 \x01(\r\x12\x0f\n\x07missing\x18\x03 \x01(\r\x12\x10\n\x08waited_s\x18\x04 \x01(\x01\x12\x11\n\tin_flight\x18\x05 \x01(\r\"\xd2\x02\n\x03Job\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\r\x12\x12\n\nworld_size\x18\x03 \x01(\r\x12\x12\n\nfirst_slot\x18\x04 \x01(\r\x12\r\n\x05slots\x18\x05 \x01(\r\x12)\n\x05state\x18\x06 \x01(\x0e\x32\x1a.p4reduce.jobs.v1.JobState\x12\r\n\x05\x65poch\x18\x07 \x01(\r\x12)\n\x07members\x18\x08 \x03(\x0b\x32\x18.p4reduce.jobs.v1.Member\x12\x12\n\nlast_reset\x18\t \x01(\t\x12\x11\n\tlane_bits\x18\n \x01(\r\x12\x12\n\nlane_bound\x18\x0b \x01(\r\x12\x0e\n\x06run_id\x18\x0c \x01(\t\x12\x0f\n\x07private\x18\r \x01(\x08\x12\x13\n\x0bowner_token\x18\x0e \x01(\t\x12\x14\n\x0cmember_token\x18\x0f \x01(\t\x12\x0e\n\x06hidden\x18\x10 \x01(\x08\"{\n\x10\x43reateJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nworld_size\x18\x02 \x01(\r\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x11\n\tlane_bits\x18\x04 \x01(\r\x12\x12\n\nlane_bound\x18\x05 \x01(\r\x12\x0f\n\x07private\x18\x06 \x01(\x08\"\x11\n\x0fListJobsRequest\"W\n\rListJobsReply\x12#\n\x04jobs\x18\x01 \x03(\x0b\x32\x15.p4reduce.jobs.v1.Job\x12\r\n\x05slots\x18\x02 \x01(\r\x12\x12\n\nfree_slots\x18\x03 \x01(\r\",\n\rGetJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\"/\n\x10RemoveJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\"\x10\n\x0eRemoveJobReply\"k\n\x0bJoinRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x12\n\nworld_size\x18\x03 \x01(\r\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12\r\n\x05token\x18\x05 \x01(\t\x12\x0e\n\x06\x66ormer\x18\x06 \x01(\x04\"\x95\x01\n\nJoinTicket\x12\r\n\x05nonce\x18\x01 \x01(\x04\x12\x0e\n\x06job_id\x18\x02 \x01(\r\x12\x13\n\x0bswitch_host\x18\x03 \x01(\t\x12\x13\n\x0bswitch_port\x18\x04 \x01(\r\x12\x0f\n\x07\x63olumns\x18\x05 \x01(\r\x12\x13\n\x0b\x62lock_words\x18\x06 \x01(\r\x12\x18\n\x10hello_interval_s\x18\x07 \x01(\x01\"4\n\x10WaitLeaseRequest\x12\r\n\x05nonce\x18\x01 \x01(\x04\x12\x11\n\ttimeout_s\x18\x02 \x01(\x01\"\x8f\x02\n\x05Lease\x12\x0e\n\x06job_id\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\r\x12\x0c\n\x04rank\x18\x04 \x01(\r\x12\x12\n\nworld_size\x18\x05 \x01(\r\x12\x12\n\nslot_count\x18\x06 \x01(\r\x12\x0f\n\x07\x63olumns\x18\x07 \x01(\r\x12\x13\n\x0b\x62lock_words\x18\x08 \x01(\r\x12\x1c\n\x14heartbeat_interval_s\x18\t \x01(\x01\x12\x13\n\x0bswitch_host\x18\n \x01(\t\x12\x13\n\x0bswitch_port\x18\x0b \x01(\r\x12\x11\n\tlane_bits\x18\x0c \x01(\r\x12\x12\n\nlane_bound\x18\r \x01(\r\x12\x0e\n\x06secret\x18\x0e \x01(\x06\"S\n\x10HeartbeatRequest\x12\r\n\x05nonce\x18\x01 \x01(\x04\x12\x30\n\tslot_wait\x18\x02 \x01(\x0b\x32\x1d.p4reduce.jobs.v1.WaitingSlot\"/\n\x0eHeartbeatReply\x12\r\n\x05reset\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x1d\n\x0cWatchRequest\x12\r\n\x05nonce\x18\x01 \x01(\x04\"+\n\nWatchEvent\x12\r\n\x05reset\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x1d\n\x0cLeaveRequest\x12\r\n\x05nonce\x18\x01 \x01(\x04\"\x0c\n\nLeaveReply\"\x1b\n\x0cStatsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\'\n\x05\x43ount\x12\x0f\n\x07packets\x18\x01 \x01(\x04\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\"\xd6\x01\n\x08JobStats\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\r\x12.\n\rcontributions\x18\x03 \x01(\x0b\x32\x17.p4reduce.jobs.v1.Count\x12+\n\nduplicates\x18\x04 \x01(\x0b\x32\x17.p4reduce.jobs.v1.Count\x12(\n\x07results\x18\x05 \x01(\x0b\x32\x17.p4reduce.jobs.v1.Count\x12)\n\x08pendings\x18\x06 \x01(\x0b\x32\x17.p4reduce.jobs.v1.Count\"C\n\tDropStats\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12&\n\x05\x63ount\x18\x02 \x01(\x0b\x32\x17.p4reduce.jobs.v1.Count\"b\n\nStatsReply\x12(\n\x04jobs\x18\x01 \x03(\x0b\x32\x1a.p4reduce.jobs.v1.JobStats\x12*\n\x05\x64rops\x18\x02 \x03(\x0b\x32\x1b.p4reduce.jobs.v1.DropStats*>\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x0b\n\x07\x46ORMING\x10\x01\x12\n\n\x06\x41\x43TIVE\x10\x02\x32\xec\x05\n\x04Jobs\x12\x46\n\tCreateJob\x12\".p4reduce.jobs.v1.CreateJobRequest\x1a\x15.p4reduce.jobs.v1.Job\x12N\n\x08ListJobs\x12!.p4reduce.jobs.v1.ListJobsRequest\x1a\x1f.p4reduce.jobs.v1.ListJobsReply\x12@\n\x06GetJob\x12\x1f.p4reduce.jobs.v1.GetJobRequest\x1a\x15.p4reduce.jobs.v1.Job\x12Q\n\tRemoveJob\x12\".p4reduce.jobs.v1.RemoveJobRequest\x1a .p4reduce.jobs.v1.RemoveJobReply\x12\x43\n\x04Join\x12\x1d.p4reduce.jobs.v1.JoinRequest\x1a\x1c.p4reduce.jobs.v1.JoinTicket\x12H\n\tWaitLease\x12\".p4reduce.jobs.v1.WaitLeaseRequest\x1a\x17.p4reduce.jobs.v1.Lease\x12Q\n\tHeartbeat\x12\".p4reduce.jobs.v1.HeartbeatRequest\x1a .p4reduce.jobs.v1.HeartbeatReply\x12G\n\x05Watch\x12\x1e.p4reduce.jobs.v1.WatchRequest\x1a\x1c.p4reduce.jobs.v1.WatchEvent0\x01\x12\x45\n\x05Leave\x12\x1e.p4reduce.jobs.v1.LeaveRequest\x1a\x1c.p4reduce.jobs.v1.LeaveReply\x12\x45\n\x05Stats\x12\x1e.p4reduce.jobs.v1.StatsRequest\x1a\x1c.p4reduce.jobs.v1.StatsReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"p4reduce_contracts/jobs/jobs.proto\x12\x10p4reduce.jobs.v1\"\x99\x01\n\x06Member\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\x14\n\x0cingress_port\x18\x04 \x01(\r\x12\x0b\n\x03mac\x18\x05 \x01(\t\x12\x10\n\x08silent_s\x18\x06 \x01(\x01\x12\x30\n\tslot_wait\x18\x07 \x01(\x0b\x32\x1d.p4reduce.jobs.v1.WaitingSlot\"`\n\x0bWaitingSlot\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\r\n\x05round\x18\x02 \x01(\r\x12\x0f\n\x07missing\x18\x03 \x01(\r\x12\x10\n\x08waited_s\x18\x04 \x01(\x01\x12\x11\n\tin_flight\x18\x05 \x01(\r\"\xd2\x02\n\x03Job\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\r\x12\x12\n\nworld_size\x18\x03 \x01(\r\x12\x12\n\nfirst_slot\x18\x04 \x01(\r\x12\r\n\x05slots\x18\x05 \x01(\r\x12)\n\x05state\x18\x06 \x01(\x0e\x32\x1a.p4reduce.jobs.v1.JobState\x12\r\n\x05\x65poch\x18\x07 \x01(\r\x12)\n\x07members\x18\x08 \x03(\x0b\x32\x18.p4reduce.jobs.v1.Member\x12\x12\n\nlast_reset\x18\t \x01(\t\x12\x11\n\tlane_bits\x18\n \x01(\r\x12\x12\n\nlane_bound\x18\x0b \x01(\r\x12\x0e\n\x06run_id\x18\x0c \x01(\t\x12\x0f\n\x07private\x18\r \x01(\x08\x12\x13\n\x0bowner_token\x18\x0e \x01(\t\x12\x14\n\x0cmember_token\x18\x0f \x01(\t\x12\x0e\n\x06hidden\x18\x10 \x01(\x08\"{\n\x10\x43reateJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nworld_size\x18\x02 \x01(\r\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x11\n\tlane_bits\x18\x04 \x01(\r\x12\x12\n\nlane_bound\x18\x05 \x01(\r\x12\x0f\n\x07private\x18\x06 \x01(\x08\"\x11\n\x0fListJobsRequest\"W\n\rListJobsReply\x12#\n\x04jobs\x18\x01 \x03(\x0b\x32\x15.p4reduce.jobs.v1.Job\x12\r\n\x05slots\x18\x02 \x01(\r\x12\x12\n\nfree_slots\x18\x03 \x01(\r\",\n\rGetJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\"/\n\x10RemoveJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\"\x10\n\x0eRemoveJobReply\"k\n\x0bJoinRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x12\n\nworld_size\x18\x03 \x01(\r\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12\r\n\x05token\x18\x05 \x01(\t\x12\x0e\n\x06\x66ormer\x18\x06 \x01(\x04\"\x95\x01\n\nJoinTicket\x12\r\n\x05nonce\x18\x01 \x01(\x04\x12\x0e\n\x06job_id\x18\x02 \x01(\r\x12\x13\n\x0bswitch_host\x18\x03 \x01(\t\x12\x13\n\x0bswitch_port\x18\x04 \x01(\r\x12\x0f\n\x07\x63olumns\x18\x05 \x01(\r\x12\x13\n\x0b\x62lock_words\x18\x06 \x01(\r\x12\x18\n\x10hello_interval_s\x18\x07 \x01(\x01\"4\n\x10WaitLeaseRequest\x12\r\n\x05nonce\x18\x01 \x01(\x04\x12\x11\n\ttimeout_s\x18\x02 \x01(\x01\"\xa0\x02\n\x05Lease\x12\x0e\n\x06job_id\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\r\x12\x0c\n\x04rank\x18\x04 \x01(\r\x12\x12\n\nworld_size\x18\x05 \x01(\r\x12\x12\n\nslot_count\x18\x06 \x01(\r\x12\x0f\n\x07\x63olumns\x18\x07 \x01(\r\x12\x13\n\x0b\x62lock_words\x18\x08 \x01(\r\x12\x1c\n\x14heartbeat_interval_s\x18\t \x01(\x01\x12\x13\n\x0bswitch_host\x18\n \x01(\t\x12\x13\n\x0bswitch_port\x18\x0b \x01(\r\x12\x11\n\tlane_bits\x18\x0c \x01(\r\x12\x12\n\nlane_bound\x18\r \x01(\r\x12\x0e\n\x06secret\x18\x0e \x01(\x06\x12\x0f\n\x07private\x18\x0f \x01(\x08\"S\n\x10HeartbeatRequest\x12\r\n\x05nonce\x18\x01 \x01(\x04\x12\x30\n\tslot_wait\x18\x02 \x01(\x0b\x32\x1d.p4reduce.jobs.v1.WaitingSlot\"/\n\x0eHeartbeatReply\x12\r\n\x05reset\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x1d\n\x0cWatchRequest\x12\r\n\x05nonce\x18\x01 \x01(\x04\"+\n\nWatchEvent\x12\r\n\x05reset\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x1d\n\x0cLeaveRequest\x12\r\n\x05nonce\x18\x01 \x01(\x04\"\x0c\n\nLeaveReply\"\x1b\n\x0cStatsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\'\n\x05\x43ount\x12\x0f\n\x07packets\x18\x01 \x01(\x04\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\"\xd6\x01\n\x08JobStats\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\r\x12.\n\rcontributions\x18\x03 \x01(\x0b\x32\x17.p4reduce.jobs.v1.Count\x12+\n\nduplicates\x18\x04 \x01(\x0b\x32\x17.p4reduce.jobs.v1.Count\x12(\n\x07results\x18\x05 \x01(\x0b\x32\x17.p4reduce.jobs.v1.Count\x12)\n\x08pendings\x18\x06 \x01(\x0b\x32\x17.p4reduce.jobs.v1.Count\"C\n\tDropStats\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12&\n\x05\x63ount\x18\x02 \x01(\x0b\x32\x17.p4reduce.jobs.v1.Count\"b\n\nStatsReply\x12(\n\x04jobs\x18\x01 \x03(\x0b\x32\x1a.p4reduce.jobs.v1.JobStats\x12*\n\x05\x64rops\x18\x02 \x03(\x0b\x32\x1b.p4reduce.jobs.v1.DropStats*>\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x0b\n\x07\x46ORMING\x10\x01\x12\n\n\x06\x41\x43TIVE\x10\x02\x32\xec\x05\n\x04Jobs\x12\x46\n\tCreateJob\x12\".p4reduce.jobs.v1.CreateJobRequest\x1a\x15.p4reduce.jobs.v1.Job\x12N\n\x08ListJobs\x12!.p4reduce.jobs.v1.ListJobsRequest\x1a\x1f.p4reduce.jobs.v1.ListJobsReply\x12@\n\x06GetJob\x12\x1f.p4reduce.jobs.v1.GetJobRequest\x1a\x15.p4reduce.jobs.v1.Job\x12Q\n\tRemoveJob\x12\".p4reduce.jobs.v1.RemoveJobRequest\x1a .p4reduce.jobs.v1.RemoveJobReply\x12\x43\n\x04Join\x12\x1d.p4reduce.jobs.v1.JoinRequest\x1a\x1c.p4reduce.jobs.v1.JoinTicket\x12H\n\tWaitLease\x12\".p4reduce.jobs.v1.WaitLeaseRequest\x1a\x17.p4reduce.jobs.v1.Lease\x12Q\n\tHeartbeat\x12\".p4reduce.jobs.v1.HeartbeatRequest\x1a .p4reduce.jobs.v1.HeartbeatReply\x12G\n\x05Watch\x12\x1e.p4reduce.jobs.v1.WatchRequest\x1a\x1c.p4reduce.jobs.v1.WatchEvent0\x01\x12\x45\n\x05Leave\x12\x1e.p4reduce.jobs.v1.LeaveRequest\x1a\x1c.p4reduce.jobs.v1.LeaveReply\x12\x45\n\x05Stats\x12\x1e.p4reduce.jobs.v1.StatsRequest\x1a\x1c.p4reduce.jobs.v1.StatsReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'p4reduce_contracts.jobs.jobs_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_JOBSTATE']._serialized_start=2297
-  _globals['_JOBSTATE']._serialized_end=2359
+  _globals['_JOBSTATE']._serialized_start=2314
+  _globals['_JOBSTATE']._serialized_end=2376
   _globals['_MEMBER']._serialized_start=57
   _globals['_MEMBER']._serialized_end=210
   _globals['_WAITINGSLOT']._serialized_start=212
@@ -58,29 +58,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WAITLEASEREQUEST']._serialized_start=1258
   _globals['_WAITLEASEREQUEST']._serialized_end=1310
   _globals['_LEASE']._serialized_start=1313
-  _globals['_LEASE']._serialized_end=1584
-  _globals['_HEARTBEATREQUEST']._serialized_start=1586
-  _globals['_HEARTBEATREQUEST']._serialized_end=1669
-  _globals['_HEARTBEATREPLY']._serialized_start=1671
-  _globals['_HEARTBEATREPLY']._serialized_end=1718
-  _globals['_WATCHREQUEST']._serialized_start=1720
-  _globals['_WATCHREQUEST']._serialized_end=1749
-  _globals['_WATCHEVENT']._serialized_start=1751
-  _globals['_WATCHEVENT']._serialized_end=1794
-  _globals['_LEAVEREQUEST']._serialized_start=1796
-  _globals['_LEAVEREQUEST']._serialized_end=1825
-  _globals['_LEAVEREPLY']._serialized_start=1827
-  _globals['_LEAVEREPLY']._serialized_end=1839
-  _globals['_STATSREQUEST']._serialized_start=1841
-  _globals['_STATSREQUEST']._serialized_end=1868
-  _globals['_COUNT']._serialized_start=1870
-  _globals['_COUNT']._serialized_end=1909
-  _globals['_JOBSTATS']._serialized_start=1912
-  _globals['_JOBSTATS']._serialized_end=2126
-  _globals['_DROPSTATS']._serialized_start=2128
-  _globals['_DROPSTATS']._serialized_end=2195
-  _globals['_STATSREPLY']._serialized_start=2197
-  _globals['_STATSREPLY']._serialized_end=2295
-  _globals['_JOBS']._serialized_start=2362
-  _globals['_JOBS']._serialized_end=3110
+  _globals['_LEASE']._serialized_end=1601
+  _globals['_HEARTBEATREQUEST']._serialized_start=1603
+  _globals['_HEARTBEATREQUEST']._serialized_end=1686
+  _globals['_HEARTBEATREPLY']._serialized_start=1688
+  _globals['_HEARTBEATREPLY']._serialized_end=1735
+  _globals['_WATCHREQUEST']._serialized_start=1737
+  _globals['_WATCHREQUEST']._serialized_end=1766
+  _globals['_WATCHEVENT']._serialized_start=1768
+  _globals['_WATCHEVENT']._serialized_end=1811
+  _globals['_LEAVEREQUEST']._serialized_start=1813
+  _globals['_LEAVEREQUEST']._serialized_end=1842
+  _globals['_LEAVEREPLY']._serialized_start=1844
+  _globals['_LEAVEREPLY']._serialized_end=1856
+  _globals['_STATSREQUEST']._serialized_start=1858
+  _globals['_STATSREQUEST']._serialized_end=1885
+  _globals['_COUNT']._serialized_start=1887
+  _globals['_COUNT']._serialized_end=1926
+  _globals['_JOBSTATS']._serialized_start=1929
+  _globals['_JOBSTATS']._serialized_end=2143
+  _globals['_DROPSTATS']._serialized_start=2145
+  _globals['_DROPSTATS']._serialized_end=2212
+  _globals['_STATSREPLY']._serialized_start=2214
+  _globals['_STATSREPLY']._serialized_end=2312
+  _globals['_JOBS']._serialized_start=2379
+  _globals['_JOBS']._serialized_end=3127
 # @@protoc_insertion_point(module_scope)

@@ -35,6 +35,8 @@ class Lease:
     """The largest |t| that a rank may send in a lane."""
     secret: int = field(default=0, repr=False)
     """In every frame of this rank, both ways; 64 bits that only the rank, the controller and the switch know."""
+    private: bool = False
+    """Whether joining the job takes a token."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.world_size <= MAX_RANKS or not 0 <= self.rank < self.world_size:

@@ -306,6 +306,7 @@ class JobsServicer:
             lane_bits=job.lane_bits,
             lane_bound=job.lane_bound,
             secret=grant.secrets[member.rank],
+            private=job.private,
         )
 
     def _too_late(self, nonce: int, timeout_s: float) -> str:

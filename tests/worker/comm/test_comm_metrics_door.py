@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,17 @@ def test_what_a_rank_counts_is_served_until_it_closes() -> None:
         assert 'p4reduce_worker_collectives_total{job_name="test",rank="1"} 1.0' in page(door.address)
     with pytest.raises(OSError):
         page(door.address)
+
+
+def test_a_private_job_has_a_number_instead_of_its_name() -> None:
+    door = RankMetrics("127.0.0.1:0", insecure=False)
+    with LocalGroup(1) as group:
+        session = group.comms[0].session
+        session._uplink.lease = replace(session.lease, name="confidential", private=True)
+        door.tell_of(session)
+        text = page(door.address)
+        assert f'job_name="private:{session.lease.job_id}",rank="0"' in text
+        assert "confidential" not in text
 
 
 def test_join_serves_them_over_a_real_switch(tmp_path: Path) -> None:
