@@ -1,25 +1,224 @@
-"""The folder for what can be made again: compiled code, and locks around the making."""
+"""The folder for compiled code, which can be made again at any time: the rule for it, and its files.
+
+What is in it is run as code. So each folder on the way to it, each symbolic link on that way, the folder itself and the
+files in it have to belong to the effective user or to root, and no other user may be able to write them. A folder that
+others can write is accepted on the way if its sticky bit is set, as that of /tmp: others cannot rename or remove what
+is not theirs there. The path is resolved and checked from the root down, so that no other user can change a part of it
+that was checked.
+
+Files are written whole or not at all, and carry a digest of their name and their content: a file that was cut, damaged
+or put under another name is not used. No fault of the cache stops a program: `read` and `write` log the first of each
+kind, with path and reason, and the program compiles.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import logging
 import os
+import secrets
+import shutil
 import stat
+import time
 from pathlib import Path
+from typing import Final
+
+_log = logging.getLogger(__name__)
+
+MOST_BYTES: Final = 512 << 20
+"""What `prune` leaves in the folder at most."""
+UNUSED_S: Final = 14 * 86400.0
+"""After so long without use `prune` removes a file or folder."""
+_LEFT_OVER_S: Final = 3600.0
+"""A temporary file of this age is left over from a process that ended while it wrote."""
+_DIGEST_BYTES: Final = 32
+_ADVICE: Final = "set P4REDUCE_CACHE_DIR to a folder that only this user can write"
+_MOST_LINKS: Final = 40
+"""Symbolic links on the way to the folder, as many as Linux follows."""
+
+_said: dict[str, str] = {}
+"""What this process has logged, by kind."""
 
 
-def cache_folder() -> Path | None:
-    """Return the folder, made if need be; None when there is none that is this user's alone.
+class Unusable(Exception):
+    """There is no folder, or no file, that may be used; the message has its path and the reason."""
 
-    It is $P4REDUCE_CACHE_DIR, or p4reduce in $XDG_CACHE_HOME, or in ~/.cache. What lies there is run as code, so a
-    folder that belongs to somebody else, or that others can write, is not used.
+
+def usable_folder() -> Path:
+    """Return the path of the folder, without symbolic links; make it if it is missing.
+
+    It is $P4REDUCE_CACHE_DIR, or p4reduce in $XDG_CACHE_HOME, or in ~/.cache. Raises Unusable.
     """
     named = os.environ.get("P4REDUCE_CACHE_DIR")
     try:
         folder = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "p4reduce"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
-    except (OSError, RuntimeError):  # a read-only home, or none
+        return safe_folder(folder.absolute())
+    except (RuntimeError, Unusable) as error:  # Path.home() raises RuntimeError
+        raise Unusable(f"{error}; {_ADVICE}") from error
+    except OSError as error:
+        raise Unusable(f"{error.filename or folder}: {error.strerror}; {_ADVICE}") from error
+
+
+def cache_folder() -> Path | None:
+    """Return `usable_folder`; None where there is none, which is logged."""
+    try:
+        return usable_folder()
+    except Unusable as error:
+        say_no_folder(error)
         return None
-    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or not os.access(folder, os.W_OK):
+
+
+def say_no_folder(error: Unusable) -> None:
+    """Log that there is no folder."""
+    say_once("no folder", f"compiled code is not kept, and is compiled at each start: {error}")
+
+
+def safe_folder(path: Path) -> Path:
+    """Return this absolute path without symbolic links, once each part of it is checked; make missing folders.
+
+    Raises Unusable where another user could change what is found there, and OSError.
+    """
+    at, links = Path(os.sep), 0
+    found = os.lstat(at)
+    _check(at, found, sticky=True)
+    parts = list(reversed(path.parts[1:]))
+    while parts:
+        part = parts.pop()
+        if part == os.pardir:
+            at = at.parent
+            continue
+        entry = at / part
+        with contextlib.suppress(FileExistsError):
+            if not os.path.lexists(entry):
+                os.mkdir(entry, 0o700)
+        found = os.lstat(entry)
+        if stat.S_ISLNK(found.st_mode):
+            _check_owner(entry, found)
+            links += 1
+            if links > _MOST_LINKS:
+                raise Unusable(f"{path}: too many symbolic links")
+            target = Path(os.readlink(entry))
+            if target.is_absolute():
+                at = Path(os.sep)
+            parts.extend(reversed([part for part in target.parts if part != os.sep]))
+            continue
+        if not stat.S_ISDIR(found.st_mode):
+            raise Unusable(f"{entry}: it is not a folder")
+        _check(entry, found, sticky=True)
+        at = entry
+    _check(at, os.lstat(at), sticky=False)
+    return at
+
+
+def read(path: Path) -> bytes | None:
+    """Return what `write` put there; None when there is nothing, or it must not be used (logged)."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise Unusable(f"{path}: it is not a file")
+            _check(path, found, sticky=False)
+            data = file.read()
+        if data[:_DIGEST_BYTES] != _digest(path, data[_DIGEST_BYTES:]):
+            raise Unusable(f"{path}: it is damaged, or belongs under another name")
+    except FileNotFoundError:
         return None
-    return folder
+    except OSError as error:
+        say_unread(path, error.strerror)
+        return None
+    except Unusable as error:
+        say_unread(path, str(error).removeprefix(f"{path}: "))
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(path)  # the time of its last use
+    return data[_DIGEST_BYTES:]
+
+
+def write(path: Path, content: bytes) -> None:
+    """Put this there, whole or not at all; what stands against it is logged."""
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            with open(descriptor, "wb") as file:
+                file.write(_digest(path, content))
+                file.write(content)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+    except OSError as error:
+        say_unkept(path, error.strerror)
+
+
+def prune(folder: Path) -> None:
+    """Remove what was not used for `UNUSED_S`, the longest unused above `MOST_BYTES`, and leftover temporary files."""
+    with contextlib.suppress(OSError):
+        _prune(folder, time.time())
+
+
+def _prune(folder: Path, now: float) -> None:
+    kept = []
+    for path in (*folder.glob("*.tmp"), *folder.glob("kernels-*/*.tmp")):
+        with contextlib.suppress(OSError):
+            if now - path.lstat().st_mtime > _LEFT_OVER_S:
+                path.unlink()
+    for path in (*folder.glob("kernels-*"), *folder.glob("executor-*.o")):
+        with contextlib.suppress(OSError):
+            kept.append((path.lstat().st_mtime, _bytes(path), path))
+    total = 0
+    for used, size, path in sorted(kept, reverse=True):
+        total += size
+        if now - used > UNUSED_S or total > MOST_BYTES:
+            with contextlib.suppress(OSError):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def say_unread(path: Path, reason: str | None) -> None:
+    """Log that a file is not used."""
+    say_once("unread", f"compiled again, since what was kept cannot be used: {path}: {reason}")
+
+
+def say_unkept(path: Path, reason: str | None) -> None:
+    """Log that something compiled cannot be kept."""
+    say_once("unkept", f"compiled code is not kept, and is compiled at each start: {path}: {reason}")
+
+
+def why_not_kept() -> str | None:
+    """Return what was logged of the first thing that could not be kept; None while all could be."""
+    return _said.get("no folder") or _said.get("unkept")
+
+
+def say_once(kind: str, text: str) -> None:
+    """Log the first warning of its kind: a program has forty kernels, and what stands against one does against all."""
+    if _said.setdefault(kind, text) is text:
+        _log.warning("%s", text)
+
+
+def _digest(path: Path, content: bytes) -> bytes:
+    digest = hashlib.sha256(f"{path.name}\n".encode())
+    digest.update(content)
+    return digest.digest()
+
+
+def _check(path: Path, found: os.stat_result, *, sticky: bool) -> None:
+    """Raise Unusable if a user other than the effective one and root could write this.
+
+    `sticky`: of a folder on the way the sticky bit is enough.
+    """
+    _check_owner(path, found)
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not (sticky and found.st_mode & stat.S_ISVTX):
+        raise Unusable(f"{path}: other users can write it (mode {stat.S_IMODE(found.st_mode):o})")
+
+
+def _check_owner(path: Path, found: os.stat_result) -> None:
+    if found.st_uid not in (0, os.geteuid()):
+        raise Unusable(f"{path}: it belongs to user {found.st_uid}, and this process runs as user {os.geteuid()}")
+
+
+def _bytes(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else (path,)
+    return sum(file.lstat().st_size for file in files)

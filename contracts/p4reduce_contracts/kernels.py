@@ -1,18 +1,16 @@
 """Compiled kernels: functions of plain Python over arrays that numba compiles, once on a machine.
 
 A kernel module has functions marked `@kernel(signature)`, and nothing imports it but `load`. Its plain functions, under
-`.py_func`, are the oracle of the compiled ones. Where numba is missing, or the environment has P4REDUCE_KERNELS=off,
+`.py_func`, are the oracle of the compiled ones. With P4REDUCE_KERNELS=off, and where numba refuses to be imported,
 `load` returns None and the caller goes the way it goes in Python.
 
-What was compiled is kept in the user's cache folder (`cache.py`). It belongs to this processor and to the sources of
-all kernel modules, since one may call another's functions. Processes that start at once, such as the ranks of a job,
-do not all compile: the first has a lock, and the others load what it made.
+What was compiled is kept in the user's cache folder (`cache.py`, `kernel_cache.py`). It belongs to this processor, to
+the versions of numba and numpy, and to the sources of all kernel modules, since one may call another's functions.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import importlib
@@ -20,7 +18,6 @@ import importlib.util
 import itertools
 import logging
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -31,9 +28,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, TypeVar, cast
 
-from p4reduce_contracts.cache import cache_folder
+from p4reduce_contracts import cache, kernel_cache
 from p4reduce_contracts.checked import ConfigError
-from p4reduce_contracts.logs import event
 
 _log = logging.getLogger(__name__)
 
@@ -41,11 +37,9 @@ MODULES: Final = "p4reduce.kernels"
 """The entry points that name each package's kernel modules."""
 CONSTANTS: Final = "p4reduce.kernel-constants"
 """Those that name the modules whose constants are compiled into kernels."""
-_LOCK_WAIT_S: Final = 120.0
-"""After so long another process that compiles is not waited for; this one compiles too."""
-
 _WARM_S: Final = 300.0
-_UNUSED_S: Final = 14 * 86400.0
+_NOT_KEPT: Final = 75
+"""Exit status of a process that compiled, and could not keep what it compiled (EX_TEMPFAIL of sysexits.h)."""
 _DONE: Final = "all"
 """A file that says that all kernels of these sources were compiled."""
 
@@ -56,15 +50,19 @@ class CompilationFailed(RuntimeError):
     """A kernel module cannot be compiled; the message has numba's own words."""
 
 
+class NotKept(RuntimeError):
+    """What is compiled cannot be kept; the message says why and what to do."""
+
+
 def enabled() -> bool:
-    """Return whether kernels may be used: numba is installed and P4REDUCE_KERNELS is not "off".
+    """Return whether kernels are wanted: P4REDUCE_KERNELS is not "off".
 
     Raises ConfigError for another value of it than on and off.
     """
     wanted = os.environ.get("P4REDUCE_KERNELS") or "on"
     if wanted not in ("on", "off"):
         raise ConfigError(f"P4REDUCE_KERNELS is {wanted!r}; it has to be on or off")
-    return wanted == "on" and importlib.util.find_spec("numba") is not None
+    return wanted == "on"
 
 
 def kernel(signature: str, *, allocates: bool = False) -> Callable[[Function], Function]:
@@ -77,63 +75,76 @@ def kernel(signature: str, *, allocates: bool = False) -> Callable[[Function], F
     import numba
     from numba.core.options import DefaultOptions
 
-    config: Any = numba.config
     njit: Any = numba.njit
     options: dict[str, bool] = {"nogil": True, "no_cfunc_wrapper": True}  # callbacks from C: nothing needs them
     if not allocates and hasattr(DefaultOptions, "_nrt"):
         options["_nrt"] = False
 
     def compiled(function: Function) -> Function:
-        folder, before = _folder(), config.CACHE_DIR
-        config.CACHE_DIR = "" if folder is None else str(folder)  # read while the function is defined
-        try:
-            compiled_as = njit(signature, cache=folder is not None, **options)
-            return cast(Function, compiled_as(function))
-        finally:
-            config.CACHE_DIR = before
+        if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+            return function
+        dispatcher = njit(**options)(function)
+        with contextlib.ExitStack() as stack:
+            kept = _cache_of(function, signature)
+            if kept is not None:
+                dispatcher._cache = stack.enter_context(kept)  # as Dispatcher.enable_caching does
+            dispatcher.compile(signature)
+        dispatcher.disable_compile()
+        return cast(Function, dispatcher)
 
     return compiled
 
 
 def load(module: str) -> ModuleType | None:
-    """Import a kernel module, compiled; None where kernels are not `enabled`."""
-    if not enabled() or not _numba_works():
+    """Import a kernel module, compiled; None where kernels are not `enabled`, and where numba cannot be imported."""
+    if not enabled() or _numba_error() is not None:
         return None
-    with _one_at_a_time(_package(module)):
-        return importlib.import_module(module)
+    return importlib.import_module(module)
 
 
 @functools.cache
-def _numba_works() -> bool:
-    """Return whether the installed numba can be imported: it refuses versions of numpy that it does not know."""
+def _numba_error() -> str | None:
+    """Return why the installed numba cannot be imported, logged once: it refuses numpy versions it does not know."""
     try:
         importlib.import_module("numba")
     except ImportError as error:
-        event(_log, logging.WARNING, "kernels are off", cause=str(error))
-        return False
-    return True
+        text = f"numba cannot be imported ({error}); install versions of numba and numpy that fit each other"
+        _log.warning("compiled kernels are not used, which is slower: %s", text)
+        return text
+    return None
 
 
 def warm() -> Iterator[tuple[str, float]]:
     """Compile all kernels of the installed packages that are not compiled; yields each package and its seconds.
 
-    Packages are compiled at the same time, each in a process of its own. Raises CompilationFailed.
+    Packages are compiled at the same time, each in a process of its own. Raises CompilationFailed and NotKept.
     """
-    folder = _folder()
-    if folder is None or not enabled() or not _numba_works() or (folder / _DONE).exists():
+    if not enabled():
+        return
+    if (unusable := _numba_error()) is not None:
+        raise CompilationFailed(unusable)
+    try:
+        done = _made_folder() / _DONE
+    except cache.Unusable as error:
+        raise NotKept(str(error)) from error
+    if done.exists():
         return
     packages: dict[str, list[str]] = {}
     for module in _modules():
         packages.setdefault(_package(module), []).append(module)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         yield from zip(packages, pool.map(_load_elsewhere, packages.values()), strict=True)
-    (folder / _DONE).touch()
+    try:
+        done.touch(mode=0o600)
+    except OSError as error:
+        raise NotKept(f"{done}: {error.strerror}") from error
 
 
 def load_alone(modules: list[str]) -> None:
     """Load kernel modules without what the packages above them import: that takes time, and torch may not be there yet.
 
     For processes that compile and do nothing else: those packages stay empty, but for any that constants come from.
+    Ends the process with status _NOT_KEPT when what it compiled could not be kept.
     """
     for package in sorted({_package(module) for module in modules} - set(_modules(CONSTANTS))):
         for above in itertools.accumulate(package.split("."), "{}.{}".format):
@@ -142,6 +153,9 @@ def load_alone(modules: list[str]) -> None:
                 sys.modules[above] = importlib.util.module_from_spec(spec)
     for module in modules:
         load(module)
+    if (reason := cache.why_not_kept()) is not None:
+        print(reason, file=sys.stderr)
+        sys.exit(_NOT_KEPT)
 
 
 def _load_elsewhere(modules: list[str]) -> float:
@@ -153,6 +167,8 @@ def _load_elsewhere(modules: list[str]) -> float:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_WARM_S, check=False)
     except subprocess.TimeoutExpired as error:
         raise CompilationFailed(f"{', '.join(modules)} took more than {_WARM_S:g} s") from error
+    if done.returncode == _NOT_KEPT:
+        raise NotKept(done.stderr.strip().rpartition("\n")[2])
     if done.returncode:  # negative: the signal that ended it
         said = done.stderr.strip()[-2000:] or "it said nothing"
         ended = f"the compiling process ended with status {done.returncode}"
@@ -168,30 +184,59 @@ def _package(module: str) -> str:
     return module.rpartition(".")[0]
 
 
+def _cache_of(function: Callable[..., Any], signature: str) -> kernel_cache.KernelCache | None:
+    """Return where a kernel is kept; None where there is no folder."""
+    folder = _folder()
+    if folder is None:
+        return None
+    source = function.__code__.co_filename
+    try:
+        told_apart = hashlib.sha256(f"{folder.name}\n{_text_digest(source)}\n{signature}".encode()).hexdigest()
+    except OSError as error:  # such as a module in a zip archive
+        cache.say_unkept(Path(source), error.strerror)
+        return None
+    path = folder / f"{function.__module__}.{function.__qualname__}-{told_apart[:16]}"
+    return kernel_cache.KernelCache(path, folder / f"{_package(function.__module__)}.lock")
+
+
+@functools.cache
+def _text_digest(source: str) -> str:
+    return hashlib.sha256(Path(source).read_bytes()).hexdigest()
+
+
 @functools.cache
 def _folder() -> Path | None:
-    """For what is compiled of these sources. Numba itself looks at the file alone that a function stands in."""
-    cache = cache_folder()
-    if cache is None:
+    """Return `_made_folder`; None, which is logged, where there is none."""
+    try:
+        return _made_folder()
+    except cache.Unusable as error:
+        cache.say_no_folder(error)
         return None
-    digest = hashlib.sha256()
-    for source in _sources():
-        digest.update(source.read_bytes())
-    folder = cache / f"kernels-{digest.hexdigest()[:16]}"
-    if not folder.exists():
-        _remove_unused(cache)
-    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _made_folder() -> Path:
+    """Return the folder of what is compiled of these sources, by this compiler, for this processor. Raises Unusable."""
+    import numba
+    import numpy
+    from numba.core.registry import cpu_target
+
+    parent = cache.usable_folder()
+    processor = cpu_target.target_context.codegen().magic_tuple()
+    digest = hashlib.sha256(
+        f"{numba.__version__} {numpy.__version__} {sys.implementation.cache_tag} {processor}".encode()
+    )
+    try:
+        for source in (Path(__file__), Path(kernel_cache.__file__), *_sources()):
+            digest.update(source.read_bytes())
+        folder = parent / f"kernels-{digest.hexdigest()[:16]}"
+        if not folder.exists():
+            cache.prune(parent)
+        cache.safe_folder(folder)
+    except OSError as error:
+        raise cache.Unusable(f"{error.filename}: {error.strerror}") from error
     with contextlib.suppress(OSError):
         os.utime(folder)  # the time of its last use
     return folder
-
-
-def _remove_unused(cache: Path) -> None:
-    """Remove what was compiled of other sources and not used for long; another installation may still use the rest."""
-    for folder in cache.glob("kernels-*"):
-        with contextlib.suppress(OSError):
-            if time.time() - folder.stat().st_mtime > _UNUSED_S:
-                shutil.rmtree(folder)
 
 
 def _sources() -> Iterator[Path]:
@@ -208,28 +253,3 @@ def _sources() -> Iterator[Path]:
             source = source / "__init__.py" if source.is_dir() else source.with_suffix(".py")
             if source.exists():
                 yield source
-
-
-@contextlib.contextmanager
-def _one_at_a_time(package: str) -> Iterator[None]:
-    """Hold a package's lock among this user's processes; without a folder for it, or after a long wait, do without."""
-    folder = cache_folder()
-    if folder is None:
-        yield
-        return
-    with open(folder / f"{package}.lock", "w", encoding="utf-8") as lock:
-        _wait_for(lock.fileno())
-        yield
-
-
-def _wait_for(lock: int) -> None:
-    until = time.monotonic() + _LOCK_WAIT_S
-    while time.monotonic() < until:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.05)
-        except OSError:  # a file system without locks
-            return
-        else:
-            return

@@ -36,8 +36,11 @@ def run_demo(
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    for package, seconds in kernels.warm():  # now, so that it is in no training's time
-        console.print(f"compiled {package} in {seconds:.0f} s, once on this machine")
+    try:
+        for package, seconds in kernels.warm():  # now, so that it is in no training's time
+            console.print(f"compiled {package} in {seconds:.0f} s, once on this machine")
+    except kernels.NotKept as error:
+        console.print(f"kernels are compiled in each training, since they cannot be kept: {error}")
     plan = [Training(variant, seed, epochs, logs) for seed in range(seeds) for variant in VARIANTS]
     with terminable(), Children(logs) as children:
         console.print("starting a switch and a controller")

@@ -16,43 +16,22 @@ import pytest
 from click.testing import CliRunner
 
 from p4reduce_contracts import kernels
-from p4reduce_contracts.cache import cache_folder
 from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.warm import warm
-
-MODULE = '''
-from p4reduce_contracts.kernels import kernel
-
-
-@kernel("int64(int64)")
-def doubled(number):
-    """Return twice the number."""
-    return 2 * number
-'''
-
-USE = """
-import sys
-from collections.abc import Iterator
-from p4reduce_contracts import kernels
-module = kernels.load("doubling")
-stats = module.doubled.stats
-print(module.doubled(21), module.doubled.py_func(21), sum(stats.cache_misses.values()), sum(stats.cache_hits.values()))
-"""
+from rigs.doubling import COMPILED, LOADED, MODULE, USE, environment_in, use
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """Of a process that finds the kernel module and has a cache of its own."""
-    (tmp_path / "doubling.py").write_text(MODULE, encoding="utf-8")
-    (tmp_path / "cache").mkdir(mode=0o700)
-    return os.environ | {"PYTHONPATH": str(tmp_path), "P4REDUCE_CACHE_DIR": str(tmp_path / "cache")}
+    return environment_in(tmp_path)
 
 
 def test_of_processes_that_start_at_once_one_compiles(environment: dict[str, str]) -> None:
     command = [sys.executable, "-c", USE]
     started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     answers = [process.communicate(timeout=60)[0].split() for process in started]
-    assert sorted(answers) == [["42", "42", "0", "1"], ["42", "42", "0", "1"], ["42", "42", "1", "0"]]
+    assert sorted(answers) == [LOADED, LOADED, COMPILED]
 
 
 def test_what_was_not_used_for_long_is_removed(environment: dict[str, str]) -> None:
@@ -63,12 +42,12 @@ def test_what_was_not_used_for_long_is_removed(environment: dict[str, str]) -> N
         (cache / name / "kept").touch()
         if name != "kernels-used":
             os.utime(cache / name, (long_ago, long_ago))
-    subprocess.run([sys.executable, "-c", USE], env=environment, stdout=subprocess.DEVNULL, timeout=60, check=True)
+    use(environment)
     left = {path.name for path in cache.iterdir() if path.is_dir()}
     assert {"kernels-used", "executor-old"} < left and "kernels-old" not in left
     (own,) = left - {"kernels-used", "executor-old"}
     os.utime(cache / own, (long_ago, long_ago))
-    subprocess.run([sys.executable, "-c", USE], env=environment, stdout=subprocess.DEVNULL, timeout=60, check=True)
+    use(environment)
     assert time.time() - (cache / own).stat().st_mtime < 3600, "it was used"
 
 
@@ -100,17 +79,14 @@ def counted(number):
 def test_kernels_do_not_count_references_unless_they_allocate(environment: dict[str, str], tmp_path: Path) -> None:
     """Each count is an atomic operation, several a frame."""
     (tmp_path / "views.py").write_text(VIEWS, encoding="utf-8")
-    use = """
+    program = """
 import numpy as np
 from p4reduce_contracts import kernels
 module = kernels.load("views")
 (total,), (counted,) = module.total.inspect_llvm().values(), module.counted.inspect_llvm().values()
 print(module.total(np.ones((5, 3), np.int64)), module.counted(7), "NRT_" in total, "NRT_" in counted)
 """
-    used = subprocess.run(
-        [sys.executable, "-c", use], env=environment, capture_output=True, text=True, timeout=60, check=True
-    )
-    assert used.stdout.split() == ["15", "7", "False", "True"]
+    assert use(environment, program).words == ["15", "7", "False", "True"]
 
 
 def test_switched_off_there_are_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,19 +100,6 @@ def test_a_switch_in_no_position_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
         kernels.load("doubling")
 
 
-def test_a_cache_that_others_can_write_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("P4REDUCE_CACHE_DIR", str(tmp_path / "mine"))
-    assert cache_folder() == tmp_path / "mine"
-    (tmp_path / "mine").chmod(0o777)
-    assert cache_folder() is None
-
-
-def test_a_home_that_cannot_be_written_has_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("P4REDUCE_CACHE_DIR", str(tmp_path / "file" / "below"))
-    assert cache_folder() is None
-
-
 @pytest.fixture
 def found_modules(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """What the installed packages name as kernel modules; nothing yet."""
@@ -144,19 +107,14 @@ def found_modules(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(kernels, "_modules", lambda group=kernels.MODULES: modules)
     for name in ("PYTHONPATH", "P4REDUCE_CACHE_DIR"):
         monkeypatch.setenv(name, environment[name])
-    kernels._folder.cache_clear()
     yield modules
-    kernels._folder.cache_clear()
 
 
 def test_what_is_compiled_ahead_is_not_compiled_again(found_modules: list[str], environment: dict[str, str]) -> None:
     found_modules.append("doubling")
     assert len(list(kernels.warm())) == 1
     assert list(kernels.warm()) == []
-    used = subprocess.run(
-        [sys.executable, "-c", USE], env=environment, capture_output=True, text=True, timeout=60, check=True
-    )
-    assert used.stdout.split()[2:] == ["0", "1"]
+    assert use(environment).words == LOADED
 
 
 def test_what_a_package_imports_is_not_needed_to_compile_its_kernels(
@@ -171,9 +129,7 @@ def test_what_a_package_imports_is_not_needed_to_compile_its_kernels(
     found_modules.append("outer.needy.doubling")
     assert len(list(kernels.warm())) == 1
     (tmp_path / "not_installed_yet.py").touch()
-    use = [sys.executable, "-c", USE.replace("doubling", "outer.needy.doubling", 1)]
-    used = subprocess.run(use, env=environment, capture_output=True, text=True, timeout=60, check=True)
-    assert used.stdout.split() == ["42", "42", "0", "1"]
+    assert use(environment, USE.replace("doubling", "outer.needy.doubling", 1)).words == LOADED
 
 
 def test_what_cannot_be_compiled_is_told(found_modules: list[str], tmp_path: Path) -> None:
@@ -196,10 +152,43 @@ def test_the_signal_that_ended_the_compiling_process_is_told(
         list(kernels.warm())
 
 
-def test_where_nothing_can_be_kept_nobody_is_told_that_it_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_there_is_no_folder_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P4REDUCE_CACHE_DIR", "/dev/null/nowhere")
     result = CliRunner().invoke(warm)
-    assert (result.exit_code, "set P4REDUCE_CACHE_DIR" in result.output) == (1, True)
+    assert result.exit_code == 1
+    assert "cannot be kept: /dev/null: it is not a folder; set P4REDUCE_CACHE_DIR" in result.output
+
+
+def test_where_nothing_can_be_written_that_is_told(
+    found_modules: list[str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"  # as a full disk
+    (tmp_path / "doubling.py").write_text(limit + MODULE, encoding="utf-8")
+    found_modules.append("doubling")
+    result = CliRunner().invoke(warm)
+    assert result.exit_code == 1 and "all kernels are compiled" not in result.output
+    assert f"cannot be kept: compiled code is not kept, and is compiled at each start: {tmp_path}" in result.output
+    assert "File too large" in result.output
+
+
+@pytest.fixture
+def no_numba(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A numba that refuses to be imported, as it does for a numpy that it does not know."""
+    monkeypatch.setitem(sys.modules, "numba", None)
+    kernels._numba_error.cache_clear()
+    yield
+    kernels._numba_error.cache_clear()
+
+
+def test_a_numba_that_cannot_be_imported_is_told_once(no_numba: None, caplog: pytest.LogCaptureFixture) -> None:
+    assert kernels.load("doubling") is None and kernels.load("doubling") is None
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert "numba cannot be imported" in line and "install versions of numba and numpy that fit each other" in line
+
+
+def test_nor_is_anything_compiled_ahead_then(no_numba: None) -> None:
+    result = CliRunner().invoke(warm)
+    assert result.exit_code == 1 and "numba cannot be imported" in result.output
 
 
 PACKAGES = {

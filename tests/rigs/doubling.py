@@ -1,0 +1,60 @@
+"""A kernel module for child processes, which have a cache folder of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+MODULE = '''
+from p4reduce_contracts.kernels import kernel
+
+
+@kernel("int64(int64)")
+def doubled(number):
+    """Return twice the number."""
+    return 2 * number
+'''
+
+USE = """
+from p4reduce_contracts import kernels
+module = kernels.load("doubling")
+stats = module.doubled.stats
+print(module.doubled(21), module.doubled.py_func(21), sum(stats.cache_misses.values()), sum(stats.cache_hits.values()))
+"""
+COMPILED = ["42", "42", "1", "0"]
+"""What USE prints when it had to compile."""
+LOADED = ["42", "42", "0", "1"]
+"""What it prints when it found the kernel in the cache."""
+
+
+class Outcome(NamedTuple):
+    """What a child process wrote."""
+
+    words: list[str]
+    log: list[str]
+    """Lines of stderr."""
+
+
+def environment_in(folder: Path) -> dict[str, str]:
+    """Return the environment of a process that finds the kernel module, and has an empty cache folder."""
+    (folder / "doubling.py").write_text(MODULE, encoding="utf-8")
+    (folder / "cache").mkdir(mode=0o700)
+    found = {"PYTHONPATH": str(folder), "P4REDUCE_CACHE_DIR": str(folder / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
+    return os.environ | found
+
+
+def use(environment: dict[str, str], program: str = USE, before: tuple[str, ...] = ()) -> Outcome:
+    """Run the program to its end, by the command `before` it if there is one."""
+    command = [*before, sys.executable, "-c", program]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return Outcome(ended.stdout.split(), ended.stderr.splitlines())
+
+
+def kept(environment: dict[str, str]) -> list[Path]:
+    """Return the files of compiled kernels in the cache."""
+    files = Path(environment["P4REDUCE_CACHE_DIR"]).rglob("*")
+    return sorted(file for file in files if file.is_file() and file.stat().st_size)
