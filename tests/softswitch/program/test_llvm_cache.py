@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import time
 from pathlib import Path
 
 import pytest
 
 from conformance.case import PROGRAMS
+from p4reduce_contracts import cache
 from p4reduce_switch.program import Program, UnsupportedConstruct
-from p4reduce_switch.program.llvm import build, target  # noqa: E402
+from p4reduce_switch.program.llvm import build, target
 
 CONFIG = (PROGRAMS / "exact_two_keys.json").read_bytes()
 
@@ -60,16 +63,56 @@ def test_another_compiler_makes_its_own_file(made: list[int], tmp_path: Path, mo
     assert len(made) == 2 and len(list(tmp_path.iterdir())) == 2
 
 
-def test_the_oldest_files_go(made: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "KEPT", 2)
+def test_the_longest_unused_files_go(made: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    works(CONFIG)
+    (own,) = tmp_path.iterdir()
+    monkeypatch.setattr(cache, "MOST_BYTES", own.stat().st_size + 100)
     for number in range(3):
         old = tmp_path / f"executor-{number}.o"
-        old.write_bytes(b"")
-        os.utime(old, (number, number))
+        old.write_bytes(bytes(60))
+        os.utime(old, (time.time() - number, time.time() - number))
     (tmp_path / "other").write_bytes(b"")
+    own.unlink()
     works(CONFIG)
     left = {file.name for file in tmp_path.iterdir()}
-    assert len(left) == 3 and {"other", "executor-2.o"} < left
+    assert left == {"other", own.name, "executor-0.o"}
+
+
+def test_a_file_that_another_user_could_have_put_there_is_made_again(made: list[int], tmp_path: Path) -> None:
+    works(CONFIG)
+    (file,) = tmp_path.iterdir()
+    file.chmod(0o666)
+    works(CONFIG)
+    assert len(made) == 2 and file.stat().st_mode & 0o777 == 0o600
+
+
+def test_on_a_full_disk_the_program_runs(
+    made: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A limit of the size of files stands for the disk's."""
+    monkeypatch.setattr(cache, "_said", {})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        works(CONFIG)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
+    (line,) = (record.getMessage() for record in caplog.records if record.name == cache.__name__)
+    assert f"{tmp_path}/executor-" in line and "File too large" in line
+
+
+def test_without_file_descriptors_the_program_runs(made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_said", {})
+    program = json.loads(CONFIG)
+    build._sources.cache_clear()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        loaded = Program(program)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert loaded.batch is not None and len(made) == 1
 
 
 def test_without_a_folder_nothing_is_kept(made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:

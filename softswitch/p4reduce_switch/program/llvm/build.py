@@ -8,8 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import tempfile
 import time
 from functools import cache
 from pathlib import Path
@@ -18,7 +16,7 @@ from typing import Any
 import llvmlite
 from llvmlite import binding
 
-from p4reduce_contracts.cache import cache_folder
+from p4reduce_contracts.cache import cache_folder, prune, read, write
 from p4reduce_contracts.logs import event
 from p4reduce_switch.program.errors import UnsupportedConstruct
 from p4reduce_switch.program.ir.features import features
@@ -33,10 +31,6 @@ from p4reduce_switch.program.memory import StateMap
 
 _log = logging.getLogger(__name__)
 
-DIGEST_BYTES = 32
-KEPT = 512
-"""Object files that stay; the oldest go."""
-
 
 def object_file(
     config: bytes | str | dict[str, Any], program: Program, layout: Layout, map_: StateMap, handover: Handover
@@ -45,12 +39,13 @@ def object_file(
     folder, key = cache_folder(), _key(config)
     path = None if folder is None or key is None else folder / f"executor-{key}.o"
     if path is not None:
-        found = _read(path)
+        found = read(path)
         if found is not None:
             return found
     made = _compiled(program, layout, map_, handover)
     if path is not None:
-        _write(path, made)
+        write(path, made)
+        prune(path.parent)
     return made
 
 
@@ -77,12 +72,12 @@ def written(program: Program, layout: Layout, map_: StateMap, handover: Handover
 
 
 def _key(config: bytes | str | dict[str, Any]) -> str | None:
-    """What a program is known by; None for one that is nested too deep to be written down."""
+    """What a program is known by; None for one that is nested too deep to be written down, or sources out of reach."""
     try:
         text = json.dumps(config) if isinstance(config, dict) else config
-    except RecursionError:
+        hashed = hashlib.sha256(_sources())
+    except (RecursionError, OSError):
         return None
-    hashed = hashlib.sha256(_sources())
     hashed.update(f"{llvmlite.__version__} {binding.llvm_version_info} {target.cpu()}\n".encode())
     hashed.update(text.encode() if isinstance(text, str) else text)
     return hashed.hexdigest()
@@ -95,27 +90,3 @@ def _sources() -> bytes:
     for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         hashed.update(path.read_bytes())
     return hashed.digest()
-
-
-def _read(path: Path) -> bytes | None:
-    """What was kept; None when it is not there, or not whole."""
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return None
-    digest, found = data[:DIGEST_BYTES], data[DIGEST_BYTES:]
-    return found if hashlib.sha256(found).digest() == digest else None
-
-
-def _write(path: Path, made: bytes) -> None:
-    """Keep it, whole or not at all; where that cannot be, the next one makes it again."""
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem)
-        with os.fdopen(handle, "wb") as file:
-            file.write(hashlib.sha256(made).digest() + made)
-        os.replace(name, path)
-        kept = [(other.stat().st_mtime, other) for other in path.parent.glob("executor-*.o")]
-        for _, old in sorted(kept)[:-KEPT]:
-            old.unlink(missing_ok=True)
-    except OSError:
-        return
