@@ -13,19 +13,21 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from p4reduce.codecs import arrays
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CommunicatorClosed, GeometryMismatch, JoinError
 from p4reduce.heartbeat import Heartbeat
 from p4reduce.launch import run_id
+from p4reduce.protocol.collective import load_kernels, load_pump
 from p4reduce.rank_metrics import RankMetrics, address_of
 from p4reduce.rejoin import Rejoin
 from p4reduce.session import DEFAULT_TIMEOUT_S, Place, Session, is_waiting_time
 from p4reduce.sigterm import LEAVE_S, on_sigterm
 from p4reduce.transport import Transport, UdpTransport
-from p4reduce_contracts import kernels
 from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.kernel_cache import waiting_at_most
 from p4reduce_contracts.logs import event
 from p4reduce_contracts.wire import pack_hello
 
@@ -60,7 +62,9 @@ def join(
 
     What is not given is read from the environment: P4REDUCE_JOB, RANK, WORLD_SIZE (as torchrun sets
     them) and P4REDUCE_CONTROLLER (host:port of the controller, default 127.0.0.1:9600).
-    `timeout_s` bounds the joining, and is used in full; what it waits for is logged every few seconds.
+    `timeout_s` bounds the joining, and is used in full; what it waits for is logged every few seconds. Before it, the
+    first time on a machine, kernels are compiled (`p4reduce warm` does that ahead). The time that is spent waiting for
+    another process that compiles them counts in `timeout_s`; after half of it this process compiles them too.
     `collective_timeout_s` bounds every collective that names no timeout, `window` fixes how many slots
     a collective uses (default: adaptive); all ranks must give the same.
     `security` is this worker's certificate, if the controller wants one (else: P4REDUCE_CA, _CERT and _KEY), `token`
@@ -77,10 +81,6 @@ def join(
             raise JoinError(f"{what} is {seconds}; give a time to wait in seconds")
     if window is not None and window < 1:
         raise JoinError(f"window is {window}; a collective uses 1 slot or more")
-    try:
-        kernels.enabled()  # before a place is taken that the others then wait for
-    except ConfigError as error:
-        raise JoinError(str(error)) from error
     environment = os.environ
     job = job or environment.get("P4REDUCE_JOB")
     if not job:
@@ -94,7 +94,7 @@ def join(
     counted = None if metrics_address is None else RankMetrics(metrics_address, insecure=insecure)
     joiner = _Joiner(job, rank, world_size, address, security, token, persistent=rejoin)
     try:
-        place = joiner.join(timeout_s)
+        place = joiner.join(timeout_s, waited_s=_load_kernels(timeout_s / 2))
     except BaseException:
         if counted is not None:
             counted.close()
@@ -127,6 +127,21 @@ def join(
     return comm
 
 
+def _load_kernels(wait_s: float) -> float:
+    """Load what every collective runs on, before a place is taken that the others then wait for.
+
+    Returns how long this process waited for others that compile, `wait_s` at most.
+    """
+    try:
+        with waiting_at_most(wait_s) as waiting:
+            load_kernels()
+            load_pump()
+            arrays.load_kernels()
+    except ConfigError as error:
+        raise JoinError(str(error)) from error
+    return waiting.waited_s
+
+
 class _Joiner:
     """One rank that joins one job, once or whenever it has lost its place (see `rejoin.Joiner`)."""
 
@@ -152,13 +167,13 @@ class _Joiner:
         self._client: JobClient | None = None
         """That of the `join` in progress."""
 
-    def join(self, timeout_s: float) -> Place:
-        """Return the place in the job's next epoch. Raises JoinError."""
+    def join(self, timeout_s: float, *, waited_s: float = 0.0) -> Place:
+        """Return the place in the job's next epoch; `waited_s` of the time are over. Raises JoinError."""
         former = 0
         if self._heartbeat is not None:
             self._heartbeat.abandon()
             former = self._heartbeat.nonce  # a controller that was away for long still counts it as a member
-        patience = _Patience(self._job, self._rank, timeout_s)
+        patience = _Patience(self._job, self._rank, timeout_s, waited_s)
         client = self._dial(patience)
         try:
             join = partial(client.join, self._job, self._rank, self._world_size, run_id(os.environ), former=former)
@@ -251,11 +266,11 @@ def _number(what: str, variable: str, given: int | None, environment: Mapping[st
 class _Patience:
     """The time that is left for joining; says every few seconds what it is waited for."""
 
-    def __init__(self, job: str, rank: int, timeout_s: float) -> None:
+    def __init__(self, job: str, rank: int, timeout_s: float, waited_s: float) -> None:
         self._who = f"rank {rank} could not join job {job!r}"
         self._waits = f"rank {rank} waits to join job {job!r}"
         self._timeout_s = timeout_s
-        self._deadline = time.monotonic() + timeout_s
+        self._deadline = time.monotonic() + timeout_s - waited_s
         self._say_at = 0.0
 
     @property

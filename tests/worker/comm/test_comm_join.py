@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import p4reduce
+from p4reduce.codecs import arrays
 from p4reduce.errors import ControllerLost, GeometryMismatch, JobReset, JoinError
 from p4reduce.heartbeat import Heartbeat
 from p4reduce.rejoin import Rejoin
+from p4reduce_contracts import cache, kernel_cache
 from p4reduce_contracts.jobs import client as jobs
 from p4reduce_contracts.jobs import lease
 from p4reduce_contracts.jobs.answers import JobInfo, MemberInfo, WaitingSlot
@@ -214,6 +218,40 @@ def test_an_absent_controller_is_waited_for_to_the_end_and_that_is_said(
         message.startswith("rank 3 waits to join job 'a': no controller at 127.0.0.1:9600: start one (")
         for message in caplog.messages
     )
+
+
+def test_waiting_for_a_process_that_compiles_counts_in_joins_time(
+    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And after half of the time this process compiles too: the other one may be stopped."""
+    monkeypatch.setattr(cache, "_said", {})
+    monkeypatch.setattr(join_module, "_RETRY_S", 0.01)
+    fake.answers["join"] = refuse(jobs.ControllerUnreachable("no controller"))
+    compiled = []
+
+    def compile_as_numba_does() -> None:
+        compiled.append(kernel_cache._acquire(tmp_path / "lock"))
+
+    monkeypatch.setattr(join_module, "load_kernels", compile_as_numba_does)
+    with open(tmp_path / "lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(JoinError, match="could not join job 'a' in 0.5 s: no controller"):
+            p4reduce.join("a", rank=0, world_size=1, timeout_s=0.5)
+    waiting, over, joining = caplog.messages[:3]
+    assert waiting == (
+        f"another process compiles kernels and holds {tmp_path}/lock: waiting for it, 0.2 s at most"  # a half
+    )
+    assert compiled == [None] and "this process compiles them too" in over
+    assert "(0 s of 0.5 s left)" in joining
+
+
+def test_kernels_are_loaded_before_a_place_is_taken(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other ranks would wait for this one meanwhile; and no collective has to wait for a lock."""
+    made = []
+    for module, name in ((join_module, "load_kernels"), (join_module, "load_pump"), (arrays, "load_kernels")):
+        monkeypatch.setattr(module, name, lambda: made.append(len(fake.instances)))
+    p4reduce.join("a", rank=0, world_size=1).close(wait=False)
+    assert made == [0, 0, 0], "no client was made yet"
 
 
 def test_a_controller_that_comes_up_late_is_joined(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ class Exponents(NamedTuple):
 
 def exponents_of(flat: NDArray[np.float32], block_numbers: int) -> Exponents:
     """Return the exponents of each block of floats."""
-    compiled = _compiled() if kernels.enabled() else None
+    compiled = load_kernels()
     if compiled is None:
         rows = blocks_of(flat, block_numbers)
         bits = rows.view(np.uint32)
@@ -77,6 +77,11 @@ def exponents_of(flat: NDArray[np.float32], block_numbers: int) -> Exponents:
     exponents, nonzero = np.empty(blocks, np.uint8), np.empty(blocks, np.bool_)
     negative_zeros = compiled.scan(flat.view(np.uint32), block_numbers, exponents, nonzero)
     return Exponents(exponents, nonzero, bool(negative_zeros))
+
+
+def load_kernels() -> Any:
+    """Return the kernels of this module, compiled if need be; None where there are none."""
+    return _compiled() if kernels.enabled() else None
 
 
 @functools.cache

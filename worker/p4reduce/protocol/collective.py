@@ -52,10 +52,13 @@ def load_kernels() -> ModuleType | None:
 
 def make_channel(descriptor: int, *, plain: bool) -> Channel | None:
     """Return what lets the compiled engine use a connected UDP socket by itself; None where it cannot."""
-    if load_kernels() is None or not datagrams.supported():
-        return None
-    pump = _pump()
+    pump = load_pump()
     return None if pump is None else Channel(pump, descriptor, plain=plain)
+
+
+def load_pump() -> ModuleType | None:
+    """Return the compiled engine's loop over a socket, compiled if need be; None where there is none."""
+    return None if load_kernels() is None or not datagrams.supported() else _pump()
 
 
 @functools.cache
