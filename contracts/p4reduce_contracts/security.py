@@ -2,7 +2,8 @@
 
 Each program has a certificate by one authority (`p4reduce certs init` makes all of them), and the certificate names its
 role as a DNS name: whoever dials asks for the role it wants to talk to, so a worker cannot pass for a controller,
-whatever its address is. A server without TLS listens on the loopback interface only, unless it is told `insecure`.
+whatever its address is. A server without TLS listens on the loopback interface only, unless it is told `insecure`, and
+a client of the job service dials no other without TLS, unless P4REDUCE_INSECURE allows it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ ROLES: Final = (CONTROLLER, SWITCH, WORKER)
 CA_VARIABLE: Final = "P4REDUCE_CA"
 CERTIFICATE_VARIABLE: Final = "P4REDUCE_CERT"
 KEY_VARIABLE: Final = "P4REDUCE_KEY"
+INSECURE_VARIABLE: Final = "P4REDUCE_INSECURE"
 
 _LOOPBACK: Final = "127.0.0.1"
 
@@ -96,6 +98,24 @@ def from_environment(environment: Mapping[str, str]) -> Security | None:
     """Return what P4REDUCE_CA, P4REDUCE_CERT and P4REDUCE_KEY say. Raises ConfigError."""
     ca, certificate, key = (environment.get(name) for name in (CA_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE))
     return given(ca, certificate, key, f"{CA_VARIABLE}, {CERTIFICATE_VARIABLE} and {KEY_VARIABLE}")
+
+
+def insecure_from_environment(environment: Mapping[str, str]) -> bool:
+    """Return whether P4REDUCE_INSECURE is 1; ConfigError for another value than 0 and 1."""
+    value = environment.get(INSECURE_VARIABLE) or "0"
+    if value not in ("0", "1"):
+        raise ConfigError(f"{INSECURE_VARIABLE} is {value!r}; it has to be 0 or 1")
+    return value == "1"
+
+
+def check_dialling(address: str, security: Security | None, *, insecure: bool) -> None:
+    """Raise ConfigError for a job service beyond loopback without TLS, unless `insecure`."""
+    if security is None and not insecure and not is_loopback(address):
+        raise ConfigError(
+            f"the controller at {address} is beyond loopback, and all that is sent there, a token too, would be in the "
+            f"clear: set {CA_VARIABLE}, {CERTIFICATE_VARIABLE} and {KEY_VARIABLE} (`p4reduce certs init` makes the "
+            f"files), or set {INSECURE_VARIABLE}=1 on a network where every host is trusted"
+        )
 
 
 def dial(address: str, security: Security | None, *, role: str, options: Options = ()) -> Any:

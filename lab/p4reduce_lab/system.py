@@ -66,19 +66,25 @@ def running_system(children: Children, pipeline: str = "default") -> Iterator[Sy
 
 @contextmanager
 def started_system(
-    children: Children, switch_command: Sequence[str], p4runtime: str, jobs: str, config: Sequence[str]
+    children: Children,
+    switch_command: Sequence[str],
+    p4runtime: str,
+    jobs: str,
+    config: Sequence[str],
+    *,
+    insecure: bool = False,
 ) -> Iterator[System]:
     """Start a switch and, when it answers at `p4runtime`, a controller; wait until it serves jobs at `jobs`.
 
-    `config` are the lines of the controller's TOML file. They run until `children` ends. Raises ProcessError if they
-    do not come up.
+    `config` are the lines of the controller's TOML file. `insecure`: `jobs` is beyond loopback, and not served over
+    TLS. They run until `children` ends. Raises ProcessError if they do not come up.
     """
     switch = children.start("switch", switch_command)
     switch.wait_ready(lambda: answers(p4runtime), READY_S)
     path = children.logs / "controller.toml"
     path.write_text("\n".join(config) + "\n", encoding="utf-8")
     controller = children.start("controller", [*P4REDUCE, "controller", "run", "--config", str(path)])
-    with JobClient(jobs) as client:
+    with JobClient(jobs, insecure=insecure) as client:
         controller.wait_ready(lambda: _serves(client), READY_S)
         yield System(jobs, client, switch, controller)
 

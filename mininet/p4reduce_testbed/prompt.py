@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from p4reduce_contracts.security import INSECURE_VARIABLE
 from p4reduce_lab.processes import P4REDUCE
 from p4reduce_testbed.topology import Host, Topology
 
@@ -17,7 +18,8 @@ _HELP = "HOST COMMAND runs a command on a host, p4reduce ... talks to the contro
 
 def run_p4reduce(line: str, address: str) -> None:
     """Run `p4reduce LINE` against the testbed's controller."""
-    subprocess.run([*P4REDUCE, "--controller", address, *shlex.split(line)], check=False)
+    environment = {**os.environ, INSECURE_VARIABLE: "1"}
+    subprocess.run([*P4REDUCE, "--controller", address, *shlex.split(line)], env=environment, check=False)
 
 
 def serve_mininet(base: Any, net: Any, address: str) -> None:

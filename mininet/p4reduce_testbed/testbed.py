@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p4reduce_contracts import artifacts
+from p4reduce_contracts.security import INSECURE_VARIABLE
 from p4reduce_lab.addresses import free_address
 from p4reduce_lab.processes import Child, Children, terminable
 from p4reduce_lab.system import System, new_state_dir, started_system, toml_text
@@ -64,6 +65,7 @@ class Testbed:
             "MASTER_PORT": str(MASTER_PORT),
             "P4REDUCE_JOB": job,
             "P4REDUCE_CONTROLLER": self.system.controller,
+            INSECURE_VARIABLE: "1",
             "GLOO_SOCKET_IFNAME": wiring.DATA,
             "PYTHONUNBUFFERED": "1",
             "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
@@ -103,7 +105,7 @@ def running_testbed(topology: Topology, settings: Settings, logs: Path) -> Itera
         interfaces = [f"{host.port}@{topology.switch.interface(host.port)}" for host in topology.hosts]
         switch = targets.command(settings.target, interfaces, p4runtime)
         config = controller_config(topology, pipeline, p4runtime, jobs, logs)
-        system = stack.enter_context(started_system(children, switch, p4runtime, jobs, config))
+        system = stack.enter_context(started_system(children, switch, p4runtime, jobs, config, insecure=True))
         yield Testbed(topology, pipeline, network, children, system)
 
 

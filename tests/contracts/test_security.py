@@ -80,6 +80,39 @@ def test_nobody_listens_beyond_loopback_by_accident(
         assert server.ports == []
 
 
+@pytest.mark.parametrize(
+    ("address", "tls", "insecure", "dialled"),
+    [
+        ("127.0.0.1:1", False, False, True),
+        ("10.9.8.7:1", False, False, False),
+        ("controller.example:1", False, False, False),
+        ("dns:///127.0.0.1:1", False, False, False),
+        ("10.9.8.7:1", False, True, True),
+        ("10.9.8.7:1", True, False, True),
+    ],
+)
+def test_a_controller_beyond_loopback_is_dialled_over_tls_or_when_told_so(
+    bench: Bench, address: str, tls: bool, insecure: bool, dialled: bool
+) -> None:
+    files = bench.of("worker") if tls else None
+    if dialled:
+        security.check_dialling(address, files, insecure=insecure)
+    else:
+        with pytest.raises(ConfigError, match="P4REDUCE_CA, P4REDUCE_CERT and P4REDUCE_KEY .* P4REDUCE_INSECURE=1"):
+            security.check_dialling(address, files, insecure=insecure)
+
+
+@pytest.mark.parametrize(("value", "insecure"), [(None, False), ("", False), ("0", False), ("1", True)])
+def test_the_environment_may_allow_clear_text(value: str | None, insecure: bool) -> None:
+    environment = {} if value is None else {"P4REDUCE_INSECURE": value}
+    assert security.insecure_from_environment(environment) is insecure
+
+
+def test_another_value_of_p4reduce_insecure_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="P4REDUCE_INSECURE is 'yes'; it has to be 0 or 1"):
+        security.insecure_from_environment({"P4REDUCE_INSECURE": "yes"})
+
+
 def test_the_files_of_a_bench_are_good_and_their_keys_private(bench: Bench) -> None:
     for name in ("controller", "switch", "worker"):
         bench.of(name).check()

@@ -72,15 +72,23 @@ def join(
     With `rejoin`, on all ranks, a JobReset that nobody asked for does not end the communicator: the next collective, or
     the one that it interrupted, joins again, for `timeout_s` at most, and is finished in the job's next epoch.
     `metrics` is HOST:PORT, where Prometheus finds what this rank counts (else: P4REDUCE_METRICS, with a port that is
-    higher by LOCAL_RANK); beyond loopback only if `insecure`, since it is HTTP without a lock.
+    higher by LOCAL_RANK).
+    `insecure` (else: P4REDUCE_INSECURE, 0 or 1) allows what is refused beyond loopback otherwise: a controller without
+    TLS, and `metrics`, which are HTTP without a lock.
     What is not closed by the end of the interpreter is closed then.
     Raises JoinError, whose message says what to change.
     """
+    from p4reduce_contracts.security import insecure_from_environment
+
     for what, seconds in (("timeout_s", timeout_s), ("collective_timeout_s", collective_timeout_s)):
         if not is_waiting_time(seconds):
             raise JoinError(f"{what} is {seconds}; give a time to wait in seconds")
     if window is not None and window < 1:
         raise JoinError(f"window is {window}; a collective uses 1 slot or more")
+    try:
+        insecure = insecure or insecure_from_environment(os.environ)
+    except ConfigError as error:
+        raise JoinError(str(error)) from error
     environment = os.environ
     job = job or environment.get("P4REDUCE_JOB")
     if not job:
@@ -92,7 +100,7 @@ def join(
     address = controller or environment.get("P4REDUCE_CONTROLLER") or DEFAULT_CONTROLLER
     metrics_address = address_of(metrics, environment)
     counted = None if metrics_address is None else RankMetrics(metrics_address, insecure=insecure)
-    joiner = _Joiner(job, rank, world_size, address, security, token, persistent=rejoin)
+    joiner = _Joiner(job, rank, world_size, address, security, token, insecure=insecure, persistent=rejoin)
     try:
         place = joiner.join(timeout_s, waited_s=_load_kernels(timeout_s / 2))
     except BaseException:
@@ -154,11 +162,12 @@ class _Joiner:
         security: Security | None,
         token: str | None,
         *,
+        insecure: bool,
         persistent: bool,
     ) -> None:
         """`persistent`: a reset while this rank waits for its lease is no error, it joins again."""
         self._job, self._rank, self._world_size = job, rank, world_size
-        self._controller, self._security, self._token = controller, security, token
+        self._controller, self._security, self._token, self._insecure = controller, security, token, insecure
         self._persistent = persistent
         self._session: weakref.ref[Session] | None = None
         self._heartbeat: Heartbeat | None = None
@@ -207,7 +216,9 @@ class _Joiner:
             if self._cancelled:
                 raise patience.give_up(CommunicatorClosed("the communicator was closed"))
             try:
-                self._client = JobClient(self._controller, security=self._security, token=self._token)
+                self._client = JobClient(
+                    self._controller, security=self._security, token=self._token, insecure=self._insecure
+                )
             except ConfigError as error:
                 raise JoinError(str(error)) from error
             return self._client

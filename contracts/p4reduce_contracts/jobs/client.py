@@ -43,7 +43,14 @@ from p4reduce_contracts.jobs.errors import (
 )
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.jobs.watch import Watch
-from p4reduce_contracts.security import CONTROLLER, Security, dial, from_environment
+from p4reduce_contracts.security import (
+    CONTROLLER,
+    Security,
+    check_dialling,
+    dial,
+    from_environment,
+    insecure_from_environment,
+)
 
 __all__ = [
     "ControllerUnreachable",
@@ -95,15 +102,18 @@ class JobClient:
         *,
         security: Security | None = None,
         token: str | None = None,
+        insecure: bool = False,
     ) -> None:
-        """Without `security`, P4REDUCE_CA, P4REDUCE_CERT and P4REDUCE_KEY name it, or the call is in the clear.
+        """Without `security`, P4REDUCE_CA, P4REDUCE_CERT and P4REDUCE_KEY name it, or the calls are in the clear.
 
         `token` is shown to jobs that ask for one; without it, P4REDUCE_TOKEN is.
-        Raises ConfigError if the files cannot be used.
+        Raises ConfigError if the files cannot be used, and for an `address` beyond loopback in the clear, unless
+        `insecure` or P4REDUCE_INSECURE=1 allows it.
         """
         self.address = address
         self.timeout_s = timeout_s
         self._security = security or from_environment(os.environ)
+        check_dialling(address, self._security, insecure=insecure or insecure_from_environment(os.environ))
         self._token = token or os.environ.get(TOKEN_VARIABLE, "")
         self._channel = dial(address, self._security, role=CONTROLLER, options=_CHANNEL_OPTIONS)
         self._stub = jobs_pb2_grpc.JobsStub(self._channel)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from p4reduce_contracts.security import INSECURE_VARIABLE
 from p4reduce_contracts.wire import AGGREGATION_PORT
 from p4reduce_lab.addresses import LOOPBACK as LOOPBACK_ADDRESS
 from p4reduce_lab.addresses import free_address, free_port
@@ -151,7 +152,9 @@ def running_cluster(run: Run, link: Link, world_size: int, *, gloo: bool = True)
         if not on_loopback:
             hosts = network.build(run.children, world_size)
             network.shape(hosts, link)
-        system = stack.enter_context(started_system(run.children, switch, p4runtime, jobs, config))
+        system = stack.enter_context(
+            started_system(run.children, switch, p4runtime, jobs, config, insecure=not on_loopback)
+        )
         stack.enter_context(system.job(_JOB, world_size))
         workers = _start_workers(run, stack, hosts, world_size, jobs)
         workers.ask("join", gloo=gloo)
@@ -221,6 +224,7 @@ def _start_workers(run: Run, stack: ExitStack, hosts: list[Host], world_size: in
             "OMP_NUM_THREADS": "1",
             "P4REDUCE_JOB": _JOB,
             "P4REDUCE_CONTROLLER": controller,
+            INSECURE_VARIABLE: "1" if hosts else "0",
         }
         within = hosts[rank].within if hosts else []
         command = [*within, sys.executable, "-P", "-m", _MODULE, path, interface]

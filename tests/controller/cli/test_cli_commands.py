@@ -152,6 +152,26 @@ def test_the_controllers_address_may_come_from_the_environment(running: Running)
     assert p4reduce("job", "list", P4REDUCE_CONTROLLER="", controller=running.address).exit_code == 0
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["job", "create", "new", "--world-size", "1"],
+        ["job", "show", "train"],
+        ["job", "list"],
+        ["job", "remove", "train", "--token", "a token"],
+        ["stats"],
+        ["top", "--once"],
+    ],
+    ids=" ".join,
+)
+def test_no_command_dials_beyond_loopback_in_the_clear(command: list[str]) -> None:
+    refused = p4reduce(*command, controller="10.9.8.7:9600")
+    assert refused.exit_code == 1
+    assert "the controller at 10.9.8.7:9600 is beyond loopback" in refused.stderr
+    for variable in ("P4REDUCE_CA", "P4REDUCE_CERT", "P4REDUCE_KEY", "P4REDUCE_INSECURE=1"):
+        assert variable in refused.stderr
+
+
 def test_nonsense_in_the_environment_is_named_by_those_who_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = p4reduce("job", "list", P4REDUCE_CONTROLLER="nonsense")
     assert wrong.exit_code == 2

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 
@@ -16,6 +17,7 @@ import p4reduce
 from p4reduce.errors import JoinError
 from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.jobs.client import ControllerUnreachable, Forbidden, JobClient
+from p4reduce_contracts.security import Security
 from p4reduce_controller.config import Config, SecurityConfig
 from p4reduce_controller.service import Controller
 from rigs.certificates import Bench
@@ -91,6 +93,27 @@ def test_it_listens_to_strangers_only_when_told_to(config: Config) -> None:
     assert switch.connections == 0
     with serving(replace(opened, security=SecurityConfig(insecure=True))):
         pass
+
+
+def test_no_channel_is_opened_in_the_clear_to_a_controller_beyond_loopback(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dialled: list[tuple[str, bool]] = []
+
+    def dial(address: str, security: Security | None, **options: object) -> grpc.Channel:
+        dialled.append((address, security is not None))
+        return grpc.insecure_channel("127.0.0.1:1")
+
+    monkeypatch.setattr("p4reduce_contracts.jobs.client.dial", dial)
+    beyond = "10.9.8.7:9600"
+    with pytest.raises(ConfigError, match=r"the controller at 10\.9\.8\.7:9600 is beyond loopback"):
+        JobClient(beyond, token="a token")
+    assert dialled == []
+    JobClient(beyond, security=bench.of("worker")).close()
+    JobClient(beyond, insecure=True).close()
+    monkeypatch.setenv("P4REDUCE_INSECURE", "1")
+    JobClient(beyond).close()
+    assert dialled == [(beyond, True), (beyond, False), (beyond, False)]
 
 
 def test_orders_to_a_distant_switch_are_not_given_in_the_clear(bench: Bench, config: Config) -> None:

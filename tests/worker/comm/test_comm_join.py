@@ -40,7 +40,7 @@ class FakeClient:
     timeout_s = 1.0
 
     def __init__(self, address: str, **options: object) -> None:
-        self.address = address
+        self.address, self.options = address, options
         self.log: list[Any] = []
         self.formers: list[int] = []
         self.beaten = threading.Event()
@@ -321,6 +321,23 @@ def test_the_time_of_a_call_ends_with_the_time_for_joining(fake: type[FakeClient
         p4reduce.join("a", rank=0, world_size=1, timeout_s=0.3)
     assert all(0.1 <= timeout_s <= 0.3 for timeout_s in seen)
     assert fake.instances[-1].timeout_s == 1.0
+
+
+def test_a_controller_beyond_loopback_is_not_joined_in_the_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = r"10\.9\.8\.7:9600 is beyond loopback.* P4REDUCE_CA, P4REDUCE_CERT and P4REDUCE_KEY.*P4REDUCE_INSECURE=1"
+    with pytest.raises(JoinError, match=told):
+        p4reduce.join("a", rank=0, world_size=1, controller="10.9.8.7:9600", token="a token")
+    monkeypatch.setenv("P4REDUCE_INSECURE", "on")
+    with pytest.raises(JoinError, match="P4REDUCE_INSECURE is 'on'; it has to be 0 or 1"):
+        p4reduce.join("a", rank=0, world_size=1)
+
+
+def test_join_hands_on_whether_clear_text_is_allowed(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
+    p4reduce.join("a", rank=0, world_size=1).close(wait=False)
+    p4reduce.join("a", rank=0, world_size=1, insecure=True).close(wait=False)
+    monkeypatch.setenv("P4REDUCE_INSECURE", "1")
+    p4reduce.join("a", rank=0, world_size=1).close(wait=False)
+    assert [client.options["insecure"] for client in fake.instances] == [False, True, True]
 
 
 def test_a_real_client_waits_for_a_controller_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,6 +198,12 @@ def test_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(check.name == "ping" and "may send no echo requests" in check.found for check in bad), checks
 
 
+def test_clear_text_beyond_loopback() -> None:
+    found = examine("10.9.8.7:9600")[0]
+    assert (found.name, found.status) == ("certificates", Status.FAILED)
+    assert "is beyond loopback" in found.found and "P4REDUCE_INSECURE=1" in found.found
+
+
 def test_wrong_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench, other = Bench(tmp_path / "certs"), Bench(tmp_path / "other")
     files = bench.of("controller")

@@ -27,7 +27,13 @@ from p4reduce.protocol.recovery import Recovery
 from p4reduce.transport import BUFFER_BYTES, UdpTransport
 from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.jobs.client import JobClient, JobServiceError, JoinTicket
-from p4reduce_contracts.security import Security, from_environment, is_loopback
+from p4reduce_contracts.security import (
+    Security,
+    check_dialling,
+    from_environment,
+    insecure_from_environment,
+    is_loopback,
+)
 from p4reduce_contracts.wire import Geometry
 
 _log = logging.getLogger(__name__)
@@ -90,6 +96,7 @@ def examine(
 def _checks(address: str, seat: Seat | None, token: str | None, timeout_s: float) -> Iterator[Check]:
     try:
         security = from_environment(os.environ)
+        check_dialling(address, security, insecure=insecure_from_environment(os.environ))
     except ConfigError as error:
         yield Check(CERTIFICATES, Status.FAILED, str(error), "see docs/security.md, Certificates")
         return
