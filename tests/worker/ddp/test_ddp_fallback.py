@@ -12,7 +12,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp
+from p4reduce.pytorch import ddp
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce.pytorch.fallback import Fallback
 from p4reduce.testing.local_group import LocalGroup
@@ -81,3 +83,31 @@ def test_what_cannot_fall_back_is_told(group: ResettableGroup) -> None:
         DDPState(plain.comms[0], fallback="gloo")
     with ResettableGroup(2) as two, pytest.raises(ValueError, match="rank 1 of 2 in the job, and rank 0 of 1 in the"):
         DDPState(two.comms[1], fallback="gloo")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            [{"fallback": "gloo"}, {}, {}],
+            "DDPState's fallback is None on ranks 1, 2 and 'gloo' on rank 0: give all ranks the same",
+        ),
+        (
+            [{}, {"on_nonfinite": "skip"}, {}],
+            "DDPState's on_nonfinite is 'raise' on ranks 0, 2 and 'skip' on rank 1: give all ranks the same",
+        ),
+    ],
+)
+def test_options_that_differ_are_an_error_on_every_rank(
+    options: list[dict[str, Any]], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ddp, "check_fallback", lambda comm, peers: None)  # the process group here has one rank
+
+    def make(comm: Communicator) -> str:
+        with pytest.raises(ValueError) as caught:
+            DDPState(comm, **options[comm.rank])
+        comm.barrier()
+        return str(caught.value)
+
+    with ResettableGroup(3) as three:
+        assert three.run(make) == [told] * 3

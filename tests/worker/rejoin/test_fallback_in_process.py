@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 from p4reduce import Communicator
 from p4reduce.errors import CollectiveError, CollectiveMismatch, CommunicatorClosed, JobReset
 from p4reduce.pytorch import fallback
-from p4reduce.pytorch.fallback import Fallback, fall_back
+from p4reduce.pytorch.fallback import Fallback, check_fallback
 from p4reduce.rejoin import Rejoin
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.resettable_group import ResettableGroup
@@ -200,4 +200,4 @@ def test_closing_while_the_switch_is_away() -> None:
 
 def test_it_takes_a_communicator_that_can_come_back() -> None:
     with LocalGroup(1) as group, pytest.raises(ValueError, match=r"join\(rejoin=True\)"):
-        fall_back(group.comms[0], None)
+        check_fallback(group.comms[0], None)

@@ -30,6 +30,7 @@ import weakref
 from types import TracebackType
 from typing import Any, Literal, Self
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
@@ -42,10 +43,12 @@ from p4reduce.compressors.step import is_finite
 from p4reduce.errors import CommunicatorClosed, InvalidTensor, NotFinite, P4ReduceError, PeerRefused, Reason
 from p4reduce.group import group_of
 from p4reduce.pytorch.bucket_threads import BucketThreads
-from p4reduce.pytorch.fallback import fall_back
+from p4reduce.pytorch.fallback import check_fallback, fall_back
 
 __all__ = ["DDPState", "ddp_hook"]
 
+_ON_NONFINITE = ("raise", "skip")
+_FALLBACKS = (None, "gloo")
 FINISHED = "this DDPState is finished: fix that, wrap the module anew and join again"
 REFUSED = (
     "this DDPState is finished, its communicator is not: fix that, wrap the module anew, and give the communicator to "
@@ -64,6 +67,8 @@ class DDPState:
     with the rest of the backward pass; while a bucket travels, the next is compressed. Until `close()` no other
     collective may be called on the communicator while a backward pass runs. The state owns the communicator: `close()`
     closes both, and so does the end of the interpreter.
+
+    All ranks make it at the same time: it compares their options in a collective.
 
     The first error ends the state on every rank. When one rank's gradients cannot be summed, all ranks raise in the
     same bucket (InvalidTensor there, PeerRefused elsewhere), and the communicator stays usable. After any other error
@@ -88,12 +93,16 @@ class DDPState:
         or a check of your own for finite gradients, skips the step on all of them; the compressor's state is what it
         was before the step, and training goes on. Without such a check the weights become NaN.
 
-        Raises ValueError when the module's process group and the communicator have different sizes, or the
-        compressor's policy does not fit the module, and LaneOverflow when its settings do not fit the job.
+        `fallback`: "gloo" lets training go on over a gloo group while the switch is away (docs/elastic.md).
+
+        Raises ValueError on every rank when `on_nonfinite` or `fallback` is not the same on all. Raises ValueError when
+        the module's process group and the communicator have different sizes, when the compressor's policy does not fit
+        the module, or where no fallback is possible; LaneOverflow when the compressor's settings do not fit the job;
+        and what a collective raises.
         """
-        if on_nonfinite not in ("raise", "skip"):
+        if on_nonfinite not in _ON_NONFINITE:
             raise ValueError(f'on_nonfinite is {on_nonfinite!r}; give "raise" or "skip"')
-        if fallback not in (None, "gloo"):
+        if fallback not in _FALLBACKS:
             raise ValueError(f'fallback is {fallback!r}; give "gloo" or None')
         peers: dist.ProcessGroup | None = None
         if isinstance(module, torch.nn.parallel.DistributedDataParallel):
@@ -124,6 +133,9 @@ class DDPState:
             raise ValueError("the compressor's policy names parameters or the first layer: give DDPState module=model")
         if compressor is not None:
             compressor.check(group_of(comm.lease))
+        if fallback is not None:
+            check_fallback(comm, peers)
+        _compare_options(comm, on_nonfinite, fallback)
         if fallback is not None:
             fall_back(comm, peers)
         self.reports: list[BucketReport] = []
@@ -299,6 +311,21 @@ def ddp_hook(state: DDPState, bucket: GradBucket) -> torch.futures.Future[torch.
     new `join()`.
     """
     return state.reduce(bucket)
+
+
+def _compare_options(comm: Communicator, on_nonfinite: str, fallback: str | None) -> None:
+    """Raise ValueError on every rank when an option is not the same on all."""
+    mine = np.array([_ON_NONFINITE.index(on_nonfinite), _FALLBACKS.index(fallback)], np.uint8)
+    given = comm.all_gather(mine)
+    for column, (name, choices) in enumerate((("on_nonfinite", _ON_NONFINITE), ("fallback", _FALLBACKS))):
+        ranks = {choice: np.flatnonzero(given[:, column] == at).tolist() for at, choice in enumerate(choices)}
+        if all(ranks.values()):
+            said = " and ".join(f"{choice!r} on {_ranks(of)}" for choice, of in ranks.items())
+            raise ValueError(f"DDPState's {name} is {said}: give all ranks the same")
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
 def _check(index: int, buffer: torch.Tensor, parts: dict[str, torch.Tensor]) -> None:

@@ -113,15 +113,9 @@ def sum_blocks(group: Group, source: BlockSource, block_words: int) -> tuple[NDA
     return exponents, (group.total(words) & 0xFFFFFFFF).astype(">u4").view(">i4")
 
 
-def fall_back(comm: Communicator, peers: dist.ProcessGroup | None) -> None:
-    """Let a communicator go on over a gloo group of the ranks in `peers`, None: all, while the switch is away.
-
-    All these ranks call it at once, since it makes that group. Raises ValueError where that is not possible.
-    """
-    comeback = comm.session.comeback
-    if isinstance(comeback, Fallback):  # as another model that shares the communicator has asked for
-        return
-    if not isinstance(comeback, Rejoin):
+def check_fallback(comm: Communicator, peers: dist.ProcessGroup | None) -> None:
+    """Raise ValueError where `fall_back` with the same arguments is not possible."""
+    if not isinstance(comm.session.comeback, Fallback | Rejoin):
         raise ValueError('fallback="gloo" needs a communicator that can come back: p4reduce.join(rejoin=True)')
     if not dist.is_initialized():
         raise ValueError('fallback="gloo" needs the ranks of torch.distributed: call init_process_group first')
@@ -131,6 +125,18 @@ def fall_back(comm: Communicator, peers: dist.ProcessGroup | None) -> None:
             f"this is rank {comm.rank} of {comm.world_size} in the job, and rank {dist.get_rank(peers)} of "
             f"{len(ranks)} in the process group: make them equal"
         )
+
+
+def fall_back(comm: Communicator, peers: dist.ProcessGroup | None) -> None:
+    """Let a communicator go on over a gloo group of the ranks in `peers`, None: all, while the switch is away.
+
+    All these ranks call it at once, since it makes that group. `check_fallback` says whether it is possible.
+    """
+    comeback = comm.session.comeback
+    if isinstance(comeback, Fallback):  # as another model that shares the communicator has asked for
+        return
+    assert isinstance(comeback, Rejoin)
+    ranks = dist.get_process_group_ranks(peers)
     # A rank may notice as late as when a collective of its own times out.
     patience_s = 2 * comm.session.timeout_s + _GRACE_S
     group = dist.new_group(ranks, timeout=timedelta(seconds=patience_s), backend="gloo", use_local_synchronization=True)
