@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import p4reduce
+from p4reduce_contracts.jobs import lease
 from p4reduce_contracts.jobs.client import JobClient
 from rigs.p4rt import System, start_controller, start_switch
 
@@ -70,6 +71,29 @@ def test_a_job_sums_where_full_frames_have_an_ipv4_header_checksum_of_zero(tmp_p
             controller.end()
     finally:
         switch.end()
+
+
+def test_a_collective_ends_when_controller_and_switch_are_gone(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the default timeout of collectives; nobody is left who could reset the job."""
+    monkeypatch.setattr(lease, "DEAD_AFTER_S", 1.0)
+    address = system.controller.address("jobs on")
+    with JobClient(address) as client:
+        client.create_job("job0", 2, slots=8)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(
+            lambda rank: p4reduce.join("job0", rank=rank, world_size=2, controller=address, timeout_s=LIMIT_S), range(2)
+        )
+        waiting = pool.submit(first.barrier)
+        deadline = time.monotonic() + LIMIT_S
+        while first.session.waiting() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        for process in (system.controller, system.switch):
+            process.end(signal.SIGKILL)
+        with pytest.raises(p4reduce.errors.ControllerLost):
+            waiting.result(LIMIT_S)
+        for comm in (first, second):
+            comm.close(wait=False)
 
 
 @pytest.mark.parametrize("stopped", ["switch", "controller"])

@@ -42,7 +42,10 @@ from p4reduce_contracts.logs import event
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_TIMEOUT_S: Final = 60.0
+DEFAULT_TIMEOUT_S: Final = 1800.0
+"""What torch.distributed gives a process group of gloo (`default_pg_timeout`): a rank that saves a checkpoint for some
+minutes must not end the job. Long before that the log says what is waited for (waits.py), and a rank, switch or
+controller that ends is a JobReset within seconds."""
 CLOSE_TIMEOUT_S: Final = 2.0
 _LAST_LOOK_S: Final = 0.3
 """How long close() lets a running collective of another thread notice that it is over."""

@@ -20,6 +20,7 @@ from p4reduce.protocol.window import Window
 from p4reduce.runs import FEWEST_SLOTS, Runs
 from p4reduce.stats import CollectiveStats
 from p4reduce.transport import Transport, UdpTransport
+from p4reduce.waits import Waits
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import ENCAP_BYTES
 
@@ -76,10 +77,12 @@ class Uplink:
         Raises CollectiveError, and what `lost` returns once it returns an error, after a last look at what has arrived.
         """
         clock, receive = self._clock, self.transport.receive
+        waits = Waits(self.lease, collective, now)
         if self.channel is not None and isinstance(collective, CompiledCollective):
             collective.begin(now)
             while not collective.done and lost() is None:
                 self._send(collective.run(self.channel, clock() + _LONGEST_WAIT_S), collective.stats)
+                waits.look(clock())
         else:
             self._send(collective.start(now), collective.stats)
         while (timer := collective.next_timer) is not None:
@@ -97,6 +100,7 @@ class Uplink:
             late_s = now - timer  # what has arrived comes first: it may be the answer that the timer misses
             if failure is None and (late_s >= 0 and not frames or late_s >= _LONGEST_WAIT_S):
                 self._send(collective.on_timer(now), collective.stats)
+            waits.look(now)
 
     def try_runs(self, collective: AnyCollective) -> None:
         """Find out whether frames may leave in runs, and how long ones, as long as that is not known."""

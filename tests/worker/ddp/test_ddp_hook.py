@@ -1,6 +1,7 @@
 """The DDP hook on one rank: buckets, names, refusals and errors. More ranks: test_ddp_processes.py."""
 
 import contextlib
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,11 +11,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+import p4reduce
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, Policy
 from p4reduce.errors import CollectiveTimeout, CommunicatorClosed, InvalidTensor
 from p4reduce.group import group_of
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
+from p4reduce.pytorch.ring import RingState
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_lab.study.in_process import exchange_all
 
@@ -102,6 +105,14 @@ def test_the_state_of_a_parameter_survives_the_rebuilding_of_buckets(comm: Commu
             assert [set(report.forms) for report in state.reports].count(set()) < len(state.reports) == counts[-1]
     assert len(set(counts)) == 2 and counts[0] == 1, "DDP did not rebuild its buckets: the test tests nothing"
     assert set(compressor.state_dict()["residues"]) == {"conv.weight", "fc.weight"}
+
+
+def test_collectives_wait_as_long_as_those_of_torch() -> None:
+    torch_s = dist.constants.default_pg_timeout.total_seconds()
+    for function in (p4reduce.join, Communicator, RingState):
+        parameters = inspect.signature(function).parameters
+        name = "collective_timeout_s" if "collective_timeout_s" in parameters else "timeout_s"
+        assert parameters[name].default == torch_s, function
 
 
 def test_channels_last_gradients(comm: Communicator) -> None:

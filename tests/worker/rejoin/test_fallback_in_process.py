@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from p4reduce import Communicator
+from p4reduce import Communicator, waits
 from p4reduce.errors import CollectiveError, CollectiveMismatch, CommunicatorClosed, JobReset
 from p4reduce.pytorch import fallback
 from p4reduce.pytorch.fallback import Fallback, check_fallback
@@ -161,6 +161,23 @@ def test_a_rank_that_does_not_come_is_an_error(monkeypatch: pytest.MonkeyPatch) 
             group.comms[0].barrier()
         with pytest.raises(CollectiveError, match="the process group failed too"):
             group.comms[0].check()
+
+
+def test_a_wait_for_a_rank_in_the_group_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ResettableGroup, "place", lambda self, rank, timeout_s: time.sleep(3600))
+    monkeypatch.setattr(waits, "LOG_AFTER_S", 0.05)
+    with ResettableGroup(2) as group:
+        comeback = fallen_back(group)[0]
+        comeback._patience_s = 3.0
+        group.reset()
+        with pytest.raises(CollectiveError, match="the process group failed too"):
+            group.comms[0].barrier()
+    text = "rank 0 of job test has waited 0 s in barrier "
+    assert [
+        message for message in caplog.messages if message.startswith(text) and "ranks of the process group" in message
+    ]
 
 
 def test_an_interrupt_in_the_group_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from p4reduce.errors import CorruptSum, FrameError, Reason
 from p4reduce.protocol.call import Call, compare_calls, opening_block, opening_columns, read_opening
-from p4reduce.protocol.deadline import refused_frames, too_late
+from p4reduce.protocol.deadline import Obstacle, obstacle, refused_frames, too_late
 from p4reduce.protocol.growth import with_zero_blocks, zero_blocks
 from p4reduce.protocol.lookahead import keys_at_or_after
 from p4reduce.protocol.recovery import Recovery
@@ -110,6 +110,11 @@ class Collective:
         missing = 0 if seen is None else self._lease.full & ~seen
         return WaitingSlot(oldest.index, oldest.round, missing, max(0.0, now - oldest.sent_at), len(waiting))
 
+    def obstacle(self) -> Obstacle:
+        """Return why the collective does not go on."""
+        seen = [slot.seen for slot in self._slots if not slot.done and slot.seen is not None]
+        return obstacle(self._lease, seen, self.stats, self._heard)
+
     @property
     def next_timer(self) -> float | None:
         """When `on_timer` wants to be called next; None once the collective is done."""
@@ -178,8 +183,7 @@ class Collective:
         if not self._open:
             return []
         if now >= self._deadline:
-            seen = [slot.seen for slot in self._slots if not slot.done and slot.seen is not None]
-            raise too_late(self.call, self._lease, seen, self._timeout_s, self.stats, self._heard)
+            raise too_late(self.call, self._timeout_s, self.obstacle())
         frames = []
         for slot in self._recovery.due(now):
             self.stats.retransmissions += 1

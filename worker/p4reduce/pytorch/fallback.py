@@ -14,10 +14,11 @@ before, since the ranks that left the switch contribute no more.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any, Final, Protocol
 
@@ -26,6 +27,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from p4reduce import waits
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CollectiveError, CollectiveMismatch, CollectiveTimeout, JobReset, JoinError, P4ReduceError
 from p4reduce.protocol.call import Call, Kind, agreed_part, describe, kind_of
@@ -137,7 +139,7 @@ def fall_back(comm: Communicator, peers: dist.ProcessGroup | None) -> None:
         return
     assert isinstance(comeback, Rejoin)
     ranks = dist.get_process_group_ranks(peers)
-    # A rank may notice as late as when a collective of its own times out.
+    # A rank may notice as late as when a collective of its own times out, if the controller cannot tell it.
     patience_s = 2 * comm.session.timeout_s + _GRACE_S
     group = dist.new_group(ranks, timeout=timedelta(seconds=patience_s), backend="gloo", use_local_synchronization=True)
     assert isinstance(group, dist.ProcessGroup)
@@ -179,7 +181,8 @@ class Fallback:
             session.check()
             if self._away:
                 try:
-                    outcome = self._over_group(session, call, source)
+                    with _logged(session, call):
+                        outcome = self._over_group(session, call, source)
                 except RuntimeError as error:
                     failure = CollectiveError(f"the switch is away, and the process group failed too: {error}")
                     session.fail(failure)
@@ -253,6 +256,19 @@ class Fallback:
             epoch=place.lease.epoch,
             operations=session.operations,
         )
+
+
+@contextlib.contextmanager
+def _logged(session: Session, call: Call) -> Iterator[None]:
+    """Log once that a collective over the process group takes long; gloo does not say for which ranks it waits."""
+    lease, text = session.lease, "rank %d of job %s has waited %.0f s in %s for the other ranks of the process group"
+    timer = threading.Timer(waits.LOG_AFTER_S, _log.warning, (text, lease.rank, lease.name, waits.LOG_AFTER_S, call))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class _Return:

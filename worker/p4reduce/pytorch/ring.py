@@ -21,6 +21,7 @@ from p4reduce.errors import CollectiveError, CommunicatorClosed, InvalidTensor
 from p4reduce.pytorch.bucket_threads import BucketThreads
 from p4reduce.ring.process_group import Neighbours
 from p4reduce.ring.schedule import MOST_RANKS, mean_over_ring
+from p4reduce.session import DEFAULT_TIMEOUT_S
 
 __all__ = ["RingState", "ring_hook"]
 
@@ -35,7 +36,7 @@ class RingState:
     """
 
     def __init__(
-        self, codec: Inceptionn, *, process_group: dist.ProcessGroup | None = None, timeout_s: float = 60.0
+        self, codec: Inceptionn, *, process_group: dist.ProcessGroup | None = None, timeout_s: float = DEFAULT_TIMEOUT_S
     ) -> None:
         """`process_group`: the model's, for tensors on the CPU; default: the default one. `timeout_s`: of each hop.
 

@@ -20,7 +20,7 @@ from p4reduce.protocol.call import Call, compare_calls, opening_columns, read_op
 from p4reduce.protocol.compiled import layout as at
 from p4reduce.protocol.compiled.channel import Channel
 from p4reduce.protocol.compiled.segments import Segments
-from p4reduce.protocol.deadline import refused_frames, too_late
+from p4reduce.protocol.deadline import Obstacle, obstacle, refused_frames, too_late
 from p4reduce.protocol.engine import SAME_CORRUPT_ANSWERS
 from p4reduce.protocol.recovery import Recovery
 from p4reduce.protocol.rtt import GRANULARITY_S, INITIAL_S, RoundTrip
@@ -143,6 +143,14 @@ class CompiledCollective:
         missing = 0 if seen < 0 else self._lease.full & ~seen
         waited_s = max(0.0, now - float(sent_at[oldest]))
         return WaitingSlot(oldest, int(slots[oldest, at.ROUND]), missing, waited_s, len(waiting))
+
+    def obstacle(self) -> Obstacle:
+        """Return why the collective does not go on."""
+        open_slots = self._slots[:, at.DONE] == 0
+        seen = [bits for bits in self._slots[open_slots, at.SEEN].tolist() if bits >= 0]
+        heard = self._head[at.HEARD_FOREIGN : at.HEARD_STALE + 1].tolist()
+        foreign, malformed, stale = (a + b for a, b in zip(self._refused_before, heard, strict=True))
+        return obstacle(self._lease, seen, self.stats, (foreign, malformed, stale))
 
     @property
     def next_timer(self) -> float | None:
@@ -267,11 +275,7 @@ class CompiledCollective:
         if self.done:
             return []
         if now >= self._deadline:
-            open_slots = self._slots[:, at.DONE] == 0
-            seen = [bits for bits in self._slots[open_slots, at.SEEN].tolist() if bits >= 0]
-            heard = self._head[at.HEARD_FOREIGN : at.HEARD_STALE + 1].tolist()
-            foreign, malformed, stale = (a + b for a, b in zip(self._refused_before, heard, strict=True))
-            raise too_late(self.call, self._lease, seen, self._timeout_s, self.stats, (foreign, malformed, stale))
+            raise too_late(self.call, self._timeout_s, self.obstacle())
         due = self._kernels.repeat(self._head, self._times, self._slots, self._sent_at, self._answers, now)
         self._take_over_counts()
         return self._frames_of(self._answers[0, :due])

@@ -1,0 +1,158 @@
+"""A collective that waits: what it logs, and what ends it. Time is virtual where no socket is needed."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from p4reduce import CollectiveTimeout, Communicator, waits
+from p4reduce.errors import CollectiveError, JobReset
+from p4reduce.testing.reference_switch import ReferenceSwitch
+from p4reduce.testing.udp_switch import UdpSwitch, connect
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire import SMALL
+
+pytestmark = pytest.mark.usefixtures("each_engine")
+
+SLOTS = 4
+
+
+class Path:
+    """A transport to the reference switch whose `receive` lets virtual time pass instead of waiting.
+
+    `answers(now)`: whether an answer of the switch arrives, and after how many seconds.
+    """
+
+    def __init__(self, rank: int, switch: ReferenceSwitch, answers: Callable[[float], float | None]) -> None:
+        self.now = 0.0
+        self._rank, self._switch, self._answers = rank, switch, answers
+        self._arriving: list[tuple[float, bytes]] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def send(self, frames: Iterable[bytes]) -> None:
+        for frame in frames:
+            for to, answer in self._switch.process(self._rank, frame):
+                if to == self._rank and (after_s := self._answers(self.now)) is not None:
+                    self._arriving.append((self.now + after_s, answer))
+
+    def receive(self, timeout_s: float) -> list[bytes]:
+        self.now += timeout_s
+        arrived = [answer for at, answer in self._arriving if at <= self.now]
+        self._arriving = [(at, answer) for at, answer in self._arriving if at > self.now]
+        return arrived
+
+    def close(self) -> None:
+        pass
+
+
+class Membership:
+    """A membership that fails at `reset_at`."""
+
+    def __init__(self, path: Path, reset_at: float) -> None:
+        self._path, self._reset_at = path, reset_at
+
+    def failure(self) -> CollectiveError | None:
+        return JobReset("rank 1 is gone") if self._path.now >= self._reset_at else None
+
+    def leave(self) -> None:
+        pass
+
+
+def at_once(now: float) -> float | None:
+    return 0.0
+
+
+def rank_0(
+    world_size: int, answers: Callable[[float], float | None] = at_once, reset_at: float | None = None
+) -> tuple[Communicator, Path]:
+    """The communicator of rank 0, with the default timeout; no other rank takes part in anything."""
+    switch = ReferenceSwitch(SMALL, SLOTS)
+    switch.add_job(1, 7, world_size, 0, SLOTS)
+    path = Path(0, switch, answers)
+    lease = Lease(1, "train", 7, 0, world_size, SLOTS, SMALL.columns, SMALL.block_words, switch_host="10.0.0.7")
+    membership = None if reset_at is None else Membership(path, reset_at)
+    return Communicator(lease, path, membership=membership, clock=path.clock), path
+
+
+def test_a_wait_is_logged_after_10_s_and_then_at_doubling_times(caplog: pytest.LogCaptureFixture) -> None:
+    comm, path = rank_0(3)
+    with pytest.raises(CollectiveTimeout, match="did not finish in 1800 s: the switch still waits for ranks 1, 2"):
+        comm.all_reduce(np.ones(5, np.float32))
+    assert path.now == pytest.approx(1800, abs=1)
+    start = "rank 0 of job train has waited {} s in all_reduce of 5 float32 (operation 0, layout "
+    lines = [line for line in caplog.messages if "has waited" in line]
+    assert len(lines) == 8
+    for line, seconds in zip(lines, (10, 20, 40, 80, 160, 320, 640, 1280), strict=True):
+        assert line.startswith(start.format(seconds))
+        assert line.endswith("): the switch still waits for ranks 1, 2")
+    levels = {record.levelno for record in caplog.records if "has waited" in record.getMessage()}
+    assert levels == {logging.WARNING}
+
+
+def test_an_address_that_answers_nothing_is_named_after_10_s(caplog: pytest.LogCaptureFixture) -> None:
+    comm, _ = rank_0(2, lambda now: None)
+    with pytest.raises(CollectiveTimeout):
+        comm.barrier(timeout_s=15)
+    (line,) = [line for line in caplog.messages if "has waited" in line]
+    assert "has waited 10 s in barrier" in line
+    assert "the switch at 10.0.0.7:21072 answered nothing" in line
+
+
+def test_a_switch_that_no_longer_answers_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    comm, _ = rank_0(2, lambda now: 0.0 if now < 5 else None)
+    with pytest.raises(CollectiveTimeout):
+        comm.barrier(timeout_s=25)
+    first, second = (line for line in caplog.messages if "has waited" in line)
+    assert first.endswith("the switch still waits for rank 1")
+    assert re.search(r"waits for rank 1; the last answer of the switch at 10\.0\.0\.7:21072 came 1[56] s ago$", second)
+
+
+def test_a_collective_that_is_slow_and_goes_on_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    comm, path = rank_0(1, lambda now: 6.0)
+    assert (comm.all_reduce(np.arange(400, dtype=np.int32)) == np.arange(400)).all()
+    assert path.now > 20
+    assert not [line for line in caplog.messages if "has waited" in line]
+
+
+def test_a_reset_ends_a_wait_of_30_minutes_at_once() -> None:
+    comm, path = rank_0(2, reset_at=20.0)
+    with pytest.raises(JobReset, match="rank 1 is gone"):
+        comm.barrier()
+    assert path.now == pytest.approx(20, abs=0.5)
+
+
+class Told(logging.Handler):
+    """Sets an event at the first line that has the text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text, self.event = text, threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.text in record.getMessage():
+            self.event.set()
+
+
+def test_over_a_socket_a_wait_is_logged_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waits, "LOG_AFTER_S", 0.2)
+    log, told = logging.getLogger(waits.__name__), Told("the switch still waits for rank 1")
+    log.addHandler(told)
+    try:
+        with UdpSwitch(2, 16) as switch, ThreadPoolExecutor(1) as pool:
+            early, late = (connect(switch.port, rank, 2, 16, timeout_s=60) for rank in range(2))
+            summed = pool.submit(early.all_reduce, np.ones(5, np.float32))
+            assert told.event.wait(30)
+            assert (late.all_reduce(np.ones(5, np.float32)) == 2).all()
+            assert (summed.result(60) == 2).all()
+            for comm in (early, late):
+                comm.close(wait=False)
+    finally:
+        log.removeHandler(told)
