@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from p4reduce.errors import P4ReduceError
+from p4reduce.errors import CollectiveTimeout, P4ReduceError
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.collective import AnyCollective, make_channel, make_collective
 from p4reduce.protocol.compiled.channel import Channel
@@ -76,8 +76,16 @@ class Uplink:
 
         Raises CollectiveError, and what `lost` returns once it returns an error, after a last look at what has arrived.
         """
+        waits = Waits(self.lease, self.transport, collective, now)
+        try:
+            self._carry(collective, now, lost, waits)
+        except CollectiveTimeout as error:
+            raise waits.too_late(error, self._clock()) from None
+
+    def _carry(
+        self, collective: AnyCollective, now: float, lost: Callable[[], P4ReduceError | None], waits: Waits
+    ) -> None:
         clock, receive = self._clock, self.transport.receive
-        waits = Waits(self.lease, collective, now)
         if self.channel is not None and isinstance(collective, CompiledCollective):
             collective.begin(now)
             while not collective.done and lost() is None:

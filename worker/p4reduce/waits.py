@@ -6,9 +6,13 @@ The first one comes when no round has ended for 10 s, the next ones after 20 s, 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
+from p4reduce.errors import CollectiveTimeout
 from p4reduce.protocol.collective import AnyCollective
+from p4reduce.protocol.deadline import IP_UDP_BYTES
+from p4reduce.transport import Transport, UdpTransport
 from p4reduce_contracts.jobs.lease import Lease
 
 _log = logging.getLogger(__name__)
@@ -21,8 +25,8 @@ _SILENT_S: Final = 10.0
 class Waits:
     """How long one collective has waited. Nothing is locked; `look` is called at least every tenth of a second."""
 
-    def __init__(self, lease: Lease, collective: AnyCollective, now: float) -> None:
-        self._lease, self._collective = lease, collective
+    def __init__(self, lease: Lease, transport: Transport, collective: AnyCollective, now: float) -> None:
+        self._lease, self._transport, self._collective = lease, transport, collective
         self._rounds = collective.stats.rounds
         self._answers = self._count_answers()
         self._went_on_at = self._answered_at = now
@@ -32,31 +36,57 @@ class Waits:
         """Log what is waited for, when that is due."""
         if self._collective.done:
             return
-        if (rounds := self._collective.stats.rounds) != self._rounds:
-            self._rounds, self._went_on_at, self._log_after_s = rounds, now, LOG_AFTER_S
-        if (answers := self._count_answers()) != self._answers:
-            self._answers, self._answered_at = answers, now
+        self._note(now)
         waited_s = now - self._went_on_at
         if waited_s < self._log_after_s:
             return
         self._log_after_s *= 2
+        obstacle = self._collective.obstacle()
         _log.warning(
             "rank %d of job %s has waited %.0f s in %s: %s%s",
             self._lease.rank,
             self._lease.name,
             waited_s,
             self._collective.call,
-            self._collective.obstacle().text,
-            self._silence(now),
+            obstacle.text,
+            self._remarks(obstacle.missing_ranks, now),
         )
 
-    def _silence(self, now: float) -> str:
-        """Return what to add where the switch answered before, and no longer does."""
-        silent_s = now - self._answered_at
-        if not self._answers or silent_s < _SILENT_S:
+    def too_late(self, error: CollectiveTimeout, now: float) -> CollectiveTimeout:
+        """Return the error of a collective that missed its deadline, with what is known of the path."""
+        self._note(now)
+        return CollectiveTimeout(f"{error}{self._remarks(error.missing_ranks, now)}", error.missing_ranks)
+
+    def _note(self, now: float) -> None:
+        """Take note of what has come since this was called last."""
+        if (rounds := self._collective.stats.rounds) != self._rounds:
+            self._rounds, self._went_on_at, self._log_after_s = rounds, now, LOG_AFTER_S
+        if (answers := self._count_answers()) != self._answers:
+            self._answers, self._answered_at = answers, now
+
+    def _remarks(self, missing_ranks: Sequence[int], now: float) -> str:
+        """Return what to add: that the switch no longer answers, and that full frames do not fit the path."""
+        text, silent_s = "", now - self._answered_at
+        if self._answers and silent_s >= _SILENT_S:
+            where = f"{self._lease.switch_host}:{self._lease.switch_port}"
+            text = f"; the last answer of the switch at {where} came {silent_s:.0f} s ago"
+        if text or not missing_ranks:
+            text += self._mtu()
+        return text
+
+    def _mtu(self) -> str:
+        needed = self._lease.geometry.max_frame_bytes + IP_UDP_BYTES
+        if not isinstance(self._transport, UdpTransport):
             return ""
-        where = f"{self._lease.switch_host}:{self._lease.switch_port}"
-        return f"; the last answer of the switch at {where} came {silent_s:.0f} s ago"
+        try:
+            mtu = self._transport.path_mtu
+        except OSError:  # it was closed meanwhile
+            return ""
+        return (
+            f"; the path's MTU is {mtu} bytes, and a full frame takes a packet of {needed} bytes"
+            if mtu < needed
+            else ""
+        )
 
     def _count_answers(self) -> int:
         return self._collective.stats.rounds + self._collective.stats.pendings

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
+import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +19,7 @@ from p4reduce import CollectiveTimeout, Communicator, waits
 from p4reduce.errors import CollectiveError, JobReset
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.testing.udp_switch import UdpSwitch, connect
+from p4reduce.transport import UdpTransport
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import SMALL
 
@@ -127,6 +132,53 @@ def test_a_reset_ends_a_wait_of_30_minutes_at_once() -> None:
     with pytest.raises(JobReset, match="rank 1 is gone"):
         comm.barrier()
     assert path.now == pytest.approx(20, abs=0.5)
+
+
+def test_a_path_whose_mtu_is_below_a_frame_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The transport knows of it, where the network tells."""
+    monkeypatch.setattr(UdpTransport, "path_mtu", property(lambda self: 1000))
+    with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=1.0) as comm:
+        process = switch.switch.process
+        monkeypatch.setattr(
+            switch.switch, "process", lambda rank, frame: process(rank, frame) if len(frame) < 1000 else []
+        )
+        with pytest.raises(CollectiveTimeout) as caught:
+            comm.all_reduce(np.ones(5000, np.float32))
+    assert "answered frames of up to 192 bytes, and none of 1088 bytes or more" in str(caught.value)
+    assert str(caught.value).endswith("; the path's MTU is 1000 bytes, and a full frame takes a packet of 1116 bytes")
+
+
+IN_A_SMALL_NETWORK = """
+echo 0 > /proc/sys/net/ipv4/ipfrag_low_thresh
+echo 0 > /proc/sys/net/ipv4/ipfrag_high_thresh
+ip link set lo up mtu 1000
+exec "$@"
+"""
+"""The loopback of this network namespace cuts up packets of more than 1000 bytes, and drops fragments."""
+SUM = """
+import numpy as np
+from p4reduce import CollectiveTimeout
+from p4reduce.testing.udp_switch import UdpSwitch, connect
+
+with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=60) as comm:
+    assert comm.all_reduce(np.ones(30, np.float32)).sum() == 30
+    try:
+        comm.all_reduce(np.ones(5000, np.float32), timeout_s=1.0)
+    except CollectiveTimeout as error:
+        print(error)
+"""
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root: a network namespace")
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare (util-linux) is not on PATH")
+@pytest.mark.skipif(shutil.which("ip") is None, reason="ip (iproute2) is not on PATH")
+def test_a_path_with_a_small_mtu_in_a_network_of_its_own() -> None:
+    command = ["unshare", "--net", "sh", "-c", IN_A_SMALL_NETWORK, "sh", sys.executable, "-c", SUM]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "answered frames of up to 192 bytes, and none of 1088 bytes or more" in done.stdout
+    assert "the path's MTU is 1000 bytes, and a full frame takes a packet of 1116 bytes" in done.stdout
 
 
 class Told(logging.Handler):

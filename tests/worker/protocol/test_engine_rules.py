@@ -18,7 +18,7 @@ from p4reduce.protocol.window import Window
 from p4reduce.stats import CollectiveStats
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import KEY_NONE, MAX_BLOCKS, PENDING, SMALL, Frame, pack, unpack
+from p4reduce_contracts.wire import KEY_NONE, MAX_BLOCKS, PENDING, SMALL, Frame, Geometry, pack, unpack
 from p4reduce_contracts.wire.check import check_of
 from rigs.secret import rank_secret, rank_secrets
 
@@ -336,6 +336,42 @@ def test_the_deadline_says_when_answers_stopped() -> None:
     mine, results = opened()
     mine.receive(pack(SMALL, unpack(SMALL, results[1])._replace(job=2)), 0.1)
     mine.receive(results[1], 0.2)
+    with pytest.raises(CollectiveTimeout, match="answers from the switch at .* stopped; look for a lost link"):
+        mine.on_timer(TIMEOUT_S)
+
+
+@pytest.mark.parametrize(("blocks", "passed"), [(16, 0), (17, 1)])
+def test_the_deadline_says_when_full_frames_alone_are_lost(blocks: int, passed: int) -> None:
+    """Also where the last slot's blocks fit a shorter frame, which is answered."""
+    small = Geometry(8, 32)
+    source = Int32(np.ones(blocks * small.block_words, np.int32)).bind(1, small.block_words, False)
+    granted = Lease(1, "test", 7, 0, 1, 4, small.columns, small.block_words)
+    call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, blocks * small.block_words)
+    mine = make_collective(granted, [0] * 4, source, call, TIMEOUT_S)
+    reference = ReferenceSwitch(small, 4)
+    reference.add_job(1, 7, 1, 0, 4)
+    sent, full = mine.start(0.0), small.max_frame_bytes
+    while sent:
+        answers = exchange(reference, {0: [frame for frame in sent if len(frame) < full]})[0]
+        sent = mine.receive_burst(answers, 0.1)
+    assert mine.stats.blocks_down == passed
+    longest = small.frame_header_bytes + small.block_bytes
+    text = (
+        rf"127\.0\.0\.1:21072 answered frames of up to {longest} bytes, and none of {full} bytes or more: see that "
+        rf"every MTU on the path is {full + 28} bytes or more"
+    )
+    with pytest.raises(CollectiveTimeout, match=text):
+        mine.on_timer(TIMEOUT_S)
+
+
+def test_full_frames_that_were_answered_before_are_no_matter_of_their_size() -> None:
+    mine, other = make(), make(rank=1)
+    reference = switch()
+    sent = {0: mine.start(0.0), 1: other.start(0.0)}
+    for _ in range(2):
+        got = exchange(reference, sent)
+        sent = {0: mine.receive_burst(got[0], 0.1), 1: other.receive_burst(got[1], 0.1)}
+    assert mine.stats.blocks_down and sent[0]
     with pytest.raises(CollectiveTimeout, match="answers from the switch at .* stopped; look for a lost link"):
         mine.on_timer(TIMEOUT_S)
 

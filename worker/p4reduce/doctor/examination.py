@@ -23,6 +23,7 @@ from p4reduce.doctor.report import Check, Status
 from p4reduce.errors import GeometryMismatch, JoinError, P4ReduceError
 from p4reduce.join import join
 from p4reduce.launch import run_id
+from p4reduce.protocol.deadline import IP_UDP_BYTES
 from p4reduce.protocol.recovery import Recovery
 from p4reduce.transport import BUFFER_BYTES, UdpTransport
 from p4reduce_contracts.checked import ConfigError
@@ -63,7 +64,6 @@ LEAST_FRAMES: Final = 64
 """Full frames that a socket buffer must hold: the answers to a usual window come all at once."""
 FULL_BLOCKS: Final = 64
 """Blocks of the sum in full frames."""
-_IP_UDP_BYTES: Final = 20 + 8
 
 
 @dataclass(frozen=True)
@@ -352,13 +352,13 @@ def _full_frames(comm: Communicator) -> Check:
             f"{wrong} of {numbers} int32 sums are wrong, {off} of {numbers} float32 sums are beyond the codec's error"
         )
         return Check(FULL_FRAMES, Status.FAILED, text, "do not train like this: look for what changes words on the way")
-    packet = comm.lease.geometry.max_frame_bytes + _IP_UDP_BYTES
+    packet = comm.lease.geometry.max_frame_bytes + IP_UDP_BYTES
     text = f"packets of {packet} B pass unfragmented; {numbers} int32 and {numbers} float32 sums are right"
     return Check(FULL_FRAMES, Status.OK, text)
 
 
 def _mtu_advice(comm: Communicator) -> str:
-    packet = comm.lease.geometry.max_frame_bytes + _IP_UDP_BYTES
+    packet = comm.lease.geometry.max_frame_bytes + IP_UDP_BYTES
     transport = comm.session.transport
     known = f" (here it is {transport.path_mtu} B)" if isinstance(transport, UdpTransport) else ""
     return (

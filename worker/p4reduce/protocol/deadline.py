@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from p4reduce.errors import CollectiveTimeout
 from p4reduce.protocol.call import Call
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.lease import Lease
 
+IP_UDP_BYTES: Final = 20 + 8
+"""What IPv4 and UDP add to a frame."""
 Refused = tuple[int, int, int]
 """Foreign, malformed and stale frames."""
 
@@ -22,23 +24,40 @@ class Obstacle(NamedTuple):
     """The ranks that the switch waits for."""
 
 
-def obstacle(lease: Lease, seen: Iterable[int], stats: CollectiveStats, heard: Refused) -> Obstacle:
+def obstacle(
+    lease: Lease,
+    open_slots: Iterable[tuple[int | None, int]],
+    longest_result: int,
+    stats: CollectiveStats,
+    heard: Refused,
+) -> Obstacle:
     """Return why a collective does not go on.
 
-    `seen`: the ranks that had contributed, of each open slot that had a PENDING. `heard`: the refused frames when the
-    last answer came that was not refused.
+    `open_slots`: of each, the ranks that had contributed, as its last PENDING said (None: it had none), and the columns
+    that its RESULT will have, as a bitmap. `longest_result`: bytes of the longest RESULT that came. `heard`: the
+    refused frames when the last answer came that was not refused.
     """
-    missing = 0
-    for ranks_in in seen:
-        missing |= lease.full & ~ranks_in
+    missing, unanswered = 0, []
+    for seen, columns in open_slots:
+        if seen is None:
+            unanswered.append(lease.geometry.lengths[columns])
+        else:
+            missing |= lease.full & ~seen
     ranks = tuple(rank for rank in range(lease.world_size) if missing >> rank & 1)
     if ranks:
         plural = "s" if len(ranks) > 1 else ""
         return Obstacle(f"the switch still waits for rank{plural} {', '.join(map(str, ranks))}", ranks)
     where = f"{lease.switch_host}:{lease.switch_port}"
     refused = [count - before for count, before in zip(refused_frames(stats), heard, strict=True)]
+    foreign, malformed, stale = refused
+    shortest = min(unanswered, default=0)
+    if 0 < longest_result < shortest and not foreign and not malformed:
+        return Obstacle(
+            f"the switch at {where} answered frames of up to {longest_result} bytes, and none of {shortest} bytes or "
+            f"more: see that every MTU on the path is {shortest + IP_UDP_BYTES} bytes or more (`p4reduce doctor`), and "
+            "that the link is not lost"
+        )
     if any(refused):
-        foreign, malformed, stale = refused
         return Obstacle(
             f"frames came from {where}, and none was of use: {foreign} of another job or epoch, {malformed} malformed "
             f"or not what was agreed, {stale} of a round that is over"

@@ -66,6 +66,8 @@ class Collective:
         self._deadline = 0.0
         self._heard = refused_frames(self.stats)
         """The frames refused when the last answer came that was of use."""
+        self._longest_result = 0
+        """Bytes of the longest RESULT that came."""
         self._round_trip = RoundTrip() if round_trip is None else round_trip
         columns = lease.columns
         limit = min(window or lease.slot_count, lease.slot_count)
@@ -112,8 +114,8 @@ class Collective:
 
     def obstacle(self) -> Obstacle:
         """Return why the collective does not go on."""
-        seen = [slot.seen for slot in self._slots if not slot.done and slot.seen is not None]
-        return obstacle(self._lease, seen, self.stats, self._heard)
+        open_slots = [(slot.seen, slot.expected) for slot in self._slots if not slot.done]
+        return obstacle(self._lease, open_slots, self._longest_result, self.stats, self._heard)
 
     @property
     def next_timer(self) -> float | None:
@@ -251,6 +253,7 @@ class Collective:
         self._recovery.answered(slot, now)
         stats.rounds += 1
         self._heard = refused_frames(stats)
+        self._longest_result = max(self._longest_result, len(payload))
         self._rounds[index] = slot.round = (round_ + 1) & ROUND_MASK
         slot.keys = keys
         return slot if self._advance(slot) else None

@@ -146,11 +146,12 @@ class CompiledCollective:
 
     def obstacle(self) -> Obstacle:
         """Return why the collective does not go on."""
-        open_slots = self._slots[:, at.DONE] == 0
-        seen = [bits for bits in self._slots[open_slots, at.SEEN].tolist() if bits >= 0]
+        slots = self._slots[self._slots[:, at.DONE] == 0][:, [at.SEEN, at.EXPECTED]].tolist()
+        open_slots = [(None if seen < 0 else seen, columns) for seen, columns in slots]
         heard = self._head[at.HEARD_FOREIGN : at.HEARD_STALE + 1].tolist()
         foreign, malformed, stale = (a + b for a, b in zip(self._refused_before, heard, strict=True))
-        return obstacle(self._lease, seen, self.stats, (foreign, malformed, stale))
+        longest = self._head.item(at.LONGEST_RESULT)
+        return obstacle(self._lease, open_slots, longest, self.stats, (foreign, malformed, stale))
 
     @property
     def next_timer(self) -> float | None:

@@ -45,6 +45,7 @@ from p4reduce.protocol.compiled.layout import (
     JOB,
     KEY_NONE,
     KEYS,
+    LONGEST_RESULT,
     LOSSES,
     MALFORMED,
     MOVED,
@@ -309,6 +310,7 @@ def accept(
         head[HEARD_FOREIGN] = head[FOREIGN]
         head[HEARD_MALFORMED] = head[MALFORMED]
         head[HEARD_STALE] = head[STALE]
+        head[LONGEST_RESULT] = max(head[LONGEST_RESULT], spans[1, place])
         slot[ROUND] = (slot[ROUND] + 1) & 0xFFFFFFFF
         slot[OPENING] = 0
         slot[FRAME_BYTES] = 0

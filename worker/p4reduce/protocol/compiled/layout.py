@@ -32,7 +32,9 @@ ENCAP, HELD_BACK = range(55, 57)
 SPARSE = 57
 # head: the latest place of all that have their RESULT, frames that were sent again included
 ANSWERED_AGAIN = 58
-HEAD = 59
+# head: bytes of the longest RESULT that came
+LONGEST_RESULT = 59
+HEAD = 60
 
 # times
 ANSWERED_AT, ANSWER_TOOK, SILENCE, SILENT_UNTIL, NEXT_TIMER, SMOOTHED, VARIATION, FASTEST, GAP = range(9)
