@@ -96,6 +96,8 @@ class SwitchProgrammer:
         """Set the pipeline, which zeroes registers and counters, and write the switch's own entries."""
         if self._has_pipeline():
             self._clear()
+        elif self.client.get_pipeline() is not None:  # on BMv2 groups outlive the program, and then cannot be deleted
+            self._delete_groups(list(_OUR_GROUPS))
         self.client.set_pipeline(self._pipeline.p4info, self._pipeline.device_config, cookie=era)
         own: list[tuple[Operation, Entry]] = []
         own += [("insert", entry) for entry in switch_entries.switch_address(self._switch, self._names)]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from p4reduce_contracts.artifacts import find
 from p4reduce_contracts.jobs.client import (
     JobClient,
     LeaseTimeout,
@@ -19,7 +20,13 @@ from p4reduce_contracts.jobs.errors import StoreError
 from p4reduce_contracts.p4runtime.entries import DigestConfig, Entry, MulticastGroup, TableEntry
 from p4reduce_contracts.p4runtime.errors import NotPrimary, SwitchUnreachable
 from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
+from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs import keeper
+from p4reduce_controller.jobs import pipeline as pipelines
+from p4reduce_controller.jobs.hello import Address
+from p4reduce_controller.jobs.model import Grant
+from p4reduce_controller.jobs.programmer import SwitchProgrammer
+from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.jobs.store import FILE
 from p4reduce_controller.service import ControllerError
 from rigs.fake_switch_client import OWN_TABLES, FakeSwitchClient, Running, form, join_all, serving
@@ -432,3 +439,22 @@ def test_a_disk_that_fails_while_the_switch_restarts_ends_no_controller(
     told = [record for record in caplog.records if record.getMessage() == "switch not reached"]
     assert "no space is left on the disk" in told[0].__dict__["p4reduce_fields"]["cause"]
     form(running, client, "train", 1)
+
+
+def test_groups_of_another_program_are_deleted_before_the_program_is_set() -> None:
+    """On BMv2 they outlive it: a group of the same number would keep its old replicas beside the new ones."""
+    client, config = FakeSwitchClient(), Config()
+    deleted: list[int] = []
+    for number, geometry in enumerate(("small", "default")):
+        pipeline = pipelines.read(find(geometry))
+        programmer = SwitchProgrammer(client, config.switch, pipeline, MacTable(config, pipeline.names))
+        before = [entry.group_id for entry in client.read_groups()]
+        client.log.clear()
+        programmer.start_afresh(1 + number)
+        deleted = [
+            entry.group_id for done, entry in client.log if done == "delete" and isinstance(entry, MulticastGroup)
+        ]
+        assert sorted(deleted) == sorted(before)
+        address = Address(ingress_port=1, mac=0x020000000A00, ip=0x0A00000A, udp_port=4000)
+        programmer.install(Grant(1, "job", 1, SlotRange(0, 4), (address,), (1,)))
+    assert deleted, "the first program had groups"
