@@ -14,6 +14,7 @@ kind, with path and reason, and the program compiles.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import logging
 import os
@@ -80,8 +81,7 @@ def safe_folder(path: Path) -> Path:
     Raises Unusable where another user could change what is found there, and OSError.
     """
     at, links = Path(os.sep), 0
-    found = os.lstat(at)
-    _check(at, found, sticky=True)
+    _check(at, os.lstat(at), sticky=True)
     parts = list(reversed(path.parts[1:]))
     while parts:
         part = parts.pop()
@@ -114,9 +114,8 @@ def safe_folder(path: Path) -> Path:
 def read(path: Path) -> bytes | None:
     """Return what `write` put there; None when there is nothing, or it must not be used (logged)."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            found = os.fstat(descriptor)
+        with open(path, "rb", opener=_open_itself) as file:
+            found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise Unusable(f"{path}: it is not a file")
             _check(path, found, sticky=False)
@@ -126,7 +125,7 @@ def read(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        say_unread(path, error.strerror)
+        say_unread(path, "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror)
         return None
     except Unusable as error:
         say_unread(path, str(error).removeprefix(f"{path}: "))
@@ -141,8 +140,7 @@ def write(path: Path, content: bytes) -> None:
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            with open(descriptor, "wb") as file:
+            with open(temporary, "xb", opener=_open_itself) as file:
                 file.write(_digest(path, content))
                 file.write(content)
             os.replace(temporary, path)
@@ -196,6 +194,11 @@ def say_once(kind: str, text: str) -> None:
     """Log the first warning of its kind: a program has forty kernels, and what stands against one does against all."""
     if _said.setdefault(kind, text) is text:
         _log.warning("%s", text)
+
+
+def _open_itself(path: str, flags: int) -> int:
+    """Open a file, and not what a link in its place leads to; do not wait for the other end of a pipe."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
 
 
 def _digest(path: Path, content: bytes) -> bytes:
