@@ -140,7 +140,7 @@ class JobClient:
         lane_bound: int = 1,
         private: bool = False,
     ) -> JobInfo:
-        """Make a job of `world_size` ranks. `slots` None takes what is free, at most 64.
+        """Make a job of `world_size` ranks. `slots` None takes what is free, at most 128.
 
         `lane_bits` 0 lets the workers choose the narrowest lanes; `lane_bound` is the largest |t| a rank may send.
         A `private` job has tokens, which only this answer holds; over TLS every job has.

@@ -43,7 +43,7 @@ def make_collective(
 
 
 def load_kernels() -> ModuleType | None:
-    """Return the compiled engine's kernels; None without numba, when they are switched off, and on big-endian machines.
+    """Return the compiled engine's kernels; None when they are switched off, and on big-endian machines.
 
     The first time on a machine they are compiled, which takes seconds.
     """
