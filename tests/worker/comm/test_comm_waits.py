@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -197,14 +198,12 @@ def test_over_a_socket_a_wait_is_logged_too(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(waits, "LOG_AFTER_S", 0.2)
     log, told = logging.getLogger(waits.__name__), Told("the switch still waits for rank 1")
     log.addHandler(told)
-    try:
-        with UdpSwitch(2, 16) as switch, ThreadPoolExecutor(1) as pool:
-            early, late = (connect(switch.port, rank, 2, 16, timeout_s=60) for rank in range(2))
-            summed = pool.submit(early.all_reduce, np.ones(5, np.float32))
-            assert told.event.wait(30)
-            assert (late.all_reduce(np.ones(5, np.float32)) == 2).all()
-            assert (summed.result(60) == 2).all()
-            for comm in (early, late):
-                comm.close(wait=False)
-    finally:
-        log.removeHandler(told)
+    with UdpSwitch(2, 16) as switch, ThreadPoolExecutor(1) as pool, ExitStack() as undo:
+        undo.callback(log.removeHandler, told)
+        early, late = (connect(switch.port, rank, 2, 16, timeout_s=60) for rank in range(2))
+        for comm in (early, late):
+            undo.callback(comm.close, wait=False)
+        summed = pool.submit(early.all_reduce, np.ones(5, np.float32))
+        assert told.event.wait(30)
+        assert (late.all_reduce(np.ones(5, np.float32)) == 2).all()
+        assert (summed.result(60) == 2).all()
