@@ -263,7 +263,7 @@ def _written_to() -> tuple[Entities, Schema]:
     """One program with each kind of entity for all inputs: whatever they leave in it, the next must be dealt with."""
     stem = ROOT / "tests/interop/every_entity"
     p4info = messages.parse_p4info(stem.with_suffix(".p4info.txtpb").read_text())
-    loaded = pipelines.load(p4rt.config(stem.with_suffix(".json").read_bytes(), p4info=p4info), "python")
+    loaded = pipelines.load(p4rt.config(stem.with_suffix(".json").read_bytes(), p4info=p4info))
     changed = threading.Condition()
     changed.acquire()  # as the switch's lock is
     digests = Digests(loaded.schema, lambda _: True, changed)

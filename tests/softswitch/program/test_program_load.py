@@ -105,7 +105,7 @@ def nested_nots(config: Config, levels: int) -> Config:
     return config
 
 
-@pytest.mark.parametrize("levels", [1, 2, 400, 5000, 5001])
+@pytest.mark.parametrize("levels", [1, 2, 299, 300])
 def test_deep_expressions(config: Callable[[str], Config], levels: int) -> None:
     program = Program(nested_nots(config("l2"), levels))
     program.tables["MainIngress.mac"].set_default("MainIngress.forward", (3,))
@@ -114,8 +114,9 @@ def test_deep_expressions(config: Callable[[str], Config], levels: int) -> None:
 
 
 def test_nesting_beyond_the_limit_is_refused(config: Callable[[str], Config]) -> None:
-    with pytest.raises(UnsupportedConstruct, match="nested deeper"):
-        Program(nested_nots(config("l2"), 12_000))
+    for levels in (5_000, 12_000):  # the first is too deep for the compiler, the second for the loader
+        with pytest.raises(UnsupportedConstruct, match="nested deeper"):
+            Program(nested_nots(config("l2"), levels))
 
 
 def test_json_nested_deeper_than_python_reads_is_refused() -> None:
