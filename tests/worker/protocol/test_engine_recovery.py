@@ -61,7 +61,7 @@ def test_the_margin_is_the_queues_length_but_at_most_the_round_again() -> None:
 def test_order_and_not_time_makes_a_frame_lost() -> None:
     """The ranks are late, by any time: what comes then comes in order, and nothing is sent again but probes."""
     slots = Slots(10, opening=True)
-    assert slots.due(0.1) == [0]
+    assert slots.due(0.1) == [9]
     for index in range(10):
         slots.recovery.answered(slots.slots[index], 1.0 + index * 1e-4)
         assert slots.due(1.0 + index * 1e-4) == []
@@ -75,33 +75,44 @@ def test_a_late_rank_costs_one_frame_a_silence_while_nothing_is_answered() -> No
         assert timer is not None
         now = timer
         probes.append(slots.due(now))
-    assert probes == [[index] for index in range(len(probes))]
+    assert probes == [[63 - index] for index in range(len(probes))]
     assert len(probes) == 7  # after 10, 20, 40, ... ms more
 
 
-def test_probes_multiply_once_the_collective_is_under_way() -> None:
-    slots = Slots(12)
+def test_silences_after_one_another_cost_two_frames_each() -> None:
+    """Nothing tells a loss from a switch that stands still, and each frame is asked for in the end."""
+    slots = Slots(7)
     slots.recovery.answered(slots.slots[0], ROUND_S)
     probes = []
-    for _ in range(4):
+    for _ in range(5):
         timer = slots.recovery.next_timer
         assert timer is not None
-        probes.append(len(slots.due(timer)))
-    assert probes == [1, 2, 4, 8]
+        probes.append(slots.due(timer))
+    assert probes == [[6], [5, 4], [3, 2], [1, 6], [5, 4]]
 
 
-def test_probes_do_not_multiply_while_the_switch_says_that_others_are_late() -> None:
+def test_a_result_ends_the_count_of_silences() -> None:
     slots = Slots(12)
-    slots.recovery.answered(slots.slots[0], ROUND_S)
     probes = []
-    for number in range(6):
-        timer = slots.recovery.next_timer
-        assert timer is not None
-        due = slots.due(timer)
-        probes.append(len(due))
-        for index in due if number != 3 else []:
-            slots.slots[index].seen = 1  # a PENDING said so
-    assert probes == [1, 1, 1, 1, 2, 4]
+    for index, silences in enumerate((2, 3, 1, 2)):
+        slots.recovery.answered(slots.slots[index], 1.0 + index)
+        for _ in range(silences):
+            timer = slots.recovery.next_timer
+            assert timer is not None
+            probes.append(len(slots.due(timer)))
+    assert probes == [1, 2, 1, 2, 2, 1, 1, 2]
+
+
+def test_the_frame_sent_last_is_the_probe_and_shows_which_others_are_lost() -> None:
+    slots = Slots(6)
+    slots.recovery.answered(slots.slots[0], ROUND_S)
+    timer = slots.recovery.next_timer
+    assert timer is not None
+    assert slots.due(timer) == [5]
+    slots.recovery.answered(slots.slots[5], timer + ROUND_S)
+    timer = slots.recovery.next_timer
+    assert timer is not None
+    assert slots.due(timer + 0.0001) == [1, 2, 3, 4]
 
 
 def test_a_frame_that_the_switch_has_is_asked_for_half_as_often() -> None:

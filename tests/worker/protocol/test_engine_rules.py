@@ -288,7 +288,7 @@ def test_silence_doubles_and_repeats_the_same_bytes_of_one_slot() -> None:
         times.append(now)
         repeated += mine.on_timer(now)
     assert times == pytest.approx([0.2, 0.6, 1.4, 2.4, 3.4])  # doubling, at most 1 s apart
-    assert repeated == [*first, first[0]]
+    assert repeated == [*first[::-1], first[-1]]
     assert mine.stats.retransmissions == 5
 
 

@@ -14,11 +14,12 @@ overtaken   A frame is sent again when a later one was answered, and it is older
             left in between look lost, and so on. Of these, in doubt, one is sent again, as a probe, when they are older
             than a round takes at most: the last of them, whose answer says which of the others are lost. Until a RESULT
             comes the next one waits twice as long, and so on.
-silence     When no RESULT has come for a longer time, nothing tells loss from late ranks. Then the oldest frame is
-            sent again, as a probe; after the next silence of the same collective two frames, then four. The silence
-            that is waited out doubles until a RESULT comes. There is no more than one probe while no RESULT has come
-            in this collective, and no more than before when PENDINGs answered them all: a rank that is late to begin,
-            or is kept waiting by its machine, costs its peers a few frames, not a window of them.
+silence     When no RESULT has come for a longer time, nothing tells loss from late ranks, or from a switch that is kept
+            waiting by its machine. Then the frame that was sent last is sent again, as a tail loss probe (RFC 8985,
+            section 7.3): its RESULT overtakes the others that are lost. After each further silence two frames are, and
+            no more (RFC 9002, section 6.2.4), those before it, and so on, so that in the end each is. The silence that
+            is waited out doubles until a RESULT comes. There is no more than one probe while no RESULT has come in this
+            collective, for then most likely a rank has not begun.
 
 So a loss in the middle of a burst is mended after about one more round trip, however long the ranks wait for each
 other, and one at the end of a collective after a silence. Whoever has a PENDING knows that the switch has its frame and
@@ -58,7 +59,8 @@ class Recovery:
         self._doubt_s = 0.0
         """How long the last probe for frames in doubt is waited for; 0 when a RESULT came since."""
         self._doubt_until = 0.0
-        self._probes = 0
+        self._timeouts = 0
+        """How many silences ended with a probe since the last RESULT."""
         self._silence_s = 0.0
         self._silent_until = 0.0
 
@@ -108,24 +110,19 @@ class Recovery:
             due[0].tries += 1  # it keeps its place in the order
             self._doubt_s = min(2 * self._doubt_s or self._round_trip.timeout_s, self.LONGEST_SILENCE_S)
             self._doubt_until = now + self._doubt_s
-        if now >= self._silent_until and not due:
-            more = self._answered and not self._others_are_late()
-            self._probes = max(1, 2 * self._probes if more else self._probes)
-            oldest = sorted(self._unanswered.values(), key=lambda slot: (slot.tries, slot.order))
-            due = oldest[: self._probes]
+        if now >= self._silent_until and self._unanswered and not due:
+            latest = sorted(self._unanswered.values(), key=lambda slot: (slot.tries, -slot.order))
+            due = latest[: 2 if self._answered and self._timeouts else 1]
             for slot in due:
-                slot.tries += 1  # it keeps its place in the order: late ranks may answer it, and overtake nothing
+                slot.tries += 1  # it keeps its place in the order: its RESULT overtakes all that was sent before it
+            self._timeouts += 1
             self._silence_s = min(2 * self._silence_s, self._longest_silence_s)
             self._silent_until = now + self._silence_s
         return due
 
-    def _others_are_late(self) -> bool:
-        """Return whether the switch said of every frame sent again, and of one at least, that it waits for others."""
-        repeated = [slot.seen is not None for slot in self._unanswered.values() if slot.tries]
-        return bool(repeated) and all(repeated)
-
     def _begin_silence(self, now: float) -> None:
         wanted_s = max(self.SHORTEST_SILENCE_S, 2 * self._round_trip.timeout_s)
+        self._timeouts = 0
         self._silence_s = min(wanted_s, self._longest_silence_s)
         self._silent_until = now + self._silence_s
 

@@ -27,7 +27,6 @@ from p4reduce.protocol.compiled.layout import (
     NEXT_TIMER,
     OPENING,
     ORDER,
-    PROBES,
     QUICK_TRIES,
     RETRANSMISSIONS,
     SEEN,
@@ -37,6 +36,7 @@ from p4reduce.protocol.compiled.layout import (
     SILENT_UNTIL,
     SMOOTHED,
     SURPRISE,
+    TIMEOUTS,
     TRIES,
     VARIATION,
     WAITING,
@@ -56,6 +56,7 @@ def timeout(times: Any) -> Any:
 @kernel("void(int64[::1], float64[::1], float64)")
 def begin_silence(head: Any, times: Any, now: Any) -> Any:
     """Wait anew for the next RESULT (Recovery._begin_silence)."""
+    head[TIMEOUTS] = 0
     times[SILENCE] = min(max(times[SHORTEST_SILENCE], 2 * timeout(times)), times[LONGEST_SILENCE])
     times[SILENT_UNTIL] = now + times[SILENCE]
 
@@ -191,30 +192,20 @@ def repeat(head: Any, times: Any, slots: Any, sent_at: Any, answers: Any, now: A
         slots[doubtful, TRIES] += 1  # it keeps its place in the order
         times[DOUBT] = min(2 * times[DOUBT] if times[DOUBT] > 0 else timeout(times), times[LONGEST_LATE])
         times[DOUBT_UNTIL] = now + times[DOUBT]
-    if due == 0 and now >= times[SILENT_UNTIL]:
-        repeated, told = 0, 0
-        index = head[FIRST]
-        while index >= 0:
-            if slots[index, TRIES]:
-                repeated += 1
-                if slots[index, SEEN] >= 0:
-                    told += 1
-            index = slots[index, AFTER]
-        if head[ANSWERED] and (repeated == 0 or told < repeated):  # Recovery._others_are_late
-            head[PROBES] = min(2 * head[PROBES], len(slots))
-        head[PROBES] = max(1, head[PROBES])
-        wanted = min(head[PROBES], head[WAITING])
+    if due == 0 and now >= times[SILENT_UNTIL] and head[WAITING]:
+        wanted = min(2 if head[ANSWERED] and head[TIMEOUTS] else 1, head[WAITING])
         tries: Any = 0
-        while due < wanted:  # by tries, and of as many tries the oldest first
-            index = head[FIRST]
+        while due < wanted:  # by tries, and of as many tries the latest first
+            index = head[LAST]
             while index >= 0 and due < wanted:
                 if slots[index, TRIES] == tries:
                     found[due] = index
                     due += 1
-                index = slots[index, AFTER]
+                index = slots[index, BEFORE]
             tries += 1
         for i in range(due):
             slots[found[i], TRIES] += 1  # it keeps its place in the order
+        head[TIMEOUTS] += 1
         times[SILENCE] = min(2 * times[SILENCE], times[LONGEST_SILENCE])
         times[SILENT_UNTIL] = now + times[SILENCE]
     head[RETRANSMISSIONS] += due

@@ -1,0 +1,60 @@
+"""Frames that are only late are not sent again: a busy machine in virtual time, on which no frame is lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from p4reduce.codecs import Int32
+from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.testing.reference_switch import ReferenceSwitch
+from p4reduce.testing.terrible_network import Member, Weather
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire import DEFAULT
+from rigs.shaped_links import ShapedNetwork
+
+pytestmark = pytest.mark.usefixtures("each_engine")
+
+RANKS, SLOTS, BLOCKS = 4, 64, 8192
+"""1 MB on each rank."""
+STALL_AFTER, STALL_S, PROBES = 600, 0.06, 5
+"""Frames between two times in which the switch stands still, how long each lasts, and how many probes it may cost a
+rank: after 5, 10 and 20 ms without a RESULT, which is as soon as a probe is sent, 1, 2 and 2."""
+
+
+def tensor(rank: int, density: float) -> np.ndarray:
+    """Of each rank other blocks are not zero."""
+    held = np.random.default_rng((1, rank)).permutation(BLOCKS)[: round(density * BLOCKS)]
+    blocks = np.zeros((BLOCKS, DEFAULT.block_words), np.int32)
+    blocks[held] = rank + 1
+    return blocks.reshape(-1)
+
+
+@pytest.mark.parametrize("density", [0.5, 0.2, 0.1])
+def test_few_frames_are_sent_again_while_the_switch_stands_still(density: float) -> None:
+    """At 100 Mbit/s; the switch stands still several times a collective, each time as costly as the first."""
+    tensors = [tensor(rank, density) for rank in range(RANKS)]
+    switch = ReferenceSwitch(DEFAULT, SLOTS)
+    switch.add_job(1, 7, RANKS, 0, SLOTS)
+    members = [
+        Member(
+            Lease(1, "test", 7, rank, RANKS, SLOTS, DEFAULT.columns, DEFAULT.block_words),
+            [
+                (
+                    Int32(own).bind(RANKS, DEFAULT.block_words, False),
+                    Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, len(own)),
+                )
+            ],
+            [0] * SLOTS,
+        )
+        for rank, own in enumerate(tensors)
+    ]
+    weather = Weather(delay_s=40e-6, jitter=0.0, frame_s=1e-6)
+    network = ShapedNetwork(
+        switch, members, weather, 1, bits_per_s=1e8, burst=65536, stall_after=STALL_AFTER, stall_s=STALL_S
+    )
+    for (total,) in (results[0] for results in network.run(1_000_000)):
+        assert np.array_equal(total, sum(tensors))
+    stalls = len(network.log) // STALL_AFTER
+    assert stalls > 2
+    assert sum(member.stats.retransmissions for member in members) <= PROBES * RANKS * stalls
