@@ -185,7 +185,7 @@ class BoundProfile:
 
 @contextlib.contextmanager
 def refusals(missing: Any = Code.NOT_FOUND) -> Iterator[None]:
-    """Turn the executor's errors into refusals; `missing` is the code for members and groups that are not there."""
+    """Turn the program's errors into refusals; `missing` is the code for members and groups that are not there."""
     try:
         yield
     except TargetMissing as error:

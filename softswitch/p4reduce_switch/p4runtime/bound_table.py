@@ -1,4 +1,4 @@
-"""A table of the program and what P4Info says about it: requests in, the executor's match tuples out, and back."""
+"""A table of the program and what P4Info says about it: requests in, the program's match tuples out, and back."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from p4reduce_switch.p4runtime.status import Code, Refused, invalid
 from p4reduce_switch.program import Entry, EntryMissing, Table
 
 Identity = tuple[tuple[Any, ...], int]
-"""What names an entry in a table: the match tuple of the executor and the priority."""
+"""What names an entry in a table: the match tuple of the program and the priority."""
 
 
 class BoundTable:
-    """A table that both sides know. `keys` is in the executor's order.
+    """A table that both sides know. `keys` is in the program's order.
 
     p4c writes optional keys into the BMv2 JSON as ternary ones; requests and answers have P4Info's kinds.
     """
@@ -55,7 +55,7 @@ class BoundTable:
                 invalid(f"p4info and program do not belong together: table {info.name} has no action {name}")
 
     def identity_of(self, request: Any) -> Identity:
-        """Return match and priority of a request in the executor's form, checked as the spec says ("Match Format")."""
+        """Return match and priority of a request in the program's form, checked as the spec says ("Match Format")."""
         given = {field.field_id: field for field in request.match}
         if len(given) != len(request.match):
             invalid("a key is given twice")
@@ -72,7 +72,7 @@ class BoundTable:
         return self._to_executor(values), request.priority
 
     def existing(self, identity: Identity) -> Entry:
-        """Return the executor's entry; NOT_FOUND when there is none."""
+        """Return the program's entry; NOT_FOUND when there is none."""
         try:
             return self.table.entry(*identity)
         except EntryMissing:
@@ -106,7 +106,7 @@ class BoundTable:
             self.put_action(entry.action, entry.params, out)
 
     def _to_executor(self, values: Iterable[Any]) -> tuple[Any, ...]:
-        """Match values of P4Info's kinds in the executor's kinds."""
+        """Match values of P4Info's kinds in the program's kinds."""
         return tuple(
             value if not ternary else (0, 0) if value is None else (value, (1 << key.bitwidth) - 1)
             for key, value, ternary in zip(self.keys, values, self._as_ternary, strict=True)
@@ -119,7 +119,7 @@ class BoundTable:
 
 
 def _key_order(info: TableInfo, table: Table) -> tuple[FieldInfo, ...]:
-    """P4Info's keys in the executor's order: by name, or by place when a name is annotated in only one of them.
+    """P4Info's keys in the program's order: by name, or by place when a name is annotated in only one of them.
 
     A key whose type P4Runtime translates to another number has the program's width: a value stands for itself.
     """

@@ -1,4 +1,4 @@
-"""Table entries: P4Runtime's checks on one side, the executor's tables on the other."""
+"""Table entries: P4Runtime's checks on one side, the program's tables on the other."""
 
 from __future__ import annotations
 

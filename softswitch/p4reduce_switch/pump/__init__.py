@@ -34,7 +34,7 @@ _RESULTS: Final = 2048
 
 
 class Batched(Protocol):
-    """An executor that runs many frames in one native call."""
+    """A program that runs many frames in one native call."""
 
     @property
     def batch(self) -> batch.NativeBatch:
@@ -45,12 +45,12 @@ class Batched(Protocol):
 
 
 def batched(program: object) -> Batched | None:
-    """Return the executor if it has a native batch."""
+    """Return the program if it has a native batch."""
     return None if getattr(program, "batch", None) is None else cast(Batched, program)
 
 
 def started_us(native: batch.NativeBatch, otherwise: int) -> int:
-    """Return when the executor's time began, on the monotonic clock in microseconds, as far as it says so."""
+    """Return when the program's time began, on the monotonic clock in microseconds, as far as it says so."""
     return getattr(native, "started_us", otherwise)
 
 
@@ -61,13 +61,13 @@ class Reason(enum.IntEnum):
     WOKEN = 1  # by the descriptor that is polled beside the socket, or by a signal
     STRANGER = 2  # the datagram at HELD_AT is of no known peer
     RESULT = 3  # the result SENT leaves by a port that is not the loop's: the CPU port, or none
-    EVENT = 4  # the executor has digests or a failure to collect, of the frame before TAKEN
+    EVENT = 4  # the program has digests or a failure to collect, of the frame before TAKEN
     NO_ROOM = 5  # one frame may cause more results than there is room for
 
 
 # words of the loop's own state
 FUNCTION: Final = 0
-"""Address of the executor's function."""
+"""Address of the program's function."""
 STARTED_US: Final = 1
 """When the program started, on the monotonic clock."""
 SENT: Final = 2
@@ -129,7 +129,7 @@ class Buffers:
         self._make_room(_RESULTS_BYTES, _RESULTS)
 
     def bind(self, native: batch.NativeBatch, installed_us: int) -> None:
-        """Run what is left of the batch, and all that follow, with this executor."""
+        """Run what is left of the batch, and all that follow, with this program."""
         if native is self._bound:
             return
         left = self.words

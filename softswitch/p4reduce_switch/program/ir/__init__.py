@@ -1,4 +1,4 @@
-"""The typed form of a v1model program, between the JSON and the executors.
+"""The typed form of a v1model program, between the JSON and the compiler.
 
 | file | what |
 | --- | --- |

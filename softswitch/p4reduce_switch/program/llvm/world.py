@@ -1,4 +1,4 @@
-"""What surrounds a packet in the code that is written: the executor's state, calls of Python, and failures."""
+"""What surrounds a packet in the code that is written: the program's state, calls of Python, and failures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from p4reduce_switch.program.memory import Call, StateMap, Word, register_kind
 
 
 class World:
-    """The state of the executor, seen from one function; `failed` is the block where a frame that fails ends."""
+    """The state of the program, seen from one function; `failed` is the block where a frame that fails ends."""
 
     def __init__(
         self,

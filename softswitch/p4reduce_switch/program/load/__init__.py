@@ -43,7 +43,7 @@ MAX_ERROR = 1 << 30
 def load_program(config: bytes | str | dict[str, Any]) -> Program:
     """The IR of a BMv2 JSON.
 
-    UnsupportedConstruct names what the program uses and no executor does; InvalidProgram says where this is no
+    UnsupportedConstruct names what the program uses and is not implemented; InvalidProgram says where this is no
     such JSON.
     """
     try:

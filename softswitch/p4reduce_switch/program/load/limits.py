@@ -12,7 +12,7 @@ MAX_HEADER_BITS = 1 << 19
 MAX_SLOTS = 1 << 16
 """Fields, validities and stack counters of all headers together: every packet has them all."""
 MAX_STATE_BYTES = 256 << 20
-"""Registers, counters and meters together, a cell counted as a native executor would store it."""
+"""Registers, counters and meters together, a cell counted as machine code stores it."""
 MAX_NODES = 1 << 14
 """Nodes of a control, states of a parser, instructions of an action."""
 MAX_ID = (1 << 32) - 1
