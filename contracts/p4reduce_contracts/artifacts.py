@@ -11,10 +11,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from p4reduce_contracts import checked
 from p4reduce_contracts.errors import GeometryMismatch
 from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_contracts.wire.numbers import MAX_BLOCK_WORDS, MAX_COLUMNS, MAX_SLOTS
+from p4reduce_runtime import checked
 
 PROGRAM = "p4reduce.json"
 TOFINO_BINARY, TOFINO_CONTEXT, TOFINO_SCHEMA = "tofino.bin", "context.json", "bfrt.json"

@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from p4reduce_contracts.artifacts import PipelineNotFound
-from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.jobs.errors import JobServiceError
-from p4reduce_contracts.terminal import controller_for_all, one_line
+from p4reduce_contracts.jobs.option import controller_for_all
+from p4reduce_runtime.checked import ConfigError
+from p4reduce_runtime.terminal import one_line
 
 COMMANDS = "p4reduce.commands"
 

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from p4reduce_contracts import security
+from p4reduce_runtime import security
 
 CA_CERTIFICATE, CA_KEY = "ca.pem", "ca.key"
 _SLACK = datetime.timedelta(minutes=5)  # of the clocks

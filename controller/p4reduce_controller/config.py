@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from p4reduce_contracts import checked
-from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.wire import AGGREGATION_PORT, MAX_JOBS, MAX_SLOTS
+from p4reduce_runtime import checked
+from p4reduce_runtime.checked import ConfigError
 
 _MAX_PORT_NUMBER = 509  # 510 is the CPU port, 511 the drop port
 _MAX_INT32 = (1 << 31) - 1

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Protocol
 
-from p4reduce_contracts import metrics
 from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.errors import SwitchAway
-from p4reduce_contracts.metrics import Sample
 from p4reduce_controller.jobs.model import ACTIVE, FORMING, Job
 from p4reduce_controller.jobs.registry import Registry
+from p4reduce_runtime import metrics
+from p4reduce_runtime.metrics import Sample
 
 KEPT_S: Final = 1.0
 """How long what was read from the switch, or that nothing could be, is good for the next scrape."""

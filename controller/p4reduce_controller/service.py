@@ -13,12 +13,7 @@ from typing import Any
 import grpc
 
 from p4reduce_contracts.artifacts import find
-from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.jobs import jobs_pb2_grpc
-from p4reduce_contracts.logs import event
-from p4reduce_contracts.metrics import Sample
-from p4reduce_contracts.metrics_door import MetricsDoor
-from p4reduce_contracts.security import CONTROLLER, WORKER, Security, given, is_loopback, listen
 from p4reduce_controller.config import Config
 from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs import pipeline as pipelines
@@ -31,6 +26,11 @@ from p4reduce_controller.jobs.servicer import JobsServicer, Terms
 from p4reduce_controller.jobs.store import Store
 from p4reduce_controller.metrics import ControllerMetrics
 from p4reduce_controller.p4rt.client import Client
+from p4reduce_runtime.checked import ConfigError
+from p4reduce_runtime.logs import event
+from p4reduce_runtime.metrics import Sample
+from p4reduce_runtime.metrics_door import MetricsDoor
+from p4reduce_runtime.security import CONTROLLER, WORKER, Security, given, is_loopback, listen
 
 _log = logging.getLogger(__name__)
 

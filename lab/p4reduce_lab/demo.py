@@ -8,11 +8,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from p4reduce_contracts import kernels
 from p4reduce_lab import report
 from p4reduce_lab.processes import Children, ProcessError, terminable
 from p4reduce_lab.system import running_system
 from p4reduce_lab.training import VARIANTS, WORLD_SIZE, Training, missing_packages, train
+from p4reduce_runtime import kernels
 
 _WIDTH_OF_A_FILE = 130
 

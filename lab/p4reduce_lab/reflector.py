@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce_contracts.wire import ENCAP_BYTES
+from p4reduce_runtime.datagrams import ENCAP_BYTES
 from p4reduce_switch.program import batch
 from p4reduce_switch.program.state.replication import Replication
 

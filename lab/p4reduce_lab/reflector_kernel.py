@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from p4reduce_contracts.wire import ENCAP_BYTES
+from p4reduce_runtime.datagrams import ENCAP_BYTES
 from p4reduce_switch.program import batch as words
 from p4reduce_switch.pump.addresses import copy_bytes, load_word, store_word
 

@@ -9,8 +9,8 @@ import subprocess
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from p4reduce_contracts.security import INSECURE_VARIABLE
 from p4reduce_lab.processes import P4REDUCE
+from p4reduce_runtime.security import INSECURE_VARIABLE
 from p4reduce_testbed.topology import Host, Topology
 
 _HELP = "HOST COMMAND runs a command on a host, p4reduce ... talks to the controller, exit leaves."

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p4reduce_contracts import artifacts
-from p4reduce_contracts.security import INSECURE_VARIABLE
 from p4reduce_lab.addresses import free_address
 from p4reduce_lab.processes import Child, Children, terminable
 from p4reduce_lab.system import System, new_state_dir, started_system, toml_text
+from p4reduce_runtime.security import INSECURE_VARIABLE
 from p4reduce_testbed import sweep, targets, wiring
 from p4reduce_testbed.commands import need, need_root
 from p4reduce_testbed.errors import TestbedError

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from p4reduce_contracts import checked
-from p4reduce_contracts.checked import ConfigError
+from p4reduce_runtime import checked
+from p4reduce_runtime.checked import ConfigError
 from p4reduce_testbed.errors import TopologyError
 
 DEFAULT_SWITCH_MAC = "02:00:00:00:00:01"

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from p4reduce_contracts.terminal import HostPort, log_options, one_line
 from p4reduce_contracts.wire import AGGREGATION_PORT
+from p4reduce_runtime.terminal import HostPort, log_options, one_line
 
 
 @click.group()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from p4reduce_contracts import metrics
-from p4reduce_contracts.metrics import Sample
+from p4reduce_runtime import metrics
+from p4reduce_runtime.metrics import Sample
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.ethernet import EthernetPorts
 from p4reduce_switch.ports.udp import UdpUnderlay

@@ -13,12 +13,12 @@ from pathlib import Path
 from types import FrameType
 
 from p4reduce_contracts import artifacts
-from p4reduce_contracts.checked import ConfigError
-from p4reduce_contracts.logs import event
-from p4reduce_contracts.metrics_door import MetricsDoor
 from p4reduce_contracts.p4runtime import messages
-from p4reduce_contracts.security import given
 from p4reduce_contracts.wire import AGGREGATION_PORT
+from p4reduce_runtime.checked import ConfigError
+from p4reduce_runtime.logs import event
+from p4reduce_runtime.metrics_door import MetricsDoor
+from p4reduce_runtime.security import given
 from p4reduce_switch.metrics import samples
 from p4reduce_switch.p4runtime import Refused, Server
 from p4reduce_switch.ports import PortError, Ports, Runs

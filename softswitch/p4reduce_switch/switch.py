@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from p4reduce_contracts import kernels
-from p4reduce_contracts.logs import Sparing, event
+from p4reduce_runtime import kernels
+from p4reduce_runtime.logs import Sparing, event
 from p4reduce_switch.fair_lock import FairLock
 from p4reduce_switch.ports import Ports, Pump
 from p4reduce_switch.program import DigestHandler, ExecutionError, Program

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from p4reduce_contracts import metrics
+from p4reduce_runtime import metrics
 
 DOCS = Path(__file__).parents[2] / "docs"
 DASHBOARD: dict[str, Any] = json.loads((DOCS / "grafana" / "p4reduce.json").read_text())

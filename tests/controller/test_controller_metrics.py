@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from p4reduce_contracts import metrics
-from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.jobs.client import JobClient, UnknownJob
 from p4reduce_controller import config as configuration
 from p4reduce_controller.metrics import KEPT_S
 from p4reduce_controller.p4names import V1MODEL
+from p4reduce_runtime import metrics
+from p4reduce_runtime.checked import ConfigError
 from rigs.fake_switch_client import Running, form, make_config, serving
 
 Scraped = dict[tuple[str, tuple[str, ...]], float]

@@ -7,7 +7,8 @@ import random
 from collections.abc import Sequence
 
 from conformance.network import ETHERNET_BYTES, FAULTS, ORDINARY
-from p4reduce_contracts.wire import ENCAP_BYTES, SMALL
+from p4reduce_contracts.wire import SMALL
+from p4reduce_runtime.datagrams import ENCAP_BYTES
 
 _FAULTS = tuple(FAULTS.values())
 _ORDINARY = tuple(ORDINARY.values())

@@ -27,7 +27,7 @@ from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import AnyCollective, make_collective
 from p4reduce_contracts import wire
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import ENCAP_BYTES
+from p4reduce_runtime.datagrams import ENCAP_BYTES
 from rigs.pipeline import EPOCH, JOB, SECRET_AT, SLOT_COUNT, PipelineRig, rank_mac, rank_port, rank_udp_port, udp_frame
 from rigs.secret import rank_secret
 

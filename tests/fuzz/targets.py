@@ -27,7 +27,6 @@ from p4reduce.codecs import coordinates
 from p4reduce.errors import FrameError, GeometryMismatch, InvalidTensor
 from p4reduce.protocol import call
 from p4reduce_contracts import artifacts, wire
-from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.jobs import jobs_pb2
 from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.client import JobClient
@@ -53,6 +52,7 @@ from p4reduce_controller.jobs import saved
 from p4reduce_controller.jobs.hello import Address, parse_hello
 from p4reduce_controller.jobs.model import Grant, Job, Member
 from p4reduce_controller.jobs.slots import SlotRange
+from p4reduce_runtime.checked import ConfigError
 from p4reduce_switch.p4runtime import Refused
 from p4reduce_switch.p4runtime import pipeline as pipelines
 from p4reduce_switch.p4runtime.device_config import program_of

@@ -7,6 +7,7 @@ import tomllib
 import pytest
 
 from p4reduce_contracts import wire
+from p4reduce_runtime.datagrams import ENCAP_BYTES
 from rigs.wire_p4 import P4SRC, WIRE_P4
 
 CONSTANTS = WIRE_P4.constants
@@ -32,7 +33,7 @@ def test_frame_types_have_their_names() -> None:
 
 
 def test_header_bytes_on_the_wire() -> None:
-    assert CONSTANTS["ETHERNET_BYTES"] + CONSTANTS["IPV4_BYTES"] + CONSTANTS["UDP_BYTES"] == wire.ENCAP_BYTES
+    assert CONSTANTS["ETHERNET_BYTES"] + CONSTANTS["IPV4_BYTES"] + CONSTANTS["UDP_BYTES"] == ENCAP_BYTES
 
 
 @pytest.mark.parametrize(("name", "geometry"), [("default", wire.DEFAULT), ("small", wire.SMALL)])

@@ -30,7 +30,8 @@ from p4reduce.protocol.call import Call, Kind
 from p4reduce.protocol.collective import AnyCollective, make_collective
 from p4reduce.protocol.source import BlockSource
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import BASE_BYTES, ENCAP_BYTES, GUARD_BYTES
+from p4reduce_contracts.wire import BASE_BYTES, GUARD_BYTES
+from p4reduce_runtime.datagrams import ENCAP_BYTES
 from rigs.pipeline import JOB, SLOT_COUNT, PipelineRig, rank_mac, rank_port, rank_udp_port, udp_frame
 from rigs.secret import rank_secret
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from p4reduce_contracts.security import Security
 from p4reduce_controller.certificates import add_worker, make_all
+from p4reduce_runtime.security import Security
 
 
 class Bench:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 MODULE = '''
-from p4reduce_contracts.kernels import kernel
+from p4reduce_runtime.kernels import kernel
 
 
 @kernel("int64(int64)")
@@ -19,7 +19,7 @@ def doubled(number):
 '''
 
 USE = """
-from p4reduce_contracts import kernels
+from p4reduce_runtime import kernels
 module = kernels.load("doubling")
 stats = module.doubled.stats
 print(module.doubled(21), module.doubled.py_func(21), sum(stats.cache_misses.values()), sum(stats.cache_hits.values()))

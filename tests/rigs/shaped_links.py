@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from p4reduce.testing.terrible_network import Member, SwitchSide, TerribleNetwork, Weather
-from p4reduce_contracts.wire import ENCAP_BYTES
+from p4reduce_runtime.datagrams import ENCAP_BYTES
 
 
 @dataclass

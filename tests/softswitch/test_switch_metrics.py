@@ -8,8 +8,8 @@ import socket
 import urllib.request
 from pathlib import Path
 
-from p4reduce_contracts.metrics import Sample
 from p4reduce_contracts.wire import pack_hello
+from p4reduce_runtime.metrics import Sample
 from p4reduce_switch.metrics import samples
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.ethernet import EthernetPorts, InterfaceCounters

@@ -74,7 +74,7 @@ class Communicator:
         return self.session.stats
 
     def metrics(self) -> dict[str, float]:
-        """Return what this rank counts and measures, by the names in `p4reduce_contracts.metrics`.
+        """Return what this rank counts and measures, by the names in `p4reduce_runtime.metrics`.
 
         They have no labels: add the job and the rank where you pass them on.
         """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from p4reduce.errors import CollectiveError, ControllerLost, JobReset
 from p4reduce.session import Session
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.logs import event
+from p4reduce_runtime.logs import event
 
 if TYPE_CHECKING:
     from p4reduce_contracts.jobs.client import JobClient

@@ -24,17 +24,17 @@ from p4reduce.rejoin import Rejoin
 from p4reduce.session import DEFAULT_TIMEOUT_S, Place, Session, is_waiting_time
 from p4reduce.sigterm import LEAVE_S, on_sigterm
 from p4reduce.transport import Transport, UdpTransport
-from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.kernel_cache import waiting_at_most
-from p4reduce_contracts.logs import event
 from p4reduce_contracts.wire import pack_hello
+from p4reduce_runtime.checked import ConfigError
+from p4reduce_runtime.kernel_cache import waiting_at_most
+from p4reduce_runtime.logs import event
 
 if TYPE_CHECKING:
     from p4reduce_contracts.jobs.answers import JoinTicket
     from p4reduce_contracts.jobs.client import JobClient
-    from p4reduce_contracts.security import Security
+    from p4reduce_runtime.security import Security
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ def join(
     What is not closed by the end of the interpreter is closed then.
     Raises JoinError, whose message says what to change.
     """
-    from p4reduce_contracts.security import insecure_from_environment
+    from p4reduce_runtime.security import insecure_from_environment
 
     for what, seconds in (("timeout_s", timeout_s), ("collective_timeout_s", collective_timeout_s)):
         if not is_waiting_time(seconds):

@@ -9,9 +9,9 @@ from typing import Final
 
 from p4reduce.errors import JoinError
 from p4reduce.session import Session
-from p4reduce_contracts import metrics
-from p4reduce_contracts.checked import ConfigError, host_port
-from p4reduce_contracts.metrics import Metric, Sample
+from p4reduce_runtime import metrics
+from p4reduce_runtime.checked import ConfigError, host_port
+from p4reduce_runtime.metrics import Metric, Sample
 
 VARIABLE: Final = "P4REDUCE_METRICS"
 _LABELS: Final = ("job_name", "rank")
@@ -42,7 +42,7 @@ class RankMetrics:
 
     def __init__(self, address: str, *, insecure: bool) -> None:
         """`address`: HOST:PORT. Raises JoinError when it cannot be had, or is beyond loopback and not `insecure`."""
-        from p4reduce_contracts.metrics_door import MetricsDoor
+        from p4reduce_runtime.metrics_door import MetricsDoor
 
         self._session: weakref.ref[Session] | None = None
         try:

@@ -22,7 +22,7 @@ from p4reduce.protocol.source import BlockSource
 from p4reduce.session import Contribution, Finished, Place, Session
 from p4reduce.standing import Completed, Outcome, catch_up, pack_standing, unpack_standing
 from p4reduce_contracts.jobs.reasons import was_asked_for
-from p4reduce_contracts.logs import event
+from p4reduce_runtime.logs import event
 
 _log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from typing import Final
 
 from p4reduce.errors import FrameError
 from p4reduce.transport import UdpTransport
-from p4reduce_contracts.datagrams import MAX_SEGMENTS, RUN_BYTES, SHORT_RUN_BYTES
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import ENCAP_BYTES, RESULT, unpack
+from p4reduce_contracts.wire import RESULT, unpack
+from p4reduce_runtime.datagrams import ENCAP_BYTES, MAX_SEGMENTS, RUN_BYTES, SHORT_RUN_BYTES
 
 VARIABLE: Final = "P4REDUCE_SEGMENTATION"
 FEWEST_SLOTS: Final = 8

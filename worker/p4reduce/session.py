@@ -35,10 +35,10 @@ from p4reduce.stats import CollectiveReport, CollectiveStats
 from p4reduce.transport import Transport
 from p4reduce.turns import Turns
 from p4reduce.uplink import Uplink
-from p4reduce_contracts import metrics
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.logs import event
+from p4reduce_runtime import metrics
+from p4reduce_runtime.logs import event
 
 _log = logging.getLogger(__name__)
 
@@ -210,7 +210,7 @@ class Session:
         return None if running is None else running.waiting(self._clock())
 
     def metrics(self) -> dict[str, float]:
-        """Return what this rank has counted and measured, by the names in `p4reduce_contracts.metrics`."""
+        """Return what this rank has counted and measured, by the names in `p4reduce_runtime.metrics`."""
         measured = {
             metrics.WORKER_ROUND_TRIP: self._uplink.round_trip.smoothed_s,
             metrics.WORKER_TIMEOUT: self._uplink.round_trip.timeout_s,

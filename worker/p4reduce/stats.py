@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from p4reduce_contracts import metrics
+from p4reduce_runtime import metrics
 
 _METRICS: Final[Mapping[str, metrics.Metric]] = {
     "collectives": metrics.WORKER_COLLECTIVES,
@@ -74,7 +74,7 @@ class CollectiveStats:
         return CollectiveStats(**{f.name: getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)})
 
     def as_metrics(self) -> dict[str, float]:
-        """Return the counts by the names in `p4reduce_contracts.metrics`."""
+        """Return the counts by the names in `p4reduce_runtime.metrics`."""
         return {metric.name: getattr(self, field) for field, metric in _METRICS.items()}
 
     def as_dict(self) -> dict[str, int]:

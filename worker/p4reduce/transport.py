@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
-from p4reduce_contracts import datagrams
+from p4reduce_runtime import datagrams
 
 BUFFER_BYTES: Final = 8 << 20
 """Of each direction of the socket, where the system grants it."""

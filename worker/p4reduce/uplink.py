@@ -22,7 +22,7 @@ from p4reduce.stats import CollectiveStats
 from p4reduce.transport import Transport, UdpTransport
 from p4reduce.waits import Waits
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import ENCAP_BYTES
+from p4reduce_runtime.datagrams import ENCAP_BYTES
 
 _LONGEST_WAIT_S: Final = 0.1
 """How often a running collective looks whether the job was reset."""

@@ -43,7 +43,7 @@ from p4reduce_contracts.jobs.errors import (
 )
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.jobs.watch import Watch
-from p4reduce_contracts.security import (
+from p4reduce_runtime.security import (
     CONTROLLER,
     Security,
     check_dialling,

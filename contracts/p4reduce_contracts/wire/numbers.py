@@ -22,8 +22,6 @@ MAX_BLOCKS: Final = (1 << KEY_BLOCK_BITS) - 1
 BASE_BYTES: Final = 16
 GUARD_BYTES: Final = 16
 NONCE_BYTES: Final = 8
-ENCAP_BYTES: Final = 14 + 20 + 8
-"""Ethernet, IPv4 (no options) and UDP headers around every frame."""
 
 MAX_GROWTH_BYTES: Final = 512
 """How much longer than a contribution the RESULT that answers it may be: BMv2's limit (docs/protocol.md)."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from p4reduce_contracts.terminal import one_line
+from p4reduce_runtime.terminal import one_line
 
 _folder = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 _days = click.option(

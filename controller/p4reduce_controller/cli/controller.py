@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
-from p4reduce_contracts.terminal import HostPort, log_options, one_line
 from p4reduce_contracts.wire import AGGREGATION_PORT
 from p4reduce_controller import config
+from p4reduce_runtime.terminal import HostPort, log_options, one_line
 
 if TYPE_CHECKING:
     from p4reduce_controller.service import Controller

@@ -12,7 +12,8 @@ from typing import TextIO
 import click
 
 from p4reduce_contracts.jobs.client import TOKEN_VARIABLE, JobClient, JobInfo
-from p4reduce_contracts.terminal import controller_option, json_option, print_json, print_table
+from p4reduce_contracts.jobs.option import controller_option
+from p4reduce_runtime.terminal import json_option, print_json, print_table
 
 _token_option = click.option(
     "--token", envvar=TOKEN_VARIABLE, show_envvar=True, help="A token of the job, if it is private."

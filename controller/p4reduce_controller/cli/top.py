@@ -15,7 +15,7 @@ from rich.text import Text
 from p4reduce_contracts.jobs.answers import Count, JobInfo, JobList, JobStats, Stats
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import ControllerUnreachable, SwitchAway
-from p4reduce_contracts.terminal import controller_option
+from p4reduce_contracts.jobs.option import controller_option
 
 _CALL_LIMIT_S = 10.0
 _WIDTH_OF_A_FILE = 200

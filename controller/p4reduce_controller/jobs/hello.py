@@ -7,7 +7,8 @@ import struct
 from dataclasses import dataclass
 
 from p4reduce_contracts.errors import FrameError
-from p4reduce_contracts.wire import ENCAP_BYTES, HELLO_BYTES, unpack_hello
+from p4reduce_contracts.wire import HELLO_BYTES, unpack_hello
+from p4reduce_runtime.datagrams import ENCAP_BYTES
 
 _ETHERNET = struct.Struct("!6s6sH")
 _IPV4 = struct.Struct("!BBHHHBBHII")

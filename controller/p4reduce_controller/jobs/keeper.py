@@ -16,7 +16,6 @@ from typing import TypeVar
 
 from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.errors import StoreError, SwitchAway
-from p4reduce_contracts.logs import event
 from p4reduce_contracts.p4runtime.errors import NotPrimary, P4RuntimeError, ReadError, SwitchUnreachable, WriteError
 from p4reduce_controller.jobs.hello import parse_hello
 from p4reduce_controller.jobs.model import Grant, Job
@@ -24,6 +23,7 @@ from p4reduce_controller.jobs.programmer import SwitchClient, SwitchProgrammer
 from p4reduce_controller.jobs.pulse import Pulse
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.store import LAST_EPOCH, Store
+from p4reduce_runtime.logs import event
 
 _log = logging.getLogger(__name__)
 

@@ -40,7 +40,6 @@ from p4reduce_contracts.jobs.errors import (
     UnknownJob,
 )
 from p4reduce_contracts.jobs.reasons import job_removed, rank_left
-from p4reduce_contracts.logs import event
 from p4reduce_contracts.wire import MAX_JOBS, SECRET_BITS
 from p4reduce_controller.config import QuotaConfig
 from p4reduce_controller.jobs.hello import Hello
@@ -56,6 +55,7 @@ from p4reduce_controller.jobs.model import (
 from p4reduce_controller.jobs.quotas import Quotas
 from p4reduce_controller.jobs.slots import SlotAllocator, SlotRange
 from p4reduce_controller.jobs.tokens import Tokens, lock
+from p4reduce_runtime.logs import event
 
 _log = logging.getLogger(__name__)
 

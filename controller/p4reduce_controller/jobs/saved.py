@@ -6,14 +6,14 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from p4reduce_contracts import checked
-from p4reduce_contracts.checked import Check, T
 from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.errors import InvalidRequest
 from p4reduce_contracts.wire import MAX_JOBS, MAX_RANKS, MAX_SLOTS, SECRET_BITS
 from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant, Job, Member, check_job_lanes, check_name
 from p4reduce_controller.jobs.slots import SlotRange
+from p4reduce_runtime import checked
+from p4reduce_runtime.checked import Check, T
 
 _RUNNING_ONLY = ("last_seen", "waiting", "watching", "gone_at", "problem", "slot_wait")
 

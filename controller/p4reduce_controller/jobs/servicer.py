@@ -28,12 +28,12 @@ from p4reduce_contracts.jobs.errors import (
     rounded,
     status_code,
 )
-from p4reduce_contracts.logs import Sparing
-from p4reduce_contracts.security import is_local_peer, peer_name, peer_owner, peer_roles
 from p4reduce_controller.jobs import tokens
 from p4reduce_controller.jobs.model import Job
 from p4reduce_controller.jobs.pulse import Pulse
 from p4reduce_controller.jobs.registry import RECONNECT_S, Registry
+from p4reduce_runtime.logs import Sparing
+from p4reduce_runtime.security import is_local_peer, peer_name, peer_owner, peer_roles
 
 _log = logging.getLogger(__name__)
 

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from p4reduce_contracts.jobs.errors import EpochError, StoreError
-from p4reduce_contracts.logs import event
 from p4reduce_contracts.wire import MAX_SLOTS
 from p4reduce_controller.jobs import saved
 from p4reduce_controller.jobs.model import Job
 from p4reduce_controller.jobs.slots import SlotRange
+from p4reduce_runtime.logs import event
 
 _log = logging.getLogger(__name__)
 

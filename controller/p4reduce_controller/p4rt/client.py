@@ -28,10 +28,10 @@ from p4reduce_contracts.p4runtime.entries import (
 )
 from p4reduce_contracts.p4runtime.errors import P4RuntimeError, PipelineError, ReadError, SchemaError
 from p4reduce_contracts.p4runtime.schema import Schema
-from p4reduce_contracts.security import Security
 from p4reduce_controller.p4rt import failures
 from p4reduce_controller.p4rt.connection import Connection
 from p4reduce_controller.p4rt.dispatcher import Dispatcher
+from p4reduce_runtime.security import Security
 
 Operation = Literal["insert", "modify", "delete"]
 

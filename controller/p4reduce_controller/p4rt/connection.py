@@ -10,9 +10,9 @@ import grpc
 
 from p4reduce_contracts.p4runtime import messages
 from p4reduce_contracts.p4runtime.errors import NotPrimary, P4RuntimeError, SwitchUnreachable
-from p4reduce_contracts.security import SWITCH, Security, dial
 from p4reduce_controller.p4rt import elections
 from p4reduce_controller.p4rt.stream import Stream
+from p4reduce_runtime.security import SWITCH, Security, dial
 
 _BIDS = 3  # for another controller may outbid at the same time
 _CHANNEL_OPTIONS = [

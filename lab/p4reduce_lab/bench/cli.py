@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from p4reduce_contracts.terminal import one_line
+from p4reduce_runtime.terminal import one_line
 
 
 @click.command()

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from p4reduce_contracts.security import INSECURE_VARIABLE
 from p4reduce_contracts.wire import AGGREGATION_PORT
 from p4reduce_lab.addresses import LOOPBACK as LOOPBACK_ADDRESS
 from p4reduce_lab.addresses import free_address, free_port
@@ -23,6 +22,7 @@ from p4reduce_lab.bench.network import Host, Link
 from p4reduce_lab.bench.numbers import median
 from p4reduce_lab.processes import P4REDUCE, Child, ProcessError
 from p4reduce_lab.system import System, new_state_dir, started_system, toml_text
+from p4reduce_runtime.security import INSECURE_VARIABLE
 
 Reply = dict[str, Any]
 _ANSWER_S = 150.0

@@ -11,16 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce_contracts.p4runtime.entries import TableEntry
-from p4reduce_contracts.wire import (
-    AGGREGATION_PORT,
-    CONTRIBUTE,
-    ENCAP_BYTES,
-    Frame,
-    Geometry,
-    internet_checksum,
-    key_of,
-    pack,
-)
+from p4reduce_contracts.wire import AGGREGATION_PORT, CONTRIBUTE, Frame, Geometry, internet_checksum, key_of, pack
 from p4reduce_contracts.wire.check import check_of
 from p4reduce_controller.config import SwitchConfig, mac_value
 from p4reduce_controller.jobs import switch_entries
@@ -28,6 +19,7 @@ from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.p4names import V1MODEL
+from p4reduce_runtime.datagrams import ENCAP_BYTES
 from p4reduce_switch.program import Program, Replica
 
 JOB: Final = 7

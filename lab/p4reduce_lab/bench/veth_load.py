@@ -17,12 +17,12 @@ from typing import Any, Final
 import numpy as np
 
 from p4reduce_contracts.artifacts import SwitchGeometry
-from p4reduce_contracts.wire import ENCAP_BYTES
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_controller.jobs.model import Grant
 from p4reduce_lab.bench.load import Contributions, run_head
 from p4reduce_lab.bench.network import run
 from p4reduce_lab.processes import Child
+from p4reduce_runtime.datagrams import ENCAP_BYTES
 
 _ANSWER_S: Final = 10.0
 _POLL_S: Final = 0.00005

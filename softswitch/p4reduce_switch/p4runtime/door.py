@@ -13,7 +13,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from p4reduce_contracts.p4runtime import messages
-from p4reduce_contracts.security import CONTROLLER, peer_name, peer_roles
+from p4reduce_runtime.security import CONTROLLER, peer_name, peer_roles
 from p4reduce_switch.p4runtime.status import Code, Refused, abort
 
 MAX_PIPELINE_BYTES: Final = 32 << 20

@@ -13,10 +13,10 @@ from typing import Any, cast
 
 import grpc
 
-from p4reduce_contracts.logs import Sparing, event
 from p4reduce_contracts.p4runtime import messages
 from p4reduce_contracts.p4runtime.status import NO_PIPELINE
-from p4reduce_contracts.security import Security, listen
+from p4reduce_runtime.logs import Sparing, event
+from p4reduce_runtime.security import Security, listen
 from p4reduce_switch.p4runtime import pipeline as pipelines
 from p4reduce_switch.p4runtime.arbitration import MAX_CONTROLLERS, Arbitration, Controller
 from p4reduce_switch.p4runtime.digests import Digests

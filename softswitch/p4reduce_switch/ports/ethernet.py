@@ -13,9 +13,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce_contracts import datagrams, kernels
+from p4reduce_runtime import datagrams, kernels
+from p4reduce_runtime.datagrams import ENCAP_BYTES
 from p4reduce_switch.ports import PortError, Pump, Receiver, Runs
-from p4reduce_switch.ports.super_frames import ENCAP_BYTES, HEADER, NEEDS_CHECKSUM, PLAIN, UDP_RUN, complete
+from p4reduce_switch.ports.super_frames import HEADER, NEEDS_CHECKSUM, PLAIN, UDP_RUN, complete
 from p4reduce_switch.pump import HELD_AT, HELD_BYTES, HELD_PORT, HELD_SEGMENT, MAX_PORT, Buffers, Reason, ethernet
 
 BURST: Final = 256

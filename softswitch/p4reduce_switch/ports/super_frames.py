@@ -11,12 +11,11 @@ import struct
 from typing import Final
 
 from p4reduce_contracts.wire import internet_checksum
+from p4reduce_runtime.datagrams import ENCAP_BYTES
 
 HEADER: Final = struct.Struct("<BBHHHH")
 NEEDS_CHECKSUM: Final = 1
 UDP_RUN: Final = 5
-ENCAP_BYTES: Final = 42
-"""Of Ethernet, IPv4 without options, and UDP."""
 CHECKSUM_OFFSET: Final = 6
 """Of UDP's checksum from where its header begins; no other protocol has its own there."""
 PLAIN: Final = bytes(HEADER.size)

@@ -23,10 +23,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce_contracts import datagrams, kernels
 from p4reduce_contracts.errors import FrameError
-from p4reduce_contracts.logs import Sparing
-from p4reduce_contracts.wire import AGGREGATION_PORT, ENCAP_BYTES, HELLO_BYTES, internet_checksum, unpack_hello
+from p4reduce_contracts.wire import AGGREGATION_PORT, HELLO_BYTES, internet_checksum, unpack_hello
+from p4reduce_runtime import datagrams, kernels
+from p4reduce_runtime.datagrams import ENCAP_BYTES
+from p4reduce_runtime.logs import Sparing
 from p4reduce_switch.ports import PortError, Pump, Receiver, Runs
 from p4reduce_switch.pump import (
     COUNTERS,

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce_contracts.datagrams import SHORT_RUN_BYTES, TO_WORDS, destination
+from p4reduce_runtime.datagrams import SHORT_RUN_BYTES, TO_WORDS, destination
 from p4reduce_switch.program import batch
 
 MAX_PORT: Final = 511

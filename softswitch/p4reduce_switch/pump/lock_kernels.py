@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from p4reduce_contracts.kernels import kernel
+from p4reduce_runtime.kernels import kernel
 from p4reduce_switch.fair_lock import CLAIMS, IDLE, WANTED
 from p4reduce_switch.pump.addresses import address_of, exchange_word, load_shared_word
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from p4reduce_contracts import datagrams
-from p4reduce_contracts.datagrams import kernels as udp
-from p4reduce_contracts.kernels import kernel
-from p4reduce_contracts.wire import ENCAP_BYTES
+from p4reduce_runtime import datagrams
+from p4reduce_runtime.datagrams import ENCAP_BYTES
+from p4reduce_runtime.datagrams import kernels as udp
+from p4reduce_runtime.kernels import kernel
 from p4reduce_switch import pump
 from p4reduce_switch.fair_lock import CLAIMS, WANTED
 from p4reduce_switch.program import batch as words

@@ -7,7 +7,7 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from p4reduce_contracts.cli import main
-from p4reduce_contracts.security import Security
+from p4reduce_runtime.security import Security
 
 
 def certs(*arguments: str | Path) -> Result:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from p4reduce_contracts import logs
 from p4reduce_contracts.jobs.client import JobClient, UnknownJob
 from p4reduce_contracts.jobs.errors import Forbidden
+from p4reduce_runtime import logs
 from rigs.fake_switch_client import Running, form
 
 

@@ -15,11 +15,11 @@ import pytest
 
 import p4reduce
 from p4reduce.errors import JoinError
-from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.jobs.client import ControllerUnreachable, Forbidden, JobClient
-from p4reduce_contracts.security import Security
 from p4reduce_controller.config import Config, SecurityConfig
 from p4reduce_controller.service import Controller
+from p4reduce_runtime.checked import ConfigError
+from p4reduce_runtime.security import Security
 from rigs.certificates import Bench
 from rigs.fake_switch_client import FakeSwitchClient, Running, serving
 from rigs.p4rt import COMMAND, LIMIT_S, Process

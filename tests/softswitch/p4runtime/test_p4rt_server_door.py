@@ -12,11 +12,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.p4runtime import messages
 from p4reduce_contracts.p4runtime.errors import NotPrimary, P4RuntimeError, SwitchUnreachable
-from p4reduce_contracts.security import Security
 from p4reduce_controller.p4rt.client import Client
+from p4reduce_runtime.checked import ConfigError
+from p4reduce_runtime.security import Security
 from p4reduce_switch.p4runtime import Server, door
 from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch
 from p4reduce_switch.switch import Switch

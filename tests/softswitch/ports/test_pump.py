@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from p4reduce_contracts import datagrams, kernels
 from p4reduce_contracts.wire import pack_hello
 from p4reduce_lab.reflector import Reflector
+from p4reduce_runtime import datagrams, kernels
 from p4reduce_switch.ports import Runs
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.program import ExecutionError
@@ -142,7 +142,7 @@ def running(program: Any, native: bool = True, runs: Runs = Runs.AUTO) -> Iterat
 
 def send(peer: socket.socket, payloads: Sequence[bytes], run: bool) -> None:
     """Send to the switch, as super-datagrams where neighbours have the same length, or one by one."""
-    compiled = kernels.load("p4reduce_contracts.datagrams.kernels") if run else None
+    compiled = kernels.load("p4reduce_runtime.datagrams.kernels") if run else None
     if compiled is None:
         for payload in payloads:
             peer.send(payload)

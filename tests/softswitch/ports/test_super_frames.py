@@ -16,9 +16,9 @@ import pytest
 from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import Ether
 
-from p4reduce_contracts import datagrams, kernels
 from p4reduce_contracts.wire import DROP_REASONS
 from p4reduce_lab.reflector import Reflector
+from p4reduce_runtime import datagrams, kernels
 from p4reduce_switch.fair_lock import FairLock
 from p4reduce_switch.ports import Runs
 from p4reduce_switch.ports.ethernet import EthernetPorts, EthernetPump

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_contracts import artifacts, datagrams
+from p4reduce_contracts import artifacts
 from p4reduce_controller.p4rt import Client
 from p4reduce_lab.addresses import free_port
+from p4reduce_runtime import datagrams
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.run import SwitchError, SwitchOptions, _ports, run_switch
 from p4reduce_switch.switch import Switch

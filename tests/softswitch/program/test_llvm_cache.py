@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conformance.case import PROGRAMS
-from p4reduce_contracts import cache
+from p4reduce_runtime import cache
 from p4reduce_switch.program import Program, UnsupportedConstruct
 from p4reduce_switch.program.llvm import build, target
 

@@ -16,7 +16,8 @@ import p4reduce
 from p4reduce import CollectiveMismatch, CollectiveTimeout, Communicator, Float32, Int32, Lanes
 from p4reduce.errors import CollectiveError, CommunicatorClosed, InvalidTensor, JobReset
 from p4reduce.testing.local_group import LocalGroup
-from p4reduce_contracts.wire import ENCAP_BYTES, SMALL
+from p4reduce_contracts.wire import SMALL
+from p4reduce_runtime.datagrams import ENCAP_BYTES
 from rigs.scenarios import random_tensors, sum_of_float32
 
 pytestmark = pytest.mark.usefixtures("each_engine")

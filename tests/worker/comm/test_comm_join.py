@@ -20,12 +20,12 @@ from p4reduce.codecs import arrays
 from p4reduce.errors import ControllerLost, GeometryMismatch, JobReset, JoinError
 from p4reduce.heartbeat import Heartbeat
 from p4reduce.rejoin import Rejoin
-from p4reduce_contracts import cache, kernel_cache
 from p4reduce_contracts.jobs import client as jobs
 from p4reduce_contracts.jobs import lease
 from p4reduce_contracts.jobs.answers import JobInfo, MemberInfo, WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import unpack_hello
+from p4reduce_runtime import cache, kernel_cache
 
 NONCE = 0xFEED
 join_module = sys.modules["p4reduce.join"]  # p4reduce.join is the function

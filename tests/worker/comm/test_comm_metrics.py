@@ -8,7 +8,7 @@ import numpy as np
 
 from p4reduce.stats import CollectiveStats
 from p4reduce.testing.local_group import LocalGroup
-from p4reduce_contracts import metrics
+from p4reduce_runtime import metrics
 
 
 def test_every_count_is_a_metric_of_its_own() -> None:

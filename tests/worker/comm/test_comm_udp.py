@@ -16,8 +16,8 @@ from p4reduce.protocol.collective import load_kernels
 from p4reduce.runs import Runs
 from p4reduce.testing.udp_switch import UdpSwitch, connect
 from p4reduce.transport import UdpTransport
-from p4reduce_contracts.datagrams import RUN_BYTES, SHORT_RUN_BYTES
 from p4reduce_contracts.wire import DEFAULT, MAX_COLUMNS, RESULT, SMALL, Frame, Geometry, pack, unpack
+from p4reduce_runtime.datagrams import RUN_BYTES, SHORT_RUN_BYTES
 
 pytestmark = pytest.mark.usefixtures("each_engine")
 

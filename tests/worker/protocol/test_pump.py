@@ -17,9 +17,10 @@ from p4reduce.protocol.collective import load_kernels, make_channel, make_collec
 from p4reduce.protocol.compiled import layout as at
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.testing.reference_switch import ReferenceSwitch
-from p4reduce_contracts import datagrams
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import DEFAULT, ENCAP_BYTES
+from p4reduce_contracts.wire import DEFAULT
+from p4reduce_runtime import datagrams
+from p4reduce_runtime.datagrams import ENCAP_BYTES
 
 COLUMNS, BLOCK_WORDS, HEADER_WORDS = 8, 32, 16
 SLOTS = 32

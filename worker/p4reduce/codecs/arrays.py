@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.errors import InvalidTensor
-from p4reduce_contracts import kernels
+from p4reduce_runtime import kernels
 
 
 def is_torch(tensor: object) -> bool:

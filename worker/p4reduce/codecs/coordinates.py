@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs.raw import Gathered
 from p4reduce.errors import InvalidTensor
-from p4reduce_contracts import kernels
+from p4reduce_runtime import kernels
 
 SHORT_BIN = 64
 """Bins of fewer elements take 8 bits an element, others 16."""

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs.arrays import name_element, to_numpy
 from p4reduce.errors import InvalidTensor
-from p4reduce_contracts import kernels
+from p4reduce_runtime import kernels
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce_contracts.kernels import kernel
+from p4reduce_runtime.kernels import kernel
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]

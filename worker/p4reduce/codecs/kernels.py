@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from p4reduce_contracts.kernels import kernel
+from p4reduce_runtime.kernels import kernel
 
 
 @kernel("boolean(Array(uint32, 1, 'C', True), int64, uint8[::1], boolean[::1])")

@@ -23,8 +23,8 @@ from typing import Any
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.registry import by_name, class_of, known_names
-from p4reduce_contracts import checked
-from p4reduce_contracts.checked import ConfigError
+from p4reduce_runtime import checked
+from p4reduce_runtime.checked import ConfigError
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from p4reduce.compressors.interface import AUTO, Compressor
 from p4reduce.group import Group
 from p4reduce.protocol.call import opening_columns
 from p4reduce.protocol.window import slots_for
-from p4reduce_contracts.wire import ENCAP_BYTES, Geometry
+from p4reduce_contracts.wire import Geometry
+from p4reduce_runtime.datagrams import ENCAP_BYTES
 
 Costs = Mapping[Form, float | None]
 """Payload bytes down of one parameter in each form; None before its first step."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce_contracts.kernels import kernel
+from p4reduce_runtime.kernels import kernel
 
 Floats = NDArray[np.float32]
 Bits = NDArray[np.uint32]

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from p4reduce.compressors.step import Step
-from p4reduce_contracts import kernels
+from p4reduce_runtime import kernels
 
 _NOTHING = torch.zeros(0)
 

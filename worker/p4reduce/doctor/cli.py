@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from p4reduce_contracts.jobs.client import TOKEN_VARIABLE
-from p4reduce_contracts.terminal import controller_option, json_option, print_json, print_table
+from p4reduce_contracts.jobs.option import controller_option
+from p4reduce_runtime.terminal import json_option, print_json, print_table
 
 
 @click.command()

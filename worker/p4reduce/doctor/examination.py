@@ -26,16 +26,16 @@ from p4reduce.launch import run_id
 from p4reduce.protocol.deadline import IP_UDP_BYTES
 from p4reduce.protocol.recovery import Recovery
 from p4reduce.transport import BUFFER_BYTES, UdpTransport
-from p4reduce_contracts.checked import ConfigError
 from p4reduce_contracts.jobs.client import JobClient, JobServiceError, JoinTicket
-from p4reduce_contracts.security import (
+from p4reduce_contracts.wire import Geometry
+from p4reduce_runtime.checked import ConfigError
+from p4reduce_runtime.security import (
     Security,
     check_dialling,
     from_environment,
     insecure_from_environment,
     is_loopback,
 )
-from p4reduce_contracts.wire import Geometry
 
 _log = logging.getLogger(__name__)
 

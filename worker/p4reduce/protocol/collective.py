@@ -13,8 +13,8 @@ from p4reduce.protocol.compiled.collective import CompiledCollective
 from p4reduce.protocol.compiled.segments import Segments
 from p4reduce.protocol.engine import Collective
 from p4reduce.protocol.source import BlockSource, check_size
-from p4reduce_contracts import datagrams, kernels
 from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_runtime import datagrams, kernels
 
 AnyCollective = Collective | CompiledCollective
 

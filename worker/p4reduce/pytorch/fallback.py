@@ -37,7 +37,7 @@ from p4reduce.rejoin import CLOSE_PATIENCE_S, Joiner, Rejoin, check_same_job, ou
 from p4reduce.session import Finished, Place, Session
 from p4reduce.standing import Completed, Outcome, Peers, catch_up, pack_standing, unpack_standing
 from p4reduce_contracts.jobs.reasons import was_asked_for
-from p4reduce_contracts.logs import event
+from p4reduce_runtime.logs import event
 
 _log = logging.getLogger(__name__)
 

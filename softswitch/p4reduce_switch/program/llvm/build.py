@@ -16,8 +16,8 @@ from typing import Any
 import llvmlite
 from llvmlite import binding
 
-from p4reduce_contracts.cache import cache_folder, prune, read, write
-from p4reduce_contracts.logs import event
+from p4reduce_runtime.cache import cache_folder, prune, read, write
+from p4reduce_runtime.logs import event
 from p4reduce_switch.program.errors import UnsupportedConstruct
 from p4reduce_switch.program.ir.features import features
 from p4reduce_switch.program.ir.program import Program

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from p4reduce_contracts import datagrams
+from p4reduce_runtime import datagrams
 
 _RING_BYTES: Final = 4 * datagrams.RECEIVE_BYTES
 _BURST: Final = 1024

@@ -31,7 +31,6 @@ from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import (
     CONTRIBUTE,
-    ENCAP_BYTES,
     KEY_NONE,
     MAX_GROWTH_BYTES,
     PENDING,
@@ -40,6 +39,7 @@ from p4reduce_contracts.wire import (
     WORDS_PER_CALL,
 )
 from p4reduce_contracts.wire.check import COLUMN_FACTOR, weight
+from p4reduce_runtime.datagrams import ENCAP_BYTES
 
 _COUNTS: Final = (
     "rounds",

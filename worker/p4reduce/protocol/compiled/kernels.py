@@ -80,7 +80,7 @@ from p4reduce.protocol.compiled.layout import (
 from p4reduce.protocol.compiled.lookahead import look_ahead
 from p4reduce.protocol.compiled.prefetch import prefetch
 from p4reduce.protocol.compiled.recovery import answered, begin_silence, repeat, sent, set_timer
-from p4reduce_contracts.kernels import kernel
+from p4reduce_runtime.kernels import kernel
 
 __all__ = ["accept", "answer", "begin_silence", "look_ahead", "repeat"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from p4reduce_contracts.kernels import kernel
+from p4reduce_runtime.kernels import kernel
 
 
 @kernel("void(boolean[::1], uint8[::1], int64, uint32, uint32[::1])")

@@ -32,9 +32,9 @@ from p4reduce.protocol.compiled.layout import (
     WAITING,
 )
 from p4reduce.protocol.compiled.recovery import repeat, set_timer
-from p4reduce_contracts.datagrams import RECEIVE_BYTES, SEGMENT
-from p4reduce_contracts.datagrams.kernels import microseconds, receive, send, wait
-from p4reduce_contracts.kernels import kernel
+from p4reduce_runtime.datagrams import RECEIVE_BYTES, SEGMENT
+from p4reduce_runtime.datagrams.kernels import microseconds, receive, send, wait
+from p4reduce_runtime.kernels import kernel
 
 # why `run` stopped, beside what `accept` stops for
 PAUSE, RELEASE = 10, 11

@@ -42,7 +42,7 @@ from p4reduce.protocol.compiled.layout import (
     WAITING,
     WAITS,
 )
-from p4reduce_contracts.kernels import kernel
+from p4reduce_runtime.kernels import kernel
 
 
 @kernel("float64(float64[::1])")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_contracts import cache
+from p4reduce_runtime import cache
 
 STRANGER = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to a second user")

@@ -9,10 +9,10 @@ from collections import Counter
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from p4reduce_contracts import metrics
-from p4reduce_contracts.checked import ConfigError
-from p4reduce_contracts.metrics import Sample
-from p4reduce_contracts.metrics_door import MetricsDoor
+from p4reduce_runtime import metrics
+from p4reduce_runtime.checked import ConfigError
+from p4reduce_runtime.metrics import Sample
+from p4reduce_runtime.metrics_door import MetricsDoor
 
 DECLARED = list(metrics.declared())
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from p4reduce_contracts import checked
-from p4reduce_contracts.checked import ConfigError, read
+from p4reduce_runtime import checked
+from p4reduce_runtime.checked import ConfigError, read
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from p4reduce_contracts import logs
+from p4reduce_runtime import logs
 
-LOG = logging.getLogger("p4reduce_contracts.test_logs")
+LOG = logging.getLogger("p4reduce_runtime.test_logs")
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_a_line_for_people(written: Callable[[bool], io.StringIO]) -> None:
     logs.event(LOG, logging.DEBUG, "not at this level")
     time, rest = stream.getvalue().split(" ", 1)
     assert time.endswith("Z")
-    assert rest == 'INFO p4reduce_contracts.test_logs: job reset job=train cause="rank 1 left" ranks=2\n'
+    assert rest == 'INFO p4reduce_runtime.test_logs: job reset job=train cause="rank 1 left" ranks=2\n'
 
 
 def test_a_line_of_json(written: Callable[[bool], io.StringIO]) -> None:
@@ -49,7 +49,7 @@ def test_a_line_of_json(written: Callable[[bool], io.StringIO]) -> None:
     assert line.pop("time").endswith("Z")
     assert line == {
         "level": "warning",
-        "logger": "p4reduce_contracts.test_logs",
+        "logger": "p4reduce_runtime.test_logs",
         "event": "job reset",
         "fields": {"job": "train", "cause": "rank 1 left", "ranks": 2},
     }

@@ -22,6 +22,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+ENCAP_BYTES: Final = 14 + 20 + 8
+"""Ethernet, IPv4 (no options) and UDP headers around every frame."""
+
 # words of a socket's state
 DESCRIPTOR: Final = 0
 SEGMENT: Final = 1

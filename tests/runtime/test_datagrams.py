@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from p4reduce_contracts import datagrams, kernels
-from p4reduce_contracts.wire import ENCAP_BYTES
+from p4reduce_runtime import datagrams, kernels
+from p4reduce_runtime.datagrams import ENCAP_BYTES
 
 SPLIT = [
     [1000] * 64,
@@ -29,7 +29,7 @@ LOOPBACK = 0x7F000001
 
 @pytest.fixture(scope="module")
 def compiled() -> Any:
-    module = kernels.load("p4reduce_contracts.datagrams.kernels")
+    module = kernels.load("p4reduce_runtime.datagrams.kernels")
     if module is None or not datagrams.supported():
         pytest.skip("needs numba and 64-bit Linux")
     return module

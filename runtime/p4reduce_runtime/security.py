@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 import grpc
 
-from p4reduce_contracts.checked import ConfigError
+from p4reduce_runtime.checked import ConfigError
 
 CONTROLLER: Final = "controller.p4reduce"
 SWITCH: Final = "switch.p4reduce"

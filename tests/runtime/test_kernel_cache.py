@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_contracts import cache, kernel_cache
+from p4reduce_runtime import cache, kernel_cache
 from rigs.doubling import COMPILED, LOADED, MODULE, USE, environment_in, kept, use
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a second user or a mount")
@@ -177,12 +177,12 @@ def test_something_else_in_the_place_of_a_file_or_folder(place: str, environment
 
 STOPS = f"""
 import os, signal
-from p4reduce_contracts import kernel_cache
+from p4reduce_runtime import kernel_cache
 kernel_cache.KernelCache.save_overload = lambda *whatever: os.kill(os.getpid(), signal.SIGSTOP)
 {USE}
 """
 IMPATIENT = f"""
-from p4reduce_contracts import kernel_cache
+from p4reduce_runtime import kernel_cache
 with kernel_cache.waiting_at_most(0.2) as waiting:
     {USE.strip().replace(chr(10), chr(10) + "    ")}
 """
@@ -235,7 +235,7 @@ def test_all_locks_are_waited_for_together(tmp_path: Path, caplog: pytest.LogCap
 def test_a_lock_that_is_given_up_is_free_although_a_forked_child_has_it_open(environment: dict[str, str]) -> None:
     forks = f"""
 import os, signal
-from p4reduce_contracts import kernel_cache
+from p4reduce_runtime import kernel_cache
 save = kernel_cache.KernelCache.save_overload
 def save_and_fork(*arguments):
     global child
@@ -289,7 +289,7 @@ def test_root_with_another_users_home_runs_nothing_of_that_user(environment: dic
         for path in (home, *home.rglob("*")):
             os.chown(path, STRANGER, STRANGER, follow_symlinks=False)
         turn = f"import os\nos.unlink({str(link)!r})\nos.symlink({str(planted)!r}, {str(link)!r})\n"
-        turned = f"from p4reduce_contracts.cache import cache_folder\ncache_folder()\n{turn}{USE}"
+        turned = f"from p4reduce_runtime.cache import cache_folder\ncache_folder()\n{turn}{USE}"
         theirs = {name: value for name, value in environment.items() if name != "P4REDUCE_CACHE_DIR"}
         theirs |= {"HOME": str(home), "XDG_CACHE_HOME": ""}
         (tmp_path / "doubling.py").write_text(MODULE, encoding="utf-8")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -14,13 +13,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from p4reduce_contracts import logs
-from p4reduce_contracts.checked import is_host_port
-from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
+from p4reduce_runtime import logs
+from p4reduce_runtime.checked import is_host_port
 
 _WIDTH_OF_A_FILE = 200
 _Command = Callable[..., None]
-CONTROLLER_VARIABLE = "P4REDUCE_CONTROLLER"
 
 json_option: Callable[[Any], Any] = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON instead of a table."
@@ -37,46 +34,6 @@ class HostPort(click.ParamType[str]):
         if not is_host_port(str(value)):
             self.fail(f"{value!r} is not HOST:PORT, like 127.0.0.1:9600", param, ctx)
         return str(value)
-
-
-def controller_option(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --controller, as the keyword `address`: of this command, else of a command before it (`controller_for_all`),
-    else of the environment, else the default. The first of them that is given is the only one looked at.
-    """
-
-    def resolve(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
-        if given := value or ctx.find_object(str):
-            return given
-        if not (from_environment := os.environ.get(CONTROLLER_VARIABLE)):
-            return DEFAULT_CONTROLLER
-        try:
-            return HostPort().convert(from_environment, None, ctx)
-        except click.BadParameter as error:
-            raise click.UsageError(f"{CONTROLLER_VARIABLE}: {error.message}", ctx) from None
-
-    return _controller_option(resolve)(command)
-
-
-def controller_for_all(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --controller to a group, for those of its commands that have the option too."""
-
-    def keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-        ctx.obj = value
-
-    return _controller_option(keep, expose_value=False)(command)
-
-
-def _controller_option(
-    callback: Callable[[click.Context, click.Parameter, str | None], str | None], expose_value: bool = True
-) -> Callable[[_Command], _Command]:
-    return click.option(
-        "--controller",
-        "address",
-        type=HostPort(),
-        callback=callback,
-        expose_value=expose_value,
-        help=f"Where the controller's job service is. [env var: {CONTROLLER_VARIABLE}; default: {DEFAULT_CONTROLLER}]",
-    )
 
 
 def log_options(command: _Command) -> _Command:

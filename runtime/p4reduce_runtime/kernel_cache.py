@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
 
-from p4reduce_contracts import cache
+from p4reduce_runtime import cache
 
 WAIT_S: Final = 20.0
 """How long a process waits for others that compile, over all kernels together. Then it compiles without the lock."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from p4reduce_contracts import kernels
+from p4reduce_runtime import kernels
 
 
 @click.command()

@@ -28,8 +28,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, TypeVar, cast
 
-from p4reduce_contracts import cache, kernel_cache
-from p4reduce_contracts.checked import ConfigError
+from p4reduce_runtime import cache, kernel_cache
+from p4reduce_runtime.checked import ConfigError
 
 _log = logging.getLogger(__name__)
 
@@ -160,7 +160,7 @@ def load_alone(modules: list[str]) -> None:
 
 def _load_elsewhere(modules: list[str]) -> float:
     """Load these modules in a new process, one after the other; return the seconds that it took."""
-    script = "import sys; from p4reduce_contracts import kernels; kernels.load_alone(sys.argv[1:])"
+    script = "import sys; from p4reduce_runtime import kernels; kernels.load_alone(sys.argv[1:])"
     begun = time.monotonic()
     command = [sys.executable, "-P", "-c", script, *modules]
     try:

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from p4reduce_contracts import security
-from p4reduce_contracts.checked import ConfigError
-from p4reduce_contracts.security import Security
 from p4reduce_controller import certificates
+from p4reduce_runtime import security
+from p4reduce_runtime.checked import ConfigError
+from p4reduce_runtime.security import Security
 from rigs.certificates import Bench
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from p4reduce_contracts import kernels
-from p4reduce_contracts.checked import ConfigError
-from p4reduce_contracts.warm import warm
+from p4reduce_runtime import kernels
+from p4reduce_runtime.checked import ConfigError
+from p4reduce_runtime.warm import warm
 from rigs.doubling import COMPILED, LOADED, MODULE, USE, environment_in, use
 
 
@@ -53,7 +53,7 @@ def test_what_was_not_used_for_long_is_removed(environment: dict[str, str]) -> N
 
 VIEWS = '''
 import numpy as np
-from p4reduce_contracts.kernels import kernel
+from p4reduce_runtime.kernels import kernel
 
 
 @kernel("int64(int64[:, ::1])")
@@ -81,7 +81,7 @@ def test_kernels_do_not_count_references_unless_they_allocate(environment: dict[
     (tmp_path / "views.py").write_text(VIEWS, encoding="utf-8")
     program = """
 import numpy as np
-from p4reduce_contracts import kernels
+from p4reduce_runtime import kernels
 module = kernels.load("views")
 (total,), (counted,) = module.total.inspect_llvm().values(), module.counted.inspect_llvm().values()
 print(module.total(np.ones((5, 3), np.int64)), module.counted(7), "NRT_" in total, "NRT_" in counted)
@@ -192,8 +192,7 @@ def test_nor_is_anything_compiled_ahead_then(no_numba: None) -> None:
 
 
 PACKAGES = {
-    "p4reduce_contracts": {"datagrams", "kernels"},
-    "p4reduce_contracts.wire": {"ENCAP_BYTES"},  # from numbers.py
+    "p4reduce_runtime": {"datagrams", "kernels"},
     "p4reduce_switch": {"pump"},
     "p4reduce_switch.program": {"batch"},
 }
@@ -204,7 +203,7 @@ def test_constants_that_are_compiled_in_belong_to_the_cache() -> None:
     """What a kernel module imports is listed beside it: with other constants it is compiled anew."""
     modules = {entry.value for entry in metadata.entry_points(group=kernels.MODULES)}
     constants = {entry.value for entry in metadata.entry_points(group=kernels.CONSTANTS)}
-    listed = modules | constants | {"p4reduce_contracts.kernels"}
+    listed = modules | constants | {"p4reduce_runtime.kernels"}
     for module in modules:
         spec = importlib.util.find_spec(module)
         assert spec is not None and spec.origin is not None

@@ -20,8 +20,9 @@ import numpy as np
 from llvmlite import ir
 from numba.extending import intrinsic
 
-from p4reduce_contracts.datagrams import (
+from p4reduce_runtime.datagrams import (
     DESCRIPTOR,
+    ENCAP_BYTES,
     ERRNO,
     LONG_RUNS_REMEMBERED,
     LOST,
@@ -40,8 +41,7 @@ from p4reduce_contracts.datagrams import (
     TO_PORT,
     TO_RUN_BYTES,
 )
-from p4reduce_contracts.kernels import kernel
-from p4reduce_contracts.wire import ENCAP_BYTES
+from p4reduce_runtime.kernels import kernel
 
 _MESSAGE = SCRATCH
 _NAME = _MESSAGE + 7
