@@ -8,12 +8,12 @@ import random
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from p4reduce_lab.processes import Child, Children
 from p4reduce_lab.training import find_script
-from rigs.p4rt import System, start_controller, start_switch
+from rigs.system import System
 
 RANKS = 2
 EVERY = 20
@@ -22,22 +22,6 @@ SCRIPT = find_script().with_name("elastic.py")
 
 Fault = Callable[[System, Child, random.Random], bool]
 """Kills something, and returns whether there was anything to kill."""
-
-
-@contextlib.contextmanager
-def running_system(folder: Path) -> Iterator[System]:
-    """A switch and a controller, killed at the end of the block."""
-    switch = start_switch(folder)
-    try:
-        running = System(folder, switch, start_controller(folder, switch))
-    except BaseException:
-        switch.end(signal.SIGKILL)
-        raise
-    try:
-        yield running
-    finally:
-        for process in (running.controller, running.switch):
-            process.end(signal.SIGKILL)  # those that were started again may have ended with the other children
 
 
 def start_training(

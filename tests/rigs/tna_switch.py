@@ -17,7 +17,7 @@ from p4reduce_contracts.artifacts import GEOMETRY, P4INFO, TOFINO_BINARY, TOFINO
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.switch import Switch
-from rigs.p4rt import Process
+from rigs.system import Process
 from rigs.tna_program import TnaPipeline
 
 ARTIFACTS = Path(__file__).resolve().parents[2] / "p4src/artifacts"

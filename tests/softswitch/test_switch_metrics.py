@@ -15,7 +15,8 @@ from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.ethernet import EthernetPorts, InterfaceCounters
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.switch import Switch
-from rigs.p4rt import LIMIT_S, Process, Raw, served
+from rigs.p4rt import LIMIT_S, Raw, served
+from rigs.system import Process
 
 
 def value(found: list[Sample], name: str, *labels: str) -> float:

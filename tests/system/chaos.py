@@ -22,7 +22,8 @@ if __name__ == "__main__":
 
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_lab.processes import Child, Children
-from rigs.elastic_runs import FAULTS, RANKS, check_end, running_system, start_training
+from rigs.elastic_runs import FAULTS, RANKS, check_end, start_training
+from rigs.system import running_system
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 15.0
 """Between two kills; shorter than a launch of torchrun on a busy machine, so that some hit a recovery."""

@@ -24,10 +24,9 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from p4reduce_contracts.jobs.client import ControllerUnreachable, JobClient
-from rigs.elastic_runs import running_system
 from rigs.memory_group import MemoryGroups
-from rigs.p4rt import System
 from rigs.survivors import RANKS, Steps, train
+from rigs.system import System, running_system
 
 MEMBER = """
 import sys, time, p4reduce

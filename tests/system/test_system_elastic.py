@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,8 @@ pytest.importorskip("torch")
 
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_lab.processes import Children
-from rigs.elastic_runs import EVERY, FAULTS, RANKS, begun, check_end, running_system, start_training, worker_pids
-from rigs.p4rt import System
+from rigs.elastic_runs import EVERY, FAULTS, RANKS, begun, check_end, start_training, worker_pids
+from rigs.system import System
 from system.chaos import run_chaos
 
 STEPS = 1500
@@ -23,12 +22,6 @@ STEPS = 1500
 DEADLINE_S = 480.0
 """Three launches take a minute; on a machine with much else to do, longer."""
 SEED = 1
-
-
-@pytest.fixture
-def system(tmp_path: Path) -> Iterator[System]:
-    with running_system(tmp_path) as system:
-        yield system
 
 
 @pytest.mark.slow

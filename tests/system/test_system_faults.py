@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,25 +14,10 @@ import pytest
 import p4reduce
 from p4reduce_contracts.jobs import lease
 from p4reduce_contracts.jobs.client import JobClient
-from rigs.p4rt import System, start_controller, start_switch
+from rigs.system import System, start_controller, start_switch
 
 LIMIT_S = 60.0
 STOPPED_S = 3.0
-
-
-@pytest.fixture
-def system(tmp_path: Path) -> Iterator[System]:
-    switch = start_switch(tmp_path)
-    try:
-        running = System(tmp_path, switch, start_controller(tmp_path, switch))
-    except BaseException:
-        switch.end()
-        raise
-    yield running
-    for process in (running.controller, running.switch):
-        if process.process.poll() is None:
-            process.process.send_signal(signal.SIGCONT)
-            process.end(signal.SIGKILL)
 
 
 def tensor(job: int, rank: int, step: int) -> np.ndarray:

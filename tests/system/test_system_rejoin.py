@@ -6,7 +6,6 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,18 +17,12 @@ from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.lease import DEAD_AFTER_S
 from p4reduce_lab.processes import Child, Children
 from p4reduce_lab.training import find_script
-from rigs.elastic_runs import begun, running_system
+from rigs.elastic_runs import begun
 from rigs.memory_group import MemoryGroups
-from rigs.p4rt import System
 from rigs.survivors import LIMIT_S, RANKS, Steps, train
+from rigs.system import System
 
 SCRIPT = find_script().with_name("elastic.py")
-
-
-@pytest.fixture
-def system(tmp_path: Path) -> Iterator[System]:
-    with running_system(tmp_path) as system:
-        yield system
 
 
 def test_the_switch_and_then_the_controller_too_are_killed_and_no_sum_is_wrong(system: System) -> None:

@@ -6,7 +6,6 @@ import queue
 import signal
 import socket
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from ipaddress import IPv4Address
@@ -28,25 +27,12 @@ from p4reduce_controller.jobs import pipeline as pipelines
 from p4reduce_controller.jobs.programmer import SwitchProgrammer
 from p4reduce_controller.p4names import V1MODEL
 from p4reduce_controller.p4rt.client import Client
-from rigs.p4rt import System, start_controller, start_switch
 from rigs.pipeline import SWITCH_IP, udp_frame
+from rigs.system import System, start_switch
 
 LIMIT_S = 30.0
 RATE = next(index for index, reason in DROP_REASONS.items() if reason == "RATE")
 SLOW = MeterConfig(1, 5, 1, 5)
-
-
-@pytest.fixture
-def system(tmp_path: Path) -> Iterator[System]:
-    switch = start_switch(tmp_path)
-    try:
-        running = System(tmp_path, switch, start_controller(tmp_path, switch))
-    except BaseException:
-        switch.end(signal.SIGKILL)
-        raise
-    yield running
-    for process in (running.controller, running.switch):
-        process.end(signal.SIGKILL)
 
 
 def programmer(address: str, limit: MeterConfig) -> SwitchProgrammer:

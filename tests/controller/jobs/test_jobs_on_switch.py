@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,24 +28,11 @@ from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.p4names import V1MODEL
 from p4reduce_controller.p4rt import elections
 from p4reduce_controller.p4rt.client import Client
-from rigs.p4rt import System, bmv2, start_controller, start_switch
+from rigs.p4rt import bmv2
+from rigs.system import System
 from rigs.udp_workers import Worker, close, form, sum_one_round
 
 LIMIT_S = 30.0
-
-
-@pytest.fixture
-def system(tmp_path: Path) -> Iterator[System]:
-    switch = start_switch(tmp_path)
-    try:
-        running = System(tmp_path, switch, start_controller(tmp_path, switch))
-    except BaseException:
-        switch.end()
-        raise
-    yield running
-    for process in (running.controller, running.switch):
-        if process.process.poll() is None:
-            process.end(signal.SIGKILL)
 
 
 def until_reset(worker: Worker) -> str:

@@ -30,7 +30,7 @@ from p4reduce_controller.jobs.programmer import SwitchProgrammer
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.p4names import TOFINO
 from p4reduce_controller.p4rt.client import Client
-from rigs.p4rt import Process
+from rigs.system import Process
 from rigs.tna_switch import CHIPS, TnaSwitch, pipeline_folder, start_controller, tna_switch
 from rigs.udp_workers import close, form, sum_one_round
 

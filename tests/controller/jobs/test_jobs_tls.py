@@ -22,7 +22,8 @@ from p4reduce_runtime.checked import ConfigError
 from p4reduce_runtime.security import Security
 from rigs.certificates import Bench
 from rigs.fake_switch_client import FakeSwitchClient, Running, serving
-from rigs.p4rt import COMMAND, LIMIT_S, Process
+from rigs.p4rt import LIMIT_S
+from rigs.system import COMMAND, Process
 
 
 @pytest.fixture(scope="module")

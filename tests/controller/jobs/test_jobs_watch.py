@@ -10,14 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from p4reduce_contracts.jobs.client import JobClient, PlaceTaken
 from p4reduce_controller.jobs.registry import RECONNECT_S
 from rigs.fake_switch_client import LIMIT_S, Running, form
-from rigs.p4rt import System, start_controller, start_switch
+from rigs.system import System
 
 Reasons = queue.SimpleQueue  # of the resets that a watch told
 
@@ -127,20 +126,6 @@ def _wait(nonce: int) -> object:
     from p4reduce_contracts.jobs import jobs_pb2
 
     return jobs_pb2.WaitLeaseRequest(nonce=nonce, timeout_s=60.0)
-
-
-@pytest.fixture
-def system(tmp_path: Path) -> Iterator[System]:
-    switch = start_switch(tmp_path)
-    try:
-        running = System(tmp_path, switch, start_controller(tmp_path, switch))
-    except BaseException:
-        switch.end()
-        raise
-    yield running
-    for process in (running.controller, running.switch):
-        if process.process.poll() is None:
-            process.end(signal.SIGKILL)
 
 
 RANK = """

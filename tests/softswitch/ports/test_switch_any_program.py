@@ -12,7 +12,7 @@ from conformance.case import PROGRAMS
 from p4reduce_contracts.p4runtime.entries import ActionProfileGroup, ActionProfileMember, TableEntry
 from p4reduce_controller.p4rt import Client
 from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch
-from rigs.p4rt import Process
+from rigs.system import Process
 
 I = "MainIngress."  # noqa: E741
 

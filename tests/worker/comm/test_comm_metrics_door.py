@@ -15,7 +15,7 @@ from p4reduce.rank_metrics import RankMetrics, address_of
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_lab.addresses import free_address
-from rigs.elastic_runs import running_system
+from rigs.system import running_system
 
 
 def page(address: str) -> str:

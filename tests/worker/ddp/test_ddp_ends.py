@@ -6,12 +6,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -20,14 +18,9 @@ from p4reduce.errors import CollectiveTimeout, CommunicatorClosed, InvalidTensor
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce.testing.local_group import LocalGroup
 
+pytestmark = pytest.mark.usefixtures("process_group")
+
 TESTS = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def process_group() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 class Membership:

@@ -2,7 +2,6 @@
 
 import contextlib
 import inspect
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,20 +20,7 @@ from p4reduce.pytorch.ring import RingState
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_lab.study.in_process import exchange_all
 
-pytestmark = pytest.mark.usefixtures("each_engine")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def process_group() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
-@pytest.fixture
-def comm() -> Iterator[Communicator]:
-    with LocalGroup(1) as group:
-        yield group.comms[0]
+pytestmark = pytest.mark.usefixtures("each_engine", "process_group")
 
 
 class Net(nn.Module):

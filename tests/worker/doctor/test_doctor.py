@@ -30,7 +30,7 @@ from p4reduce_controller.config import Config, ControllerConfig, SecurityConfig
 from p4reduce_lab.addresses import free_address
 from rigs.certificates import Bench
 from rigs.fake_switch_client import serving
-from rigs.p4rt import Process, System, start_controller, start_switch
+from rigs.system import Process, System, running_system, start_controller, start_switch
 
 SHORT_S = 3.0
 RIGHT_OR_SLOW = (Status.OK, Status.WARNING)  # a busy machine repeats frames
@@ -38,17 +38,8 @@ RIGHT_OR_SLOW = (Status.OK, Status.WARNING)  # a busy machine repeats frames
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    folder = tmp_path_factory.mktemp("system")
-    switch = start_switch(folder)
-    try:
-        running = System(folder, switch, start_controller(folder, switch))
-    except BaseException:
-        switch.end()
-        raise
-    yield running
-    for process in (running.controller, running.switch):
-        if process.process.poll() is None:
-            process.end(signal.SIGKILL)
+    with running_system(tmp_path_factory.mktemp("system")) as running:
+        yield running
 
 
 @pytest.fixture

@@ -1,0 +1,17 @@
+"""Fixtures that tests of several folders share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rigs.system import System, running_system
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[System]:
+    """A running switch and controller."""
+    with running_system(tmp_path) as running:
+        yield running
