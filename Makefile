@@ -11,7 +11,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 
 # all of them use one environment
 .NOTPARALLEL:
-.PHONY: demo test bench fuzz chaos lint format study testbed conformance fidelity p4 p4-tofino proto clean
+.PHONY: demo test bench fuzz chaos lint format docs study testbed conformance fidelity p4 p4-tofino proto clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/p4reduce demo --seeds $(SEEDS) --out out/demo
@@ -35,6 +35,9 @@ lint: $(VENV)/dev.stamp
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/docs.stamp  # the documentation site, in out/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(VENV)/demo.stamp  # as root, for shaped links; BENCH="--quick" or "--only CASE" for less than all of it
 	$(BIN)/p4reduce bench --out out/bench $(BENCH)
