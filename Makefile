@@ -52,7 +52,7 @@ conformance: $(VENV)/dev.stamp  # needs simple_switch_grpc on PATH; records BMv2
 	$(BIN)/python tests/conformance/record.py
 
 fidelity: $(VENV)/dev.stamp  # needs p4testgen, p4c-bm2-ss and simple_switch_grpc on PATH, P4C_SAMPLES; an hour on two cores
-	$(BIN)/python tests/fidelity/run.py
+	$(BIN)/python tools/fidelity/run.py
 
 p4:  # needs p4c-bm2-ss on PATH
 	$(PYTHON) p4src/build.py

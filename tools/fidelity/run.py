@@ -1,4 +1,4 @@
-"""Play p4testgen's tests on BMv2 and on the embedded switch: python run.py --samples p4c/testdata/p4_16_samples
+"""Play p4testgen's tests on BMv2 and on the embedded switch: run.py --samples p4c/testdata/p4_16_samples
 
 Needs p4testgen, p4c-bm2-ss and simple_switch_grpc on PATH. What was made stays in --out: a run that was interrupted
 goes on where it was, and after a change to the embedded switch only that is played again. The counts go to docs/.
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in ("tools", "tests")]
 
 from fidelity import results, tools  # noqa: E402
 from fidelity.generated import BadTest, GeneratedTest, corrected, read  # noqa: E402
