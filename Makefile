@@ -7,6 +7,8 @@ FUZZ_FRAMES ?= 1000000
 CHAOS_SECONDS ?= 300
 VENV := .venv
 BIN := $(VENV)/bin
+PROTOC = $(abspath $(VENV)/proto/bin/python) -m grpc_tools.protoc
+GOOGLEAPIS = $$($(abspath $(VENV)/proto/bin/python) -c 'import google.rpc; print(*google.rpc.__path__)')/../..
 INSTALL := -m pip install --quiet --disable-pip-version-check
 
 # all of them use one environment
@@ -60,9 +62,13 @@ p4:  # needs p4c-bm2-ss on PATH
 p4-tofino:  # needs p4c-bm2-ss on PATH and P4C_TOFINO_INCLUDE, the folder of p4c's tna.p4; better p4c-barefoot and bfas too
 	$(PYTHON) p4src/build_tofino.py
 
+# P4Runtime's files keep their own names, by which protobuf knows them; only the generated imports name our package
 proto: $(VENV)/proto.stamp
-	cd contracts && ../$(VENV)/proto/bin/python -m grpc_tools.protoc -I. --python_out=. --grpc_python_out=. --pyi_out=. \
-		p4reduce_contracts/jobs/jobs.proto
+	cd contracts && $(PROTOC) -I. --python_out=. --grpc_python_out=. --pyi_out=. p4reduce_contracts/jobs/jobs.proto
+	cd contracts/p4reduce_contracts && $(PROTOC) -I. -I$(GOOGLEAPIS) --python_out=. --pyi_out=. p4/v1/*.proto p4/config/v1/*.proto
+	cd contracts/p4reduce_contracts && $(PROTOC) -I. -I$(GOOGLEAPIS) --grpc_python_out=. p4/v1/p4runtime.proto
+	sed -i "s/^from p4\\./from p4reduce_contracts.p4./" contracts/p4reduce_contracts/p4/v1/*_pb2* \
+		contracts/p4reduce_contracts/p4/config/v1/*_pb2*
 
 clean:
 	rm -rf $(VENV) out
@@ -81,7 +87,7 @@ $(VENV)/interop.stamp: | $(VENV)/bin/python
 # the oldest version that is supported: what a newer one generates refuses older versions of grpcio
 $(VENV)/proto.stamp: | $(VENV)/bin/python
 	$(PYTHON) -m venv $(VENV)/proto
-	$(VENV)/proto/bin/python $(INSTALL) 'grpcio-tools==1.66.2' 'setuptools<80'
+	$(VENV)/proto/bin/python $(INSTALL) 'grpcio-tools==1.66.2' 'setuptools<80' 'googleapis-common-protos==1.65.0'
 	touch $@
 
 # What is compiled on first use is compiled while torch, which that does not need, is installed. The second installation

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from p4reduce_contracts import artifacts
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4runtime.schema import parse_p4info
 from p4reduce_contracts.wire import AGGREGATION_PORT
 from p4reduce_runtime.checked import ConfigError
 from p4reduce_runtime.logs import event
@@ -135,7 +135,7 @@ def _ports(options: SwitchOptions, switch: Switch) -> tuple[Ports, str]:
 def _load(server: Server, name: str) -> None:
     program, p4info = _files(name)
     try:
-        parsed = messages.parse_p4info(p4info.read_text(encoding="utf-8"))
+        parsed = parse_p4info(p4info.read_text(encoding="utf-8"))
         server.set_pipeline(parsed, program.read_bytes())
     except (Refused, ValueError) as error:
         raise SwitchError(f"the pipeline {program} cannot be loaded: {error}") from error

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from p4reduce_contracts.p4runtime import codec, messages
+from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_contracts.p4runtime import codec
 from p4reduce_contracts.p4runtime.entries import (
     CloneSession,
     CounterData,
@@ -55,7 +57,7 @@ ENTRIES: list[Entry] = [
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: type(entry).__name__)
 def test_entries_survive_the_way_there_and_back(entry: Entry) -> None:
     wire = codec.encode(SCHEMA, entry).SerializeToString()
-    assert codec.decode(SCHEMA, messages.Entity.FromString(wire)) == entry
+    assert codec.decode(SCHEMA, p4r.Entity.FromString(wire)) == entry
 
 
 def test_short_names_do_and_full_names_come_back() -> None:
@@ -112,7 +114,7 @@ def test_what_does_not_fit_the_program_is_named(entry: Any, words: str) -> None:
 
 @pytest.mark.parametrize("kind", ["extern_entry", "packet_replication_engine_entry"])
 def test_other_kinds_of_entities_are_refused(kind: str) -> None:
-    entity = messages.Entity()
+    entity = p4r.Entity()
     getattr(entity, kind).SetInParent()
     with pytest.raises(SchemaError, match=kind):
         codec.decode(SCHEMA, entity)
@@ -120,9 +122,9 @@ def test_other_kinds_of_entities_are_refused(kind: str) -> None:
 
 @pytest.mark.parametrize(("field", "value"), [("type", "SINGLE_RATE_TWO_COLOR"), ("unit", "UNSPECIFIED")])
 def test_meters_of_other_types_are_refused(field: str, value: str) -> None:
-    p4info = messages.P4Info()
+    p4info = p4i.P4Info()
     p4info.CopyFrom(P4INFO)
-    setattr(p4info.meters[0].spec, field, messages.MeterSpec.DESCRIPTOR.enum_values_by_name[value].number)
+    setattr(p4info.meters[0].spec, field, p4i.MeterSpec.DESCRIPTOR.enum_values_by_name[value].number)
     with pytest.raises(SchemaError, match="pace does not have two rates and a unit"):
         Schema.from_p4info(p4info)
 

@@ -13,7 +13,7 @@ import pytest
 
 from conformance import recording
 from conformance.case import PROGRAMS
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4runtime.schema import parse_p4info
 from rigs.p4rt import served
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +44,7 @@ def test_the_example_balances_load() -> None:
     start = README.index("    for port in 1, 2:")
     example = textwrap.dedent(README[start : README.index("Now some three of four flows")])
     stem = PROGRAMS / "action_selector"
-    p4info = messages.parse_p4info(stem.with_suffix(".p4info.txtpb").read_text())
+    p4info = parse_p4info(stem.with_suffix(".p4info.txtpb").read_text())
     with served() as switch:
         switch.server.set_pipeline(p4info, stem.with_suffix(".json").read_bytes())
         command = [SHELL, "-c", PRELUDE + example + "teardown()\n", switch.address]

@@ -9,7 +9,8 @@ from google.protobuf import text_format
 
 from conformance.case import PROGRAMS
 from fidelity.generated import BadTest, GeneratedTest, corrected, read
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_contracts.p4runtime.schema import parse_p4info
 
 TEXT = r"""
 # proto-file: p4testgen.proto
@@ -69,8 +70,8 @@ def test_everything_is_read() -> None:
 
 def matches(program: str, keys: str) -> list[Any]:
     """The matches of an entry of a program's first table, corrected; `keys` is what p4testgen writes of them."""
-    p4info = messages.parse_p4info((PROGRAMS / f"{program}.p4info.txtpb").read_text())
-    entity = messages.Entity()
+    p4info = parse_p4info((PROGRAMS / f"{program}.p4info.txtpb").read_text())
+    entity = p4r.Entity()
     text_format.Parse(keys, entity.table_entry)
     entity.table_entry.table_id = p4info.tables[0].preamble.id
     (found,) = corrected(GeneratedTest(1, b"a", (), (entity,)), p4info).entities
@@ -95,8 +96,8 @@ def test_matches_become_what_p4runtime_allows() -> None:
 
 @pytest.mark.parametrize(("program", "profile"), [("action_profile", True), ("action_selector", False)])
 def test_an_action_set_becomes_a_member_or_gets_a_weight(program: str, profile: bool) -> None:
-    p4info = messages.parse_p4info((PROGRAMS / f"{program}.p4info.txtpb").read_text())
-    entity = messages.Entity()
+    p4info = parse_p4info((PROGRAMS / f"{program}.p4info.txtpb").read_text())
+    entity = p4r.Entity()
     entity.table_entry.table_id = p4info.tables[0].preamble.id
     entity.table_entry.action.action_profile_action_set.action_profile_actions.add().action.action_id = 5
     *members, entry = corrected(GeneratedTest(1, b"a", (), (entity,)), p4info).entities

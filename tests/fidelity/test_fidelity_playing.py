@@ -13,9 +13,10 @@ from conformance.case import PROGRAMS
 from fidelity import playing
 from fidelity.generated import Expected, GeneratedTest, Outputs
 from fidelity.playing import BMV2, EMBEDDED, Built, Player, Verdict, read_built
-from p4reduce_contracts.p4runtime import codec, messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_contracts.p4runtime import codec
 from p4reduce_contracts.p4runtime.entries import CloneSession, Entry, MulticastGroup, TableEntry
-from p4reduce_contracts.p4runtime.schema import Schema
+from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
 from p4reduce_controller.p4rt.client import Client
 
 
@@ -38,7 +39,7 @@ PROGRAM = built("drop_by_copy")
 
 
 def choose(port: int) -> object:
-    schema = Schema.from_p4info(messages.parse_p4info(PROGRAM.p4info))
+    schema = Schema.from_p4info(parse_p4info(PROGRAM.p4info))
     return codec.encode(schema, TableEntry("MainIngress.choose", {"key": 1}, "MainIngress.send", {"port": port}))
 
 
@@ -52,7 +53,7 @@ def test_a_test_passes_or_fails_by_what_leaves(player: Player) -> None:
 
 def test_entries_are_there_for_their_own_test_only(player: Player) -> None:
     entries = built("exact_two_keys")
-    schema = Schema.from_p4info(messages.parse_p4info(entries.p4info))
+    schema = Schema.from_p4info(parse_p4info(entries.p4info))
     table = TableEntry("MainIngress.pairs", {"a": 1, "b": 2}, "MainIngress.answer", {"value": 7})
     frame = bytes.fromhex("01000200aa")
     without = player.play(entries, GeneratedTest(1, frame, ()))
@@ -66,7 +67,7 @@ def test_what_is_refused_by_name_is_told_from_what_is_invalid(player: Player) ->
     assert refused.verdict is Verdict.REFUSED and "header union" in refused.reason and not refused.played
     invalid = player.play(Built(b"{}", PROGRAM.p4info), GeneratedTest(1, b"a", ()))
     assert invalid.verdict is Verdict.ERROR and "SetForwardingPipelineConfig" in invalid.reason
-    unknown = messages.Entity()
+    unknown = p4r.Entity()
     unknown.table_entry.table_id = 1
     entry = player.play(PROGRAM, GeneratedTest(1, b"a", (), (unknown,)))
     assert entry.verdict is Verdict.ERROR and "no table with id 1" in entry.reason
@@ -91,7 +92,7 @@ COPIED = [
 
 
 def encoded(program: Built, entry: Entry) -> Any:
-    return codec.encode(Schema.from_p4info(messages.parse_p4info(program.p4info)), entry)
+    return codec.encode(Schema.from_p4info(parse_p4info(program.p4info)), entry)
 
 
 @pytest.mark.parametrize("switch", [EMBEDDED, pytest.param(BMV2, marks=needs_bmv2)])
@@ -167,7 +168,7 @@ class Switch:
             self.calls.append("program")
             return
         (update,) = request.updates
-        kind = messages.Update.Type.Name(update.type)
+        kind = p4r.Update.Type.Name(update.type)
         entity = update.entity
         replication = entity.packet_replication_engine_entry
         id = replication.clone_session_entry.session_id or replication.multicast_group_entry.multicast_group_id
@@ -187,7 +188,7 @@ def calls(
     switch = Switch(refused)
     monkeypatch.setattr(playing, "Bmv2Target", lambda: switch)
     monkeypatch.setattr(playing, "Connection", lambda *_args, **_options: switch)
-    table = messages.Entity()
+    table = p4r.Entity()
     table.table_entry.table_id = 9
     entities = (encoded(PROGRAM, CloneSession(5)), table, encoded(PROGRAM, MulticastGroup(6)))
     with Player(BMV2) as player:

@@ -30,7 +30,9 @@ from p4reduce_contracts import artifacts, wire
 from p4reduce_contracts.jobs import jobs_pb2
 from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.client import JobClient
-from p4reduce_contracts.p4runtime import bytestrings, codec, messages
+from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_contracts.p4runtime import bytestrings, codec
 from p4reduce_contracts.p4runtime.entries import (
     ActionProfileGroup,
     ActionProfileMember,
@@ -46,7 +48,7 @@ from p4reduce_contracts.p4runtime.entries import (
     WeightedAction,
 )
 from p4reduce_contracts.p4runtime.errors import SchemaError
-from p4reduce_contracts.p4runtime.schema import Schema
+from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
 from p4reduce_controller import config
 from p4reduce_controller.jobs import saved
 from p4reduce_controller.jobs.hello import Address, parse_hello
@@ -238,7 +240,7 @@ def _saved_jobs() -> list[bytes]:
 
 def _entity(data: bytes) -> bool:
     try:
-        entity = messages.Entity.FromString(data)
+        entity = p4r.Entity.FromString(data)
         codec.decode(p4rt.SCHEMA, entity)
     except (DecodeError, SchemaError):
         return False
@@ -262,7 +264,7 @@ def _entities() -> list[bytes]:
 def _written_to() -> tuple[Entities, Schema]:
     """One program with each kind of entity for all inputs: whatever they leave in it, the next must be dealt with."""
     stem = ROOT / "tests/interop/every_entity"
-    p4info = messages.parse_p4info(stem.with_suffix(".p4info.txtpb").read_text())
+    p4info = parse_p4info(stem.with_suffix(".p4info.txtpb").read_text())
     loaded = pipelines.load(p4rt.config(stem.with_suffix(".json").read_bytes(), p4info=p4info))
     changed = threading.Condition()
     changed.acquire()  # as the switch's lock is
@@ -274,7 +276,7 @@ def _updates(data: bytes) -> bool:
     """What a controller writes and reads: the switch refuses it for a reason, or does it."""
     entities, schema = _written_to()
     try:
-        request = messages.WriteRequest.FromString(data)
+        request = p4r.WriteRequest.FromString(data)
     except DecodeError:
         return False
     taken = False
@@ -306,8 +308,8 @@ def _some_updates() -> list[bytes]:
     )
     found = []
     for entries in batches:
-        for kind in (messages.Update.INSERT, messages.Update.MODIFY, messages.Update.DELETE):
-            request = messages.WriteRequest()
+        for kind in (p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE):
+            request = p4r.WriteRequest()
             for entry in entries:
                 request.updates.add(type=kind).entity.CopyFrom(codec.encode(schema, entry))
             found.append(request.SerializeToString())
@@ -316,14 +318,14 @@ def _some_updates() -> list[bytes]:
 
 def _digest(data: bytes) -> bool:
     try:
-        values = codec.decode_data(messages.DigestList.FromString(data).data[0])
+        values = codec.decode_data(p4r.DigestList.FromString(data).data[0])
     except (DecodeError, SchemaError, IndexError):
         return False
     return all(value >= 0 for value in values)
 
 
 def _digests() -> list[bytes]:
-    digests = messages.DigestList()
+    digests = p4r.DigestList()
     members = digests.data.add().struct.members
     members.add().bitstring = b"\1\2"
     members.add().bool = True
@@ -343,7 +345,7 @@ def _p4info_text(data: bytes) -> bool:
 
 def _p4info(data: bytes) -> bool:
     try:
-        p4info = messages.P4Info.FromString(data)
+        p4info = p4i.P4Info.FromString(data)
     except DecodeError:
         return False
     return _schema(p4info)
@@ -365,7 +367,7 @@ def _p4info_texts() -> list[bytes]:
 
 
 def _p4infos() -> list[bytes]:
-    return [messages.parse_p4info(text.decode()).SerializeToString() for text in _p4info_texts()]
+    return [parse_p4info(text.decode()).SerializeToString() for text in _p4info_texts()]
 
 
 # ---- files

@@ -1,7 +1,7 @@
 """finsy, a P4Runtime client that shares no code with ours, against the embedded switch and against BMv2.
 
-finsy cannot be imported beside the p4runtime package (both register the same protobuf files), so it has an
-environment of its own: `make test` sets up .venv/interop.
+finsy cannot be imported into our process (both register P4Runtime's protobuf files), so it has an environment of its
+own: `make test` sets up .venv/interop.
 """
 
 from __future__ import annotations

@@ -13,16 +13,18 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf import text_format
+from google.rpc import status_pb2
 
-from p4reduce_contracts.p4runtime import messages
-from p4reduce_contracts.p4runtime.schema import Schema
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_contracts.p4.v1 import p4runtime_pb2_grpc
+from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
 from p4reduce_lab.addresses import free_address
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.switch import Switch
 from p4reduce_testbed import targets
 
 _PROGRAM = Path(__file__).parents[1] / "softswitch" / "p4runtime" / "every_kind"
-P4INFO = messages.parse_p4info(_PROGRAM.with_suffix(".p4info.txtpb").read_text())
+P4INFO = parse_p4info(_PROGRAM.with_suffix(".p4info.txtpb").read_text())
 DEVICE_CONFIG = _PROGRAM.with_suffix(".json").read_bytes()
 SCHEMA = Schema.from_p4info(P4INFO)
 LIMIT_S = 10.0
@@ -97,7 +99,7 @@ class Raw:
     def __init__(self, address: str, election_id: tuple[int, int] | None = (0, 1)) -> None:
         self.election_id = election_id
         self.channel = grpc.insecure_channel(address)
-        self.rpc = messages.callables(self.channel)
+        self.rpc = p4runtime_pb2_grpc.P4RuntimeStub(self.channel)
         self.received: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._stream: Any = None
@@ -110,10 +112,10 @@ class Raw:
         self.channel.close()
 
     def open(self) -> None:
-        self._stream = self.rpc["StreamChannel"](iter(self._outgoing.get, None), timeout=60)
+        self._stream = self.rpc.StreamChannel(iter(self._outgoing.get, None), timeout=60)
 
     def send(self, **fields: Any) -> None:
-        self._outgoing.put(messages.StreamMessageRequest(**fields))
+        self._outgoing.put(p4r.StreamMessageRequest(**fields))
 
     def next(self) -> Any:
         """The next message on the stream, or the error it ends with."""
@@ -122,7 +124,7 @@ class Raw:
     def arbitrate(self, device_id: int = 1, **fields: Any) -> Any:
         if self._stream is None:
             self.open()
-        update = messages.MasterArbitrationUpdate(device_id=device_id, **fields)
+        update = p4r.MasterArbitrationUpdate(device_id=device_id, **fields)
         if self.election_id is not None:
             update.election_id.high, update.election_id.low = self.election_id
         self.send(arbitration=update)
@@ -135,16 +137,16 @@ class Raw:
         return request
 
     def set_config(self, action: str = "VERIFY_AND_COMMIT", config: Any = None, **where: Any) -> None:
-        request = self.addressed(messages.SetForwardingPipelineConfigRequest(), **where)
+        request = self.addressed(p4r.SetForwardingPipelineConfigRequest(), **where)
         request.action = getattr(request, action)
         if config is not None:
             request.config.CopyFrom(config)
-        self.rpc["SetForwardingPipelineConfig"](request, timeout=LIMIT_S)
+        self.rpc.SetForwardingPipelineConfig(request, timeout=LIMIT_S)
 
     def get_config(self, kind: str = "ALL", device_id: int = 1) -> Any:
-        request = messages.GetForwardingPipelineConfigRequest(device_id=device_id)
+        request = p4r.GetForwardingPipelineConfigRequest(device_id=device_id)
         request.response_type = getattr(request, kind)
-        return self.rpc["GetForwardingPipelineConfig"](request, timeout=LIMIT_S).config
+        return self.rpc.GetForwardingPipelineConfig(request, timeout=LIMIT_S).config
 
     def write(self, *updates: tuple[str, Any]) -> list[str]:
         """The canonical code of each update; raises what is not a batch error."""
@@ -152,25 +154,25 @@ class Raw:
 
     def errors(self, *updates: tuple[str, Any]) -> list[Any]:
         """The p4.v1.Error of each update, with code 0 for one that was done; raises what is not a batch error."""
-        request = self.addressed(messages.WriteRequest())
+        request = self.addressed(p4r.WriteRequest())
         for operation, entity in updates:
-            request.updates.add(type=getattr(messages.Update, operation)).entity.CopyFrom(entity)
+            request.updates.add(type=getattr(p4r.Update, operation)).entity.CopyFrom(entity)
         try:
-            self.rpc["Write"](request, timeout=LIMIT_S)
+            self.rpc.Write(request, timeout=LIMIT_S)
         except grpc.RpcError as error:
             details = dict(error.trailing_metadata()).get("grpc-status-details-bin")
             if details is None:
                 raise
-            return [_error(packed) for packed in messages.Status.FromString(details).details]
-        return [messages.Error() for _ in updates]
+            return [_error(packed) for packed in status_pb2.Status.FromString(details).details]
+        return [p4r.Error() for _ in updates]
 
     def read(self, *entities: Any, device_id: int = 1) -> list[Any]:
-        request = messages.ReadRequest(device_id=device_id, entities=entities)
-        return [entity for reply in self.rpc["Read"](request, timeout=LIMIT_S) for entity in reply.entities]
+        request = p4r.ReadRequest(device_id=device_id, entities=entities)
+        return [entity for reply in self.rpc.Read(request, timeout=LIMIT_S) for entity in reply.entities]
 
 
 def _error(packed: Any) -> Any:
-    error = messages.Error()
+    error = p4r.Error()
     assert packed.Unpack(error)
     return error
 
@@ -180,7 +182,7 @@ def _code_name(number: int) -> str:
 
 
 def config(device_config: bytes = DEVICE_CONFIG, cookie: int | None = None, p4info: Any = P4INFO) -> Any:
-    message = messages.ForwardingPipelineConfig(p4info=p4info, p4_device_config=device_config)
+    message = p4r.ForwardingPipelineConfig(p4info=p4info, p4_device_config=device_config)
     if cookie is not None:
         message.cookie.cookie = cookie
     return message
@@ -195,7 +197,7 @@ def code_of(call: Any, *arguments: Any, **keywords: Any) -> str:
 
 def entry(table: str, match: str = "", action: str | None = None, priority: int = 0, **params: bytes) -> Any:
     """A table entry; `match` is the repeated field in protobuf's text form."""
-    entity = messages.Entity()
+    entity = p4r.Entity()
     out = entity.table_entry
     text_format.Merge(match, out)
     out.table_id = SCHEMA.tables[table].id

@@ -12,7 +12,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 
 MAX_TEXT = 16 << 20
 """Characters of a test."""
@@ -61,7 +61,7 @@ class GeneratedTest:
 def _test_case() -> Any:
     """The message p4testgen.TestCase, as the proto file beside p4testgen's sources declares it."""
     file = descriptor_pb2.FileDescriptorProto(name="p4testgen.proto", package="p4testgen", syntax="proto3")
-    file.dependency.append(messages.Entity.DESCRIPTOR.file.name)
+    file.dependency.append(p4r.Entity.DESCRIPTOR.file.name)
     kind = descriptor_pb2.FieldDescriptorProto
     declared: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
         "InputPacketAtPort": (("packet", kind.TYPE_BYTES, "", False), ("port", kind.TYPE_INT32, "", False)),

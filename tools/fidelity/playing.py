@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from google.rpc import status_pb2
 
 from conformance.bmv2 import Bmv2Failed, Bmv2Target
 from conformance.embedded import EmbeddedTarget
 from fidelity.generated import GeneratedTest, Outputs
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.errors import P4RuntimeError
+from p4reduce_contracts.p4runtime.schema import parse_p4info
 from p4reduce_controller.p4rt.connection import Connection
 
 DEADLINE_S = 20.0
@@ -103,7 +105,7 @@ class Player:
             if refused is not None:
                 self.close()  # BMv2 takes no further program after one that it does not know
                 return refused, False
-            inserted, refused = _write(connection, messages.Update.INSERT, test.entities)
+            inserted, refused = _write(connection, p4r.Update.INSERT, test.entities)
             if refused is not None:
                 outcome = refused
             else:
@@ -120,7 +122,7 @@ class Player:
         """Delete the clone sessions and multicast groups among a test's entities; end a switch that does not."""
         replication = [entity for entity in entities if entity.HasField("packet_replication_engine_entry")]
         try:
-            deleted, _ = _write(connection, messages.Update.DELETE, replication)
+            deleted, _ = _write(connection, p4r.Update.DELETE, replication)
         except (P4RuntimeError, grpc.RpcError):
             deleted = 0
         if deleted < len(replication):
@@ -145,9 +147,9 @@ class Player:
 
 
 def _set_pipeline(connection: Connection, built: Built) -> Outcome | None:
-    request = messages.SetForwardingPipelineConfigRequest()
+    request = p4r.SetForwardingPipelineConfigRequest()
     request.action = request.VERIFY_AND_COMMIT
-    request.config.p4info.CopyFrom(messages.parse_p4info(built.p4info))
+    request.config.p4info.CopyFrom(parse_p4info(built.p4info))
     request.config.p4_device_config = built.json
     return _called(connection, "SetForwardingPipelineConfig", request)
 
@@ -158,7 +160,7 @@ def _write(connection: Connection, operation: int, entities: Sequence[Any]) -> t
     One entry a request: the reason of a refusal is then the request's own.
     """
     for number, entity in enumerate(entities):
-        request = messages.WriteRequest()
+        request = p4r.WriteRequest()
         update = request.updates.add(type=operation)
         update.entity.CopyFrom(entity)
         refused = _called(connection, "Write", request)
@@ -185,8 +187,8 @@ def _reason(error: Any) -> tuple[int, str]:
     """Code and text of a refusal; of a batch, which has one update, those of the update."""
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
-            for packed in messages.Status.FromString(value).details:
-                detail = messages.Error()
+            for packed in status_pb2.Status.FromString(value).details:
+                detail = p4r.Error()
                 if packed.Unpack(detail) and detail.canonical_code:
                     return int(detail.canonical_code), _first_line(detail.message)
     return int(error.code().value[0]), _first_line(error.details())

@@ -22,7 +22,7 @@ from fidelity.generated import BadTest, GeneratedTest, corrected, read  # noqa: 
 from fidelity.playing import BMV2, EMBEDDED, Built, Outcome, Player, read_built  # noqa: E402
 from fidelity.results import Record  # noqa: E402
 from fidelity.tools import ROOT, Done, Source  # noqa: E402
-from p4reduce_contracts.p4runtime import messages  # noqa: E402
+from p4reduce_contracts.p4runtime.schema import parse_p4info  # noqa: E402
 
 EMBEDDED_SOURCES = ("softswitch", "contracts/p4reduce_contracts/p4runtime")
 """What the embedded switch's answers depend on."""
@@ -63,7 +63,7 @@ class Run:
                 return record
         record.problem = self._generate_all(source, folder)
         built = read_built(json, p4info)
-        tests, record.unreadable = self._read_all(folder, messages.parse_p4info(built.p4info))
+        tests, record.unreadable = self._read_all(folder, parse_p4info(built.p4info))
         for switch in (BMV2, *SWITCHES):
             self._play_all(switch, record, built, tests, json)
             results.save(record, kept)

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from typing import Any
 
-from p4reduce_contracts.p4runtime import bytestrings, messages, quirks
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_contracts.p4runtime import bytestrings, quirks
 from p4reduce_contracts.p4runtime.entries import (
     ActionProfileGroup,
     ActionProfileMember,
@@ -45,7 +46,7 @@ def encode(schema: Schema, entry: Entry) -> Any:
     kind = _KINDS.get(type(entry))
     if kind is None:
         raise SchemaError(f"{type(entry).__name__} is not an entry of a switch")
-    entity = messages.Entity()
+    entity = p4r.Entity()
     kind.encode(schema, entry, reduce(getattr, kind.path, entity))
     return entity
 

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from p4reduce_contracts.p4runtime import messages
+from google.protobuf import text_format
+
+from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
+from p4reduce_contracts.p4.config.v1 import p4types_pb2 as p4t
 from p4reduce_contracts.p4runtime.errors import SchemaError
 
 _KINDS = {
-    messages.MatchField.EXACT: "exact",
-    messages.MatchField.LPM: "lpm",
-    messages.MatchField.TERNARY: "ternary",
-    messages.MatchField.RANGE: "range",
-    messages.MatchField.OPTIONAL: "optional",
+    p4i.MatchField.EXACT: "exact",
+    p4i.MatchField.LPM: "lpm",
+    p4i.MatchField.TERNARY: "ternary",
+    p4i.MatchField.RANGE: "range",
+    p4i.MatchField.OPTIONAL: "optional",
 }
 _UNITS = {
-    messages.CounterSpec.PACKETS: (True, False),
-    messages.CounterSpec.BYTES: (False, True),
-    messages.CounterSpec.BOTH: (True, True),
+    p4i.CounterSpec.PACKETS: (True, False),
+    p4i.CounterSpec.BYTES: (False, True),
+    p4i.CounterSpec.BOTH: (True, True),
 }
-_METER_UNITS = {messages.MeterSpec.PACKETS: "packets", messages.MeterSpec.BYTES: "bytes"}
+_METER_UNITS = {p4i.MeterSpec.PACKETS: "packets", p4i.MeterSpec.BYTES: "bytes"}
 
 
 UNSIZED_BITS = 32
@@ -202,7 +205,7 @@ class Directory(Generic[Info]):
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Info]:
         return iter(self.by_id.values())
 
 
@@ -222,17 +225,17 @@ class Schema:
     value_sets: Directory[ValueSetInfo]
     packet_in: tuple[FieldInfo, ...]
     packet_out: tuple[FieldInfo, ...]
-    p4info: Any
+    p4info: p4i.P4Info
 
     @classmethod
-    def from_p4info(cls, p4info: Any) -> Schema:
+    def from_p4info(cls, p4info: p4i.P4Info | str) -> Schema:
         """From a P4Info message or its text form.
 
         SchemaError if it is inconsistent, or if P4Runtime translates to strings what no table holds.
         """
         if isinstance(p4info, str):
             try:
-                p4info = messages.parse_p4info(p4info)
+                p4info = parse_p4info(p4info)
             except ValueError as error:
                 raise SchemaError(str(error)) from error
         counter_names = {counter.preamble.id: counter.preamble.name for counter in p4info.direct_counters}
@@ -265,17 +268,26 @@ class Schema:
         return schema
 
 
+def parse_p4info(text: str) -> p4i.P4Info:
+    """Return the P4Info of a text form (`*.p4info.txtpb`). Raises ValueError when it is not P4Info."""
+    try:
+        text.encode()  # half a surrogate pair is text to Python, and a SystemError to protobuf
+        return text_format.Parse(text, p4i.P4Info())
+    except (UnicodeEncodeError, text_format.ParseError) as error:
+        raise ValueError(f"not a P4Info in text form: {error}") from error
+
+
 def by_id(fields: Iterable[FieldInfo]) -> Mapping[int, FieldInfo]:
     """Fields by their id."""
     return {field.id: field for field in fields}
 
 
-def _width(field: Any) -> int:
+def _width(field: p4i.MatchField | p4i.Action.Param | p4i.ControllerPacketMetadata.Metadata) -> int:
     """Bits of a key, a parameter or a metadata field; 0 for a type that P4Runtime translates to strings."""
     return int(field.bitwidth) or (0 if field.HasField("type_name") else UNSIZED_BITS)
 
 
-def _fields(fields: Iterable[Any]) -> tuple[FieldInfo, ...]:
+def _fields(fields: Iterable[p4i.Action.Param | p4i.ControllerPacketMetadata.Metadata]) -> tuple[FieldInfo, ...]:
     """Parameters or metadata fields."""
     return tuple(FieldInfo(field.id, field.name, _width(field)) for field in fields)
 
@@ -288,11 +300,9 @@ def _sized(fields: tuple[FieldInfo, ...]) -> tuple[FieldInfo, ...]:
     return fields
 
 
-def _table(table: Any, counter_names: Mapping[int, str], meter_names: Mapping[int, str]) -> TableInfo:
+def _table(table: p4i.Table, counter_names: Mapping[int, str], meter_names: Mapping[int, str]) -> TableInfo:
     keys = _keys(table.match_fields, f"table {table.preamble.name}")
     scope = {ref.id: ref.scope for ref in table.action_refs}
-    reference = messages.P4Info.DESCRIPTOR.file.message_types_by_name["ActionRef"].enum_types_by_name["Scope"]
-    table_only, default_only = (reference.values_by_name[name].number for name in ("TABLE_ONLY", "DEFAULT_ONLY"))
     counters = [counter_names[id] for id in table.direct_resource_ids if id in counter_names]
     meters = [meter_names[id] for id in table.direct_resource_ids if id in meter_names]
     return TableInfo(
@@ -301,8 +311,8 @@ def _table(table: Any, counter_names: Mapping[int, str], meter_names: Mapping[in
         alias=table.preamble.alias,
         keys=keys,
         action_ids=tuple(scope),
-        default_only=frozenset(id for id, value in scope.items() if value == default_only),
-        entry_only=frozenset(id for id, value in scope.items() if value == table_only),
+        default_only=frozenset(id for id, value in scope.items() if value == p4i.ActionRef.DEFAULT_ONLY),
+        entry_only=frozenset(id for id, value in scope.items() if value == p4i.ActionRef.TABLE_ONLY),
         const_default=bool(table.const_default_action_id),
         size=table.size,
         const=table.is_const_table,
@@ -310,11 +320,11 @@ def _table(table: Any, counter_names: Mapping[int, str], meter_names: Mapping[in
         direct_meter=meters[0] if meters else None,
         has_initial_entries=table.has_initial_entries,
         profile_id=table.implementation_id,
-        has_idle_timeout=table.idle_timeout_behavior == type(table).NOTIFY_CONTROL,
+        has_idle_timeout=table.idle_timeout_behavior == p4i.Table.NOTIFY_CONTROL,
     )
 
 
-def _keys(fields: Iterable[Any], where: str) -> tuple[FieldInfo, ...]:
+def _keys(fields: Iterable[p4i.MatchField], where: str) -> tuple[FieldInfo, ...]:
     """Match keys; SchemaError for kinds other than the five of `MatchField.MatchType`."""
     keys = []
     for key in fields:
@@ -324,24 +334,24 @@ def _keys(fields: Iterable[Any], where: str) -> tuple[FieldInfo, ...]:
     return tuple(keys)
 
 
-def _action(action: Any) -> ActionInfo:
+def _action(action: p4i.Action) -> ActionInfo:
     return ActionInfo(action.preamble.id, action.preamble.name, action.preamble.alias, _fields(action.params))
 
 
-def _counter(counter: Any, size: int, table_id: int) -> CounterInfo:
+def _counter(counter: p4i.Counter | p4i.DirectCounter, size: int, table_id: int) -> CounterInfo:
     packets, octets = _UNITS.get(counter.spec.unit, (True, True))
     preamble = counter.preamble
     return CounterInfo(preamble.id, preamble.name, preamble.alias, size, table_id, packets, octets)
 
 
-def _meter(meter: Any, size: int, table_id: int) -> MeterInfo:
+def _meter(meter: p4i.Meter | p4i.DirectMeter, size: int, table_id: int) -> MeterInfo:
     preamble = meter.preamble
-    if meter.spec.type != messages.MeterSpec.TWO_RATE_THREE_COLOR or meter.spec.unit not in _METER_UNITS:
+    if meter.spec.type != p4i.MeterSpec.TWO_RATE_THREE_COLOR or meter.spec.unit not in _METER_UNITS:
         raise SchemaError(f"meter {preamble.name} does not have two rates and a unit; not supported")
     return MeterInfo(preamble.id, preamble.name, preamble.alias, size, table_id, _METER_UNITS[meter.spec.unit])
 
 
-def _profile(profile: Any) -> ActionProfileInfo:
+def _profile(profile: p4i.ActionProfile) -> ActionProfileInfo:
     members = profile.sum_of_members if profile.HasField("sum_of_members") else None
     return ActionProfileInfo(
         profile.preamble.id,
@@ -356,7 +366,7 @@ def _profile(profile: Any) -> ActionProfileInfo:
     )
 
 
-def _register(register: Any, type_info: Any) -> RegisterInfo:
+def _register(register: p4i.Register, type_info: p4t.P4TypeInfo) -> RegisterInfo:
     preamble, spec = register.preamble, _original(register.type_spec, type_info)
     kind, bits = "", 0
     match spec.WhichOneof("type_spec"):
@@ -372,13 +382,13 @@ def _register(register: Any, type_info: Any) -> RegisterInfo:
     return RegisterInfo(preamble.id, preamble.name, preamble.alias, register.size, kind, bits)
 
 
-def _value_set(value_set: Any) -> ValueSetInfo:
+def _value_set(value_set: p4i.ValueSet) -> ValueSetInfo:
     preamble = value_set.preamble
     keys = _sized(_keys(value_set.match, f"value set {preamble.name}"))
     return ValueSetInfo(preamble.id, preamble.name, preamble.alias, keys, value_set.size)
 
 
-def _original(spec: Any, type_info: Any) -> Any:
+def _original(spec: p4t.P4DataTypeSpec, type_info: p4t.P4TypeInfo) -> p4t.P4DataTypeSpec:
     """The type that new types stand for."""
     passed: set[str] = set()
     while spec.WhichOneof("type_spec") == "new_type" and spec.new_type.name not in passed:
@@ -387,7 +397,7 @@ def _original(spec: Any, type_info: Any) -> Any:
     return spec
 
 
-def _digest(digest: Any, type_info: Any) -> DigestInfo:
+def _digest(digest: p4i.Digest, type_info: p4t.P4TypeInfo) -> DigestInfo:
     """A digest of a struct or tuple of bit strings, or of one bit string; SchemaError for anything else."""
     preamble, spec = digest.preamble, digest.type_spec
     kind = spec.WhichOneof("type_spec")
@@ -403,7 +413,7 @@ def _digest(digest: Any, type_info: Any) -> DigestInfo:
     return DigestInfo(preamble.id, preamble.name, preamble.alias, fields, kind)
 
 
-def _member(id: int, name: str, spec: Any, type_info: Any, where: str) -> FieldInfo:
+def _member(id: int, name: str, spec: p4t.P4DataTypeSpec, type_info: p4t.P4TypeInfo, where: str) -> FieldInfo:
     """A member of a digest: a bit string (new types are looked through) or a bool."""
     spec = _original(spec, type_info)
     kind = spec.WhichOneof("type_spec")

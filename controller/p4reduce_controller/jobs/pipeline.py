@@ -14,7 +14,7 @@ from typing import Any
 
 from p4reduce_contracts.artifacts import P4INFO, PROGRAM, PipelineNotFound, SwitchGeometry, geometry
 from p4reduce_contracts.p4runtime.entries import TableEntry
-from p4reduce_contracts.p4runtime.messages import parse_p4info
+from p4reduce_contracts.p4runtime.schema import parse_p4info
 from p4reduce_controller.jobs import switch_entries, tofino_entries
 from p4reduce_controller.jobs.model import Grant
 from p4reduce_controller.p4names import TOFINO, V1MODEL, P4Names

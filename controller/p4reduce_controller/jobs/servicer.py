@@ -334,7 +334,7 @@ class JobsServicer:
             world_size=job.world_size,
             first_slot=job.slots.base,
             slots=job.slots.count,
-            state=jobs_pb2.JobState.Value(job.state),
+            state=job.state,
             epoch=job.epoch if shown else 0,
             hidden=not shown,
             private=job.private,

@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 import grpc
 
-from p4reduce_contracts.p4runtime import bytestrings, codec, messages, quirks
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_contracts.p4runtime import bytestrings, codec, quirks
 from p4reduce_contracts.p4runtime.entries import (
     CloneSession,
     CounterEntry,
@@ -36,7 +37,7 @@ from p4reduce_runtime.security import Security
 Operation = Literal["insert", "modify", "delete"]
 
 _log = logging.getLogger(__name__)
-_TYPES: dict[str, int] = {name: getattr(messages.Update, name.upper()) for name in ("insert", "modify", "delete")}
+_TYPES: dict[str, int] = {name: getattr(p4r.Update, name.upper()) for name in ("insert", "modify", "delete")}
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ class Client:
     ) -> None:
         """Gives the switch a program (P4Info message or text, BMv2 JSON); it starts empty. PipelineError if refused."""
         schema = Schema.from_p4info(p4info)
-        request = self._connection.addressed(messages.SetForwardingPipelineConfigRequest())
+        request = self._connection.addressed(p4r.SetForwardingPipelineConfigRequest())
         request.action = request.VERIFY if verify_only else request.VERIFY_AND_COMMIT
         request.config.p4info.CopyFrom(schema.p4info)
         request.config.p4_device_config = device_config
@@ -173,7 +174,7 @@ class Client:
 
     def get_pipeline(self) -> Pipeline | None:
         """The switch's program, or None when it has none. Sets `schema`."""
-        request = messages.GetForwardingPipelineConfigRequest(device_id=self._connection.device_id)
+        request = p4r.GetForwardingPipelineConfigRequest(device_id=self._connection.device_id)
         try:
             config = self._connection.call("GetForwardingPipelineConfig", request).config
         except grpc.RpcError as error:
@@ -189,7 +190,7 @@ class Client:
     def capabilities(self) -> str:
         """The version of P4Runtime the switch speaks, for example "1.3.0"."""
         try:
-            return str(self._connection.call("Capabilities", messages.CapabilitiesRequest()).p4runtime_api_version)
+            return str(self._connection.call("Capabilities", p4r.CapabilitiesRequest()).p4runtime_api_version)
         except grpc.RpcError as error:
             raise failures.of_read(error, self.address) from error
 
@@ -212,7 +213,7 @@ class Client:
         batch: Sequence[tuple[Operation, Entry]] = list(updates)
         if not batch:
             return
-        request = self._connection.addressed(messages.WriteRequest())
+        request = self._connection.addressed(p4r.WriteRequest())
         for operation, entry in batch:
             request.updates.add(type=_TYPES[operation]).entity.CopyFrom(codec.encode(self.schema, entry))
         try:
@@ -224,7 +225,7 @@ class Client:
 
     def read(self, *entities: Any) -> list[Entry]:
         """Reads P4Runtime entities (with their wildcards) in one request."""
-        request = messages.ReadRequest(device_id=self._connection.device_id, entities=entities)
+        request = p4r.ReadRequest(device_id=self._connection.device_id, entities=entities)
         try:
             responses = self._connection.call("Read", request)
         except grpc.RpcError as error:
@@ -236,7 +237,7 @@ class Client:
 
     def read_table(self, name: str, *, counters: bool = False, meters: bool = False) -> list[TableEntry]:
         """All entries of a table, without the default entry. `counters`, `meters`: with their direct ones."""
-        entity = messages.Entity()
+        entity = p4r.Entity()
         entity.table_entry.table_id = self.schema.tables[name].id
         if counters:
             entity.table_entry.counter_data.SetInParent()
@@ -247,7 +248,7 @@ class Client:
 
     def read_default(self, name: str) -> TableEntry:
         """The default entry of a table."""
-        entity = messages.Entity()
+        entity = p4r.Entity()
         entity.table_entry.table_id = self.schema.tables[name].id
         entity.table_entry.is_default_action = True
         for entry in self.read(entity):
@@ -257,7 +258,7 @@ class Client:
 
     def read_counter(self, name: str, index: int | None = None) -> list[CounterEntry]:
         """One cell of an indirect counter, or all of them in order."""
-        entity = messages.Entity()
+        entity = p4r.Entity()
         entity.counter_entry.counter_id = self.schema.counters[name].id
         if index is not None:
             entity.counter_entry.index.index = index
@@ -265,13 +266,13 @@ class Client:
 
     def read_direct_counters(self, table: str) -> list[DirectCounterEntry]:
         """The direct counters of all entries of a table."""
-        entity = messages.Entity()
+        entity = p4r.Entity()
         entity.direct_counter_entry.table_entry.table_id = self.schema.tables[table].id
         return [entry for entry in self.read(entity) if isinstance(entry, DirectCounterEntry)]
 
     def read_meters(self, name: str, index: int | None = None) -> list[MeterEntry]:
         """One cell of an indirect meter, or all of them in order."""
-        entity = messages.Entity()
+        entity = p4r.Entity()
         entity.meter_entry.meter_id = self.schema.meters[name].id
         if index is not None:
             entity.meter_entry.index.index = index
@@ -279,7 +280,7 @@ class Client:
 
     def read_direct_meters(self, table: str) -> list[DirectMeterEntry]:
         """The direct meters of all entries of a table."""
-        entity = messages.Entity()
+        entity = p4r.Entity()
         entity.direct_meter_entry.table_entry.table_id = self.schema.tables[table].id
         return [entry for entry in self.read(entity) if isinstance(entry, DirectMeterEntry)]
 
@@ -292,13 +293,13 @@ class Client:
         return self._read_engine("clone_session_entry", CloneSession)
 
     def _read_engine(self, field: str, kind: type[Any]) -> list[Any]:
-        entity = messages.Entity()
+        entity = p4r.Entity()
         getattr(entity.packet_replication_engine_entry, field).SetInParent()
         return [entry for entry in self.read(entity) if isinstance(entry, kind)]
 
     def read_digest_config(self, name: str) -> DigestConfig | None:
         """How a digest is configured, or None when it is off."""
-        entity = messages.Entity()
+        entity = p4r.Entity()
         entity.digest_entry.digest_id = self.schema.digests[name].id
         try:
             found = [entry for entry in self.read(entity) if isinstance(entry, DigestConfig)]
@@ -312,7 +313,7 @@ class Client:
 
     def packet_out(self, payload: bytes, egress_port: int, **metadata: int) -> None:
         """Sends a frame out of a port. Metadata the program names besides `egress_port` is 0 unless given."""
-        request = messages.StreamMessageRequest()
+        request = p4r.StreamMessageRequest()
         request.packet.payload = payload
         values: Mapping[str, int] = {"egress_port": egress_port, **metadata}
         unknown = set(values) - {field.name for field in self.schema.packet_out}
@@ -351,6 +352,6 @@ class Client:
         info = self._schema.digests.by_id[digest.digest_id]
         if self.on_digest is not None:
             self.on_digest(info.name, [codec.decode_data(data) for data in digest.data])
-        request = messages.StreamMessageRequest()
+        request = p4r.StreamMessageRequest()
         request.digest_ack.digest_id, request.digest_ack.list_id = digest.digest_id, digest.list_id
         self._connection.send(request)

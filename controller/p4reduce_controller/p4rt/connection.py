@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2_grpc
 from p4reduce_contracts.p4runtime.errors import NotPrimary, P4RuntimeError, SwitchUnreachable
 from p4reduce_controller.p4rt import elections
 from p4reduce_controller.p4rt.stream import Stream
@@ -50,7 +50,7 @@ class Connection:
         self._on_message, self._on_primary, self._on_lost = on_message, on_primary, on_lost
         self._lock = threading.RLock()
         self._channel: Any = None
-        self._rpc: dict[str, Any] = {}
+        self._rpc: p4runtime_pb2_grpc.P4RuntimeStub | None = None
         self._stream: Stream | None = None
 
     def open(self, *, require_primary: bool) -> None:
@@ -75,9 +75,9 @@ class Connection:
                 f"no P4Runtime server answers at {self.address} within {self.timeout_s} s; is the switch running"
                 + ("?" if self._security is None else ", with TLS and a certificate of the same authority?")
             ) from None
-        self._rpc = messages.callables(self._channel)
+        self._rpc = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)
         self._stream = stream = Stream(
-            self._rpc["StreamChannel"],
+            self._rpc.StreamChannel,
             self.device_id,
             self.election_id,
             on_message=self._on_message,
@@ -108,7 +108,7 @@ class Connection:
                 stream.close(self.timeout_s)
             if self._channel is not None:
                 self._channel.close()
-            self._channel, self._rpc = None, {}
+            self._channel = self._rpc = None
 
     def why_not_primary(self) -> str:
         """Why this controller is not primary, as the switch's last arbitration message says; "" if it is."""
@@ -128,9 +128,9 @@ class Connection:
 
         Lets grpc errors through.
         """
-        rpc = self._rpc.get(name)
-        if rpc is None:
+        if self._rpc is None:
             raise self._not_connected()
+        rpc = getattr(self._rpc, name)
         timeout_s = max(self.timeout_s, least_s)
         return list(rpc(request, timeout=timeout_s)) if name == "Read" else rpc(request, timeout=timeout_s)
 

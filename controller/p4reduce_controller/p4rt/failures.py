@@ -7,9 +7,9 @@ from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
-from google.rpc import code_pb2
+from google.rpc import code_pb2, status_pb2
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.errors import (
     Failure,
     NotPrimary,
@@ -30,7 +30,7 @@ def of_write(error: Any, batch: Sequence[tuple[str, object]], address: str) -> P
     details = _details(error)
     failed: list[Failure] = []
     for index, ((operation, entry), packed) in enumerate(zip(batch, details, strict=False)):
-        detail = messages.Error()
+        detail = p4r.Error()
         if packed.Unpack(detail) and detail.canonical_code != code_pb2.OK:
             code = _code_name(detail.canonical_code)
             failed.append(Failure(index, operation, entry, code, detail.message))
@@ -73,7 +73,7 @@ def _details(error: Any) -> list[Any]:
     for key, value in error.trailing_metadata() or ():
         if key == DETAILS:
             try:
-                return list(messages.Status.FromString(value).details)
+                return list(status_pb2.Status.FromString(value).details)
             except DecodeError:
                 return []
     return []

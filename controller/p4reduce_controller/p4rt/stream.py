@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.errors import NotPrimary, P4RuntimeError, SwitchUnreachable
 from p4reduce_controller.p4rt import elections
 
@@ -80,7 +80,7 @@ class Stream:
         Raises SwitchUnreachable when there is none in time, NotPrimary when the switch ends the stream over it.
         """
         self._election_id = election_id or self._election_id
-        request = messages.StreamMessageRequest()
+        request = p4r.StreamMessageRequest()
         request.arbitration.device_id = self._device_id
         request.arbitration.election_id.high, request.arbitration.election_id.low = self._election_id
         with self._changed:

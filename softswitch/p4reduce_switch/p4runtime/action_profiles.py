@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from p4reduce_contracts.p4runtime import bytestrings, messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_contracts.p4runtime import bytestrings
 from p4reduce_contracts.p4runtime.schema import ActionInfo, ActionProfileInfo, Directory, TableInfo
 from p4reduce_switch.p4runtime.action_codec import call_of, put_call
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
@@ -28,7 +29,7 @@ from p4reduce_switch.program import (
     WeightedAction,
 )
 
-INSERT, MODIFY, DELETE = messages.Update.INSERT, messages.Update.MODIFY, messages.Update.DELETE
+INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 MAX_PORT = 511
 _CODES: dict[type[ProfileError], Any] = {
     TargetExists: Code.ALREADY_EXISTS,
@@ -83,7 +84,7 @@ class BoundProfile:
                 yield self._member_entity(member)
 
     def _member_entity(self, member: Member) -> Any:
-        entity = messages.Entity()
+        entity = p4r.Entity()
         out = entity.action_profile_member
         out.action_profile_id, out.member_id = self.info.id, member.id
         put_call(member.action, member.params, self._actions, out.action)
@@ -123,7 +124,7 @@ class BoundProfile:
                 yield self._group_entity(group)
 
     def _group_entity(self, group: Group) -> Any:
-        entity = messages.Entity()
+        entity = p4r.Entity()
         out = entity.action_profile_group
         out.action_profile_id, out.group_id, out.max_size = self.info.id, group.id, group.max_size
         for share in group.shares:

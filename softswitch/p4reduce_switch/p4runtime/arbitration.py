@@ -6,7 +6,7 @@ import queue
 from collections.abc import Iterator
 from typing import Any
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.status import ELECTION_ID_USED
 from p4reduce_switch.p4runtime.status import Code, Refused, abort, invalid
 
@@ -131,7 +131,7 @@ class Arbitration:
             self._notify(controller)
 
     def _notify(self, controller: Controller) -> None:
-        message = messages.StreamMessageResponse()
+        message = p4r.StreamMessageResponse()
         out = message.arbitration
         out.device_id = self._device_id
         if self._highest is not None:

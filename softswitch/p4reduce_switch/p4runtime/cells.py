@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_switch.p4runtime.bound_table import BoundTable
 from p4reduce_switch.p4runtime.pipeline import Pipeline
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
@@ -14,7 +14,7 @@ from p4reduce_switch.program import Entry, Table
 
 def check_modify(operation: int, what: str) -> None:
     """Cells are there from the start: INVALID_ARGUMENT for inserts and deletes."""
-    if operation != messages.Update.MODIFY:
+    if operation != p4r.Update.MODIFY:
         invalid(f"a {what} can only be modified")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.schema import CounterInfo
 from p4reduce_switch.p4runtime.cells import DirectCells, check_modify, indices
 from p4reduce_switch.p4runtime.pipeline import Pipeline
@@ -41,7 +41,7 @@ def _find(pipeline: Pipeline, id: int) -> tuple[CounterInfo, Counter]:
 
 
 def _entity(info: CounterInfo, counter: Counter, index: int) -> Any:
-    entity = messages.Entity()
+    entity = p4r.Entity()
     entity.counter_entry.counter_id = info.id
     entity.counter_entry.index.index = index
     packets, octets = counter.read(index)
@@ -64,7 +64,7 @@ def read_direct(pipeline: Pipeline, query: Any) -> list[Any]:
     """The direct counter of one entry, of all entries of a table, or of all tables that have one."""
     found = []
     for bound, entry in _DIRECT.entries(pipeline, query.table_entry):
-        entity = messages.Entity()
+        entity = p4r.Entity()
         bound.put_identity(entry, entity.direct_counter_entry.table_entry)
         data = entity.direct_counter_entry.data
         data.packet_count, data.byte_count = entry.packets, entry.bytes

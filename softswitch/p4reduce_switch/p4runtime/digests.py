@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.schema import DigestInfo, Schema
 from p4reduce_switch.p4runtime.bits import data_of
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
 
-INSERT, MODIFY, DELETE = messages.Update.INSERT, messages.Update.MODIFY, messages.Update.DELETE
+INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 DEFAULT_LIST_SIZE = 1024  # for max_list_size 0, "no limit"
 MAX_UNACKNOWLEDGED = 65_536  # beyond that, a digest is dropped and counted
 
@@ -74,7 +74,7 @@ class Digests:
         if config.max_timeout_ns < 0 or config.max_list_size < 0 or config.ack_timeout_ns < 0:
             invalid("the numbers of a digest config are not negative")
         if operation == INSERT:
-            self._enabled[id] = _Digest(self._schema.digests.by_id[id], messages.DigestEntry())
+            self._enabled[id] = _Digest(self._schema.digests.by_id[id], p4r.DigestEntry())
         self._enabled[id].config.CopyFrom(request)
 
     def read(self, query: Any) -> list[Any]:
@@ -84,7 +84,7 @@ class Digests:
             if query.digest_id not in self._enabled:
                 raise Refused(Code.NOT_FOUND, f"digest {query.digest_id} is not configured")
         wanted = [query.digest_id] if query.digest_id else sorted(self._enabled)
-        return [messages.Entity(digest_entry=self._enabled[id].config) for id in wanted]
+        return [p4r.Entity(digest_entry=self._enabled[id].config) for id in wanted]
 
     def _check(self, id: int) -> int:
         if id not in self._schema.digests.by_id:
@@ -164,7 +164,7 @@ class Digests:
 
 
 def _digest_list(info: DigestInfo, list_id: int, values: list[Values]) -> Any:
-    message = messages.DigestList(digest_id=info.id, list_id=list_id, timestamp=time.time_ns())
+    message = p4r.DigestList(digest_id=info.id, list_id=list_id, timestamp=time.time_ns())
     for row in values:
         data = message.data.add()
         for member, value in zip(info.fields, row, strict=True):

@@ -11,11 +11,13 @@ from typing import Any, Final, NoReturn
 
 import grpc
 from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.security import CONTROLLER, peer_name, peer_roles
 from p4reduce_switch.p4runtime.status import Code, Refused, abort
 
+_SERVICE: Final = p4r.DESCRIPTOR.services_by_name["P4Runtime"]
 MAX_PIPELINE_BYTES: Final = 32 << 20
 """A compiled program with its P4Info; p4reduce's own take 0.2 MB, the largest of p4c's samples 30 MB."""
 MAX_REQUEST_BYTES: Final[Mapping[str, int]] = {
@@ -34,13 +36,15 @@ def generic_handler(servicer: object, *, only_controllers: bool, on_refused: Cal
     here, and why.
     """
     handlers = {}
-    for name, method in messages.METHODS.items():
-        door = _Door(name, method.request.FromString, only_controllers, on_refused)
+    for method in _SERVICE.methods:
+        request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+        door = _Door(method.name, request.FromString, only_controllers, on_refused)
+        shape = f"{'stream' if method.client_streaming else 'unary'}_{'stream' if method.server_streaming else 'unary'}"
         pass_on = {"unary_unary": door.unary, "unary_stream": door.streamed, "stream_stream": door.both_streamed}
-        handlers[name] = getattr(grpc, f"{method.shape}_rpc_method_handler")(
-            pass_on[method.shape](getattr(servicer, name)), response_serializer=method.response.SerializeToString
+        handlers[method.name] = getattr(grpc, f"{shape}_rpc_method_handler")(
+            pass_on[shape](getattr(servicer, method.name)), response_serializer=response.SerializeToString
         )
-    return grpc.method_handlers_generic_handler(messages.SERVICE, handlers)
+    return grpc.method_handlers_generic_handler(_SERVICE.full_name, handlers)
 
 
 class _Door:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_switch.p4runtime import counters, meters, registers, replication, tables, value_sets
 from p4reduce_switch.p4runtime.action_profiles import BoundProfile
 from p4reduce_switch.p4runtime.digests import Digests
@@ -16,7 +16,7 @@ from p4reduce_switch.p4runtime.pipeline import Pipeline
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
 from p4reduce_switch.program import ProgramError
 
-_OPERATIONS = (messages.Update.INSERT, messages.Update.MODIFY, messages.Update.DELETE)
+_OPERATIONS = (p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE)
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,11 @@ class Entities:
     def forwarding_state(self) -> Iterator[Any]:
         """Updates that bring a fresh program to this state: members, groups, entries, and so on."""
         for kind in ("action_profile_member", "action_profile_group"):
-            every = messages.Entity()
+            every = p4r.Entity()
             getattr(every, kind).SetInParent()
             for entity in self.read(every):
-                yield messages.Update(type=messages.Update.INSERT, entity=entity)
-        query = messages.Entity()
+                yield p4r.Update(type=p4r.Update.INSERT, entity=entity)
+        query = p4r.Entity()
         query.table_entry.meter_config.SetInParent()
         for bound in self.pipeline.tables.values():
             query.table_entry.table_id = bound.info.id
@@ -108,27 +108,27 @@ class Entities:
                 entries = [entity for entity in self.read(query) if not entity.table_entry.is_const]
                 for entity in entries:
                     entity.table_entry.ClearField("is_const")
-                    yield messages.Update(type=messages.Update.INSERT, entity=entity)
+                    yield p4r.Update(type=p4r.Update.INSERT, entity=entity)
             if not (bound.table.default_is_const or bound.info.const_default or bound.profile is not None):
-                default = messages.Entity(table_entry={"table_id": bound.info.id, "is_default_action": True})
+                default = p4r.Entity(table_entry={"table_id": bound.info.id, "is_default_action": True})
                 for entity in self.read(default):
-                    yield messages.Update(type=messages.Update.MODIFY, entity=entity)
-        value_set = messages.Entity()
+                    yield p4r.Update(type=p4r.Update.MODIFY, entity=entity)
+        value_set = p4r.Entity()
         value_set.value_set_entry.SetInParent()
         for entity in self.read(value_set):
-            yield messages.Update(type=messages.Update.MODIFY, entity=entity)
-        meter = messages.Entity()
+            yield p4r.Update(type=p4r.Update.MODIFY, entity=entity)
+        meter = p4r.Entity()
         meter.meter_entry.SetInParent()
         for entity in self.read(meter):
             if entity.meter_entry.HasField("config"):
-                yield messages.Update(type=messages.Update.MODIFY, entity=entity)
-        group, session, digest = messages.Entity(), messages.Entity(), messages.Entity()
+                yield p4r.Update(type=p4r.Update.MODIFY, entity=entity)
+        group, session, digest = p4r.Entity(), p4r.Entity(), p4r.Entity()
         group.packet_replication_engine_entry.multicast_group_entry.SetInParent()
         session.packet_replication_engine_entry.clone_session_entry.SetInParent()
         digest.digest_entry.SetInParent()
         for wildcard in (group, session, digest):
             for entity in self.read(wildcard):
-                yield messages.Update(type=messages.Update.INSERT, entity=entity)
+                yield p4r.Update(type=p4r.Update.INSERT, entity=entity)
 
 
 def _write_member(pipeline: Pipeline, operation: int, request: Any) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_switch.p4runtime.bound_table import BoundTable, Identity
 from p4reduce_switch.program import Entry, EntryMissing
 
@@ -113,7 +113,7 @@ class IdleTimeouts:
 
 
 def _notification(idle: list[tuple[_Timer, Entry]]) -> Any:
-    message = messages.StreamMessageResponse()
+    message = p4r.StreamMessageResponse()
     out = message.idle_timeout_notification
     out.timestamp = time.time_ns()
     for timer, entry in idle:

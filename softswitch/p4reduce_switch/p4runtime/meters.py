@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.schema import MeterInfo
 from p4reduce_switch.p4runtime.cells import DirectCells, check_modify, indices
 from p4reduce_switch.p4runtime.pipeline import Pipeline
@@ -32,7 +32,7 @@ def read(pipeline: Pipeline, query: Any) -> list[Any]:
     found = []
     for info, meter in wanted:
         for index in indices(query, f"meter {info.name}", meter.size):
-            entity = messages.Entity()
+            entity = p4r.Entity()
             entity.meter_entry.meter_id = info.id
             entity.meter_entry.index.index = index
             put_config(meter.read(index), entity.meter_entry.config)
@@ -53,7 +53,7 @@ def read_direct(pipeline: Pipeline, query: Any) -> list[Any]:
     check_no_counts(query, "counter_data")
     found = []
     for bound, entry in _DIRECT.entries(pipeline, query.table_entry):
-        entity = messages.Entity()
+        entity = p4r.Entity()
         bound.put_identity(entry, entity.direct_meter_entry.table_entry)
         put_config(bound.table.read_meter(entry.match, entry.priority), entity.direct_meter_entry.config)
         found.append(entity)

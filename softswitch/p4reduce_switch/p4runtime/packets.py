@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.schema import FieldInfo
 from p4reduce_switch.p4runtime.bits import data_of, value_of
 from p4reduce_switch.p4runtime.status import invalid
@@ -30,7 +30,7 @@ class PacketHeader:
         """The PacketIn of a frame sent to the CPU port; None when it is shorter than the header."""
         if len(frame) < self.length_bytes:
             return None
-        packet = messages.PacketIn(payload=frame[self.length_bytes :])
+        packet = p4r.PacketIn(payload=frame[self.length_bytes :])
         bits = int.from_bytes(frame[: self.length_bytes], "big")
         left = self.length_bytes * 8
         for field in self.fields:

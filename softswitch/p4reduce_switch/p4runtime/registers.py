@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from p4reduce_contracts.p4runtime import codec, messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_contracts.p4runtime import codec
 from p4reduce_contracts.p4runtime.errors import SchemaError
 from p4reduce_contracts.p4runtime.schema import RegisterInfo
 from p4reduce_switch.p4runtime.cells import check_modify, indices
@@ -49,7 +50,7 @@ def _find(pipeline: Pipeline, id: int) -> tuple[RegisterInfo, Register]:
 
 
 def _entity(info: RegisterInfo, register: Register, index: int) -> Any:
-    entity = messages.Entity()
+    entity = p4r.Entity()
     entity.register_entry.register_id = info.id
     entity.register_entry.index.index = index
     value = register.read(index)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from p4reduce_contracts.p4runtime import messages, quirks
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_contracts.p4runtime import quirks
 from p4reduce_switch.p4runtime.pipeline import Pipeline
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
 from p4reduce_switch.program import CloneSession, Replica
 
-INSERT, DELETE = messages.Update.INSERT, messages.Update.DELETE
+INSERT, DELETE = p4r.Update.INSERT, p4r.Update.DELETE
 MAX_GROUP = (1 << 16) - 1  # mcast_grp is 16 bits wide
 MAX_SESSION = (1 << 15) - 1
 MAX_LENGTH = (1 << 16) - 1
@@ -98,7 +99,7 @@ def _ids(id: int, known: Mapping[int, Any], what: str) -> list[int]:
 
 
 def _group(id: int, replicas: Sequence[Replica]) -> Any:
-    entity = messages.Entity()
+    entity = p4r.Entity()
     group = entity.packet_replication_engine_entry.multicast_group_entry
     group.multicast_group_id = id
     _put(replicas, group)
@@ -106,7 +107,7 @@ def _group(id: int, replicas: Sequence[Replica]) -> Any:
 
 
 def _session(id: int, session: CloneSession) -> Any:
-    entity = messages.Entity()
+    entity = p4r.Entity()
     out = entity.packet_replication_engine_entry.clone_session_entry
     out.session_id, out.packet_length_bytes = id, session.truncate_len
     _put(session.replicas, out)

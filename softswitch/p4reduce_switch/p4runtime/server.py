@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import grpc
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.status import NO_PIPELINE
 from p4reduce_runtime.logs import Sparing, event
 from p4reduce_runtime.security import Security, listen
@@ -145,7 +145,7 @@ class Server:
 
     def set_pipeline(self, p4info: Any, device_config: bytes) -> None:
         """Loads a program without a controller; Refused says what is wrong with it."""
-        config = messages.ForwardingPipelineConfig(p4info=p4info, p4_device_config=device_config)
+        config = p4r.ForwardingPipelineConfig(p4info=p4info, p4_device_config=device_config)
         self._commit(self._load(config))
 
     # ---- RPCs; the names are P4Runtime's
@@ -157,7 +157,7 @@ class Server:
             with self._lock:
                 self._arbitration.check_primary(request)
                 entities = self._entities()
-                if request.atomicity != messages.WriteRequest.CONTINUE_ON_ERROR:
+                if request.atomicity != p4r.WriteRequest.CONTINUE_ON_ERROR:
                     raise Refused(Code.UNIMPLEMENTED, "only CONTINUE_ON_ERROR batches are supported")
                 results = [entities.write(update) for update in request.updates]
         except Refused as refused:
@@ -168,7 +168,7 @@ class Server:
                 if result is not None:
                     self._note("Write", result)
             abort_batch(context, results)
-        return messages.WriteResponse()
+        return p4r.WriteResponse()
 
     def Read(self, request: Any, context: Any) -> Iterator[Any]:
         """What the request's entities stand for, read at one moment."""
@@ -181,7 +181,7 @@ class Server:
             self._note("Read", refused)
             abort(context, refused)
         for start in range(0, max(1, len(found)), READ_CHUNK):
-            yield messages.ReadResponse(entities=found[start : start + READ_CHUNK])
+            yield p4r.ReadResponse(entities=found[start : start + READ_CHUNK])
 
     def SetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:
         """Verifies, saves or commits a program."""
@@ -196,7 +196,7 @@ class Server:
         except Refused as refused:
             self._note("SetForwardingPipelineConfig", refused)
             abort(context, refused)
-        return messages.SetForwardingPipelineConfigResponse()
+        return p4r.SetForwardingPipelineConfigResponse()
 
     def GetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:
         """The program that reads and writes refer to."""
@@ -207,7 +207,7 @@ class Server:
         except Refused as refused:
             self._note("GetForwardingPipelineConfig", refused)
             abort(context, refused)
-        response = messages.GetForwardingPipelineConfigResponse()
+        response = p4r.GetForwardingPipelineConfigResponse()
         if request.response_type in (request.ALL, request.P4INFO_AND_COOKIE):
             response.config.p4info.CopyFrom(config.p4info)
         if request.response_type in (request.ALL, request.DEVICE_CONFIG_AND_COOKIE):
@@ -219,7 +219,7 @@ class Server:
 
     def Capabilities(self, request: Any, context: Any) -> Any:
         """The version of P4Runtime."""
-        return messages.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
+        return p4r.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
 
     def StreamChannel(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
         """One controller's stream: a thread reads it, this generator writes it."""
@@ -384,12 +384,12 @@ class Server:
         """A frame has left by the CPU port."""
         with self._lock:
             primary, entities = self._arbitration.primary, self._committed
-            message = messages.StreamMessageResponse()
+            message = p4r.StreamMessageResponse()
             if primary is None or entities is None:
                 self.packet_in_dropped += 1
                 return
             header = entities.pipeline.packet_in
-            packet = messages.PacketIn(payload=frame) if header is None else header.packet_in(frame)
+            packet = p4r.PacketIn(payload=frame) if header is None else header.packet_in(frame)
             if packet is None:
                 self.packet_in_dropped += 1
                 return
@@ -405,7 +405,7 @@ class Server:
                 self._committed.digests.add(name, rows)
 
     def _send_digest_list(self, digest_list: Any) -> bool:
-        return self._to_primary(messages.StreamMessageResponse(digest=digest_list))
+        return self._to_primary(p4r.StreamMessageResponse(digest=digest_list))
 
     def _to_primary(self, message: Any) -> bool:
         primary = self._arbitration.primary
@@ -432,7 +432,7 @@ def _election(controller: Controller) -> str:
 
 
 def _stream_error(refused: Refused, request: Any) -> Any:
-    message = messages.StreamMessageResponse()
+    message = p4r.StreamMessageResponse()
     message.error.canonical_code, message.error.message = refused.number, refused.message
     if request.WhichOneof("update") == "packet":
         message.error.packet_out.packet_out.CopyFrom(request.packet)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import grpc
+from google.rpc import status_pb2
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.status import DETAILS
 
 Code = grpc.StatusCode
@@ -34,9 +35,9 @@ def invalid(message: str) -> NoReturn:
 
 def batch_details(results: Sequence[Refused | None]) -> bytes:
     """The google.rpc.Status of a batch with failures: one p4.v1.Error for each update, in order."""
-    status = messages.Status(code=Code.UNKNOWN.value[0], message="Write failure.")
+    status = status_pb2.Status(code=Code.UNKNOWN.value[0], message="Write failure.")
     for result in results:
-        error = messages.Error()
+        error = p4r.Error()
         if result is not None:
             error.canonical_code = result.number
             error.message = result.message

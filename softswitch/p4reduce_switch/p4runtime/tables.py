@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_switch.p4runtime import meters
 from p4reduce_switch.p4runtime.action_profiles import refusals
 from p4reduce_switch.p4runtime.bound_table import BoundTable, Identity
@@ -13,7 +13,7 @@ from p4reduce_switch.p4runtime.pipeline import Pipeline
 from p4reduce_switch.p4runtime.status import Code, Refused, invalid
 from p4reduce_switch.program import Entry, EntryExists, EntryMissing, MeterConfig, TableFull
 
-INSERT, MODIFY, DELETE = messages.Update.INSERT, messages.Update.MODIFY, messages.Update.DELETE
+INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 
 
 def write(pipeline: Pipeline, idle: IdleTimeouts, operation: int, entry: Any) -> None:
@@ -201,7 +201,7 @@ def _check_time_since_last_hit(bound: BoundTable, query: Any) -> None:
 
 def _entity(bound: BoundTable, idle: IdleTimeouts, entry: Entry, query: Any) -> Any:
     """An entry as P4Runtime shows it, with the direct resources that the query asks for."""
-    entity = messages.Entity()
+    entity = p4r.Entity()
     out = entity.table_entry
     bound.put_identity(entry, out)
     bound.put_entry_action(entry, out)
@@ -218,7 +218,7 @@ def _entity(bound: BoundTable, idle: IdleTimeouts, entry: Entry, query: Any) -> 
 
 
 def _default_entity(bound: BoundTable) -> Any:
-    entity = messages.Entity()
+    entity = p4r.Entity()
     out = entity.table_entry
     out.table_id = bound.info.id
     out.is_default_action = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.schema import ValueSetInfo
 from p4reduce_switch.p4runtime.cells import check_modify
 from p4reduce_switch.p4runtime.match_keys import put_key, value_of_key
@@ -60,7 +60,7 @@ def _member_of(info: ValueSetInfo, request: Any) -> tuple[KeyTest, ...]:
 
 
 def _entity(info: ValueSetInfo, value_set: ValueSet) -> Any:
-    entity = messages.Entity()
+    entity = p4r.Entity()
     out = entity.value_set_entry
     out.value_set_id = info.id
     for member in value_set.members:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pytest
-from google.protobuf import descriptor_pb2
 
 from p4reduce_contracts import wire
 from p4reduce_contracts.artifacts import P4INFO, find, geometry
-from p4reduce_contracts.jobs import jobs_pb2
 from p4reduce_contracts.p4runtime import codec
 from p4reduce_contracts.p4runtime.entries import DigestConfig, Entry, MeterEntry, TableEntry
 from p4reduce_contracts.p4runtime.schema import Schema
@@ -152,23 +148,3 @@ def test_drop_reasons_and_hello_are_those_of_wire_p4() -> None:
 @pytest.mark.parametrize(("name", "limit"), [("default", 32), ("small", 8)])
 def test_the_compiled_pipelines_have_sizes(name: str, limit: int) -> None:
     assert geometry(find(name)).max_world_size == limit
-
-
-def test_the_generated_code_is_that_of_jobs_proto(tmp_path: Path) -> None:
-    pytest.importorskip("grpc_tools", reason="grpcio-tools is not installed")
-    out = tmp_path / "descriptors"
-    subprocess.run(
-        [
-            sys.executable, "-m", "grpc_tools.protoc", f"-I{ROOT / 'contracts'}",
-            f"--descriptor_set_out={out}", "p4reduce_contracts/jobs/jobs.proto",
-        ],
-        check=True, timeout=60,
-    )  # fmt: skip
-    compiled = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes()).file[0]
-    checked_in = descriptor_pb2.FileDescriptorProto()
-    jobs_pb2.DESCRIPTOR.CopyToProto(checked_in)
-    for field in [one for message in compiled.message_type for one in message.field]:
-        field.ClearField("json_name")
-    for field in [one for message in checked_in.message_type for one in message.field]:
-        field.ClearField("json_name")
-    assert checked_in == compiled

@@ -6,8 +6,9 @@ from typing import Any
 
 import grpc
 import pytest
+from google.rpc import status_pb2
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.errors import (
     Failure,
     NotPrimary,
@@ -30,9 +31,9 @@ class Error:
 
 
 def batch_error(*codes: tuple[int, str]) -> Error:
-    status = messages.Status(code=2)
+    status = status_pb2.Status(code=2)
     for code, message in codes:
-        status.details.add().Pack(messages.Error(canonical_code=code, message=message))
+        status.details.add().Pack(p4r.Error(canonical_code=code, message=message))
     metadata = (("other", "x"), ("grpc-status-details-bin", status.SerializeToString()))
     return Error(Code.UNKNOWN, "", metadata)
 

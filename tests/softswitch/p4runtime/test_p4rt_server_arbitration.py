@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 import grpc
 import pytest
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_switch.p4runtime import server
 from rigs.p4rt import LIMIT_S, Raw, Served, code_of, config, entry, served
 
@@ -34,7 +34,7 @@ def team(switch: Served) -> Iterator[Team]:
         yield Team(switch.address, stack)
 
 
-def said(update: messages.MasterArbitrationUpdate) -> tuple[int, int]:
+def said(update: p4r.MasterArbitrationUpdate) -> tuple[int, int]:
     return update.status.code, update.election_id.low
 
 
@@ -119,7 +119,7 @@ def test_only_the_primary_sends_packets(team: Team) -> None:
     first.arbitrate()
     first.set_config(config=config())
     second.arbitrate()
-    second.send(packet=messages.PacketOut(payload=b"x"))
+    second.send(packet=p4r.PacketOut(payload=b"x"))
     error = second.next().error
     assert error.canonical_code == grpc.StatusCode.PERMISSION_DENIED.value[0]
     assert error.packet_out.packet_out.payload == b"x"

@@ -9,13 +9,16 @@ import pytest
 from google.protobuf import text_format
 
 from conformance.case import PROGRAMS
-from p4reduce_contracts.p4runtime import codec, messages
+from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
+from p4reduce_contracts.p4.v1 import p4data_pb2 as p4d
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_contracts.p4runtime import codec
 from p4reduce_contracts.p4runtime.entries import Entry, RegisterEntry, ValueSetEntry
 from p4reduce_contracts.p4runtime.errors import SchemaError
-from p4reduce_contracts.p4runtime.schema import RegisterInfo, Schema
+from p4reduce_contracts.p4runtime.schema import RegisterInfo, Schema, parse_p4info
 from rigs.p4rt import DEVICE_CONFIG, P4INFO, SCHEMA, Raw, Served, code_of, config
 
-SETS_P4INFO = messages.parse_p4info((PROGRAMS / "value_set.p4info.txtpb").read_text())
+SETS_P4INFO = parse_p4info((PROGRAMS / "value_set.p4info.txtpb").read_text())
 SETS = Schema.from_p4info(SETS_P4INFO)
 MEMORY = "SampleIngress.memory"
 
@@ -37,7 +40,7 @@ def test_registers_are_written_and_read(raw: Raw, switch: Served) -> None:
     assert raw.write(("MODIFY", cell(2, 0xFFFFFFFF))) == ["OK"]
     assert read(raw, cell(2)) == [RegisterEntry(MEMORY, 2, 0xFFFFFFFF)]
     assert raw.write(("MODIFY", cell(None, 7))) == ["OK"], "no index: all of them"
-    every = messages.Entity()
+    every = p4r.Entity()
     every.register_entry.SetInParent()
     assert read(raw, every) == [RegisterEntry(MEMORY, i, 7) for i in range(4)]
 
@@ -66,7 +69,7 @@ def test_a_register_entry_has_its_limits(raw: Raw) -> None:
     ],
 )
 def test_cells_of_other_types(raw: Raw, spec: str, values: tuple[int, ...]) -> None:
-    p4info = messages.P4Info.FromString(P4INFO.SerializeToString())
+    p4info = p4i.P4Info.FromString(P4INFO.SerializeToString())
     p4info.registers[0].ClearField("type_spec")
     text_format.Merge(spec, p4info.registers[0].type_spec)
     p4info.type_info.serializable_enums["kind_t"].underlying_type.bitwidth = 32
@@ -80,12 +83,12 @@ def test_cells_of_other_types(raw: Raw, spec: str, values: tuple[int, ...]) -> N
 
 
 def test_a_register_of_structs_is_not_shown(raw: Raw) -> None:
-    p4info = messages.P4Info.FromString(P4INFO.SerializeToString())
+    p4info = p4i.P4Info.FromString(P4INFO.SerializeToString())
     p4info.registers[0].type_spec.struct.name = "some_t"
     raw.set_config(config=config(DEVICE_CONFIG, p4info=p4info))
     assert raw.write(("MODIFY", cell(0, 1))) == ["UNIMPLEMENTED"]
     assert code_of(raw.read, cell()) == "UNIMPLEMENTED"
-    every = messages.Entity()
+    every = p4r.Entity()
     every.register_entry.SetInParent()
     assert raw.read(every) == []
     p4info.registers[0].type_spec.bitstring.bit.bitwidth = 31
@@ -94,7 +97,7 @@ def test_a_register_of_structs_is_not_shown(raw: Raw) -> None:
 
 def test_cells_in_p4data() -> None:
     flag = RegisterInfo(1, "flag", "flag", 1, "bool", 1)
-    data = messages.P4Data()
+    data = p4d.P4Data()
     codec.encode_cell(flag, 1, data)
     assert (data.bool, codec.decode_cell(flag, data)) == (True, 1)
     number = RegisterInfo(1, "number", "number", 1, "int", 8)
@@ -125,7 +128,7 @@ def test_value_sets_are_written_and_read(parsing: Raw, switch: Served) -> None:
     kinds, pairs = members(7, 9), members((5, (0x1200, 0xFF00), (3, 9), (1 << 71, 1)), name="Parse.pairs")
     assert parsing.write(("MODIFY", kinds), ("MODIFY", pairs)) == ["OK", "OK"]
     assert parsing.read(members()) == [kinds]
-    assert parsing.read(messages.Entity(value_set_entry={})) == [kinds, pairs]
+    assert parsing.read(p4r.Entity(value_set_entry={})) == [kinds, pairs]
     for kind, way in ((9, 3), (8, 0)):
         switch.switch.receive(1, bytes((kind, *bytes(13))))
         assert switch.ports.sent.get(timeout=10)[1][-1] == way
@@ -171,7 +174,7 @@ def test_a_value_set_entry_has_its_limits(parsing: Raw) -> None:
 
 
 def test_a_p4info_with_other_keys(parsing: Raw) -> None:
-    p4info = messages.P4Info.FromString(SETS_P4INFO.SerializeToString())
+    p4info = p4i.P4Info.FromString(SETS_P4INFO.SerializeToString())
     p4info.value_sets[0].match[0].bitwidth = 9
     given = config((PROGRAMS / "value_set.json").read_bytes(), p4info=p4info)
     assert code_of(parsing.set_config, config=given) == "INVALID_ARGUMENT"

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from conformance.case import PROGRAMS
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.entries import MatchValue, TableEntry
 from p4reduce_contracts.p4runtime.errors import SchemaError, WriteError
+from p4reduce_contracts.p4runtime.schema import parse_p4info
 from p4reduce_controller.p4rt.client import Client
 from rigs.p4rt import Raw, Served, config, served
 
@@ -115,12 +116,12 @@ def test_translated_numbers_stand_for_themselves_and_strings_are_refused(switch:
         with pytest.raises(SchemaError, match="translates the type of hdr.h.name to strings"):
             client.insert(named)
     p4info, device_config = files("translated_types")
-    declared = messages.parse_p4info(p4info)
+    declared = parse_p4info(p4info)
     tables = {table.preamble.alias: table for table in declared.tables}
     actions = {action.preamble.alias: action.preamble.id for action in declared.actions}
 
     def raw_entry(table: str, key: bytes, action: str, param: bytes) -> Any:
-        entity = messages.Entity()
+        entity = p4r.Entity()
         entity.table_entry.table_id = tables[table].preamble.id
         entity.table_entry.match.add(field_id=1).exact.value = key
         entity.table_entry.action.action.action_id = actions[action]

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_switch.p4runtime.digests import Digests
 from p4reduce_switch.p4runtime.status import Refused
 from rigs.p4rt import SCHEMA, Raw, Served, code_of, entry
 
 ID = SCHEMA.digests["sighting_t"].id
-INSERT, MODIFY, DELETE = messages.Update.INSERT, messages.Update.MODIFY, messages.Update.DELETE
+INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 
 
 class Bench:
@@ -34,7 +34,7 @@ class Bench:
 
     def configure(self, operation: int = INSERT, **config: int) -> None:
         with self.changed:
-            self.digests.write(operation, messages.DigestEntry(digest_id=ID, config=config))
+            self.digests.write(operation, p4r.DigestEntry(digest_id=ID, config=config))
 
     def see(self, *macs: int) -> None:
         with self.changed:
@@ -136,22 +136,22 @@ def test_configuration_follows_the_usual_rules(bench: Bench) -> None:
 
 
 def test_over_the_wire(raw: Raw, switch: Served) -> None:
-    config = messages.Entity(digest_entry={"digest_id": ID, "config": {"max_list_size": 1, "ack_timeout_ns": 10**12}})
+    config = p4r.Entity(digest_entry={"digest_id": ID, "config": {"max_list_size": 1, "ack_timeout_ns": 10**12}})
     assert code_of(raw.read, config) == "NOT_FOUND"
     report = entry("keyless_table", "", "report")
     report.table_entry.is_default_action = True
     assert raw.write(("INSERT", config), ("MODIFY", report)) == ["OK"] * 2
-    assert raw.read(messages.Entity(digest_entry={"digest_id": ID})) == [config]
+    assert raw.read(p4r.Entity(digest_entry={"digest_id": ID})) == [config]
     sample = (7).to_bytes(6, "big") + bytes(9)
     switch.switch.receive(300, sample)
     first = raw.next().digest
     assert first.digest_id == ID
     assert [m.bitstring for m in first.data[0].struct.members] == [b"\x07", b"\x01\x2c"]
     switch.switch.receive(300, sample)
-    raw.send(digest_ack=messages.DigestListAck(digest_id=99))
+    raw.send(digest_ack=p4r.DigestListAck(digest_id=99))
     assert raw.next().error.canonical_code == 3, "nothing was sent in between"
-    raw.send(digest_ack=messages.DigestListAck(digest_id=ID, list_id=first.list_id))
-    raw.send(digest_ack=messages.DigestListAck(digest_id=99))
+    raw.send(digest_ack=p4r.DigestListAck(digest_id=ID, list_id=first.list_id))
+    raw.send(digest_ack=p4r.DigestListAck(digest_id=99))
     assert raw.next().error.canonical_code == 3, "the acknowledgement has been read"
     switch.switch.receive(300, sample)
     assert raw.next().digest.list_id == first.list_id + 1

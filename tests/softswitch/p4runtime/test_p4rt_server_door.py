@@ -12,7 +12,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_contracts.p4.v1 import p4runtime_pb2_grpc
 from p4reduce_contracts.p4runtime.errors import NotPrimary, P4RuntimeError, SwitchUnreachable
 from p4reduce_controller.p4rt.client import Client
 from p4reduce_runtime.checked import ConfigError
@@ -70,10 +71,10 @@ def test_a_worker_may_not_even_ask(bench: Bench, locked: str) -> None:
         locked, files.client_credentials(), options=[("grpc.ssl_target_name_override", "switch.p4reduce")]
     )
     with channel:
-        rpc = messages.callables(channel)
-        request = messages.GetForwardingPipelineConfigRequest(device_id=1)
-        assert code_of(rpc["GetForwardingPipelineConfig"], request, timeout=LIMIT_S) == "PERMISSION_DENIED"
-        assert code_of(next, rpc["StreamChannel"](iter(()), timeout=LIMIT_S)) == "PERMISSION_DENIED"
+        rpc = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        request = p4r.GetForwardingPipelineConfigRequest(device_id=1)
+        assert code_of(rpc.GetForwardingPipelineConfig, request, timeout=LIMIT_S) == "PERMISSION_DENIED"
+        assert code_of(next, rpc.StreamChannel(iter(()), timeout=LIMIT_S)) == "PERMISSION_DENIED"
 
 
 def test_a_controller_turns_its_back_on_what_is_no_switch(bench: Bench) -> None:
@@ -104,20 +105,20 @@ def test_requests_have_their_sizes(switch: Served) -> None:
     with Raw(switch.address) as raw:
         raw.arbitrate()
         raw.set_config(config=config())
-        write = messages.WriteRequest(device_id=1, role="x" * (4 << 20))
-        assert code_of(raw.rpc["Write"], write, timeout=LIMIT_S) == "RESOURCE_EXHAUSTED"
-        read = messages.ReadRequest(device_id=1, role="x" * (256 << 10))
-        assert code_of(lambda: list(raw.rpc["Read"](read, timeout=LIMIT_S))) == "RESOURCE_EXHAUSTED"
+        write = p4r.WriteRequest(device_id=1, role="x" * (4 << 20))
+        assert code_of(raw.rpc.Write, write, timeout=LIMIT_S) == "RESOURCE_EXHAUSTED"
+        read = p4r.ReadRequest(device_id=1, role="x" * (256 << 10))
+        assert code_of(lambda: list(raw.rpc.Read(read, timeout=LIMIT_S))) == "RESOURCE_EXHAUSTED"
         raw.set_config(config=config(device_config=config().p4_device_config + b" " * (30 << 20)))
         large = config(device_config=b" " * (door.MAX_PIPELINE_BYTES - (64 << 10)))
         assert code_of(raw.set_config, config=large) == "INVALID_ARGUMENT", "it is looked at"
-        raw.send(packet=messages.PacketOut(payload=bytes(1 << 20)))
+        raw.send(packet=p4r.PacketOut(payload=bytes(1 << 20)))
         assert code_of(raw.next) == "RESOURCE_EXHAUSTED"
 
 
 def test_bytes_that_are_no_request_are_told_so(switch: Served) -> None:
     with grpc.insecure_channel(switch.address) as channel:
-        call = channel.unary_unary(f"/{messages.SERVICE}/Write")
+        call = channel.unary_unary("/p4.v1.P4Runtime/Write")
         with pytest.raises(grpc.RpcError, match="this is no request of Write") as caught:
             call(b"\xff\xff", timeout=LIMIT_S)
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -132,7 +133,7 @@ def test_large_writes_of_strangers_leave_nothing_behind(tmp_path: Path) -> None:
             address = re.findall(r"127\.0\.0\.1:\d+", process.stdout.readline())[1]
             before = resident_bytes(process.pid)
             with grpc.insecure_channel(address, options=[("grpc.max_send_message_length", -1)]) as channel:
-                write = channel.unary_unary(f"/{messages.SERVICE}/Write")
+                write = channel.unary_unary("/p4.v1.P4Runtime/Write")
                 with ThreadPoolExecutor(3) as pool:
                     codes = list(pool.map(lambda _: code_of(write, bytes(BIG), timeout=60), range(6)))
             assert codes == ["RESOURCE_EXHAUSTED"] * 6

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from rigs.p4rt import SCHEMA, Raw, Served, code_of, entry
 
 SEEN = SCHEMA.counters["seen"].id
 
 
 def cell(index: int | None, packets: int | None = None, octets: int = 0, id: int = SEEN) -> Any:
-    entity = messages.Entity(counter_entry={"counter_id": id})
+    entity = p4r.Entity(counter_entry={"counter_id": id})
     if index is not None:
         entity.counter_entry.index.index = index
     if packets is not None:
@@ -55,7 +55,7 @@ def test_counters_have_their_limits(raw: Raw) -> None:
 
 
 def group(id: int, *replicas: tuple[Any, int]) -> Any:
-    entity = messages.Entity()
+    entity = p4r.Entity()
     out = entity.packet_replication_engine_entry.multicast_group_entry
     out.multicast_group_id = id
     for port, instance in replicas:
@@ -65,7 +65,7 @@ def group(id: int, *replicas: tuple[Any, int]) -> Any:
 
 
 def session(id: int, *replicas: tuple[int, int], length: int = 0) -> Any:
-    entity = messages.Entity()
+    entity = p4r.Entity()
     out = entity.packet_replication_engine_entry.clone_session_entry
     out.session_id, out.packet_length_bytes = id, length
     for port, instance in replicas:
@@ -126,8 +126,8 @@ def test_a_group_multiplies_frames(raw: Raw, switch: Served) -> None:
 
 
 def test_what_is_not_supported_says_so(raw: Raw) -> None:
-    extern = messages.Entity(extern_entry={"extern_id": 1})
-    assert raw.write(("MODIFY", extern), ("INSERT", messages.Entity())) == ["UNIMPLEMENTED", "INVALID_ARGUMENT"]
+    extern = p4r.Entity(extern_entry={"extern_id": 1})
+    assert raw.write(("MODIFY", extern), ("INSERT", p4r.Entity())) == ["UNIMPLEMENTED", "INVALID_ARGUMENT"]
     assert raw.write(("UNSPECIFIED", group(1, (1, 0)))) == ["INVALID_ARGUMENT"]
     assert code_of(raw.read, extern) == "UNIMPLEMENTED"
-    assert code_of(raw.read, messages.Entity()) == "INVALID_ARGUMENT"
+    assert code_of(raw.read, p4r.Entity()) == "INVALID_ARGUMENT"

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from p4reduce_contracts.p4runtime import codec, messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_contracts.p4runtime import codec
 from p4reduce_contracts.p4runtime.entries import TableEntry
-from p4reduce_contracts.p4runtime.schema import Schema
+from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
 from p4reduce_switch.p4runtime import pipeline as pipelines
 from p4reduce_switch.p4runtime import tables
 from p4reduce_switch.p4runtime.idle import ENTRIES_IN_MESSAGE, LEAST_US, SPARE, IdleTimeouts
@@ -21,12 +22,12 @@ from p4reduce_switch.program.llvm import batch_runner
 from rigs.p4rt import Raw, Served, code_of, config
 
 STEM = Path(__file__).parents[2] / "interop/every_entity"
-P4INFO = messages.parse_p4info(STEM.with_suffix(".p4info.txtpb").read_text())
+P4INFO = parse_p4info(STEM.with_suffix(".p4info.txtpb").read_text())
 CONFIG = config(STEM.with_suffix(".json").read_bytes(), p4info=P4INFO)
 SCHEMA = Schema.from_p4info(P4INFO)
 SEND = "MainIngress.send"
 SECOND = 1_000_000_000
-INSERT, MODIFY, DELETE = messages.Update.INSERT, messages.Update.MODIFY, messages.Update.DELETE
+INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 
 
 def aging(key: int, timeout_ns: int = 0, table: str = "MainIngress.aging") -> TableEntry:
@@ -200,7 +201,7 @@ def test_the_primary_controller_is_told(raw: Raw) -> None:
 def test_timeouts_and_idle_times_are_read(raw: Raw, switch: Served) -> None:
     entry = aging(9, 3600 * SECOND)
     assert raw.write(("INSERT", entity(entry)), ("INSERT", entity(aging(8)))) == ["OK", "OK"]
-    query = messages.Entity()
+    query = p4r.Entity()
     query.table_entry.table_id = SCHEMA.tables["MainIngress.aging"].id
     found = raw.read(query)
     assert [codec.decode(SCHEMA, one) for one in found] == [entry, aging(8)]
@@ -243,7 +244,7 @@ def test_what_a_timeout_is_refused_for(raw: Raw) -> None:
         ),
     ]
     for ask in asks:
-        query = messages.Entity()
+        query = p4r.Entity()
         query.table_entry.time_since_last_hit.SetInParent()
         ask(query.table_entry)
         assert code_of(raw.read, query) == "INVALID_ARGUMENT"

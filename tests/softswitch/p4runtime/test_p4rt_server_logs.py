@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from rigs.p4rt import LIMIT_S, Raw, Served, config
 
 
@@ -35,11 +35,11 @@ def test_who_is_primary_and_what_runs(switch: Served, caplog: pytest.LogCaptureF
 
 def test_refusals_are_counted_each_and_told_once(switch: Served, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    query = messages.GetForwardingPipelineConfigRequest(device_id=1)
+    query = p4r.GetForwardingPipelineConfigRequest(device_id=1)
     with Raw(switch.address) as raw:
         for _ in range(3):
             with pytest.raises(grpc.RpcError):
-                raw.rpc["GetForwardingPipelineConfig"](query, timeout=LIMIT_S)
+                raw.rpc.GetForwardingPipelineConfig(query, timeout=LIMIT_S)
     assert switch.server.counted().refusals == {"FAILED_PRECONDITION": 3}
     (told,) = events(caplog, "call refused")
     assert (told["call"], told["reason"]) == ("GetForwardingPipelineConfig", "FAILED_PRECONDITION")

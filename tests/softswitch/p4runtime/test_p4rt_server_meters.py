@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from conformance.case import PROGRAMS
-from p4reduce_contracts.p4runtime import codec, messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_contracts.p4runtime import codec
 from p4reduce_contracts.p4runtime.entries import DirectMeterEntry, Entry, MeterConfig, MeterEntry, TableEntry
-from p4reduce_contracts.p4runtime.schema import Schema
+from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
 from rigs.p4rt import SCHEMA, Raw, Served, code_of, config
 
 I = "SampleIngress."  # noqa: E741
@@ -35,7 +36,7 @@ def with_rates(entry: TableEntry, given: MeterConfig | None) -> Any:
 
 
 def asked_for_rates() -> Any:
-    query = messages.Entity()
+    query = p4r.Entity()
     query.table_entry.table_id = SCHEMA.tables["metered_table"].id
     query.table_entry.meter_config.SetInParent()
     return query
@@ -50,7 +51,7 @@ def test_rates_are_set_read_and_reset(raw: Raw) -> None:
     assert raw.write(("MODIFY", entity(MeterEntry("pace", 2, RATES)))) == ["OK"]
     assert rates(raw, pace) == [None, None, RATES, None]
     assert rates(raw, entity(MeterEntry("pace", 2))) == [RATES]
-    every = messages.Entity()
+    every = p4r.Entity()
     every.meter_entry.SetInParent()
     assert rates(raw, every) == [None, None, RATES, None]
     assert raw.write(("MODIFY", entity(MeterEntry("pace", None, RATES)))) == ["OK"], "no index: all of them"
@@ -91,7 +92,7 @@ def test_a_meter_entry_has_its_limits(raw: Raw) -> None:
 def test_direct_rates_are_set_read_and_reset(raw: Raw) -> None:
     other = TableEntry(METERED.table, {"h.sample.kind": 8}, METERED.action)
     assert raw.write(("INSERT", entity(METERED)), ("INSERT", entity(other))) == ["OK"] * 2
-    table, every = messages.Entity(), messages.Entity()
+    table, every = p4r.Entity(), p4r.Entity()
     table.direct_meter_entry.table_entry.table_id = SCHEMA.tables["metered_table"].id
     every.direct_meter_entry.table_entry.SetInParent()
     assert rates(raw, table) == rates(raw, every) == [None, None]
@@ -163,7 +164,7 @@ def test_rates_outlive_another_program(raw: Raw) -> None:
 # ---- colours, by a clock that stands still unless it is moved
 
 STATE = PROGRAMS / "state"
-STATE_P4INFO = messages.parse_p4info(STATE.with_suffix(".p4info.txtpb").read_text())
+STATE_P4INFO = parse_p4info(STATE.with_suffix(".p4info.txtpb").read_text())
 STATE_SCHEMA = Schema.from_p4info(STATE_P4INFO)
 INDIRECT, DIRECT = 5, 6
 TOKEN_US = 1_000

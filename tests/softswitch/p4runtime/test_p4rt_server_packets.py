@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.schema import FieldInfo
 from p4reduce_switch.p4runtime.packets import PacketHeader
 from rigs.p4rt import Raw, Served, entry
@@ -27,8 +27,8 @@ def test_without_a_primary_packet_ins_are_counted(switch: Served) -> None:
     assert switch.server.packet_in_dropped == 1
 
 
-def packet_out(*metadata: tuple[int, bytes]) -> messages.PacketOut:
-    packet = messages.PacketOut(payload=SAMPLE)
+def packet_out(*metadata: tuple[int, bytes]) -> p4r.PacketOut:
+    packet = p4r.PacketOut(payload=SAMPLE)
     for id, value in metadata:
         packet.metadata.add(metadata_id=id, value=value)
     return packet

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_switch.program import Program
 from rigs.p4rt import DEVICE_CONFIG, LIMIT_S, P4INFO, Raw, Served, code_of, config, entry
 
@@ -29,7 +30,7 @@ def test_without_a_program_nothing_works(bare: Raw) -> None:
     assert code_of(bare.get_config) == "FAILED_PRECONDITION"
     assert code_of(bare.write, DROP) == "FAILED_PRECONDITION"
     assert code_of(bare.read, entry("prefix_table")) == "FAILED_PRECONDITION"
-    bare.send(packet=messages.PacketOut(payload=b"x"))
+    bare.send(packet=p4r.PacketOut(payload=b"x"))
     assert bare.next().error.canonical_code == 9
 
 
@@ -41,11 +42,9 @@ def test_verify_changes_nothing(bare: Raw) -> None:
 def test_commit_makes_the_program_readable(bare: Raw) -> None:
     bare.set_config("VERIFY_AND_COMMIT", config(cookie=77))
     assert bare.get_config() == config(cookie=77)
-    assert bare.get_config("COOKIE_ONLY") == messages.ForwardingPipelineConfig(cookie={"cookie": 77})
-    assert bare.get_config("P4INFO_AND_COOKIE") == messages.ForwardingPipelineConfig(
-        p4info=P4INFO, cookie={"cookie": 77}
-    )
-    assert bare.get_config("DEVICE_CONFIG_AND_COOKIE") == messages.ForwardingPipelineConfig(
+    assert bare.get_config("COOKIE_ONLY") == p4r.ForwardingPipelineConfig(cookie={"cookie": 77})
+    assert bare.get_config("P4INFO_AND_COOKIE") == p4r.ForwardingPipelineConfig(p4info=P4INFO, cookie={"cookie": 77})
+    assert bare.get_config("DEVICE_CONFIG_AND_COOKIE") == p4r.ForwardingPipelineConfig(
         p4_device_config=DEVICE_CONFIG, cookie={"cookie": 77}
     )
     bare.set_config("VERIFY_AND_COMMIT", config())
@@ -132,7 +131,7 @@ def test_commit_needs_a_saved_program_and_no_config(raw: Raw) -> None:
 
 
 def test_reconcile_keeps_entries_groups_and_digests(raw: Raw) -> None:
-    group = messages.Entity()
+    group = p4r.Entity()
     engine = group.packet_replication_engine_entry.multicast_group_entry
     engine.multicast_group_id = 3
     engine.replicas.add(egress_port=1)
@@ -159,7 +158,7 @@ def test_reconcile_fails_whole(raw: Raw) -> None:
 
 
 def _renamed() -> Any:
-    p4info = messages.P4Info()
+    p4info = p4i.P4Info()
     p4info.CopyFrom(P4INFO)
     p4info.tables[0].preamble.name = "SampleIngress.other"
     return p4info
@@ -172,8 +171,8 @@ def _unsupported() -> bytes:
 
 
 BAD = {
-    "nothing": messages.ForwardingPipelineConfig(),
-    "no program": messages.ForwardingPipelineConfig(p4info=P4INFO),
+    "nothing": p4r.ForwardingPipelineConfig(),
+    "no program": p4r.ForwardingPipelineConfig(p4info=P4INFO),
     "no JSON": config(b"\x00\x01"),
     "a legacy message without a program": config(legacy(b"")),
     "a legacy message that is cut": config(legacy(DEVICE_CONFIG)[:-1]),
@@ -197,11 +196,11 @@ def test_other_refusals(raw: Raw) -> None:
     assert code_of(raw.set_config, "VERIFY", config(), device_id=2) == "NOT_FOUND"
     assert code_of(raw.get_config, device_id=2) == "NOT_FOUND"
     assert code_of(raw.read, entry("prefix_table"), device_id=2) == "NOT_FOUND"
-    request = raw.addressed(messages.WriteRequest(role="other"))
-    assert code_of(raw.rpc["Write"], request, timeout=10) == "NOT_FOUND"
-    request = raw.addressed(messages.WriteRequest(atomicity=messages.WriteRequest.DATAPLANE_ATOMIC))
-    assert code_of(raw.rpc["Write"], request, timeout=10) == "UNIMPLEMENTED"
+    request = raw.addressed(p4r.WriteRequest(role="other"))
+    assert code_of(raw.rpc.Write, request, timeout=10) == "NOT_FOUND"
+    request = raw.addressed(p4r.WriteRequest(atomicity=p4r.WriteRequest.DATAPLANE_ATOMIC))
+    assert code_of(raw.rpc.Write, request, timeout=10) == "UNIMPLEMENTED"
 
 
 def test_capabilities_name_the_version(raw: Raw) -> None:
-    assert raw.rpc["Capabilities"](messages.CapabilitiesRequest(), timeout=10).p4runtime_api_version == "1.3.0"
+    assert raw.rpc.Capabilities(p4r.CapabilitiesRequest(), timeout=10).p4runtime_api_version == "1.3.0"

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from conformance.case import PROGRAMS
-from p4reduce_contracts.p4runtime import codec, messages
+from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_contracts.p4runtime import codec
 from p4reduce_contracts.p4runtime.entries import (
     ActionProfileGroup,
     ActionProfileMember,
@@ -17,11 +19,11 @@ from p4reduce_contracts.p4runtime.entries import (
     TableEntry,
     WeightedAction,
 )
-from p4reduce_contracts.p4runtime.schema import Schema
+from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
 from rigs.p4rt import Raw, Served, code_of, config
 
 I = "MainIngress."  # noqa: E741
-P4INFO = messages.parse_p4info((PROGRAMS / "action_selector.p4info.txtpb").read_text())
+P4INFO = parse_p4info((PROGRAMS / "action_selector.p4info.txtpb").read_text())
 SCHEMA = Schema.from_p4info(P4INFO)
 MEMBERS, TABLE, SEND = I + "members", I + "t", I + "send"
 DEVICE_CONFIG = (PROGRAMS / "action_selector.json").read_bytes()
@@ -62,7 +64,7 @@ def codes(raw: Raw, operation: str, *entries: Entry) -> list[str]:
 
 
 def read(raw: Raw, kind: str, **fields: int) -> list[Entry]:
-    query = messages.Entity()
+    query = p4r.Entity()
     getattr(query, kind).SetInParent()
     for name, value in fields.items():
         setattr(getattr(query, kind), name, value)
@@ -151,13 +153,13 @@ def test_what_a_member_or_group_is_refused_for(raw: Raw) -> None:
     ]
     got = raw.write(*((operation, one) for operation, one, _ in updates))
     assert got == [wanted for _, _, wanted in updates]
-    unknown = messages.Entity(action_profile_group={"action_profile_id": 99})
+    unknown = p4r.Entity(action_profile_group={"action_profile_id": 99})
     assert code_of(raw.read, unknown) == "INVALID_ARGUMENT"
 
 
 def test_what_an_action_set_is_refused_for(raw: Raw) -> None:
     good = entity(entry(1, action_set=action_set((4, 1, 0))))
-    weightless, at_random, of_group = (messages.Entity.FromString(good.SerializeToString()) for _ in range(3))
+    weightless, at_random, of_group = (p4r.Entity.FromString(good.SerializeToString()) for _ in range(3))
     weightless.table_entry.action.action_profile_action_set.action_profile_actions[0].weight = 0
     at_random.table_entry.action.action_profile_action_set.action_selection_mode = 2
     of_group.table_entry.action.action_profile_action_set.group_action.SetInParent()
@@ -173,7 +175,7 @@ def test_what_an_action_set_is_refused_for(raw: Raw) -> None:
 
 def test_a_direct_table_takes_no_member(raw: Raw) -> None:
     """Nor does a profile without a selector take groups."""
-    p4info = messages.parse_p4info((PROGRAMS / "action_run_profile.p4info.txtpb").read_text())
+    p4info = parse_p4info((PROGRAMS / "action_run_profile.p4info.txtpb").read_text())
     schema = Schema.from_p4info(p4info)
     raw.set_config(config=config((PROGRAMS / "action_run_profile.json").read_bytes(), p4info=p4info))
     table = TableEntry(I + "t", {"hdr.h.a": 1})
@@ -190,7 +192,7 @@ def test_a_direct_table_takes_no_member(raw: Raw) -> None:
 
 def test_limits_of_the_p4info(raw: Raw) -> None:
     """max_group_size, and what sizes count."""
-    p4info = messages.P4Info.FromString(P4INFO.SerializeToString())
+    p4info = p4i.P4Info.FromString(P4INFO.SerializeToString())
     p4info.action_profiles[0].max_group_size = 3
     raw.set_config(config=config(DEVICE_CONFIG, p4info=p4info))
     assert codes(raw, "INSERT", member(1), member(2), group(1, (1, 2, 0), (2, 2, 0)), group(1, max_size=4)) == [
@@ -224,7 +226,7 @@ def test_profiles_survive_a_reconciled_program(raw: Raw) -> None:
 
 def test_a_p4info_of_another_program(raw: Raw) -> None:
     for change in ("selector", "table", "direct"):
-        p4info = messages.P4Info.FromString(P4INFO.SerializeToString())
+        p4info = p4i.P4Info.FromString(P4INFO.SerializeToString())
         device_config = DEVICE_CONFIG
         if change == "direct":  # the program's table has no profile
             program = json.loads(DEVICE_CONFIG)
@@ -242,7 +244,7 @@ def test_a_p4info_of_another_program(raw: Raw) -> None:
 
 def test_a_selector_that_nothing_uses(raw: Raw) -> None:
     """p4c lists it in the P4Info, and leaves it out of the program."""
-    p4info = messages.P4Info.FromString(P4INFO.SerializeToString())
+    p4info = p4i.P4Info.FromString(P4INFO.SerializeToString())
     p4info.action_profiles.add(size=4).preamble.CopyFrom(P4INFO.action_profiles[0].preamble)
     p4info.action_profiles[1].preamble.id += 1
     p4info.action_profiles[1].preamble.name = p4info.action_profiles[1].preamble.alias = "unused"

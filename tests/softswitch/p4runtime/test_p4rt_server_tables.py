@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from rigs.p4rt import SCHEMA, Raw, Served, code_of, entry
 
 EXACT = 'match {{ field_id: 1 exact {{ value: "{}" }} }} match {{ field_id: 2 exact {{ value: "{}" }} }}'
@@ -35,7 +35,7 @@ def test_what_is_written_is_read_back(raw: Raw) -> None:
         entry("ternary_table", "", "forward", 1, port=b"\x01\x00"),
     ]
     assert raw.write(*[("INSERT", entity) for entity in written]) == ["OK"] * 5
-    found = raw.read(messages.Entity(table_entry={}))
+    found = raw.read(p4r.Entity(table_entry={}))
     assert [e for e in found if not e.table_entry.is_const] == sorted(written, key=_table_order)
     assert [e.table_entry.match[0].exact.value for e in found if e.table_entry.is_const] == [b"\x0f"]
 
@@ -99,9 +99,9 @@ REFUSED_INSERTS = {
         entry("const_table", 'match { field_id: 1 exact { value: "\\x01" } }', "drop"),
         "PERMISSION_DENIED",
     ),
-    "an unknown table": (messages.Entity(table_entry={"table_id": 0x02FFFFFF}), "INVALID_ARGUMENT"),
+    "an unknown table": (p4r.Entity(table_entry={"table_id": 0x02FFFFFF}), "INVALID_ARGUMENT"),
     "a default entry": (
-        messages.Entity(table_entry={"table_id": SCHEMA.tables["exact_table"].id, "is_default_action": True}),
+        p4r.Entity(table_entry={"table_id": SCHEMA.tables["exact_table"].id, "is_default_action": True}),
         "INVALID_ARGUMENT",
     ),
 }
@@ -111,7 +111,7 @@ REFUSED_INSERTS = {
 def test_an_insert_is_refused_for(raw: Raw, what: str) -> None:
     entity, code = REFUSED_INSERTS[what]
     assert raw.write(("INSERT", entity)) == [code]
-    found = raw.read(messages.Entity(table_entry={}))
+    found = raw.read(p4r.Entity(table_entry={}))
     assert [one for one in found if not one.table_entry.is_const] == []
 
 
@@ -189,7 +189,7 @@ def test_direct_counters_count_and_can_be_set(raw: Raw, switch: Served) -> None:
     raw.write(("INSERT", exact("\\x05", "\\x02")))
     frame = (5).to_bytes(6, "big") + bytes(9)
     switch.switch.receive(2, frame)
-    direct = messages.Entity()
+    direct = p4r.Entity()
     direct.direct_counter_entry.table_entry.CopyFrom(exact(action=None).table_entry)
     (found,) = raw.read(direct)
     assert (found.direct_counter_entry.data.packet_count, found.direct_counter_entry.data.byte_count) == (1, len(frame))
@@ -199,11 +199,11 @@ def test_direct_counters_count_and_can_be_set(raw: Raw, switch: Served) -> None:
     query.table_entry.counter_data.SetInParent()
     (found,) = raw.read(query)
     assert (found.table_entry.counter_data.packet_count, found.table_entry.counter_data.byte_count) == (40, 0)
-    wildcard = messages.Entity(direct_counter_entry={"table_entry": {"table_id": SCHEMA.tables["exact_table"].id}})
+    wildcard = p4r.Entity(direct_counter_entry={"table_entry": {"table_id": SCHEMA.tables["exact_table"].id}})
     assert len(raw.read(wildcard)) == 1
-    other = messages.Entity(direct_counter_entry={"table_entry": {"table_id": SCHEMA.tables["prefix_table"].id}})
+    other = p4r.Entity(direct_counter_entry={"table_entry": {"table_id": SCHEMA.tables["prefix_table"].id}})
     assert code_of(raw.read, other) == "INVALID_ARGUMENT"
-    missing = messages.Entity()
+    missing = p4r.Entity()
     missing.direct_counter_entry.table_entry.CopyFrom(exact("\\x77", action=None).table_entry)
     assert code_of(raw.read, missing) == "NOT_FOUND"
 

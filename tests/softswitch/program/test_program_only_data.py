@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 
 from conformance import rows_groups
 from conformance.case import PROGRAMS
-from p4reduce_contracts.p4runtime import messages
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_contracts.p4runtime.schema import parse_p4info
 from p4reduce_switch.p4runtime import Refused, pipeline
 from p4reduce_switch.program import Program, ProgramError
 from p4reduce_switch.program.ir.features import features
@@ -209,7 +210,7 @@ def scalars(message: Any) -> list[tuple[Any, Any]]:
 def test_p4info_is_data_too(canary: list[str], data: st.DataObject) -> None:
     """A P4Info with wrong strings and numbers is refused, or goes with the program."""
     path = data.draw(st.sampled_from(P4INFOS))
-    p4info = messages.parse_p4info(path.read_text())
+    p4info = parse_p4info(path.read_text())
     known = scalars(p4info)
     for index in data.draw(st.lists(st.integers(0, len(known) - 1), min_size=1, max_size=4)):
         message, field = known[index]
@@ -221,7 +222,7 @@ def test_p4info_is_data_too(canary: list[str], data: st.DataObject) -> None:
         with suppress(TypeError, ValueError):
             setattr(message, field.name, data.draw(values))
     program = path.with_name(path.name.removesuffix(".p4info.txtpb") + ".json").read_bytes()
-    config = messages.ForwardingPipelineConfig(p4info=p4info, p4_device_config=program)
+    config = p4r.ForwardingPipelineConfig(p4info=p4info, p4_device_config=program)
     with suppress(Refused):
         pipeline.load(config)
     assert not canary

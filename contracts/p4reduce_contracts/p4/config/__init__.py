@@ -1,0 +1,1 @@
+"""Configuration messages of P4Runtime."""
