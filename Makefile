@@ -13,7 +13,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 
 # all of them use one environment
 .NOTPARALLEL:
-.PHONY: demo test bench fuzz chaos lint format docs study testbed conformance fidelity p4 p4-tofino proto clean
+.PHONY: demo test bench fuzz chaos lint format docs reports study testbed conformance fidelity p4 p4-tofino proto clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/p4reduce demo --seeds $(SEEDS) --out out/demo
@@ -40,6 +40,9 @@ format: $(VENV)/dev.stamp
 
 docs: $(VENV)/docs.stamp  # the documentation site, in out/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+reports:  # docs/reliability-table.md from docs/reliability.toml
+	$(PYTHON) tools/reliability.py
 
 bench: $(VENV)/demo.stamp  # as root, for shaped links; BENCH="--quick" or "--only CASE" for less than all of it
 	$(BIN)/p4reduce bench --out out/bench $(BENCH)
