@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 from p4reduce_contracts.wire import pack_hello
-from p4reduce_lab.reflector import Reflector
 from p4reduce_runtime import datagrams, kernels
 from p4reduce_switch.ports import Runs
 from p4reduce_switch.ports.udp import UdpUnderlay
@@ -26,6 +25,7 @@ from p4reduce_switch.program.state.replication import Replication
 from p4reduce_switch.pump import BATCH_FRAMES
 from p4reduce_switch.switch import Switch
 from rigs.batch_of_python import PythonBatch
+from rigs.reflector import Reflector
 
 LIMIT_S = 10.0
 LOOPBACK = 0x7F000001

@@ -17,7 +17,6 @@ from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import Ether
 
 from p4reduce_contracts.wire import DROP_REASONS
-from p4reduce_lab.reflector import Reflector
 from p4reduce_runtime import datagrams, kernels
 from p4reduce_switch.fair_lock import FairLock
 from p4reduce_switch.ports import Runs
@@ -27,6 +26,7 @@ from p4reduce_switch.pump import Reason, ethernet
 from p4reduce_switch.switch import Switch
 from rigs.batch_of_python import PythonBatch
 from rigs.pipeline import SWITCH_IP, PipelineRig
+from rigs.reflector import Reflector
 
 LIMIT_S = 10.0
 MACS = bytes.fromhex("020000000001 060000000002")

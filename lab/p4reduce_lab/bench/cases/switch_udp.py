@@ -94,7 +94,7 @@ def _switch(run: Run, stack: contextlib.ExitStack, way: str, runs: bool) -> Load
 
 def _reflector(run: Run, stack: contextlib.ExitStack, way: str, runs: bool) -> Loaded:
     port = free_port(socket.SOCK_DGRAM)
-    command = [sys.executable, "-P", "-m", "p4reduce_lab.bench.reflector", f"{LOOPBACK}:{port}"]
+    command = [sys.executable, "-P", "-m", "p4reduce_lab.bench.udp_reflector", f"{LOOPBACK}:{port}"]
     child = run.children.start(f"{REFLECTOR} {way}", command + (["--runs"] if runs else []))
     child.wait_ready(lambda: b"ready" in child.log.read_bytes(), _READY_S)
     run.note(child.log.read_text().splitlines()[0])

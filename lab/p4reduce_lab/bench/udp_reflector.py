@@ -1,6 +1,6 @@
 """Sends every datagram back to where it came from: the most that a switch over UDP could do with the same batching.
 
-    python -m p4reduce_lab.bench.reflector HOST:PORT [--runs]
+    python -m p4reduce_lab.bench.udp_reflector HOST:PORT [--runs]
 
 With --runs it takes runs of datagrams from the kernel as one (GRO) and gives them back as one (GSO), without it one at
 a time. Compiled by numba, where that is installed; it says which it is when it is ready.
