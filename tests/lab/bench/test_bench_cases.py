@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from p4reduce_lab.bench.case import Run
-from p4reduce_lab.bench.cases import adacomp, ring, selection
+from p4reduce_lab.bench.cases import compression, ring
 from p4reduce_lab.processes import Children
 
 
@@ -17,11 +17,10 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_adacomp_and_selection_measure_the_same_compression(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    for case in (adacomp, selection):
-        monkeypatch.setattr(case, "QUICK_SHAPE", (40, 50))
-    adacomp.measure(run)
-    assert set(run.findings.ratios) == {threshold.name for threshold in adacomp.CASE.thresholds}
-    selection.measure(run)
+    monkeypatch.setattr(compression, "QUICK_SHAPE", (40, 50))
+    compression.measure_adacomp(run)
+    assert set(run.findings.ratios) == {threshold.name for threshold in compression.ADACOMP_CASE.thresholds}
+    compression.measure_selection(run)
     first, *rest = run.findings.series
     assert [series.peer for series in rest[2:4]] == ["a rank's step, form gather", "a rank's step, form sum"]
     peers = [series.peer for series in rest[4:]]

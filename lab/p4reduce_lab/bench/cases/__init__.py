@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from p4reduce_lab.bench.case import Case
 from p4reduce_lab.bench.cases import (
-    adacomp,
     bmv2_words,
+    compression,
     dense,
     density,
     flat,
@@ -14,7 +14,6 @@ from p4reduce_lab.bench.cases import (
     program,
     ring,
     scale,
-    selection,
     switch_udp,
     switch_veth,
     training,
@@ -31,8 +30,8 @@ CASES: tuple[Case, ...] = (
     scale.WORKERS_CASE,
     scale.SIZE_CASE,
     training.CASE,
-    adacomp.CASE,
-    selection.CASE,
+    compression.ADACOMP_CASE,
+    compression.SELECTION_CASE,
     memory.CASE,
     loss.CASE,
     bmv2_words.CASE,

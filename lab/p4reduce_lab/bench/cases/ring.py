@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from p4reduce.codecs.inceptionn import Inceptionn
 from p4reduce_lab.bench.case import NETWORKS, Case, Run, Series, Threshold
 from p4reduce_lab.bench.cases.dense import FLOAT_BYTES
 from p4reduce_lab.bench.cluster import Cluster, running_cluster, summed_up
 from p4reduce_lab.bench.network import GBIT_1, GBIT_1_LARGE_BURST, MBIT_100, Link
-from p4reduce_lab.bench.numbers import in_turn, median
+from p4reduce_lab.bench.numbers import in_turn, least_cpu_seconds, median
 from p4reduce_lab.bench.tensors import Kind, tensor
 
 ELEMENTS = 1_149_010
@@ -44,13 +42,8 @@ def codec(run: Run) -> None:
     """Measure encode and decode, each alone, for every bound in turn."""
     values = tensor(Kind(ELEMENTS), 0, WORKERS)
 
-    def nanoseconds(work: Callable[[], Any]) -> float:
-        times = []
-        for _ in range(_TURNS):
-            began = time.thread_time()
-            work()
-            times.append(time.thread_time() - began)
-        return 1e9 * min(times) / ELEMENTS
+    def nanoseconds(work: Callable[[], object]) -> float:
+        return 1e9 * least_cpu_seconds(lambda _: work(), lambda: None, _TURNS) / ELEMENTS
 
     peers: dict[str, Callable[[], float]] = {}
     sizes = {}

@@ -1,18 +1,25 @@
-"""AdaComp's choice and encoding beside torch.topk of as many elements: one process, one core."""
+"""AdaComp's selection and encoding beside torch.topk, a sort and zlib: one process, one core."""
 
 from __future__ import annotations
 
 import math
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from p4reduce_lab.bench.case import Case, Missing, Run, Series, Threshold
-from p4reduce_lab.bench.numbers import in_turn, median
+from p4reduce_lab.bench.numbers import in_turn, least_cpu_seconds, median
 
-SHAPE = (2048, 2048)
+if TYPE_CHECKING:
+    from p4reduce.compressors.step import Step
+
+ADACOMP_SHAPE, SELECTION_SHAPE = (2048, 2048), (2048, 1024)
 QUICK_SHAPE = (1024, 1024)
+ZLIB_LEVELS = (1, 6)
+"""The fastest, and zlib's own default."""
 _WORLD_SIZE = 4
 _TURNS = 3
 _RESIDUE = 2.0
@@ -20,9 +27,9 @@ _RESIDUE = 2.0
 _SPARSE = Threshold("AdaComp, compress and encode 4 M elements on one core: torch.topk / ours", 5)
 
 
-def measure(run: Run) -> None:
+def measure_adacomp(run: Run) -> None:
     """Compress the same gradient, onto the same residue, again and again. Raises Missing without torch."""
-    shape = QUICK_SHAPE if run.quick else SHAPE
+    shape = QUICK_SHAPE if run.quick else ADACOMP_SHAPE
     work = Compression(shape)
     peers = {"torch.topk": work.top_k, "p4reduce": work.adacomp, "a plain add": work.add}
     for form in ("gather", "sum"):
@@ -32,6 +39,23 @@ def measure(run: Run) -> None:
     run.ratio(_SPARSE.name, found["torch.topk"], found["p4reduce"])
     run.note("torch.topk of the magnitudes, not sorted; ours adds the residue, chooses, takes away and encodes.")
     run.note(f"A rank's step: all that one of {_WORLD_SIZE} ranks does but send and receive, the mean of all included.")
+
+
+def measure_selection(run: Run) -> None:
+    """Measure other ways to select or shrink the same elements, in turn. Raises Missing without torch."""
+    work = Compression(QUICK_SHAPE if run.quick else SELECTION_SHAPE)
+    data = work.flat.numpy().tobytes()
+
+    def deflate(level: int) -> float:
+        return _least_seconds(lambda _: zlib.compress(data, level))
+
+    peers = {"p4reduce": work.adacomp, "torch.topk": work.top_k, "torch.sort": work.sort, "a plain add": work.add}
+    peers |= {f"zlib, level {level}": partial(deflate, level) for level in ZLIB_LEVELS}
+    hand_in(run, work, in_turn(peers, run.repetitions))
+    for level in ZLIB_LEVELS:
+        smaller = len(data) / len(zlib.compress(data, level))
+        run.note(f"zlib, level {level}, makes float32 {smaller:.2f} times smaller.")
+    run.note("ours adds the residue, chooses, takes away and encodes; topk and sort have the magnitudes alone.")
 
 
 def hand_in(run: Run, work: Compression, found: dict[str, list[float]]) -> None:
@@ -73,27 +97,21 @@ class Compression:
 
     def adacomp(self) -> float:
         """Add the residue, choose, take away and encode."""
-        times = []
-        for _ in range(_TURNS):
-            own = self._own_step()
-            began = time.thread_time()
-            self._compressor.compress(own)
-            times.append(time.thread_time() - began)
-        return min(times)
+        return least_cpu_seconds(self._compressor.compress, self._own_step, _TURNS)
 
     def top_k(self) -> float:
         """Find as many of the largest magnitudes as AdaComp chooses, in no order."""
-        return least_seconds(lambda: self._torch.topk(self.flat.abs(), self.chosen, sorted=False))
+        return _least_seconds(lambda _: self._torch.topk(self.flat.abs(), self.chosen, sorted=False))
 
     def sort(self) -> float:
         """Sort all magnitudes, with their places."""
-        return least_seconds(lambda: self._torch.sort(self.flat.abs(), descending=True))
+        return _least_seconds(lambda _: self._torch.sort(self.flat.abs(), descending=True))
 
     def add(self) -> float:
         """Add the residue, and nothing else."""
-        return least_seconds(lambda: self._torch.add(self._residue, self.flat))
+        return _least_seconds(lambda _: self._torch.add(self._residue, self.flat))
 
-    def _own_step(self) -> Any:
+    def _own_step(self) -> Step:
         """The step with a residue of its own: it may be changed in place."""
         return replace(self._step, state=replace(self._step.state, residue=self._residue.clone()))
 
@@ -141,16 +159,13 @@ class _Clock:
         self.seconds += time.thread_time()
 
 
-def least_seconds(work: Callable[[], object]) -> float:
-    """Return the least CPU seconds of this thread over a few turns."""
-    times = []
-    for _ in range(_TURNS):
-        began = time.thread_time()
-        work()
-        times.append(time.thread_time() - began)
-    return min(times)
+def _least_seconds(work: Callable[[None], object]) -> float:
+    return least_cpu_seconds(work, lambda: None, _TURNS)
 
 
-CASE = Case(
-    "adacomp", "AdaComp compress and encode beside torch.topk of the same share", measure, thresholds=(_SPARSE,)
+ADACOMP_CASE = Case(
+    "adacomp", "AdaComp compress and encode beside torch.topk of the same share", measure_adacomp, thresholds=(_SPARSE,)
+)
+SELECTION_CASE = Case(
+    "selection", "AdaComp compress and encode beside torch.topk, torch.sort and zlib", measure_selection
 )
