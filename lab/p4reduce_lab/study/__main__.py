@@ -1,4 +1,4 @@
-"""`python -m p4reduce_lab.study`: run what is missing of the study, then write docs/study.json and docs/study.md."""
+"""`python -m p4reduce_lab.study`: run what is missing of the study, then write its report into docs/."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""docs/study.json, the tables of docs/study.md and its pictures, from the results."""
+"""docs/study.json, docs/study-tables.md and the pictures of docs/study.md, from the results."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
@@ -31,30 +30,48 @@ from p4reduce_lab.study.ring import RINGS
 MODELS = {"mnist-mlp": "MNIST MLP", "mnist-cnn": "MNIST CNN", "shakespeare-lstm": "Shakespeare LSTM"}
 
 
+TITLES = {
+    **MODELS,
+    "workers": "Two, four and eight workers",
+    "adam": "Adam",
+    "novograd": "NovoGrad",
+    "batches": "Larger batches",
+    "many-workers": "Sixteen and thirty-two workers",
+    "baselines": "1-bit SGD and top-k",
+    "ring": "Ring of hosts",
+    "sparsity": "Sparse embedding gradients",
+    "rates": "AdaComp: effective rate by kind of layer",
+    "bins": "AdaComp: bins and steps",
+}
+"""The headings of the page of tables, in order."""
+PAGE = "study-tables.md"
+
+
 def write_report(results: Path, docs: Path) -> None:
-    """Write what the results say into DOCS; the prose of study.md between its tables stays as it is."""
+    """Write study.json, the page of tables and the pictures into DOCS; nothing where there are no results."""
     records = read(results, docs / "study.json")
     if not records:
         return
     keep(records, docs / "study.json")
     draw(records, docs)
-    page = docs / "study.md"
-    text = page.read_text(encoding="utf-8")
-    for name, table in _tables(records).items():
-        place = re.compile(rf"(<!-- table: {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
-        text, found = place.subn(rf"\g<1>\n{table}\n\n\g<2>", text)
-        if not found:
-            raise ValueError(f"docs/study.md has no place for a table: <!-- table: {name} --> ... <!-- end -->")
-    page.write_text(text, encoding="utf-8")
+    (docs / PAGE).write_text(page(records), encoding="utf-8")
+
+
+def page(records: Sequence[Record]) -> str:
+    """Return the page of tables of the records."""
+    made = f"{len(records)} of {len(list(runs()))} trainings of the grid (`lab/p4reduce_lab/study/grid.py`)."
+    parts = [
+        "<!-- Generated from study.json by `python -m p4reduce_lab.study --report-only`. -->\n",
+        f"# Tables of the study\n\n[The study](study.md) explains settings and columns. {made}\n",
+    ]
+    tables = _tables(records)
+    parts += [f"## {title}\n\n{tables[name]}\n" for name, title in TITLES.items()]
+    return "\n".join(parts)
 
 
 def _tables(records: Sequence[Record]) -> dict[str, str]:
-    tables = {model: _model(records, model) for model in MODELS}
-    grid = "`lab/p4reduce_lab/study/grid.py`"
-    made = f"{len(records)} of the grid's {len(list(runs()))} trainings ({grid}) are in the tables below."
     return {
-        **tables,
-        "runs": made,
+        **{model: _model(records, model) for model in MODELS},
         "workers": _workers(records),
         "adam": _adam(records),
         "ring": _ring(records),

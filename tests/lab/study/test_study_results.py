@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,10 @@ import p4reduce_lab.study.__main__ as command
 from p4reduce_lab.study import report
 from p4reduce_lab.study.data import DataError
 from p4reduce_lab.study.grid import TASKS, Run, runs
-from p4reduce_lab.study.models import NAMES
 from p4reduce_lab.study.results import Group, is_current, keep, read
 from rigs.study_records import Record, put, record
 
-PAGE = Path(__file__).parents[3] / "docs" / "study.md"
+DOCS = Path(__file__).parents[3] / "docs"
 MLP = "mnist-mlp"
 
 
@@ -79,20 +77,16 @@ def test_figures_are_over_the_seeds() -> None:
 
 @pytest.fixture
 def docs(tmp_path: Path) -> Path:
-    """A folder with a page: prose, and the places of docs/study.md for tables, still empty."""
-    markers = re.findall(r"<!-- table: .*? -->", PAGE.read_text(encoding="utf-8"))
-    assert len(markers) == len(NAMES) + 11
+    """An empty folder for the report."""
     folder = tmp_path / "docs"
     folder.mkdir()
-    text = "# Study\n" + "".join(f"\nBefore {i}.\n{one}\nold\n<!-- end -->\n" for i, one in enumerate(markers))
-    (folder / "study.md").write_text(text + "\nThe end.\n", encoding="utf-8")
     return folder
 
 
 def table(docs: Path, name: str) -> dict[tuple[str, ...], list[str]]:
     """Cells by the first one (of the table of workers and others, the first two)."""
-    text = (docs / "study.md").read_text(encoding="utf-8")
-    found = text.partition(f"<!-- table: {name} -->\n")[2].partition("<!-- end -->")[0]
+    text = (docs / report.PAGE).read_text(encoding="utf-8")
+    found = text.partition(f"\n## {report.TITLES[name]}\n")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in found.strip().splitlines()[2:]]
     keys = 1 if name in TASKS else 2
     return {tuple(row[:keys]): row[keys:] for row in rows}
@@ -155,18 +149,15 @@ def test_baselines_and_bins_beside_dense(tmp_path: Path, docs: Path) -> None:
         ("dense", "98.00 (1 seed)"): ["", ""],
         ("one-bit", "97.50 (1 seed)"): ["-0.50 points", "29x"],
     }
-    assert "None of these trainings has been run yet." in (docs / "study.md").read_text(encoding="utf-8")
+    assert "None of these trainings has been run yet." in (docs / report.PAGE).read_text(encoding="utf-8")
     bins = table(docs, "bins")
     assert bins["10,000", "adacomp-bins-100"] == ["1.5300 (1 seed)", "+2.00%", "60x"]
     assert bins["20,000", "adacomp-gather"] == ["1.4000 (1 seed)", "+0.00%", "190x"]
 
 
-def test_the_tables_are_filled_and_the_prose_is_left(tmp_path: Path, docs: Path) -> None:
-    before = (docs / "study.md").read_text(encoding="utf-8")
+def test_the_tables_are_those_of_the_records(tmp_path: Path, docs: Path) -> None:
     put(tmp_path / "runs", *everything())
     report.write_report(tmp_path / "runs", docs)
-    text = (docs / "study.md").read_text(encoding="utf-8")
-    assert re.sub(r"(<!-- table: \S+ -->\n).*?(<!-- end)", r"\1old\n\2", text, flags=re.DOTALL) == before
     main = table(docs, MLP)
     assert len(main) == 11
     assert main["dense",][0] == "98.00 (98.00 to 98.00)"
@@ -193,9 +184,9 @@ def test_the_tables_are_filled_and_the_prose_is_left(tmp_path: Path, docs: Path)
 def test_written_again_nothing_changes(tmp_path: Path, docs: Path) -> None:
     put(tmp_path / "runs", *everything()[:20])
     report.write_report(tmp_path / "runs", docs)
-    first = [(docs / name).read_bytes() for name in ("study.md", "study.json")]
+    first = [(docs / name).read_bytes() for name in (report.PAGE, "study.json")]
     report.write_report(tmp_path / "none", docs)  # from what was kept
-    assert [(docs / name).read_bytes() for name in ("study.md", "study.json")] == first
+    assert [(docs / name).read_bytes() for name in (report.PAGE, "study.json")] == first
 
 
 def test_what_diverged_is_called_so(tmp_path: Path, docs: Path) -> None:
@@ -204,22 +195,17 @@ def test_what_diverged_is_called_so(tmp_path: Path, docs: Path) -> None:
     report.write_report(tmp_path / "runs", docs)
     assert table(docs, MLP)["adacomp-sum",][:2] == ["diverged", ""]
     assert table(docs, MLP)["dense",][0] == "98.00 (1 seed)"
-    assert "nan" not in (docs / "study.md").read_text(encoding="utf-8")
-
-
-def test_a_page_without_a_place_for_a_table_is_refused(tmp_path: Path, docs: Path) -> None:
-    put(tmp_path / "runs", record(of("dense"), 98.0))
-    page = docs / "study.md"
-    page.write_text(page.read_text(encoding="utf-8").replace("<!-- table: adam -->", ""), encoding="utf-8")
-    with pytest.raises(ValueError, match="no place for a table: <!-- table: adam -->"):
-        report.write_report(tmp_path / "runs", docs)
+    assert "nan" not in (docs / report.PAGE).read_text(encoding="utf-8")
 
 
 def test_without_results_nothing_is_written(tmp_path: Path, docs: Path) -> None:
-    before = (docs / "study.md").read_bytes()
     report.write_report(tmp_path / "none", docs)
-    assert [path.name for path in docs.iterdir()] == ["study.md"]
-    assert (docs / "study.md").read_bytes() == before
+    assert not list(docs.iterdir())
+
+
+def test_the_page_of_tables_is_that_of_the_kept_records(tmp_path: Path) -> None:
+    page = report.page(read(tmp_path / "none", DOCS / "study.json"))
+    assert (DOCS / report.PAGE).read_text(encoding="utf-8") == page, "run `python -m p4reduce_lab.study --report-only`"
 
 
 @pytest.fixture
