@@ -20,7 +20,7 @@ from p4reduce_runtime.logs import event
 from p4reduce_runtime.metrics_door import MetricsDoor
 from p4reduce_runtime.security import given
 from p4reduce_switch.metrics import samples
-from p4reduce_switch.p4runtime import Refused, Server
+from p4reduce_switch.p4runtime import RequestError, Server
 from p4reduce_switch.ports import PortError, Ports, Runs
 from p4reduce_switch.ports.ethernet import EthernetPorts, parse_interface
 from p4reduce_switch.ports.link_states import LinkStates
@@ -137,7 +137,7 @@ def _load(server: Server, name: str) -> None:
     try:
         parsed = parse_p4info(p4info.read_text(encoding="utf-8"))
         server.set_pipeline(parsed, program.read_bytes())
-    except (Refused, ValueError) as error:
+    except (RequestError, ValueError) as error:
         raise SwitchError(f"the pipeline {program} cannot be loaded: {error}") from error
     except OSError as error:
         raise SwitchError(f"the pipeline {program} cannot be read: {error}") from error

@@ -55,12 +55,11 @@ from p4reduce_controller.jobs.hello import Address, parse_hello
 from p4reduce_controller.jobs.model import Grant, Job, Member
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_runtime.checked import ConfigError
-from p4reduce_switch.p4runtime import Refused
+from p4reduce_switch.p4runtime import RequestError
 from p4reduce_switch.p4runtime import pipeline as pipelines
-from p4reduce_switch.p4runtime.device_config import program_of
 from p4reduce_switch.p4runtime.digests import Digests
 from p4reduce_switch.p4runtime.entities import Entities
-from p4reduce_switch.p4runtime.idle import IdleTimeouts
+from p4reduce_switch.p4runtime.idle_timeouts import IdleTimeouts
 from p4reduce_switch.p4runtime.status import Code
 from p4reduce_switch.program import Program, ProgramError
 from p4reduce_testbed import topology
@@ -265,11 +264,12 @@ def _written_to() -> tuple[Entities, Schema]:
     """One program with each kind of entity for all inputs: whatever they leave in it, the next must be dealt with."""
     stem = ROOT / "tests/interop/every_entity"
     p4info = parse_p4info(stem.with_suffix(".p4info.txtpb").read_text())
-    loaded = pipelines.load(p4rt.config(stem.with_suffix(".json").read_bytes(), p4info=p4info))
     changed = threading.Condition()
     changed.acquire()  # as the switch's lock is
+    idle_timeouts = IdleTimeouts(lambda _: True, changed)
+    loaded = pipelines.load(p4rt.config(stem.with_suffix(".json").read_bytes(), p4info=p4info), idle_timeouts)
     digests = Digests(loaded.schema, lambda _: True, changed)
-    return Entities(loaded, digests, IdleTimeouts(lambda _: True, changed)), loaded.schema
+    return Entities(loaded, digests, idle_timeouts), loaded.schema
 
 
 def _updates(data: bytes) -> bool:
@@ -284,11 +284,11 @@ def _updates(data: bytes) -> bool:
         refused = entities.write(update)
         assert refused is None or refused.code is not Code.INTERNAL, refused
         taken |= refused is None
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(RequestError):
             for found in entities.read(update.entity):
                 codec.decode(schema, found)
     entities.pipeline.program.process(1, bytes((3, 7, *data[:3].ljust(3))))
-    entities.idle.tick()
+    entities.idle_timeouts.tick()
     return taken
 
 
@@ -468,8 +468,8 @@ def _pipeline_json(data: bytes) -> bool:
 
 def _device_config(data: bytes) -> bool:
     try:
-        program = program_of(data)
-    except Refused as refused:
+        program = pipelines.program_of(data)
+    except RequestError as refused:
         assert refused.code is Code.INVALID_ARGUMENT
         return False
     return _pipeline_json(program)

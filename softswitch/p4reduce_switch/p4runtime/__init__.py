@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from p4reduce_switch.p4runtime.server import Server
-from p4reduce_switch.p4runtime.status import Refused
+from p4reduce_switch.p4runtime.status import RequestError
 
-__all__ = ["Refused", "Server"]
+__all__ = ["RequestError", "Server"]

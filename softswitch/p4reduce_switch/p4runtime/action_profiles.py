@@ -1,4 +1,4 @@
-"""Action profiles and selectors: members, groups of them, and what the entries of tables refer to."""
+"""Action profiles and selectors: members, groups, and the table entries that refer to them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime import bytestrings
 from p4reduce_contracts.p4runtime.schema import ActionInfo, ActionProfileInfo, Directory, TableInfo
-from p4reduce_switch.p4runtime.action_codec import call_of, put_call
-from p4reduce_switch.p4runtime.status import Code, Refused, invalid
+from p4reduce_switch.p4runtime.encoding import ActionCall, decode_action, encode_action
+from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
 from p4reduce_switch.program import (
     ActionProfile,
     ActionSet,
@@ -41,7 +41,7 @@ _CODES: dict[type[ProfileError], Any] = {
 
 
 class BoundProfile:
-    """An action profile that both P4Info and the program know."""
+    """An action profile of the program bound to its P4Info."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class BoundProfile:
         tables: Iterable[TableInfo],
         actions: Directory[ActionInfo],
     ) -> None:
-        """`tables` are those that refer to it; members may have their actions."""
+        """`tables` are those that refer to the profile; members may have their actions."""
         self.info = info
         self.state = state
         self._actions = actions
@@ -58,27 +58,29 @@ class BoundProfile:
         self._allowed = {id for table in tables for id in table.action_ids}
         self._default_only = {id for table in tables for id in table.default_only}
         if info.has_selector != state.has_selector:
-            invalid(f"p4info and program do not belong together: {info.name} has a selector in only one of them")
+            invalid_argument(
+                f"p4info and program do not belong together: {info.name} has a selector in only one of them"
+            )
         state.counts_members = info.counts_members
 
     # ---- members
 
     def write_member(self, operation: int, request: Any) -> None:
         """Insert, modify or delete a member."""
-        with refusals():
+        with profile_errors():
             if operation == DELETE:
                 self.state.delete_member(request.member_id)
                 return
             if not request.HasField("action"):
-                invalid("a member needs an action")
-            call = self._call_of(request.action)
+                invalid_argument("a member needs an action")
+            call = self._action_of(request.action)
             if operation == INSERT:
                 self.state.insert_member(request.member_id, *call)
             else:
                 self.state.modify_member(request.member_id, *call)
 
     def read_members(self, query: Any) -> Iterator[Any]:
-        """The member that a query names, or all; none when there is no such member."""
+        """Yield the member that a query names, or all; none when there is no such member."""
         for member in self.state.members():
             if query.member_id in (0, member.id):
                 yield self._member_entity(member)
@@ -87,24 +89,26 @@ class BoundProfile:
         entity = p4r.Entity()
         out = entity.action_profile_member
         out.action_profile_id, out.member_id = self.info.id, member.id
-        put_call(member.action, member.params, self._actions, out.action)
+        encode_action(member.action, member.params, self._actions, out.action)
         return entity
 
-    def _call_of(self, action: Any) -> tuple[str, tuple[int, ...]]:
-        return call_of(action, self._actions, self._allowed, self._default_only, f"action profile {self.info.name}")
+    def _action_of(self, action: Any) -> ActionCall:
+        return decode_action(
+            action, self._actions, self._allowed, self._default_only, f"action profile {self.info.name}"
+        )
 
     # ---- groups
 
     def write_group(self, operation: int, request: Any) -> None:
         """Insert, modify or delete a group."""
         if not self.info.has_selector:
-            invalid(f"action profile {self.info.name} has no selector, so it has no groups")
-        with refusals():
+            invalid_argument(f"action profile {self.info.name} has no selector, so it has no groups")
+        with profile_errors():
             if operation == DELETE:
                 self.state.delete_group(request.group_id)
                 return
             if self.info.max_group_size and request.max_size > self.info.max_group_size:
-                invalid(f"max_size {request.max_size} is above the selector's {self.info.max_group_size}")
+                invalid_argument(f"max_size {request.max_size} is above the selector's {self.info.max_group_size}")
             shares = tuple(
                 Share(member.member_id, self._weight_of(member), _watch_port_of(member)) for member in request.members
             )
@@ -118,7 +122,7 @@ class BoundProfile:
                 self.state.modify_group(group)
 
     def read_groups(self, query: Any) -> Iterator[Any]:
-        """The group that a query names, or all; none when there is no such group."""
+        """Yield the group that a query names, or all; none when there is no such group."""
         for group in self.state.groups():
             if query.group_id in (0, group.id):
                 yield self._group_entity(group)
@@ -128,21 +132,21 @@ class BoundProfile:
         out = entity.action_profile_group
         out.action_profile_id, out.group_id, out.max_size = self.info.id, group.id, group.max_size
         for share in group.shares:
-            _put_watch_port(share.watch_port, out.members.add(member_id=share.member, weight=share.weight))
+            _encode_watch_port(share.watch_port, out.members.add(member_id=share.member, weight=share.weight))
         return entity
 
     def _weight_of(self, weighted: Any) -> int:
         weight = int(weighted.weight)
         if weight < 1:
-            invalid("the weight of a member is at least 1")
+            invalid_argument("the weight of a member is at least 1")
         if 0 < self.info.max_member_weight < weight:
-            invalid(f"the weight {weight} of a member is above {self.info.max_member_weight}")
+            invalid_argument(f"the weight {weight} of a member is above {self.info.max_member_weight}")
         return weight
 
     def _check_size(self, parts: tuple[Share, ...] | tuple[WeightedAction, ...], code: Any) -> None:
         size = len(parts) if self.info.counts_members else sum(part.weight for part in parts)
         if 0 < self.info.max_group_size < size:
-            raise Refused(
+            raise RequestError(
                 code, f"a group of size {size} is larger than the selector's limit, {self.info.max_group_size}"
             )
 
@@ -158,19 +162,21 @@ class BoundProfile:
         if kind == "action_profile_action_set" and self.info.has_selector:
             return self._set_of(request.action_profile_action_set)
         takes = "members, groups or action sets" if self.info.has_selector else "members"
-        invalid(f"the tables of action profile {self.info.name} take {takes} of it")
+        invalid_argument(f"the tables of action profile {self.info.name} take {takes} of it")
 
     def _set_of(self, request: Any) -> ActionSet:
         if request.HasField("group_action") or request.action_selection_mode or request.size_semantics:
-            raise Refused(Code.UNIMPLEMENTED, "action sets have no group action, selection mode or size semantics here")
+            raise RequestError(
+                Code.UNIMPLEMENTED, "action sets have no group action, selection mode or size semantics here"
+            )
         actions = tuple(
-            WeightedAction(*self._call_of(given.action), self._weight_of(given), _watch_port_of(given))
+            WeightedAction(*self._action_of(given.action), self._weight_of(given), _watch_port_of(given))
             for given in request.action_profile_actions
         )
         self._check_size(actions, Code.INVALID_ARGUMENT)
         return ActionSet(actions)
 
-    def put_target(self, target: Target, out: Any) -> None:
+    def encode_target(self, target: Target, out: Any) -> None:
         """Write what an entry refers to into an answer's TableAction."""
         if isinstance(target, MemberRef):
             out.action_profile_member_id = target.member
@@ -180,34 +186,34 @@ class BoundProfile:
             out.action_profile_action_set.SetInParent()
             for weighted in target.actions:
                 added = out.action_profile_action_set.action_profile_actions.add(weight=weighted.weight)
-                put_call(weighted.action, weighted.params, self._actions, added.action)
-                _put_watch_port(weighted.watch_port, added)
+                encode_action(weighted.action, weighted.params, self._actions, added.action)
+                _encode_watch_port(weighted.watch_port, added)
 
 
 @contextlib.contextmanager
-def refusals(missing: Any = Code.NOT_FOUND) -> Iterator[None]:
-    """Turn the program's errors into refusals; `missing` is the code for members and groups that are not there."""
+def profile_errors(missing: Any = Code.NOT_FOUND) -> Iterator[None]:
+    """Raise the program's ProfileErrors as RequestErrors; `missing` is the code for members and groups not found."""
     try:
         yield
     except TargetMissing as error:
-        raise Refused(missing, str(error)) from error
+        raise RequestError(missing, str(error)) from error
     except ProfileError as error:
-        raise Refused(_CODES[type(error)], str(error)) from error
+        raise RequestError(_CODES[type(error)], str(error)) from error
     except ValueError as error:
-        invalid(str(error))
+        invalid_argument(str(error))
 
 
 def _watch_port_of(request: Any) -> int | None:
-    """The port that a member's liveness depends on, whichever of the two fields carries it; None for no port."""
+    """Return the port that a member's liveness depends on, from either of its two fields; None for no port."""
     if request.WhichOneof("watch_kind") == "watch_port":
         port = bytestrings.decode(request.watch_port) if request.watch_port else 0
     else:
         port = request.watch
     if not 0 <= port <= MAX_PORT:
-        invalid(f"watch port {port} is not in 1..{MAX_PORT}")
+        invalid_argument(f"watch port {port} is not in 1..{MAX_PORT}")
     return port or None
 
 
-def _put_watch_port(port: int | None, out: Any) -> None:
+def _encode_watch_port(port: int | None, out: Any) -> None:
     if port is not None:
         out.watch_port = bytestrings.encode(port, 32)

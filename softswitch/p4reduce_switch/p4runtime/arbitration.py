@@ -8,7 +8,7 @@ from typing import Any
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.status import ELECTION_ID_USED
-from p4reduce_switch.p4runtime.status import Code, Refused, abort, invalid
+from p4reduce_switch.p4runtime.status import Code, RequestError, abort, invalid_argument
 
 MAX_CONTROLLERS = 16
 MAX_QUEUED = 10_000
@@ -38,14 +38,14 @@ class Controller:
         self._queue.put(message)
         return True
 
-    def end(self, refused: Refused | None = None) -> None:
+    def end(self, error: RequestError | None = None) -> None:
         """Ends the stream after what is queued: with an error, or because the controller has left."""
-        self._queue.put(refused if refused is not None else _END)
+        self._queue.put(error if error is not None else _END)
 
     def messages(self, context: Any) -> Iterator[Any]:
         """What to send on the stream, as it comes."""
         while (item := self._queue.get()) is not _END:
-            if isinstance(item, Refused):
+            if isinstance(item, RequestError):
                 abort(context, item)
             yield item
 
@@ -75,12 +75,12 @@ class Arbitration:
     def check_primary(self, request: Any) -> None:
         """PERMISSION_DENIED unless the request carries the primary's election id."""
         if self.primary is None or _election_id(request) != self.primary.election_id:
-            raise Refused(Code.PERMISSION_DENIED, "Not primary")
+            raise RequestError(Code.PERMISSION_DENIED, "Not primary")
 
     def update(self, controller: Controller, request: Any) -> bool:
         """A MasterArbitrationUpdate: joins the controller or changes its election id, and notifies whom it concerns.
 
-        Returns whether the primary has changed. Refused ends the controller's stream.
+        Returns whether the primary has changed. RequestError ends the controller's stream.
         """
         self._check(controller, request)
         if not controller.arbitrated:
@@ -106,16 +106,16 @@ class Arbitration:
     def _check(self, controller: Controller, request: Any) -> None:
         if request.device_id != self._device_id:
             if controller.arbitrated:
-                raise Refused(Code.FAILED_PRECONDITION, "a stream cannot change its device")
-            raise Refused(Code.NOT_FOUND, f"no device {request.device_id} here; there is device {self._device_id}")
+                raise RequestError(Code.FAILED_PRECONDITION, "a stream cannot change its device")
+            raise RequestError(Code.NOT_FOUND, f"no device {request.device_id} here; there is device {self._device_id}")
         if request.role.name or request.role.id or request.role.HasField("config"):
-            invalid("this switch knows only the default role, without a config")
+            invalid_argument("this switch knows only the default role, without a config")
         id = _election_id(request)
         others = [other for other in self._controllers if other is not controller]
         if id is not None and any(other.election_id == id for other in others):
-            invalid(ELECTION_ID_USED)
+            invalid_argument(ELECTION_ID_USED)
         if len(others) >= MAX_CONTROLLERS:
-            raise Refused(Code.RESOURCE_EXHAUSTED, f"{MAX_CONTROLLERS} controllers are connected already")
+            raise RequestError(Code.RESOURCE_EXHAUSTED, f"{MAX_CONTROLLERS} controllers are connected already")
 
     def leave(self, controller: Controller) -> None:
         """A controller's stream has ended. Nobody takes its place until someone asks with a high enough id."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.schema import DigestInfo, Schema
-from p4reduce_switch.p4runtime.bits import data_of
-from p4reduce_switch.p4runtime.status import Code, Refused, invalid
+from p4reduce_switch.p4runtime.encoding import encode_value
+from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
 
 INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 DEFAULT_LIST_SIZE = 1024  # for max_list_size 0, "no limit"
@@ -64,15 +64,15 @@ class Digests:
         id = self._check(request.digest_id)
         enabled = id in self._enabled
         if operation == INSERT and enabled:
-            raise Refused(Code.ALREADY_EXISTS, f"digest {id} is already configured")
+            raise RequestError(Code.ALREADY_EXISTS, f"digest {id} is already configured")
         if operation != INSERT and not enabled:
-            raise Refused(Code.NOT_FOUND, f"digest {id} is not configured")
+            raise RequestError(Code.NOT_FOUND, f"digest {id} is not configured")
         if operation == DELETE:
             del self._enabled[id]
             return
         config = request.config
         if config.max_timeout_ns < 0 or config.max_list_size < 0 or config.ack_timeout_ns < 0:
-            invalid("the numbers of a digest config are not negative")
+            invalid_argument("the numbers of a digest config are not negative")
         if operation == INSERT:
             self._enabled[id] = _Digest(self._schema.digests.by_id[id], p4r.DigestEntry())
         self._enabled[id].config.CopyFrom(request)
@@ -82,13 +82,13 @@ class Digests:
         if query.digest_id:
             self._check(query.digest_id)
             if query.digest_id not in self._enabled:
-                raise Refused(Code.NOT_FOUND, f"digest {query.digest_id} is not configured")
+                raise RequestError(Code.NOT_FOUND, f"digest {query.digest_id} is not configured")
         wanted = [query.digest_id] if query.digest_id else sorted(self._enabled)
         return [p4r.Entity(digest_entry=self._enabled[id].config) for id in wanted]
 
     def _check(self, id: int) -> int:
         if id not in self._schema.digests.by_id:
-            invalid(f"the program has no digest with id {id}")
+            invalid_argument(f"the program has no digest with id {id}")
         return id
 
     # ---- data
@@ -172,5 +172,5 @@ def _digest_list(info: DigestInfo, list_id: int, values: list[Values]) -> Any:
             if member.kind == "bool":
                 out.bool = bool(value)
             else:
-                out.bitstring = data_of(value, member)
+                out.bitstring = encode_value(value, member)
     return message

@@ -1,100 +1,120 @@
-"""Write and Read, entity by entity: which module deals with which kind."""
+"""Write and Read of entities, dispatched by the kind of entity and the P4Info id of the object."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
+from typing import Any, Generic, Protocol, TypeVar
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_switch.p4runtime import counters, meters, registers, replication, tables, value_sets
 from p4reduce_switch.p4runtime.action_profiles import BoundProfile
 from p4reduce_switch.p4runtime.digests import Digests
-from p4reduce_switch.p4runtime.idle import IdleTimeouts
-from p4reduce_switch.p4runtime.pipeline import Pipeline
-from p4reduce_switch.p4runtime.status import Code, Refused, invalid
+from p4reduce_switch.p4runtime.idle_timeouts import IdleTimeouts
+from p4reduce_switch.p4runtime.indirect import BoundCounter, BoundMeter, BoundRegister, BoundValueSet
+from p4reduce_switch.p4runtime.pipeline import Objects, Pipeline
+from p4reduce_switch.p4runtime.replication import ReplicationEngine
+from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
+from p4reduce_switch.p4runtime.tables import BoundTable
 from p4reduce_switch.program import ProgramError
 
 _OPERATIONS = (p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE)
 
+BoundT = TypeVar("BoundT")
 
-@dataclass(frozen=True)
-class _Kind:
-    """How one kind of entity is written (operation, request) and read (query)."""
 
-    write: Callable[[int, Any], None]
-    read: Callable[[Any], list[Any]]
+class _Kind(Protocol):
+    """How one kind of entity is written and read."""
+
+    def write(self, operation: int, request: Any, /) -> None: ...
+
+    def read(self, query: Any, /) -> Iterable[Any]: ...
+
+
+class _ById(Generic[BoundT]):
+    """A kind of entity that names an object of the program by its id; in a query 0 stands for all objects."""
+
+    def __init__(
+        self,
+        objects: Objects[BoundT],
+        id_field: str,
+        write: Callable[[BoundT, int, Any], None],
+        read: Callable[[BoundT, Any], Iterable[Any]],
+    ) -> None:
+        self._objects, self._id_of, self._write, self._read = objects, attrgetter(id_field), write, read
+
+    def write(self, operation: int, request: Any) -> None:
+        self._write(self._objects[self._id_of(request)], operation, request)
+
+    def read(self, query: Any) -> Iterator[Any]:
+        id = self._id_of(query)
+        for bound in [self._objects[id]] if id else self._objects.values():
+            yield from self._read(bound, query)
 
 
 class Entities:
-    """What controllers read and write of one loaded program. Callers hold the switch's lock."""
+    """The entities of one loaded program that controllers write and read. Callers hold the switch's lock."""
 
-    def __init__(self, pipeline: Pipeline, digests: Digests, idle: IdleTimeouts) -> None:
+    def __init__(self, pipeline: Pipeline, digests: Digests, idle_timeouts: IdleTimeouts) -> None:
         self.pipeline = pipeline
         self.digests = digests
-        self.idle = idle
-        self._kinds = {
-            "table_entry": _Kind(partial(tables.write, pipeline, idle), partial(tables.read, pipeline, idle)),
-            "counter_entry": _Kind(partial(counters.write, pipeline), partial(counters.read, pipeline)),
-            "direct_counter_entry": _Kind(
-                partial(counters.write_direct, pipeline), partial(counters.read_direct, pipeline)
+        self.idle_timeouts = idle_timeouts
+        tables, profiles = pipeline.tables, pipeline.action_profiles
+        self._kinds: Mapping[str, _Kind] = {
+            "table_entry": _ById(tables, "table_id", BoundTable.write, BoundTable.read),
+            "direct_counter_entry": _ById(
+                tables, "table_entry.table_id", BoundTable.write_counter, BoundTable.read_counters
             ),
-            "meter_entry": _Kind(partial(meters.write, pipeline), partial(meters.read, pipeline)),
-            "direct_meter_entry": _Kind(partial(meters.write_direct, pipeline), partial(meters.read_direct, pipeline)),
-            "packet_replication_engine_entry": _Kind(
-                partial(replication.write, pipeline), partial(replication.read, pipeline)
+            "direct_meter_entry": _ById(tables, "table_entry.table_id", BoundTable.write_meter, BoundTable.read_meters),
+            "action_profile_member": _ById(
+                profiles, "action_profile_id", BoundProfile.write_member, BoundProfile.read_members
             ),
-            "digest_entry": _Kind(digests.write, digests.read),
-            "register_entry": _Kind(partial(registers.write, pipeline), partial(registers.read, pipeline)),
-            "value_set_entry": _Kind(partial(value_sets.write, pipeline), partial(value_sets.read, pipeline)),
-            "action_profile_member": _Kind(partial(_write_member, pipeline), partial(_read_members, pipeline)),
-            "action_profile_group": _Kind(partial(_write_group, pipeline), partial(_read_groups, pipeline)),
+            "action_profile_group": _ById(
+                profiles, "action_profile_id", BoundProfile.write_group, BoundProfile.read_groups
+            ),
+            "counter_entry": _ById(pipeline.counters, "counter_id", BoundCounter.write, BoundCounter.read),
+            "meter_entry": _ById(pipeline.meters, "meter_id", BoundMeter.write, BoundMeter.read),
+            "register_entry": _ById(pipeline.registers, "register_id", BoundRegister.write, BoundRegister.read),
+            "value_set_entry": _ById(pipeline.value_sets, "value_set_id", BoundValueSet.write, BoundValueSet.read),
+            "packet_replication_engine_entry": ReplicationEngine(pipeline.program.replication),
+            "digest_entry": digests,
         }
 
-    def write(self, update: Any) -> Refused | None:
-        """Carries out one update; the reason when it does not."""
+    def write(self, update: Any) -> RequestError | None:
+        """Apply one update; return the error when it was not applied."""
         try:
-            self._write(update)
-        except Refused as refused:
-            return refused
-        except (
-            ProgramError,
-            ValueError,
-            LookupError,
-        ) as error:  # a check is missing here
-            return Refused(Code.INTERNAL, f"{type(error).__name__}: {error}")
+            if update.type not in _OPERATIONS:
+                invalid_argument("the update has no valid type")
+            kind, request = self._kind_of(update.entity)
+            kind.write(update.type, request)
+        except RequestError as error:
+            return error
+        except (ProgramError, ValueError, LookupError) as error:  # a check is missing here
+            return RequestError(Code.INTERNAL, f"{type(error).__name__}: {error}")
         return None
 
-    def _write(self, update: Any) -> None:
-        if update.type not in _OPERATIONS:
-            invalid("the update has no valid type")
-        kind, request = self._kind_of(update.entity)
-        kind.write(update.type, request)
-
     def read(self, query: Any) -> list[Any]:
-        """The entities for one entity of a ReadRequest."""
+        """Return the entities for one entity of a ReadRequest."""
         kind, request = self._kind_of(query)
-        return kind.read(request)
+        return list(kind.read(request))
 
     def _kind_of(self, entity: Any) -> tuple[_Kind, Any]:
-        """The kind of an entity, and the message in it."""
+        """Return the handler for an entity, and the message in it."""
         name = entity.WhichOneof("entity")
         if name is None:
-            invalid("the entity is empty")
+            invalid_argument("the entity is empty")
         if name not in self._kinds:
-            raise Refused(Code.UNIMPLEMENTED, f"{name} is not supported through P4Runtime by this switch")
+            raise RequestError(Code.UNIMPLEMENTED, f"{name} is not supported through P4Runtime by this switch")
         return self._kinds[name], getattr(entity, name)
 
-    def forget_declared(self, last: Entities) -> None:
-        """Remove declared entries from tables that `last` has too: its forwarding state has what became of them."""
+    def remove_initial_entries(self, last: Entities) -> None:
+        """Remove the program's initial entries from tables that `last` has too: its forwarding state replaces them."""
         for id, bound in self.pipeline.tables.items():
             if id in last.pipeline.tables and not bound.info.const:
                 for entry in list(bound.table.entries()):
                     bound.table.delete(entry.match, entry.priority)
 
     def forwarding_state(self) -> Iterator[Any]:
-        """Updates that bring a fresh program to this state: members, groups, entries, and so on."""
+        """Yield the updates that bring a fresh program to this state, in an order that satisfies references."""
         for kind in ("action_profile_member", "action_profile_group"):
             every = p4r.Entity()
             getattr(every, kind).SetInParent()
@@ -129,27 +149,3 @@ class Entities:
         for wildcard in (group, session, digest):
             for entity in self.read(wildcard):
                 yield p4r.Update(type=p4r.Update.INSERT, entity=entity)
-
-
-def _write_member(pipeline: Pipeline, operation: int, request: Any) -> None:
-    pipeline.action_profile(request.action_profile_id).write_member(operation, request)
-
-
-def _write_group(pipeline: Pipeline, operation: int, request: Any) -> None:
-    pipeline.action_profile(request.action_profile_id).write_group(operation, request)
-
-
-def _read_members(pipeline: Pipeline, query: Any) -> list[Any]:
-    """The members of one action profile, or of all."""
-    return [entity for profile in _profiles(pipeline, query) for entity in profile.read_members(query)]
-
-
-def _read_groups(pipeline: Pipeline, query: Any) -> list[Any]:
-    """The groups of one action selector, or of all."""
-    return [entity for profile in _profiles(pipeline, query) for entity in profile.read_groups(query)]
-
-
-def _profiles(pipeline: Pipeline, query: Any) -> Iterable[BoundProfile]:
-    if query.action_profile_id:
-        return [pipeline.action_profile(query.action_profile_id)]
-    return pipeline.action_profiles.values()

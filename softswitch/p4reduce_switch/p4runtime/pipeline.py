@@ -1,38 +1,23 @@
-"""A loaded program together with its P4Info: the names and ids of one matched to the other."""
+"""A program bound to its P4Info: the objects that requests refer to by id."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 
 from p4reduce_contracts.p4runtime.errors import SchemaError
-from p4reduce_contracts.p4runtime.schema import (
-    ActionInfo,
-    CounterInfo,
-    Directory,
-    FieldInfo,
-    MeterInfo,
-    RegisterInfo,
-    Schema,
-    TableInfo,
-    ValueSetInfo,
-)
+from p4reduce_contracts.p4runtime.schema import ActionInfo, Directory, FieldInfo, Schema, TableInfo
 from p4reduce_switch.p4runtime.action_profiles import BoundProfile
-from p4reduce_switch.p4runtime.bound_table import BoundTable
-from p4reduce_switch.p4runtime.device_config import program_of
-from p4reduce_switch.p4runtime.packets import PacketHeader
-from p4reduce_switch.p4runtime.status import Code, Refused, invalid
-from p4reduce_switch.program import (
-    Config,
-    Counter,
-    Meter,
-    Program,
-    ProgramError,
-    Register,
-    UnsupportedConstruct,
-    ValueSet,
-)
+from p4reduce_switch.p4runtime.encoding import PacketHeader
+from p4reduce_switch.p4runtime.idle_timeouts import IdleTimeouts
+from p4reduce_switch.p4runtime.indirect import BoundCounter, BoundMeter, BoundRegister, BoundValueSet
+from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
+from p4reduce_switch.p4runtime.tables import BoundTable
+from p4reduce_switch.program import Config, Program, ProgramError, UnsupportedConstruct
 
 
 class _Info(Protocol):
@@ -43,94 +28,122 @@ class _Info(Protocol):
     def name(self) -> str: ...
 
 
+BoundT = TypeVar("BoundT")
 InfoT = TypeVar("InfoT", bound=_Info)
 StateT = TypeVar("StateT")
 
 
+class Objects(Mapping[int, BoundT], Generic[BoundT]):
+    """The objects of one kind that a program has, by P4Info id; an unknown id is INVALID_ARGUMENT.
+
+    `unavailable` has the reason for an id that P4Info lists and the program does not have.
+    """
+
+    def __init__(self, kind: str, objects: Mapping[int, BoundT], unavailable: Mapping[int, str] | None = None) -> None:
+        self._kind, self._objects, self._unavailable = kind, objects, unavailable or {}
+
+    def __getitem__(self, id: int) -> BoundT:
+        if id not in self._objects:
+            invalid_argument(self._unavailable.get(id, f"the program has no {self._kind} with id {id}"))
+        return self._objects[id]
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._objects
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._objects)
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+
 @dataclass(frozen=True)
 class Pipeline:
-    """What SetForwardingPipelineConfig made: the program and the tables that requests refer to by id."""
+    """A loaded ForwardingPipelineConfig: the program and its objects."""
 
     config: Any
     schema: Schema
     program: Program
-    tables: dict[int, BoundTable]
-    counters: dict[int, tuple[CounterInfo, Counter]]
-    meters: dict[int, tuple[MeterInfo, Meter]]
-    registers: dict[int, tuple[RegisterInfo, Register]]
-    value_sets: dict[int, tuple[ValueSetInfo, ValueSet]]
-    action_profiles: dict[int, BoundProfile]
+    tables: Objects[BoundTable]
+    counters: Objects[BoundCounter]
+    meters: Objects[BoundMeter]
+    registers: Objects[BoundRegister]
+    value_sets: Objects[BoundValueSet]
+    action_profiles: Objects[BoundProfile]
     packet_in: PacketHeader | None
     packet_out: PacketHeader | None
 
-    def table(self, id: int) -> BoundTable:
-        """By P4Info id; INVALID_ARGUMENT when there is none."""
-        if id in self.tables:
-            return self.tables[id]
-        if id in self.schema.tables.by_id:
-            invalid(f"nothing in the program applies table {self.schema.tables.by_id[id].name}, so it takes no entries")
-        invalid(f"the program has no table with id {id}")
 
-    def action_profile(self, id: int) -> BoundProfile:
-        """By P4Info id; INVALID_ARGUMENT when there is none."""
-        if id not in self.action_profiles:
-            invalid(f"the program has no action profile with id {id}")
-        return self.action_profiles[id]
-
-
-def load(config: Any, load_program: Callable[[Config], Program] = Program) -> Pipeline:
+def load(config: Any, idle_timeouts: IdleTimeouts, load_program: Callable[[Config], Program] = Program) -> Pipeline:
     """Load a ForwardingPipelineConfig; INVALID_ARGUMENT when it is missing or cannot be realized.
 
-    `load_program` makes the program of a p4_device_config.
+    `load_program` makes the program of a p4_device_config. `idle_timeouts` are those of the tables' entries.
     """
     program_json = program_of(config.p4_device_config)
     if not config.HasField("p4info") or not program_json:
-        invalid("the config needs both a p4info and a p4_device_config (the JSON of p4c-bm2-ss)")
+        invalid_argument("the config needs both a p4info and a p4_device_config (the JSON of p4c-bm2-ss)")
     try:
         schema = Schema.from_p4info(config.p4info)
         program = load_program(program_json)
     except SchemaError as error:
-        invalid(f"p4info: {error}")
+        invalid_argument(f"p4info: {error}")
     except UnsupportedConstruct as error:
-        invalid(f"the program uses a construct that is not supported: {error}")
+        invalid_argument(f"the program uses a construct that is not supported: {error}")
     except ProgramError as error:
-        invalid(f"p4_device_config: {error}")
-    return bind(config, schema, program)
+        invalid_argument(f"p4_device_config: {error}")
+    return bind(config, schema, program, idle_timeouts)
 
 
-def bind(config: Any, schema: Schema, program: Program) -> Pipeline:
-    """Matches P4Info to program by name; INVALID_ARGUMENT when they are not of one program."""
-    actions = _as_wide_as_the_program(schema.actions, program)
+def bind(config: Any, schema: Schema, program: Program, idle_timeouts: IdleTimeouts) -> Pipeline:
+    """Match P4Info to program by name; INVALID_ARGUMENT when they are not of one program."""
+    actions = _with_program_widths(schema.actions, program)
     profiles = {
-        id: BoundProfile(info, state, (t for t in schema.tables if t.profile_id == id), actions)
-        for id, (info, state) in _both(schema.action_profiles, program.action_profiles).items()
+        info.id: BoundProfile(info, state, (t for t in schema.tables if t.profile_id == info.id), actions)
+        for info, state in _used(schema.action_profiles, program.action_profiles)
     }
     tables = {
-        id: BoundTable(info, table, actions, profiles)
-        for id, (info, table) in _paired("table", _applied(schema, program), program.tables).items()
+        info.id: BoundTable(info, table, actions, profiles, idle_timeouts)
+        for info, table in _paired("table", _applied(schema, program), program.tables)
     }
-    counters = _paired("counter", schema.counters, program.counters)
-    meters = _paired("meter", schema.meters, program.meters)
-    registers = _both(schema.registers, program.registers)
-    for register, register_state in registers.values():
-        if register.kind and register.bitwidth != register_state.bitwidth:
-            invalid(f"p4info and program do not belong together: the cells of register {register.name} differ")
-    value_sets = _both(schema.value_sets, program.value_sets)
-    for value_set, value_set_state in value_sets.values():
-        if tuple(key.bitwidth for key in value_set.keys) != tuple(value_set_state.widths):
-            invalid(f"p4info and program do not belong together: the keys of value set {value_set.name} differ")
+    unapplied = {
+        info.id: f"nothing in the program applies table {info.name}, so it takes no entries"
+        for info in schema.tables
+        if info.id not in tables
+    }
+    registers = _used(schema.registers, program.registers)
+    for register_info, register in registers:
+        if register_info.kind and register_info.bitwidth != register.bitwidth:
+            invalid_argument(
+                f"p4info and program do not belong together: the cells of register {register_info.name} differ"
+            )
+    value_sets = _used(schema.value_sets, program.value_sets)
+    for set_info, value_set in value_sets:
+        if tuple(key.bitwidth for key in set_info.keys) != tuple(value_set.widths):
+            invalid_argument(f"p4info and program do not belong together: the keys of value set {set_info.name} differ")
     try:
         packet_in = PacketHeader.of(schema.packet_in)
         packet_out = PacketHeader.of(schema.packet_out)
     except ValueError as error:
-        raise Refused(Code.INVALID_ARGUMENT, f"p4info: {error}") from error
+        raise RequestError(Code.INVALID_ARGUMENT, f"p4info: {error}") from error
+    counters = _paired("counter", schema.counters, program.counters)
+    meters = _paired("meter", schema.meters, program.meters)
     return Pipeline(
-        config, schema, program, tables, counters, meters, registers, value_sets, profiles, packet_in, packet_out
+        config,
+        schema,
+        program,
+        Objects("table", tables, unapplied),
+        Objects("counter", {info.id: BoundCounter(info, counter) for info, counter in counters}),
+        Objects("meter", {info.id: BoundMeter(info, meter) for info, meter in meters}),
+        Objects("register", {info.id: BoundRegister(info, register) for info, register in registers}),
+        Objects("value set", {info.id: BoundValueSet(info, value_set) for info, value_set in value_sets}),
+        Objects("action profile", profiles),
+        packet_in,
+        packet_out,
     )
 
 
-def _as_wide_as_the_program(actions: Directory[ActionInfo], program: Program) -> Directory[ActionInfo]:
-    """The actions, where P4Runtime translates the type of a parameter to another number, with the program's widths."""
+def _with_program_widths(actions: Directory[ActionInfo], program: Program) -> Directory[ActionInfo]:
+    """Return the actions; parameters whose type P4Runtime translates to another number get the program's widths."""
     widths = {
         (action, parameter): width
         for table in program.tables.values()
@@ -148,25 +161,63 @@ def _as_wide_as_the_program(actions: Directory[ActionInfo], program: Program) ->
 
 
 def _applied(schema: Schema, program: Program) -> list[TableInfo]:
-    """P4Info's tables without those that p4c left out of the program because no frame reaches them.
+    """Return P4Info's tables without those that p4c left out of the program because no packet reaches them.
 
-    A program with tables that P4Info has not is another program's: then all of them are wanted.
+    All of them when the program has tables that P4Info lacks: the two are of different programs.
     """
     named = {info.name for info in schema.tables}
     other = any(table.keys and name not in named for name, table in program.tables.items())
     return [info for info in schema.tables if other or info.name in program.tables]
 
 
-def _both(infos: Iterable[InfoT], states: Mapping[str, StateT]) -> dict[int, tuple[InfoT, StateT]]:
-    """As `_paired`, for what p4c leaves out of the program when nothing uses it: then it is not there."""
-    return {info.id: (info, states[info.name]) for info in infos if info.name in states}
+def _used(infos: Iterable[InfoT], states: Mapping[str, StateT]) -> list[tuple[InfoT, StateT]]:
+    """Pair what P4Info and the program have of the same name, without those that p4c left out as unused."""
+    return [(info, states[info.name]) for info in infos if info.name in states]
 
 
-def _paired(kind: str, infos: Iterable[InfoT], states: Mapping[str, StateT]) -> dict[int, tuple[InfoT, StateT]]:
-    """What P4Info says and what the program has of the same name, by P4Info id."""
-    pairs: dict[int, tuple[InfoT, StateT]] = {}
+def _paired(kind: str, infos: Iterable[InfoT], states: Mapping[str, StateT]) -> list[tuple[InfoT, StateT]]:
+    """Pair what P4Info and the program have of the same name; INVALID_ARGUMENT for one that the program lacks."""
+    pairs = []
     for info in infos:
         if info.name not in states:
-            invalid(f"p4info and program do not belong together: the program has no {kind} {info.name}")
-        pairs[info.id] = (info, states[info.name])
+            invalid_argument(f"p4info and program do not belong together: the program has no {kind} {info.name}")
+        pairs.append((info, states[info.name]))
     return pairs
+
+
+# ---- p4_device_config
+
+
+def _device_config_message() -> Any:
+    """Return p4.tmp.P4DeviceConfig as in proto/p4/tmp/p4config.proto of PI's repository, with its `device_data` alone.
+
+    PI, the P4Runtime server of BMv2, took this message before P4Runtime 1.0 and still takes it; older clients send it.
+    BMv2 does not use the other fields, `reassign` (1) and `extras` (2).
+    """
+    field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="p4/tmp/p4config.proto", package="p4.tmp", syntax="proto3")
+    config = file.message_type.add(name="P4DeviceConfig")
+    config.field.add(name="device_data", number=3, type=field.TYPE_BYTES, label=field.LABEL_OPTIONAL)
+    pool: Any = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("p4.tmp.P4DeviceConfig"))
+
+
+_P4DeviceConfig: Any = _device_config_message()
+_P4_DEVICE_CONFIG_TAGS = (1 << 3 | 0, 2 << 3 | 2, 3 << 3 | 2)
+"""The first byte of a P4DeviceConfig is the tag of one of its three fields; no JSON text begins with one of them."""
+
+
+def program_of(device_config: bytes) -> bytes:
+    """Return the JSON of p4c-bm2-ss in a p4_device_config: the bytes themselves, or those in a P4DeviceConfig message.
+
+    INVALID_ARGUMENT for bytes that begin as a P4DeviceConfig and are not one.
+    """
+    if not device_config or device_config[0] not in _P4_DEVICE_CONFIG_TAGS:
+        return device_config
+    try:
+        return bytes(_P4DeviceConfig.FromString(device_config).device_data)
+    except DecodeError:
+        invalid_argument(
+            "p4_device_config is neither the JSON of p4c-bm2-ss nor a P4DeviceConfig message that holds it"
+        )

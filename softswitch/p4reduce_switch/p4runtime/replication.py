@@ -1,15 +1,14 @@
-"""Multicast groups and clone sessions."""
+"""Multicast groups and clone sessions: P4Runtime's requests on the packet replication engine."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime import quirks
-from p4reduce_switch.p4runtime.pipeline import Pipeline
-from p4reduce_switch.p4runtime.status import Code, Refused, invalid
-from p4reduce_switch.program import CloneSession, Replica
+from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
+from p4reduce_switch.program import CloneSession, Replica, Replication
 
 INSERT, DELETE = p4r.Update.INSERT, p4r.Update.DELETE
 MAX_GROUP = (1 << 16) - 1  # mcast_grp is 16 bits wide
@@ -17,103 +16,104 @@ MAX_SESSION = (1 << 15) - 1
 MAX_LENGTH = (1 << 16) - 1
 
 
-def write(pipeline: Pipeline, operation: int, request: Any) -> None:
-    """Inserts, modifies or deletes a group or a session."""
-    kind = request.WhichOneof("type")
-    if kind == "multicast_group_entry":
-        _write_group(pipeline, operation, request.multicast_group_entry)
-    elif kind == "clone_session_entry":
-        _write_session(pipeline, operation, request.clone_session_entry)
-    else:
-        invalid("a packet replication entry is a multicast group or a clone session")
+class ReplicationEngine:
+    """The packet replication engine of one program. Callers hold the switch's lock."""
+
+    def __init__(self, state: Replication) -> None:
+        self._groups, self._sessions = state.multicast_groups, state.clone_sessions
+
+    def write(self, operation: int, request: Any) -> None:
+        """Insert, modify or delete a multicast group or a clone session."""
+        kind = request.WhichOneof("type")
+        if kind == "multicast_group_entry":
+            self._write_group(operation, request.multicast_group_entry)
+        elif kind == "clone_session_entry":
+            self._write_session(operation, request.clone_session_entry)
+        else:
+            invalid_argument("a packet replication entry is a multicast group or a clone session")
+
+    def read(self, query: Any) -> list[Any]:
+        """Return one group or session (NOT_FOUND when there is none, as BMv2 answers), or all of them for id 0."""
+        kind = query.WhichOneof("type")
+        if kind == "multicast_group_entry":
+            ids = _ids(query.multicast_group_entry.multicast_group_id, self._groups, "group")
+            return [self._group_entity(id) for id in ids]
+        if kind == "clone_session_entry":
+            ids = _ids(query.clone_session_entry.session_id, self._sessions, "session")
+            return [self._session_entity(id) for id in ids]
+        invalid_argument("a packet replication entry is a multicast group or a clone session")
+
+    def _write_group(self, operation: int, request: Any) -> None:
+        id = request.multicast_group_id
+        _check_id(operation, id, MAX_GROUP, id in self._groups, "multicast group")
+        if operation == DELETE:
+            del self._groups[id]
+        else:
+            self._groups[id] = _decode_replicas(request.replicas)
+
+    def _write_session(self, operation: int, request: Any) -> None:
+        id = request.session_id
+        _check_id(operation, id, MAX_SESSION, id in self._sessions, "clone session")
+        if operation == DELETE:
+            del self._sessions[id]
+            return
+        if request.class_of_service:
+            raise RequestError(Code.UNIMPLEMENTED, "clone sessions have no class of service on this switch")
+        if not 0 <= request.packet_length_bytes <= MAX_LENGTH:
+            invalid_argument(f"packet_length_bytes {request.packet_length_bytes} is not in 0..{MAX_LENGTH}")
+        self._sessions[id] = CloneSession(tuple(_decode_replicas(request.replicas)), request.packet_length_bytes)
+
+    def _group_entity(self, id: int) -> Any:
+        entity = p4r.Entity()
+        out = entity.packet_replication_engine_entry.multicast_group_entry
+        out.multicast_group_id = id
+        _encode_replicas(self._groups[id], out)
+        return entity
+
+    def _session_entity(self, id: int) -> Any:
+        session = self._sessions[id]
+        entity = p4r.Entity()
+        out = entity.packet_replication_engine_entry.clone_session_entry
+        out.session_id, out.packet_length_bytes = id, session.truncate_len
+        _encode_replicas(session.replicas, out)
+        return entity
 
 
-def _write_group(pipeline: Pipeline, operation: int, request: Any) -> None:
-    groups, id = pipeline.program.replication.multicast_groups, request.multicast_group_id
-    _check(operation, id, MAX_GROUP, id in groups, "multicast group")
-    if operation == DELETE:
-        del groups[id]
-    else:
-        groups[id] = _replicas(request.replicas)
-
-
-def _write_session(pipeline: Pipeline, operation: int, request: Any) -> None:
-    sessions, id = pipeline.program.replication.clone_sessions, request.session_id
-    _check(operation, id, MAX_SESSION, id in sessions, "clone session")
-    if operation == DELETE:
-        del sessions[id]
-        return
-    if request.class_of_service:
-        raise Refused(Code.UNIMPLEMENTED, "clone sessions have no class of service on this switch")
-    if not 0 <= request.packet_length_bytes <= MAX_LENGTH:
-        invalid(f"packet_length_bytes {request.packet_length_bytes} is not in 0..{MAX_LENGTH}")
-    sessions[id] = CloneSession(tuple(_replicas(request.replicas)), request.packet_length_bytes)
-
-
-def _check(operation: int, id: int, largest: int, exists: bool, what: str) -> None:
+def _check_id(operation: int, id: int, largest: int, exists: bool, kind: str) -> None:
     if id == 0:
-        invalid(f"0 is no id of a {what}")
+        invalid_argument(f"0 is no id of a {kind}")
     if id > largest:
-        raise Refused(Code.OUT_OF_RANGE, f"{what} {id} is above the largest, {largest}")
+        raise RequestError(Code.OUT_OF_RANGE, f"{kind} {id} is above the largest, {largest}")
     if operation == INSERT and exists:
-        raise Refused(Code.ALREADY_EXISTS, f"{what} {id} exists")
+        raise RequestError(Code.ALREADY_EXISTS, f"{kind} {id} exists")
     if operation != INSERT and not exists:
-        raise Refused(Code.NOT_FOUND, f"there is no {what} {id}")
+        raise RequestError(Code.NOT_FOUND, f"there is no {kind} {id}")
 
 
-def _replicas(requests: Any) -> list[Replica]:
-    replicas = []
-    for request in requests:
-        if request.WhichOneof("port_kind") is None or (request.WhichOneof("port_kind") == "port" and not request.port):
-            invalid("a replica has no port")
-        if request.backup_replicas:
-            raise Refused(Code.UNIMPLEMENTED, "backup replicas are not supported")
-        try:
-            replicas.append(Replica(quirks.replica_port(request), request.instance))
-        except ValueError as error:
-            invalid(str(error))
-    if len(set(replicas)) != len(replicas):
-        invalid("a replica (port and instance) is given twice")
-    return replicas
-
-
-def read(pipeline: Pipeline, query: Any) -> list[Any]:
-    """One group or session (NOT_FOUND when there is none, as BMv2 answers), or all of them for id 0."""
-    engine = pipeline.program.replication
-    kind = query.WhichOneof("type")
-    if kind == "multicast_group_entry":
-        groups = engine.multicast_groups
-        return [_group(id, groups[id]) for id in _ids(query.multicast_group_entry.multicast_group_id, groups, "group")]
-    if kind == "clone_session_entry":
-        sessions = engine.clone_sessions
-        return [_session(id, sessions[id]) for id in _ids(query.clone_session_entry.session_id, sessions, "session")]
-    invalid("a packet replication entry is a multicast group or a clone session")
-
-
-def _ids(id: int, known: Mapping[int, Any], what: str) -> list[int]:
+def _ids(id: int, known: Mapping[int, object], kind: str) -> list[int]:
     if not id:
         return sorted(known)
     if id not in known:
-        raise Refused(Code.NOT_FOUND, f"there is no {what} {id}")
+        raise RequestError(Code.NOT_FOUND, f"there is no {kind} {id}")
     return [id]
 
 
-def _group(id: int, replicas: Sequence[Replica]) -> Any:
-    entity = p4r.Entity()
-    group = entity.packet_replication_engine_entry.multicast_group_entry
-    group.multicast_group_id = id
-    _put(replicas, group)
-    return entity
+def _decode_replicas(requests: Iterable[Any]) -> list[Replica]:
+    replicas = []
+    for request in requests:
+        if request.WhichOneof("port_kind") is None or (request.WhichOneof("port_kind") == "port" and not request.port):
+            invalid_argument("a replica has no port")
+        if request.backup_replicas:
+            raise RequestError(Code.UNIMPLEMENTED, "backup replicas are not supported")
+        try:
+            replicas.append(Replica(quirks.replica_port(request), request.instance))
+        except ValueError as error:
+            invalid_argument(str(error))
+    if len(set(replicas)) != len(replicas):
+        invalid_argument("a replica (port and instance) is given twice")
+    return replicas
 
 
-def _session(id: int, session: CloneSession) -> Any:
-    entity = p4r.Entity()
-    out = entity.packet_replication_engine_entry.clone_session_entry
-    out.session_id, out.packet_length_bytes = id, session.truncate_len
-    _put(session.replicas, out)
-    return entity
-
-
-def _put(replicas: Any, out: Any) -> None:
+def _encode_replicas(replicas: Iterable[Replica], out: Any) -> None:
     for replica in replicas:
         quirks.set_replica_port(out.replicas.add(instance=replica.instance), replica.port)

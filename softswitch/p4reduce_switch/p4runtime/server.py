@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -20,10 +21,10 @@ from p4reduce_runtime.security import Security, listen
 from p4reduce_switch.p4runtime import pipeline as pipelines
 from p4reduce_switch.p4runtime.arbitration import MAX_CONTROLLERS, Arbitration, Controller
 from p4reduce_switch.p4runtime.digests import Digests
-from p4reduce_switch.p4runtime.door import MAX_PIPELINE_BYTES, generic_handler
 from p4reduce_switch.p4runtime.entities import Entities
-from p4reduce_switch.p4runtime.idle import IdleTimeouts
-from p4reduce_switch.p4runtime.status import Code, Refused, abort, abort_batch, invalid
+from p4reduce_switch.p4runtime.idle_timeouts import IdleTimeouts
+from p4reduce_switch.p4runtime.request_guard import MAX_PIPELINE_BYTES, generic_handler
+from p4reduce_switch.p4runtime.status import Code, RequestError, abort, abort_write, invalid_argument
 from p4reduce_switch.ports import PortError
 from p4reduce_switch.program import Config, Program
 from p4reduce_switch.switch import Switch
@@ -36,14 +37,16 @@ READ_CHUNK = 512
 MAX_STREAMS = 2 * MAX_CONTROLLERS
 """Open StreamChannel calls, with those that have not arbitrated; each one takes a thread."""
 MAX_CALLS = MAX_STREAMS + 8
-"""Calls at one time. What comes on top is refused, not queued: each holds its request in memory."""
+"""Concurrent calls. Further calls are refused, not queued: each would hold its request in memory."""
 KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS = 10_000, 5_000
-"""A controller whose host is gone is noticed after both, and is primary no longer."""
+"""The stream of a controller whose host has failed ends after both, and with it its mastership."""
+PIPELINE_WAIT_S = 60.0
+"""How long a SetForwardingPipelineConfig waits at most while the program of another one is compiled."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What a server has counted, and who is connected now."""
+    """Counters of a server, and its connected controllers."""
 
     packet_in_dropped: int
     digests_dropped: int
@@ -53,7 +56,7 @@ class Counted:
     controllers: int
     primary: bool
     refusals: Mapping[str, int]
-    """Calls and updates that were refused, by P4Runtime's code for the reason."""
+    """Refused calls and updates by canonical code."""
 
 
 class Server:
@@ -61,8 +64,8 @@ class Server:
 
     `load_program` makes the program of a p4_device_config.
 
-    With `security` only controllers with a certificate of the authority are served. Raises ConfigError where strangers
-    could give orders, unless told `insecure`.
+    With `security` only controllers with a certificate of the authority are served. Raises ConfigError for an address
+    that other hosts can reach without it, unless `insecure`.
     """
 
     def __init__(
@@ -77,15 +80,17 @@ class Server:
         self.switch = switch
         self._load_program = load_program
         self.packet_in_dropped = 0
-        """Frames to the CPU port that no primary controller was there to take, or too short for their header."""
+        """Frames to the CPU port without a primary controller to receive them, or shorter than the packet_in header."""
         self._refusals: Counter[str] = Counter()
         self._sparing = Sparing(_log)
         self._lock = switch.lock
+        self._compiling = threading.Lock()
+        """Held while a program is compiled: one at a time. Acquired before `_lock`, never while holding it."""
         self._committed: Entities | None = None
         self._saved: Entities | None = None
         self._arbitration = Arbitration(switch.device_id)
         self._streams = 0
-        self._timers_changed = threading.Condition(cast(Any, self._lock))  # it has what a Condition needs
+        self._timers_changed = threading.Condition(cast(Any, self._lock))  # a FairLock has what a Condition calls
         self._stopping = False
         self._clock = threading.Thread(target=self._run_timers, name="p4runtime-timers", daemon=True)
         options = [
@@ -99,8 +104,8 @@ class Server:
         self._server = grpc.server(
             ThreadPoolExecutor(MAX_CALLS, "p4runtime"), options=options, maximum_concurrent_rpcs=MAX_CALLS
         )
-        door = generic_handler(self, only_controllers=security is not None, on_refused=self._note)
-        self._server.add_generic_rpc_handlers((door,))
+        handler = generic_handler(self, only_controllers=security is not None, on_refused=self._note)
+        self._server.add_generic_rpc_handlers((handler,))
         try:
             self.port = listen(
                 self._server,
@@ -118,12 +123,12 @@ class Server:
         switch.on_digest = self._digest
 
     def start(self) -> None:
-        """Begins to answer."""
+        """Begin to serve."""
         self._server.start()
         self._clock.start()
 
     def stop(self, grace_s: float = 0.5) -> None:
-        """Ends all streams and calls."""
+        """End all streams and calls."""
         with self._lock:
             self._stopping = True
             self._timers_changed.notify_all()
@@ -132,7 +137,7 @@ class Server:
             self._clock.join(5)
 
     def counted(self) -> Counted:
-        """Return what was counted so far."""
+        """Return the counters."""
         with self._lock:
             return Counted(
                 packet_in_dropped=self.packet_in_dropped,
@@ -144,47 +149,47 @@ class Server:
             )
 
     def set_pipeline(self, p4info: Any, device_config: bytes) -> None:
-        """Loads a program without a controller; Refused says what is wrong with it."""
+        """Load a program without a controller. Raises RequestError for one that cannot be loaded."""
         config = p4r.ForwardingPipelineConfig(p4info=p4info, p4_device_config=device_config)
         self._commit(self._load(config))
 
     # ---- RPCs; the names are P4Runtime's
 
     def Write(self, request: Any, context: Any) -> Any:
-        """A batch: every update is tried, in order."""
+        """Apply all updates in order; one that fails does not stop the others."""
         try:
             self._check_target(request)
             with self._lock:
                 self._arbitration.check_primary(request)
                 entities = self._entities()
                 if request.atomicity != p4r.WriteRequest.CONTINUE_ON_ERROR:
-                    raise Refused(Code.UNIMPLEMENTED, "only CONTINUE_ON_ERROR batches are supported")
+                    raise RequestError(Code.UNIMPLEMENTED, "only CONTINUE_ON_ERROR batches are supported")
                 results = [entities.write(update) for update in request.updates]
-        except Refused as refused:
-            self._note("Write", refused)
-            abort(context, refused)
+        except RequestError as error:
+            self._note("Write", error)
+            abort(context, error)
         if any(result is not None for result in results):
             for result in results:
                 if result is not None:
                     self._note("Write", result)
-            abort_batch(context, results)
+            abort_write(context, results)
         return p4r.WriteResponse()
 
     def Read(self, request: Any, context: Any) -> Iterator[Any]:
-        """What the request's entities stand for, read at one moment."""
+        """Return the entities that the request selects, in one consistent state."""
         try:
             self._check_device(request)
             with self._lock:
                 entities = self._entities()
                 found = [entity for query in request.entities for entity in entities.read(query)]
-        except Refused as refused:
-            self._note("Read", refused)
-            abort(context, refused)
+        except RequestError as error:
+            self._note("Read", error)
+            abort(context, error)
         for start in range(0, max(1, len(found)), READ_CHUNK):
             yield p4r.ReadResponse(entities=found[start : start + READ_CHUNK])
 
     def SetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:
-        """Verifies, saves or commits a program."""
+        """Verify, save or commit a program."""
         try:
             self._check_target(request)
             with self._lock:
@@ -192,21 +197,21 @@ class Server:
             if request.action == request.COMMIT:
                 self._commit_saved(request)
             else:
-                self._set_config(request)
-        except Refused as refused:
-            self._note("SetForwardingPipelineConfig", refused)
-            abort(context, refused)
+                self._set_config(request, context.time_remaining())
+        except RequestError as error:
+            self._note("SetForwardingPipelineConfig", error)
+            abort(context, error)
         return p4r.SetForwardingPipelineConfigResponse()
 
     def GetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:
-        """The program that reads and writes refer to."""
+        """Return the program that reads and writes refer to."""
         try:
             self._check_device(request)
             with self._lock:
                 config = self._entities().pipeline.config
-        except Refused as refused:
-            self._note("GetForwardingPipelineConfig", refused)
-            abort(context, refused)
+        except RequestError as error:
+            self._note("GetForwardingPipelineConfig", error)
+            abort(context, error)
         response = p4r.GetForwardingPipelineConfigResponse()
         if request.response_type in (request.ALL, request.P4INFO_AND_COOKIE):
             response.config.p4info.CopyFrom(config.p4info)
@@ -218,20 +223,20 @@ class Server:
         return response
 
     def Capabilities(self, request: Any, context: Any) -> Any:
-        """The version of P4Runtime."""
+        """Return the version of P4Runtime."""
         return p4r.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
 
     def StreamChannel(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
-        """One controller's stream: a thread reads it, this generator writes it."""
+        """Serve one controller's stream: a thread reads it, this generator writes it."""
         controller = Controller()
         with self._lock:
             self._streams += 1
             too_many = self._streams > MAX_STREAMS
         try:
             if too_many:
-                refused = Refused(Code.RESOURCE_EXHAUSTED, "too many streams are open")
-                self._note("StreamChannel", refused)
-                abort(context, refused)
+                error = RequestError(Code.RESOURCE_EXHAUSTED, "too many streams are open")
+                self._note("StreamChannel", error)
+                abort(context, error)
             if context.add_callback(controller.end):
                 reader = threading.Thread(target=self._read_stream, args=(controller, requests), daemon=True)
                 reader.start()
@@ -244,31 +249,32 @@ class Server:
             if was_primary:
                 event(_log, logging.INFO, "primary left", device=self.switch.device_id)
 
-    def _note(self, call: str, refused: Refused) -> None:
-        """Count a refusal, and log it once in a while for each call and reason."""
-        reason = str(refused.code.name)
+    def _note(self, call: str, error: RequestError) -> None:
+        """Count a refused call or update, and log it: rate-limited for each call and reason."""
+        reason = str(error.code.name)
         with self._lock:
             self._refusals[reason] += 1
         self._sparing.event(
-            logging.INFO, "call refused", f"{call} {reason}", call=call, reason=reason, detail=refused.message
+            logging.INFO, "call refused", f"{call} {reason}", call=call, reason=reason, detail=error.message
         )
 
     # ---- programs
 
     def _load(self, config: Any) -> Entities:
-        pipeline = pipelines.load(config, self._load_program)
-        digests = Digests(pipeline.schema, self._send_digest_list, self._timers_changed)
-        return Entities(pipeline, digests, IdleTimeouts(self._to_primary, self._timers_changed))
+        idle_timeouts = IdleTimeouts(self._to_primary, self._timers_changed)
+        pipeline = pipelines.load(config, idle_timeouts, self._load_program)
+        return Entities(pipeline, Digests(pipeline.schema, self._send_digest_list, self._timers_changed), idle_timeouts)
 
-    def _set_config(self, request: Any) -> None:
+    def _set_config(self, request: Any, time_remaining_s: float | None) -> None:
         if request.action not in (
             request.VERIFY,
             request.VERIFY_AND_SAVE,
             request.VERIFY_AND_COMMIT,
             request.RECONCILE_AND_COMMIT,
         ):
-            invalid("the action is not set or not known")
-        entities = self._load(request.config)  # takes long: not under the lock
+            invalid_argument("the action is not set or not known")
+        with self._compile_turn(time_remaining_s):
+            entities = self._load(request.config)  # takes long: not under the switch's lock
         with self._lock:
             self._arbitration.check_primary(request)
             if request.action == request.VERIFY_AND_SAVE:
@@ -278,23 +284,34 @@ class Server:
             elif request.action == request.RECONCILE_AND_COMMIT:
                 self._reconcile(entities)
 
+    @contextmanager
+    def _compile_turn(self, time_remaining_s: float | None) -> Iterator[None]:
+        """Hold `_compiling`; ABORTED when another program is still being compiled after the call's deadline."""
+        wait_s = PIPELINE_WAIT_S if time_remaining_s is None else min(PIPELINE_WAIT_S, max(0.0, time_remaining_s))
+        if not self._compiling.acquire(timeout=wait_s):
+            raise RequestError(Code.ABORTED, "another program is being compiled; set this one again later")
+        try:
+            yield
+        finally:
+            self._compiling.release()
+
     def _reconcile(self, entities: Entities) -> None:
-        """Commits with the forwarding state of the last program, or not at all; counters and registers start fresh."""
+        """Commit with the forwarding state of the last program, or not at all; counters and registers are reset."""
         last = self._committed
         if last is not None:
-            entities.forget_declared(last)
+            entities.remove_initial_entries(last)
         for update in last.forwarding_state() if last is not None else ():
-            refused = entities.write(update)
-            if refused is not None:
-                invalid(f"the forwarding state cannot be kept: {refused.message}")
+            error = entities.write(update)
+            if error is not None:
+                invalid_argument(f"the forwarding state cannot be kept: {error.message}")
         self._commit(entities)
 
     def _commit_saved(self, request: Any) -> None:
         if request.HasField("config"):
-            invalid("COMMIT takes no config")
+            invalid_argument("COMMIT takes no config")
         with self._lock:
             if self._saved is None:
-                raise Refused(Code.NOT_FOUND, "no config is saved; use VERIFY_AND_SAVE first")
+                raise RequestError(Code.NOT_FOUND, "no config is saved; use VERIFY_AND_SAVE first")
             self._commit(self._saved)
 
     def _commit(self, entities: Entities) -> None:
@@ -314,38 +331,38 @@ class Server:
         )
 
     def _entities(self) -> Entities:
-        """The saved program, or the committed one; FAILED_PRECONDITION when there is neither."""
+        """Return those of the saved program, or the committed one; FAILED_PRECONDITION when there is neither."""
         entities = self._saved or self._committed
         if entities is None:
-            raise Refused(Code.FAILED_PRECONDITION, NO_PIPELINE)
+            raise RequestError(Code.FAILED_PRECONDITION, NO_PIPELINE)
         return entities
 
     def _check_device(self, request: Any) -> None:
         if request.device_id != self.switch.device_id:
-            raise Refused(
+            raise RequestError(
                 Code.NOT_FOUND, f"no device {request.device_id} here; there is device {self.switch.device_id}"
             )
 
     def _check_target(self, request: Any) -> None:
         self._check_device(request)
         if request.role or request.role_id:
-            raise Refused(Code.NOT_FOUND, "this switch knows only the default role")
+            raise RequestError(Code.NOT_FOUND, "this switch knows only the default role")
 
     # ---- streams
 
     def _read_stream(self, controller: Controller, requests: Iterator[Any]) -> None:
-        """Runs until the controller closes its side or the call is gone."""
+        """Process messages until the controller closes its side or the call ends."""
         try:
             for request in requests:
                 with self._lock:
                     self._stream_message(controller, request)
-        except Refused as refused:
-            self._note("StreamChannel", refused)
-            controller.end(refused)
+        except RequestError as error:
+            self._note("StreamChannel", error)
+            controller.end(error)
         except grpc.RpcError:  # cancelled, or the connection broke
             controller.end()
         except Exception:
-            controller.end(Refused(Code.INTERNAL, "the switch failed over a stream message"))
+            controller.end(RequestError(Code.INTERNAL, "the switch failed over a stream message"))
             raise
         else:
             controller.end()
@@ -363,25 +380,25 @@ class Server:
             return
         try:
             if self._arbitration.primary is not controller:
-                raise Refused(Code.PERMISSION_DENIED, "Not primary")
+                raise RequestError(Code.PERMISSION_DENIED, "Not primary")
             if self._committed is None:
-                raise Refused(Code.FAILED_PRECONDITION, NO_PIPELINE)
+                raise RequestError(Code.FAILED_PRECONDITION, NO_PIPELINE)
             if kind == "packet":
                 self._packet_out(self._committed, request.packet)
             elif kind == "digest_ack":
                 self._committed.digests.acknowledge(request.digest_ack.digest_id, request.digest_ack.list_id)
             else:
-                invalid("a stream message of unknown kind")
-        except Refused as refused:
-            self._note("StreamChannel", refused)
-            controller.offer(_stream_error(refused, request))
+                invalid_argument("a stream message of unknown kind")
+        except RequestError as error:
+            self._note("StreamChannel", error)
+            controller.offer(_stream_error(error, request))
 
     def _packet_out(self, entities: Entities, packet: Any) -> None:
         header = entities.pipeline.packet_out
         self.switch.packet_out(header.frame(packet) if header is not None else packet.payload)
 
     def _packet_in(self, frame: bytes) -> None:
-        """A frame has left by the CPU port."""
+        """Send a frame to the CPU port as a packet-in."""
         with self._lock:
             primary, entities = self._arbitration.primary, self._committed
             message = p4r.StreamMessageResponse()
@@ -412,28 +429,27 @@ class Server:
         return primary is not None and primary.offer(message)
 
     def _run_timers(self) -> None:
-        """Sends digest lists and notifications of idle entries when their time has come."""
+        """Send digest lists and idle timeout notifications when they are due."""
         with self._lock:
             while not self._stopping:
                 due = [time.monotonic() + 60.0]
                 if self._committed is not None:
-                    due += [
-                        at for at in (self._committed.digests.tick(), self._committed.idle.tick()) if at is not None
-                    ]
+                    ticks = (self._committed.digests.tick(), self._committed.idle_timeouts.tick())
+                    due += [at for at in ticks if at is not None]
                 self._timers_changed.wait(max(0.0, min(due) - time.monotonic()))
 
 
 def _election(controller: Controller) -> str:
-    """Its election id as one number; "none" for a controller that has stepped down."""
+    """Return its election id as one number; "none" for a controller without one."""
     if controller.election_id is None:
         return "none"
     high, low = controller.election_id
     return str(high << 64 | low)
 
 
-def _stream_error(refused: Refused, request: Any) -> Any:
+def _stream_error(error: RequestError, request: Any) -> Any:
     message = p4r.StreamMessageResponse()
-    message.error.canonical_code, message.error.message = refused.number, refused.message
+    message.error.canonical_code, message.error.message = error.number, error.message
     if request.WhichOneof("update") == "packet":
         message.error.packet_out.packet_out.CopyFrom(request.packet)
     elif request.WhichOneof("update") == "digest_ack":

@@ -1,4 +1,4 @@
-"""How a request is refused: an exception with a canonical code, and the packed details of a refused batch."""
+"""Errors of requests: an exception with a canonical code, and the error details of a Write."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from p4reduce_contracts.p4runtime.status import DETAILS
 Code = grpc.StatusCode
 
 
-class Refused(Exception):
-    """A request, or one update of a batch, that the switch does not carry out."""
+class RequestError(Exception):
+    """The status with which a request, or one update of a Write, fails."""
 
     def __init__(self, code: Any, message: str) -> None:
         super().__init__(message)
@@ -28,13 +28,13 @@ class Refused(Exception):
         return int(self.code.value[0])
 
 
-def invalid(message: str) -> NoReturn:
-    """Refuses with INVALID_ARGUMENT."""
-    raise Refused(Code.INVALID_ARGUMENT, message)
+def invalid_argument(message: str) -> NoReturn:
+    """Raise a RequestError with INVALID_ARGUMENT."""
+    raise RequestError(Code.INVALID_ARGUMENT, message)
 
 
-def batch_details(results: Sequence[Refused | None]) -> bytes:
-    """The google.rpc.Status of a batch with failures: one p4.v1.Error for each update, in order."""
+def write_details(results: Sequence[RequestError | None]) -> bytes:
+    """Return the google.rpc.Status of a Write with failed updates: one p4.v1.Error for each update, in order."""
     status = status_pb2.Status(code=Code.UNKNOWN.value[0], message="Write failure.")
     for result in results:
         error = p4r.Error()
@@ -47,14 +47,14 @@ def batch_details(results: Sequence[Refused | None]) -> bytes:
     return bytes(status.SerializeToString())
 
 
-def abort(context: Any, refused: Refused) -> NoReturn:
-    """Ends an RPC with an error."""
-    context.abort(refused.code, refused.message)
+def abort(context: Any, error: RequestError) -> NoReturn:
+    """End an RPC with an error."""
+    context.abort(error.code, error.message)
     raise AssertionError("grpc's abort returned")
 
 
-def abort_batch(context: Any, results: Sequence[Refused | None]) -> NoReturn:
-    """Ends a Write of which some updates failed."""
-    context.set_trailing_metadata(((DETAILS, batch_details(results)),))
+def abort_write(context: Any, results: Sequence[RequestError | None]) -> NoReturn:
+    """End a Write of which some updates failed."""
+    context.set_trailing_metadata(((DETAILS, write_details(results)),))
     context.abort(Code.UNKNOWN, "Write failure.")
     raise AssertionError("grpc's abort returned")

@@ -1,228 +1,412 @@
-"""Table entries: P4Runtime's checks on one side, the program's tables on the other."""
+"""Table entries with their direct counters and meters: P4Runtime's requests on a table of the program."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_switch.p4runtime import meters
-from p4reduce_switch.p4runtime.action_profiles import refusals
-from p4reduce_switch.p4runtime.bound_table import BoundTable, Identity
-from p4reduce_switch.p4runtime.idle import IdleTimeouts
-from p4reduce_switch.p4runtime.pipeline import Pipeline
-from p4reduce_switch.p4runtime.status import Code, Refused, invalid
-from p4reduce_switch.program import Entry, EntryExists, EntryMissing, MeterConfig, TableFull
+from p4reduce_contracts.p4runtime.schema import ActionInfo, Directory, FieldInfo, TableInfo
+from p4reduce_switch.p4runtime.action_profiles import BoundProfile, profile_errors
+from p4reduce_switch.p4runtime.encoding import (
+    ActionCall,
+    check_not_translated,
+    decode_action,
+    decode_match,
+    encode_action,
+    encode_match,
+)
+from p4reduce_switch.p4runtime.idle_timeouts import IdleTimeouts
+from p4reduce_switch.p4runtime.indirect import check_modify, check_no_color_counts, decode_rates, encode_rates
+from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
+from p4reduce_switch.program import Entry, EntryExists, EntryKey, EntryMissing, MeterConfig, Table, TableFull
 
 INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 
 
-def write(pipeline: Pipeline, idle: IdleTimeouts, operation: int, entry: Any) -> None:
-    """Insert, modify or delete an entry, or set the default entry."""
-    bound = pipeline.table(entry.table_id)
-    if operation != DELETE:
-        _check_unwritable(entry)
-        _check_timeout(bound, entry)
-    if entry.is_default_action:
-        _write_default(bound, operation, entry)
-        return
-    identity = bound.identity_of(entry)
-    if bound.info.const:
-        _write_const(bound, operation, entry, identity)
-    elif operation == INSERT:
-        _insert(bound, entry, identity)
-    elif operation == MODIFY:
-        _modify(bound, entry, identity)
-    else:
-        bound.existing(identity)
-        bound.table.delete(*identity)
-        bound.metadata.pop(identity, None)
-        idle.forget(bound, identity)
-        return
-    idle.set(bound, identity, entry.idle_timeout_ns)
+class BoundTable:
+    """A table of the program bound to its P4Info. Callers hold the switch's lock.
 
+    Its keys are in the program's order. p4c writes optional keys into the BMv2 JSON as ternary ones; requests and
+    answers have P4Info's kinds.
+    """
 
-def _check_timeout(bound: BoundTable, entry: Any) -> None:
-    """Refuse a timeout that the table or the entry cannot have; clients compare the texts, which are PI's."""
-    if entry.idle_timeout_ns < 0:
-        invalid("an idle timeout is not negative")
-    if entry.idle_timeout_ns and entry.is_default_action:
-        invalid("default entries have no idle timeouts")
-    if entry.idle_timeout_ns and not _has_idle_timeout(bound):
-        invalid("idle_timeout_ns must be set to 0 for tables which do not support idle timeout")
+    def __init__(
+        self,
+        info: TableInfo,
+        table: Table,
+        actions: Directory[ActionInfo],
+        profiles: Mapping[int, BoundProfile],
+        idle_timeouts: IdleTimeouts,
+    ) -> None:
+        """INVALID_ARGUMENT when they are not of one program."""
+        self.info = info
+        self.table = table
+        self.profile = profiles.get(info.profile_id)
+        missing = bool(info.profile_id) and self.profile is None
+        if missing or table.profile is not (None if self.profile is None else self.profile.state):
+            invalid_argument(
+                f"p4info and program do not belong together: the action profile of table {info.name} differs"
+            )
+        self._keys = _key_order(info, table)
+        self._metadata: dict[EntryKey | None, tuple[int, bytes]] = {}
+        """(controller_metadata, metadata) of entries that have any; None stands for the default entry."""
+        self._actions = actions
+        self._idle_timeouts = idle_timeouts
+        if table.const and not info.const:
+            table.allow_changes(max(info.size, table.max_size))
+        self._key_ids = {key.id for key in info.keys}
+        self._optional_as_ternary = tuple(
+            key.kind == "optional" and stored.match_type == "ternary"
+            for key, stored in zip(self._keys, table.keys, strict=True)
+        )
+        for action_id in info.action_ids:
+            name = actions.by_id[action_id].name
+            if name not in table.action_params:
+                invalid_argument(f"p4info and program do not belong together: table {info.name} has no action {name}")
 
+    # ---- TableEntry, written
 
-def _has_idle_timeout(bound: BoundTable) -> bool:
-    return bound.info.has_idle_timeout and bound.table.supports_timeout
-
-
-def _check_unwritable(entry: Any) -> None:
-    if entry.HasField("time_since_last_hit"):
-        invalid("has_time_since_last_hit must not be set in WriteRequest")
-    if entry.is_const:
-        invalid("is_const must not be set in WriteRequest")
-    meters.check_no_counts(entry, "meter_counter_data")
-
-
-def _insert(bound: BoundTable, entry: Any, identity: Identity) -> None:
-    if not bound.keys:
-        invalid(f"table {bound.info.name} has no key, so it takes no entries")
-    if not entry.HasField("action"):
-        invalid("an insert needs an action")
-    rates = _rates(bound, entry)
-    try:
-        if bound.profile is None:
-            bound.table.insert(*identity, *bound.action_of(entry))
+    def write(self, operation: int, request: Any) -> None:
+        """Insert, modify or delete an entry, or modify the default entry."""
+        if operation != DELETE:
+            self._check_writable(request)
+        if request.is_default_action:
+            self._modify_default(operation, request)
+            return
+        key = self._key_of(request)
+        if self.info.const:
+            self._modify_const(operation, request, key)
+        elif operation == INSERT:
+            self._insert(request, key)
+        elif operation == MODIFY:
+            self._modify(request, key)
         else:
-            target = bound.profile.target_of(entry.action)
-            with refusals(missing=Code.INVALID_ARGUMENT):
-                bound.table.insert_reference(*identity, target)
-    except EntryExists:
-        raise Refused(Code.ALREADY_EXISTS, f"table {bound.info.name} already has this entry; use MODIFY") from None
-    except TableFull as error:
-        raise Refused(Code.RESOURCE_EXHAUSTED, str(error)) from error
-    _set_resources(bound, entry, identity, rates)
-    _remember(bound, identity, entry)
+            self._delete(key)
+            return
+        self._set_idle_timeout(request.idle_timeout_ns, key)
 
-
-def _modify(bound: BoundTable, entry: Any, identity: Identity) -> None:
-    bound.existing(identity)
-    rates = _rates(bound, entry)
-    if entry.HasField("action") and bound.profile is None:
-        bound.table.modify(*identity, *bound.action_of(entry))
-    elif entry.HasField("action") and bound.profile is not None:
-        target = bound.profile.target_of(entry.action)
-        with refusals(missing=Code.INVALID_ARGUMENT):
-            bound.table.modify_reference(*identity, target)
-    _set_resources(bound, entry, identity, rates)
-    _remember(bound, identity, entry)
-
-
-def _write_const(bound: BoundTable, operation: int, entry: Any, identity: Identity) -> None:
-    """Of a const table only the direct counters and meters can be written."""
-    if operation != MODIFY or entry.HasField("action"):
-        raise Refused(Code.PERMISSION_DENIED, f"the entries of table {bound.info.name} are const")
-    rates = _rates(bound, entry)
-    bound.existing(identity)
-    _set_resources(bound, entry, identity, rates)
-
-
-def _write_default(bound: BoundTable, operation: int, entry: Any) -> None:
-    if operation != MODIFY:
-        invalid("a default entry can only be modified")
-    _check_default(entry)
-    if bound.profile is not None:
-        invalid(f"the default entry of table {bound.info.name}, which has an action profile, cannot be set")
-    for resource, field in (("counter", "counter_data"), ("meter", "meter_config")):
-        if entry.HasField(field):
-            raise Refused(Code.UNIMPLEMENTED, f"default entries have no direct {resource} on this switch")
-    if bound.table.default_is_const or bound.info.const_default:
-        raise Refused(Code.PERMISSION_DENIED, f"the default entry of table {bound.info.name} is const")
-    if entry.HasField("action"):
-        bound.table.set_default(*bound.action_of(entry, default=True))
-        _remember(bound, None, entry)
-    else:
-        bound.table.reset_default()
-        bound.metadata.pop(None, None)
-
-
-def _check_default(entry: Any) -> None:
-    if entry.match or entry.priority:
-        invalid("a default entry has neither match nor priority")
-
-
-def _rates(bound: BoundTable, entry: Any) -> MeterConfig | None:
-    """Check a request's direct resources against the table's; return the rates for the direct meter, if any."""
-    if entry.HasField("counter_data") and not bound.table.has_direct_counter:
-        invalid(f"table {bound.info.name} has no direct counter")
-    if not entry.HasField("meter_config"):
-        return None
-    if not bound.table.has_direct_meter:
-        invalid(f"table {bound.info.name} has no direct meter")
-    return meters.config_of(entry.meter_config)
-
-
-def _set_resources(bound: BoundTable, entry: Any, identity: Identity, rates: MeterConfig | None) -> None:
-    """Write the direct counter if the request has one, and the direct meter, whose rates are gone if it has none."""
-    if entry.HasField("counter_data"):
-        bound.table.write_counter(*identity, entry.counter_data.packet_count, entry.counter_data.byte_count)
-    if bound.table.has_direct_meter:
-        bound.table.configure_meter(*identity, rates)
-
-
-def _remember(bound: BoundTable, identity: Identity | None, entry: Any) -> None:
-    opaque = (entry.controller_metadata, entry.metadata)
-    if any(opaque):
-        bound.metadata[identity] = opaque
-    else:
-        bound.metadata.pop(identity, None)
-
-
-def read(pipeline: Pipeline, idle: IdleTimeouts, query: Any) -> list[Any]:
-    """Entities for a table entry of a ReadRequest: one entry, those of a table, or all (spec, "Wildcard Reads")."""
-    meters.check_no_counts(query, "meter_counter_data")
-    if not query.table_id:
-        return [entity for bound in pipeline.tables.values() for entity in _read_table(bound, idle, query)]
-    bound = pipeline.table(query.table_id)
-    _check_time_since_last_hit(bound, query)
-    if query.is_default_action:
-        _check_default(query)
-        return [_default_entity(bound)]
-    if query.match:
-        identity = bound.identity_of(query)
+    def _insert(self, request: Any, key: EntryKey) -> None:
+        if not self._keys:
+            invalid_argument(f"table {self.info.name} has no key, so it takes no entries")
+        if not request.HasField("action"):
+            invalid_argument("an insert needs an action")
+        rates = self._direct_rates(request)
         try:
-            found = bound.table.entry(*identity)
-        except EntryMissing:
+            if self.profile is None:
+                self.table.insert(*key, *self._action_of(request))
+            else:
+                target = self.profile.target_of(request.action)
+                with profile_errors(missing=Code.INVALID_ARGUMENT):
+                    self.table.insert_reference(*key, target)
+        except EntryExists:
+            reason = f"table {self.info.name} already has this entry; use MODIFY"
+            raise RequestError(Code.ALREADY_EXISTS, reason) from None
+        except TableFull as error:
+            raise RequestError(Code.RESOURCE_EXHAUSTED, str(error)) from error
+        self._write_direct(request, key, rates)
+        self._set_metadata(request, key)
+
+    def _modify(self, request: Any, key: EntryKey) -> None:
+        self._entry(key)
+        rates = self._direct_rates(request)
+        if request.HasField("action") and self.profile is None:
+            self.table.modify(*key, *self._action_of(request))
+        elif request.HasField("action") and self.profile is not None:
+            target = self.profile.target_of(request.action)
+            with profile_errors(missing=Code.INVALID_ARGUMENT):
+                self.table.modify_reference(*key, target)
+        self._write_direct(request, key, rates)
+        self._set_metadata(request, key)
+
+    def _delete(self, key: EntryKey) -> None:
+        self._entry(key)
+        self.table.delete(*key)
+        self._metadata.pop(key, None)
+        self._idle_timeouts.remove(self.info.id, key)
+
+    def _modify_const(self, operation: int, request: Any, key: EntryKey) -> None:
+        """Of a const table only the direct counters and meters can be written."""
+        if operation != MODIFY or request.HasField("action"):
+            raise RequestError(Code.PERMISSION_DENIED, f"the entries of table {self.info.name} are const")
+        rates = self._direct_rates(request)
+        self._entry(key)
+        self._write_direct(request, key, rates)
+
+    def _modify_default(self, operation: int, request: Any) -> None:
+        if operation != MODIFY:
+            invalid_argument("a default entry can only be modified")
+        _check_default(request)
+        if self.profile is not None:
+            invalid_argument(f"the default entry of table {self.info.name}, which has an action profile, cannot be set")
+        for resource, field in (("counter", "counter_data"), ("meter", "meter_config")):
+            if request.HasField(field):
+                raise RequestError(Code.UNIMPLEMENTED, f"default entries have no direct {resource} on this switch")
+        if self.table.default_is_const or self.info.const_default:
+            raise RequestError(Code.PERMISSION_DENIED, f"the default entry of table {self.info.name} is const")
+        if request.HasField("action"):
+            self.table.set_default(*self._action_of(request, default=True))
+            self._set_metadata(request, None)
+        else:
+            self.table.reset_default()
+            self._metadata.pop(None, None)
+
+    def _check_writable(self, request: Any) -> None:
+        """Refuse what a Write cannot set. Clients compare the texts about timeouts, which are PI's."""
+        if request.HasField("time_since_last_hit"):
+            invalid_argument("has_time_since_last_hit must not be set in WriteRequest")
+        if request.is_const:
+            invalid_argument("is_const must not be set in WriteRequest")
+        check_no_color_counts(request, "meter_counter_data")
+        if request.idle_timeout_ns < 0:
+            invalid_argument("an idle timeout is not negative")
+        if request.idle_timeout_ns and request.is_default_action:
+            invalid_argument("default entries have no idle timeouts")
+        if request.idle_timeout_ns and not self._has_idle_timeout:
+            invalid_argument("idle_timeout_ns must be set to 0 for tables which do not support idle timeout")
+
+    def _direct_rates(self, request: Any) -> MeterConfig | None:
+        """Check a request's direct resources against the table's; return the rates for the direct meter, if any."""
+        if request.HasField("counter_data") and not self.table.has_direct_counter:
+            invalid_argument(f"table {self.info.name} has no direct counter")
+        if not request.HasField("meter_config"):
+            return None
+        if not self.table.has_direct_meter:
+            invalid_argument(f"table {self.info.name} has no direct meter")
+        return decode_rates(request.meter_config)
+
+    def _write_direct(self, request: Any, key: EntryKey, rates: MeterConfig | None) -> None:
+        """Write the direct counter if the request has one, and the direct meter: without rates it is reset."""
+        if request.HasField("counter_data"):
+            self.table.write_counter(*key, request.counter_data.packet_count, request.counter_data.byte_count)
+        if self.table.has_direct_meter:
+            self.table.configure_meter(*key, rates)
+
+    def _set_metadata(self, request: Any, key: EntryKey | None) -> None:
+        metadata = (request.controller_metadata, request.metadata)
+        if any(metadata):
+            self._metadata[key] = metadata
+        else:
+            self._metadata.pop(key, None)
+
+    def _set_idle_timeout(self, timeout_ns: int, key: EntryKey) -> None:
+        self._idle_timeouts.remove(self.info.id, key)
+        if timeout_ns:
+            notification = p4r.TableEntry(idle_timeout_ns=timeout_ns)
+            self._encode_key(self._entry(key), notification)
+            notification.controller_metadata, notification.metadata = self._metadata.get(key, (0, b""))
+            self._idle_timeouts.add(self.table, key, notification)
+
+    # ---- TableEntry, read
+
+    def read(self, query: Any) -> list[Any]:
+        """Return the entities for a query: one entry, the default entry, or all that pass the query's filters.
+
+        The spec's "Wildcard Reads". Default entries are read on their own.
+        """
+        check_no_color_counts(query, "meter_counter_data")
+        if query.HasField("time_since_last_hit") and (query.is_default_action or not self._has_idle_timeout):
+            invalid_argument(
+                f"table {self.info.name} does not tell how long an entry is idle, and default entries never do"
+            )
+        if query.is_default_action:
+            if query.table_id:
+                _check_default(query)
+            return [self._default_entity()]
+        if query.table_id and query.match:
+            try:
+                return [self._entity(self.table.entry(*self._key_of(query)), query)]
+            except EntryMissing:
+                return []
+        found = [self._entity(entry, query) for entry in self.table.entries()]
+        for field in ("priority", "controller_metadata", "metadata"):
+            if getattr(query, field):
+                found = [e for e in found if getattr(e.table_entry, field) == getattr(query, field)]
+        if query.action.WhichOneof("type") == "action":
+            id = query.action.action.action_id
+            found = [e for e in found if e.table_entry.action.action.action_id == id]
+        elif query.HasField("action"):
+            found = [e for e in found if e.table_entry.action == query.action]
+        return found
+
+    def _entity(self, entry: Entry, query: Any) -> Any:
+        """Return an entry as P4Runtime has it, with the direct resources that the query asks for."""
+        key = (entry.match, entry.priority)
+        entity = p4r.Entity()
+        out = entity.table_entry
+        self._encode_key(entry, out)
+        if self.profile is not None and entry.target is not None:
+            self.profile.encode_target(entry.target, out.action)
+        else:
+            self._encode_action(entry.action, entry.params, out)
+        out.controller_metadata, out.metadata = self._metadata.get(key, (0, b""))
+        if query.HasField("counter_data") and self.table.has_direct_counter:
+            out.counter_data.packet_count, out.counter_data.byte_count = entry.packets, entry.bytes
+        if query.HasField("meter_config") and self.table.has_direct_meter:
+            encode_rates(self.table.read_meter(*key), out.meter_config)
+        out.idle_timeout_ns = self._idle_timeouts.timeout_ns(self.info.id, key)
+        if query.HasField("time_since_last_hit"):
+            out.time_since_last_hit.elapsed_ns = self._idle_timeouts.since_last_hit_ns(entry)
+        out.is_const = entry.const
+        return entity
+
+    def _default_entity(self) -> Any:
+        entity = p4r.Entity()
+        out = entity.table_entry
+        out.table_id = self.info.id
+        out.is_default_action = True
+        if self.table.default_action is not None:
+            self._encode_action(*self.table.default_action, out)
+        out.controller_metadata, out.metadata = self._metadata.get(None, (0, b""))
+        return entity
+
+    # ---- DirectCounterEntry and DirectMeterEntry
+
+    def write_counter(self, operation: int, request: Any) -> None:
+        """Set the direct counter of one entry."""
+        check_modify(operation, "direct counter")
+        key = self._direct_key(request.table_entry, "direct counter")
+        if request.HasField("data"):
+            self.table.write_counter(*key, request.data.packet_count, request.data.byte_count)
+
+    def read_counters(self, query: Any) -> list[Any]:
+        """Return the direct counter of one entry, or those of all."""
+        found = []
+        for entry in self._direct_entries(query.table_entry, "direct counter"):
+            entity = p4r.Entity()
+            out = entity.direct_counter_entry
+            self._encode_key(entry, out.table_entry)
+            out.data.packet_count, out.data.byte_count = entry.packets, entry.bytes
+            found.append(entity)
+        return found
+
+    def write_meter(self, operation: int, request: Any) -> None:
+        """Set the rates of the direct meter of one entry."""
+        check_modify(operation, "direct meter")
+        check_no_color_counts(request, "counter_data")
+        key = self._direct_key(request.table_entry, "direct meter")
+        self.table.configure_meter(*key, decode_rates(request.config) if request.HasField("config") else None)
+
+    def read_meters(self, query: Any) -> list[Any]:
+        """Return the rates of the direct meter of one entry, or of all."""
+        check_no_color_counts(query, "counter_data")
+        found = []
+        for entry in self._direct_entries(query.table_entry, "direct meter"):
+            entity = p4r.Entity()
+            out = entity.direct_meter_entry
+            self._encode_key(entry, out.table_entry)
+            encode_rates(self.table.read_meter(entry.match, entry.priority), out.config)
+            found.append(entity)
+        return found
+
+    def _direct_key(self, request: Any, resource: str) -> EntryKey:
+        """Return the key of the one entry that a request's table entry names; NOT_FOUND when there is none."""
+        if not self._has_direct(resource):
+            invalid_argument(f"table {self.info.name} has no {resource}")
+        if request.is_default_action:
+            raise RequestError(Code.UNIMPLEMENTED, f"default entries have no {resource} on this switch")
+        key = self._key_of(request)
+        self._entry(key)
+        return key
+
+    def _direct_entries(self, query: Any, resource: str) -> Iterable[Entry]:
+        """Return the entry that a query's table entry names, or all; none for a wildcard when it has no `resource`."""
+        if query.table_id and (query.match or query.is_default_action):
+            return [self._entry(self._direct_key(query, resource))]
+        if not self._has_direct(resource):
+            if query.table_id:
+                invalid_argument(f"table {self.info.name} has no {resource}")
             return []
-        return [_entity(bound, idle, found, query)]
-    return _read_table(bound, idle, query)
+        priority = query.priority if query.table_id else 0
+        return [entry for entry in self.table.entries() if not priority or entry.priority == priority]
+
+    def _has_direct(self, resource: str) -> bool:
+        return self.table.has_direct_counter if resource == "direct counter" else self.table.has_direct_meter
+
+    # ---- keys and actions
+
+    @property
+    def _has_idle_timeout(self) -> bool:
+        return self.info.has_idle_timeout and self.table.supports_timeout
+
+    def _key_of(self, request: Any) -> EntryKey:
+        """Return match and priority of a request in the program's form, checked as the spec says ("Match Format")."""
+        given = {field.field_id: field for field in request.match}
+        if len(given) != len(request.match):
+            invalid_argument("a key is given twice")
+        unknown = set(given) - self._key_ids
+        if unknown:
+            invalid_argument(f"table {self.info.name} has no key with id {min(unknown)}")
+        if request.priority < 0 or self.info.needs_priority != bool(request.priority):
+            needs = "needs a priority above 0" if self.info.needs_priority else "takes no priority"
+            invalid_argument(f"table {self.info.name} {needs}")
+        for key in self._keys:
+            check_not_translated(key)
+        where = f"table {self.info.name}"
+        values = (decode_match(key, given.get(key.id), where) for key in self._keys)
+        return self._program_match(values), request.priority
+
+    def _entry(self, key: EntryKey) -> Entry:
+        """Return the program's entry; NOT_FOUND when there is none."""
+        try:
+            return self.table.entry(*key)
+        except EntryMissing:
+            raise RequestError(Code.NOT_FOUND, f"table {self.info.name} has no such entry") from None
+
+    def _encode_key(self, entry: Entry, out: Any) -> None:
+        """Write table id, match and priority into an answer; keys that match everything are left out."""
+        out.table_id = self.info.id
+        out.priority = entry.priority
+        for key, value in self._p4info_match(entry.match):
+            encode_match(key, value, out)
+
+    def _action_of(self, request: Any, *, default: bool = False) -> ActionCall:
+        """Return the name and the parameters in order of a request's action, checked ("Action Specification")."""
+        if request.action.WhichOneof("type") != "action":
+            invalid_argument(f"table {self.info.name} takes a direct action, no action profile")
+        excluded = self.info.entry_only if default else self.info.default_only
+        where = f"table {self.info.name}"
+        return decode_action(request.action.action, self._actions, self.info.action_ids, excluded, where)
+
+    def _encode_action(self, name: str, params: tuple[int, ...], out: Any) -> None:
+        """Write an action into an answer; a default action that P4Info does not list is left out."""
+        if name in self._actions:
+            encode_action(name, params, self._actions, out.action.action)
+
+    def _program_match(self, values: Iterable[Any]) -> tuple[Any, ...]:
+        """Return match values of P4Info's kinds in the program's kinds."""
+        return tuple(
+            value if not ternary else (0, 0) if value is None else (value, (1 << key.bitwidth) - 1)
+            for key, value, ternary in zip(self._keys, values, self._optional_as_ternary, strict=True)
+        )
+
+    def _p4info_match(self, match: Iterable[Any]) -> Iterator[tuple[FieldInfo, Any]]:
+        """Yield each key with its value in P4Info's kind; None for an optional key that matches all."""
+        for key, value, ternary in zip(self._keys, match, self._optional_as_ternary, strict=True):
+            yield key, value if not ternary else value[0] if value[1] else None
 
 
-def _read_table(bound: BoundTable, idle: IdleTimeouts, query: Any) -> list[Any]:
-    """All entries that pass the filters. Default entries are read on their own, or with all tables."""
-    _check_time_since_last_hit(bound, query)
-    if query.is_default_action:
-        return [_default_entity(bound)]
-    wanted = [_entity(bound, idle, entry, query) for entry in bound.table.entries()]
-    for field in ("priority", "controller_metadata", "metadata"):
-        if getattr(query, field):
-            wanted = [e for e in wanted if getattr(e.table_entry, field) == getattr(query, field)]
-    if query.action.WhichOneof("type") == "action":
-        id = query.action.action.action_id
-        wanted = [e for e in wanted if e.table_entry.action.action.action_id == id]
-    elif query.HasField("action"):
-        wanted = [e for e in wanted if e.table_entry.action == query.action]
-    return wanted
+def _check_default(request: Any) -> None:
+    if request.match or request.priority:
+        invalid_argument("a default entry has neither match nor priority")
 
 
-def _check_time_since_last_hit(bound: BoundTable, query: Any) -> None:
-    if query.HasField("time_since_last_hit") and (query.is_default_action or not _has_idle_timeout(bound)):
-        invalid(f"table {bound.info.name} does not tell how long an entry is idle, and default entries never do")
+def _key_order(info: TableInfo, table: Table) -> tuple[FieldInfo, ...]:
+    """Return P4Info's keys in the program's order: by name, or by position when only one side has an annotated name.
 
-
-def _entity(bound: BoundTable, idle: IdleTimeouts, entry: Entry, query: Any) -> Any:
-    """An entry as P4Runtime shows it, with the direct resources that the query asks for."""
-    entity = p4r.Entity()
-    out = entity.table_entry
-    bound.put_identity(entry, out)
-    bound.put_entry_action(entry, out)
-    out.controller_metadata, out.metadata = bound.metadata.get((entry.match, entry.priority), (0, b""))
-    if query.HasField("counter_data") and bound.table.has_direct_counter:
-        out.counter_data.packet_count, out.counter_data.byte_count = entry.packets, entry.bytes
-    if query.HasField("meter_config") and bound.table.has_direct_meter:
-        meters.put_config(bound.table.read_meter(entry.match, entry.priority), out.meter_config)
-    out.idle_timeout_ns = idle.timeout_ns(bound, entry)
-    if query.HasField("time_since_last_hit"):
-        out.time_since_last_hit.elapsed_ns = idle.since_last_hit_ns(entry)
-    out.is_const = entry.const
-    return entity
-
-
-def _default_entity(bound: BoundTable) -> Any:
-    entity = p4r.Entity()
-    out = entity.table_entry
-    out.table_id = bound.info.id
-    out.is_default_action = True
-    if bound.table.default_action is not None:
-        bound.put_action(*bound.table.default_action, out)
-    out.controller_metadata, out.metadata = bound.metadata.get(None, (0, b""))
-    return entity
+    A key whose type P4Runtime translates to another number has the program's width: a value stands for itself.
+    """
+    names = [key.name for key in table.keys]
+    by_name = {key.name: key for key in info.keys}
+    ordered = tuple(by_name[name] for name in names) if set(names) == set(by_name) else info.keys
+    for key, stored in zip(ordered, table.keys, strict=False):
+        same_kind = key.kind == stored.match_type or (key.kind, stored.match_type) == ("optional", "ternary")
+        if not same_kind or (key.bitwidth != stored.bitwidth and not key.own_type):
+            invalid_argument(f"p4info and program do not belong together: key {key.name} of table {info.name} differs")
+    if len(ordered) != len(table.keys):
+        invalid_argument(f"p4info and program do not belong together: the keys of table {info.name} differ")
+    return tuple(
+        replace(key, bitwidth=stored.bitwidth) if key.bitwidth else key
+        for key, stored in zip(ordered, table.keys, strict=True)
+    )

@@ -31,7 +31,7 @@ from p4reduce_switch.program.state.profiles import (
 )
 from p4reduce_switch.program.state.replication import CloneSession, Replica, Replication
 from p4reduce_switch.program.state.stateful import Counter, Meter, MeterConfig, Register
-from p4reduce_switch.program.state.tables import Entry, KeyField, Table
+from p4reduce_switch.program.state.tables import Entry, EntryKey, KeyField, Table
 from p4reduce_switch.program.state.value_sets import KeyTest, ValueSet
 from p4reduce_switch.program.traffic import DigestHandler
 
@@ -44,6 +44,7 @@ __all__ = [
     "DigestHandler",
     "Entry",
     "EntryExists",
+    "EntryKey",
     "EntryMissing",
     "ExecutionError",
     "Group",

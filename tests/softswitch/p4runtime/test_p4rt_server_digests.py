@@ -9,7 +9,7 @@ import pytest
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_switch.p4runtime.digests import Digests
-from p4reduce_switch.p4runtime.status import Refused
+from p4reduce_switch.p4runtime.status import RequestError
 from rigs.p4rt import SCHEMA, Raw, Served, code_of, entry
 
 ID = SCHEMA.digests["sighting_t"].id
@@ -123,7 +123,7 @@ def test_what_nobody_heard_is_sent_again(bench: Bench) -> None:
 
 def test_configuration_follows_the_usual_rules(bench: Bench) -> None:
     def refused(operation: int) -> str:
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RequestError) as caught:
             bench.configure(operation, max_list_size=1)
         return str(caught.value.code.name)
 

@@ -15,8 +15,12 @@ from p4reduce_contracts.p4runtime import codec
 from p4reduce_contracts.p4runtime.entries import TableEntry
 from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
 from p4reduce_switch.p4runtime import pipeline as pipelines
-from p4reduce_switch.p4runtime import tables
-from p4reduce_switch.p4runtime.idle import ENTRIES_IN_MESSAGE, LEAST_US, SPARE, IdleTimeouts
+from p4reduce_switch.p4runtime.idle_timeouts import (
+    MAX_ENTRIES_PER_NOTIFICATION,
+    MAX_STALE_TIMERS,
+    MIN_TIMEOUT_US,
+    IdleTimeouts,
+)
 from p4reduce_switch.program import Program
 from p4reduce_switch.program.llvm import batch_runner
 from rigs.p4rt import Raw, Served, code_of, config
@@ -49,13 +53,13 @@ class Rig:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_us = 1_000_000
         monkeypatch.setattr(batch_runner, "microseconds", lambda: self.now_us)
-        self.pipeline = pipelines.load(CONFIG)
+        lock = threading.Condition()
+        self.idle = IdleTimeouts(self._send, lock, lambda: self.now_us)
+        self.pipeline = pipelines.load(CONFIG, self.idle)
         self.program: Program = self.pipeline.program
         table: Any = self.program.tables["MainIngress.aging"]
         table.clock = lambda: self.now_us
         self.sent: list[Any] = []
-        lock = threading.Condition()
-        self.idle = IdleTimeouts(self._send, lock, lambda: self.now_us)
         self._lock = lock
 
     def _send(self, message: Any) -> bool:
@@ -64,7 +68,8 @@ class Rig:
 
     def write(self, operation: int, entry: TableEntry) -> None:
         with self._lock:
-            tables.write(self.pipeline, self.idle, operation, entity(entry).table_entry)
+            request = entity(entry).table_entry
+            self.pipeline.tables[request.table_id].write(operation, request)
 
     def told(self) -> list[int]:
         """The keys of the entries that are told of now."""
@@ -120,7 +125,7 @@ def test_many_writes_leave_few_timers(monkeypatch: pytest.MonkeyPatch) -> None:
     rig.write(INSERT, aging(1, SECOND))
     for _ in range(1000):
         rig.write(MODIFY, aging(1, 3600 * SECOND))
-    assert len(rig.idle._due) <= 2 + SPARE
+    assert len(rig.idle._heap) <= 2 + MAX_STALE_TIMERS
     rig.write(MODIFY, aging(1, SECOND))
     rig.now_us += 1_000_000
     assert rig.told() == [1]
@@ -129,7 +134,7 @@ def test_many_writes_leave_few_timers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_very_short_timeouts_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(monkeypatch)
     rig.write(INSERT, aging(1, 1))
-    rig.now_us += LEAST_US - 1
+    rig.now_us += MIN_TIMEOUT_US - 1
     assert rig.told() == []
     rig.now_us += 1
     assert rig.told() == [1]
@@ -147,16 +152,16 @@ def test_very_many_entries_are_told_of_in_several_messages(monkeypatch: pytest.M
     rig.now_us += 1_000_000
     with rig._lock:
         rig.idle.tick()
-    assert [len(message.table_entry) for message in rig.sent] == [ENTRIES_IN_MESSAGE]
+    assert [len(message.table_entry) for message in rig.sent] == [MAX_ENTRIES_PER_NOTIFICATION]
     rig.write(INSERT, TableEntry("MainIngress.aging", {}, SEND, {"port": 1}, 1, idle_timeout_ns=SECOND))
     rig.now_us += 1_000_000
     with rig._lock:
         rig.idle.tick()
-    assert [len(message.table_entry) for message in rig.sent[1:]] == [ENTRIES_IN_MESSAGE, 1]
+    assert [len(message.table_entry) for message in rig.sent[1:]] == [MAX_ENTRIES_PER_NOTIFICATION, 1]
 
 
 def test_a_hit_is_noted() -> None:
-    program = pipelines.load(CONFIG).program
+    program = pipelines.load(CONFIG, IdleTimeouts(lambda _: True, threading.Condition())).program
     table = program.tables["MainIngress.aging"]
     before = time.monotonic_ns() // 1000
     table.insert(((7, 0xFF),), 1, SEND, (1,))

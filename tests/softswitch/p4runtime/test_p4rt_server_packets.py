@@ -6,7 +6,7 @@ import pytest
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.schema import FieldInfo
-from p4reduce_switch.p4runtime.packets import PacketHeader
+from p4reduce_switch.p4runtime.encoding import PacketHeader
 from rigs.p4rt import Raw, Served, entry
 
 SAMPLE = (5).to_bytes(6, "big") + bytes(9)

@@ -11,6 +11,7 @@ import pytest
 
 from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_switch.p4runtime import server
 from p4reduce_switch.program import Program
 from rigs.p4rt import DEVICE_CONFIG, LIMIT_S, P4INFO, Raw, Served, code_of, config, entry
 
@@ -123,6 +124,59 @@ def test_while_a_program_is_compiled_other_calls_are_answered_and_frames_go_on(
             may_end.set()
         setting.result(LIMIT_S)
     assert raw.get_config("COOKIE_ONLY").cookie.cookie == 9
+
+
+def test_concurrent_programs_are_compiled_one_after_the_other(
+    raw: Raw, switch: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, begun, may_end = threading.Lock(), threading.Semaphore(0), threading.Event()
+    compiling, most = 0, 0
+
+    def held(program: bytes) -> Program:
+        nonlocal compiling, most
+        with lock:
+            compiling += 1
+            most = max(most, compiling)
+        begun.release()
+        try:
+            assert may_end.wait(LIMIT_S)
+            return Program(program)
+        finally:
+            with lock:
+                compiling -= 1
+
+    waiting = threading.Event()
+    turn = switch.server._compile_turn
+
+    def observed_turn(time_remaining_s: float | None) -> Any:
+        if switch.server._compiling.locked():
+            waiting.set()
+        return turn(time_remaining_s)
+
+    monkeypatch.setattr(switch.server, "_load_program", held)
+    monkeypatch.setattr(switch.server, "_compile_turn", observed_turn)
+    with ThreadPoolExecutor(2) as pool:
+        try:
+            first = pool.submit(raw.set_config, "VERIFY_AND_COMMIT", config(cookie=7))
+            assert begun.acquire(timeout=LIMIT_S)
+            second = pool.submit(raw.set_config, "VERIFY_AND_COMMIT", config(cookie=8))
+            assert waiting.wait(LIMIT_S)
+        finally:
+            may_end.set()
+        first.result(LIMIT_S)
+        second.result(LIMIT_S)
+    assert most == 1
+    assert raw.get_config("COOKIE_ONLY").cookie.cookie == 8, "the later call is applied later"
+
+
+def test_a_program_that_cannot_be_compiled_in_time_is_refused(
+    raw: Raw, switch: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "PIPELINE_WAIT_S", 0.01)
+    with switch.server._compiling:
+        assert code_of(raw.set_config, "VERIFY_AND_COMMIT", config(cookie=7)) == "ABORTED"
+    raw.set_config("VERIFY_AND_COMMIT", config(cookie=8))
+    assert raw.get_config("COOKIE_ONLY").cookie.cookie == 8
 
 
 def test_commit_needs_a_saved_program_and_no_config(raw: Raw) -> None:

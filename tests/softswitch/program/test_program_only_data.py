@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -23,7 +24,8 @@ from conformance import rows_groups
 from conformance.case import PROGRAMS
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.schema import parse_p4info
-from p4reduce_switch.p4runtime import Refused, pipeline
+from p4reduce_switch.p4runtime import RequestError, pipeline
+from p4reduce_switch.p4runtime.idle_timeouts import IdleTimeouts
 from p4reduce_switch.program import Program, ProgramError
 from p4reduce_switch.program.ir.features import features
 from p4reduce_switch.program.layout import Layout
@@ -223,8 +225,8 @@ def test_p4info_is_data_too(canary: list[str], data: st.DataObject) -> None:
             setattr(message, field.name, data.draw(values))
     program = path.with_name(path.name.removesuffix(".p4info.txtpb") + ".json").read_bytes()
     config = p4r.ForwardingPipelineConfig(p4info=p4info, p4_device_config=program)
-    with suppress(Refused):
-        pipeline.load(config)
+    with suppress(RequestError):
+        pipeline.load(config, IdleTimeouts(lambda _: True, threading.Condition()))
     assert not canary
 
 

@@ -20,6 +20,9 @@ from p4reduce_switch.program.state.profiles import ActionProfile, Choices, Targe
 from p4reduce_switch.program.state.stateful import Bucket, MeterConfig, microseconds
 from p4reduce_switch.program.state.words import Words, address
 
+EntryKey = tuple[Match, int]
+"""What identifies an entry in its table: the match tuple and the priority."""
+
 
 @dataclass(frozen=True)
 class KeyField:
@@ -92,7 +95,7 @@ class Table:
         self.clock = microseconds  # of direct meters and hits; tests may replace it
         default = declared.default
         self._initial_default = None if default is None else (default[0].name, default[1])
-        self._entries: dict[tuple[Match, int], Stored] = {}
+        self._entries: dict[EntryKey, Stored] = {}
         self._needs_priority = any(key.kind in ir.RANKED for key in declared.keys)
         self._actions = {action.name: (number, action) for number, action in enumerate(declared.actions)}
         self._words, self._row, self._started_us = words, RowLayout(declared), started_us
@@ -100,7 +103,7 @@ class Table:
         self._index: HashIndex | OrderIndex = HashIndex(self._row) if self._row.exact else OrderIndex()
         self._free: list[int] = []
         self._top = 0
-        self._row_of: dict[tuple[Match, int], int] = {}
+        self._row_of: dict[EntryKey, int] = {}
         self.by_row: dict[int, Stored] = {}
         self._choices: dict[Choices, tuple[Words, Words]] = {}
         """For each the words of `ChoicesWord`, and the calls that they point to."""
@@ -343,7 +346,7 @@ class Table:
 
     # ---- checks
 
-    def _identity(self, match: Match, priority: int) -> tuple[Match, int]:
+    def _identity(self, match: Match, priority: int) -> EntryKey:
         if len(match) != len(self.keys):
             raise ValueError(f"table {self.name} has {len(self.keys)} keys, the match has {len(match)}")
         if self._needs_priority and priority <= 0:
@@ -353,18 +356,18 @@ class Table:
         parts = zip(self.keys, match, strict=True)
         return tuple(canonical(k.match_type, k.bitwidth, part, k.name) for k, part in parts), priority
 
-    def _writable(self, match: Match, priority: int) -> tuple[Match, int]:
+    def _writable(self, match: Match, priority: int) -> EntryKey:
         if self.const:
             raise TableIsConst(f"the entries of table {self.name} are const")
         return self._identity(match, priority)
 
-    def _existing(self, identity: tuple[Match, int]) -> Stored:
+    def _existing(self, identity: EntryKey) -> Stored:
         try:
             return self._entries[identity]
         except KeyError:
             raise EntryMissing(f"table {self.name} has no entry for {identity[0]}") from None
 
-    def _check_room(self, identity: tuple[Match, int]) -> None:
+    def _check_room(self, identity: EntryKey) -> None:
         if identity in self._entries:
             raise EntryExists(f"table {self.name} already has an entry for {identity[0]}")
         if len(self._entries) >= self.max_size:

@@ -18,7 +18,7 @@ from p4reduce_contracts.p4runtime.errors import NotPrimary, P4RuntimeError, Swit
 from p4reduce_controller.p4rt.client import Client
 from p4reduce_runtime.checked import ConfigError
 from p4reduce_runtime.security import Security
-from p4reduce_switch.p4runtime import Server, door
+from p4reduce_switch.p4runtime import Server, request_guard
 from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch
 from p4reduce_switch.switch import Switch
 from rigs.certificates import Bench
@@ -110,7 +110,7 @@ def test_requests_have_their_sizes(switch: Served) -> None:
         read = p4r.ReadRequest(device_id=1, role="x" * (256 << 10))
         assert code_of(lambda: list(raw.rpc.Read(read, timeout=LIMIT_S))) == "RESOURCE_EXHAUSTED"
         raw.set_config(config=config(device_config=config().p4_device_config + b" " * (30 << 20)))
-        large = config(device_config=b" " * (door.MAX_PIPELINE_BYTES - (64 << 10)))
+        large = config(device_config=b" " * (request_guard.MAX_PIPELINE_BYTES - (64 << 10)))
         assert code_of(raw.set_config, config=large) == "INVALID_ARGUMENT", "it is looked at"
         raw.send(packet=p4r.PacketOut(payload=bytes(1 << 20)))
         assert code_of(raw.next) == "RESOURCE_EXHAUSTED"

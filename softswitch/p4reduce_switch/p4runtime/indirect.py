@@ -1,0 +1,225 @@
+"""Indirect counters, meters and registers, and parser value sets: P4Runtime's requests on a program's externs.
+
+BMv2's P4Runtime server has no registers and no value sets. The meters of this switch do not count by color.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_contracts.p4runtime import codec
+from p4reduce_contracts.p4runtime.errors import SchemaError
+from p4reduce_contracts.p4runtime.schema import CounterInfo, MeterInfo, RegisterInfo, ValueSetInfo
+from p4reduce_switch.p4runtime.encoding import decode_match, encode_match
+from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
+from p4reduce_switch.program import Counter, KeyTest, Meter, MeterConfig, Register, ValueSet
+
+
+@dataclass(frozen=True)
+class BoundCounter:
+    """An indirect counter of the program bound to its P4Info."""
+
+    info: CounterInfo
+    counter: Counter
+
+    def write(self, operation: int, request: Any) -> None:
+        """Set one cell, or all when the index is left out."""
+        check_modify(operation, "counter")
+        indices = _indices(request, f"counter {self.info.name}", self.counter.size)
+        if request.HasField("data"):
+            for index in indices:
+                self.counter.write(index, request.data.packet_count, request.data.byte_count)
+
+    def read(self, query: Any) -> list[Any]:
+        """Return one cell, or all."""
+        return [self._entity(index) for index in _indices(query, f"counter {self.info.name}", self.counter.size)]
+
+    def _entity(self, index: int) -> Any:
+        entity = p4r.Entity()
+        out = entity.counter_entry
+        out.counter_id, out.index.index = self.info.id, index
+        packets, octets = self.counter.read(index)
+        if self.info.packets:
+            out.data.packet_count = packets
+        if self.info.bytes:
+            out.data.byte_count = octets
+        return entity
+
+
+@dataclass(frozen=True)
+class BoundMeter:
+    """An indirect meter of the program bound to its P4Info."""
+
+    info: MeterInfo
+    meter: Meter
+
+    def write(self, operation: int, request: Any) -> None:
+        """Set the rates of one cell, or of all when the index is left out."""
+        check_modify(operation, "meter")
+        check_no_color_counts(request, "counter_data")
+        indices = _indices(request, f"meter {self.info.name}", self.meter.size)
+        rates = decode_rates(request.config) if request.HasField("config") else None
+        for index in indices:
+            self.meter.configure(index, rates)
+
+    def read(self, query: Any) -> list[Any]:
+        """Return the rates of one cell, or of all."""
+        check_no_color_counts(query, "counter_data")
+        return [self._entity(index) for index in _indices(query, f"meter {self.info.name}", self.meter.size)]
+
+    def _entity(self, index: int) -> Any:
+        entity = p4r.Entity()
+        out = entity.meter_entry
+        out.meter_id, out.index.index = self.info.id, index
+        encode_rates(self.meter.read(index), out.config)
+        return entity
+
+
+@dataclass(frozen=True)
+class BoundRegister:
+    """A register of the program bound to its P4Info."""
+
+    info: RegisterInfo
+    register: Register
+
+    def write(self, operation: int, request: Any) -> None:
+        """Set one cell, or all when the index is left out."""
+        self._check_readable()
+        check_modify(operation, "register")
+        indices = _indices(request, f"register {self.info.name}", self.register.size)
+        try:
+            value = codec.decode_cell(self.info, request.data)
+        except SchemaError as error:
+            invalid_argument(str(error))
+        for index in indices:
+            self.register.write(index, value & (1 << self.info.bitwidth) - 1)
+
+    def read(self, query: Any) -> list[Any]:
+        """Return one cell, or all; none for a wildcard when P4Runtime cannot represent them."""
+        if not query.register_id and not self.info.kind:
+            return []
+        self._check_readable()
+        return [self._entity(index) for index in _indices(query, f"register {self.info.name}", self.register.size)]
+
+    def _check_readable(self) -> None:
+        if not self.info.kind:
+            reason = f"the cells of register {self.info.name} are of a type that is not one number"
+            raise RequestError(Code.UNIMPLEMENTED, reason)
+
+    def _entity(self, index: int) -> Any:
+        entity = p4r.Entity()
+        out = entity.register_entry
+        out.register_id, out.index.index = self.info.id, index
+        value = self.register.read(index)
+        if self.info.kind == "int" and value >> self.info.bitwidth - 1:
+            value -= 1 << self.info.bitwidth
+        codec.encode_cell(self.info, value, out.data)
+        return entity
+
+
+@dataclass(frozen=True)
+class BoundValueSet:
+    """A parser value set of the program bound to its P4Info."""
+
+    info: ValueSetInfo
+    value_set: ValueSet
+
+    def write(self, operation: int, request: Any) -> None:
+        """Replace all members."""
+        check_modify(operation, "value set")
+        members = [self._member_of(member) for member in request.members]
+        name, size = self.info.name, self.info.size
+        if len(set(members)) < len(members):
+            raise RequestError(Code.ALREADY_EXISTS, f"a member of value set {name} is given twice")
+        if len(members) > size:
+            raise RequestError(Code.RESOURCE_EXHAUSTED, f"value set {name} holds {size} members, not {len(members)}")
+        self.value_set.set_members(members)
+
+    def read(self, query: Any) -> list[Any]:
+        """Return all members, as one entity."""
+        entity = p4r.Entity()
+        out = entity.value_set_entry
+        out.value_set_id = self.info.id
+        for member in self.value_set.members:
+            added = out.members.add()
+            for key, test in zip(self.info.keys, member, strict=True):
+                match key.kind:
+                    case "lpm":
+                        value: Any = (test.value, test.mask.bit_count())
+                    case "ternary":
+                        value = (test.value, test.mask)
+                    case "range":
+                        value = (test.low, test.high)
+                    case _:
+                        value = test.value if test.mask else None
+                encode_match(key, value, added)
+        return [entity]
+
+    def _member_of(self, request: Any) -> tuple[KeyTest, ...]:
+        given = {field.field_id: field for field in request.match}
+        if len(given) != len(request.match) or set(given) - {key.id for key in self.info.keys}:
+            invalid_argument(f"a member of value set {self.info.name} has a key twice, or one that the set has not")
+        tests = []
+        for key in self.info.keys:
+            value = decode_match(key, given.get(key.id), f"value set {self.info.name}")
+            full = (1 << key.bitwidth) - 1
+            match key.kind:
+                case "exact":
+                    tests.append(KeyTest(full, value, 0, full))
+                case "lpm":
+                    tests.append(KeyTest(full ^ (full >> value[1]), value[0], 0, full))
+                case "ternary":
+                    tests.append(KeyTest(value[1], value[0], 0, full))
+                case "range":
+                    tests.append(KeyTest(0, 0, *value))
+                case _:
+                    tests.append(KeyTest(0, 0, 0, full) if value is None else KeyTest(full, value, 0, full))
+        return tuple(tests)
+
+
+# ---- shared with the direct resources of tables
+
+
+def check_modify(operation: int, kind: str) -> None:
+    """Raise INVALID_ARGUMENT for inserts and deletes of what the program declares."""
+    if operation != p4r.Update.MODIFY:
+        invalid_argument(f"a {kind} can only be modified")
+
+
+def decode_rates(config: Any) -> MeterConfig:
+    """Return the rates in a request's MeterConfig; INVALID_ARGUMENT when no two-rate marker can have them."""
+    if min(config.cir, config.cburst, config.pir, config.pburst) < 0:
+        invalid_argument("the rates and bursts of a meter are not negative")
+    if config.eburst:
+        invalid_argument("a meter of two rates has no excess burst (eburst)")
+    if config.pir < config.cir:
+        invalid_argument(f"the peak rate {config.pir} of a meter is below its committed rate {config.cir}")
+    return MeterConfig(config.cir, config.cburst, config.pir, config.pburst)
+
+
+def encode_rates(rates: MeterConfig | None, out: Any) -> None:
+    """Write rates into an answer's MeterConfig; it stays unset for a meter without rates."""
+    if rates is not None:
+        out.SetInParent()
+        out.cir, out.cburst, out.pir, out.pburst = rates.cir, rates.cburst, rates.pir, rates.pburst
+
+
+def check_no_color_counts(request: Any, field: str) -> None:
+    """Raise UNIMPLEMENTED when a request has the counts by color that some targets offer with a meter."""
+    if request.HasField(field):
+        raise RequestError(Code.UNIMPLEMENTED, "the meters of this switch do not count by colour")
+
+
+def _indices(request: Any, name: str, size: int) -> Sequence[int]:
+    """Return the cells of an array of `size` that a request names: one, or all when the index is left out."""
+    if not request.HasField("index"):
+        return range(size)
+    index: int = request.index.index
+    if index < 0:
+        invalid_argument("an index is not negative")
+    if index >= size:
+        raise RequestError(Code.OUT_OF_RANGE, f"{name} has {size} cells, no {index}")
+    return [index]
