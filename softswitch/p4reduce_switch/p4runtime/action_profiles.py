@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TypeAlias
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime import bytestrings
@@ -31,7 +31,9 @@ from p4reduce_switch.program import (
 
 INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 MAX_PORT = 511
-_CODES: dict[type[ProfileError], Any] = {
+Weighted: TypeAlias = p4r.ActionProfileGroup.Member | p4r.ActionProfileAction
+"""A member of a group or of an action set: both have a weight and a watch port."""
+_CODES: dict[type[ProfileError], Code] = {
     TargetExists: Code.ALREADY_EXISTS,
     TargetMissing: Code.NOT_FOUND,
     TargetInUse: Code.FAILED_PRECONDITION,
@@ -65,7 +67,7 @@ class BoundProfile:
 
     # ---- members
 
-    def write_member(self, operation: int, request: Any) -> None:
+    def write_member(self, operation: p4r.Update.Type, request: p4r.ActionProfileMember) -> None:
         """Insert, modify or delete a member."""
         with profile_errors():
             if operation == DELETE:
@@ -79,27 +81,27 @@ class BoundProfile:
             else:
                 self.state.modify_member(request.member_id, *call)
 
-    def read_members(self, query: Any) -> Iterator[Any]:
+    def read_members(self, query: p4r.ActionProfileMember) -> Iterator[p4r.Entity]:
         """Yield the member that a query names, or all; none when there is no such member."""
         for member in self.state.members():
             if query.member_id in (0, member.id):
                 yield self._member_entity(member)
 
-    def _member_entity(self, member: Member) -> Any:
+    def _member_entity(self, member: Member) -> p4r.Entity:
         entity = p4r.Entity()
         out = entity.action_profile_member
         out.action_profile_id, out.member_id = self.info.id, member.id
         encode_action(member.action, member.params, self._actions, out.action)
         return entity
 
-    def _action_of(self, action: Any) -> ActionCall:
+    def _action_of(self, action: p4r.Action) -> ActionCall:
         return decode_action(
             action, self._actions, self._allowed, self._default_only, f"action profile {self.info.name}"
         )
 
     # ---- groups
 
-    def write_group(self, operation: int, request: Any) -> None:
+    def write_group(self, operation: p4r.Update.Type, request: p4r.ActionProfileGroup) -> None:
         """Insert, modify or delete a group."""
         if not self.info.has_selector:
             invalid_argument(f"action profile {self.info.name} has no selector, so it has no groups")
@@ -121,13 +123,13 @@ class BoundProfile:
                     group = Group(group.id, shares, self.state.group(group.id).max_size)
                 self.state.modify_group(group)
 
-    def read_groups(self, query: Any) -> Iterator[Any]:
+    def read_groups(self, query: p4r.ActionProfileGroup) -> Iterator[p4r.Entity]:
         """Yield the group that a query names, or all; none when there is no such group."""
         for group in self.state.groups():
             if query.group_id in (0, group.id):
                 yield self._group_entity(group)
 
-    def _group_entity(self, group: Group) -> Any:
+    def _group_entity(self, group: Group) -> p4r.Entity:
         entity = p4r.Entity()
         out = entity.action_profile_group
         out.action_profile_id, out.group_id, out.max_size = self.info.id, group.id, group.max_size
@@ -135,7 +137,7 @@ class BoundProfile:
             _encode_watch_port(share.watch_port, out.members.add(member_id=share.member, weight=share.weight))
         return entity
 
-    def _weight_of(self, weighted: Any) -> int:
+    def _weight_of(self, weighted: Weighted) -> int:
         weight = int(weighted.weight)
         if weight < 1:
             invalid_argument("the weight of a member is at least 1")
@@ -143,7 +145,7 @@ class BoundProfile:
             invalid_argument(f"the weight {weight} of a member is above {self.info.max_member_weight}")
         return weight
 
-    def _check_size(self, parts: tuple[Share, ...] | tuple[WeightedAction, ...], code: Any) -> None:
+    def _check_size(self, parts: tuple[Share, ...] | tuple[WeightedAction, ...], code: Code) -> None:
         size = len(parts) if self.info.counts_members else sum(part.weight for part in parts)
         if 0 < self.info.max_group_size < size:
             raise RequestError(
@@ -152,7 +154,7 @@ class BoundProfile:
 
     # ---- in table entries
 
-    def target_of(self, request: Any) -> Target:
+    def target_of(self, request: p4r.TableAction) -> Target:
         """Return what a request's TableAction refers to."""
         kind = request.WhichOneof("type")
         if kind == "action_profile_member_id":
@@ -164,7 +166,7 @@ class BoundProfile:
         takes = "members, groups or action sets" if self.info.has_selector else "members"
         invalid_argument(f"the tables of action profile {self.info.name} take {takes} of it")
 
-    def _set_of(self, request: Any) -> ActionSet:
+    def _set_of(self, request: p4r.ActionProfileActionSet) -> ActionSet:
         if request.HasField("group_action") or request.action_selection_mode or request.size_semantics:
             raise RequestError(
                 Code.UNIMPLEMENTED, "action sets have no group action, selection mode or size semantics here"
@@ -176,7 +178,7 @@ class BoundProfile:
         self._check_size(actions, Code.INVALID_ARGUMENT)
         return ActionSet(actions)
 
-    def encode_target(self, target: Target, out: Any) -> None:
+    def encode_target(self, target: Target, out: p4r.TableAction) -> None:
         """Write what an entry refers to into an answer's TableAction."""
         if isinstance(target, MemberRef):
             out.action_profile_member_id = target.member
@@ -191,7 +193,7 @@ class BoundProfile:
 
 
 @contextlib.contextmanager
-def profile_errors(missing: Any = Code.NOT_FOUND) -> Iterator[None]:
+def profile_errors(missing: Code = Code.NOT_FOUND) -> Iterator[None]:
     """Raise the program's ProfileErrors as RequestErrors; `missing` is the code for members and groups not found."""
     try:
         yield
@@ -203,7 +205,7 @@ def profile_errors(missing: Any = Code.NOT_FOUND) -> Iterator[None]:
         invalid_argument(str(error))
 
 
-def _watch_port_of(request: Any) -> int | None:
+def _watch_port_of(request: Weighted) -> int | None:
     """Return the port that a member's liveness depends on, from either of its two fields; None for no port."""
     if request.WhichOneof("watch_kind") == "watch_port":
         port = bytestrings.decode(request.watch_port) if request.watch_port else 0
@@ -214,6 +216,6 @@ def _watch_port_of(request: Any) -> int | None:
     return port or None
 
 
-def _encode_watch_port(port: int | None, out: Any) -> None:
+def _encode_watch_port(port: int | None, out: Weighted) -> None:
     if port is not None:
         out.watch_port = bytestrings.encode(port, 32)

@@ -1,10 +1,11 @@
-"""Which controller is primary (spec, "Client Arbitration and Controller Replication"), for the default role."""
+"""Election of the primary controller (spec, "Client Arbitration and Controller Replication"), default role only."""
 
 from __future__ import annotations
 
 import queue
 from collections.abc import Iterator
-from typing import Any
+
+import grpc
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.status import ELECTION_ID_USED
@@ -18,20 +19,20 @@ ElectionId = tuple[int, int]
 
 
 class Controller:
-    """A connected controller: the messages that wait to be sent on its stream, and its election id once it has one."""
+    """A connected controller: the send queue of its stream, and its election id once it has one."""
 
     def __init__(self) -> None:
         self.arbitrated = False
         self.election_id: ElectionId | None = None
         self.dropped = 0
-        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[p4r.StreamMessageResponse | RequestError | None] = queue.SimpleQueue()
 
-    def send(self, message: Any) -> None:
-        """Queues an answer that must arrive."""
+    def send(self, message: p4r.StreamMessageResponse) -> None:
+        """Queue a message that must be delivered."""
         self._queue.put(message)
 
-    def offer(self, message: Any) -> bool:
-        """Queues a packet or digest, unless the controller is far behind."""
+    def offer(self, message: p4r.StreamMessageResponse) -> bool:
+        """Queue a packet or digest; return whether there was room in the queue."""
         if self._queue.qsize() >= MAX_QUEUED:
             self.dropped += 1
             return False
@@ -39,22 +40,19 @@ class Controller:
         return True
 
     def end(self, error: RequestError | None = None) -> None:
-        """Ends the stream after what is queued: with an error, or because the controller has left."""
-        self._queue.put(error if error is not None else _END)
+        """End the stream after the queued messages, with an error if there is one."""
+        self._queue.put(error)
 
-    def messages(self, context: Any) -> Iterator[Any]:
-        """What to send on the stream, as it comes."""
-        while (item := self._queue.get()) is not _END:
+    def messages(self, context: grpc.ServicerContext) -> Iterator[p4r.StreamMessageResponse]:
+        """Yield the messages to send on the stream, until `end`."""
+        while (item := self._queue.get()) is not None:
             if isinstance(item, RequestError):
                 abort(context, item)
             yield item
 
 
-_END = object()
-
-
 class Arbitration:
-    """All connected controllers and which of them is primary. Callers hold the switch's lock."""
+    """The connected controllers and the primary among them. Callers hold the switch's lock."""
 
     def __init__(self, device_id: int) -> None:
         self.primary: Controller | None = None
@@ -64,23 +62,23 @@ class Arbitration:
 
     @property
     def connected(self) -> int:
-        """How many controllers have arbitrated and not left."""
+        """The number of controllers that have arbitrated and not disconnected."""
         return len(self._controllers)
 
     @property
     def dropped(self) -> int:
-        """Messages that the connected controllers were too slow for."""
+        """Messages dropped because the queues of connected controllers were full."""
         return sum(controller.dropped for controller in self._controllers)
 
-    def check_primary(self, request: Any) -> None:
-        """PERMISSION_DENIED unless the request carries the primary's election id."""
+    def check_primary(self, request: p4r.WriteRequest | p4r.SetForwardingPipelineConfigRequest) -> None:
+        """Raise PERMISSION_DENIED unless the request carries the primary's election id."""
         if self.primary is None or _election_id(request) != self.primary.election_id:
             raise RequestError(Code.PERMISSION_DENIED, "Not primary")
 
-    def update(self, controller: Controller, request: Any) -> bool:
-        """A MasterArbitrationUpdate: joins the controller or changes its election id, and notifies whom it concerns.
+    def update(self, controller: Controller, request: p4r.MasterArbitrationUpdate) -> bool:
+        """Apply a MasterArbitrationUpdate: add the controller or change its election id, and send notifications.
 
-        Returns whether the primary has changed. RequestError ends the controller's stream.
+        Return whether the primary has changed. A RequestError ends the controller's stream.
         """
         self._check(controller, request)
         if not controller.arbitrated:
@@ -103,7 +101,7 @@ class Arbitration:
             self._notify(controller)
         return self.primary is not before
 
-    def _check(self, controller: Controller, request: Any) -> None:
+    def _check(self, controller: Controller, request: p4r.MasterArbitrationUpdate) -> None:
         if request.device_id != self._device_id:
             if controller.arbitrated:
                 raise RequestError(Code.FAILED_PRECONDITION, "a stream cannot change its device")
@@ -118,7 +116,7 @@ class Arbitration:
             raise RequestError(Code.RESOURCE_EXHAUSTED, f"{MAX_CONTROLLERS} controllers are connected already")
 
     def leave(self, controller: Controller) -> None:
-        """A controller's stream has ended. Nobody takes its place until someone asks with a high enough id."""
+        """Remove a controller whose stream has ended; a backup becomes primary only by a new election id."""
         if controller in self._controllers:
             self._controllers.remove(controller)
         if controller is self.primary:
@@ -126,7 +124,7 @@ class Arbitration:
             self._notify_all()
 
     def _notify_all(self) -> None:
-        """Tells everyone, the primary last."""
+        """Send the arbitration status to all controllers, to the primary last."""
         for controller in sorted(self._controllers, key=lambda one: one is self.primary):
             self._notify(controller)
 
@@ -145,7 +143,9 @@ class Arbitration:
         controller.send(message)
 
 
-def _election_id(request: Any) -> ElectionId | None:
+def _election_id(
+    request: p4r.WriteRequest | p4r.SetForwardingPipelineConfigRequest | p4r.MasterArbitrationUpdate,
+) -> ElectionId | None:
     if not request.HasField("election_id"):
         return None
     return (request.election_id.high, request.election_id.low)

@@ -1,4 +1,4 @@
-"""Digests: buffered into lists, sent to the primary controller, not repeated before they are acknowledged."""
+"""Digests: batched into lists for the primary controller; a message is not repeated before its acknowledgement."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.schema import DigestInfo, Schema
@@ -26,7 +25,7 @@ class _Digest:
     """One digest of the program, enabled by a DigestEntry."""
 
     info: DigestInfo
-    config: Any
+    config: p4r.DigestEntry
     buffer: list[Values] = field(default_factory=list)
     deadline: float = 0.0  # when the buffer must be sent, if it holds anything
     unacknowledged: dict[int, list[Values]] = field(default_factory=dict)  # by list id
@@ -37,14 +36,14 @@ class _Digest:
 class Digests:
     """All digests of a program. Callers hold the switch's lock.
 
-    `send(DigestList)` gives a list to the primary controller and says whether there is one; `changed` is notified when
-    `tick` has to be called earlier than it said.
+    `send(DigestList)` sends a list to the primary controller and returns whether there is one; `changed` is notified
+    when `tick` must be called earlier than the time it returned.
     """
 
     def __init__(
         self,
         schema: Schema,
-        send: Callable[[Any], bool],
+        send: Callable[[p4r.DigestList], bool],
         changed: threading.Condition,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -59,8 +58,8 @@ class Digests:
 
     # ---- configuration
 
-    def write(self, operation: int, request: Any) -> None:
-        """Enables, reconfigures or disables a digest."""
+    def write(self, operation: p4r.Update.Type, request: p4r.DigestEntry) -> None:
+        """Enable, reconfigure or disable a digest."""
         id = self._check(request.digest_id)
         enabled = id in self._enabled
         if operation == INSERT and enabled:
@@ -77,8 +76,8 @@ class Digests:
             self._enabled[id] = _Digest(self._schema.digests.by_id[id], p4r.DigestEntry())
         self._enabled[id].config.CopyFrom(request)
 
-    def read(self, query: Any) -> list[Any]:
-        """The configuration of one digest (NOT_FOUND when it is off), or of all that are on."""
+    def read(self, query: p4r.DigestEntry) -> list[p4r.Entity]:
+        """Return the configuration of one digest (NOT_FOUND when it is disabled), or of all enabled ones."""
         if query.digest_id:
             self._check(query.digest_id)
             if query.digest_id not in self._enabled:
@@ -94,7 +93,7 @@ class Digests:
     # ---- data
 
     def add(self, name: str, rows: list[Values]) -> None:
-        """Takes digest messages from the program."""
+        """Add digest messages from the program."""
         digest = self._enabled.get(self._ids.get(name, 0))
         if digest is None:
             return
@@ -106,7 +105,7 @@ class Digests:
                 continue
             if not digest.buffer:
                 digest.deadline = self._clock() + digest.config.config.max_timeout_ns / 1e9
-                self._wake()
+                self._notify_changed()
             digest.buffer.append(values)
             digest.known.add(values)
             settings = digest.config.config
@@ -114,20 +113,20 @@ class Digests:
                 self._flush(digest)
 
     def acknowledge(self, digest_id: int, list_id: int) -> None:
-        """A controller has dealt with a list; an unknown or old list is ignored."""
+        """Process a DigestListAck; an unknown or old list is ignored."""
         self._check(digest_id)
         digest = self._enabled.get(digest_id)
         if digest is not None:
-            self._forget(digest, list_id)
+            self._drop(digest, list_id)
 
-    def forget_all(self) -> None:
-        """For a new primary controller: what the old one has not acknowledged may be sent again."""
+    def drop_unacknowledged(self) -> None:
+        """Drop the unacknowledged lists when the primary changes, so that their messages may be sent again."""
         for digest in self._enabled.values():
             for list_id in list(digest.unacknowledged):
-                self._forget(digest, list_id)
+                self._drop(digest, list_id)
 
     def tick(self) -> float | None:
-        """Sends what is due and forgets what has expired; returns when to come again (monotonic time), if at all."""
+        """Send lists that are due and drop expired ones; return when to call again (monotonic, s), or None."""
         now = self._clock()
         waiting: list[float] = []
         for digest in self._enabled.values():
@@ -138,7 +137,7 @@ class Digests:
         while self._expiries and self._expiries[0][0] <= now:
             _, digest_id, list_id = heapq.heappop(self._expiries)
             if digest_id in self._enabled:
-                self._forget(self._enabled[digest_id], list_id)
+                self._drop(self._enabled[digest_id], list_id)
         if self._expiries:
             waiting.append(self._expiries[0][0])
         return min(waiting, default=None)
@@ -150,20 +149,20 @@ class Digests:
         ack_timeout_s = digest.config.config.ack_timeout_ns / 1e9
         digest.unacknowledged[list_id] = values
         if not sent or not ack_timeout_s:
-            self._forget(digest, list_id)
+            self._drop(digest, list_id)
             return
         heapq.heappush(self._expiries, (self._clock() + ack_timeout_s, digest.info.id, list_id))
-        self._wake()
+        self._notify_changed()
 
-    def _forget(self, digest: _Digest, list_id: int) -> None:
+    def _drop(self, digest: _Digest, list_id: int) -> None:
         digest.known.difference_update(digest.unacknowledged.pop(list_id, ()))
 
-    def _wake(self) -> None:
-        """What `tick` has returned may be too late now."""
+    def _notify_changed(self) -> None:
+        """The time that `tick` returned may be too late now."""
         self._changed.notify_all()
 
 
-def _digest_list(info: DigestInfo, list_id: int, values: list[Values]) -> Any:
+def _digest_list(info: DigestInfo, list_id: int, values: list[Values]) -> p4r.DigestList:
     message = p4r.DigestList(digest_id=info.id, list_id=list_id, timestamp=time.time_ns())
     for row in values:
         data = message.data.add()

@@ -49,7 +49,7 @@ def check_not_translated(field: FieldInfo) -> None:
 # ---- match fields of table entries and value sets
 
 
-def decode_match(key: FieldInfo, field: Any, where: str) -> Any:
+def decode_match(key: FieldInfo, field: p4r.FieldMatch | None, where: str) -> Any:
     """Return the value of one key of a request, in P4Info's kind; `field` is None for a key that was left out."""
     full = (1 << key.bitwidth) - 1
     if field is None:
@@ -82,7 +82,7 @@ def decode_match(key: FieldInfo, field: Any, where: str) -> Any:
     return low, high
 
 
-def encode_match(key: FieldInfo, value: Any, out: Any) -> None:
+def encode_match(key: FieldInfo, value: Any, out: p4r.TableEntry | p4r.ValueSetMember) -> None:
     """Add the value of one key to an answer's `match`; a value that matches everything is left out."""
     if key.kind == "exact" or (key.kind == "optional" and value is not None):
         getattr(out.match.add(field_id=key.id), key.kind).value = encode_value(value, key)
@@ -101,7 +101,7 @@ def encode_match(key: FieldInfo, value: Any, out: Any) -> None:
 
 
 def decode_action(
-    request: Any, actions: Directory[ActionInfo], allowed: Collection[int], excluded: Collection[int], where: str
+    request: p4r.Action, actions: Directory[ActionInfo], allowed: Collection[int], excluded: Collection[int], where: str
 ) -> ActionCall:
     """Return the action that a request's Action names, checked.
 
@@ -119,7 +119,7 @@ def decode_action(
     return action.name, tuple(decode_value(given[param.id], param) for param in action.params)
 
 
-def encode_action(name: str, params: tuple[int, ...], actions: Directory[ActionInfo], out: Any) -> None:
+def encode_action(name: str, params: tuple[int, ...], actions: Directory[ActionInfo], out: p4r.Action) -> None:
     """Write an action that P4Info lists into an answer's Action."""
     action = actions[name]
     out.action_id = action.id
@@ -148,7 +148,7 @@ class PacketHeader:
         """Return None when the program has no such header."""
         return cls(fields) if fields else None
 
-    def packet_in(self, frame: bytes) -> Any | None:
+    def packet_in(self, frame: bytes) -> p4r.PacketIn | None:
         """Return the PacketIn of a frame sent to the CPU port; None when it is shorter than the header."""
         if len(frame) < self.length_bytes:
             return None
@@ -161,7 +161,7 @@ class PacketHeader:
             packet.metadata.add(metadata_id=field.id, value=encode_value(value, field))
         return packet
 
-    def frame(self, packet: Any) -> bytes:
+    def frame(self, packet: p4r.PacketOut) -> bytes:
         """Return the frame to inject for a PacketOut; INVALID_ARGUMENT unless it has each field exactly once."""
         given = {item.metadata_id: item.value for item in packet.metadata}
         known = {field.id for field in self.fields}

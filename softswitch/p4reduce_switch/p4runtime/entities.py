@@ -25,9 +25,9 @@ BoundT = TypeVar("BoundT")
 class _Kind(Protocol):
     """How one kind of entity is written and read."""
 
-    def write(self, operation: int, request: Any, /) -> None: ...
+    def write(self, operation: p4r.Update.Type, request: Any, /) -> None: ...
 
-    def read(self, query: Any, /) -> Iterable[Any]: ...
+    def read(self, query: Any, /) -> Iterable[p4r.Entity]: ...
 
 
 class _ById(Generic[BoundT]):
@@ -37,15 +37,15 @@ class _ById(Generic[BoundT]):
         self,
         objects: Objects[BoundT],
         id_field: str,
-        write: Callable[[BoundT, int, Any], None],
-        read: Callable[[BoundT, Any], Iterable[Any]],
+        write: Callable[[BoundT, p4r.Update.Type, Any], None],
+        read: Callable[[BoundT, Any], Iterable[p4r.Entity]],
     ) -> None:
         self._objects, self._id_of, self._write, self._read = objects, attrgetter(id_field), write, read
 
-    def write(self, operation: int, request: Any) -> None:
+    def write(self, operation: p4r.Update.Type, request: Any) -> None:
         self._write(self._objects[self._id_of(request)], operation, request)
 
-    def read(self, query: Any) -> Iterator[Any]:
+    def read(self, query: Any) -> Iterator[p4r.Entity]:
         id = self._id_of(query)
         for bound in [self._objects[id]] if id else self._objects.values():
             yield from self._read(bound, query)
@@ -79,7 +79,7 @@ class Entities:
             "digest_entry": digests,
         }
 
-    def write(self, update: Any) -> RequestError | None:
+    def write(self, update: p4r.Update) -> RequestError | None:
         """Apply one update; return the error when it was not applied."""
         try:
             if update.type not in _OPERATIONS:
@@ -92,12 +92,12 @@ class Entities:
             return RequestError(Code.INTERNAL, f"{type(error).__name__}: {error}")
         return None
 
-    def read(self, query: Any) -> list[Any]:
+    def read(self, query: p4r.Entity) -> list[p4r.Entity]:
         """Return the entities for one entity of a ReadRequest."""
         kind, request = self._kind_of(query)
         return list(kind.read(request))
 
-    def _kind_of(self, entity: Any) -> tuple[_Kind, Any]:
+    def _kind_of(self, entity: p4r.Entity) -> tuple[_Kind, Any]:
         """Return the handler for an entity, and the message in it."""
         name = entity.WhichOneof("entity")
         if name is None:
@@ -113,7 +113,7 @@ class Entities:
                 for entry in list(bound.table.entries()):
                     bound.table.delete(entry.match, entry.priority)
 
-    def forwarding_state(self) -> Iterator[Any]:
+    def forwarding_state(self) -> Iterator[p4r.Update]:
         """Yield the updates that bring a fresh program to this state, in an order that satisfies references."""
         for kind in ("action_profile_member", "action_profile_group"):
             every = p4r.Entity()

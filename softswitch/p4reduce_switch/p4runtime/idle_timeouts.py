@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_switch.program import Entry, EntryKey, EntryMissing, Table
@@ -27,13 +26,13 @@ MAX_STALE_TIMERS = 64
 class _Timer:
     table: Table
     key: EntryKey
-    notification: Any
+    notification: p4r.TableEntry
     """The entry as IdleTimeoutNotification carries it: a TableEntry with table, match, priority and metadata."""
     notified_us: int = 0
 
     @property
     def timeout_us(self) -> int:
-        return max(MIN_TIMEOUT_US, int(self.notification.idle_timeout_ns) // 1000)
+        return max(MIN_TIMEOUT_US, self.notification.idle_timeout_ns // 1000)
 
 
 class IdleTimeouts:
@@ -45,7 +44,7 @@ class IdleTimeouts:
 
     def __init__(
         self,
-        send: Callable[[Any], bool],
+        send: Callable[[p4r.StreamMessageResponse], bool],
         changed: threading.Condition,
         clock_us: Callable[[], int] = lambda: time.monotonic_ns() // 1000,
     ) -> None:
@@ -58,7 +57,7 @@ class IdleTimeouts:
         """(expiry, sequence number, timer); removed timers are skipped."""
         self._pushed = 0
 
-    def add(self, table: Table, key: EntryKey, notification: Any) -> None:
+    def add(self, table: Table, key: EntryKey, notification: p4r.TableEntry) -> None:
         """Start the timer of an entry. `notification` is a TableEntry with the timeout, which is sent on expiry."""
         timer = self._timers[notification.table_id, key] = _Timer(table, key, notification)
         self._push(timer, self._clock_us() + timer.timeout_us)
@@ -71,7 +70,7 @@ class IdleTimeouts:
     def timeout_ns(self, table_id: int, key: EntryKey) -> int:
         """Return the timeout of an entry; 0 for one that has none."""
         timer = self._timers.get((table_id, key))
-        return 0 if timer is None else int(timer.notification.idle_timeout_ns)
+        return 0 if timer is None else timer.notification.idle_timeout_ns
 
     def since_last_hit_ns(self, entry: Entry) -> int:
         """Return the nanoseconds since a packet hit an entry last, or since it was inserted."""

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from google.protobuf.message import Message
+
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime import codec
 from p4reduce_contracts.p4runtime.errors import SchemaError
@@ -25,7 +27,7 @@ class BoundCounter:
     info: CounterInfo
     counter: Counter
 
-    def write(self, operation: int, request: Any) -> None:
+    def write(self, operation: p4r.Update.Type, request: p4r.CounterEntry) -> None:
         """Set one cell, or all when the index is left out."""
         check_modify(operation, "counter")
         indices = _indices(request, f"counter {self.info.name}", self.counter.size)
@@ -33,11 +35,11 @@ class BoundCounter:
             for index in indices:
                 self.counter.write(index, request.data.packet_count, request.data.byte_count)
 
-    def read(self, query: Any) -> list[Any]:
+    def read(self, query: p4r.CounterEntry) -> list[p4r.Entity]:
         """Return one cell, or all."""
         return [self._entity(index) for index in _indices(query, f"counter {self.info.name}", self.counter.size)]
 
-    def _entity(self, index: int) -> Any:
+    def _entity(self, index: int) -> p4r.Entity:
         entity = p4r.Entity()
         out = entity.counter_entry
         out.counter_id, out.index.index = self.info.id, index
@@ -56,7 +58,7 @@ class BoundMeter:
     info: MeterInfo
     meter: Meter
 
-    def write(self, operation: int, request: Any) -> None:
+    def write(self, operation: p4r.Update.Type, request: p4r.MeterEntry) -> None:
         """Set the rates of one cell, or of all when the index is left out."""
         check_modify(operation, "meter")
         check_no_color_counts(request, "counter_data")
@@ -65,12 +67,12 @@ class BoundMeter:
         for index in indices:
             self.meter.configure(index, rates)
 
-    def read(self, query: Any) -> list[Any]:
+    def read(self, query: p4r.MeterEntry) -> list[p4r.Entity]:
         """Return the rates of one cell, or of all."""
         check_no_color_counts(query, "counter_data")
         return [self._entity(index) for index in _indices(query, f"meter {self.info.name}", self.meter.size)]
 
-    def _entity(self, index: int) -> Any:
+    def _entity(self, index: int) -> p4r.Entity:
         entity = p4r.Entity()
         out = entity.meter_entry
         out.meter_id, out.index.index = self.info.id, index
@@ -85,7 +87,7 @@ class BoundRegister:
     info: RegisterInfo
     register: Register
 
-    def write(self, operation: int, request: Any) -> None:
+    def write(self, operation: p4r.Update.Type, request: p4r.RegisterEntry) -> None:
         """Set one cell, or all when the index is left out."""
         self._check_readable()
         check_modify(operation, "register")
@@ -97,7 +99,7 @@ class BoundRegister:
         for index in indices:
             self.register.write(index, value & (1 << self.info.bitwidth) - 1)
 
-    def read(self, query: Any) -> list[Any]:
+    def read(self, query: p4r.RegisterEntry) -> list[p4r.Entity]:
         """Return one cell, or all; none for a wildcard when P4Runtime cannot represent them."""
         if not query.register_id and not self.info.kind:
             return []
@@ -109,7 +111,7 @@ class BoundRegister:
             reason = f"the cells of register {self.info.name} are of a type that is not one number"
             raise RequestError(Code.UNIMPLEMENTED, reason)
 
-    def _entity(self, index: int) -> Any:
+    def _entity(self, index: int) -> p4r.Entity:
         entity = p4r.Entity()
         out = entity.register_entry
         out.register_id, out.index.index = self.info.id, index
@@ -127,7 +129,7 @@ class BoundValueSet:
     info: ValueSetInfo
     value_set: ValueSet
 
-    def write(self, operation: int, request: Any) -> None:
+    def write(self, operation: p4r.Update.Type, request: p4r.ValueSetEntry) -> None:
         """Replace all members."""
         check_modify(operation, "value set")
         members = [self._member_of(member) for member in request.members]
@@ -138,7 +140,7 @@ class BoundValueSet:
             raise RequestError(Code.RESOURCE_EXHAUSTED, f"value set {name} holds {size} members, not {len(members)}")
         self.value_set.set_members(members)
 
-    def read(self, query: Any) -> list[Any]:
+    def read(self, query: p4r.ValueSetEntry) -> list[p4r.Entity]:
         """Return all members, as one entity."""
         entity = p4r.Entity()
         out = entity.value_set_entry
@@ -158,7 +160,7 @@ class BoundValueSet:
                 encode_match(key, value, added)
         return [entity]
 
-    def _member_of(self, request: Any) -> tuple[KeyTest, ...]:
+    def _member_of(self, request: p4r.ValueSetMember) -> tuple[KeyTest, ...]:
         given = {field.field_id: field for field in request.match}
         if len(given) != len(request.match) or set(given) - {key.id for key in self.info.keys}:
             invalid_argument(f"a member of value set {self.info.name} has a key twice, or one that the set has not")
@@ -183,13 +185,13 @@ class BoundValueSet:
 # ---- shared with the direct resources of tables
 
 
-def check_modify(operation: int, kind: str) -> None:
+def check_modify(operation: p4r.Update.Type, kind: str) -> None:
     """Raise INVALID_ARGUMENT for inserts and deletes of what the program declares."""
     if operation != p4r.Update.MODIFY:
         invalid_argument(f"a {kind} can only be modified")
 
 
-def decode_rates(config: Any) -> MeterConfig:
+def decode_rates(config: p4r.MeterConfig) -> MeterConfig:
     """Return the rates in a request's MeterConfig; INVALID_ARGUMENT when no two-rate marker can have them."""
     if min(config.cir, config.cburst, config.pir, config.pburst) < 0:
         invalid_argument("the rates and bursts of a meter are not negative")
@@ -200,24 +202,24 @@ def decode_rates(config: Any) -> MeterConfig:
     return MeterConfig(config.cir, config.cburst, config.pir, config.pburst)
 
 
-def encode_rates(rates: MeterConfig | None, out: Any) -> None:
+def encode_rates(rates: MeterConfig | None, out: p4r.MeterConfig) -> None:
     """Write rates into an answer's MeterConfig; it stays unset for a meter without rates."""
     if rates is not None:
         out.SetInParent()
         out.cir, out.cburst, out.pir, out.pburst = rates.cir, rates.cburst, rates.pir, rates.pburst
 
 
-def check_no_color_counts(request: Any, field: str) -> None:
+def check_no_color_counts(request: Message, field: str) -> None:
     """Raise UNIMPLEMENTED when a request has the counts by color that some targets offer with a meter."""
     if request.HasField(field):
         raise RequestError(Code.UNIMPLEMENTED, "the meters of this switch do not count by colour")
 
 
-def _indices(request: Any, name: str, size: int) -> Sequence[int]:
+def _indices(request: p4r.CounterEntry | p4r.MeterEntry | p4r.RegisterEntry, name: str, size: int) -> Sequence[int]:
     """Return the cells of an array of `size` that a request names: one, or all when the index is left out."""
     if not request.HasField("index"):
         return range(size)
-    index: int = request.index.index
+    index = request.index.index
     if index < 0:
         invalid_argument("an index is not negative")
     if index >= size:

@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.errors import SchemaError
 from p4reduce_contracts.p4runtime.schema import ActionInfo, Directory, FieldInfo, Schema, TableInfo
 from p4reduce_switch.p4runtime.action_profiles import BoundProfile
@@ -61,7 +62,7 @@ class Objects(Mapping[int, BoundT], Generic[BoundT]):
 class Pipeline:
     """A loaded ForwardingPipelineConfig: the program and its objects."""
 
-    config: Any
+    config: p4r.ForwardingPipelineConfig
     schema: Schema
     program: Program
     tables: Objects[BoundTable]
@@ -74,7 +75,11 @@ class Pipeline:
     packet_out: PacketHeader | None
 
 
-def load(config: Any, idle_timeouts: IdleTimeouts, load_program: Callable[[Config], Program] = Program) -> Pipeline:
+def load(
+    config: p4r.ForwardingPipelineConfig,
+    idle_timeouts: IdleTimeouts,
+    load_program: Callable[[Config], Program] = Program,
+) -> Pipeline:
     """Load a ForwardingPipelineConfig; INVALID_ARGUMENT when it is missing or cannot be realized.
 
     `load_program` makes the program of a p4_device_config. `idle_timeouts` are those of the tables' entries.
@@ -94,7 +99,9 @@ def load(config: Any, idle_timeouts: IdleTimeouts, load_program: Callable[[Confi
     return bind(config, schema, program, idle_timeouts)
 
 
-def bind(config: Any, schema: Schema, program: Program, idle_timeouts: IdleTimeouts) -> Pipeline:
+def bind(
+    config: p4r.ForwardingPipelineConfig, schema: Schema, program: Program, idle_timeouts: IdleTimeouts
+) -> Pipeline:
     """Match P4Info to program by name; INVALID_ARGUMENT when they are not of one program."""
     actions = _with_program_widths(schema.actions, program)
     profiles = {

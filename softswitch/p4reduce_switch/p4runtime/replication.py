@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime import quirks
@@ -22,7 +21,7 @@ class ReplicationEngine:
     def __init__(self, state: Replication) -> None:
         self._groups, self._sessions = state.multicast_groups, state.clone_sessions
 
-    def write(self, operation: int, request: Any) -> None:
+    def write(self, operation: p4r.Update.Type, request: p4r.PacketReplicationEngineEntry) -> None:
         """Insert, modify or delete a multicast group or a clone session."""
         kind = request.WhichOneof("type")
         if kind == "multicast_group_entry":
@@ -32,7 +31,7 @@ class ReplicationEngine:
         else:
             invalid_argument("a packet replication entry is a multicast group or a clone session")
 
-    def read(self, query: Any) -> list[Any]:
+    def read(self, query: p4r.PacketReplicationEngineEntry) -> list[p4r.Entity]:
         """Return one group or session (NOT_FOUND when there is none, as BMv2 answers), or all of them for id 0."""
         kind = query.WhichOneof("type")
         if kind == "multicast_group_entry":
@@ -43,7 +42,7 @@ class ReplicationEngine:
             return [self._session_entity(id) for id in ids]
         invalid_argument("a packet replication entry is a multicast group or a clone session")
 
-    def _write_group(self, operation: int, request: Any) -> None:
+    def _write_group(self, operation: p4r.Update.Type, request: p4r.MulticastGroupEntry) -> None:
         id = request.multicast_group_id
         _check_id(operation, id, MAX_GROUP, id in self._groups, "multicast group")
         if operation == DELETE:
@@ -51,7 +50,7 @@ class ReplicationEngine:
         else:
             self._groups[id] = _decode_replicas(request.replicas)
 
-    def _write_session(self, operation: int, request: Any) -> None:
+    def _write_session(self, operation: p4r.Update.Type, request: p4r.CloneSessionEntry) -> None:
         id = request.session_id
         _check_id(operation, id, MAX_SESSION, id in self._sessions, "clone session")
         if operation == DELETE:
@@ -63,14 +62,14 @@ class ReplicationEngine:
             invalid_argument(f"packet_length_bytes {request.packet_length_bytes} is not in 0..{MAX_LENGTH}")
         self._sessions[id] = CloneSession(tuple(_decode_replicas(request.replicas)), request.packet_length_bytes)
 
-    def _group_entity(self, id: int) -> Any:
+    def _group_entity(self, id: int) -> p4r.Entity:
         entity = p4r.Entity()
         out = entity.packet_replication_engine_entry.multicast_group_entry
         out.multicast_group_id = id
         _encode_replicas(self._groups[id], out)
         return entity
 
-    def _session_entity(self, id: int) -> Any:
+    def _session_entity(self, id: int) -> p4r.Entity:
         session = self._sessions[id]
         entity = p4r.Entity()
         out = entity.packet_replication_engine_entry.clone_session_entry
@@ -79,7 +78,7 @@ class ReplicationEngine:
         return entity
 
 
-def _check_id(operation: int, id: int, largest: int, exists: bool, kind: str) -> None:
+def _check_id(operation: p4r.Update.Type, id: int, largest: int, exists: bool, kind: str) -> None:
     if id == 0:
         invalid_argument(f"0 is no id of a {kind}")
     if id > largest:
@@ -98,7 +97,7 @@ def _ids(id: int, known: Mapping[int, object], kind: str) -> list[int]:
     return [id]
 
 
-def _decode_replicas(requests: Iterable[Any]) -> list[Replica]:
+def _decode_replicas(requests: Iterable[p4r.Replica]) -> list[Replica]:
     replicas = []
     for request in requests:
         if request.WhichOneof("port_kind") is None or (request.WhichOneof("port_kind") == "port" and not request.port):
@@ -114,6 +113,6 @@ def _decode_replicas(requests: Iterable[Any]) -> list[Replica]:
     return replicas
 
 
-def _encode_replicas(replicas: Iterable[Replica], out: Any) -> None:
+def _encode_replicas(replicas: Iterable[Replica], out: p4r.MulticastGroupEntry | p4r.CloneSessionEntry) -> None:
     for replica in replicas:
         quirks.set_replica_port(out.replicas.add(instance=replica.instance), replica.port)

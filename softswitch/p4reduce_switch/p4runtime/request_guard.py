@@ -7,16 +7,18 @@ handlers here take bytes and parse them after both checks, so an unauthorized re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn, TypeAlias
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.security import CONTROLLER, peer_name, peer_roles
 from p4reduce_switch.p4runtime.status import Code, RequestError, abort
 
+Context: TypeAlias = grpc.ServicerContext
+Replies: TypeAlias = Iterator[Message]
 _SERVICE: Final = p4r.DESCRIPTOR.services_by_name["P4Runtime"]
 MAX_PIPELINE_BYTES: Final = 32 << 20
 """A compiled program with its P4Info; p4reduce's own take 0.2 MB, the largest of p4c's samples 30 MB."""
@@ -31,7 +33,7 @@ MAX_QUERY_BYTES: Final = 256 << 10
 
 def generic_handler(
     servicer: object, *, only_controllers: bool, on_refused: Callable[[str, RequestError], None]
-) -> Any:
+) -> grpc.GenericRpcHandler:
     """Return a grpc generic handler that serves each RPC with the method of that name on `servicer`.
 
     With `only_controllers` the caller's certificate must have the controller role. `on_refused` is called with the
@@ -41,7 +43,7 @@ def generic_handler(
     for method in _SERVICE.methods:
         request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
         guard = _RequestGuard(method.name, request.FromString, only_controllers, on_refused)
-        guarded = {
+        guarded: dict[str, Callable[..., object]] = {
             "unary_unary": guard.unary_unary,
             "unary_stream": guard.unary_stream,
             "stream_stream": guard.stream_stream,
@@ -59,7 +61,7 @@ class _RequestGuard:
     def __init__(
         self,
         name: str,
-        parse: Callable[[bytes], Any],
+        parse: Callable[[bytes], Message],
         only_controllers: bool,
         on_refused: Callable[[str, RequestError], None],
     ) -> None:
@@ -69,39 +71,39 @@ class _RequestGuard:
         self._on_refused = on_refused
         self._max_bytes = MAX_REQUEST_BYTES.get(name, MAX_QUERY_BYTES)
 
-    def unary_unary(self, method: Callable[[Any, Any], Any]) -> Callable[[bytes, Any], Any]:
-        def call(serialized: bytes, context: Any) -> Any:
+    def unary_unary(self, method: Callable[[Message, Context], Message]) -> Callable[[bytes, Context], Message]:
+        def call(serialized: bytes, context: Context) -> Message:
             return method(self._request(serialized, context), context)
 
         return call
 
-    def unary_stream(self, method: Callable[[Any, Any], Iterator[Any]]) -> Callable[[bytes, Any], Iterator[Any]]:
-        def call(serialized: bytes, context: Any) -> Iterator[Any]:
+    def unary_stream(self, method: Callable[[Message, Context], Replies]) -> Callable[[bytes, Context], Replies]:
+        def call(serialized: bytes, context: Context) -> Replies:
             yield from method(self._request(serialized, context), context)
 
         return call
 
     def stream_stream(
-        self, method: Callable[[Iterator[Any], Any], Iterator[Any]]
-    ) -> Callable[[Iterator[bytes], Any], Iterator[Any]]:
-        def call(serialized: Iterator[bytes], context: Any) -> Iterator[Any]:
+        self, method: Callable[[Iterator[Message], Context], Replies]
+    ) -> Callable[[Iterator[bytes], Context], Replies]:
+        def call(serialized: Iterator[bytes], context: Context) -> Replies:
             self._check_role(context)
             yield from method(map(self._parsed, serialized), context)
 
         return call
 
-    def _request(self, serialized: bytes, context: Any) -> Any:
+    def _request(self, serialized: bytes, context: Context) -> Message:
         self._check_role(context)
         try:
             return self._parsed(serialized)
         except RequestError as error:
             self._abort(context, error)
 
-    def _abort(self, context: Any, error: RequestError) -> NoReturn:
+    def _abort(self, context: Context, error: RequestError) -> NoReturn:
         self._on_refused(self._name, error)
         abort(context, error)
 
-    def _parsed(self, serialized: bytes) -> Any:
+    def _parsed(self, serialized: bytes) -> Message:
         """Return the request in these bytes. Raises RequestError."""
         if len(serialized) > self._max_bytes:
             reason = f"{self._name} takes at most {self._max_bytes} bytes at a time, not {len(serialized)}"
@@ -111,7 +113,7 @@ class _RequestGuard:
         except DecodeError as error:
             raise RequestError(Code.INVALID_ARGUMENT, f"this is no request of {self._name}: {error}") from None
 
-    def _check_role(self, context: Any) -> None:
+    def _check_role(self, context: Context) -> None:
         if self._only_controllers and CONTROLLER not in peer_roles(context):
             reason = f"the certificate of {peer_name(context)} does not name {CONTROLLER}: it has no controller role"
             self._abort(context, RequestError(Code.PERMISSION_DENIED, reason))

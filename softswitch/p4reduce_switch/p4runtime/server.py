@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import grpc
 
+from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.status import NO_PIPELINE
 from p4reduce_runtime.logs import Sparing, event
@@ -23,7 +24,7 @@ from p4reduce_switch.p4runtime.arbitration import MAX_CONTROLLERS, Arbitration, 
 from p4reduce_switch.p4runtime.digests import Digests
 from p4reduce_switch.p4runtime.entities import Entities
 from p4reduce_switch.p4runtime.idle_timeouts import IdleTimeouts
-from p4reduce_switch.p4runtime.request_guard import MAX_PIPELINE_BYTES, generic_handler
+from p4reduce_switch.p4runtime.request_guard import MAX_PIPELINE_BYTES, Context, generic_handler
 from p4reduce_switch.p4runtime.status import Code, RequestError, abort, abort_write, invalid_argument
 from p4reduce_switch.ports import PortError
 from p4reduce_switch.program import Config, Program
@@ -42,6 +43,12 @@ KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS = 10_000, 5_000
 """The stream of a controller whose host has failed ends after both, and with it its mastership."""
 PIPELINE_WAIT_S = 60.0
 """How long a SetForwardingPipelineConfig waits at most while the program of another one is compiled."""
+
+
+class _Addressed(Protocol):
+    """A request that names the device it is for."""
+
+    device_id: int
 
 
 @dataclass(frozen=True)
@@ -148,14 +155,14 @@ class Server:
                 refusals=dict(self._refusals),
             )
 
-    def set_pipeline(self, p4info: Any, device_config: bytes) -> None:
+    def set_pipeline(self, p4info: p4i.P4Info, device_config: bytes) -> None:
         """Load a program without a controller. Raises RequestError for one that cannot be loaded."""
         config = p4r.ForwardingPipelineConfig(p4info=p4info, p4_device_config=device_config)
         self._commit(self._load(config))
 
     # ---- RPCs; the names are P4Runtime's
 
-    def Write(self, request: Any, context: Any) -> Any:
+    def Write(self, request: p4r.WriteRequest, context: Context) -> p4r.WriteResponse:
         """Apply all updates in order; one that fails does not stop the others."""
         try:
             self._check_target(request)
@@ -175,7 +182,7 @@ class Server:
             abort_write(context, results)
         return p4r.WriteResponse()
 
-    def Read(self, request: Any, context: Any) -> Iterator[Any]:
+    def Read(self, request: p4r.ReadRequest, context: Context) -> Iterator[p4r.ReadResponse]:
         """Return the entities that the request selects, in one consistent state."""
         try:
             self._check_device(request)
@@ -188,7 +195,9 @@ class Server:
         for start in range(0, max(1, len(found)), READ_CHUNK):
             yield p4r.ReadResponse(entities=found[start : start + READ_CHUNK])
 
-    def SetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:
+    def SetForwardingPipelineConfig(
+        self, request: p4r.SetForwardingPipelineConfigRequest, context: Context
+    ) -> p4r.SetForwardingPipelineConfigResponse:
         """Verify, save or commit a program."""
         try:
             self._check_target(request)
@@ -203,7 +212,9 @@ class Server:
             abort(context, error)
         return p4r.SetForwardingPipelineConfigResponse()
 
-    def GetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:
+    def GetForwardingPipelineConfig(
+        self, request: p4r.GetForwardingPipelineConfigRequest, context: Context
+    ) -> p4r.GetForwardingPipelineConfigResponse:
         """Return the program that reads and writes refer to."""
         try:
             self._check_device(request)
@@ -222,11 +233,13 @@ class Server:
         response.config.SetInParent()
         return response
 
-    def Capabilities(self, request: Any, context: Any) -> Any:
+    def Capabilities(self, request: p4r.CapabilitiesRequest, context: Context) -> p4r.CapabilitiesResponse:
         """Return the version of P4Runtime."""
         return p4r.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
 
-    def StreamChannel(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
+    def StreamChannel(
+        self, requests: Iterator[p4r.StreamMessageRequest], context: Context
+    ) -> Iterator[p4r.StreamMessageResponse]:
         """Serve one controller's stream: a thread reads it, this generator writes it."""
         controller = Controller()
         with self._lock:
@@ -260,12 +273,12 @@ class Server:
 
     # ---- programs
 
-    def _load(self, config: Any) -> Entities:
+    def _load(self, config: p4r.ForwardingPipelineConfig) -> Entities:
         idle_timeouts = IdleTimeouts(self._to_primary, self._timers_changed)
         pipeline = pipelines.load(config, idle_timeouts, self._load_program)
         return Entities(pipeline, Digests(pipeline.schema, self._send_digest_list, self._timers_changed), idle_timeouts)
 
-    def _set_config(self, request: Any, time_remaining_s: float | None) -> None:
+    def _set_config(self, request: p4r.SetForwardingPipelineConfigRequest, time_remaining_s: float | None) -> None:
         if request.action not in (
             request.VERIFY,
             request.VERIFY_AND_SAVE,
@@ -306,7 +319,7 @@ class Server:
                 invalid_argument(f"the forwarding state cannot be kept: {error.message}")
         self._commit(entities)
 
-    def _commit_saved(self, request: Any) -> None:
+    def _commit_saved(self, request: p4r.SetForwardingPipelineConfigRequest) -> None:
         if request.HasField("config"):
             invalid_argument("COMMIT takes no config")
         with self._lock:
@@ -337,20 +350,20 @@ class Server:
             raise RequestError(Code.FAILED_PRECONDITION, NO_PIPELINE)
         return entities
 
-    def _check_device(self, request: Any) -> None:
+    def _check_device(self, request: _Addressed) -> None:
         if request.device_id != self.switch.device_id:
             raise RequestError(
                 Code.NOT_FOUND, f"no device {request.device_id} here; there is device {self.switch.device_id}"
             )
 
-    def _check_target(self, request: Any) -> None:
+    def _check_target(self, request: p4r.WriteRequest | p4r.SetForwardingPipelineConfigRequest) -> None:
         self._check_device(request)
         if request.role or request.role_id:
             raise RequestError(Code.NOT_FOUND, "this switch knows only the default role")
 
     # ---- streams
 
-    def _read_stream(self, controller: Controller, requests: Iterator[Any]) -> None:
+    def _read_stream(self, controller: Controller, requests: Iterator[p4r.StreamMessageRequest]) -> None:
         """Process messages until the controller closes its side or the call ends."""
         try:
             for request in requests:
@@ -367,7 +380,7 @@ class Server:
         else:
             controller.end()
 
-    def _stream_message(self, controller: Controller, request: Any) -> None:
+    def _stream_message(self, controller: Controller, request: p4r.StreamMessageRequest) -> None:
         kind = request.WhichOneof("update")
         if kind == "arbitration":
             changed = self._arbitration.update(controller, request.arbitration)
@@ -376,7 +389,7 @@ class Server:
                     logging.INFO, "primary changed", device=self.switch.device_id, election_id=_election(controller)
                 )
             if changed and self._committed is not None:
-                self._committed.digests.forget_all()
+                self._committed.digests.drop_unacknowledged()
             return
         try:
             if self._arbitration.primary is not controller:
@@ -393,7 +406,7 @@ class Server:
             self._note("StreamChannel", error)
             controller.offer(_stream_error(error, request))
 
-    def _packet_out(self, entities: Entities, packet: Any) -> None:
+    def _packet_out(self, entities: Entities, packet: p4r.PacketOut) -> None:
         header = entities.pipeline.packet_out
         self.switch.packet_out(header.frame(packet) if header is not None else packet.payload)
 
@@ -421,10 +434,10 @@ class Server:
             if self._committed is not None:
                 self._committed.digests.add(name, rows)
 
-    def _send_digest_list(self, digest_list: Any) -> bool:
+    def _send_digest_list(self, digest_list: p4r.DigestList) -> bool:
         return self._to_primary(p4r.StreamMessageResponse(digest=digest_list))
 
-    def _to_primary(self, message: Any) -> bool:
+    def _to_primary(self, message: p4r.StreamMessageResponse) -> bool:
         primary = self._arbitration.primary
         return primary is not None and primary.offer(message)
 
@@ -447,7 +460,7 @@ def _election(controller: Controller) -> str:
     return str(high << 64 | low)
 
 
-def _stream_error(error: RequestError, request: Any) -> Any:
+def _stream_error(error: RequestError, request: p4r.StreamMessageRequest) -> p4r.StreamMessageResponse:
     message = p4r.StreamMessageResponse()
     message.error.canonical_code, message.error.message = error.number, error.message
     if request.WhichOneof("update") == "packet":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import grpc
 from google.rpc import status_pb2
@@ -17,7 +17,7 @@ Code = grpc.StatusCode
 class RequestError(Exception):
     """The status with which a request, or one update of a Write, fails."""
 
-    def __init__(self, code: Any, message: str) -> None:
+    def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
@@ -47,14 +47,12 @@ def write_details(results: Sequence[RequestError | None]) -> bytes:
     return bytes(status.SerializeToString())
 
 
-def abort(context: Any, error: RequestError) -> NoReturn:
+def abort(context: grpc.ServicerContext, error: RequestError) -> NoReturn:
     """End an RPC with an error."""
     context.abort(error.code, error.message)
-    raise AssertionError("grpc's abort returned")
 
 
-def abort_write(context: Any, results: Sequence[RequestError | None]) -> NoReturn:
+def abort_write(context: grpc.ServicerContext, results: Sequence[RequestError | None]) -> NoReturn:
     """End a Write of which some updates failed."""
     context.set_trailing_metadata(((DETAILS, write_details(results)),))
     context.abort(Code.UNKNOWN, "Write failure.")
-    raise AssertionError("grpc's abort returned")

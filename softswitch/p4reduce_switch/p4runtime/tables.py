@@ -68,7 +68,7 @@ class BoundTable:
 
     # ---- TableEntry, written
 
-    def write(self, operation: int, request: Any) -> None:
+    def write(self, operation: p4r.Update.Type, request: p4r.TableEntry) -> None:
         """Insert, modify or delete an entry, or modify the default entry."""
         if operation != DELETE:
             self._check_writable(request)
@@ -87,7 +87,7 @@ class BoundTable:
             return
         self._set_idle_timeout(request.idle_timeout_ns, key)
 
-    def _insert(self, request: Any, key: EntryKey) -> None:
+    def _insert(self, request: p4r.TableEntry, key: EntryKey) -> None:
         if not self._keys:
             invalid_argument(f"table {self.info.name} has no key, so it takes no entries")
         if not request.HasField("action"):
@@ -108,7 +108,7 @@ class BoundTable:
         self._write_direct(request, key, rates)
         self._set_metadata(request, key)
 
-    def _modify(self, request: Any, key: EntryKey) -> None:
+    def _modify(self, request: p4r.TableEntry, key: EntryKey) -> None:
         self._entry(key)
         rates = self._direct_rates(request)
         if request.HasField("action") and self.profile is None:
@@ -126,7 +126,7 @@ class BoundTable:
         self._metadata.pop(key, None)
         self._idle_timeouts.remove(self.info.id, key)
 
-    def _modify_const(self, operation: int, request: Any, key: EntryKey) -> None:
+    def _modify_const(self, operation: p4r.Update.Type, request: p4r.TableEntry, key: EntryKey) -> None:
         """Of a const table only the direct counters and meters can be written."""
         if operation != MODIFY or request.HasField("action"):
             raise RequestError(Code.PERMISSION_DENIED, f"the entries of table {self.info.name} are const")
@@ -134,7 +134,7 @@ class BoundTable:
         self._entry(key)
         self._write_direct(request, key, rates)
 
-    def _modify_default(self, operation: int, request: Any) -> None:
+    def _modify_default(self, operation: p4r.Update.Type, request: p4r.TableEntry) -> None:
         if operation != MODIFY:
             invalid_argument("a default entry can only be modified")
         _check_default(request)
@@ -152,7 +152,7 @@ class BoundTable:
             self.table.reset_default()
             self._metadata.pop(None, None)
 
-    def _check_writable(self, request: Any) -> None:
+    def _check_writable(self, request: p4r.TableEntry) -> None:
         """Refuse what a Write cannot set. Clients compare the texts about timeouts, which are PI's."""
         if request.HasField("time_since_last_hit"):
             invalid_argument("has_time_since_last_hit must not be set in WriteRequest")
@@ -166,7 +166,7 @@ class BoundTable:
         if request.idle_timeout_ns and not self._has_idle_timeout:
             invalid_argument("idle_timeout_ns must be set to 0 for tables which do not support idle timeout")
 
-    def _direct_rates(self, request: Any) -> MeterConfig | None:
+    def _direct_rates(self, request: p4r.TableEntry) -> MeterConfig | None:
         """Check a request's direct resources against the table's; return the rates for the direct meter, if any."""
         if request.HasField("counter_data") and not self.table.has_direct_counter:
             invalid_argument(f"table {self.info.name} has no direct counter")
@@ -176,14 +176,14 @@ class BoundTable:
             invalid_argument(f"table {self.info.name} has no direct meter")
         return decode_rates(request.meter_config)
 
-    def _write_direct(self, request: Any, key: EntryKey, rates: MeterConfig | None) -> None:
+    def _write_direct(self, request: p4r.TableEntry, key: EntryKey, rates: MeterConfig | None) -> None:
         """Write the direct counter if the request has one, and the direct meter: without rates it is reset."""
         if request.HasField("counter_data"):
             self.table.write_counter(*key, request.counter_data.packet_count, request.counter_data.byte_count)
         if self.table.has_direct_meter:
             self.table.configure_meter(*key, rates)
 
-    def _set_metadata(self, request: Any, key: EntryKey | None) -> None:
+    def _set_metadata(self, request: p4r.TableEntry, key: EntryKey | None) -> None:
         metadata = (request.controller_metadata, request.metadata)
         if any(metadata):
             self._metadata[key] = metadata
@@ -200,7 +200,7 @@ class BoundTable:
 
     # ---- TableEntry, read
 
-    def read(self, query: Any) -> list[Any]:
+    def read(self, query: p4r.TableEntry) -> list[p4r.Entity]:
         """Return the entities for a query: one entry, the default entry, or all that pass the query's filters.
 
         The spec's "Wildcard Reads". Default entries are read on their own.
@@ -230,7 +230,7 @@ class BoundTable:
             found = [e for e in found if e.table_entry.action == query.action]
         return found
 
-    def _entity(self, entry: Entry, query: Any) -> Any:
+    def _entity(self, entry: Entry, query: p4r.TableEntry) -> p4r.Entity:
         """Return an entry as P4Runtime has it, with the direct resources that the query asks for."""
         key = (entry.match, entry.priority)
         entity = p4r.Entity()
@@ -251,7 +251,7 @@ class BoundTable:
         out.is_const = entry.const
         return entity
 
-    def _default_entity(self) -> Any:
+    def _default_entity(self) -> p4r.Entity:
         entity = p4r.Entity()
         out = entity.table_entry
         out.table_id = self.info.id
@@ -263,14 +263,14 @@ class BoundTable:
 
     # ---- DirectCounterEntry and DirectMeterEntry
 
-    def write_counter(self, operation: int, request: Any) -> None:
+    def write_counter(self, operation: p4r.Update.Type, request: p4r.DirectCounterEntry) -> None:
         """Set the direct counter of one entry."""
         check_modify(operation, "direct counter")
         key = self._direct_key(request.table_entry, "direct counter")
         if request.HasField("data"):
             self.table.write_counter(*key, request.data.packet_count, request.data.byte_count)
 
-    def read_counters(self, query: Any) -> list[Any]:
+    def read_counters(self, query: p4r.DirectCounterEntry) -> list[p4r.Entity]:
         """Return the direct counter of one entry, or those of all."""
         found = []
         for entry in self._direct_entries(query.table_entry, "direct counter"):
@@ -281,14 +281,14 @@ class BoundTable:
             found.append(entity)
         return found
 
-    def write_meter(self, operation: int, request: Any) -> None:
+    def write_meter(self, operation: p4r.Update.Type, request: p4r.DirectMeterEntry) -> None:
         """Set the rates of the direct meter of one entry."""
         check_modify(operation, "direct meter")
         check_no_color_counts(request, "counter_data")
         key = self._direct_key(request.table_entry, "direct meter")
         self.table.configure_meter(*key, decode_rates(request.config) if request.HasField("config") else None)
 
-    def read_meters(self, query: Any) -> list[Any]:
+    def read_meters(self, query: p4r.DirectMeterEntry) -> list[p4r.Entity]:
         """Return the rates of the direct meter of one entry, or of all."""
         check_no_color_counts(query, "counter_data")
         found = []
@@ -300,7 +300,7 @@ class BoundTable:
             found.append(entity)
         return found
 
-    def _direct_key(self, request: Any, resource: str) -> EntryKey:
+    def _direct_key(self, request: p4r.TableEntry, resource: str) -> EntryKey:
         """Return the key of the one entry that a request's table entry names; NOT_FOUND when there is none."""
         if not self._has_direct(resource):
             invalid_argument(f"table {self.info.name} has no {resource}")
@@ -310,7 +310,7 @@ class BoundTable:
         self._entry(key)
         return key
 
-    def _direct_entries(self, query: Any, resource: str) -> Iterable[Entry]:
+    def _direct_entries(self, query: p4r.TableEntry, resource: str) -> Iterable[Entry]:
         """Return the entry that a query's table entry names, or all; none for a wildcard when it has no `resource`."""
         if query.table_id and (query.match or query.is_default_action):
             return [self._entry(self._direct_key(query, resource))]
@@ -330,7 +330,7 @@ class BoundTable:
     def _has_idle_timeout(self) -> bool:
         return self.info.has_idle_timeout and self.table.supports_timeout
 
-    def _key_of(self, request: Any) -> EntryKey:
+    def _key_of(self, request: p4r.TableEntry) -> EntryKey:
         """Return match and priority of a request in the program's form, checked as the spec says ("Match Format")."""
         given = {field.field_id: field for field in request.match}
         if len(given) != len(request.match):
@@ -354,14 +354,14 @@ class BoundTable:
         except EntryMissing:
             raise RequestError(Code.NOT_FOUND, f"table {self.info.name} has no such entry") from None
 
-    def _encode_key(self, entry: Entry, out: Any) -> None:
+    def _encode_key(self, entry: Entry, out: p4r.TableEntry) -> None:
         """Write table id, match and priority into an answer; keys that match everything are left out."""
         out.table_id = self.info.id
         out.priority = entry.priority
         for key, value in self._p4info_match(entry.match):
             encode_match(key, value, out)
 
-    def _action_of(self, request: Any, *, default: bool = False) -> ActionCall:
+    def _action_of(self, request: p4r.TableEntry, *, default: bool = False) -> ActionCall:
         """Return the name and the parameters in order of a request's action, checked ("Action Specification")."""
         if request.action.WhichOneof("type") != "action":
             invalid_argument(f"table {self.info.name} takes a direct action, no action profile")
@@ -369,7 +369,7 @@ class BoundTable:
         where = f"table {self.info.name}"
         return decode_action(request.action.action, self._actions, self.info.action_ids, excluded, where)
 
-    def _encode_action(self, name: str, params: tuple[int, ...], out: Any) -> None:
+    def _encode_action(self, name: str, params: tuple[int, ...], out: p4r.TableEntry) -> None:
         """Write an action into an answer; a default action that P4Info does not list is left out."""
         if name in self._actions:
             encode_action(name, params, self._actions, out.action.action)
@@ -387,7 +387,7 @@ class BoundTable:
             yield key, value if not ternary else value[0] if value[1] else None
 
 
-def _check_default(request: Any) -> None:
+def _check_default(request: p4r.TableEntry) -> None:
     if request.match or request.priority:
         invalid_argument("a default entry has neither match nor priority")
 
