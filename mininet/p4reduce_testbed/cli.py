@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from p4reduce_testbed.errors import TestbedError
-from p4reduce_testbed.targets import TARGETS
-from p4reduce_testbed.wiring import DEFAULT_MANAGEMENT
+from p4reduce_lab.errors import SetupError
+from p4reduce_lab.targets import TARGETS
+from p4reduce_testbed.networks import DEFAULT_MANAGEMENT
 
 TOPOLOGIES = Path(__file__).parent / "topologies"
 JOB = "testbed"
@@ -122,7 +122,7 @@ def _load(path: Path | None) -> Any:
 def _errors_in_one_line() -> Iterator[None]:
     try:
         yield
-    except TestbedError as error:
+    except SetupError as error:
         raise click.ClickException(" ".join(str(error).split())) from error
 
 

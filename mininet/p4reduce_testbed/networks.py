@@ -1,72 +1,131 @@
-"""What the rest of the testbed needs of a network of hosts, and the plainest kind: network namespaces."""
+"""The testbed's hosts and links: to the switch, and to the management network beside it.
+
+Each host has two interfaces: `eth0` to the switch under test, for all traffic between workers and with the switch, and
+`mgmt0` to a bridge behind the controller's address. The bridge's ports are isolated: over the management network a host
+reaches the controller and no other host. The bridge has a namespace of its own, so that the kernel removes it with the
+process that holds the namespace.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import ipaddress
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
-from p4reduce_testbed import wiring
-from p4reduce_testbed.commands import ip, run
-from p4reduce_testbed.errors import CommandFailed
-from p4reduce_testbed.sweep import namespace
+from p4reduce_lab.errors import CommandFailed
+from p4reduce_lab.network import Interface, Namespace, NetworkBuilder
+from p4reduce_lab.shaping import shape_link
+from p4reduce_testbed.errors import TestbedError, TopologyError
 from p4reduce_testbed.topology import Host, Topology
 
-NO_IPV6 = ("net.ipv6.conf.all.disable_ipv6", "net.ipv6.conf.default.disable_ipv6")
+DATA, MANAGEMENT = "eth0", "mgmt0"
+CONTROLLER_INTERFACE = "p4r-mgmt"
+DEFAULT_MANAGEMENT = "169.254.210.0/24"
+_BRIDGE = "bridge"
 
 
 class Network(Protocol):
     """Hosts in network namespaces of their own, and their links to the switch on this machine."""
 
     def open(self) -> None:
-        """Make the hosts and their data links. Raises TestbedError."""
+        """Make the hosts and their data links. Raises SetupError."""
 
     def close(self) -> None:
-        """Undo `open`, also one that failed half-way."""
+        """Undo `open`, also after it failed."""
 
-    def within(self, host: Host) -> list[str]:
-        """Return what goes before a command to run it on a host."""
-
-    def namespace(self, host: Host) -> str:
-        """Return the host's network namespace as `ip link set DEVICE netns` takes it: a name or a process id."""
+    def namespace(self, host: Host) -> Namespace:
+        """Return the host's network namespace."""
 
     def prompt(self, environments: Mapping[str, Mapping[str, str]], address: str) -> None:
-        """Serve a person until they leave. `environments` are the variables of each host, by name."""
+        """Serve an interactive prompt until `exit`. `environments` are the variables of each host, by name."""
 
 
 class NetnsNetwork:
-    """Named network namespaces made with `ip netns`, and nothing else."""
+    """Hosts that are network namespaces and nothing else."""
 
-    def __init__(self, topology: Topology, mark: str) -> None:
-        self._topology = topology
-        self._mark = mark
+    def __init__(self, topology: Topology, builder: NetworkBuilder) -> None:
+        self._topology, self._builder = topology, builder
+        self._namespaces: dict[str, Namespace] = {}
 
     def open(self) -> None:
         for host in self._topology.hosts:
-            name = self.namespace(host)
-            ip("netns", "add", name)
-            within = self.within(host)
-            for key in NO_IPV6:
-                with contextlib.suppress(CommandFailed):  # a kernel without IPv6
-                    run([*within, "sysctl", "-q", "-w", f"{key}=1"])
-            run([*within, "ip", "link", "set", "lo", "up"])
-            outside = self._topology.switch.interface(host.port)
-            wiring.add_data_link(outside, host.mac, name, self._mark)
-            run([*within, "ip", "address", "add", str(host.interface), "dev", wiring.DATA])
-            run([*within, "ip", "link", "set", wiring.DATA, "up"])
+            namespace = self._builder.add_namespace(f"host {host.name}")
+            self._namespaces[host.name] = namespace
+            add_data_link(self._builder, self._topology, host, namespace, str(host.interface))
 
     def close(self) -> None:
-        for host in self._topology.hosts:
-            with contextlib.suppress(CommandFailed):
-                ip("netns", "delete", self.namespace(host))
+        """Do nothing: the namespaces end with their processes, and the links with the namespaces."""
 
-    def within(self, host: Host) -> list[str]:
-        return ["ip", "netns", "exec", self.namespace(host)]
-
-    def namespace(self, host: Host) -> str:
-        return namespace(self._mark, host.name)
+    def namespace(self, host: Host) -> Namespace:
+        return self._namespaces[host.name]
 
     def prompt(self, environments: Mapping[str, Mapping[str, str]], address: str) -> None:
         from p4reduce_testbed.prompt import NetnsPrompt
 
-        NetnsPrompt(self._topology, self.within, environments, address).serve()
+        NetnsPrompt(self._topology, self._namespaces, environments, address).serve()
+
+
+def add_data_link(
+    builder: NetworkBuilder, topology: Topology, host: Host, namespace: Namespace, address: str | None = None
+) -> None:
+    """Make the link from a host's `eth0` to its switch port, without offloads. Raises SetupError."""
+    port = Interface(topology.switch.interface(host.port), offloads=False)
+    builder.add_veth(port, Interface(DATA, namespace, mac=host.mac, address=address, offloads=False))
+
+
+def shape_data_link(topology: Topology, host: Host, namespace: Namespace) -> None:
+    """Give a host's link to the switch its rate, delay and loss. Raises SetupError."""
+    shape_link(host.name, host.shape, namespace, DATA, topology.switch.interface(host.port))
+
+
+def run_host_commands(host: Host, namespace: Namespace) -> None:
+    """Run the topology's commands on a host. Raises TestbedError."""
+    for command in host.commands:
+        try:
+            namespace.run("sh", "-c", command)
+        except CommandFailed as error:
+            raise TestbedError(f"hosts.{host.name}.commands: {error}") from error
+
+
+@dataclass(frozen=True)
+class Management:
+    """The management network: the controller has its first address, the hosts those after it."""
+
+    network: ipaddress.IPv4Network
+
+    @classmethod
+    def parse(cls, text: str, topology: Topology) -> Management:
+        """Read `169.254.210.0/24`. Raises TopologyError if it cannot be used beside the topology."""
+        try:
+            network = ipaddress.IPv4Network(text)
+        except ValueError as error:
+            raise TopologyError(f"a management network is like {DEFAULT_MANAGEMENT}: {error}") from None
+        if network.num_addresses < len(topology.hosts) + 3:
+            raise TopologyError(f"the management network {network} is too small for the hosts")
+        if network.overlaps(topology.network):
+            raise TopologyError(
+                f"the management network {network} overlaps the hosts' {topology.network}: choose another "
+                "with --management"
+            )
+        return cls(network)
+
+    @property
+    def controller(self) -> str:
+        """The address the controller listens on."""
+        return str(self.network[1])
+
+    def interface(self, host: Host) -> str:
+        """Return the address and prefix length of a host's `mgmt0`."""
+        return f"{self.network[host.rank + 2]}/{self.network.prefixlen}"
+
+    def build(self, builder: NetworkBuilder, hosts: Mapping[Host, Namespace]) -> None:
+        """Make the bridge, the controller's interface on this machine and the hosts' `mgmt0`. Raises SetupError."""
+        middle = builder.add_namespace("management network")
+        builder.add_bridge(_BRIDGE, middle)
+        controller = Interface(CONTROLLER_INTERFACE, address=f"{self.controller}/{self.network.prefixlen}")
+        builder.add_veth(controller, Interface("controller", middle, bridge=_BRIDGE))
+        for host, namespace in hosts.items():
+            port = Interface(f"mgmt-{host.name}", middle, bridge=_BRIDGE, isolated=True, offloads=False)
+            inside = Interface(MANAGEMENT, namespace, address=self.interface(host), offloads=False)
+            builder.add_veth(port, inside)

@@ -6,12 +6,13 @@ import cmd
 import os
 import shlex
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from p4reduce_lab.network import Namespace
 from p4reduce_lab.processes import P4REDUCE
 from p4reduce_runtime.security import INSECURE_VARIABLE
-from p4reduce_testbed.topology import Host, Topology
+from p4reduce_testbed.topology import Topology
 
 _HELP = "HOST COMMAND runs a command on a host, p4reduce ... talks to the controller, exit leaves."
 
@@ -44,13 +45,13 @@ class NetnsPrompt(cmd.Cmd):
     def __init__(
         self,
         topology: Topology,
-        within: Callable[[Host], list[str]],
+        namespaces: Mapping[str, Namespace],
         environments: Mapping[str, Mapping[str, str]],
         address: str,
     ) -> None:
         super().__init__()
         self._hosts = {host.name: host for host in topology.hosts}
-        self._within = within
+        self._namespaces = namespaces
         self._environments = environments
         self._address = address
 
@@ -66,7 +67,7 @@ class NetnsPrompt(cmd.Cmd):
             self.stdout.write(f"{_HELP}\nhosts: {', '.join(self._hosts)}\n")
             return
         words = [self._hosts[word].ip if word in self._hosts else word for word in rest.split(" ")]
-        command = [*self._within(host), "sh", "-c", " ".join(words)]
+        command = [*self._namespaces[name].within, "sh", "-c", " ".join(words)]
         try:
             subprocess.run(command, env={**os.environ, **self._environments[name]}, check=False)
         except KeyboardInterrupt:

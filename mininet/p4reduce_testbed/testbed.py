@@ -12,24 +12,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p4reduce_contracts import artifacts
+from p4reduce_lab import targets
 from p4reduce_lab.addresses import free_address
+from p4reduce_lab.commands import need, need_root
+from p4reduce_lab.network import NetworkBuilder
 from p4reduce_lab.processes import Child, Children, terminable
 from p4reduce_lab.system import System, new_state_dir, started_system, toml_text
 from p4reduce_runtime.security import INSECURE_VARIABLE
-from p4reduce_testbed import sweep, targets, wiring
-from p4reduce_testbed.commands import need, need_root
+from p4reduce_testbed import networks
 from p4reduce_testbed.errors import TestbedError
 from p4reduce_testbed.mininet_network import MininetNetwork
-from p4reduce_testbed.networks import NetnsNetwork, Network
-from p4reduce_testbed.shaping import shape
+from p4reduce_testbed.networks import Management, NetnsNetwork, Network
 from p4reduce_testbed.topology import Host, Topology
-from p4reduce_testbed.wiring import Management
 
 CONTROLLER_PORT = 9600
 MASTER_PORT = 29500
 INSIDE = "P4REDUCE_TESTBED"
 """The environment variable of all processes in a testbed: another one cannot be built from in there."""
-NETWORKS: dict[str, Callable[[Topology, str], Network]] = {"mininet": MininetNetwork, "netns": NetnsNetwork}
+NETWORKS: dict[str, Callable[[Topology, NetworkBuilder], Network]] = {"mininet": MininetNetwork, "netns": NetnsNetwork}
 _HELD = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -40,7 +40,7 @@ class Settings:
     network: str = "mininet"
     target: str = "bmv2"
     pipeline: str = "default"
-    management: str = wiring.DEFAULT_MANAGEMENT
+    management: str = networks.DEFAULT_MANAGEMENT
 
 
 @dataclass(frozen=True)
@@ -66,41 +66,42 @@ class Testbed:
             "P4REDUCE_JOB": job,
             "P4REDUCE_CONTROLLER": self.system.controller,
             INSECURE_VARIABLE: "1",
-            "GLOO_SOCKET_IFNAME": wiring.DATA,
+            "GLOO_SOCKET_IFNAME": networks.DATA,
             "PYTHONUNBUFFERED": "1",
             "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
         }
 
     def start_worker(self, name: str, host: Host, command: list[str], job: str) -> Child:
         """Run a command on a host; its output goes to `<name>.log`."""
-        return self.children.start(name, [*self.network.within(host), *command], self.environment(host, job))
+        return self.children.start(name, [*self.network.namespace(host).within, *command], self.environment(host, job))
 
 
 @contextmanager
 def running_testbed(topology: Topology, settings: Settings, logs: Path) -> Iterator[Testbed]:
     """Build the testbed, wait until jobs can be made, and take all of it down at the end, however that comes.
 
-    Raises TestbedError, PipelineNotFound or ProcessError. The processes' output is in `logs`.
+    Raises SetupError, PipelineNotFound or ProcessError. The processes' output is in `logs`.
     """
     need_root()
-    need("ip", "apt install iproute2")
+    for program, package in (("ip", "iproute2"), ("nsenter", "util-linux"), ("ethtool", "ethtool")):
+        need(program, f"apt install {package}")
     management = Management.parse(settings.management, topology)
     pipeline = artifacts.find(settings.pipeline)
     logs.mkdir(parents=True, exist_ok=True)
     with terminable(), _taken_down_in_peace() as stack:
         stack.enter_context(_inside())
-        children = stack.enter_context(Children(logs, sweep.MODULE))
-        network = NETWORKS[settings.network](topology, children.mark)
-        stack.callback(wiring.remove_links, children.mark)
-        wiring.add_bridge(management, children.mark)
+        children = stack.enter_context(Children(logs))
+        builder = NetworkBuilder(children)
+        stack.callback(builder.close)
+        network = NETWORKS[settings.network](topology, builder)
         stack.callback(network.close)
-        network.open()
-        for host in topology.hosts:
-            within = network.within(host)
-            wiring.add_management_link(host, network.namespace(host), children.mark)
-            wiring.configure(host, management, within)
-            shape(host, wiring.DATA, topology.switch.interface(host.port), within)
         stack.callback(children.stop)  # before the network goes
+        network.open()
+        namespaces = {host: network.namespace(host) for host in topology.hosts}
+        management.build(builder, namespaces)
+        for host, namespace in namespaces.items():
+            networks.run_host_commands(host, namespace)
+            networks.shape_data_link(topology, host, namespace)
         p4runtime, jobs = free_address(), f"{management.controller}:{CONTROLLER_PORT}"
         interfaces = [f"{host.port}@{topology.switch.interface(host.port)}" for host in topology.hosts]
         switch = targets.command(settings.target, interfaces, p4runtime)

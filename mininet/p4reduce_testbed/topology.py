@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from p4reduce_lab.shaping import Shape
 from p4reduce_runtime import checked
 from p4reduce_runtime.checked import ConfigError
 from p4reduce_testbed.errors import TopologyError
@@ -30,15 +31,6 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,8}")
 _SWITCH_PORT = re.compile(r"(?P<switch>[A-Za-z][A-Za-z0-9_]*)-p(?P<port>\d{1,9})")
 _DELAY = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>us|ms|s)?")
 _UNIT_MS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What a link does to frames, in each direction."""
-
-    delay_ms: float = 0.0
-    rate_mbit: float | None = None
-    loss_percent: float = 0.0
 
 
 @dataclass(frozen=True)

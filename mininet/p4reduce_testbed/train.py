@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from p4reduce_lab import report
+from p4reduce_lab.errors import MissingTool
 from p4reduce_lab.training import (
     STALL_S,
     STEP,
@@ -22,7 +23,7 @@ from p4reduce_lab.training import (
     missing_packages,
     worker_command,
 )
-from p4reduce_testbed.errors import MissingTool, TestbedError
+from p4reduce_testbed.errors import TestbedError
 from p4reduce_testbed.testbed import Settings, Testbed, running_testbed
 from p4reduce_testbed.topology import Topology
 from p4reduce_testbed.workers import run_on_all
@@ -38,7 +39,7 @@ def train_on_testbed(
     """Check the switch's sums, train all variants on the topology's hosts, and report.
 
     Writes what p4reduce_lab.report.write does, "testbed" in report.json with what it ran on, and a folder of logs to
-    `out`. Raises TestbedError or ProcessError.
+    `out`. Raises SetupError or ProcessError.
     """
     if missing := missing_packages():
         raise MissingTool(f"the training needs {', '.join(missing)}: pip install 'p4reduce[demo]'")

@@ -18,10 +18,10 @@ from google.rpc import status_pb2
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4.v1 import p4runtime_pb2_grpc
 from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
+from p4reduce_lab import targets
 from p4reduce_lab.addresses import free_address
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.switch import Switch
-from p4reduce_testbed import targets
 
 _PROGRAM = Path(__file__).parents[1] / "softswitch" / "p4runtime" / "every_kind"
 P4INFO = parse_p4info(_PROGRAM.with_suffix(".p4info.txtpb").read_text())

@@ -10,14 +10,15 @@ from types import ModuleType
 import pytest
 
 from p4reduce_controller import config
-from p4reduce_testbed import targets
+from p4reduce_lab import targets
+from p4reduce_lab.errors import MissingTool
+from p4reduce_lab.shaping import Shape, nft_rules, qdiscs
 from p4reduce_testbed.cli import TOPOLOGIES
-from p4reduce_testbed.errors import MissingTool, TopologyError
+from p4reduce_testbed.errors import TopologyError
 from p4reduce_testbed.mininet_network import import_mininet
-from p4reduce_testbed.shaping import nft_rules, qdiscs
+from p4reduce_testbed.networks import Management
 from p4reduce_testbed.testbed import controller_config
-from p4reduce_testbed.topology import Shape, Topology, load
-from p4reduce_testbed.wiring import Management
+from p4reduce_testbed.topology import Topology, load
 from p4reduce_testbed.workers import fill_in
 
 
@@ -62,16 +63,16 @@ def test_a_missing_bmv2_says_what_else_there_is(monkeypatch: pytest.MonkeyPatch,
 def test_rate_then_delay_on_a_device() -> None:
     tbf, netem = qdiscs(Shape(delay_ms=2, rate_mbit=100), "eth0")
     burst_bytes = int(tbf[tbf.index("burst") + 1])
-    assert " ".join(tbf).startswith("tc qdisc add dev eth0 root handle 1: tbf rate 100mbit")
+    assert " ".join(tbf).startswith("tc qdisc replace dev eth0 root handle 1: tbf rate 100mbit")
     assert burst_bytes >= 100e6 / 8 / 250 and burst_bytes >= 10 * 1514
-    assert " ".join(netem) == "tc qdisc add dev eth0 parent 1:1 handle 10: netem delay 2ms limit 10000"
+    assert " ".join(netem) == "tc qdisc replace dev eth0 parent 1:1 handle 10: netem delay 2ms limit 10000"
 
 
 def test_delay_or_loss_alone_are_at_the_root() -> None:
     assert qdiscs(Shape(), "eth0") == []
     assert qdiscs(Shape(loss_percent=1), "eth0") == []  # nftables' work
     (netem,) = qdiscs(Shape(loss_percent=1), "eth0", loss_percent=1)
-    assert " ".join(netem) == "tc qdisc add dev eth0 root handle 1: netem loss 1%"
+    assert " ".join(netem) == "tc qdisc replace dev eth0 root handle 1: netem loss 1%"
 
 
 def test_loss_drops_that_share_both_ways() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from p4reduce_lab.shaping import Shape
 from p4reduce_testbed import cli
 from p4reduce_testbed.errors import TopologyError
-from p4reduce_testbed.topology import Shape, load, parse
+from p4reduce_testbed.topology import load, parse
 
 
 def a_topology(**changes: Any) -> dict[str, Any]:

@@ -19,10 +19,6 @@ REPETITIONS = 5
 QUICK_REPETITIONS = 3
 
 
-class Missing(Exception):
-    """Something cannot be measured here; the message says what is missing."""
-
-
 @dataclass(frozen=True)
 class Need:
     """Something that a case cannot do without."""

@@ -16,10 +16,11 @@ from typing import Any
 from p4reduce_contracts.wire import AGGREGATION_PORT
 from p4reduce_lab.addresses import LOOPBACK as LOOPBACK_ADDRESS
 from p4reduce_lab.addresses import free_address, free_port
-from p4reduce_lab.bench import network
+from p4reduce_lab.bench import links
 from p4reduce_lab.bench.case import Run
-from p4reduce_lab.bench.network import Host, Link
+from p4reduce_lab.bench.links import Host, Link
 from p4reduce_lab.bench.numbers import median
+from p4reduce_lab.network import NetworkBuilder
 from p4reduce_lab.processes import P4REDUCE, Child, ProcessError
 from p4reduce_lab.system import System, new_state_dir, started_system, toml_text
 from p4reduce_runtime.security import INSECURE_VARIABLE
@@ -87,7 +88,7 @@ class Cluster:
 
     def shape(self, link: Link) -> None:
         """Give all hosts' links another rate and burst."""
-        network.shape(self.hosts, link)
+        links.shape(self.hosts, link)
         self.link = link
 
     def timed(self, do: str, counts: dict[str, list[float]] | None = None, **arguments: Any) -> float:
@@ -122,10 +123,10 @@ class Cluster:
 def running_cluster(run: Run, link: Link, world_size: int, *, gloo: bool = True) -> Iterator[Cluster]:
     """Start everything on hosts of a network, or on the loopback interface; take it down at the end.
 
-    Raises ProcessError, and Missing where the network cannot be built.
+    Raises ProcessError, and SetupError where the network cannot be built.
     """
     on_loopback = link.rate_mbit is None
-    address = LOOPBACK_ADDRESS if on_loopback else network.SWITCH_ADDRESS
+    address = LOOPBACK_ADDRESS if on_loopback else links.SWITCH_ADDRESS
     udp_port = free_port(socket.SOCK_DGRAM) if on_loopback else AGGREGATION_PORT
     jobs = free_address() if on_loopback else f"{address}:{_CONTROLLER_PORT}"
     p4runtime = free_address()
@@ -146,12 +147,12 @@ def running_cluster(run: Run, link: Link, world_size: int, *, gloo: bool = True)
     ]
     with ExitStack() as stack:
         hosts: list[Host] = []
-        if not on_loopback:
-            stack.callback(network.remove)
+        builder = NetworkBuilder(run.children)
+        stack.callback(builder.close)
         stack.callback(run.children.stop)  # hosts, switch, controller and workers, the last one first
         if not on_loopback:
-            hosts = network.build(run.children, world_size)
-            network.shape(hosts, link)
+            hosts = links.build(builder, world_size)
+            links.shape(hosts, link)
         system = stack.enter_context(
             started_system(run.children, switch, p4runtime, jobs, config, insecure=not on_loopback)
         )
@@ -211,7 +212,7 @@ def _start_workers(run: Run, stack: ExitStack, hosts: list[Host], world_size: in
     listener.bind(path)
     listener.listen(world_size)
     listener.settimeout(1.0)
-    interface = network.DATA if hosts else "lo"
+    interface = links.DATA if hosts else "lo"
     master_port = _MASTER_PORT if hosts else free_port()
     children = []
     for rank in range(world_size):
@@ -226,7 +227,7 @@ def _start_workers(run: Run, stack: ExitStack, hosts: list[Host], world_size: in
             "P4REDUCE_CONTROLLER": controller,
             INSECURE_VARIABLE: "1" if hosts else "0",
         }
-        within = hosts[rank].within if hosts else []
+        within = hosts[rank].namespace.within if hosts else []
         command = [*within, sys.executable, "-P", "-m", _MODULE, path, interface]
         children.append(run.children.start(f"worker {rank}", command, environment))
     return Workers(listener, children)

@@ -11,10 +11,10 @@ import json
 import shutil
 from pathlib import Path
 
-from p4reduce_lab.bench.case import Missing, Run
+from p4reduce_lab.bench.case import Run
 from p4reduce_lab.bench.cases import BY_NAME
-from p4reduce_lab.bench.network import namespace
-from p4reduce_lab.bench.network import run as command
+from p4reduce_lab.errors import SetupError
+from p4reduce_lab.network import CURRENT, current_id
 from p4reduce_lab.processes import Children, ProcessError, terminable
 
 
@@ -29,15 +29,15 @@ def main() -> None:
     logs = args.out.parent / f"{args.case}-logs"
     shutil.rmtree(logs, ignore_errors=True)  # an earlier run's controller has left its state there
     logs.mkdir(parents=True)
-    networks = args.outside not in ("", namespace())
+    networks = args.outside not in ("", current_id())
     if networks:
-        command("ip", "link", "set", "lo", "up")
+        CURRENT.run("ip", "link", "set", "lo", "up")
     with terminable(), Children(logs) as children:
         run = Run(args.quick, logs, children, networks=networks)
         try:
             BY_NAME[args.case].measure(run)
-        except Missing as missing:
-            run.skip(args.case, str(missing))
+        except SetupError as error:
+            run.skip(args.case, str(error))
     part = args.out.with_suffix(".part")
     part.write_text(json.dumps(run.findings.document(), indent=1) + "\n", encoding="utf-8")
     part.replace(args.out)

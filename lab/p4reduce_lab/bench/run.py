@@ -14,8 +14,8 @@ from p4reduce_lab import report as lab_report
 from p4reduce_lab.bench import report, thresholds
 from p4reduce_lab.bench.case import NETWORKS, Case, Findings
 from p4reduce_lab.bench.cases import BY_NAME, CASES
-from p4reduce_lab.bench.network import namespace
 from p4reduce_lab.bench.store import Store
+from p4reduce_lab.network import current_id
 from p4reduce_lab.processes import POLL_S, Child, Children, ProcessError, terminable
 
 _WIDTH_OF_A_FILE = 150
@@ -88,7 +88,7 @@ def _run_case(case: Case, store: Store, quick: bool, console: Console) -> Findin
     command = [sys.executable, "-P", "-m", _MODULE, case.name, str(store.raw(case.name))]
     command += ["--quick"] if quick else []
     if NETWORKS.there():
-        command = ["unshare", "--net", "--", *command, "--outside", namespace()]
+        command = ["unshare", "--net", "--", *command, "--outside", current_id()]
     began = time.monotonic()
     with terminable(), Children(store.folder) as children:
         child = children.start(case.name, command)

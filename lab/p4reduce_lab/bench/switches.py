@@ -12,6 +12,7 @@ from p4reduce_controller.jobs import pipeline as pipelines
 from p4reduce_controller.jobs.model import Grant
 from p4reduce_controller.jobs.programmer import SwitchProgrammer
 from p4reduce_controller.p4rt.client import Client
+from p4reduce_lab import targets
 from p4reduce_lab.addresses import answers, free_address
 from p4reduce_lab.processes import P4REDUCE, Child, Children
 
@@ -46,8 +47,17 @@ class SwitchProcess:
         self._client.close()
 
 
-def embedded(children: Children, name: str, ports: Sequence[str]) -> SwitchProcess:
-    """Start an embedded switch; `ports` are the options that say what its ports are."""
+def over_udp(children: Children, name: str, listen: str) -> SwitchProcess:
+    """Start an embedded switch with UDP peers at HOST:PORT `listen`."""
     p4runtime = free_address()
-    command = [*P4REDUCE, "switch", "run", *ports, "--p4runtime", p4runtime]
+    command = [*P4REDUCE, "switch", "run", "--listen", listen, "--p4runtime", p4runtime]
     return SwitchProcess(children.start(name, command), p4runtime)
+
+
+def on_interfaces(
+    children: Children, name: str, target: str, interfaces: Sequence[str], folder: Path | None = None
+) -> SwitchProcess:
+    """Start a switch of targets.TARGETS with these interfaces as ports 1 and on, and the program in `folder`."""
+    p4runtime = free_address()
+    ports = [f"{number}@{interface}" for number, interface in enumerate(interfaces, 1)]
+    return SwitchProcess(children.start(name, targets.command(target, ports, p4runtime)), p4runtime, folder)

@@ -20,7 +20,7 @@ from p4reduce_contracts.artifacts import SwitchGeometry
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_controller.jobs.model import Grant
 from p4reduce_lab.bench.load import Contributions, run_head
-from p4reduce_lab.bench.network import run
+from p4reduce_lab.network import Interface, NetworkBuilder
 from p4reduce_lab.processes import Child
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 
@@ -56,17 +56,14 @@ class VethPeers:
     With `runs`, a rank's frames go in as one super-frame, as they come from a UDP socket with GSO; without, one by one.
     """
 
-    def __init__(self, name: str, world_size: int, *, runs: bool = False) -> None:
-        """Make them, in this network namespace. Raises Missing where the machine cannot."""
-        Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")  # an interface then sends nothing itself
+    def __init__(self, name: str, world_size: int, builder: NetworkBuilder, *, runs: bool = False) -> None:
+        """Make them, in this network namespace. Raises SetupError where the machine cannot."""
         self.inside = [f"{name}s{rank}" for rank in range(world_size)]
         self._runs = runs
         self._outside = [f"{name}r{rank}" for rank in range(world_size)]
         self._sockets = []
         for inside, outside in zip(self.inside, self._outside, strict=True):
-            run("ip", "link", "add", inside, "type", "veth", "peer", "name", outside)
-            for end in (inside, outside):
-                run("ip", "link", "set", end, "up")
+            builder.add_veth(Interface(inside), Interface(outside))
             opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # protocol 0: it receives nothing
             opened.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _BUFFER_BYTES)
             if runs:

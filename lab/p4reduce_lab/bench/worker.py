@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from p4reduce_lab.bench.network import interface_bytes
 from p4reduce_lab.bench.tensors import Kind, tensor
+from p4reduce_lab.network import interface_bytes
 
 Reply = dict[str, Any]
 _JOIN_S = 60.0

@@ -11,10 +11,11 @@ from pathlib import Path
 from p4reduce_contracts import artifacts
 from p4reduce_lab.bench import switches
 from p4reduce_lab.bench.case import BMV2, NETWORKS, Case, Need, Run, Series
-from p4reduce_lab.bench.cases.switch_veth import RANKS, SLOTS, bmv2_text, start_bmv2
+from p4reduce_lab.bench.cases.switch_veth import RANKS, SLOTS, bmv2_text
 from p4reduce_lab.bench.load import ethernet_addresses, make_grant
 from p4reduce_lab.bench.numbers import in_turn
 from p4reduce_lab.bench.veth_load import VethPeers
+from p4reduce_lab.network import NetworkBuilder
 
 _HERE = Path(__file__).resolve().parents[1]
 _ROOT = _HERE.parents[2]
@@ -32,9 +33,9 @@ def measure(run: Run) -> None:
     with contextlib.ExitStack() as stack:
         loads = {}
         for number, (name, folder) in enumerate(folders.items()):
-            peers = VethPeers(f"w{number}", RANKS)
+            peers = VethPeers(f"w{number}", RANKS, NetworkBuilder(run.children))
             stack.callback(peers.close)
-            switch = start_bmv2(run.children, name, peers.inside, folder)
+            switch = switches.on_interfaces(run.children, f"switch {name}", "bmv2", peers.inside, folder)
             stack.callback(switch.close)
             grant = make_grant(ethernet_addresses(RANKS), SLOTS)
             switch.install(grant)

@@ -6,7 +6,7 @@ from functools import partial
 
 from p4reduce_lab.bench.case import Case, Run, Series, Threshold
 from p4reduce_lab.bench.cluster import Cluster, running_cluster, summed_up
-from p4reduce_lab.bench.network import GBIT_1, GBIT_1_LARGE_BURST, GBIT_1_SMALL_BURST, LOOPBACK, MBIT_100, Link
+from p4reduce_lab.bench.links import GBIT_1, GBIT_1_LARGE_BURST, GBIT_1_SMALL_BURST, LOOPBACK, MBIT_100, Link
 from p4reduce_lab.bench.numbers import in_turn, median
 
 MEGABYTE = 1 << 20

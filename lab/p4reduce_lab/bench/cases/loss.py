@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from p4reduce_lab.bench.case import Case, Run, Series
-from p4reduce_lab.bench.network import LOOPBACK
+from p4reduce_lab.bench.links import LOOPBACK
 from p4reduce_lab.bench.numbers import median
 
 RANKS = 4

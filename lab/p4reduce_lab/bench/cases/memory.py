@@ -5,7 +5,7 @@ from __future__ import annotations
 from p4reduce_lab.bench.case import Case, Run, Series, Threshold
 from p4reduce_lab.bench.cases.dense import FLOAT_BYTES, MEGABYTE
 from p4reduce_lab.bench.cluster import running_cluster
-from p4reduce_lab.bench.network import LOOPBACK
+from p4reduce_lab.bench.links import LOOPBACK
 from p4reduce_lab.bench.worker import peak_memory
 
 WORKERS = 4

@@ -9,7 +9,7 @@ from p4reduce.codecs.inceptionn import Inceptionn
 from p4reduce_lab.bench.case import NETWORKS, Case, Run, Series, Threshold
 from p4reduce_lab.bench.cases.dense import FLOAT_BYTES
 from p4reduce_lab.bench.cluster import Cluster, running_cluster, summed_up
-from p4reduce_lab.bench.network import GBIT_1, GBIT_1_LARGE_BURST, MBIT_100, Link
+from p4reduce_lab.bench.links import GBIT_1, GBIT_1_LARGE_BURST, MBIT_100, Link
 from p4reduce_lab.bench.numbers import in_turn, least_cpu_seconds, median
 from p4reduce_lab.bench.tensors import Kind, tensor
 

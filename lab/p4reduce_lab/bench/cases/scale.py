@@ -5,7 +5,7 @@ from __future__ import annotations
 from p4reduce_lab.bench.case import NETWORKS, Case, Run
 from p4reduce_lab.bench.cases.dense import compare
 from p4reduce_lab.bench.cluster import running_cluster
-from p4reduce_lab.bench.network import GBIT_1
+from p4reduce_lab.bench.links import GBIT_1
 
 WORKERS, QUICK_WORKERS = (2, 4, 8), (2,)
 WORKERS_MB = 8.0

@@ -11,7 +11,7 @@ from functools import partial
 from p4reduce_contracts import artifacts
 from p4reduce_controller.jobs.slots import DEFAULT_SLOTS
 from p4reduce_lab.addresses import LOOPBACK, free_port
-from p4reduce_lab.bench import network, switches
+from p4reduce_lab.bench import links, switches
 from p4reduce_lab.bench.case import Case, Run, Series, Threshold
 from p4reduce_lab.bench.cases.program import EMBEDDED
 from p4reduce_lab.bench.cluster import cpu_seconds
@@ -68,7 +68,7 @@ def measure(run: Run) -> None:
             values = found[str((name, way))]
             counted = {"CPU ns a frame": 1e9 / median(values), "frames/s by the clock": median(process.wall)}
             what = f"{RANKS} ranks, {slots} slots, 1,114-byte frames, {way}"
-            run.add(Series(what, name, str(network.LOOPBACK), "frames/s a core", values, {}, counted))
+            run.add(Series(what, name, str(links.LOOPBACK), "frames/s a core", values, {}, counted))
     by = {key: found[str(key)] for key in loaded}
     run.ratio(GSO.name, by[EMBEDDED, "GSO peers"], by[REFLECTOR, "GSO peers"])
     run.ratio(PLAIN.name, by[EMBEDDED, "plain peers"], by[REFLECTOR, "plain peers"])
@@ -81,8 +81,7 @@ def _slots(run: Run) -> int:
 
 def _switch(run: Run, stack: contextlib.ExitStack, way: str, runs: bool) -> Loaded:
     port = free_port(socket.SOCK_DGRAM)
-    listen = ["--listen", f"{LOOPBACK}:{port}"]
-    switch = switches.embedded(run.children, f"switch {way}", listen)
+    switch = switches.over_udp(run.children, f"switch {way}", f"{LOOPBACK}:{port}")
     stack.callback(switch.close)
     peers = UdpPeers(LOOPBACK, port, RANKS, runs=runs)
     stack.callback(peers.close)

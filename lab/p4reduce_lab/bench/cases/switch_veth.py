@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import shutil
 from functools import partial
-from pathlib import Path
 
 from p4reduce_contracts import artifacts
-from p4reduce_lab.addresses import free_address, free_port
-from p4reduce_lab.bench import network, switches
+from p4reduce_lab import targets
+from p4reduce_lab.bench import switches
 from p4reduce_lab.bench.case import NETWORKS, Case, Run, Series, Threshold
 from p4reduce_lab.bench.cases.program import EMBEDDED
 from p4reduce_lab.bench.cluster import cpu_seconds
@@ -17,15 +16,14 @@ from p4reduce_lab.bench.load import ethernet_addresses, make_grant
 from p4reduce_lab.bench.numbers import in_turn, median
 from p4reduce_lab.bench.switches import SwitchProcess
 from p4reduce_lab.bench.veth_load import VethPeers
-from p4reduce_lab.processes import Children
+from p4reduce_lab.commands import run as run_command
+from p4reduce_lab.network import NetworkBuilder
 
 RANKS, SLOTS = 4, 16
 _ONE_BY_ONE, _RUNS = "one by one", "in runs (GSO)"
 _WARM_UP_SECONDS = 0.3
 BMV2 = "BMv2"
-_PROGRAM = "simple_switch_grpc"
 _SECONDS, _QUICK_SECONDS = 3.0, 1.0
-_CPU_PORT = "510"
 _OVER_BMV2 = Threshold("switch over veth: embedded switch / BMv2, frames/s", 10)
 
 
@@ -33,8 +31,8 @@ def measure(run: Run) -> None:
     """Load every switch in turn, each on interfaces of its own."""
     seconds = _QUICK_SECONDS if run.quick else _SECONDS
     ways = [(EMBEDDED, _ONE_BY_ONE), (EMBEDDED, _RUNS)]
-    if shutil.which(_PROGRAM) is None:
-        run.skip(BMV2, f"{_PROGRAM} is not on PATH")
+    if shutil.which(targets.BMV2) is None:
+        run.skip(BMV2, f"{targets.BMV2} is not on PATH")
     else:
         ways.append((BMV2, _ONE_BY_ONE))
         run.note(bmv2_text())
@@ -51,9 +49,10 @@ def measure(run: Run) -> None:
             return frames / spent
 
         for number, (name, way) in enumerate(ways):
-            peers = VethPeers(f"v{number}", RANKS, runs=way == _RUNS)
+            peers = VethPeers(f"v{number}", RANKS, NetworkBuilder(run.children), runs=way == _RUNS)
             stack.callback(peers.close)
-            switch = start(run, name, way, peers.inside)
+            target = "bmv2" if name == BMV2 else "embedded"
+            switch = switches.on_interfaces(run.children, f"switch {name} {way}", target, peers.inside)
             stack.callback(switch.close)
             grant = make_grant(ethernet_addresses(RANKS), SLOTS)
             switch.install(grant)
@@ -72,31 +71,10 @@ def measure(run: Run) -> None:
         run.note("The threshold is about frames one by one for both; BMv2 does not take super-frames.")
 
 
-def start(run: Run, name: str, way: str, devices: list[str]) -> SwitchProcess:
-    """Start BMv2, or the embedded switch, with these devices as ports 1 and on."""
-    if name == BMV2:
-        return start_bmv2(run.children, name, devices)
-    return switches.embedded(run.children, f"switch {name} {way}", _ports(devices))
-
-
-def start_bmv2(children: Children, name: str, devices: list[str], folder: Path | None = None) -> SwitchProcess:
-    """Start BMv2 with the program in `folder`, ours by default."""
-    p4runtime = free_address()
-    command = [_PROGRAM, "--device-id", "1", "--no-p4", "--log-console", "--log-level", "warn", *_ports(devices)]
-    if "--thrift-port" in network.run(_PROGRAM, "--help"):  # else it was built without Thrift, and refuses the option
-        command += ["--thrift-port", str(free_port())]
-    command += ["--", "--grpc-server-addr", p4runtime, "--cpu-port", _CPU_PORT]
-    return SwitchProcess(children.start(f"switch {name}", command), p4runtime, folder)
-
-
-def _ports(devices: list[str]) -> list[str]:
-    return [word for number, device in enumerate(devices, 1) for word in ("-i", f"{number}@{device}")]
-
-
 def bmv2_text() -> str:
     """Return what is known of BMv2: a program does not say how it was optimised."""
-    version = network.run(_PROGRAM, "--version").strip()
-    path = shutil.which(_PROGRAM) or ""
+    version = run_command([targets.BMV2, "--version"]).strip()
+    path = shutil.which(targets.BMV2) or ""
     with open(path, "rb") as program:
         logs = b"Processing packet received on port" in program.read()
     build = "with" if logs else "without"

@@ -1,4 +1,4 @@
-"""Running the machine's own tools (`ip`, `tc`, `nft`), and asking what it has."""
+"""Run the machine's own tools (`ip`, `tc`, `nft`) and check that they are installed."""
 
 from __future__ import annotations
 
@@ -7,22 +7,16 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
-from p4reduce_testbed.errors import CommandFailed, MissingTool
+from p4reduce_lab.errors import CommandFailed, MissingTool
 
 COMMAND_S = 30.0
 
 
-def run(command: Sequence[str], env: dict[str, str] | None = None) -> str:
+def run(command: Sequence[str]) -> str:
     """Run a command and return what it printed. Raises MissingTool or CommandFailed."""
     try:
         done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_S,
-            check=False,
-            env=env,
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_S, check=False
         )
     except FileNotFoundError:
         raise MissingTool(f"{command[0]} is not on PATH") from None
@@ -33,15 +27,10 @@ def run(command: Sequence[str], env: dict[str, str] | None = None) -> str:
     return done.stdout
 
 
-def ip(*arguments: str) -> str:
-    """Run `ip ARGUMENTS` on this machine; return what it printed."""
-    return run(["ip", *arguments])
-
-
 def need_root() -> None:
-    """Raise MissingTool for anybody else."""
+    """Raise MissingTool unless this process runs as root."""
     if os.geteuid() != 0:
-        raise MissingTool("making network namespaces and interfaces takes root: run with sudo")
+        raise MissingTool("network namespaces and interfaces need root: run with sudo")
 
 
 def need(program: str, how: str) -> str:

@@ -1,12 +1,12 @@
-"""The switches a testbed can run, as commands."""
+"""The switches with interfaces as ports, as commands."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from p4reduce_lab.addresses import free_port
+from p4reduce_lab.commands import need, run
 from p4reduce_lab.processes import P4REDUCE
-from p4reduce_testbed.commands import need, run
 
 DEVICE_ID = 1
 CPU_PORT = 510

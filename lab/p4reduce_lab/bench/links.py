@@ -1,0 +1,81 @@
+"""The benchmark's links, and its hosts: network namespaces around one bridge.
+
+The calling process must be alone in its network namespace (`unshare --net`, which is how cases are started), because
+the bridge is made there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from p4reduce_lab.network import CURRENT, Interface, Namespace, NetworkBuilder
+from p4reduce_lab.shaping import Shape, shape_interface
+
+BRIDGE, DATA = "bridge", "eth0"
+_PREFIX = "10.77.0"
+SWITCH_ADDRESS = f"{_PREFIX}.1"
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link's rate and token bucket, each way; `rate_mbit` None: the loopback interface, without a shaper."""
+
+    name: str
+    rate_mbit: float | None = None
+    burst_bytes: int = 0
+
+    @property
+    def shape(self) -> Shape:
+        """What the shaper does to each direction."""
+        return Shape(rate_mbit=self.rate_mbit, burst_bytes=self.burst_bytes)
+
+    def __str__(self) -> str:
+        if self.rate_mbit is None:
+            return f"{self.name}, not shaped"
+        return f"{self.name} (tbf both ways, burst {self.burst_bytes} B, latency {self.shape.queue_ms:g} ms)"
+
+
+LOOPBACK = Link("loopback")
+MBIT_100 = Link("100 Mbit/s", 100, 65536)
+GBIT_1 = Link("1 Gbit/s", 1000, 65536)
+GBIT_1_SMALL_BURST = Link("1 Gbit/s", 1000, 16384)
+GBIT_1_LARGE_BURST = Link("1 Gbit/s", 1000, 131072)
+"""Of the three bursts only this one lets a TCP super-frame of 64 KB pass whole, headers included."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """One host."""
+
+    number: int
+    namespace: Namespace
+
+    @property
+    def address(self) -> str:
+        """Its IPv4 address."""
+        return f"{_PREFIX}.{10 + self.number}"
+
+    @property
+    def outside(self) -> str:
+        """The bridge's end of its link."""
+        return f"host{self.number}"
+
+
+def build(builder: NetworkBuilder, hosts: int) -> list[Host]:
+    """Make the bridge with the switch's address, and hosts on it. Raises SetupError where the machine cannot."""
+    builder.add_bridge(BRIDGE, address=f"{SWITCH_ADDRESS}/24")
+    made = []
+    for number in range(hosts):
+        host = Host(number, builder.add_namespace(f"host {number}"))
+        inside = Interface(DATA, host.namespace, address=f"{host.address}/24")
+        builder.add_veth(Interface(host.outside, bridge=BRIDGE), inside)
+        made.append(host)
+    return made
+
+
+def shape(hosts: Sequence[Host], link: Link) -> None:
+    """Give every host's link this rate and burst, both ways."""
+    for host in hosts:
+        shape_interface(link.shape, CURRENT, host.outside)
+        shape_interface(link.shape, host.namespace, DATA)

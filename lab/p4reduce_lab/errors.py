@@ -1,0 +1,26 @@
+"""What can go wrong while a network, a switch or a measurement is set up on this machine.
+
+SetupError
+├── MissingTool        a program, a package, a kernel module or a privilege is missing; the message says how to get it
+└── CommandFailed      a command on the machine or on a host failed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class SetupError(Exception):
+    """The machine cannot be set up as needed; the message says what to do."""
+
+
+class MissingTool(SetupError):
+    """A program, a package, a kernel module or a privilege is missing."""
+
+
+class CommandFailed(SetupError):
+    """A command ended with an error."""
+
+    def __init__(self, command: Sequence[str], output: str) -> None:
+        self.output = output
+        super().__init__(f"`{' '.join(command)}` failed: {' '.join(output.split()) or 'it printed nothing'}")

@@ -1,0 +1,97 @@
+"""Rate, delay and loss of a host's link, each in both directions.
+
+Rate: `tc tbf` at both ends. Delay: `tc netem` at both ends. Loss: random drops in nftables inside the host's
+namespace, where both directions pass a hook (a switch reads its interfaces before any hook of their own), or
+netem where nftables is missing.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+
+from p4reduce_lab.errors import CommandFailed, MissingTool
+from p4reduce_lab.network import CURRENT, Namespace
+
+_BITS = 8
+_MTU_FRAME_BYTES = 1514
+_TICKS_PER_S = 250  # of a kernel's timer: a bucket has to hold what passes in one
+_LOSS_PARTS = 100_000
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a link does to frames, in each direction."""
+
+    delay_ms: float = 0.0
+    rate_mbit: float | None = None
+    loss_percent: float = 0.0
+    burst_bytes: int | None = None
+    """Of the token bucket; None: what passes in a tick of the kernel's timer, at least ten full frames."""
+    queue_ms: float = 50.0
+    """How long a frame may wait for tokens."""
+
+
+def shape_link(host: str, shape: Shape, namespace: Namespace, interface: str, switch_interface: str) -> None:
+    """Give the link from `interface` in a host's namespace to `switch_interface` here its shape.
+
+    Raises MissingTool where the kernel cannot, naming what is missing.
+    """
+    by_nft = shape.loss_percent > 0 and shutil.which("nft") is not None
+    netem_loss = 0.0 if by_nft else shape.loss_percent
+    for at, device in ((namespace, interface), (CURRENT, switch_interface)):
+        try:
+            shape_interface(shape, at, device, netem_loss)
+        except CommandFailed as error:
+            if "netem" in str(error):
+                raise MissingTool(_no_netem(host, shape.delay_ms, netem_loss)) from error
+            raise
+    if by_nft:
+        namespace.run("nft", nft_rules(interface, shape.loss_percent))
+
+
+def shape_interface(shape: Shape, namespace: Namespace, device: str, loss_percent: float = 0.0) -> None:
+    """Shape what leaves by a device, in place of what shaped it before. Raises CommandFailed or MissingTool."""
+    for command in qdiscs(shape, device, loss_percent):
+        namespace.run(*command)
+
+
+def qdiscs(shape: Shape, device: str, loss_percent: float = 0.0) -> list[list[str]]:
+    """Return the `tc` commands for what leaves by a device."""
+    netem: list[str] = []
+    if shape.delay_ms:
+        netem += ["delay", f"{shape.delay_ms:g}ms", "limit", "10000"]
+    if loss_percent:
+        netem += ["loss", f"{loss_percent:g}%"]
+    commands, place = [], ["root", "handle", "1:"]
+    if shape.rate_mbit is not None:
+        bytes_per_s = shape.rate_mbit * 1e6 / _BITS
+        burst = shape.burst_bytes or int(max(bytes_per_s / _TICKS_PER_S, 10 * _MTU_FRAME_BYTES))
+        tbf = ["rate", f"{shape.rate_mbit:g}mbit", "burst", str(burst), "latency", f"{shape.queue_ms:g}ms"]
+        commands.append(["tc", "qdisc", "replace", "dev", device, *place, "tbf", *tbf])
+        place = ["parent", "1:1", "handle", "10:"]
+    if netem:
+        commands.append(["tc", "qdisc", "replace", "dev", device, *place, "netem", *netem])
+    return commands
+
+
+def nft_rules(interface: str, loss_percent: float) -> str:
+    """Return nftables text that drops at random what enters and leaves by an interface."""
+    drop = f"numgen random mod {_LOSS_PARTS} < {round(loss_percent * _LOSS_PARTS / 100)} counter drop;"
+    chains = " ".join(
+        f'chain {hook} {{ type filter hook {hook} device "{interface}" priority 0; {drop} }};'
+        for hook in ("ingress", "egress")
+    )
+    return f"table netdev p4reduce_loss {{ {chains} }}"
+
+
+def _no_netem(host: str, delay_ms: float, loss_percent: float) -> str:
+    if delay_ms:
+        return (
+            f"the link of {host} has a delay of {delay_ms:g} ms, and this kernel has no "
+            "netem: load it (modprobe sch_netem, CONFIG_NET_SCH_NETEM) or take the delay out of the topology"
+        )
+    return (
+        f"the link of {host} has a loss of {loss_percent:g} %, which needs nftables (apt install "
+        "nftables) or a kernel with netem (CONFIG_NET_SCH_NETEM)"
+    )
