@@ -95,7 +95,9 @@ def main(args):
                 begun.write(b".")  # a byte a step, for the count at the end
             x, y = batch(step)
             parts["optimizer"].zero_grad()
-            F.cross_entropy(model(x), y).backward()  # JobReset or CollectiveTimeout ends the process: torchrun's turn
+            F.cross_entropy(
+                model(x), y
+            ).backward()  # JobResetError or CollectiveTimeoutError ends the process: torchrun's turn
             parts["optimizer"].step()
             if step % args.every == 0 or step == args.steps:
                 save(args.folder, step, **parts)

@@ -47,7 +47,7 @@ Node = dict[str, Any]
 BINARY = {"Add": "+", "BOr": "|", "Equ": "==", "Neq": "!=", "LAnd": "and", "LOr": "or"}
 
 
-class UnknownNode(Exception):
+class UnknownNodeError(Exception):
     """The program uses a part of the language that front_end.json has no word for."""
 
 
@@ -173,7 +173,7 @@ class Reader:
             elif kind == "P4Table":
                 found["tables"][local["name"]] = self._table(local)
             else:
-                raise UnknownNode(f"declaration {kind}")
+                raise UnknownNodeError(f"declaration {kind}")
         return found
 
     def _instance(self, node: Node) -> Node:
@@ -236,7 +236,7 @@ class Reader:
             return ["if", self._expression(node["condition"]), *branches]
         if kind == "Declaration_Variable":
             return ["let", node["name"], self._type(node["type"])]
-        raise UnknownNode(f"statement {kind}")
+        raise UnknownNodeError(f"statement {kind}")
 
     def _expression(self, node: Node) -> list[Any]:
         node = self._get(node)
@@ -264,13 +264,13 @@ class Reader:
         if kind in BINARY:
             return [BINARY[kind], self._expression(node["left"]), self._expression(node["right"]), self._bits(node)]
         if kind not in simple:
-            raise UnknownNode(f"expression {kind}")
+            raise UnknownNodeError(f"expression {kind}")
         return simple[kind]()
 
     def _bits(self, node: Node) -> int:
         found = self._type(node["type"])
         if not isinstance(found, int):
-            raise UnknownNode(f"arithmetic on {found}")
+            raise UnknownNodeError(f"arithmetic on {found}")
         return found
 
     def _type(self, node: Node) -> int | str:

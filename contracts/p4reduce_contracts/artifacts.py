@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from p4reduce_contracts.errors import GeometryMismatch
+from p4reduce_contracts.errors import GeometryMismatchError
 from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_contracts.wire.numbers import MAX_BLOCK_WORDS, MAX_COLUMNS, MAX_SLOTS
 from p4reduce_runtime import checked
@@ -26,7 +26,7 @@ TARGET = "v1model"
 _LIMITS = {"columns": (1, MAX_COLUMNS), "block_words": (1, MAX_BLOCK_WORDS), "slots": (1, MAX_SLOTS)}
 
 
-class PipelineNotFound(Exception):
+class PipelineNotFoundError(Exception):
     """There is no such pipeline, or its folder is not whole."""
 
 
@@ -38,7 +38,7 @@ class SwitchGeometry(Geometry):
 
 
 def find(name_or_dir: str | os.PathLike[str], roots: tuple[Path, ...] | None = None) -> Path:
-    """The folder of a pipeline, by the name of its geometry ("default") or by path. Raises PipelineNotFound."""
+    """The folder of a pipeline, by the name of its geometry ("default") or by path. Raises PipelineNotFoundError."""
     roots = _roots() if roots is None else roots
     text = os.fspath(name_or_dir)
     is_path = os.sep in text or not isinstance(name_or_dir, str)
@@ -49,33 +49,33 @@ def find(name_or_dir: str | os.PathLike[str], roots: tuple[Path, ...] | None = N
             if not any((folder / program).is_file() for program in (PROGRAM, TOFINO_BINARY)):
                 missing.insert(0, f"{PROGRAM} or, of a Tofino, {TOFINO_BINARY}")
             if missing:
-                raise PipelineNotFound(
+                raise PipelineNotFoundError(
                     f"the pipeline folder {folder} lacks {', '.join(missing)}; compile the P4 program again, with "
                     "`make p4`, or for a Tofino with `make p4-tofino`, which writes folders below out/tofino"
                 )
             return folder
     if is_path:
-        raise PipelineNotFound(f"there is no pipeline folder {text}")
-    raise PipelineNotFound(f"there is no pipeline {text!r}; {_known(roots)}")
+        raise PipelineNotFoundError(f"there is no pipeline folder {text}")
+    raise PipelineNotFoundError(f"there is no pipeline {text!r}; {_known(roots)}")
 
 
 def geometry(folder: Path) -> SwitchGeometry:
-    """Read the sizes of the pipeline in `folder`. Raises PipelineNotFound if they make no sense."""
+    """Read the sizes of the pipeline in `folder`. Raises PipelineNotFoundError if they make no sense."""
     path = folder / GEOMETRY
     try:
         values = checked.parse_toml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise PipelineNotFound(f"cannot read {path}: {error}") from None
+        raise PipelineNotFoundError(f"cannot read {path}: {error}") from None
     sizes: dict[str, int] = {}
     for key, (low, high) in _LIMITS.items():
         value = values.get(key)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise PipelineNotFound(f"{path}: {key} must be a whole number between {low} and {high}, not {value!r}")
+            raise PipelineNotFoundError(f"{path}: {key} must be a whole number between {low} and {high}, not {value!r}")
         sizes[key] = value
     try:
         return SwitchGeometry(**sizes)
-    except GeometryMismatch as error:
-        raise PipelineNotFound(f"{path}: {error}") from None
+    except GeometryMismatchError as error:
+        raise PipelineNotFoundError(f"{path}: {error}") from None
 
 
 def _roots() -> tuple[Path, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from p4reduce_contracts.artifacts import PipelineNotFound
+from p4reduce_contracts.artifacts import PipelineNotFoundError
 from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_contracts.jobs.option import controller_for_all
 from p4reduce_runtime.checked import ConfigError
@@ -42,7 +42,7 @@ class _Commands(click.Group):
         """Run the chosen command."""
         try:
             return super().invoke(ctx)
-        except (JobServiceError, ConfigError, PipelineNotFound, OSError) as error:
+        except (JobServiceError, ConfigError, PipelineNotFoundError, OSError) as error:
             raise click.ClickException(one_line(error)) from error
 
 

@@ -2,9 +2,9 @@
 
 P4ReduceError
 ├── JoinError
-│   └── GeometryMismatch       a frame shape that cannot be used
-├── InvalidTensor
-│   └── LaneOverflow           the sum of the lanes could leave the lane's range
+│   └── GeometryMismatchError  a frame shape that cannot be used
+├── InvalidTensorError
+│   └── LaneOverflowError      the sum of the lanes could leave the lane's range
 └── FrameError                 the bytes are not a frame of this protocol
 """
 
@@ -19,15 +19,15 @@ class JoinError(P4ReduceError):
     """Joining a job failed; the message says what to change."""
 
 
-class GeometryMismatch(JoinError):
+class GeometryMismatchError(JoinError):
     """The switch's frame shape (columns, block words, world size) cannot be used."""
 
 
-class InvalidTensor(P4ReduceError, ValueError):
+class InvalidTensorError(P4ReduceError, ValueError):
     """The data cannot be summed by the switch; nothing was sent."""
 
 
-class LaneOverflow(InvalidTensor):
+class LaneOverflowError(InvalidTensorError):
     """The sum over all ranks could leave the range of a lane."""
 
 

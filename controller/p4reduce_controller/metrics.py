@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Protocol
 
 from p4reduce_contracts.jobs.answers import Count
-from p4reduce_contracts.jobs.errors import SwitchAway
+from p4reduce_contracts.jobs.errors import SwitchAwayError
 from p4reduce_controller.jobs.model import ACTIVE, FORMING, Job
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_runtime import metrics
@@ -32,7 +32,7 @@ class CountingSwitch(Protocol):
     """Whoever reads the switch's counters."""
 
     async def all_counters(self, jobs: list[Job]) -> tuple[JobCounts, DropCounts]:
-        """Counters by job name and counter, and drops by reason, soon. Raises SwitchAway."""
+        """Counters by job name and counter, and drops by reason, soon. Raises SwitchAwayError."""
 
 
 class ControllerMetrics:
@@ -69,7 +69,7 @@ class ControllerMetrics:
                 try:
                     counts, drops = await self._switch.all_counters(jobs)
                     self._counts = {_label(job): counts[job.name] for job in jobs}, drops
-                except SwitchAway:
+                except SwitchAwayError:
                     self._counts = None
                 self._read_at = self._clock()
             return self._counts

@@ -70,7 +70,7 @@ class ControllerError(Exception):
 class Controller:
     """The controller of one switch. `start`, then `run` until `stop` is called.
 
-    Raises ConfigError, PipelineNotFound, ControllerError, StoreError or P4RuntimeError from `start`.
+    Raises ConfigError, PipelineNotFoundError, ControllerError, StoreError or P4RuntimeError from `start`.
     """
 
     def __init__(

@@ -7,35 +7,35 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
-from p4reduce_lab.errors import CommandFailed, MissingTool
+from p4reduce_lab.errors import CommandError, MissingToolError
 
 COMMAND_S = 30.0
 
 
 def run(command: Sequence[str]) -> str:
-    """Run a command and return what it printed. Raises MissingTool or CommandFailed."""
+    """Run a command and return what it printed. Raises MissingToolError or CommandError."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_S, check=False
         )
     except FileNotFoundError:
-        raise MissingTool(f"{command[0]} is not on PATH") from None
+        raise MissingToolError(f"{command[0]} is not on PATH") from None
     except subprocess.TimeoutExpired:
-        raise CommandFailed(command, f"it still ran after {COMMAND_S:g} s") from None
+        raise CommandError(command, f"it still ran after {COMMAND_S:g} s") from None
     if done.returncode:
-        raise CommandFailed(command, done.stderr or done.stdout)
+        raise CommandError(command, done.stderr or done.stdout)
     return done.stdout
 
 
 def need_root() -> None:
-    """Raise MissingTool unless this process runs as root."""
+    """Raise MissingToolError unless this process runs as root."""
     if os.geteuid() != 0:
-        raise MissingTool("network namespaces and interfaces need root: run with sudo")
+        raise MissingToolError("network namespaces and interfaces need root: run with sudo")
 
 
 def need(program: str, how: str) -> str:
-    """Return the path of a program. Raises MissingTool, which says how to get it."""
+    """Return the path of a program. Raises MissingToolError, which says how to get it."""
     path = shutil.which(program)
     if path is None:
-        raise MissingTool(f"{program} is not on PATH: {how}")
+        raise MissingToolError(f"{program} is not on PATH: {how}")
     return path

@@ -39,7 +39,7 @@ def run_demo(
     try:
         for package, seconds in kernels.warm():  # now, so that it is in no training's time
             console.print(f"compiled {package} in {seconds:.0f} s, once on this machine")
-    except kernels.NotKept as error:
+    except kernels.NotCachedError as error:
         console.print(f"kernels are compiled in each training, since they cannot be kept: {error}")
     plan = [Training(variant, seed, epochs, logs) for seed in range(seeds) for variant in VARIANTS]
     with terminable(), Children(logs) as children:

@@ -1,8 +1,8 @@
 """What can go wrong while a network, a switch or a measurement is set up on this machine.
 
 SetupError
-├── MissingTool        a program, a package, a kernel module or a privilege is missing; the message says how to get it
-└── CommandFailed      a command on the machine or on a host failed
+├── MissingToolError        a program, a package, a kernel module or a privilege is missing; the message says how to get
+it └── CommandError      a command on the machine or on a host failed
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ class SetupError(Exception):
     """The machine cannot be set up as needed; the message says what to do."""
 
 
-class MissingTool(SetupError):
+class MissingToolError(SetupError):
     """A program, a package, a kernel module or a privilege is missing."""
 
 
-class CommandFailed(SetupError):
+class CommandError(SetupError):
     """A command ended with an error."""
 
     def __init__(self, command: Sequence[str], output: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p4reduce_lab import commands
-from p4reduce_lab.errors import CommandFailed, SetupError
+from p4reduce_lab.errors import CommandError, SetupError
 from p4reduce_lab.processes import Children
 
 _READY_S = 10.0
@@ -31,14 +31,14 @@ class Namespace:
         return [] if self.pid is None else ["nsenter", f"--net=/proc/{self.pid}/ns/net", "--"]
 
     def run(self, *command: str) -> str:
-        """Run a command in this namespace and return what it printed. Raises MissingTool or CommandFailed."""
+        """Run a command in this namespace and return what it printed. Raises MissingToolError or CommandError."""
         return commands.run([*self.within, *command])
 
     def disable_ipv6(self, interface: str = "all") -> None:
         """Disable IPv6 on an interface, or on all that are there and to come: else they send frames by themselves."""
         keys = ("all", "default") if interface == "all" else (interface,)
         script = "; ".join(f"echo 1 >/proc/sys/net/ipv6/conf/{key}/disable_ipv6" for key in keys)
-        with contextlib.suppress(CommandFailed):  # a kernel without IPv6
+        with contextlib.suppress(CommandError):  # a kernel without IPv6
             self.run("sh", "-c", script)
 
 
@@ -102,7 +102,7 @@ class NetworkBuilder:
     def close(self) -> None:
         """Remove the interfaces in this process's namespace at once; the kernel may take a moment to do it."""
         while self._made:
-            with contextlib.suppress(CommandFailed):  # its peer has gone, and it with it
+            with contextlib.suppress(CommandError):  # its peer has gone, and it with it
                 CURRENT.run("ip", "link", "delete", self._made.pop())
 
     def _set_up(self, end: Interface) -> None:
@@ -120,7 +120,7 @@ class NetworkBuilder:
         end.namespace.run("ip", "link", "set", end.name, "up")
 
     def _need_free_name(self, namespace: Namespace, name: str) -> None:
-        with contextlib.suppress(CommandFailed):
+        with contextlib.suppress(CommandError):
             namespace.run("ip", "link", "show", name)
             raise SetupError(
                 f"there already is an interface {name}: another testbed may be running. If it was left behind, "

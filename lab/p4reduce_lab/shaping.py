@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 
-from p4reduce_lab.errors import CommandFailed, MissingTool
+from p4reduce_lab.errors import CommandError, MissingToolError
 from p4reduce_lab.network import CURRENT, Namespace
 
 _BITS = 8
@@ -35,23 +35,23 @@ class Shape:
 def shape_link(host: str, shape: Shape, namespace: Namespace, interface: str, switch_interface: str) -> None:
     """Give the link from `interface` in a host's namespace to `switch_interface` here its shape.
 
-    Raises MissingTool where the kernel cannot, naming what is missing.
+    Raises MissingToolError where the kernel cannot, naming what is missing.
     """
     by_nft = shape.loss_percent > 0 and shutil.which("nft") is not None
     netem_loss = 0.0 if by_nft else shape.loss_percent
     for at, device in ((namespace, interface), (CURRENT, switch_interface)):
         try:
             shape_interface(shape, at, device, netem_loss)
-        except CommandFailed as error:
+        except CommandError as error:
             if "netem" in str(error):
-                raise MissingTool(_no_netem(host, shape.delay_ms, netem_loss)) from error
+                raise MissingToolError(_no_netem(host, shape.delay_ms, netem_loss)) from error
             raise
     if by_nft:
         namespace.run("nft", nft_rules(interface, shape.loss_percent))
 
 
 def shape_interface(shape: Shape, namespace: Namespace, device: str, loss_percent: float = 0.0) -> None:
-    """Shape what leaves by a device, in place of what shaped it before. Raises CommandFailed or MissingTool."""
+    """Shape what leaves by a device, in place of what shaped it before. Raises CommandError or MissingToolError."""
     for command in qdiscs(shape, device, loss_percent):
         namespace.run(*command)
 

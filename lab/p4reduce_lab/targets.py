@@ -17,7 +17,7 @@ TARGETS = ("bmv2", "embedded")
 def command(target: str, interfaces: Sequence[str], p4runtime: str) -> list[str]:
     """Return the command that starts a switch without a program, which the controller brings.
 
-    Interfaces are like "1@s1-eth1". Raises MissingTool.
+    Interfaces are like "1@s1-eth1". Raises MissingToolError.
     """
     ports = [word for interface in interfaces for word in ("-i", interface)]
     if target == "embedded":

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from p4reduce_lab.commands import need
-from p4reduce_lab.errors import MissingTool, SetupError
+from p4reduce_lab.errors import MissingToolError, SetupError
 from p4reduce_lab.network import Namespace, NetworkBuilder
 from p4reduce_testbed.errors import TestbedError
 from p4reduce_testbed.networks import DATA, add_data_link
@@ -90,7 +90,7 @@ class MininetNetwork:
 
 
 def import_mininet(module: str) -> Any:
-    """Import `mininet.<module>`, also from the distribution's packages. Raises MissingTool.
+    """Import `mininet.<module>`, also from the distribution's packages. Raises MissingToolError.
 
     A package has precedence over a folder without __init__.py, such as this repository's own `mininet`. Mininet
     replaces the logger class of the process by its own, which drops what is below OUTPUT: that is undone.
@@ -102,7 +102,7 @@ def import_mininet(module: str) -> Any:
             warnings.simplefilter("ignore", DeprecationWarning)  # Mininet 2.3 uses distutils
             return importlib.import_module(f"mininet.{module}")
     except ImportError as error:
-        raise MissingTool(f"Mininet cannot be imported ({error}): {_INSTALL}") from error
+        raise MissingToolError(f"Mininet cannot be imported ({error}): {_INSTALL}") from error
     finally:
         sys.path.remove(SYSTEM_PACKAGES)
         logging.setLoggerClass(logger_class)

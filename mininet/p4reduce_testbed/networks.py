@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from p4reduce_lab.errors import CommandFailed
+from p4reduce_lab.errors import CommandError
 from p4reduce_lab.network import Interface, Namespace, NetworkBuilder
 from p4reduce_lab.shaping import shape_link
 from p4reduce_testbed.errors import TestbedError, TopologyError
@@ -84,7 +84,7 @@ def run_host_commands(host: Host, namespace: Namespace) -> None:
     for command in host.commands:
         try:
             namespace.run("sh", "-c", command)
-        except CommandFailed as error:
+        except CommandError as error:
             raise TestbedError(f"hosts.{host.name}.commands: {error}") from error
 
 

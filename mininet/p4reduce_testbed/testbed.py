@@ -80,7 +80,7 @@ class Testbed:
 def running_testbed(topology: Topology, settings: Settings, logs: Path) -> Iterator[Testbed]:
     """Build the testbed, wait until jobs can be made, and take all of it down at the end, however that comes.
 
-    Raises SetupError, PipelineNotFound or ProcessError. The processes' output is in `logs`.
+    Raises SetupError, PipelineNotFoundError or ProcessError. The processes' output is in `logs`.
     """
     need_root()
     for program, package in (("ip", "iproute2"), ("nsenter", "util-linux"), ("ethtool", "ethtool")):

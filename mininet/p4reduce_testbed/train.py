@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from p4reduce_lab import report
-from p4reduce_lab.errors import MissingTool
+from p4reduce_lab.errors import MissingToolError
 from p4reduce_lab.training import (
     STALL_S,
     STEP,
@@ -42,7 +42,7 @@ def train_on_testbed(
     `out`. Raises SetupError or ProcessError.
     """
     if missing := missing_packages():
-        raise MissingTool(f"the training needs {', '.join(missing)}: pip install 'p4reduce[demo]'")
+        raise MissingToolError(f"the training needs {', '.join(missing)}: pip install 'p4reduce[demo]'")
     began = time.monotonic()
     logs = out / "logs"
     plan = [Training(variant, seed, epochs, logs) for seed in range(seeds) for variant in VARIANTS]

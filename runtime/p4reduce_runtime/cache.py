@@ -42,35 +42,35 @@ _said: dict[str, str] = {}
 """What this process has logged, by kind."""
 
 
-class Unusable(Exception):
+class UnusableCacheError(Exception):
     """There is no folder, or no file, that may be used; the message has its path and the reason."""
 
 
 def usable_folder() -> Path:
     """Return the path of the folder, without symbolic links; make it if it is missing.
 
-    It is $P4REDUCE_CACHE_DIR, or p4reduce in $XDG_CACHE_HOME, or in ~/.cache. Raises Unusable.
+    It is $P4REDUCE_CACHE_DIR, or p4reduce in $XDG_CACHE_HOME, or in ~/.cache. Raises UnusableCacheError.
     """
     named = os.environ.get("P4REDUCE_CACHE_DIR")
     try:
         folder = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "p4reduce"
         return safe_folder(folder.absolute())
-    except (RuntimeError, Unusable) as error:  # Path.home() raises RuntimeError
-        raise Unusable(f"{error}; {_ADVICE}") from error
+    except (RuntimeError, UnusableCacheError) as error:  # Path.home() raises RuntimeError
+        raise UnusableCacheError(f"{error}; {_ADVICE}") from error
     except OSError as error:
-        raise Unusable(f"{error.filename or folder}: {error.strerror}; {_ADVICE}") from error
+        raise UnusableCacheError(f"{error.filename or folder}: {error.strerror}; {_ADVICE}") from error
 
 
 def cache_folder() -> Path | None:
     """Return `usable_folder`; None where there is none, which is logged."""
     try:
         return usable_folder()
-    except Unusable as error:
+    except UnusableCacheError as error:
         say_no_folder(error)
         return None
 
 
-def say_no_folder(error: Unusable) -> None:
+def say_no_folder(error: UnusableCacheError) -> None:
     """Log that there is no folder."""
     say_once("no folder", f"compiled code is not kept, and is compiled at each start: {error}")
 
@@ -78,7 +78,7 @@ def say_no_folder(error: Unusable) -> None:
 def safe_folder(path: Path) -> Path:
     """Return this absolute path without symbolic links, once each part of it is checked; make missing folders.
 
-    Raises Unusable where another user could change what is found there, and OSError.
+    Raises UnusableCacheError where another user could change what is found there, and OSError.
     """
     at, links = Path(os.sep), 0
     _check(at, os.lstat(at), sticky=True)
@@ -97,14 +97,14 @@ def safe_folder(path: Path) -> Path:
             _check_owner(entry, found)
             links += 1
             if links > _MOST_LINKS:
-                raise Unusable(f"{path}: too many symbolic links")
+                raise UnusableCacheError(f"{path}: too many symbolic links")
             target = Path(os.readlink(entry))
             if target.is_absolute():
                 at = Path(os.sep)
             parts.extend(reversed([part for part in target.parts if part != os.sep]))
             continue
         if not stat.S_ISDIR(found.st_mode):
-            raise Unusable(f"{entry}: it is not a folder")
+            raise UnusableCacheError(f"{entry}: it is not a folder")
         _check(entry, found, sticky=True)
         at = entry
     _check(at, os.lstat(at), sticky=False)
@@ -117,17 +117,17 @@ def read(path: Path) -> bytes | None:
         with open(path, "rb", opener=_open_itself) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
-                raise Unusable(f"{path}: it is not a file")
+                raise UnusableCacheError(f"{path}: it is not a file")
             _check(path, found, sticky=False)
             data = file.read()
         if data[:_DIGEST_BYTES] != _digest(path, data[_DIGEST_BYTES:]):
-            raise Unusable(f"{path}: it is damaged, or belongs under another name")
+            raise UnusableCacheError(f"{path}: it is damaged, or belongs under another name")
     except FileNotFoundError:
         return None
     except OSError as error:
         say_unread(path, "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror)
         return None
-    except Unusable as error:
+    except UnusableCacheError as error:
         say_unread(path, str(error).removeprefix(f"{path}: "))
         return None
     with contextlib.suppress(OSError):
@@ -208,18 +208,20 @@ def _digest(path: Path, content: bytes) -> bytes:
 
 
 def _check(path: Path, found: os.stat_result, *, sticky: bool) -> None:
-    """Raise Unusable if a user other than the effective one and root could write this.
+    """Raise UnusableCacheError if a user other than the effective one and root could write this.
 
     `sticky`: of a folder on the way the sticky bit is enough.
     """
     _check_owner(path, found)
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not (sticky and found.st_mode & stat.S_ISVTX):
-        raise Unusable(f"{path}: other users can write it (mode {stat.S_IMODE(found.st_mode):o})")
+        raise UnusableCacheError(f"{path}: other users can write it (mode {stat.S_IMODE(found.st_mode):o})")
 
 
 def _check_owner(path: Path, found: os.stat_result) -> None:
     if found.st_uid not in (0, os.geteuid()):
-        raise Unusable(f"{path}: it belongs to user {found.st_uid}, and this process runs as user {os.geteuid()}")
+        raise UnusableCacheError(
+            f"{path}: it belongs to user {found.st_uid}, and this process runs as user {os.geteuid()}"
+        )
 
 
 def _bytes(path: Path) -> int:

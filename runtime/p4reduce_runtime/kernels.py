@@ -46,11 +46,11 @@ _DONE: Final = "all"
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class CompilationFailed(RuntimeError):
+class CompilationError(RuntimeError):
     """A kernel module cannot be compiled; the message has numba's own words."""
 
 
-class NotKept(RuntimeError):
+class NotCachedError(RuntimeError):
     """What is compiled cannot be kept; the message says why and what to do."""
 
 
@@ -117,16 +117,16 @@ def _numba_error() -> str | None:
 def warm() -> Iterator[tuple[str, float]]:
     """Compile all kernels of the installed packages that are not compiled; yields each package and its seconds.
 
-    Packages are compiled at the same time, each in a process of its own. Raises CompilationFailed and NotKept.
+    Packages are compiled at the same time, each in a process of its own. Raises CompilationError and NotCachedError.
     """
     if not enabled():
         return
     if (unusable := _numba_error()) is not None:
-        raise CompilationFailed(unusable)
+        raise CompilationError(unusable)
     try:
         done = _made_folder() / _DONE
-    except cache.Unusable as error:
-        raise NotKept(str(error)) from error
+    except cache.UnusableCacheError as error:
+        raise NotCachedError(str(error)) from error
     if done.exists():
         return
     packages: dict[str, list[str]] = {}
@@ -137,7 +137,7 @@ def warm() -> Iterator[tuple[str, float]]:
     try:
         done.touch(mode=0o600)
     except OSError as error:
-        raise NotKept(f"{done}: {error.strerror}") from error
+        raise NotCachedError(f"{done}: {error.strerror}") from error
 
 
 def load_alone(modules: list[str]) -> None:
@@ -166,13 +166,13 @@ def _load_elsewhere(modules: list[str]) -> float:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_WARM_S, check=False)
     except subprocess.TimeoutExpired as error:
-        raise CompilationFailed(f"{', '.join(modules)} took more than {_WARM_S:g} s") from error
+        raise CompilationError(f"{', '.join(modules)} took more than {_WARM_S:g} s") from error
     if done.returncode == _NOT_KEPT:
-        raise NotKept(done.stderr.strip().rpartition("\n")[2])
+        raise NotCachedError(done.stderr.strip().rpartition("\n")[2])
     if done.returncode:  # negative: the signal that ended it
         said = done.stderr.strip()[-2000:] or "it said nothing"
         ended = f"the compiling process ended with status {done.returncode}"
-        raise CompilationFailed(f"{', '.join(modules)} cannot be compiled; {ended}: {said}")
+        raise CompilationError(f"{', '.join(modules)} cannot be compiled; {ended}: {said}")
     return time.monotonic() - begun
 
 
@@ -209,13 +209,16 @@ def _folder() -> Path | None:
     """Return `_made_folder`; None, which is logged, where there is none."""
     try:
         return _made_folder()
-    except cache.Unusable as error:
+    except cache.UnusableCacheError as error:
         cache.say_no_folder(error)
         return None
 
 
 def _made_folder() -> Path:
-    """Return the folder of what is compiled of these sources, by this compiler, for this processor. Raises Unusable."""
+    """Return the folder of what is compiled of these sources, by this compiler, for this processor.
+
+    Raises UnusableCacheError.
+    """
     import numba
     import numpy
     from numba.core.registry import cpu_target
@@ -233,7 +236,7 @@ def _made_folder() -> Path:
             cache.prune(parent)
         cache.safe_folder(folder)
     except OSError as error:
-        raise cache.Unusable(f"{error.filename}: {error.strerror}") from error
+        raise cache.UnusableCacheError(f"{error.filename}: {error.strerror}") from error
     with contextlib.suppress(OSError):
         os.utime(folder)  # the time of its last use
     return folder

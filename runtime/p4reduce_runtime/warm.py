@@ -16,8 +16,8 @@ def warm() -> None:
     try:
         for package, seconds in kernels.warm():
             click.echo(f"{package}: {seconds:.1f} s")
-    except kernels.NotKept as error:
+    except kernels.NotCachedError as error:
         raise click.ClickException(f"what is compiled cannot be kept: {error}") from error
-    except kernels.CompilationFailed as error:
+    except kernels.CompilationError as error:
         raise click.ClickException(str(error)) from error
     click.echo("all kernels are compiled")

@@ -71,7 +71,7 @@ def release(build: str) -> str:
     return build.partition("-")[0]
 
 
-class Bmv2Failed(Exception):
+class Bmv2Error(Exception):
     """BMv2 ended, or did not answer, where it should have; says over what."""
 
 
@@ -126,7 +126,7 @@ class Bmv2Target:
                 return
             except grpc.RpcError as error:
                 if time.monotonic() > deadline or self._process.poll() is not None:
-                    raise Bmv2Failed(f"simple_switch_grpc did not start: {error}") from error
+                    raise Bmv2Error(f"simple_switch_grpc did not start: {error}") from error
                 time.sleep(0.02)
 
     def arrive(self, port: int, frame: bytes) -> Outputs:
@@ -136,7 +136,7 @@ class Bmv2Target:
         try:
             return tuple((r.port, r.packet) for r in self._stream(iter((request,)), timeout=DEADLINE_S))
         except grpc.RpcError as error:
-            raise Bmv2Failed(f"BMv2 {self._state()} over the frame {frame.hex()}") from error
+            raise Bmv2Error(f"BMv2 {self._state()} over the frame {frame.hex()}") from error
 
     def packet_out(self, send: Callable[[], None]) -> Outputs:
         """A packet-out goes another way, so here only the clock tells that it is through."""
@@ -149,7 +149,7 @@ class Bmv2Target:
         try:
             return tuple((r.port, r.packet) for r in stream)
         except grpc.RpcError as error:
-            raise Bmv2Failed(f"BMv2 {self._state()} over a packet-out") from error
+            raise Bmv2Error(f"BMv2 {self._state()} over a packet-out") from error
 
     def set_port(self, port: int, up: bool) -> None:
         """BMv2 tells its P4Runtime server later: here only the clock tells that it is through."""
@@ -157,7 +157,7 @@ class Bmv2Target:
         try:
             self._set_status(request, timeout=DEADLINE_S)
         except grpc.RpcError as error:
-            raise Bmv2Failed(f"BMv2 {self._state()} over the state of port {port}") from error
+            raise Bmv2Error(f"BMv2 {self._state()} over the state of port {port}") from error
         time.sleep(PORT_QUIET_S)
 
     def punted(self) -> None:

@@ -52,12 +52,12 @@ def check(case: Case, fresh: Answers) -> list[str]:
 
 
 def answers_of_bmv2(case: Case) -> Answers:
-    """What a BMv2 process of this case's own answers; Bmv2Failed when it does not get through the case."""
+    """What a BMv2 process of this case's own answers; Bmv2Error when it does not get through the case."""
     with bmv2.Bmv2Target() as target:
         try:
             return replay(case, target)
         except P4RuntimeError as error:
-            raise bmv2.Bmv2Failed(f"BMv2's P4Runtime server: {error}") from error
+            raise bmv2.Bmv2Error(f"BMv2's P4Runtime server: {error}") from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         case = known[name]
         try:
             fresh = answers_of_bmv2(case)
-        except bmv2.Bmv2Failed as error:
+        except bmv2.Bmv2Error as error:
             print(f"{name}: {error}")
             not_played.append(name)
             continue

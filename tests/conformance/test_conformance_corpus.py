@@ -76,7 +76,7 @@ def test_every_refused_program_is_listed() -> None:
 )
 def test_bmv2_does_not_take_it(folder: str, name: str) -> None:
     """It refuses the program, or ends over the first frame."""
-    refused = pytest.raises((P4RuntimeError, bmv2.Bmv2Failed))
+    refused = pytest.raises((P4RuntimeError, bmv2.Bmv2Error))
     with bmv2.Bmv2Target() as target, Client(target.address) as client, refused:
         set_pipeline(client, folder, name)
         target.pipeline_set()

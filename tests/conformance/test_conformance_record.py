@@ -24,7 +24,7 @@ class CrashingTarget(EmbeddedTarget):
 
     def arrive(self, port: int, frame: bytes) -> Outputs:
         if Arrive(port, frame) == FATAL:
-            raise bmv2.Bmv2Failed("BMv2 ended with status -6 over the frame")
+            raise bmv2.Bmv2Error("BMv2 ended with status -6 over the frame")
         return super().arrive(port, frame)
 
 

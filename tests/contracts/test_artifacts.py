@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_contracts.artifacts import PipelineNotFound, SwitchGeometry, find, geometry
+from p4reduce_contracts.artifacts import PipelineNotFoundError, SwitchGeometry, find, geometry
 
 SIZES = "columns = 4\nblock_words = 8\nslots = 16\n"
 
@@ -39,11 +39,11 @@ def test_a_pipeline_is_found_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_an_unknown_name_lists_the_known(tmp_path: Path) -> None:
     make_pipeline(tmp_path, "small")
     make_pipeline(tmp_path, "default")
-    with pytest.raises(PipelineNotFound, match="no pipeline 'large'; known are default, small"):
+    with pytest.raises(PipelineNotFoundError, match="no pipeline 'large'; known are default, small"):
         find("large", (tmp_path,))
-    with pytest.raises(PipelineNotFound, match="none is installed"):
+    with pytest.raises(PipelineNotFoundError, match="none is installed"):
         find("large", ())
-    with pytest.raises(PipelineNotFound, match="no pipeline folder"):
+    with pytest.raises(PipelineNotFoundError, match="no pipeline folder"):
         find(tmp_path / "large", (tmp_path,))
 
 
@@ -51,13 +51,13 @@ def test_what_a_folder_lacks_is_named(tmp_path: Path) -> None:
     folder = make_pipeline(tmp_path, "half")
     (folder / "p4reduce.json").unlink()
     with pytest.raises(
-        PipelineNotFound, match=r"lacks p4reduce\.json or, of a Tofino, tofino\.bin; .*`make p4-tofino`"
+        PipelineNotFoundError, match=r"lacks p4reduce\.json or, of a Tofino, tofino\.bin; .*`make p4-tofino`"
     ):
         find("half", (tmp_path,))
     (folder / "tofino.bin").write_bytes(b"")
     assert find("half", (tmp_path,)) == folder
     (folder / "geometry.toml").unlink()
-    with pytest.raises(PipelineNotFound, match=r"lacks geometry\.toml"):
+    with pytest.raises(PipelineNotFoundError, match=r"lacks geometry\.toml"):
         find("half", (tmp_path,))
 
 
@@ -78,5 +78,5 @@ def test_sizes_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_sizes_that_make_no_sense_are_refused(tmp_path: Path, sizes: str, message: str) -> None:
-    with pytest.raises(PipelineNotFound, match=message):
+    with pytest.raises(PipelineNotFoundError, match=message):
         geometry(make_pipeline(tmp_path, "odd", sizes))

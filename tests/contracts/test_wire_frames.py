@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p4reduce.errors import FrameError, GeometryMismatch
+from p4reduce.errors import FrameError, GeometryMismatchError
 from p4reduce_contracts import wire
 from p4reduce_contracts.wire import DEFAULT, KEY_NONE, SMALL, Frame, Geometry, key_of, pack, unpack
 
@@ -109,7 +109,7 @@ def test_smallest_block_wins_and_then_the_largest_exponent() -> None:
 
 @pytest.mark.parametrize(("columns", "block_words"), [(0, 32), (9, 32), (8, 0), (8, 30)])
 def test_impossible_geometries_are_refused(columns: int, block_words: int) -> None:
-    with pytest.raises(GeometryMismatch):
+    with pytest.raises(GeometryMismatchError):
         Geometry(columns, block_words)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from p4reduce_contracts.jobs.client import JobClient, UnknownJob
+from p4reduce_contracts.jobs.client import JobClient, UnknownJobError
 from p4reduce_controller import config as configuration
 from p4reduce_controller.metrics import KEPT_S
 from p4reduce_controller.p4names import V1MODEL
@@ -93,7 +93,7 @@ def test_resets_by_cause_and_refusals_by_reason(running: Running, client: JobCli
     running.pass_time(100.0)
     form(running, client, "train", 1)
     client.remove_job("train")
-    with pytest.raises(UnknownJob):
+    with pytest.raises(UnknownJobError):
         client.get_job("train")
     found = scrape(running)
     resets = {labels[0]: value for (name, labels), value in found.items() if name == metrics.RESETS.name}

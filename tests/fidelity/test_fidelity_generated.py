@@ -8,7 +8,7 @@ import pytest
 from google.protobuf import text_format
 
 from conformance.case import PROGRAMS
-from fidelity.generated import BadTest, GeneratedTest, corrected, read
+from fidelity.generated import BadTestError, GeneratedTest, corrected, read
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.schema import parse_p4info
 
@@ -153,5 +153,5 @@ def test_a_packet_without_a_mask_counts_whole() -> None:
     ],
 )
 def test_what_is_no_test_is_refused(text: str, why: str) -> None:
-    with pytest.raises(BadTest, match=why):
+    with pytest.raises(BadTestError, match=why):
         read(text)

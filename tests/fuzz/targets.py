@@ -24,7 +24,7 @@ from google.protobuf.message import DecodeError
 
 from conformance import rows_groups, rows_profiles
 from p4reduce.codecs import coordinates
-from p4reduce.errors import FrameError, GeometryMismatch, InvalidTensor
+from p4reduce.errors import FrameError, GeometryMismatchError, InvalidTensorError
 from p4reduce.protocol import call
 from p4reduce_contracts import artifacts, wire
 from p4reduce_contracts.jobs import jobs_pb2
@@ -160,7 +160,7 @@ def _coordinates(data: bytes) -> bool:
     parts = [coordinates.Part(elements, length, sender) for sender in (None, 0, 1, None)]
     try:
         received = coordinates.GatheredCoordinates(parts, [np.zeros(0, np.uint8)], 0).wrap(rows)
-    except InvalidTensor:
+    except InvalidTensorError:
         return False
     for part, found in zip(parts, received, strict=True):
         assert len(found.ends) == (2 if part.sender is None else 1)
@@ -203,7 +203,7 @@ def _lease(data: bytes) -> bool:
         return False
     try:
         lease = _Answered(reply).wait_lease(1, 1.0)
-    except GeometryMismatch:
+    except GeometryMismatchError:
         return False
     assert lease.full.bit_length() == lease.world_size <= lease.geometry.max_world_size
     assert "secret" not in repr(lease)
@@ -519,7 +519,7 @@ TARGETS = {
         Target(
             "geometry-toml",
             lambda: [b"columns = 8\nblock_words = 32\nslots = 512\n"],
-            _of_file(lambda path: artifacts.geometry(path.parent), artifacts.GEOMETRY, artifacts.PipelineNotFound),
+            _of_file(lambda path: artifacts.geometry(path.parent), artifacts.GEOMETRY, artifacts.PipelineNotFoundError),
             TOML_WORDS,
         ),
         Target("topology-json", _topologies, _of_file(topology.load, "topology.json", TopologyError), JSON_WORDS),

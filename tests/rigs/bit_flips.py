@@ -25,7 +25,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from p4reduce.codecs import Float32, FloatLanes, Gathered, Int32, Lanes, Segment
-from p4reduce.errors import CollectiveError, CollectiveTimeout, CorruptSum
+from p4reduce.errors import CollectiveError, CollectiveTimeoutError, CorruptSumError
 from p4reduce.protocol.call import Call, Kind
 from p4reduce.protocol.collective import AnyCollective, make_collective
 from p4reduce.protocol.source import BlockSource
@@ -52,7 +52,7 @@ FORMATS: Final[dict[str, Make]] = {
 }
 """What a collective sums: a rank's part of it, from random numbers, the words that the sum has, and the rank."""
 
-RIGHT, CORRUPT_SUM, OTHER_ERROR, WRONG = OUTCOMES = "right", "CorruptSum", "other error", "WRONG"
+RIGHT, CORRUPT_SUM, OTHER_ERROR, WRONG = OUTCOMES = "right", "CorruptSumError", "other error", "WRONG"
 
 
 def places(size: int, up: bool) -> dict[str, range]:
@@ -135,7 +135,7 @@ class BitFlips:
         self._seen = 0
         try:
             self._to_the_end(engines)
-        except CorruptSum:
+        except CorruptSumError:
             return CORRUPT_SUM
         except CollectiveError:
             return OTHER_ERROR
@@ -158,7 +158,7 @@ class BitFlips:
                 return
             now = min(due)
             flying = [(rank, frame) for rank, engine in enumerate(engines) for frame in engine.on_timer(now)]
-        raise CollectiveTimeout(f"no end after {STEPS} turns; flipped: {self._flipped}")
+        raise CollectiveTimeoutError(f"no end after {STEPS} turns; flipped: {self._flipped}")
 
     def _through_switch(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]:
         frame = self._disturb(udp_frame(rank, payload), ENCAP_BYTES, up=True)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from p4reduce import Communicator
 from p4reduce.codecs import Float32
-from p4reduce.errors import InvalidTensor, PeerRefused
+from p4reduce.errors import InvalidTensorError, PeerRefusedError
 from p4reduce.testing.resettable_group import ResettableGroup
 from p4reduce_contracts.wire import SMALL
 
@@ -53,7 +53,7 @@ def run(comm: Communicator) -> list[Any]:
     comm.barrier()
     try:
         comm.all_reduce(np.array([np.nan if comm.rank == 1 else 1.0], np.float32))
-    except (InvalidTensor, PeerRefused) as error:
+    except (InvalidTensorError, PeerRefusedError) as error:
         found.append(type(error).__name__)
     found += [np.frombuffer(data, np.uint8) for data in comm.all_gather_bytes(bytes(range(10 * comm.rank)))]
     return found

@@ -13,7 +13,13 @@ from typing import Any, TypeVar
 
 from p4reduce_contracts.jobs.client import JobClient, JoinTicket, Lease
 from p4reduce_contracts.p4runtime.entries import CounterEntry, Entry, MeterEntry, MulticastGroup, TableEntry
-from p4reduce_contracts.p4runtime.errors import Failure, NotPrimary, P4RuntimeError, SwitchUnreachable, WriteError
+from p4reduce_contracts.p4runtime.errors import (
+    Failure,
+    NotPrimaryError,
+    P4RuntimeError,
+    SwitchUnreachableError,
+    WriteError,
+)
 from p4reduce_controller.config import Config
 from p4reduce_controller.jobs.model import Member
 from p4reduce_controller.service import Controller
@@ -60,7 +66,7 @@ class FakeSwitchClient:
     def connect(self, *, require_primary: bool = True) -> None:
         self._check()
         if require_primary and self.other_primary:
-            raise NotPrimary(self.other_primary)
+            raise NotPrimaryError(self.other_primary)
         self.connected = True
         self.connections += 1
 
@@ -81,7 +87,7 @@ class FakeSwitchClient:
         """The stream breaks."""
         self.connected = False
         assert self.on_lost is not None
-        self.on_lost(SwitchUnreachable("the stream ended"))
+        self.on_lost(SwitchUnreachableError("the stream ended"))
 
     def get_pipeline(self) -> Held | None:
         self._check()
@@ -90,7 +96,7 @@ class FakeSwitchClient:
     def set_pipeline(self, p4info: Any, device_config: bytes, *, cookie: int | None = None) -> None:
         self._check()
         if self.other_primary:
-            raise NotPrimary(self.other_primary)
+            raise NotPrimaryError(self.other_primary)
         self.pipeline = Held(p4info, device_config, cookie)
         self.commits += 1
         self.entries.clear()
@@ -105,7 +111,7 @@ class FakeSwitchClient:
     def write(self, updates: Iterable[tuple[str, Entry]]) -> None:
         self._check()
         if self.other_primary:
-            raise NotPrimary(self.other_primary)
+            raise NotPrimaryError(self.other_primary)
         failures = []
         for index, (operation, entry) in enumerate(updates):
             self.before_write(operation, entry)
@@ -159,9 +165,9 @@ class FakeSwitchClient:
 
     def _check(self) -> None:
         if not self.answering.wait(5.0):
-            raise SwitchUnreachable("no answer in time")
+            raise SwitchUnreachableError("no answer in time")
         if not self.reachable:
-            raise SwitchUnreachable("connection refused")
+            raise SwitchUnreachableError("connection refused")
 
 
 def identity(entry: Entry) -> str:

@@ -11,7 +11,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from p4reduce_switch.program import ExecutionError, Program, UnsupportedConstruct
+from p4reduce_switch.program import ExecutionError, Program, UnsupportedConstructError
 from rigs.expression_values import Model
 
 BASE = Path(__file__).resolve().parents[1] / "conformance/programs/casts.json"
@@ -145,7 +145,7 @@ def differences(seed: int, width: int, count: int) -> int | None:
     config, length = program(seed, width)
     try:
         compiled = Program(config)
-    except UnsupportedConstruct:
+    except UnsupportedConstructError:
         return None
     model, different = Model(config), 0
     for frame in frames(seed, length, count):

@@ -135,7 +135,7 @@ def test_what_a_package_imports_is_not_needed_to_compile_its_kernels(
 def test_what_cannot_be_compiled_is_told(found_modules: list[str], tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(MODULE.replace("2 * number", "number.nothing"), encoding="utf-8")
     found_modules.append("broken")
-    with pytest.raises(kernels.CompilationFailed, match=r"(?s)broken cannot be compiled; .* status 1: .*nothing"):
+    with pytest.raises(kernels.CompilationError, match=r"(?s)broken cannot be compiled; .* status 1: .*nothing"):
         list(kernels.warm())
 
 
@@ -147,7 +147,7 @@ def test_the_signal_that_ended_the_compiling_process_is_told(
     (tmp_path / "killed.py").write_text(source, encoding="utf-8")
     found_modules.append("killed")
     with pytest.raises(
-        kernels.CompilationFailed, match=f"killed cannot be compiled; .* status -9: {words or 'it said'}"
+        kernels.CompilationError, match=f"killed cannot be compiled; .* status -9: {words or 'it said'}"
     ):
         list(kernels.warm())
 

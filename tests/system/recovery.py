@@ -23,7 +23,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from p4reduce_contracts.jobs.client import ControllerUnreachable, JobClient
+from p4reduce_contracts.jobs.client import ControllerUnreachableError, JobClient
 from rigs.memory_group import MemoryGroups
 from rigs.survivors import RANKS, Steps, train
 from rigs.system import System, running_system
@@ -88,7 +88,7 @@ def is_active(client: JobClient) -> bool:
     """Whether the ranks have their places, as far as a controller says."""
     try:
         return client.get_job("train").state == "ACTIVE"
-    except ControllerUnreachable:
+    except ControllerUnreachableError:
         return False
 
 

@@ -69,7 +69,7 @@ def test_a_rank_that_dies_is_an_error_on_the_others(children: Children, system: 
     child = torchrun(children, system, "dying", 2, "die")
     text = child.log.read_text()
     assert child.status == 0, text
-    assert "rank 0 got CollectiveTimeout" in text or "rank 0 got JobReset" in text, text
+    assert "rank 0 got CollectiveTimeoutError" in text or "rank 0 got JobResetError" in text, text
     system.client.remove_job("dying")
 
 

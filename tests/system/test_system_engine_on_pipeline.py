@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from p4reduce.errors import CollectiveTimeout
+from p4reduce.errors import CollectiveTimeoutError
 from p4reduce.testing.terrible_network import TerribleNetwork, Weather
 from p4reduce_contracts.wire import AGGREGATION_PORT, SMALL, unpack
 from p4reduce_switch.program import Program, Replica
@@ -156,7 +156,7 @@ def test_an_absent_rank_is_named_by_the_pipelines_pending(switch: PipelineSwitch
     switch.lease(switch.epoch, 4, 0, 4)
     scenario.members[2].calls = []
     network = TerribleNetwork(switch, scenario.members, Weather(), 1)
-    with pytest.raises(CollectiveTimeout, match=r"still waits for rank 2$") as caught:
+    with pytest.raises(CollectiveTimeoutError, match=r"still waits for rank 2$") as caught:
         network.run()
     assert caught.value.missing_ranks == (2,)
 

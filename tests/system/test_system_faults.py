@@ -74,7 +74,7 @@ def test_a_collective_ends_when_controller_and_switch_are_gone(system: System, m
             time.sleep(0.01)
         for process in (system.controller, system.switch):
             process.end(signal.SIGKILL)
-        with pytest.raises(p4reduce.errors.ControllerLost):
+        with pytest.raises(p4reduce.errors.ControllerLostError):
             waiting.result(LIMIT_S)
         for comm in (first, second):
             comm.close(wait=False)

@@ -11,7 +11,7 @@ import pytest
 
 from p4reduce_controller import config
 from p4reduce_lab import targets
-from p4reduce_lab.errors import MissingTool
+from p4reduce_lab.errors import MissingToolError
 from p4reduce_lab.shaping import Shape, nft_rules, qdiscs
 from p4reduce_testbed.cli import TOPOLOGIES
 from p4reduce_testbed.errors import TopologyError
@@ -56,7 +56,7 @@ def test_a_bmv2_without_thrift_gets_no_port_for_it(monkeypatch: pytest.MonkeyPat
 
 def test_a_missing_bmv2_says_what_else_there_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(MissingTool, match=r"simple_switch_grpc is not on PATH: .*--target embedded"):
+    with pytest.raises(MissingToolError, match=r"simple_switch_grpc is not on PATH: .*--target embedded"):
         targets.command("bmv2", [], "127.0.0.1:5000")
 
 
@@ -111,7 +111,7 @@ def test_management_networks_that_cannot_be(topology: Topology, text: str, words
 def test_mininet_is_never_this_repositorys_folder() -> None:
     try:
         found = import_mininet("util")
-    except MissingTool as error:
+    except MissingToolError as error:
         assert "apt install mininet" in str(error)  # noqa: PT017
     else:
         assert found.__name__ == "mininet.util" and hasattr(found, "quietRun")

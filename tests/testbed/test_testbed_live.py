@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from p4reduce_lab.errors import MissingTool
+from p4reduce_lab.errors import MissingToolError
 from p4reduce_testbed import errors
 from p4reduce_testbed.mininet_network import import_mininet
 
@@ -60,7 +60,7 @@ needs_nft = pytest.mark.skipif(shutil.which("nft") is None, reason="nft (nftable
 def mininet_is_missing() -> bool:
     try:
         import_mininet("util")
-    except MissingTool:
+    except MissingToolError:
         return True
     return False
 

@@ -21,7 +21,7 @@ Outputs = tuple[tuple[int, bytes], ...]
 """(port, frame) of everything that left."""
 
 
-class BadTest(ValueError):
+class BadTestError(ValueError):
     """The text is no test; says what is wrong with it."""
 
 
@@ -92,20 +92,20 @@ TestCase: Any = _test_case()
 
 
 def read(text: str) -> GeneratedTest:
-    """Take a test apart. Raises BadTest for a text that is none."""
+    """Take a test apart. Raises BadTestError for a text that is none."""
     if len(text) > MAX_TEXT:
-        raise BadTest(f"the test has more than {MAX_TEXT} characters")
+        raise BadTestError(f"the test has more than {MAX_TEXT} characters")
     try:
         found = text_format.Parse(_without_traces(text), TestCase())
     except (text_format.ParseError, RecursionError, ValueError) as error:
-        raise BadTest(f"the test is not a p4testgen.TestCase: {error}") from error
+        raise BadTestError(f"the test is not a p4testgen.TestCase: {error}") from error
     if not found.HasField("input_packet"):
-        raise BadTest("the test has no input packet")
+        raise BadTestError("the test has no input packet")
     expected = []
     for packet in found.expected_output_packet:
         mask = packet.packet_mask or bytes([255]) * len(packet.packet)
         if len(mask) != len(packet.packet):
-            raise BadTest("a mask is not as long as its packet")
+            raise BadTestError("a mask is not as long as its packet")
         expected.append(Expected(_port(packet.port), packet.packet, mask))
     source = found.input_packet
     return GeneratedTest(_port(source.port), source.packet, tuple(expected), tuple(found.entities))
@@ -186,5 +186,5 @@ def _without_traces(text: str) -> str:
 
 def _port(port: int) -> int:
     if not 0 <= port <= MAX_PORT:
-        raise BadTest(f"port {port} is outside 0..{MAX_PORT}")
+        raise BadTestError(f"port {port} is outside 0..{MAX_PORT}")
     return port

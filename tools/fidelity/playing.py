@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 from google.rpc import status_pb2
 
-from conformance.bmv2 import Bmv2Failed, Bmv2Target
+from conformance.bmv2 import Bmv2Error, Bmv2Target
 from conformance.embedded import EmbeddedTarget
 from fidelity.generated import GeneratedTest, Outputs
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
@@ -112,7 +112,7 @@ class Player:
                 target.pipeline_set()
                 outputs = target.arrive(test.port, test.frame)
                 outcome = Outcome(Verdict.PASS if test.passes(outputs) else Verdict.FAIL, outputs)
-        except (Bmv2Failed, P4RuntimeError, grpc.RpcError) as error:
+        except (Bmv2Error, P4RuntimeError, grpc.RpcError) as error:
             self.close()
             return Outcome(Verdict.ERROR, reason=_first_line(error)), True
         self._delete_replication(connection, test.entities[:inserted])

@@ -18,7 +18,7 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in ("tools", "tests")]
 
 from fidelity import results, tools  # noqa: E402
-from fidelity.generated import BadTest, GeneratedTest, corrected, read  # noqa: E402
+from fidelity.generated import BadTestError, GeneratedTest, corrected, read  # noqa: E402
 from fidelity.playing import BMV2, EMBEDDED, Built, Outcome, Player, read_built  # noqa: E402
 from fidelity.results import Record  # noqa: E402
 from fidelity.tools import ROOT, Done, Source  # noqa: E402
@@ -110,7 +110,7 @@ class Run:
             for path in sorted((folder / f"seed{seed}").glob("*.txtpb"))[: self.tests]:
                 try:
                     tests.append((path, corrected(read(path.read_text(errors="replace")), p4info)))
-                except BadTest:
+                except BadTestError:
                     unreadable += 1
         return found, unreadable
 

@@ -24,12 +24,13 @@ class Communicator:
 
     All ranks have to call the same collectives in the same order. After a CollectiveError the
     communicator is broken and raises the same error again at once: close it and join again. With `join(rejoin=True)`
-    a JobReset is none as long as all ranks can join again: the collective is finished in the job's next epoch.
+    a JobResetError is none as long as all ranks can join again: the collective is finished in the job's next epoch.
 
-    A rank whose data cannot be summed raises InvalidTensor, and the others raise PeerRefused in the same collective;
-    that takes the other ranks, so it may last as long as the collective would. The communicator stays usable.
+    A rank whose data cannot be summed raises InvalidTensorError, and the others raise PeerRefusedError in the same
+    collective; that takes the other ranks, so it may last as long as the collective would. The communicator stays
+    usable.
 
-    A forked child cannot use it, nor close it: ForkedProcess.
+    A forked child cannot use it, nor close it: ForkedProcessError.
     """
 
     def __init__(
@@ -97,12 +98,12 @@ class Communicator:
         """Return the sum over all ranks of a float32 or int32 tensor; the same bits on every rank.
 
         Blocks of zeros do not travel, unless `dense` (then the walk is straight, a little cheaper
-        when few blocks are zero). `name` appears in errors. Raises InvalidTensor for data that cannot be
-        summed, PeerRefused for another rank's, CollectiveError once the ranks are at odds.
+        when few blocks are zero). `name` appears in errors. Raises InvalidTensorError for data that cannot be
+        summed, PeerRefusedError for another rank's, CollectiveError once the ranks are at odds.
 
         With `out`, a tensor like `array` or `array` itself, the sum is written there, and it is what is returned. Of
         contiguous float32 on the CPU that saves the memory of another tensor, and time, unless the job was joined with
-        `rejoin`. After any error, also PeerRefused, `out` may hold the sums of some blocks.
+        `rejoin`. After any error, also PeerRefusedError, `out` may hold the sums of some blocks.
 
         `timeout_s` bounds the whole call. A float32 sum beyond the type's range is an infinity, without
         an error, and an int32 sum wraps, as numpy's additions do.
@@ -142,7 +143,7 @@ class Communicator:
     def refuse(self, error: Exception, *, timeout_s: float | None = None) -> Mapping[int, Reason]:
         """Tell the other ranks, in the place of the next collective, that this rank cannot take part in it.
 
-        For an error that comes up before the collective is called: they raise PeerRefused there instead of waiting
+        For an error that comes up before the collective is called: they raise PeerRefusedError there instead of waiting
         for this rank, and all are in step for the next one. What a collective raises itself has been told already
         and is not told twice. Returns why each rank refused, by rank. Raises CollectiveError when the other ranks
         call something else or do not come.
@@ -162,7 +163,7 @@ class Communicator:
 
         With `wait`, meet the other ranks once more first (for at most 2 s), so that none of them
         loses the answer to its last collective; a rank that calls something else meanwhile is told so.
-        A collective that another thread is in gets these 2 s too, and then CommunicatorClosed; without
+        A collective that another thread is in gets these 2 s too, and then CommunicatorClosedError; without
         `wait` it gets that at once.
         """
         self.session.close(wait=wait)

@@ -1,65 +1,78 @@
 """Everything p4reduce raises on purpose.
 
 P4ReduceError
-├── JoinError                  joining a job failed; the message says what to change
-│   └── GeometryMismatch       this worker cannot speak the switch's frame shape
-├── CollectiveError            a collective failed; the communicator is broken from then on
-│   ├── CollectiveTimeout      the deadline passed; names the ranks that are missing
-│   ├── CollectiveMismatch     the ranks called different collectives; says what each called
-│   ├── CorruptSum             what the switch summed is not what the ranks sent; nothing of it was handed out
-│   └── JobReset               the controller ended this epoch of the job; join again
-│       └── ControllerLost     no heartbeat was answered for the lease's dead time
-├── PeerRefused                another rank cannot take part in this collective; all go on with the next
-├── CommunicatorClosed         a collective was called after close()
-├── ForkedProcess              a forked child used its parent's communicator
-├── InvalidTensor              the data cannot be summed (type, size, ...); the other ranks get PeerRefused
-│   ├── NotFinite              ... since it holds a NaN or an infinity
-│   ├── LaneOverflow           the sum of the lanes could leave the lane's range
-│   └── IntegerOverflow        the sum of the integers could leave 32 bits
-└── FrameError                 the bytes are not a frame of this protocol
+├── JoinError                     joining a job failed; the message says what to change
+│   └── GeometryMismatchError     this worker does not support the switch's frame shape
+├── CollectiveError               a collective failed; the communicator cannot be used any more
+│   ├── CollectiveTimeoutError    the deadline passed; names the ranks that are missing
+│   ├── CollectiveMismatchError   the ranks called different collectives; says what each called
+│   ├── CorruptSumError           the switch's sum is not that of the ranks' data; no part of it was returned
+│   └── JobResetError             the controller ended this epoch of the job; join again
+│       └── ControllerLostError   no heartbeat was answered for the lease's dead time
+├── PeerRefusedError              another rank cannot take part in this collective; all go on with the next
+├── CommunicatorClosedError       a collective was called after close()
+├── ForkedProcessError            a forked child used its parent's communicator
+├── InvalidTensorError            the data cannot be summed (type, size, ...); the other ranks get PeerRefusedError
+│   ├── NotFiniteError            it holds a NaN or an infinity
+│   ├── LaneOverflowError         the sum of the lanes could leave the lane's range
+│   └── IntegerOverflowError      the sum of the integers could leave 32 bits
+└── FrameError                    the bytes are not a frame of this protocol
+
+The names without the ending "Error" are deprecated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from typing import TYPE_CHECKING, Final
 
 from p4reduce_contracts.errors import (
     FrameError,
-    GeometryMismatch,
-    InvalidTensor,
+    GeometryMismatchError,
+    InvalidTensorError,
     JoinError,
-    LaneOverflow,
+    LaneOverflowError,
     P4ReduceError,
 )
+from p4reduce_runtime.deprecation import deprecated_names
 
 __all__ = [
     "CollectiveError",
-    "CollectiveMismatch",
-    "CollectiveTimeout",
-    "CommunicatorClosed",
-    "CorruptSum",
-    "ControllerLost",
-    "ForkedProcess",
+    "CollectiveMismatchError",
+    "CollectiveTimeoutError",
+    "CommunicatorClosedError",
+    "CorruptSumError",
+    "ControllerLostError",
+    "ForkedProcessError",
     "FrameError",
-    "GeometryMismatch",
-    "IntegerOverflow",
-    "InvalidTensor",
-    "JobReset",
+    "GeometryMismatchError",
+    "IntegerOverflowError",
+    "InvalidTensorError",
+    "JobResetError",
     "JoinError",
-    "LaneOverflow",
-    "NotFinite",
+    "LaneOverflowError",
+    "NotFiniteError",
     "P4ReduceError",
-    "PeerRefused",
+    "PeerRefusedError",
     "Reason",
 ]
+
+RENAMED: Final = {
+    name.removesuffix("Error"): f"{__name__}.{name}"
+    for name in __all__
+    if name not in ("CollectiveError", "FrameError", "JoinError", "P4ReduceError", "Reason")
+}
+"""Deprecated names, and what each stands for."""
+if not TYPE_CHECKING:
+    __getattr__ = deprecated_names(__name__, RENAMED)
 
 
 class CollectiveError(P4ReduceError):
     """A collective failed, and the ranks may disagree about it: the communicator is unusable."""
 
 
-class CollectiveTimeout(CollectiveError):
+class CollectiveTimeoutError(CollectiveError):
     """The deadline of a collective passed."""
 
     def __init__(self, message: str, missing_ranks: Sequence[int] = ()) -> None:
@@ -67,7 +80,7 @@ class CollectiveTimeout(CollectiveError):
         self.missing_ranks = tuple(missing_ranks)
 
 
-class CollectiveMismatch(CollectiveError):
+class CollectiveMismatchError(CollectiveError):
     """The ranks called different collectives; `calls` maps each rank to what it called."""
 
     def __init__(self, calls: Mapping[int, str]) -> None:
@@ -76,7 +89,7 @@ class CollectiveMismatch(CollectiveError):
         super().__init__(f"the ranks called different collectives: {said}")
 
 
-class CorruptSum(CollectiveError):
+class CorruptSumError(CollectiveError):
     """The sum of a round is not that of what the ranks sent: something changed a word on its way or in the switch."""
 
     def __init__(self, job: str, slot: int, round_: int, answers: int) -> None:
@@ -89,7 +102,7 @@ class CorruptSum(CollectiveError):
         )
 
 
-class JobReset(CollectiveError):
+class JobResetError(CollectiveError):
     """The controller ended this epoch of the job; `reason` says why."""
 
     def __init__(self, reason: str) -> None:
@@ -97,7 +110,7 @@ class JobReset(CollectiveError):
         super().__init__(f"the job was reset: {reason}; close this communicator and join again")
 
 
-class ControllerLost(JobReset):
+class ControllerLostError(JobResetError):
     """The controller answered no heartbeat for longer than the lease allows."""
 
 
@@ -123,7 +136,7 @@ _REASON_TEXTS = {
 }
 
 
-class PeerRefused(P4ReduceError):
+class PeerRefusedError(P4ReduceError):
     """Another rank could not take part in this collective; `reasons` maps each such rank to why.
 
     Every rank raises in the same collective, the one that refused the error it had, and none has a result. The
@@ -136,17 +149,17 @@ class PeerRefused(P4ReduceError):
         super().__init__(f"{call} was refused, so no rank has its result ({said}); all ranks can go on with the next")
 
 
-class CommunicatorClosed(P4ReduceError):
+class CommunicatorClosedError(P4ReduceError):
     """A collective was called on a communicator that was closed."""
 
 
-class ForkedProcess(P4ReduceError):
+class ForkedProcessError(P4ReduceError):
     """A forked child used its parent's communicator; it has to join as a rank of its own, or not at all."""
 
 
-class NotFinite(InvalidTensor):
+class NotFiniteError(InvalidTensorError):
     """The data holds a NaN or an infinity."""
 
 
-class IntegerOverflow(InvalidTensor):
+class IntegerOverflowError(InvalidTensorError):
     """The sum over all ranks could leave the range of int32."""

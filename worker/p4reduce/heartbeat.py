@@ -9,7 +9,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Final
 
-from p4reduce.errors import CollectiveError, ControllerLost, JobReset
+from p4reduce.errors import CollectiveError, ControllerLostError, JobResetError
 from p4reduce.session import Session
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_runtime.logs import event
@@ -39,7 +39,7 @@ class Heartbeat:
         self._thread.start()
 
     def failure(self) -> CollectiveError | None:
-        """Return JobReset or ControllerLost, once the membership is void."""
+        """Return JobResetError or ControllerLostError, once the membership is void."""
         return self._failure
 
     def tell_of(self, session: Session) -> None:
@@ -75,11 +75,11 @@ class Heartbeat:
 
     def _reset(self, reason: str) -> None:
         if self._failure is None:
-            self._failure = JobReset(reason)
+            self._failure = JobResetError(reason)
             event(_log, logging.INFO, "job reset", job=self._lease.name, rank=self._lease.rank, cause=reason)
 
     def _beat(self) -> None:
-        from p4reduce_contracts.jobs.client import JobServiceError, MemberReset, UnknownJob
+        from p4reduce_contracts.jobs.client import JobServiceError, MemberResetError, UnknownJobError
 
         answered = time.monotonic()
         while self._failure is None and not self._stop.wait(self._lease.heartbeat_interval_s):
@@ -90,12 +90,12 @@ class Heartbeat:
                 answered = time.monotonic()
                 if reset:
                     self._reset(reason)
-            except (MemberReset, UnknownJob) as error:
+            except (MemberResetError, UnknownJobError) as error:
                 self._reset(str(error))
             except JobServiceError as error:
                 silent = time.monotonic() - answered
                 if silent >= self._lease.dead_after_s:
-                    self._failure = ControllerLost(f"no heartbeat was answered for {silent:.0f} s ({error})")
+                    self._failure = ControllerLostError(f"no heartbeat was answered for {silent:.0f} s ({error})")
                     event(
                         _log,
                         logging.WARNING,

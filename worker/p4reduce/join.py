@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from p4reduce.codecs import arrays
 from p4reduce.communicator import Communicator
-from p4reduce.errors import CommunicatorClosed, GeometryMismatch, JoinError
+from p4reduce.errors import CommunicatorClosedError, GeometryMismatchError, JoinError
 from p4reduce.heartbeat import Heartbeat
 from p4reduce.launch import run_id
 from p4reduce.protocol.collective import load_kernels, load_pump
@@ -69,10 +69,10 @@ def join(
     a collective uses (default: adaptive); all ranks must give the same.
     `security` is this worker's certificate, if the controller wants one (else: P4REDUCE_CA, _CERT and _KEY), `token`
     the job's, if it is private (else: P4REDUCE_TOKEN).
-    With `rejoin`, on all ranks, a JobReset that nobody asked for does not end the communicator: the next collective, or
-    the one that it interrupted, joins again, for `timeout_s` at most, and is finished in the job's next epoch.
-    `metrics` is HOST:PORT, where Prometheus finds what this rank counts (else: P4REDUCE_METRICS, with a port that is
-    higher by LOCAL_RANK).
+    With `rejoin`, on all ranks, a JobResetError that nobody asked for does not end the communicator: the next
+    collective, or the one that it interrupted, joins again, for `timeout_s` at most, and is finished in the job's next
+    epoch. `metrics` is HOST:PORT, where Prometheus finds what this rank counts (else: P4REDUCE_METRICS, with a port
+    that is higher by LOCAL_RANK).
     `insecure` (else: P4REDUCE_INSECURE, 0 or 1) allows what is refused beyond loopback otherwise: a controller without
     TLS, and `metrics`, which are HTTP without a lock.
     What is not closed by the end of the interpreter is closed then.
@@ -214,7 +214,7 @@ class _Joiner:
 
         with self._lock:
             if self._cancelled:
-                raise patience.give_up(CommunicatorClosed("the communicator was closed"))
+                raise patience.give_up(CommunicatorClosedError("the communicator was closed"))
             try:
                 self._client = JobClient(
                     self._controller, security=self._security, token=self._token, insecure=self._insecure
@@ -313,9 +313,14 @@ def _admit(
     client: JobClient, join: Callable[[], JoinTicket], patience: _Patience, *, persistent: bool
 ) -> tuple[Lease, Transport, int]:
     """`join` until the controller grants the lease; return it with the socket that it admits and the nonce."""
-    from p4reduce_contracts.jobs.client import ControllerUnreachable, JobServiceError, MemberReset, NotNow
+    from p4reduce_contracts.jobs.client import (
+        ControllerUnreachableError,
+        JobServiceError,
+        MemberResetError,
+        RetryLaterError,
+    )
 
-    passing = (ControllerUnreachable, NotNow, *((MemberReset,) if persistent else ()))
+    passing = (ControllerUnreachableError, RetryLaterError, *((MemberResetError,) if persistent else ()))
     longest_call_s = client.timeout_s
     try:
         while True:
@@ -332,7 +337,7 @@ def _admit(
 
 def _admit_once(client: JobClient, join: Callable[[], JoinTicket], patience: _Patience) -> tuple[Lease, Transport, int]:
     """`join`, and say HELLO until the controller grants the lease; the place is given up on any error."""
-    from p4reduce_contracts.jobs.client import ControllerUnreachable
+    from p4reduce_contracts.jobs.client import ControllerUnreachableError
 
     ticket = join()
     transport: UdpTransport | None = None
@@ -350,26 +355,26 @@ def _admit_once(client: JobClient, join: Callable[[], JoinTicket], patience: _Pa
     except BaseException as error:
         if transport is not None:
             transport.close()
-        if not isinstance(error, ControllerUnreachable):
+        if not isinstance(error, ControllerUnreachableError):
             with contextlib.suppress(Exception):
                 client.leave(ticket.nonce)
-        if isinstance(error, GeometryMismatch):
-            raise GeometryMismatch(f"the switch's pipeline does not suit this worker: {error}") from error
+        if isinstance(error, GeometryMismatchError):
+            raise GeometryMismatchError(f"the switch's pipeline does not suit this worker: {error}") from error
         raise
 
 
 def _wait_lease(client: JobClient, nonce: int, patience: _Patience) -> Lease:
     """Wait for the lease, through breaks of the connection: joining anew would reset the others if they have theirs."""
-    from p4reduce_contracts.jobs.client import ControllerUnreachable, MemberReset
+    from p4reduce_contracts.jobs.client import ControllerUnreachableError, MemberResetError
 
-    lost: ControllerUnreachable | None = None
+    lost: ControllerUnreachableError | None = None
     while True:
         try:
             return client.wait_lease(nonce, patience.left_s)
-        except ControllerUnreachable as error:
+        except ControllerUnreachableError as error:
             lost = error
             patience.pause(error)
-        except MemberReset:
+        except MemberResetError:
             if lost is not None:  # the controller was started anew, and has forgotten this member
                 raise lost from None
             raise

@@ -1,6 +1,6 @@
 """Going on in the same process after the job was reset: join again, agree where the ranks stand, finish the collective.
 
-    attempt -- JobReset --> join again --> first thing in the new epoch: standings --> catch up, or attempt anew
+    attempt -- JobResetError --> join again --> first thing in the new epoch: standings --> catch up, or attempt anew
 
 The caller of the collective sees none of it: it gets its result, the same bits as on the other ranks, later. An epoch
 begins with the standings in any case, so that a rank which got its first lease in it meets those that came back.
@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from p4reduce.codecs.raw import RawSource, first_bytes
-from p4reduce.errors import CollectiveError, JobReset, JoinError, P4ReduceError
+from p4reduce.errors import CollectiveError, JobResetError, JoinError, P4ReduceError
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.source import BlockSource
 from p4reduce.session import Contribution, Finished, Place, Session
@@ -83,7 +83,7 @@ class Rejoin:
 
     def mends(self, error: P4ReduceError) -> bool:
         """Return whether the job was reset, by no wish of anybody's, and can be joined again as far as is known."""
-        return isinstance(error, JobReset) and not self._given_up and not was_asked_for(error.reason)
+        return isinstance(error, JobResetError) and not self._given_up and not was_asked_for(error.reason)
 
     def cancel(self) -> None:
         """End a `finish` that waits for the other ranks."""
@@ -107,7 +107,7 @@ class Rejoin:
                 finished = attempt()
                 self.kept = outcome_of(session.operations - 1, finished)
                 return finished
-            except JobReset as reset:
+            except JobResetError as reset:
                 if not self.mends(reset):
                     raise
                 if deadline is None:
@@ -124,7 +124,7 @@ class Rejoin:
             session.fail(error)
             raise
 
-    def _join_again(self, session: Session, reset: JobReset, deadline: float) -> None:
+    def _join_again(self, session: Session, reset: JobResetError, deadline: float) -> None:
         """Go over into the next epoch. Raises what ended the session when that is not to be had in time."""
         old = session.lease
         left_s = deadline - self._clock()

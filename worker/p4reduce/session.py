@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from p4reduce.errors import (
     CollectiveError,
-    CollectiveTimeout,
-    CommunicatorClosed,
-    ForkedProcess,
+    CollectiveTimeoutError,
+    CommunicatorClosedError,
+    ForkedProcessError,
     P4ReduceError,
-    PeerRefused,
+    PeerRefusedError,
     Reason,
 )
 from p4reduce.protocol.call import Call, CodecId, Kind
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 DEFAULT_TIMEOUT_S: Final = 1800.0
 """What torch.distributed gives a process group of gloo (`default_pg_timeout`): a rank that saves a checkpoint for some
 minutes must not end the job. Long before that the log says what is waited for (waits.py), and a rank, switch or
-controller that ends is a JobReset within seconds."""
+controller that ends is a JobResetError within seconds."""
 CLOSE_TIMEOUT_S: Final = 2.0
 _LAST_LOOK_S: Final = 0.3
 """How long close() lets a running collective of another thread notice that it is over."""
@@ -175,7 +175,7 @@ class Session:
         self._uplink = Uplink(lease, transport, window=window, clock=clock, slot_rounds=slot_rounds)
         self.membership = membership
         self.comeback: Comeback | None = None
-        """None: the first JobReset is the session's end."""
+        """None: the first JobResetError is the session's end."""
         self.at_close: Callable[[], None] = _nothing
         """Called once at the end of `close`; does not raise."""
         self.operations = 0
@@ -233,8 +233,8 @@ class Session:
         """Take part in one collective, when it is this call's turn; return what the contribution's `finish` returns.
 
         When `prepare` raises, because this rank's data cannot be summed, the rank refuses in the place of this
-        collective: that error is raised here and PeerRefused on the others, and all are in step for the next. Raises
-        CollectiveError when the ranks are at odds, and ValueError for a `timeout_s` that is no time to wait.
+        collective: that error is raised here and PeerRefusedError on the others, and all are in step for the next.
+        Raises CollectiveError when the ranks are at odds, and ValueError for a `timeout_s` that is no time to wait.
         """
         self.check_process()
         try:
@@ -246,7 +246,7 @@ class Session:
             raise
         finished = self._in_turn(kind, contribution, wait_s)
         if finished.refusals:
-            raise PeerRefused(str(finished.call), finished.refusals)
+            raise PeerRefusedError(str(finished.call), finished.refusals)
         return contribution.finish(finished.result())
 
     def refuse(self, error: Exception, *, timeout_s: float | None = None) -> Mapping[int, Reason]:
@@ -271,7 +271,7 @@ class Session:
         def body(in_time: bool) -> Finished:
             self.check()
             if not in_time:
-                raise CollectiveTimeout(
+                raise CollectiveTimeoutError(
                     f"{kind.name.lower()} could not begin in {timeout_s:g} s: another collective of this process "
                     "was still running; nothing was sent"
                 )
@@ -318,8 +318,8 @@ class Session:
     def renew(self, place: Place) -> None:
         """Go on in another epoch of the job, in this session's turn, as if no collective had been begun in it.
 
-        Raises CommunicatorClosed when the session was closed meanwhile. With that or any other error the new place is
-        given up.
+        Raises CommunicatorClosedError when the session was closed meanwhile. With that or any other error the new place
+        is given up.
         """
         try:
             fresh = Uplink(place.lease, place.transport, window=self._fixed_window, clock=self._clock)
@@ -328,7 +328,7 @@ class Session:
             raise
         before = self._uplink
         with self._failing:
-            closed = self._failure if isinstance(self._failure, CommunicatorClosed) else None
+            closed = self._failure if isinstance(self._failure, CommunicatorClosedError) else None
             if closed is None:
                 self._uplink, self.membership = fresh, place.membership
                 self._failure = None  # last: whoever sees that there is none asks the new membership for one
@@ -339,9 +339,9 @@ class Session:
         before.close()
 
     def check_process(self) -> None:
-        """Raise ForkedProcess in a forked child: its frames would count as the parent's."""
+        """Raise ForkedProcessError in a forked child: its frames would count as the parent's."""
         if os.getpid() != self._process:
-            raise ForkedProcess(
+            raise ForkedProcessError(
                 f"this communicator is of process {self._process}, and this is process {os.getpid()}, forked from it: "
                 "let the child call p4reduce.join() as a rank of its own, or leave collectives to the parent"
             )
@@ -363,17 +363,17 @@ class Session:
         return failure is None or self.comeback is not None and self.comeback.mends(failure)
 
     def close(self, *, wait: bool) -> None:
-        """Leave the job: see `Communicator.close`. Raises ForkedProcess in a forked child, whose parent stays."""
+        """Leave the job: see `Communicator.close`. Raises ForkedProcessError in a forked child, whose parent stays."""
         self.check_process()
         with self._closing:
-            if isinstance(self._failure, CommunicatorClosed):
+            if isinstance(self._failure, CommunicatorClosedError):
                 return
             try:
                 if wait and self._mends(self._failure):
                     with contextlib.suppress(P4ReduceError):
                         self.run(Kind.CLOSE, lambda: Contribution(NoBlocks()), timeout_s=CLOSE_TIMEOUT_S)
             finally:
-                self.fail(CommunicatorClosed("this communicator was closed; join the job again"))
+                self.fail(CommunicatorClosedError("this communicator was closed; join the job again"))
                 if self.comeback is not None:
                     self.comeback.cancel()
                 if self.membership is not None:
@@ -399,9 +399,9 @@ class Session:
         with self._failing:
             before = self._failure
             new = before is None or before is not error and self._mends(before)
-            if new or isinstance(error, CommunicatorClosed):
+            if new or isinstance(error, CommunicatorClosedError):
                 self._failure = error
-        if new and not isinstance(error, CommunicatorClosed) and not self._mends(error):
+        if new and not isinstance(error, CommunicatorClosedError) and not self._mends(error):
             event(
                 _log,
                 logging.WARNING,

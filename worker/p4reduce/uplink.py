@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from p4reduce.errors import CollectiveTimeout, P4ReduceError
+from p4reduce.errors import CollectiveTimeoutError, P4ReduceError
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.collective import AnyCollective, make_channel, make_collective
 from p4reduce.protocol.compiled.channel import Channel
@@ -79,7 +79,7 @@ class Uplink:
         waits = Waits(self.lease, self.transport, collective, now)
         try:
             self._carry(collective, now, lost, waits)
-        except CollectiveTimeout as error:
+        except CollectiveTimeoutError as error:
             raise waits.too_late(error, self._clock()) from None
 
     def _carry(

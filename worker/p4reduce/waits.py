@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from p4reduce.errors import CollectiveTimeout
+from p4reduce.errors import CollectiveTimeoutError
 from p4reduce.protocol.collective import AnyCollective
 from p4reduce.protocol.deadline import IP_UDP_BYTES
 from p4reduce.transport import Transport, UdpTransport
@@ -52,10 +52,10 @@ class Waits:
             self._remarks(obstacle.missing_ranks, now),
         )
 
-    def too_late(self, error: CollectiveTimeout, now: float) -> CollectiveTimeout:
+    def too_late(self, error: CollectiveTimeoutError, now: float) -> CollectiveTimeoutError:
         """Return the error of a collective that missed its deadline, with what is known of the path."""
         self._note(now)
-        return CollectiveTimeout(f"{error}{self._remarks(error.missing_ranks, now)}", error.missing_ranks)
+        return CollectiveTimeoutError(f"{error}{self._remarks(error.missing_ranks, now)}", error.missing_ranks)
 
     def _note(self, now: float) -> None:
         """Take note of what has come since this was called last."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -24,25 +24,26 @@ from p4reduce_contracts.jobs.answers import (
 )
 from p4reduce_contracts.jobs.errors import (
     NAME_KEY,
-    ControllerUnreachable,
+    ControllerUnreachableError,
     EpochError,
-    Forbidden,
-    InvalidRequest,
-    JobExists,
+    ForbiddenError,
+    InvalidRequestError,
+    JobExistsError,
     JobServiceError,
-    LeaseTimeout,
-    MemberReset,
-    NotNow,
-    PlaceTaken,
-    QuotaExceeded,
-    SwitchAway,
-    SwitchFull,
-    UnknownJob,
+    LeaseTimeoutError,
+    MemberResetError,
+    PlaceTakenError,
+    QuotaExceededError,
+    RetryLaterError,
+    SwitchAwayError,
+    SwitchFullError,
+    UnknownJobError,
     from_status,
     rounded,
 )
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.jobs.watch import Watch
+from p4reduce_runtime.deprecation import deprecated_names
 from p4reduce_runtime.security import (
     CONTROLLER,
     Security,
@@ -53,29 +54,40 @@ from p4reduce_runtime.security import (
 )
 
 __all__ = [
-    "ControllerUnreachable",
+    "ControllerUnreachableError",
     "EpochError",
-    "Forbidden",
-    "InvalidRequest",
+    "ForbiddenError",
+    "InvalidRequestError",
     "JobClient",
-    "JobExists",
+    "JobExistsError",
     "JobInfo",
     "JobServiceError",
     "JoinTicket",
     "Lease",
-    "LeaseTimeout",
-    "MemberReset",
-    "NotNow",
-    "PlaceTaken",
-    "QuotaExceeded",
-    "SwitchAway",
-    "SwitchFull",
-    "UnknownJob",
+    "LeaseTimeoutError",
+    "MemberResetError",
+    "RetryLaterError",
+    "PlaceTakenError",
+    "QuotaExceededError",
+    "SwitchAwayError",
+    "SwitchFullError",
+    "UnknownJobError",
 ]
 
 # How much longer than the controller the client waits for a lease: the controller's own message at its
 # deadline names the missing ranks, the client's cannot.
 _LEASE_GRACE_S = 2.0
+
+if not TYPE_CHECKING:
+    __getattr__ = deprecated_names(
+        __name__,
+        {
+            name.removesuffix("Error"): f"{__name__}.{name}"
+            for name in __all__
+            if name.endswith("Error") and name not in ("EpochError", "JobServiceError")
+        }
+        | {"NotNow": f"{__name__}.RetryLaterError"},
+    )
 
 _TLS_WORDS = ("handshake", "verification", "Socket closed")
 
@@ -147,9 +159,9 @@ class JobClient:
         """
         _whole("world size", world_size)
         if slots is not None and _whole("slots", slots) == 0:
-            raise InvalidRequest("a job needs at least 1 slot")
+            raise InvalidRequestError("a job needs at least 1 slot")
         if _whole("lane bound", lane_bound) == 0:
-            raise InvalidRequest("the lane bound is the largest |t| that a rank may send: use 1 or more")
+            raise InvalidRequestError("the lane bound is the largest |t| that a rank may send: use 1 or more")
         request = jobs_pb2.CreateJobRequest(
             name=name,
             world_size=world_size,
@@ -176,9 +188,9 @@ class JobClient:
     def join(self, job: str, rank: int, world_size: int, run_id: str = "", *, former: int = 0) -> JoinTicket:
         """Ask to take part in `job` as `rank` of the launch `run_id`.
 
-        Raises PlaceTaken while members of another launch are there, or another worker has the rank. `former` is the
-        nonce with which this worker joined before: it may join again before its place is free, which resets the job.
-        Then send HELLO with the ticket's nonce to the switch, again and again while `wait_lease` waits.
+        Raises PlaceTakenError while members of another launch are there, or another worker has the rank. `former` is
+        the nonce with which this worker joined before: it may join again before its place is free, which resets the
+        job. Then send HELLO with the ticket's nonce to the switch, again and again while `wait_lease` waits.
         """
         request = jobs_pb2.JoinRequest(
             job=job,
@@ -205,7 +217,7 @@ class JobClient:
     def wait_lease(self, nonce: int, timeout_s: float) -> Lease:
         """Wait until every rank of the job is there.
 
-        Raises LeaseTimeout, which names the missing ranks, MemberReset, or GeometryMismatch.
+        Raises LeaseTimeoutError, which names the missing ranks, MemberResetError, or GeometryMismatchError.
         """
         request = jobs_pb2.WaitLeaseRequest(nonce=nonce, timeout_s=timeout_s)
         reply = self._call(self._stub.WaitLease, request, timeout_s + _LEASE_GRACE_S)
@@ -278,15 +290,15 @@ class JobClient:
     def _translate(self, error: Any, timeout_s: float) -> JobServiceError:
         code, details = error.code(), error.details() or ""
         if code is grpc.StatusCode.UNAVAILABLE:
-            return ControllerUnreachable(self._unreachable(details))
+            return ControllerUnreachableError(self._unreachable(details))
         if code is grpc.StatusCode.DEADLINE_EXCEEDED and details == "Deadline Exceeded":
-            return ControllerUnreachable(
+            return ControllerUnreachableError(
                 f"the controller at {self.address} gave no answer within {rounded(timeout_s)} s"
             )
         if code is grpc.StatusCode.CANCELLED:
             return JobServiceError(f"the call to {self.address} was cancelled: this JobClient was closed")
         if code is grpc.StatusCode.UNIMPLEMENTED:
-            return ControllerUnreachable(
+            return ControllerUnreachableError(
                 f"the server at {self.address} is not a p4reduce controller; check the address"
             )
         names = [value for key, value in error.trailing_metadata() or () if key == NAME_KEY]
@@ -312,7 +324,7 @@ class JobClient:
 def _whole(what: str, value: int) -> int:
     """`value` if it fits an unsigned protobuf field."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 32:
-        raise InvalidRequest(f"{what} must be a whole number from 0 to {2**32 - 1}, not {value!r}")
+        raise InvalidRequestError(f"{what} must be a whole number from 0 to {2**32 - 1}, not {value!r}")
     return value
 
 

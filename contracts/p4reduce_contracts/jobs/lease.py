@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from p4reduce_contracts.errors import GeometryMismatch
+from p4reduce_contracts.errors import GeometryMismatchError
 from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_contracts.wire.numbers import AGGREGATION_PORT, MAX_RANKS
 
@@ -16,7 +16,7 @@ DEAD_AFTER_S: Final = 10.0
 
 @dataclass(frozen=True)
 class Lease:
-    """One member's place in one epoch of a job. Raises GeometryMismatch where no worker could use it."""
+    """One member's place in one epoch of a job. Raises GeometryMismatchError where no worker could use it."""
 
     job_id: int
     name: str
@@ -40,12 +40,12 @@ class Lease:
 
     def __post_init__(self) -> None:
         if not 1 <= self.world_size <= MAX_RANKS or not 0 <= self.rank < self.world_size:
-            raise GeometryMismatch(f"rank {self.rank} of {self.world_size}: a job has 1 to {MAX_RANKS} ranks")
+            raise GeometryMismatchError(f"rank {self.rank} of {self.world_size}: a job has 1 to {MAX_RANKS} ranks")
         if self.slot_count < 1:
-            raise GeometryMismatch(f"job {self.name!r} was leased no slots; create it with --slots 1 or more")
+            raise GeometryMismatchError(f"job {self.name!r} was leased no slots; create it with --slots 1 or more")
         ranks = self.geometry.max_world_size
         if self.world_size > ranks:
-            raise GeometryMismatch(
+            raise GeometryMismatchError(
                 f"frames of {self.columns} columns x {self.block_words} words open collectives of at most "
                 f"{ranks} ranks, and job {self.name!r} has {self.world_size}; use a larger pipeline"
             )

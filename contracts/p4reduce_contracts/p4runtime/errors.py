@@ -1,12 +1,12 @@
 """Errors of the P4Runtime client.
 
 P4RuntimeError
-+-- SwitchUnreachable    no answer within the deadline, or the connection is gone
-+-- NotPrimary           another controller is primary for this switch
-+-- PipelineError        the switch refused the program, or has none
-+-- SchemaError          a name, a field or a value that the program's P4Info does not allow
-+-- WriteError           updates were refused; `failures` says which and why
-+-- ReadError            a read was refused, or its answer makes no sense
++-- SwitchUnreachableError  no answer within the deadline, or the connection is gone
++-- NotPrimaryError         another controller is primary for this switch
++-- PipelineError           the switch refused the program, or has none
++-- SchemaError             a name, a field or a value that the program's P4Info does not allow
++-- WriteError              updates were refused; `failures` says which and why
++-- ReadError               a read was refused, or its answer makes no sense
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class P4RuntimeError(Exception):
     """Anything that goes wrong between a controller and a switch."""
 
 
-class SwitchUnreachable(P4RuntimeError):
+class SwitchUnreachableError(P4RuntimeError):
     """The switch gave no answer within the deadline, or the connection broke."""
 
 
-class NotPrimary(P4RuntimeError):
+class NotPrimaryError(P4RuntimeError):
     """The switch takes orders from another controller."""
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from p4reduce_contracts.errors import GeometryMismatch
+from p4reduce_contracts.errors import GeometryMismatchError
 from p4reduce_contracts.wire.numbers import BASE_BYTES, GUARD_BYTES, MAX_COLUMNS, MAX_RANKS, WORDS_PER_CALL
 
 
@@ -15,7 +15,7 @@ from p4reduce_contracts.wire.numbers import BASE_BYTES, GUARD_BYTES, MAX_COLUMNS
 class Geometry:
     """The frame shape a P4 program was compiled with: columns in a frame, 32-bit words in a block.
 
-    Raises GeometryMismatch for a shape that no frame can have.
+    Raises GeometryMismatchError for a shape that no frame can have.
     """
 
     columns: int
@@ -25,9 +25,9 @@ class Geometry:
 
     def __post_init__(self) -> None:
         if not 1 <= self.columns <= MAX_COLUMNS:
-            raise GeometryMismatch(f"a frame has 1 to {MAX_COLUMNS} columns, not {self.columns}")
+            raise GeometryMismatchError(f"a frame has 1 to {MAX_COLUMNS} columns, not {self.columns}")
         if self.block_words < 4 or self.block_words % 4:
-            raise GeometryMismatch(f"a block has a multiple of 4 words, not {self.block_words}")
+            raise GeometryMismatchError(f"a block has a multiple of 4 words, not {self.block_words}")
         object.__setattr__(self, "header", struct.Struct(f">BBBBHHIIQIHH{self.columns}I"))
         lengths = tuple(self.frame_header_bytes + self.block_bytes * mask.bit_count() for mask in range(256))
         object.__setattr__(self, "lengths", lengths)

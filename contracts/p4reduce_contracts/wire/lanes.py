@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from p4reduce_contracts.errors import InvalidTensor, LaneOverflow
+from p4reduce_contracts.errors import InvalidTensorError, LaneOverflowError
 
 WIDTHS: Final = (4, 5, 6, 8, 10, 16, 32)
 
@@ -29,19 +29,19 @@ def narrowest(world_size: int, bound: int = 1) -> int:
     for bits in WIDTHS:
         if world_size * bound <= lane_limit(bits):
             return bits
-    raise LaneOverflow(_too_much(world_size, bound, WIDTHS[-1]))
+    raise LaneOverflowError(_too_much(world_size, bound, WIDTHS[-1]))
 
 
 def check_width(bits: int) -> None:
-    """InvalidTensor unless lanes can be `bits` wide."""
+    """InvalidTensorError unless lanes can be `bits` wide."""
     if bits not in WIDTHS:
-        raise InvalidTensor(f"lanes are {', '.join(map(str, WIDTHS[:-1]))} or {WIDTHS[-1]} bits wide, not {bits}")
+        raise InvalidTensorError(f"lanes are {', '.join(map(str, WIDTHS[:-1]))} or {WIDTHS[-1]} bits wide, not {bits}")
 
 
 def check_lanes(world_size: int, bound: int, bits: int, what: str = "the tensor") -> None:
-    """LaneOverflow if `world_size` integers of at most `bound` could leave a lane."""
+    """LaneOverflowError if `world_size` integers of at most `bound` could leave a lane."""
     if world_size * bound > lane_limit(bits):
-        raise LaneOverflow(f"{what}: {_too_much(world_size, bound, bits)}")
+        raise LaneOverflowError(f"{what}: {_too_much(world_size, bound, bits)}")
 
 
 def _too_much(world_size: int, bound: int, bits: int) -> str:

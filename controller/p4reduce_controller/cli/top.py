@@ -14,7 +14,7 @@ from rich.text import Text
 
 from p4reduce_contracts.jobs.answers import Count, JobInfo, JobList, JobStats, Stats
 from p4reduce_contracts.jobs.client import JobClient
-from p4reduce_contracts.jobs.errors import ControllerUnreachable, SwitchAway
+from p4reduce_contracts.jobs.errors import ControllerUnreachableError, SwitchAwayError
 from p4reduce_contracts.jobs.option import controller_option
 
 _CALL_LIMIT_S = 10.0
@@ -62,7 +62,7 @@ def top(address: str, every_s: float, once: bool) -> None:
                 time.sleep(every_s)
                 try:
                     now = look(client)
-                except ControllerUnreachable as error:  # it may come back; the last numbers stay
+                except ControllerUnreachableError as error:  # it may come back; the last numbers stay
                     live.update(Group(screen(before, before), Text(str(error), "red")), refresh=True)
                     continue
                 live.update(screen(before, now), refresh=True)
@@ -74,7 +74,7 @@ def look(client: JobClient) -> Look:
     jobs = client.list_jobs()
     try:
         stats, problem = client.stats(), ""
-    except SwitchAway as error:
+    except SwitchAwayError as error:
         stats, problem = None, str(error)
     return Look(time.monotonic(), jobs, stats, problem)
 

@@ -15,8 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from p4reduce_contracts.jobs.answers import Count
-from p4reduce_contracts.jobs.errors import StoreError, SwitchAway
-from p4reduce_contracts.p4runtime.errors import NotPrimary, P4RuntimeError, ReadError, SwitchUnreachable, WriteError
+from p4reduce_contracts.jobs.errors import StoreError, SwitchAwayError
+from p4reduce_contracts.p4runtime.errors import (
+    NotPrimaryError,
+    P4RuntimeError,
+    ReadError,
+    SwitchUnreachableError,
+    WriteError,
+)
 from p4reduce_controller.jobs.hello import parse_hello
 from p4reduce_controller.jobs.model import Grant, Job
 from p4reduce_controller.jobs.programmer import SwitchClient, SwitchProgrammer
@@ -89,11 +95,11 @@ class SwitchKeeper:
             try:
                 await self._open()
                 if self._not_primary:
-                    raise NotPrimary(f"not primary for the switch at {self._address}: {self._not_primary}")
+                    raise NotPrimaryError(f"not primary for the switch at {self._address}: {self._not_primary}")
                 return
-            except SwitchUnreachable as error:
+            except SwitchUnreachableError as error:
                 if loop.time() + pause_s > deadline:
-                    raise SwitchUnreachable(
+                    raise SwitchUnreachableError(
                         f"no P4Runtime switch at {self._address} for {timeout_s:g} s: start one with "
                         "`p4reduce switch run`, or name another with --p4runtime"
                     ) from error
@@ -164,15 +170,18 @@ class SwitchKeeper:
             event(_log, logging.WARNING, "switch slow", switch=self._address, waited_s=limit_s)
 
     async def job_counters(self, job: Job) -> dict[str, Count]:
-        """Counters of one job by name, since it was made or the switch was lost. Raises SwitchAway."""
+        """Counters of one job by name, since it was made or the switch was lost. Raises SwitchAwayError."""
         return _since(job, await self._ask(lambda: self._programmer.job_counters(job.id)))
 
     async def drop_counters(self) -> dict[str, Count]:
-        """Drops by reason. Raises SwitchAway."""
+        """Drops by reason. Raises SwitchAwayError."""
         return await self._ask(self._programmer.drop_counters)
 
     async def all_counters(self, jobs: list[Job]) -> tuple[dict[str, dict[str, Count]], dict[str, Count]]:
-        """The counters of `jobs` by job name, as `job_counters` has them, and drops by reason. Raises SwitchAway."""
+        """The counters of `jobs` by job name, as `job_counters` has them, and drops by reason.
+
+        Raises SwitchAwayError.
+        """
         cells, drops = await self._ask(lambda: (self._programmer.all_job_counters(), self._programmer.drop_counters()))
         counts = {
             job.name: _since(job, {name: by_id.get(job.id, Count()) for name, by_id in cells.items()}) for job in jobs
@@ -181,14 +190,16 @@ class SwitchKeeper:
 
     async def _ask(self, call: Callable[[], T]) -> T:
         if self.complaint():
-            raise SwitchAway(f"{self.complaint()}; it tries again by itself")
+            raise SwitchAwayError(f"{self.complaint()}; it tries again by itself")
         try:
             async with asyncio.timeout(_ANSWER_LIMIT_S):
                 return await self._on_thread(call)
         except TimeoutError:
-            raise SwitchAway(f"the switch at {self._address} gave no answer within {_ANSWER_LIMIT_S:g} s") from None
+            raise SwitchAwayError(
+                f"the switch at {self._address} gave no answer within {_ANSWER_LIMIT_S:g} s"
+            ) from None
         except P4RuntimeError as error:
-            raise SwitchAway(f"the switch at {self._address} did not answer: {error}") from error
+            raise SwitchAwayError(f"the switch at {self._address} did not answer: {error}") from error
 
     async def _on_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
@@ -337,7 +348,7 @@ class SwitchKeeper:
         try:
             async with asyncio.timeout(_PROBE_LIMIT_S):
                 await self._on_thread(self._programmer.client.capabilities)
-        except (TimeoutError, SwitchUnreachable) as error:
+        except (TimeoutError, SwitchUnreachableError) as error:
             self._probes_failed += 1
             cause = str(error) or "no answer to a probe"
             event(_log, logging.WARNING, "switch silent", switch=self._address, cause=cause)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from p4reduce_contracts.errors import InvalidTensor
+from p4reduce_contracts.errors import InvalidTensorError
 from p4reduce_contracts.jobs.answers import Count, WaitingSlot
-from p4reduce_contracts.jobs.errors import InvalidRequest
+from p4reduce_contracts.jobs.errors import InvalidRequestError
 from p4reduce_contracts.wire.lanes import WIDTHS, check_lanes, check_width
 from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.slots import SlotRange
@@ -130,27 +130,27 @@ def name_ranks(ranks: list[int]) -> str:
 
 
 def check_run_id(run_id: str) -> None:
-    """Raise InvalidRequest unless `run_id` may be a launch's."""
+    """Raise InvalidRequestError unless `run_id` may be a launch's."""
     if len(run_id) > _LONGEST_RUN_ID:
-        raise InvalidRequest(f"a run id has at most {_LONGEST_RUN_ID} characters, not {len(run_id)}")
+        raise InvalidRequestError(f"a run id has at most {_LONGEST_RUN_ID} characters, not {len(run_id)}")
 
 
 def check_name(name: str) -> None:
-    """Raise InvalidRequest unless `name` may be a job's."""
+    """Raise InvalidRequestError unless `name` may be a job's."""
     if not _NAME.fullmatch(name):
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"{name!r} cannot name a job: use 1 to 63 letters, digits, dots, dashes and underscores, "
             "beginning with a letter or digit"
         )
 
 
 def check_job_lanes(name: str, world_size: int, bits: int, bound: int) -> None:
-    """Raise InvalidRequest unless every sum of `world_size` integers of at most `bound` fits the job's lanes."""
+    """Raise InvalidRequestError unless every sum of `world_size` integers of at most `bound` fits the job's lanes."""
     if bound < 1:
-        raise InvalidRequest(f"the lane bound is the largest |t| that a rank may send: use 1 or more, not {bound}")
+        raise InvalidRequestError(f"the lane bound is the largest |t| that a rank may send: use 1 or more, not {bound}")
     try:
         if bits:
             check_width(bits)
         check_lanes(world_size, bound, bits or WIDTHS[-1], f"job {name}")
-    except InvalidTensor as error:
-        raise InvalidRequest(str(error)) from None
+    except InvalidTensorError as error:
+        raise InvalidRequestError(str(error)) from None

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from p4reduce_contracts.artifacts import P4INFO, PROGRAM, PipelineNotFound, SwitchGeometry, geometry
+from p4reduce_contracts.artifacts import P4INFO, PROGRAM, PipelineNotFoundError, SwitchGeometry, geometry
 from p4reduce_contracts.p4runtime.entries import TableEntry
 from p4reduce_contracts.p4runtime.schema import parse_p4info
 from p4reduce_controller.jobs import switch_entries, tofino_entries
@@ -36,7 +36,7 @@ class Pipeline:
 
 
 def read(folder: Path) -> Pipeline:
-    """Read the pipeline in `folder`. Raises PipelineNotFound, which says what to do."""
+    """Read the pipeline in `folder`. Raises PipelineNotFoundError, which says what to do."""
     sizes = geometry(folder)
     try:
         p4info = parse_p4info((folder / P4INFO).read_text(encoding="utf-8"))
@@ -48,12 +48,12 @@ def read(folder: Path) -> Pipeline:
             case "tna" | "t2na":
                 return _tofino(folder, sizes, p4info)
             case other:
-                raise PipelineNotFound(
+                raise PipelineNotFoundError(
                     f"cannot use the pipeline in {folder}: its P4Info is of the architecture {other!r}, and this "
                     "controller drives v1model, tna and t2na; compile p4src with `make p4` or `make p4-tofino`"
                 )
     except (OSError, ValueError) as error:
-        raise PipelineNotFound(f"cannot use the pipeline in {folder}: {error}") from None
+        raise PipelineNotFoundError(f"cannot use the pipeline in {folder}: {error}") from None
 
 
 def _tofino(folder: Path, sizes: SwitchGeometry, p4info: Any) -> Pipeline:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from p4reduce_contracts.jobs.errors import QuotaExceeded
+from p4reduce_contracts.jobs.errors import QuotaExceededError
 from p4reduce_controller.config import QuotaConfig
 from p4reduce_controller.jobs.model import Job
 
@@ -48,23 +48,23 @@ class Quotas:
         self._leases = Rate(config.leases_a_minute)
 
     def check_create(self, owner: str, slots: int, jobs: Iterable[Job]) -> None:
-        """Raise QuotaExceeded unless `owner`, who has some of `jobs`, may have another one with `slots`."""
+        """Raise QuotaExceededError unless `owner`, who has some of `jobs`, may have another one with `slots`."""
         theirs = [job for job in jobs if job.owner == owner]
         if len(theirs) >= self._config.jobs:
-            raise QuotaExceeded(
+            raise QuotaExceededError(
                 f"{owner} has {len(theirs)} jobs, the most that one owner may have (quotas.jobs); remove one"
             )
         held = sum(job.slots.count for job in theirs)
         if self._config.slots and held + slots > self._config.slots:
-            raise QuotaExceeded(
+            raise QuotaExceededError(
                 f"{owner} has {held} slots and asks for {slots}; one owner may have {self._config.slots} (quotas.slots)"
             )
 
     def count_join(self, owner: str, now: float) -> None:
-        """Raise QuotaExceeded, which says how long to wait, unless `owner` may join a job now."""
+        """Raise QuotaExceededError, which says how long to wait, unless `owner` may join a job now."""
         wait_s = self._joins.wait_s(owner, now)
         if wait_s:
-            raise QuotaExceeded(
+            raise QuotaExceededError(
                 f"{owner} joined {self._config.joins_a_minute} times in a minute, the most that is allowed "
                 f"(quotas.joins_a_minute); again in {wait_s:.1f} s"
             )

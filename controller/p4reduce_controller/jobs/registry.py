@@ -29,15 +29,15 @@ from typing import Protocol
 from p4reduce_contracts.artifacts import SwitchGeometry
 from p4reduce_contracts.jobs.answers import Count, WaitingSlot
 from p4reduce_contracts.jobs.errors import (
-    ControllerFailed,
-    InvalidRequest,
-    JobExists,
-    MemberReset,
-    PlaceTaken,
-    QuotaExceeded,
+    ControllerFailedError,
+    InvalidRequestError,
+    JobExistsError,
+    MemberResetError,
+    PlaceTakenError,
+    QuotaExceededError,
     StoreError,
-    SwitchFull,
-    UnknownJob,
+    SwitchFullError,
+    UnknownJobError,
 )
 from p4reduce_contracts.jobs.reasons import job_removed, rank_left
 from p4reduce_contracts.wire import MAX_JOBS, SECRET_BITS
@@ -142,10 +142,10 @@ class Registry:
         return [job for _, job in sorted(self._jobs.items())]
 
     def get(self, name: str) -> Job:
-        """The job of that name. Raises UnknownJob, which lists the known ones."""
+        """The job of that name. Raises UnknownJobError, which lists the known ones."""
         if name not in self._jobs:
             known = ", ".join(sorted(self._jobs)) or "none: make one with `p4reduce job create`"
-            raise UnknownJob(f"there is no job {name!r}; known jobs: {known}")
+            raise UnknownJobError(f"there is no job {name!r}; known jobs: {known}")
         return self._jobs[name]
 
     def grants(self) -> dict[int, Grant]:
@@ -165,18 +165,18 @@ class Registry:
     ) -> Job:
         """Make a job and give it slots; with `tokens` it is private.
 
-        Raises InvalidRequest, JobExists, SwitchFull, QuotaExceeded or StoreError.
+        Raises InvalidRequestError, JobExistsError, SwitchFullError, QuotaExceededError or StoreError.
         """
         check_name(name)
         limit = self._max_world_size
         if not 1 <= world_size <= limit:
-            raise InvalidRequest(
+            raise InvalidRequestError(
                 f"world size {world_size} is not possible: with {self.geometry.columns} columns of "
                 f"{self.geometry.block_words} words this pipeline takes 1 to {limit} ranks a job"
             )
         check_job_lanes(name, world_size, lane_bits, lane_bound)
         if name in self._jobs:
-            raise JobExists(f"there is a job {name!r} already; remove it or choose another name")
+            raise JobExistsError(f"there is a job {name!r} already; remove it or choose another name")
         job_id = self._free_id()
         job = Job(name, job_id, world_size, self.slots.take(name, slots), lane_bits, lane_bound, owner=owner)
         if tokens is not None:
@@ -184,7 +184,7 @@ class Registry:
         try:
             self._quotas.check_create(owner, job.slots.count, self._jobs.values())
             self._books.save(job)
-        except (QuotaExceeded, StoreError):
+        except (QuotaExceededError, StoreError):
             self.slots.release(name)
             raise
         self._jobs[name] = job
@@ -204,7 +204,7 @@ class Registry:
         return job
 
     def remove(self, name: str) -> None:
-        """Remove a job in any state. Raises UnknownJob, or StoreError, and then the job stays."""
+        """Remove a job in any state. Raises UnknownJobError, or StoreError, and then the job stays."""
         job = self.get(name)
         self._books.delete(name)
         del self._jobs[name]
@@ -225,7 +225,7 @@ class Registry:
                 continue
             try:
                 self.slots.hold(job.name, job.slots)
-            except SwitchFull as error:
+            except SwitchFullError as error:
                 event(_log, logging.WARNING, "job dropped", job=job.name, cause=str(error))
                 self._books.delete(job.name)
                 continue
@@ -252,25 +252,25 @@ class Registry:
 
         A member keeps its place until it leaves or `sweep` drops it: only `former`, the nonce with which the same
         worker joined before, lets it join again earlier, and that resets an ACTIVE job.
-        Raises PlaceTaken while another worker has the rank or members of another launch are there, QuotaExceeded,
-        UnknownJob or InvalidRequest.
+        Raises PlaceTakenError while another worker has the rank or members of another launch are there,
+        QuotaExceededError, UnknownJobError or InvalidRequestError.
         """
         job = self.get(name)
         if world_size != job.world_size:
-            raise InvalidRequest(
+            raise InvalidRequestError(
                 f"job {name} has world size {job.world_size}, not {world_size}: start that many workers, or "
                 "remove the job and create it again"
             )
         if not 0 <= rank < world_size:
-            raise InvalidRequest(f"rank {rank} is not in job {name}, which has ranks 0 to {world_size - 1}")
+            raise InvalidRequestError(f"rank {rank} is not in job {name}, which has ranks 0 to {world_size - 1}")
         check_run_id(run_id)
         if job.members and run_id != job.run_id:
-            raise PlaceTaken(
+            raise PlaceTakenError(
                 f"job {name} is held by the launch {job.run_id!r} ({name_ranks(sorted(job.members))}), and rank {rank} "
                 f"belongs to the launch {run_id!r}: it waits until that one has ended; or give it a job of its own"
             )
         if rank in job.members and job.members[rank].nonce != former:
-            raise PlaceTaken(
+            raise PlaceTakenError(
                 f"rank {rank} of job {name} is held by another worker{_at(job.members[rank])}: end that one first. Its "
                 f"place is free {RECONNECT_S:g} s after its connection has ended, and after "
                 f"{self._heartbeat_timeout_s:g} s (controller.heartbeat_timeout_s) without a call at the latest"
@@ -309,21 +309,24 @@ class Registry:
         return True
 
     def lease(self, nonce: int) -> tuple[Job, Member] | None:
-        """The member's job when that is ACTIVE, None while it forms. Raises MemberReset with the reason."""
+        """The member's job when that is ACTIVE, None while it forms. Raises MemberResetError with the reason."""
         job, member = self.member(nonce)
         return (job, member) if job.active else None
 
     def member(self, nonce: int) -> tuple[Job, Member]:
-        """Whose nonce this is. Raises MemberReset with the reason if it is void."""
+        """Whose nonce this is. Raises MemberResetError with the reason if it is void."""
         if nonce not in self._members:
-            raise MemberReset(f"{self._gone.get(nonce, _STRANGER)}; join again")
+            raise MemberResetError(f"{self._gone.get(nonce, _STRANGER)}; join again")
         return self._members[nonce]
 
     def wait_started(self, nonce: int) -> None:
-        """A member waits for its lease: it is there. Raises MemberReset, or InvalidRequest if it does so too often."""
+        """A member waits for its lease: it is there.
+
+        Raises MemberResetError, or InvalidRequestError if it does so too often.
+        """
         job, member = self.member(nonce)
         if member.waiting >= _MOST_WAITS:
-            raise InvalidRequest(f"rank {member.rank} of job {job.name} waits {member.waiting} times already")
+            raise InvalidRequestError(f"rank {member.rank} of job {job.name} waits {member.waiting} times already")
         member.waiting += 1
         member.gone_at = None
 
@@ -353,7 +356,7 @@ class Registry:
         return "" if nonce in self._members else self._gone.get(nonce, _STRANGER)
 
     def watch_started(self, nonce: int) -> None:
-        """A member holds a connection open: it lives for as long as it does. Raises MemberReset."""
+        """A member holds a connection open: it lives for as long as it does. Raises MemberResetError."""
         _, member = self.member(nonce)
         member.watching += 1
         member.gone_at = None
@@ -441,7 +444,7 @@ class Registry:
             job_id = (self._last_id + step) % MAX_JOBS + 1
             if job_id not in used:
                 return job_id
-        raise SwitchFull(f"there are {MAX_JOBS} jobs, the most a switch can have; remove one")
+        raise SwitchFullError(f"there are {MAX_JOBS} jobs, the most a switch can have; remove one")
 
     def _fresh_nonce(self) -> int:
         while True:
@@ -460,7 +463,7 @@ class Registry:
         job.problem = ""
         try:
             epoch = self._books.draw_epoch(job.slots, {grant.epoch for grant in self.grants().values()})
-        except ControllerFailed as error:
+        except ControllerFailedError as error:
             self._reset(job, str(error), Cause.NO_EPOCH)
             return
         drawn = tuple(self._draw_secret() for _ in known)

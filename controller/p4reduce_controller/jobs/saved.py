@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from p4reduce_contracts.jobs.answers import Count
-from p4reduce_contracts.jobs.errors import InvalidRequest
+from p4reduce_contracts.jobs.errors import InvalidRequestError
 from p4reduce_contracts.wire import MAX_JOBS, MAX_RANKS, MAX_SLOTS, SECRET_BITS
 from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant, Job, Member, check_job_lanes, check_name
@@ -36,7 +36,7 @@ def from_text(text: str) -> Job:
     try:
         check_name(job.name)
         check_job_lanes(job.name, job.world_size, job.lane_bits, job.lane_bound)
-    except InvalidRequest as error:
+    except InvalidRequestError as error:
         raise ValueError(str(error)) from None
     if any(rank >= job.world_size for rank in job.members):
         raise ValueError(f"the job has {job.world_size} ranks and members {sorted(job.members)}")

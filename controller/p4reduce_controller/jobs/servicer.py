@@ -20,11 +20,12 @@ from p4reduce_contracts.jobs import jobs_pb2
 from p4reduce_contracts.jobs.answers import Count, WaitingSlot
 from p4reduce_contracts.jobs.errors import (
     NAME_KEY,
-    ControllerStopped,
-    Forbidden,
-    InvalidRequest,
+    ControllerStoppedError,
+    ForbiddenError,
+    InvalidRequestError,
     JobServiceError,
-    LeaseTimeout,
+    LeaseTimeoutError,
+    name_of,
     rounded,
     status_code,
 )
@@ -63,10 +64,10 @@ class Switch(Protocol):
         """Return when the switch holds what the registry wants now, or is away, or takes too long."""
 
     async def job_counters(self, job: Job) -> dict[str, Count]:
-        """Counters of one job by name, since it was made or the switch was lost. Raises SwitchAway."""
+        """Counters of one job by name, since it was made or the switch was lost. Raises SwitchAwayError."""
 
     async def drop_counters(self) -> dict[str, Count]:
-        """Drops by reason. Raises SwitchAway."""
+        """Drops by reason. Raises SwitchAwayError."""
 
 
 def _answers(
@@ -81,7 +82,7 @@ def _answers(
             return await method(self, request, context)
         except JobServiceError as error:
             self.refused(method.__name__, error, context)
-            await context.abort(status_code(error), str(error), ((NAME_KEY, type(error).__name__),))
+            await context.abort(status_code(error), str(error), ((NAME_KEY, name_of(error)),))
             raise  # abort has raised already
 
     return call
@@ -114,16 +115,16 @@ class JobsServicer:
         """Refused calls by call and reason."""
 
     def check_peer(self, context: Any) -> None:
-        """Raise Forbidden unless the caller has a role that is answered."""
+        """Raise ForbiddenError unless the caller has a role that is answered."""
         if self._roles and not self._roles & peer_roles(context):
-            raise Forbidden(
+            raise ForbiddenError(
                 f"the certificate of {peer_name(context)} names none of {', '.join(sorted(self._roles))}: use a "
                 "worker's (`p4reduce certs add` makes one)"
             )
 
     def refused(self, call: str, error: JobServiceError, context: Any) -> None:
         """Count a refused call, and log it once in a while for each call and reason."""
-        reason = type(error).__name__
+        reason = name_of(error)
         self.refusals[call, reason] += 1
         self._sparing.event(
             logging.INFO,
@@ -176,7 +177,7 @@ class JobsServicer:
         """Remove a job; answers when the switch has forgotten it."""
         job = self._registry.get(request.name)
         if not tokens.opens(request.token, job.owner_lock):
-            raise Forbidden(f"job {job.name} is private: to remove it takes its owner's token (--token)")
+            raise ForbiddenError(f"job {job.name} is private: to remove it takes its owner's token (--token)")
         self._registry.remove(request.name)
         self._pulse.fire()
         await self._switch.settled()
@@ -187,7 +188,9 @@ class JobsServicer:
         """Take part in a job as one rank."""
         job = self._registry.get(request.job)
         if not tokens.opens(request.token, job.member_lock, job.owner_lock):
-            raise Forbidden(f"job {job.name} is private: to join it takes its token (P4REDUCE_TOKEN, or token=...)")
+            raise ForbiddenError(
+                f"job {job.name} is private: to join it takes its token (P4REDUCE_TOKEN, or token=...)"
+            )
         member = self._registry.join(
             request.job,
             request.rank,
@@ -214,7 +217,7 @@ class JobsServicer:
         """Wait for the lease until the caller's deadline; a caller that goes away ends the wait."""
         timeout_s = request.timeout_s
         if math.isnan(timeout_s) or not 0 <= timeout_s <= _LONGEST_WAIT_S:
-            raise InvalidRequest(f"timeout_s must be between 0 and {_LONGEST_WAIT_S:g}, not {timeout_s}")
+            raise InvalidRequestError(f"timeout_s must be between 0 and {_LONGEST_WAIT_S:g}, not {timeout_s}")
         self._registry.wait_started(request.nonce)
         self._pulse.fire()
         gone = False
@@ -222,7 +225,7 @@ class JobsServicer:
             async with asyncio.timeout(timeout_s):
                 return await self._lease(request.nonce)
         except TimeoutError:
-            raise LeaseTimeout(self._too_late(request.nonce, timeout_s)) from None
+            raise LeaseTimeoutError(self._too_late(request.nonce, timeout_s)) from None
         except asyncio.CancelledError:
             gone = True
             raise
@@ -240,7 +243,7 @@ class JobsServicer:
         """Tell a member of its reset; see whether its connection holds."""
         try:
             self.check_peer(context)
-        except Forbidden as error:
+        except ForbiddenError as error:
             self.refused("Watch", error, context)
             await context.abort(status_code(error), str(error))
         nonce = request.nonce
@@ -286,7 +289,7 @@ class JobsServicer:
     async def _lease(self, nonce: int) -> jobs_pb2.Lease:
         while (held := self._registry.lease(nonce)) is None:
             if self._stopping:
-                raise ControllerStopped("the controller was stopped")
+                raise ControllerStoppedError("the controller was stopped")
             await self._pulse.wait()
         job, member = held
         grant = job.grant

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from p4reduce_contracts.jobs.errors import InvalidRequest, SwitchFull
+from p4reduce_contracts.jobs.errors import InvalidRequestError, SwitchFullError
 
 DEFAULT_SLOTS = 128
 
@@ -37,10 +37,10 @@ class SlotAllocator:
     def take(self, owner: str, count: int | None) -> SlotRange:
         """Give `owner` the first free run of `count` slots; None takes up to DEFAULT_SLOTS of the longest run.
 
-        Raises SwitchFull with the numbers, or InvalidRequest for a count that this switch can never give.
+        Raises SwitchFullError with the numbers, or InvalidRequestError for a count that this switch can never give.
         """
         if count is not None and not 1 <= count <= self.slots:
-            raise InvalidRequest(f"a job can have 1 to {self.slots} slots on this switch, not {count}")
+            raise InvalidRequestError(f"a job can have 1 to {self.slots} slots on this switch, not {count}")
         gaps = self._gaps()
         longest = max((gap.count for gap in gaps), default=0)
         if count is None:
@@ -49,12 +49,15 @@ class SlotAllocator:
             if gap.count >= count:
                 self._held[owner] = SlotRange(gap.base, count)
                 return self._held[owner]
-        raise SwitchFull(self._shortage(count, longest))
+        raise SwitchFullError(self._shortage(count, longest))
 
     def hold(self, owner: str, slots: SlotRange) -> None:
-        """Give `owner` these very slots. Raises SwitchFull if this switch lacks them or somebody has some of them."""
+        """Give `owner` these very slots.
+
+        Raises SwitchFullError if this switch lacks them or somebody has some of them.
+        """
         if not any(gap.base <= slots.base and slots.end <= gap.end for gap in self._gaps()):
-            raise SwitchFull(f"slots {slots.base} to {slots.end - 1} are not all free on this switch")
+            raise SwitchFullError(f"slots {slots.base} to {slots.end - 1} are not all free on this switch")
         self._held[owner] = slots
 
     def release(self, owner: str) -> None:

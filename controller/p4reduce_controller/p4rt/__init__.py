@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from p4reduce_contracts.p4runtime.entries import (
     ActionProfileGroup,
     ActionProfileMember,
@@ -21,16 +23,17 @@ from p4reduce_contracts.p4runtime.entries import (
 )
 from p4reduce_contracts.p4runtime.errors import (
     Failure,
-    NotPrimary,
+    NotPrimaryError,
     P4RuntimeError,
     PipelineError,
     ReadError,
     SchemaError,
-    SwitchUnreachable,
+    SwitchUnreachableError,
     WriteError,
 )
 from p4reduce_contracts.p4runtime.schema import Schema
 from p4reduce_controller.p4rt.client import Client
+from p4reduce_runtime.deprecation import deprecated_names
 
 __all__ = [
     "ActionProfileGroup",
@@ -46,16 +49,21 @@ __all__ = [
     "MeterConfig",
     "MeterEntry",
     "MulticastGroup",
-    "NotPrimary",
+    "NotPrimaryError",
     "P4RuntimeError",
     "PipelineError",
     "ReadError",
     "RegisterEntry",
     "Schema",
     "SchemaError",
-    "SwitchUnreachable",
+    "SwitchUnreachableError",
     "TableEntry",
     "ValueSetEntry",
     "WeightedAction",
     "WriteError",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = deprecated_names(
+        __name__, {name: f"{__name__}.{name}Error" for name in ("NotPrimary", "SwitchUnreachable")}
+    )

@@ -99,7 +99,7 @@ class Client:
     def connect(self, *, require_primary: bool = True) -> None:
         """Opens the connection and asks to be primary.
 
-        Raises SwitchUnreachable, or NotPrimary when another controller has a larger election id (unless
+        Raises SwitchUnreachableError, or NotPrimaryError when another controller has a larger election id (unless
         `require_primary` is false: a backup may read).
         """
         self._dispatcher.start()

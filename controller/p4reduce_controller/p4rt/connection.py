@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2_grpc
-from p4reduce_contracts.p4runtime.errors import NotPrimary, P4RuntimeError, SwitchUnreachable
+from p4reduce_contracts.p4runtime.errors import NotPrimaryError, P4RuntimeError, SwitchUnreachableError
 from p4reduce_controller.p4rt import elections
 from p4reduce_controller.p4rt.stream import Stream
 from p4reduce_runtime.security import SWITCH, Security, dial
@@ -71,7 +71,7 @@ class Connection:
         try:
             grpc.channel_ready_future(self._channel).result(timeout=self.timeout_s)
         except grpc.FutureTimeoutError:
-            raise SwitchUnreachable(
+            raise SwitchUnreachableError(
                 f"no P4Runtime server answers at {self.address} within {self.timeout_s} s; is the switch running"
                 + ("?" if self._security is None else ", with TLS and a certificate of the same authority?")
             ) from None
@@ -91,7 +91,7 @@ class Connection:
             self.election_id = elections.above(stream.largest)
             stream.arbitrate(self.timeout_s, self.election_id)
         if require_primary and not stream.is_primary:
-            raise NotPrimary(
+            raise NotPrimaryError(
                 f"not primary for the switch at {self.address} with election id {self.election_id}: "
                 f"{stream.why_not_primary()}"
             )
@@ -135,7 +135,7 @@ class Connection:
         return list(rpc(request, timeout=timeout_s)) if name == "Read" else rpc(request, timeout=timeout_s)
 
     def send(self, request: Any) -> None:
-        """Queues a message on the stream; SwitchUnreachable when there is none."""
+        """Queues a message on the stream; SwitchUnreachableError when there is none."""
         stream = self._stream
         if stream is None:
             raise self._not_connected()
@@ -147,5 +147,5 @@ class Connection:
         request.election_id.high, request.election_id.low = self.election_id
         return request
 
-    def _not_connected(self) -> SwitchUnreachable:
-        return SwitchUnreachable(f"not connected to {self.address}; call connect() or reconnect()")
+    def _not_connected(self) -> SwitchUnreachableError:
+        return SwitchUnreachableError(f"not connected to {self.address}; call connect() or reconnect()")

@@ -12,11 +12,11 @@ from google.rpc import code_pb2, status_pb2
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.errors import (
     Failure,
-    NotPrimary,
+    NotPrimaryError,
     P4RuntimeError,
     PipelineError,
     ReadError,
-    SwitchUnreachable,
+    SwitchUnreachableError,
     WriteError,
 )
 from p4reduce_contracts.p4runtime.status import DETAILS
@@ -56,13 +56,13 @@ def of_pipeline(error: Any, address: str) -> P4RuntimeError:
 def _common(error: Any, address: str) -> P4RuntimeError | None:
     code = error.code()
     if code is grpc.StatusCode.UNAVAILABLE:
-        return SwitchUnreachable(f"the switch at {address} cannot be reached: {error.details()}")
+        return SwitchUnreachableError(f"the switch at {address} cannot be reached: {error.details()}")
     if code is grpc.StatusCode.CANCELLED:
-        return SwitchUnreachable(f"the connection to the switch at {address} was closed")
+        return SwitchUnreachableError(f"the connection to the switch at {address} was closed")
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return SwitchUnreachable(f"the switch at {address} did not answer in time")
+        return SwitchUnreachableError(f"the switch at {address} did not answer in time")
     if code is grpc.StatusCode.PERMISSION_DENIED:
-        return NotPrimary(f"the switch at {address} takes orders from another controller: {error.details()}")
+        return NotPrimaryError(f"the switch at {address} takes orders from another controller: {error.details()}")
     if code is grpc.StatusCode.FAILED_PRECONDITION:
         return PipelineError(f"the switch at {address}: {error.details()}")
     return None

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime.errors import NotPrimary, P4RuntimeError, SwitchUnreachable
+from p4reduce_contracts.p4runtime.errors import NotPrimaryError, P4RuntimeError, SwitchUnreachableError
 from p4reduce_controller.p4rt import elections
 
 _OK, _NOT_FOUND, _ALREADY_EXISTS = 0, 5, 6  # google.rpc.Code
@@ -77,7 +77,8 @@ class Stream:
     def arbitrate(self, timeout_s: float, election_id: tuple[int, int] | None = None) -> None:
         """Asks to be primary and waits for the answer (`is_primary` tells which); `election_id` is another one.
 
-        Raises SwitchUnreachable when there is none in time, NotPrimary when the switch ends the stream over it.
+        Raises SwitchUnreachableError when there is none in time, NotPrimaryError when the switch ends the stream over
+        it.
         """
         self._election_id = election_id or self._election_id
         request = p4r.StreamMessageRequest()
@@ -90,7 +91,9 @@ class Stream:
             while self._arbitration is None and self._ended is None:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise SwitchUnreachable(f"the switch did not answer the arbitration request within {timeout_s} s")
+                    raise SwitchUnreachableError(
+                        f"the switch did not answer the arbitration request within {timeout_s} s"
+                    )
                 self._changed.wait(left)
             if self._ended is not None:
                 raise self._ended
@@ -111,10 +114,10 @@ class Stream:
             return f"another controller is primary, with election id {largest}"
 
     def send(self, request: Any) -> None:
-        """Queues a message; SwitchUnreachable when the stream has ended."""
+        """Queues a message; SwitchUnreachableError when the stream has ended."""
         with self._changed:
             if self._ended is not None:
-                raise SwitchUnreachable(f"the stream to the switch has ended: {self._ended}")
+                raise SwitchUnreachableError(f"the stream to the switch has ended: {self._ended}")
             self._outgoing.put(request)
 
     def close(self, timeout_s: float = 5.0) -> None:
@@ -133,7 +136,7 @@ class Stream:
             yield request
 
     def _read(self) -> None:
-        reason: P4RuntimeError = SwitchUnreachable("the switch ended the stream")
+        reason: P4RuntimeError = SwitchUnreachableError("the switch ended the stream")
         try:
             for message in self._call:
                 if message.WhichOneof("update") == "arbitration":
@@ -164,5 +167,5 @@ def _stream_error(error: Any) -> P4RuntimeError:
     """What the end of a stream means. BMv2 answers a used election id by ending it with INVALID_ARGUMENT."""
     code, text = error.code().name, error.details()
     if code == "INVALID_ARGUMENT" and "lection" in text:
-        return NotPrimary(f"the switch refused this election id: {text}; is another controller running?")
-    return SwitchUnreachable(f"the stream to the switch broke ({code}: {text})")
+        return NotPrimaryError(f"the switch refused this election id: {text}; is another controller running?")
+    return SwitchUnreachableError(f"the stream to the switch broke ({code}: {text})")

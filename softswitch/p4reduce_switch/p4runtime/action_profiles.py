@@ -18,14 +18,14 @@ from p4reduce_switch.program import (
     GroupRef,
     Member,
     MemberRef,
-    MixedUse,
+    MixedUseError,
     ProfileError,
-    ProfileFull,
+    ProfileFullError,
     Share,
     Target,
-    TargetExists,
-    TargetInUse,
-    TargetMissing,
+    TargetExistsError,
+    TargetInUseError,
+    TargetMissingError,
     WeightedAction,
 )
 
@@ -34,11 +34,11 @@ MAX_PORT = 511
 Weighted: TypeAlias = p4r.ActionProfileGroup.Member | p4r.ActionProfileAction
 """A member of a group or of an action set: both have a weight and a watch port."""
 _CODES: dict[type[ProfileError], Code] = {
-    TargetExists: Code.ALREADY_EXISTS,
-    TargetMissing: Code.NOT_FOUND,
-    TargetInUse: Code.FAILED_PRECONDITION,
-    ProfileFull: Code.RESOURCE_EXHAUSTED,
-    MixedUse: Code.INVALID_ARGUMENT,
+    TargetExistsError: Code.ALREADY_EXISTS,
+    TargetMissingError: Code.NOT_FOUND,
+    TargetInUseError: Code.FAILED_PRECONDITION,
+    ProfileFullError: Code.RESOURCE_EXHAUSTED,
+    MixedUseError: Code.INVALID_ARGUMENT,
 }
 
 
@@ -197,7 +197,7 @@ def profile_errors(missing: Code = Code.NOT_FOUND) -> Iterator[None]:
     """Raise the program's ProfileErrors as RequestErrors; `missing` is the code for members and groups not found."""
     try:
         yield
-    except TargetMissing as error:
+    except TargetMissingError as error:
         raise RequestError(missing, str(error)) from error
     except ProfileError as error:
         raise RequestError(_CODES[type(error)], str(error)) from error

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_switch.program import Entry, EntryKey, EntryMissing, Table
+from p4reduce_switch.program import Entry, EntryKey, EntryMissingError, Table
 
 MIN_TIMEOUT_US = 10_000
 """Shorter timeouts are stored and read back as given, but expire after this time."""
@@ -86,7 +86,7 @@ class IdleTimeouts:
                 continue
             try:
                 entry = timer.table.entry(*timer.key)
-            except EntryMissing:
+            except EntryMissingError:
                 self.remove(timer.notification.table_id, timer.key)
                 continue
             expiry = max(entry.hit_us, timer.notified_us) + timer.timeout_us

@@ -18,7 +18,7 @@ from p4reduce_switch.p4runtime.idle_timeouts import IdleTimeouts
 from p4reduce_switch.p4runtime.indirect import BoundCounter, BoundMeter, BoundRegister, BoundValueSet
 from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
 from p4reduce_switch.p4runtime.tables import BoundTable
-from p4reduce_switch.program import Config, Program, ProgramError, UnsupportedConstruct
+from p4reduce_switch.program import Config, Program, ProgramError, UnsupportedConstructError
 
 
 class _Info(Protocol):
@@ -92,7 +92,7 @@ def load(
         program = load_program(program_json)
     except SchemaError as error:
         invalid_argument(f"p4info: {error}")
-    except UnsupportedConstruct as error:
+    except UnsupportedConstructError as error:
         invalid_argument(f"the program uses a construct that is not supported: {error}")
     except ProgramError as error:
         invalid_argument(f"p4_device_config: {error}")

@@ -20,7 +20,15 @@ from p4reduce_switch.p4runtime.encoding import (
 from p4reduce_switch.p4runtime.idle_timeouts import IdleTimeouts
 from p4reduce_switch.p4runtime.indirect import check_modify, check_no_color_counts, decode_rates, encode_rates
 from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
-from p4reduce_switch.program import Entry, EntryExists, EntryKey, EntryMissing, MeterConfig, Table, TableFull
+from p4reduce_switch.program import (
+    Entry,
+    EntryExistsError,
+    EntryKey,
+    EntryMissingError,
+    MeterConfig,
+    Table,
+    TableFullError,
+)
 
 INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 
@@ -100,10 +108,10 @@ class BoundTable:
                 target = self.profile.target_of(request.action)
                 with profile_errors(missing=Code.INVALID_ARGUMENT):
                     self.table.insert_reference(*key, target)
-        except EntryExists:
+        except EntryExistsError:
             reason = f"table {self.info.name} already has this entry; use MODIFY"
             raise RequestError(Code.ALREADY_EXISTS, reason) from None
-        except TableFull as error:
+        except TableFullError as error:
             raise RequestError(Code.RESOURCE_EXHAUSTED, str(error)) from error
         self._write_direct(request, key, rates)
         self._set_metadata(request, key)
@@ -217,7 +225,7 @@ class BoundTable:
         if query.table_id and query.match:
             try:
                 return [self._entity(self.table.entry(*self._key_of(query)), query)]
-            except EntryMissing:
+            except EntryMissingError:
                 return []
         found = [self._entity(entry, query) for entry in self.table.entries()]
         for field in ("priority", "controller_metadata", "metadata"):
@@ -351,7 +359,7 @@ class BoundTable:
         """Return the program's entry; NOT_FOUND when there is none."""
         try:
             return self.table.entry(*key)
-        except EntryMissing:
+        except EntryMissingError:
             raise RequestError(Code.NOT_FOUND, f"table {self.info.name} has no such entry") from None
 
     def _encode_key(self, entry: Entry, out: p4r.TableEntry) -> None:

@@ -1,20 +1,20 @@
 """Errors of a P4 program.
 
 ProgramError
-├── UnsupportedConstruct   Program(): the program uses something that is not implemented
-├── InvalidProgram         Program(): the configuration is not a BMv2 JSON of a v1model program
-├── ExecutionError         process(): the frame ran into undefined behaviour and was dropped
+├── UnsupportedConstructError  Program(): the program uses something that is not implemented
+├── InvalidProgramError        Program(): the configuration is not a BMv2 JSON of a v1model program
+├── ExecutionError             process(): the frame ran into undefined behaviour and was dropped
 ├── TableError
-│   ├── TableFull          insert() into a table that holds max_size entries
-│   ├── EntryExists        insert() of a match that is already there
-│   ├── EntryMissing       modify() or delete() of a match that is not there
-│   └── TableIsConst       any change of a table whose entries (or default) are const
+│   ├── TableFullError         insert() into a table that holds max_size entries
+│   ├── EntryExistsError       insert() of a match that is already there
+│   ├── EntryMissingError      modify() or delete() of a match that is not there
+│   └── TableIsConstError      any change of a table whose entries (or default) are const
 └── ProfileError
-    ├── ProfileFull        more members, or more weight in groups, than an action profile takes
-    ├── TargetExists       insert of a member or group that is already there
-    ├── TargetMissing      a member or group that is not there
-    ├── TargetInUse        delete of a member or group that a group or an entry refers to
-    └── MixedUse           action sets and members of their own in one action selector
+    ├── ProfileFullError       more members, or more weight in groups, than an action profile takes
+    ├── TargetExistsError      insert of a member or group that is already there
+    ├── TargetMissingError     a member or group that is not there
+    ├── TargetInUseError       delete of a member or group that a group or an entry refers to
+    └── MixedUseError          action sets and members of their own in one action selector
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class ProgramError(Exception):
     """Root of all errors raised by this package."""
 
 
-class UnsupportedConstruct(ProgramError):
+class UnsupportedConstructError(ProgramError):
     """The P4 program needs something that is not implemented here; the message names it."""
 
 
-class InvalidProgram(ProgramError):
+class InvalidProgramError(ProgramError):
     """The configuration is not a well-formed BMv2 JSON."""
 
 
@@ -41,19 +41,19 @@ class TableError(ProgramError):
     """Root of the errors of table writes."""
 
 
-class TableFull(TableError):
+class TableFullError(TableError):
     """The table already holds max_size entries."""
 
 
-class EntryExists(TableError):
+class EntryExistsError(TableError):
     """An entry with this match (and priority) is already there; use modify."""
 
 
-class EntryMissing(TableError):
+class EntryMissingError(TableError):
     """There is no entry with this match (and priority)."""
 
 
-class TableIsConst(TableError):
+class TableIsConstError(TableError):
     """The program declares these entries, or this default action, const."""
 
 
@@ -61,21 +61,21 @@ class ProfileError(ProgramError):
     """Root of the errors of action profiles."""
 
 
-class ProfileFull(ProfileError):
+class ProfileFullError(ProfileError):
     """The action profile takes no more members, or a group no more weight."""
 
 
-class TargetExists(ProfileError):
+class TargetExistsError(ProfileError):
     """There is a member, or a group, of that id; use modify."""
 
 
-class TargetMissing(ProfileError):
+class TargetMissingError(ProfileError):
     """There is no member, or no group, of that id."""
 
 
-class TargetInUse(ProfileError):
+class TargetInUseError(ProfileError):
     """A group or an entry refers to this member or group; change that one first."""
 
 
-class MixedUse(ProfileError):
+class MixedUseError(ProfileError):
     """An action selector is programmed by action sets in entries, or by members and groups, not by both."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir.features import walk
 from p4reduce_switch.program.ir.places import HeaderStack, HeaderType, UnionStack
 from p4reduce_switch.program.ir.program import Program
@@ -52,7 +52,7 @@ def kinds_of(header: HeaderType) -> list[Kind]:
     if header.varbit is not None:
         room = header.max_bytes - header.fixed_bits // 8
         if not 0 < room <= MAX_VARBIT_BYTES:
-            raise UnsupportedConstruct("a varbit field without a limit")
+            raise UnsupportedConstructError("a varbit field without a limit")
         kinds[header.varbit.offset] = Kind(8 * room, False, True, room)
         kinds.append(COUNT)
     return [*kinds, TRUTH]

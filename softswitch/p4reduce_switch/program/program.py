@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir import program as ir
 from p4reduce_switch.program.ir.features import features
 from p4reduce_switch.program.layout import Layout
@@ -32,7 +32,10 @@ class Program:
     """
 
     def __init__(self, config: Config) -> None:
-        """Load a BMv2 JSON (the output of p4c-bm2-ss). Raises ProgramError: InvalidProgram, UnsupportedConstruct."""
+        """Load a BMv2 JSON (the output of p4c-bm2-ss). Raises ProgramError.
+
+        InvalidProgramError, UnsupportedConstructError.
+        """
         program = load_program(config)
         _check(program)
         passes = features(program).makes_passes
@@ -102,4 +105,4 @@ class Program:
 def _check(program: ir.Program) -> None:
     for table in program.tables:
         if sum(key.kind == "lpm" for key in table.keys) > 1:
-            raise UnsupportedConstruct(f"table {table.name} with two prefix keys")
+            raise UnsupportedConstructError(f"table {table.name} with two prefix keys")

@@ -12,13 +12,13 @@ import pytest
 from p4reduce_contracts.artifacts import find
 from p4reduce_contracts.jobs.client import (
     JobClient,
-    LeaseTimeout,
-    MemberReset,
-    SwitchAway,
+    LeaseTimeoutError,
+    MemberResetError,
+    SwitchAwayError,
 )
 from p4reduce_contracts.jobs.errors import StoreError
 from p4reduce_contracts.p4runtime.entries import DigestConfig, Entry, MulticastGroup, TableEntry
-from p4reduce_contracts.p4runtime.errors import NotPrimary, SwitchUnreachable
+from p4reduce_contracts.p4runtime.errors import NotPrimaryError, SwitchUnreachableError
 from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
 from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs import keeper
@@ -91,9 +91,9 @@ def test_while_the_switch_is_away_answers_say_so(running: Running, client: JobCl
     running.client.reachable = False
     running.client.lose()
     running.wait(lambda: bool(running.controller.keeper.complaint()))
-    with pytest.raises(SwitchAway, match=r"no connection to its switch at 127\.0\.0\.1:9559"):
+    with pytest.raises(SwitchAwayError, match=r"no connection to its switch at 127\.0\.0\.1:9559"):
         client.stats()
-    with pytest.raises(LeaseTimeout, match="no connection to its switch"):
+    with pytest.raises(LeaseTimeoutError, match="no connection to its switch"):
         client.wait_lease(ticket.nonce, 0.01)
     client.create_job("other", 1)
     client.remove_job("other")
@@ -155,9 +155,9 @@ def test_jobs_outlive_another_primary_controller_that_cannot_be_outbid(running: 
     assert client.heartbeat(tickets[0].nonce) == (False, "")
     waiting = client.join("forming", 0, 1)
     complaint = "the controller cannot change its switch at 127.0.0.1:9559: another controller is primary"
-    with pytest.raises(LeaseTimeout, match=complaint):
+    with pytest.raises(LeaseTimeoutError, match=complaint):
         client.wait_lease(waiting.nonce, 0.1)
-    with pytest.raises(SwitchAway, match=complaint):
+    with pytest.raises(SwitchAwayError, match=complaint):
         client.stats()
     switch.other_primary = ""
     running.wait(lambda: not running.controller.keeper.complaint())
@@ -192,7 +192,7 @@ def test_a_controller_does_not_start_while_another_one_cannot_be_outbid(config: 
         form(running, client, "train", 1)
     switch.other_primary = "another controller is primary with the largest election id"
     with (
-        pytest.raises(NotPrimary, match="not primary for the switch at .* the largest election id"),
+        pytest.raises(NotPrimaryError, match="not primary for the switch at .* the largest election id"),
         serving(config, switch),
     ):
         pass
@@ -245,7 +245,7 @@ def test_entries_that_the_switch_refuses_reset_the_job_and_leave_nothing(running
     client.create_job("train", 2)
     running.client.refuse = second_admission
     tickets = join_all(running, client, "train", 2)
-    with pytest.raises(MemberReset, match="the switch refused the entries of job train: .*RESOURCE_EXHAUSTED"):
+    with pytest.raises(MemberResetError, match="the switch refused the entries of job train: .*RESOURCE_EXHAUSTED"):
         client.wait_lease(tickets[0].nonce, 10.0)
     assert "'secret': 'hidden'" in client.get_job("train").last_reset, "the error names the entry, not what is secret"
     assert running.client.tables() == OWN_TABLES
@@ -267,7 +267,7 @@ def test_a_member_that_leaves_while_the_entries_are_written(running: Running, cl
     client.leave(tickets[1].nonce)
     running.client.before_write = lambda operation, entry: None
     go_on.set()
-    with pytest.raises(LeaseTimeout, match="rank 1 never joined"):
+    with pytest.raises(LeaseTimeoutError, match="rank 1 never joined"):
         client.wait_lease(tickets[0].nonce, 0.2)
     running.wait(lambda: running.client.tables() == OWN_TABLES)
     again = client.join("train", 1, 2)
@@ -392,7 +392,7 @@ def test_no_switch_is_a_clear_error_in_time(config: Config) -> None:
     switch = FakeSwitchClient()
     switch.reachable = False
     message = r"no P4Runtime switch at .* for 0\.3 s: start one with"
-    with pytest.raises(SwitchUnreachable, match=message), serving(config, switch):
+    with pytest.raises(SwitchUnreachableError, match=message), serving(config, switch):
         pass
 
 

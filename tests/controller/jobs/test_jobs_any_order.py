@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from p4reduce_contracts.artifacts import SwitchGeometry
-from p4reduce_contracts.jobs.errors import JobExists, MemberReset, PlaceTaken, SwitchFull
+from p4reduce_contracts.jobs.errors import JobExistsError, MemberResetError, PlaceTakenError, SwitchFullError
 from p4reduce_controller.jobs.hello import Address, Hello
 from p4reduce_controller.jobs.model import Job
 from p4reduce_controller.jobs.registry import Registry
@@ -41,7 +41,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 3), world_size=st.integers(1, 3), slots=st.none() | st.integers(1, 9))
     def create(self, number: int, world_size: int, slots: int | None) -> None:
-        with contextlib.suppress(JobExists, SwitchFull):
+        with contextlib.suppress(JobExistsError, SwitchFullError):
             self.registry.create(f"job{number}", world_size, slots)
 
     @precondition(lambda self: self.registry.jobs())
@@ -63,7 +63,7 @@ class AnyOrder(RuleBasedStateMachine):
                 self.now,
                 former=held.nonce if held is not None and again else 0,
             )
-        except PlaceTaken:
+        except PlaceTakenError:
             assert held is not None and not again
             assert (job.state, job.epoch, job.members) == before, "what was refused had no effect"
             return
@@ -163,7 +163,7 @@ class AnyOrder(RuleBasedStateMachine):
             try:
                 self.registry.member(nonce)
                 assert nonce in good
-            except MemberReset:
+            except MemberResetError:
                 assert nonce not in good
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from p4reduce_contracts.jobs.client import JobClient, UnknownJob
-from p4reduce_contracts.jobs.errors import Forbidden
+from p4reduce_contracts.jobs.client import JobClient, UnknownJobError
+from p4reduce_contracts.jobs.errors import ForbiddenError
 from p4reduce_runtime import logs
 from rigs.fake_switch_client import Running, form
 
@@ -60,10 +60,10 @@ def test_refusals_are_told_by_reason_and_not_each(
 ) -> None:
     caplog.set_level(logging.INFO)
     for _ in range(5):
-        with pytest.raises(UnknownJob):
+        with pytest.raises(UnknownJobError):
             client.join("nothing", 0, 1)
     client.create_job("mine", 1, 1, private=True)
-    with pytest.raises(Forbidden):
+    with pytest.raises(ForbiddenError):
         client.join("mine", 0, 1)
     refused = [fields for name, fields in events(caplog) if name == "call refused"]
     assert [(fields["call"], fields["reason"], fields["times"]) for fields in refused] == [

@@ -13,10 +13,10 @@ import pytest
 import p4reduce
 from p4reduce_contracts.artifacts import find
 from p4reduce_contracts.jobs.client import (
-    ControllerUnreachable,
+    ControllerUnreachableError,
     JobClient,
-    LeaseTimeout,
-    SwitchAway,
+    LeaseTimeoutError,
+    SwitchAwayError,
 )
 from p4reduce_controller.config import Config
 from p4reduce_controller.forwarding import MacTable
@@ -49,7 +49,7 @@ def until_answered(client: JobClient) -> None:
     """Return when the client has found the controller again."""
     deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
-        with contextlib.suppress(ControllerUnreachable):
+        with contextlib.suppress(ControllerUnreachableError):
             client.list_jobs()
             return
     raise AssertionError("no controller")
@@ -59,7 +59,7 @@ def until_connected(client: JobClient) -> None:
     """Return when the controller has its switch again."""
     deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
-        with contextlib.suppress(SwitchAway):
+        with contextlib.suppress(SwitchAwayError):
             client.stats()
             return
     raise AssertionError("the controller did not come back to the switch")
@@ -137,12 +137,12 @@ def test_a_rank_whose_hello_never_arrives_is_named(system: System) -> None:
     with JobClient(system.controller.address("jobs on")) as client:
         client.create_job("train", 2)
         workers = [Worker(client, rank, 2) for rank in range(2)]
-        with pytest.raises(LeaseTimeout, match="the HELLO of rank 1 never arrived through the switch"):
+        with pytest.raises(LeaseTimeoutError, match="the HELLO of rank 1 never arrived through the switch"):
             while True:  # the first HELLO may still be on its way when the short wait ends
                 workers[0].hello()
                 try:
                     client.wait_lease(workers[0].ticket.nonce, 0.1)
-                except LeaseTimeout as error:
+                except LeaseTimeoutError as error:
                     if "ranks 0 and 1" not in str(error):
                         raise
         close(workers)
@@ -180,7 +180,9 @@ def test_jobs_go_on_while_another_controller_has_the_largest_election_id(system:
                 assert time.monotonic() < deadline
             late = Worker(client, 0, 1, job="late")
             late.hello()
-            with pytest.raises(LeaseTimeout, match="the controller cannot change its switch .* largest election id"):
+            with pytest.raises(
+                LeaseTimeoutError, match="the controller cannot change its switch .* largest election id"
+            ):
                 client.wait_lease(late.ticket.nonce, 0.5)
         until_connected(client)
         sum_one_round(workers, number)

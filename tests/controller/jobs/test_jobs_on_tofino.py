@@ -18,7 +18,7 @@ import pytest
 import p4reduce
 from p4reduce_contracts import wire
 from p4reduce_contracts.jobs.client import JobClient
-from p4reduce_contracts.jobs.errors import InvalidRequest
+from p4reduce_contracts.jobs.errors import InvalidRequestError
 from p4reduce_contracts.p4runtime.entries import MeterConfig
 from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_controller.config import Config
@@ -109,7 +109,7 @@ def test_workers_all_reduce_through_the_tna_program(running: Running) -> None:
 
 def test_a_job_is_admitted_sums_and_is_let_in_no_longer_when_it_is_removed(running: Running) -> None:
     with JobClient(running.address) as client:
-        with pytest.raises(InvalidRequest, match="1 to 8 ranks a job"):
+        with pytest.raises(InvalidRequestError, match="1 to 8 ranks a job"):
             client.create_job("train", 9)
         client.create_job("train", 3, slots=4)
         workers = form(client, 3, running.geometry)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_contracts.artifacts import GEOMETRY, P4INFO, PROGRAM, PipelineNotFound, find
+from p4reduce_contracts.artifacts import GEOMETRY, P4INFO, PROGRAM, PipelineNotFoundError, find
 from p4reduce_controller.jobs import pipeline as pipelines
 from p4reduce_controller.p4names import TOFINO, V1MODEL
 from rigs.tna_switch import ARTIFACTS, CHIPS, pipeline_folder
@@ -44,7 +44,9 @@ def test_a_tofino_loads_stratums_message(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_what_is_checked_in_of_a_tofino_lacks_the_binary(chip: str) -> None:
-    with pytest.raises(PipelineNotFound, match=r"lacks .*tofino\.bin; .*`make p4-tofino`, which writes .* out/tofino"):
+    with pytest.raises(
+        PipelineNotFoundError, match=r"lacks .*tofino\.bin; .*`make p4-tofino`, which writes .* out/tofino"
+    ):
         find(ARTIFACTS / chip)
 
 
@@ -52,7 +54,7 @@ def test_what_is_checked_in_of_a_tofino_lacks_the_binary(chip: str) -> None:
 def test_a_file_that_a_tofino_lacks_is_named(tmp_path: Path, file: str) -> None:
     folder = pipeline_folder(tmp_path / "pipeline", "tofino1-4x8")
     (folder / file).unlink()
-    with pytest.raises(PipelineNotFound, match=f"cannot use the pipeline in .*{file}"):
+    with pytest.raises(PipelineNotFoundError, match=f"cannot use the pipeline in .*{file}"):
         pipelines.read(folder)
 
 
@@ -60,19 +62,21 @@ def test_a_file_that_a_tofino_lacks_is_named(tmp_path: Path, file: str) -> None:
 def test_another_architecture_is_refused(tmp_path: Path, arch: str) -> None:
     shutil.copy(find("small") / GEOMETRY, tmp_path)
     (tmp_path / P4INFO).write_text(f'pkg_info {{ arch: "{arch}" }}')
-    with pytest.raises(PipelineNotFound, match=f"architecture '{arch}', .*v1model, tna and t2na; .*`make p4-tofino`"):
+    with pytest.raises(
+        PipelineNotFoundError, match=f"architecture '{arch}', .*v1model, tna and t2na; .*`make p4-tofino`"
+    ):
         pipelines.read(tmp_path)
 
 
 def test_a_p4info_with_the_compilers_own_externs_is_refused(tmp_path: Path) -> None:
     folder = pipeline_folder(tmp_path / "pipeline", "tofino1-4x8")
     (folder / P4INFO).write_text('pkg_info { arch: "tna" }')
-    with pytest.raises(PipelineNotFound, match=r"no register .*rank_tags.* --p4runtime-force-std-externs"):
+    with pytest.raises(PipelineNotFoundError, match=r"no register .*rank_tags.* --p4runtime-force-std-externs"):
         pipelines.read(folder)
 
 
 def test_sizes_that_are_not_the_programs_are_refused(tmp_path: Path) -> None:
     folder = pipeline_folder(tmp_path / "pipeline", "tofino1-4x8")
     (folder / GEOMETRY).write_text("columns = 4\nblock_words = 8\nslots = 2048\n")
-    with pytest.raises(PipelineNotFound, match="its program has 1024 slots, and its sizes say 2048"):
+    with pytest.raises(PipelineNotFoundError, match="its program has 1024 slots, and its sizes say 2048"):
         pipelines.read(folder)

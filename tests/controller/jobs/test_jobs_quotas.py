@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4reduce_contracts.artifacts import SwitchGeometry
-from p4reduce_contracts.jobs.client import InvalidRequest, JobClient, QuotaExceeded
+from p4reduce_contracts.jobs.client import InvalidRequestError, JobClient, QuotaExceededError
 from p4reduce_controller.config import Config, QuotaConfig
 from p4reduce_controller.jobs.hello import Address, Hello
 from p4reduce_controller.jobs.quotas import Quotas, Rate
@@ -57,10 +57,10 @@ def test_whom_a_rate_has_not_seen_for_long_is_forgotten(monkeypatch: pytest.Monk
 def test_an_owner_has_so_many_jobs_and_slots() -> None:
     registry = make_registry(jobs=2, slots=10)
     registry.create("a", 1, 4, owner="alice")
-    with pytest.raises(QuotaExceeded, match="alice has 4 slots and asks for 7; one owner may have 10"):
+    with pytest.raises(QuotaExceededError, match="alice has 4 slots and asks for 7; one owner may have 10"):
         registry.create("b", 1, 7, owner="alice")
     registry.create("b", 1, 6, owner="alice")
-    with pytest.raises(QuotaExceeded, match=r"alice has 2 jobs, the most that one owner may have \(quotas.jobs\)"):
+    with pytest.raises(QuotaExceededError, match=r"alice has 2 jobs, the most that one owner may have \(quotas.jobs\)"):
         registry.create("c", 1, 1, owner="alice")
     assert registry.create("c", 1, 10, owner="bob").slots.base == 10, "refused jobs hold no slots"
     registry.remove("a")
@@ -73,7 +73,7 @@ def test_joining_again_and_again_ends() -> None:
     nonce = 0
     for _ in range(3):
         nonce = registry.join("train", 0, 2, 0.0, former=nonce, owner="mallory").nonce
-    with pytest.raises(QuotaExceeded, match=r"mallory joined 3 times in a minute.*; again in 20\.0 s"):
+    with pytest.raises(QuotaExceededError, match=r"mallory joined 3 times in a minute.*; again in 20\.0 s"):
         registry.join("train", 0, 2, 0.0, former=nonce, owner="mallory")
     assert registry.heartbeat(nonce, 0.0) == "", "what was refused had no effect"
     registry.join("train", 1, 2, 0.0, owner="alice")
@@ -104,7 +104,7 @@ def test_a_member_waits_a_few_times_at_once_only() -> None:
     member = registry.join("train", 0, 1, 0.0)
     for _ in range(4):
         registry.wait_started(member.nonce)
-    with pytest.raises(InvalidRequest, match="rank 0 of job train waits 4 times already"):
+    with pytest.raises(InvalidRequestError, match="rank 0 of job train waits 4 times already"):
         registry.wait_started(member.nonce)
 
 
@@ -145,15 +145,15 @@ def test_all_loopback_addresses_are_one_owner(config: Config) -> None:
         second.create_job("b", 2, 4)
         assert {job.owner for job in running.controller.registry.jobs()} == {"127.0.0.1"}
         for client in (first, second):
-            with pytest.raises(QuotaExceeded, match=r"127\.0\.0\.1 has 2 jobs"):
+            with pytest.raises(QuotaExceededError, match=r"127\.0\.0\.1 has 2 jobs"):
                 client.create_job("c", 1, 4)
         first.join("a", 0, 2)
-        with pytest.raises(QuotaExceeded, match=r"127\.0\.0\.1 joined 1 times in a minute"):
+        with pytest.raises(QuotaExceededError, match=r"127\.0\.0\.1 joined 1 times in a minute"):
             second.join("b", 0, 2)
 
 
 def test_quotas_of_the_configuration_hold_for_callers(config: Config) -> None:
     with serving(replace(config, quotas=QuotaConfig(jobs=1))) as running, JobClient(running.address) as client:
         client.create_job("a", 1, 4)
-        with pytest.raises(QuotaExceeded, match=r"127\.0\.0\.1 has 1 jobs"):
+        with pytest.raises(QuotaExceededError, match=r"127\.0\.0\.1 has 1 jobs"):
             client.create_job("b", 1, 4)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from p4reduce_contracts.artifacts import SwitchGeometry
 from p4reduce_contracts.jobs.errors import (
     EpochError,
-    InvalidRequest,
-    JobExists,
-    MemberReset,
-    PlaceTaken,
-    SwitchFull,
-    UnknownJob,
+    InvalidRequestError,
+    JobExistsError,
+    MemberResetError,
+    PlaceTakenError,
+    SwitchFullError,
+    UnknownJobError,
 )
 from p4reduce_contracts.wire import MAX_JOBS
 from p4reduce_controller.config import QuotaConfig
@@ -96,7 +96,7 @@ def test_what_ends_an_active_job_tells_every_member_why(registry: Registry, even
         reason = "job train was removed"
     for member in members:
         assert registry.heartbeat(member.nonce, 11.0) == reason
-        with pytest.raises(MemberReset, match=reason):
+        with pytest.raises(MemberResetError, match=reason):
             registry.lease(member.nonce)
     assert not job.active
     assert registry.grants() == {}
@@ -142,9 +142,11 @@ def test_a_rank_s_place_is_taken_from_its_join_to_its_end(registry: Registry) ->
 
     def refused(now: float) -> None:
         registry.sweep(now)
-        with pytest.raises(PlaceTaken, match="rank 0 of job train is held by another worker.*: end that one first"):
+        with pytest.raises(
+            PlaceTakenError, match="rank 0 of job train is held by another worker.*: end that one first"
+        ):
             registry.join("train", 0, 2, now)
-        with pytest.raises(PlaceTaken):
+        with pytest.raises(PlaceTakenError):
             registry.join("train", 0, 2, now, former=members[1].nonce)
 
     refused(0.1)
@@ -172,7 +174,9 @@ def test_a_worker_that_ended_between_its_calls_is_replaced_after_its_heartbeat_t
     job = registry.create("train", 1)
     registry.join("train", 0, 1, 0.0)
     registry.sweep(9.9)
-    with pytest.raises(PlaceTaken, match=r"after 10 s \(controller.heartbeat_timeout_s\) without a call at the latest"):
+    with pytest.raises(
+        PlaceTakenError, match=r"after 10 s \(controller.heartbeat_timeout_s\) without a call at the latest"
+    ):
         registry.join("train", 0, 1, 9.9)
     registry.sweep(10.0)
     (member,) = form(registry, "train", 1, 10.0)
@@ -200,15 +204,15 @@ def test_a_wait_that_was_cut_and_taken_up_again_leaves_time_for_the_watch(regist
 def test_two_launches_are_never_one_job(registry: Registry) -> None:
     job = registry.create("train", 2)
     old = registry.join("train", 0, 2, 0.0, "a restart 0")
-    with pytest.raises(PlaceTaken, match=r"launch 'a restart 0' \(rank 0\), and rank 1 belongs to the launch 'b'"):
+    with pytest.raises(PlaceTakenError, match=r"launch 'a restart 0' \(rank 0\), and rank 1 belongs to the launch 'b'"):
         registry.join("train", 1, 2, 1.0, "b")
     registry.join("train", 1, 2, 1.0, "a restart 0")
-    with pytest.raises(PlaceTaken, match=r"\(ranks 0 and 1\)"):
+    with pytest.raises(PlaceTakenError, match=r"\(ranks 0 and 1\)"):
         registry.join("train", 1, 2, 2.0)
     assert sorted(job.members) == [0, 1], "nobody lost a place"
     assert registry.heartbeat(old.nonce, 2.0) == ""
     registry.leave(old.nonce)
-    with pytest.raises(PlaceTaken):
+    with pytest.raises(PlaceTakenError):
         registry.join("train", 0, 2, 3.0, "a restart 1")
     registry.sweep(11.0)
     assert job.run_id == ""
@@ -219,7 +223,7 @@ def test_two_launches_are_never_one_job(registry: Registry) -> None:
 def test_a_newer_launch_follows_when_an_active_job_was_reset(registry: Registry) -> None:
     registry.create("train", 1)
     (member,) = form(registry, "train", 1)
-    with pytest.raises(PlaceTaken):
+    with pytest.raises(PlaceTakenError):
         registry.join("train", 0, 1, 0.0, "b")
     registry.leave(member.nonce)
     registry.join("train", 0, 1, 0.0, "b")
@@ -228,7 +232,7 @@ def test_a_newer_launch_follows_when_an_active_job_was_reset(registry: Registry)
 def test_a_run_id_is_short(registry: Registry) -> None:
     registry.create("train", 1)
     registry.join("train", 0, 1, 0.0, "x" * 256)
-    with pytest.raises(InvalidRequest, match="at most 256 characters, not 257"):
+    with pytest.raises(InvalidRequestError, match="at most 256 characters, not 257"):
         registry.join("train", 0, 1, 0.0, "x" * 257)
 
 
@@ -281,7 +285,7 @@ def test_missing_names_the_ranks(registry: Registry) -> None:
 
 @pytest.mark.parametrize("name", ["", "-x", "a b", "a/b", "x" * 64, "größe", "a\n"])
 def test_bad_names_are_refused(registry: Registry, name: str) -> None:
-    with pytest.raises(InvalidRequest, match="cannot name a job"):
+    with pytest.raises(InvalidRequestError, match="cannot name a job"):
         registry.create(name, 1)
 
 
@@ -293,7 +297,7 @@ def test_world_size_is_limited_by_the_geometry(geometry: SwitchGeometry, limit: 
     registry = make_registry(geometry)
     registry.create("most", limit, 1)
     for world_size in (0, limit + 1):
-        with pytest.raises(InvalidRequest, match=f"takes 1 to {limit} ranks"):
+        with pytest.raises(InvalidRequestError, match=f"takes 1 to {limit} ranks"):
             registry.create("more", world_size, 1)
 
 
@@ -309,7 +313,7 @@ def test_a_job_is_made_exactly_when_its_sums_fit_its_lanes(world_size: int, bits
         job = registry.create("train", world_size, lane_bits=bits, lane_bound=bound)
         assert (job.lane_bits, job.lane_bound) == (bits, bound)
     else:
-        with pytest.raises(InvalidRequest, match=rf"^job train: {world_size} ranks .* can reach .*; use "):
+        with pytest.raises(InvalidRequestError, match=rf"^job train: {world_size} ranks .* can reach .*; use "):
             registry.create("train", world_size, lane_bits=bits, lane_bound=bound)
         assert (registry.jobs(), registry.slots.free) == ([], GEOMETRY.slots)
 
@@ -317,36 +321,36 @@ def test_a_job_is_made_exactly_when_its_sums_fit_its_lanes(world_size: int, bits
 @pytest.mark.parametrize(("bits", "most", "wider"), [(4, 7, 5), (5, 15, 6), (6, 31, 8)])
 def test_ternary_jobs_at_a_lanes_limit(registry: Registry, bits: int, most: int, wider: int) -> None:
     registry.create("most", most, 1, bits)
-    with pytest.raises(InvalidRequest, match=f"holds {most}; use lanes of at least {wider} bits$"):
+    with pytest.raises(InvalidRequestError, match=f"holds {most}; use lanes of at least {wider} bits$"):
         registry.create("more", most + 1, 1, bits)
 
 
 def test_lanes_that_there_are_not_are_refused(registry: Registry) -> None:
     for bits in (1, 3, 7, 31, 33):
-        with pytest.raises(InvalidRequest, match=f"lanes are 4, 5, 6, 8, 10, 16 or 32 bits wide, not {bits}$"):
+        with pytest.raises(InvalidRequestError, match=f"lanes are 4, 5, 6, 8, 10, 16 or 32 bits wide, not {bits}$"):
             registry.create("train", 2, lane_bits=bits)
-    with pytest.raises(InvalidRequest, match="use 1 or more, not 0"):
+    with pytest.raises(InvalidRequestError, match="use 1 or more, not 0"):
         registry.create("train", 2, lane_bound=0)
 
 
 def test_requests_that_do_not_fit_the_job_are_refused(registry: Registry) -> None:
     registry.create("train", 2)
-    with pytest.raises(JobExists, match="train"):
+    with pytest.raises(JobExistsError, match="train"):
         registry.create("train", 2)
-    with pytest.raises(UnknownJob, match="known jobs: train"):
+    with pytest.raises(UnknownJobError, match="known jobs: train"):
         registry.join("other", 0, 2, 0.0)
-    with pytest.raises(InvalidRequest, match="world size 2, not 3"):
+    with pytest.raises(InvalidRequestError, match="world size 2, not 3"):
         registry.join("train", 0, 3, 0.0)
-    with pytest.raises(InvalidRequest, match="ranks 0 to 1"):
+    with pytest.raises(InvalidRequestError, match="ranks 0 to 1"):
         registry.join("train", 2, 2, 0.0)
 
 
 def test_slots_are_refused_with_numbers(registry: Registry) -> None:
     registry.create("a", 1, 1000)
     assert registry.create("b", 1).slots.count == 24, "the default takes what is free"
-    with pytest.raises(SwitchFull, match=r"no room for 1 slot: .*1024 slots 0 are free \(a 1000, b 24\)"):
+    with pytest.raises(SwitchFullError, match=r"no room for 1 slot: .*1024 slots 0 are free \(a 1000, b 24\)"):
         registry.create("c", 1)
-    with pytest.raises(InvalidRequest, match="1 to 1024 slots"):
+    with pytest.raises(InvalidRequestError, match="1 to 1024 slots"):
         registry.create("c", 1, 1025)
     registry.remove("a")
     assert registry.create("c", 1).slots.count == 128
@@ -358,7 +362,7 @@ def test_there_are_255_job_ids_and_they_come_round_late(registry: Registry) -> N
     assert registry.create("second", 1, 1).id != first.id, "counters are kept by id"
     ids = {registry.create(f"job{number}", 1, 1).id for number in range(254)}
     assert len(ids) == 254
-    with pytest.raises(SwitchFull, match="255 jobs"):
+    with pytest.raises(SwitchFullError, match="255 jobs"):
         registry.create("one-more", 1, 1)
 
 
@@ -374,5 +378,5 @@ def test_without_an_epoch_the_members_are_told_why() -> None:
     job = registry.create("train", 1)
     member = registry.join("train", 0, 1, 0.0)
     registry.hello(Hello(job.id, member.nonce, place(1)), 0.0)
-    with pytest.raises(MemberReset, match="all epochs are used"):
+    with pytest.raises(MemberResetError, match="all epochs are used"):
         registry.lease(member.nonce)

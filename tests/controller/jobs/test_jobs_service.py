@@ -11,17 +11,17 @@ import pytest
 
 from p4reduce_contracts.jobs import jobs_pb2, jobs_pb2_grpc
 from p4reduce_contracts.jobs.client import (
-    ControllerUnreachable,
-    InvalidRequest,
+    ControllerUnreachableError,
+    InvalidRequestError,
     JobClient,
-    JobExists,
+    JobExistsError,
     JobServiceError,
     Lease,
-    LeaseTimeout,
-    MemberReset,
-    PlaceTaken,
-    SwitchFull,
-    UnknownJob,
+    LeaseTimeoutError,
+    MemberResetError,
+    PlaceTakenError,
+    SwitchFullError,
+    UnknownJobError,
 )
 from p4reduce_contracts.jobs.errors import rounded
 from p4reduce_controller.config import Config
@@ -86,7 +86,7 @@ def test_a_member_that_leaves_resets_the_job_and_the_next_epoch_is_another(runni
     client.leave(tickets[2].nonce)
     client.leave(tickets[2].nonce)
     assert client.heartbeat(tickets[0].nonce) == (True, "rank 2 left")
-    with pytest.raises(MemberReset, match="rank 2 left; join again"):
+    with pytest.raises(MemberResetError, match="rank 2 left; join again"):
         client.wait_lease(tickets[1].nonce, 1.0)
     assert client.get_job("train").last_reset == "rank 2 left"
     _, again = form(running, client, "train", 3)
@@ -98,7 +98,9 @@ def test_a_launch_is_told_of_the_other_one(running: Running, client: JobClient) 
     client.create_job("train", 2)
     client.join("train", 0, 2, "a restart 0")
     assert client.get_job("train").run_id == "a restart 0"
-    with pytest.raises(PlaceTaken, match="held by the launch 'a restart 0' .* belongs to the launch 'b restart 0'"):
+    with pytest.raises(
+        PlaceTakenError, match="held by the launch 'a restart 0' .* belongs to the launch 'b restart 0'"
+    ):
         client.join("train", 1, 2, "b restart 0")
 
 
@@ -116,7 +118,7 @@ def test_the_deadline_names_who_is_missing(running: Running, client: JobClient) 
     client.create_job("train", 4)
     tickets = [client.join("train", rank, 4) for rank in (0, 1)]
     running.hello(tickets[0].job_id, tickets[0].nonce, 0)
-    with pytest.raises(LeaseTimeout) as error:
+    with pytest.raises(LeaseTimeoutError) as error:
         client.wait_lease(tickets[0].nonce, 0.05)
     assert str(error.value) == (
         "job train was not complete within 0.05 s: ranks 2 and 3 never joined; "
@@ -128,7 +130,7 @@ def test_the_deadline_names_who_is_missing(running: Running, client: JobClient) 
 def test_messages_round_their_seconds(client: JobClient) -> None:
     client.create_job("train", 2)
     ticket = client.join("train", 0, 2)
-    with pytest.raises(LeaseTimeout, match=r"not complete within 0\.12 s: "):
+    with pytest.raises(LeaseTimeoutError, match=r"not complete within 0\.12 s: "):
         client.wait_lease(ticket.nonce, 0.1234567)
     assert [rounded(one) for one in (2.99191, 12.345, 100.0, 86400.0)] == ["3", "12.3", "100", "86400"]
 
@@ -172,10 +174,10 @@ def test_a_worker_that_joins_again_ends_its_former_wait(running: Running, client
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(client.wait_lease, old.nonce, LIMIT_S)
         running.wait_for_waiters(running.controller.registry.get("train").members, 1)
-        with pytest.raises(PlaceTaken, match="rank 0 of job train is held by another worker"):
+        with pytest.raises(PlaceTakenError, match="rank 0 of job train is held by another worker"):
             client.join("train", 0, 2)
         client.join("train", 0, 2, former=old.nonce)
-        with pytest.raises(MemberReset, match="rank 0 joined again"):
+        with pytest.raises(MemberResetError, match="rank 0 joined again"):
             waiting.result(20.0)
 
 
@@ -183,7 +185,7 @@ def test_members_of_a_forgotten_time_are_told_to_join_again(client: JobClient) -
     reset, reason = client.heartbeat(12345)
     assert reset
     assert "restarted" in reason
-    with pytest.raises(MemberReset, match="join again"):
+    with pytest.raises(MemberResetError, match="join again"):
         client.wait_lease(12345, 1.0)
 
 
@@ -196,7 +198,7 @@ def test_a_stopped_controller_tells_those_who_wait(config: Config) -> None:
         waiting = pool.submit(client.wait_lease, ticket.nonce, 1000.0)
         running.wait_for_waiters(running.controller.registry.get("train").members, 1)
         running.loop.call_soon_threadsafe(running.controller.stop)
-        with pytest.raises(ControllerUnreachable, match="the controller was stopped"):
+        with pytest.raises(ControllerUnreachableError, match="the controller was stopped"):
             waiting.result(20.0)
 
 
@@ -228,26 +230,34 @@ def test_stats_are_by_job_and_begin_with_the_job(running: Running, client: JobCl
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda c: c.get_job("x"), UnknownJob, "known jobs: train"),
-        (lambda c: c.remove_job("x"), UnknownJob, "no job 'x'"),
-        (lambda c: c.stats("x"), UnknownJob, "no job 'x'"),
-        (lambda c: c.join("x", 0, 1), UnknownJob, "no job 'x'"),
-        (lambda c: c.create_job("train", 2), JobExists, "already"),
-        (lambda c: c.create_job("a b", 2), InvalidRequest, "cannot name a job"),
-        (lambda c: c.create_job("big", 9), InvalidRequest, "takes 1 to 8 ranks"),
-        (lambda c: c.create_job("big", 2, 15), SwitchFull, "2 are free"),
-        (lambda c: c.create_job("big", 2, 0), InvalidRequest, "at least 1 slot"),
-        (lambda c: c.create_job("big", -1), InvalidRequest, "world size must be a whole number"),
-        (lambda c: c.create_job("big", 8, lane_bits=4), InvalidRequest, "holds 7; use lanes of at least 5 bits"),
-        (lambda c: c.create_job("big", 2, lane_bits=7), InvalidRequest, "4, 5, 6, 8, 10, 16 or 32 bits wide, not 7"),
-        (lambda c: c.create_job("big", 2, lane_bits=-1), InvalidRequest, "lane bits must be a whole number"),
-        (lambda c: c.create_job("big", 2, lane_bound=0), InvalidRequest, "lane bound .*: use 1 or more"),
-        (lambda c: c.create_job("big", 2, lane_bound=2**30), InvalidRequest, r"use \|t\| <= 1073741823"),
-        (lambda c: c.create_job("big", 2, lane_bound=2**32), InvalidRequest, "a whole number from 0 to 4294967295"),
-        (lambda c: c.join("train", 0, 3), InvalidRequest, "world size 2, not 3"),
-        (lambda c: c.join("train", 2, 2), InvalidRequest, "ranks 0 to 1"),
-        (lambda c: c.join("train", -1, 2), InvalidRequest, "rank must be a whole number"),
-        (lambda c: c.wait_lease(1, 1e9), InvalidRequest, "timeout_s must be between"),
+        (lambda c: c.get_job("x"), UnknownJobError, "known jobs: train"),
+        (lambda c: c.remove_job("x"), UnknownJobError, "no job 'x'"),
+        (lambda c: c.stats("x"), UnknownJobError, "no job 'x'"),
+        (lambda c: c.join("x", 0, 1), UnknownJobError, "no job 'x'"),
+        (lambda c: c.create_job("train", 2), JobExistsError, "already"),
+        (lambda c: c.create_job("a b", 2), InvalidRequestError, "cannot name a job"),
+        (lambda c: c.create_job("big", 9), InvalidRequestError, "takes 1 to 8 ranks"),
+        (lambda c: c.create_job("big", 2, 15), SwitchFullError, "2 are free"),
+        (lambda c: c.create_job("big", 2, 0), InvalidRequestError, "at least 1 slot"),
+        (lambda c: c.create_job("big", -1), InvalidRequestError, "world size must be a whole number"),
+        (lambda c: c.create_job("big", 8, lane_bits=4), InvalidRequestError, "holds 7; use lanes of at least 5 bits"),
+        (
+            lambda c: c.create_job("big", 2, lane_bits=7),
+            InvalidRequestError,
+            "4, 5, 6, 8, 10, 16 or 32 bits wide, not 7",
+        ),
+        (lambda c: c.create_job("big", 2, lane_bits=-1), InvalidRequestError, "lane bits must be a whole number"),
+        (lambda c: c.create_job("big", 2, lane_bound=0), InvalidRequestError, "lane bound .*: use 1 or more"),
+        (lambda c: c.create_job("big", 2, lane_bound=2**30), InvalidRequestError, r"use \|t\| <= 1073741823"),
+        (
+            lambda c: c.create_job("big", 2, lane_bound=2**32),
+            InvalidRequestError,
+            "a whole number from 0 to 4294967295",
+        ),
+        (lambda c: c.join("train", 0, 3), InvalidRequestError, "world size 2, not 3"),
+        (lambda c: c.join("train", 2, 2), InvalidRequestError, "ranks 0 to 1"),
+        (lambda c: c.join("train", -1, 2), InvalidRequestError, "rank must be a whole number"),
+        (lambda c: c.wait_lease(1, 1e9), InvalidRequestError, "timeout_s must be between"),
     ],
 )
 def test_refusals_come_back_as_exceptions(client: JobClient, call: object, error: type, message: str) -> None:
@@ -257,7 +267,7 @@ def test_refusals_come_back_as_exceptions(client: JobClient, call: object, error
 
 
 def test_nobody_at_the_address_says_what_to_do() -> None:
-    with JobClient("127.0.0.1:1") as client, pytest.raises(ControllerUnreachable) as error:
+    with JobClient("127.0.0.1:1") as client, pytest.raises(ControllerUnreachableError) as error:
         client.list_jobs()
     assert str(error.value) == "no controller at 127.0.0.1:1: start one with `p4reduce controller run`"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p4reduce_contracts.jobs.errors import SwitchFull
+from p4reduce_contracts.jobs.errors import SwitchFullError
 from p4reduce_controller.jobs.slots import SlotAllocator, SlotRange
 
 
@@ -25,7 +25,7 @@ def test_a_switch_in_pieces_says_so() -> None:
         slots.take(owner, 1)
     slots.release("a")
     slots.release("c")
-    with pytest.raises(SwitchFull, match="2 are free, but at most 1 in one piece"):
+    with pytest.raises(SwitchFullError, match="2 are free, but at most 1 in one piece"):
         slots.take("e", 2)
 
 
@@ -48,7 +48,7 @@ def test_owners_never_share_a_slot(size: int, steps: list[tuple[int, int | None]
         longest = max(map(len, gap.split("#")))
         wanted = min(64, longest) if count is None else count
         if wanted == 0 or wanted > longest:
-            with pytest.raises(SwitchFull):
+            with pytest.raises(SwitchFullError):
                 slots.take(str(owner), count)
             continue
         held = slots.take(str(owner), count)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from p4reduce_contracts.jobs.answers import Count
-from p4reduce_contracts.jobs.client import JobClient, SwitchAway
-from p4reduce_contracts.p4runtime.errors import ReadError, SwitchUnreachable
+from p4reduce_contracts.jobs.client import JobClient, SwitchAwayError
+from p4reduce_contracts.p4runtime.errors import ReadError, SwitchUnreachableError
 from p4reduce_controller.config import Config
 from p4reduce_controller.jobs import keeper
 from rigs.fake_switch_client import Running, form, serving
@@ -70,7 +70,7 @@ def test_a_job_is_made_and_removed_in_time_while_the_switch_hangs(hanging: Runni
     began = time.monotonic()
     client.create_job("other", 1)
     assert time.monotonic() - began < 1.0
-    with pytest.raises(SwitchAway, match="gave no answer within 2 s"):
+    with pytest.raises(SwitchAwayError, match="gave no answer within 2 s"):
         client.stats("train")
     client.remove_job("train")
     assert time.monotonic() - began < 4.8
@@ -116,8 +116,8 @@ def test_controllers_that_depose_each_other_do_so_ever_less_often(
 @pytest.mark.parametrize(
     ("error", "times", "lost"),
     [
-        (SwitchUnreachable("no answer"), keeper._PROBE_FAILURES - 1, False),
-        (SwitchUnreachable("no answer"), keeper._PROBE_FAILURES, True),
+        (SwitchUnreachableError("no answer"), keeper._PROBE_FAILURES - 1, False),
+        (SwitchUnreachableError("no answer"), keeper._PROBE_FAILURES, True),
         (ReadError("UNIMPLEMENTED"), 2 * keeper._PROBE_FAILURES, False),
     ],
 )

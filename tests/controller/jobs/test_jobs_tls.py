@@ -15,7 +15,7 @@ import pytest
 
 import p4reduce
 from p4reduce.errors import JoinError
-from p4reduce_contracts.jobs.client import ControllerUnreachable, Forbidden, JobClient
+from p4reduce_contracts.jobs.client import ControllerUnreachableError, ForbiddenError, JobClient
 from p4reduce_controller.config import Config, SecurityConfig
 from p4reduce_controller.service import Controller
 from p4reduce_runtime.checked import ConfigError
@@ -46,18 +46,18 @@ def test_workers_are_served_and_nobody_else(bench: Bench, locked: Running, tmp_p
         assert [job.name for job in client.list_jobs().jobs] == ["train"]
     with (
         JobClient(locked.address) as client,
-        pytest.raises(ControllerUnreachable, match="closed the connection: does the controller use TLS"),
+        pytest.raises(ControllerUnreachableError, match="closed the connection: does the controller use TLS"),
     ):
         client.list_jobs()
     stranger = Bench(tmp_path / "other").of("worker")
     with (
         JobClient(locked.address, security=stranger) as client,
-        pytest.raises(ControllerUnreachable, match=r"no TLS connection to .* of the authority in .*other/ca\.pem"),
+        pytest.raises(ControllerUnreachableError, match=r"no TLS connection to .* of the authority in .*other/ca\.pem"),
     ):
         client.list_jobs()
     with (
         JobClient(locked.address, security=bench.of("switch")) as client,
-        pytest.raises(Forbidden, match="certificate of switch names none of controller.p4reduce, worker.p4reduce"),
+        pytest.raises(ForbiddenError, match="certificate of switch names none of controller.p4reduce, worker.p4reduce"),
     ):
         client.list_jobs()
     with JobClient(locked.address, security=bench.of("switch")) as client:
@@ -73,7 +73,7 @@ def test_who_passes_for_a_controller_without_its_certificate_is_not_trusted(benc
     with (
         serving(replace(config, security=settings)) as running,
         JobClient(running.address, security=bench.of("worker")) as client,
-        pytest.raises(ControllerUnreachable, match="no TLS connection"),
+        pytest.raises(ControllerUnreachableError, match="no TLS connection"),
     ):
         client.list_jobs()
 
@@ -81,7 +81,7 @@ def test_who_passes_for_a_controller_without_its_certificate_is_not_trusted(benc
 def test_tls_towards_a_controller_without_it_is_told_so(bench: Bench, running: Running) -> None:
     with (
         JobClient(running.address, security=bench.of("worker")) as client,
-        pytest.raises(ControllerUnreachable, match="no TLS connection to .*: has the controller one"),
+        pytest.raises(ControllerUnreachableError, match="no TLS connection to .*: has the controller one"),
     ):
         client.list_jobs()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from p4reduce_contracts.jobs.client import Forbidden, JobClient
+from p4reduce_contracts.jobs.client import ForbiddenError, JobClient
 from p4reduce_controller.config import Config
 from p4reduce_controller.jobs import servicer, tokens
 from rigs.fake_switch_client import FakeSwitchClient, Running, form, serving
@@ -24,12 +24,12 @@ def test_a_stranger_can_neither_join_nor_remove_a_private_job(running: Running, 
     made = client.create_job("train", 2, private=True)
     with JobClient(running.address, token=made.member_token) as member:
         tickets, _ = form(running, member, "train", 2)
-        with pytest.raises(Forbidden, match="to remove it takes its owner's token"):
+        with pytest.raises(ForbiddenError, match="to remove it takes its owner's token"):
             member.remove_job("train")
     for stranger in (client, JobClient(running.address, token="guess")):
-        with pytest.raises(Forbidden, match="job train is private: to join it takes its token"):
+        with pytest.raises(ForbiddenError, match="job train is private: to join it takes its token"):
             stranger.join("train", 0, 2)
-        with pytest.raises(Forbidden):
+        with pytest.raises(ForbiddenError):
             stranger.remove_job("train")
         stranger.close()
     with JobClient(running.address, token=made.owner_token) as owner:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from p4reduce_contracts.jobs.client import JobClient, PlaceTaken
+from p4reduce_contracts.jobs.client import JobClient, PlaceTakenError
 from p4reduce_controller.jobs.registry import RECONNECT_S
 from rigs.fake_switch_client import LIMIT_S, Running, form
 from rigs.system import System
@@ -62,7 +62,9 @@ def test_a_member_lives_while_its_watch_is_open(running: Running, client: JobCli
     watched(running, 2)
     running.pass_time(1000.0)
     assert client.get_job("train").state == "ACTIVE", "no heartbeat is needed"
-    with pytest.raises(PlaceTaken, match=r"rank 1 of job train is held by another worker at 10\.0\.0\.11:4001: end"):
+    with pytest.raises(
+        PlaceTakenError, match=r"rank 1 of job train is held by another worker at 10\.0\.0\.11:4001: end"
+    ):
         client.join("train", 1, 2)
     assert client.get_job("train").state == "ACTIVE"
     for watch in watches:
@@ -209,7 +211,7 @@ def test_joins_of_another_process_as_a_rank_that_is_there_change_nothing(system:
         def join_again_and_again() -> int:
             refused = 0
             while not ended.wait(0.05):
-                with pytest.raises(PlaceTaken, match="rank 0 of job train is held by another worker"):
+                with pytest.raises(PlaceTakenError, match="rank 0 of job train is held by another worker"):
                     client.join("train", 0, 2)
                 refused += 1
             return refused

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from p4reduce_controller.p4rt import Client, DigestConfig, P4RuntimeError, SwitchUnreachable, TableEntry
+from p4reduce_controller.p4rt import Client, DigestConfig, P4RuntimeError, SwitchUnreachableError, TableEntry
 from p4reduce_controller.p4rt.dispatcher import Dispatcher
 from rigs.p4rt import DEVICE_CONFIG, LIMIT_S, P4INFO, Served, served
 
@@ -85,15 +85,15 @@ def test_a_callback_may_use_the_client(client: Client, switch: Served, events: A
 
 def test_a_switch_that_ends_is_a_loss(client: Client, switch: Served, events: Any) -> None:
     def on_lost(reason: P4RuntimeError) -> None:
-        with pytest.raises(SwitchUnreachable):
+        with pytest.raises(SwitchUnreachableError):
             client.reconnect()
         events.put(reason)
 
     client.on_lost = on_lost
     client._connection.timeout_s = 0.2
     switch.server.stop()
-    assert isinstance(events.get(timeout=LIMIT_S), SwitchUnreachable)
-    with pytest.raises(SwitchUnreachable):
+    assert isinstance(events.get(timeout=LIMIT_S), SwitchUnreachableError)
+    with pytest.raises(SwitchUnreachableError):
         client.read_table("exact_table")
 
 

@@ -22,12 +22,12 @@ from p4reduce_controller.p4rt import (
     MeterConfig,
     MeterEntry,
     MulticastGroup,
-    NotPrimary,
+    NotPrimaryError,
     P4RuntimeError,
     PipelineError,
     ReadError,
     SchemaError,
-    SwitchUnreachable,
+    SwitchUnreachableError,
     TableEntry,
     WriteError,
     elections,
@@ -227,14 +227,14 @@ def test_a_larger_election_id_takes_over(address: str) -> None:
         second = stack.enter_context(Client(address, election_id=(0, 2)))
         assert told.get(timeout=LIMIT_S) is False
         assert (first.is_primary, second.is_primary) == (False, True)
-        with pytest.raises(NotPrimary):
+        with pytest.raises(NotPrimaryError):
             first.insert(FORWARD)
-        with pytest.raises(NotPrimary, match=r"election id \(0, 2\)"):
+        with pytest.raises(NotPrimaryError, match=r"election id \(0, 2\)"):
             first.reconnect()
         first.connect(require_primary=False)
         first.get_pipeline()
         assert first.read_table("exact_table") == []
-        with pytest.raises(NotPrimary, match="lection id"):
+        with pytest.raises(NotPrimaryError, match="lection id"):
             Client(address, election_id=(0, 2)).connect()
 
 
@@ -252,7 +252,7 @@ def test_one_that_outbids_is_primary_whatever_id_others_took(address: str) -> No
 def test_the_largest_id_locks_nobody_out_once_its_owner_has_left(address: str) -> None:
     with (
         Client(address, election_id=elections.LARGEST),
-        pytest.raises(NotPrimary, match="the largest election id there is.*restart the switch"),
+        pytest.raises(NotPrimaryError, match="the largest election id there is.*restart the switch"),
     ):
         Client(address, election_id=None).connect()
     with ExitStack() as stack:
@@ -269,9 +269,9 @@ def test_a_lost_switch_is_reported_and_found_again(address: str, request: pytest
         one.on_lost = lost.put
         stream: Any = one._connection._stream
         stream._call.cancel()
-        assert isinstance(lost.get(timeout=LIMIT_S), SwitchUnreachable)
+        assert isinstance(lost.get(timeout=LIMIT_S), SwitchUnreachableError)
         assert not one.is_primary
-        with pytest.raises(SwitchUnreachable):
+        with pytest.raises(SwitchUnreachableError):
             one._connection.send(None)
         _until(one.reconnect)
         one.set_pipeline(P4INFO, DEVICE_CONFIG)
@@ -284,22 +284,22 @@ def _until(connect: Callable[[], None]) -> None:
     for _ in range(100):
         try:
             return connect()
-        except NotPrimary:
+        except NotPrimaryError:
             continue
     raise AssertionError("still refused")
 
 
 def test_nobody_there_is_said_within_the_deadline() -> None:
-    with pytest.raises(SwitchUnreachable, match="is the switch running"):
+    with pytest.raises(SwitchUnreachableError, match="is the switch running"):
         Client(free_address(), timeout_s=0.2).connect()
 
 
 def test_without_a_connection_calls_say_so() -> None:
     one = Client("127.0.0.1:1")
     one.use_schema(SCHEMA)
-    with pytest.raises(SwitchUnreachable, match="not connected"):
+    with pytest.raises(SwitchUnreachableError, match="not connected"):
         one.insert(FORWARD)
-    with pytest.raises(SwitchUnreachable, match="not connected"):
+    with pytest.raises(SwitchUnreachableError, match="not connected"):
         one.packet_out(b"x", 1)
     with pytest.raises(SchemaError, match="no field colour"):
         one.packet_out(b"x", 1, colour=1)

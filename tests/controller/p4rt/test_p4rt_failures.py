@@ -11,10 +11,10 @@ from google.rpc import status_pb2
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.errors import (
     Failure,
-    NotPrimary,
+    NotPrimaryError,
     PipelineError,
     ReadError,
-    SwitchUnreachable,
+    SwitchUnreachableError,
     WriteError,
 )
 from p4reduce_controller.p4rt import failures
@@ -71,10 +71,10 @@ def test_without_details_one_update_is_meant_or_none(metadata: Any) -> None:
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        (Code.UNAVAILABLE, SwitchUnreachable),
-        (Code.DEADLINE_EXCEEDED, SwitchUnreachable),
-        (Code.CANCELLED, SwitchUnreachable),
-        (Code.PERMISSION_DENIED, NotPrimary),
+        (Code.UNAVAILABLE, SwitchUnreachableError),
+        (Code.DEADLINE_EXCEEDED, SwitchUnreachableError),
+        (Code.CANCELLED, SwitchUnreachableError),
+        (Code.PERMISSION_DENIED, NotPrimaryError),
         (Code.FAILED_PRECONDITION, PipelineError),
     ],
 )

@@ -14,7 +14,7 @@ import pytest
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4.v1 import p4runtime_pb2_grpc
-from p4reduce_contracts.p4runtime.errors import NotPrimary, P4RuntimeError, SwitchUnreachable
+from p4reduce_contracts.p4runtime.errors import NotPrimaryError, P4RuntimeError, SwitchUnreachableError
 from p4reduce_controller.p4rt.client import Client
 from p4reduce_runtime.checked import ConfigError
 from p4reduce_runtime.security import Security
@@ -52,9 +52,9 @@ def test_a_controller_gets_in(bench: Bench, locked: str) -> None:
 def test_nobody_else_gets_in(bench: Bench, locked: str, tmp_path: Path) -> None:
     stranger = Bench(tmp_path / "other").of("controller")
     callers: list[tuple[Security | None, type[P4RuntimeError]]] = [
-        (None, SwitchUnreachable),
-        (stranger, SwitchUnreachable),
-        (Security(bench.of("worker").ca, stranger.certificate, stranger.key), SwitchUnreachable),
+        (None, SwitchUnreachableError),
+        (stranger, SwitchUnreachableError),
+        (Security(bench.of("worker").ca, stranger.certificate, stranger.key), SwitchUnreachableError),
         (bench.of("worker"), P4RuntimeError),
         (bench.of("switch"), P4RuntimeError),
     ]
@@ -82,7 +82,7 @@ def test_a_controller_turns_its_back_on_what_is_no_switch(bench: Bench) -> None:
     switch = Switch()
     server = Server(switch, "127.0.0.1:0", security=bench.of("worker"))
     server.start()
-    with pytest.raises(SwitchUnreachable):
+    with pytest.raises(SwitchUnreachableError):
         Client(f"127.0.0.1:{server.port}", timeout_s=2.0, security=bench.of("controller")).connect()
     server.stop()
     switch.close()
@@ -153,4 +153,4 @@ def test_a_worker_is_told_why_it_is_not_primary(bench: Bench, locked: str) -> No
     client = Client(locked, timeout_s=5.0, security=bench.of("worker"))
     with pytest.raises(P4RuntimeError, match="does not name controller.p4reduce") as caught:
         client.connect()
-    assert not isinstance(caught.value, NotPrimary)
+    assert not isinstance(caught.value, NotPrimaryError)

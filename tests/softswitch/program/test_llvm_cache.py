@@ -12,7 +12,7 @@ import pytest
 
 from conformance.case import PROGRAMS
 from p4reduce_runtime import cache
-from p4reduce_switch.program import Program, UnsupportedConstruct
+from p4reduce_switch.program import Program, UnsupportedConstructError
 from p4reduce_switch.program.llvm import build, target
 
 CONFIG = (PROGRAMS / "exact_two_keys.json").read_bytes()
@@ -126,5 +126,5 @@ def test_what_is_not_compiled_is_refused_by_name() -> None:
     config = json.loads((PROGRAMS / "varbit.json").read_text())
     for kind in config["header_types"]:
         kind["max_length"] = None
-    with pytest.raises(UnsupportedConstruct, match="a varbit field without a limit"):
+    with pytest.raises(UnsupportedConstructError, match="a varbit field without a limit"):
         Program(config)

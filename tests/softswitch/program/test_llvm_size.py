@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conformance.case import PROGRAMS
-from p4reduce_switch.program import Program, UnsupportedConstruct
+from p4reduce_switch.program import Program, UnsupportedConstructError
 from p4reduce_switch.program.llvm import build
 from p4reduce_switch.program.llvm.emitter import MAX_INSTRUCTIONS
 
@@ -44,7 +44,7 @@ def applied(tables: int, primitives: int) -> dict[str, Any]:
 def test_the_size_is_that_of_the_machine_code_not_of_the_pipeline() -> None:
     """Actions are written in place: the tables of a pipeline may each have all of an action."""
     for tables, primitives in ((12, 4_000), (300, 300)):
-        with pytest.raises(UnsupportedConstruct, match=r"a program of more than 100,000 instructions"):
+        with pytest.raises(UnsupportedConstructError, match=r"a program of more than 100,000 instructions"):
             Program(applied(tables, primitives))
 
 

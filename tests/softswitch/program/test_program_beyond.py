@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from conformance.case import PROGRAMS
-from p4reduce_switch.program import InvalidProgram, KeyTest, Program, UnsupportedConstruct
+from p4reduce_switch.program import InvalidProgramError, KeyTest, Program, UnsupportedConstructError
 
 FULL, WIDE = 0xFF, (1 << 72) - 1
 
@@ -104,10 +104,10 @@ def test_bad_members(load: Callable[[str], Program]) -> None:
 def test_malformed_value_sets(config: Callable[[str], dict[str, Any]]) -> None:
     undeclared, narrow, masked = (config("value_set") for _ in range(3))
     undeclared["parse_vsets"] = []
-    with pytest.raises(InvalidProgram, match="value set"):
+    with pytest.raises(InvalidProgramError, match="value set"):
         Program(undeclared)
     narrow["parse_vsets"][0]["compressed_bitwidth"] = 7
-    with pytest.raises(InvalidProgram, match="other widths"):
+    with pytest.raises(InvalidProgramError, match="other widths"):
         Program(narrow)
     (case,) = (
         case
@@ -116,7 +116,7 @@ def test_malformed_value_sets(config: Callable[[str], dict[str, Any]]) -> None:
         if case["value"] == "Parse.kinds"
     )
     case["mask"] = "0x0f"
-    with pytest.raises(UnsupportedConstruct, match="a mask over parser value set Parse.kinds"):
+    with pytest.raises(UnsupportedConstructError, match="a mask over parser value set Parse.kinds"):
         Program(masked)
 
 

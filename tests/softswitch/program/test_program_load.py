@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from p4reduce_switch.program import (
-    InvalidProgram,
+    InvalidProgramError,
     Program,
-    UnsupportedConstruct,
+    UnsupportedConstructError,
 )
 
 Config = dict[str, Any]
@@ -55,13 +55,13 @@ def newer_format(config: Config) -> None:
 def test_refused_constructs(config: Callable[[str], Config], change: Callable[[Config], None], message: str) -> None:
     changed = config("l2")
     change(changed)
-    with pytest.raises(UnsupportedConstruct, match=message):
+    with pytest.raises(UnsupportedConstructError, match=message):
         Program(changed)
 
 
 @pytest.mark.parametrize("text", [b"\xff\xfe", "not json", "[]", "{}", '{"header_types": []}'])
 def test_what_is_no_program_is_refused(text: bytes | str) -> None:
-    with pytest.raises(InvalidProgram):
+    with pytest.raises(InvalidProgramError):
         Program(text)
 
 
@@ -75,7 +75,7 @@ def test_metadata_field_that_is_missing_is_named(config: Callable[[str], Config]
     changed = config("l2")
     for kind in changed["header_types"]:
         kind["fields"] = [f for f in kind["fields"] if f[0] != "instance_type"]
-    with pytest.raises(InvalidProgram, match=r"standard_metadata\.instance_type"):
+    with pytest.raises(InvalidProgramError, match=r"standard_metadata\.instance_type"):
         Program(changed)
 
 
@@ -115,12 +115,12 @@ def test_deep_expressions(config: Callable[[str], Config], levels: int) -> None:
 
 def test_nesting_beyond_the_limit_is_refused(config: Callable[[str], Config]) -> None:
     for levels in (5_000, 12_000):  # the first is too deep for the compiler, the second for the loader
-        with pytest.raises(UnsupportedConstruct, match="nested deeper"):
+        with pytest.raises(UnsupportedConstructError, match="nested deeper"):
             Program(nested_nots(config("l2"), levels))
 
 
 def test_json_nested_deeper_than_python_reads_is_refused() -> None:
-    with pytest.raises(UnsupportedConstruct, match="nested deeper"):
+    with pytest.raises(UnsupportedConstructError, match="nested deeper"):
         Program('{"header_types": ' + "[" * 100_000 + "]" * 100_000 + "}")
 
 
@@ -258,12 +258,12 @@ def huge_number(config: Config) -> None:
 def test_sizes_are_bounded(config: Callable[[str], Config], change: Callable[[Config], None]) -> None:
     changed = config("l2")
     change(changed)
-    with pytest.raises(InvalidProgram, match=r"not in 0\.\.|more than \d+"):
+    with pytest.raises(InvalidProgramError, match=r"not in 0\.\.|more than \d+"):
         Program(changed)
 
 
 def test_a_wrong_type_is_named_with_its_place(config: Callable[[str], Config]) -> None:
     changed = config("l2")
     changed["pipelines"][0]["tables"][0]["max_size"] = "many"
-    with pytest.raises(InvalidProgram, match=r"pipelines\[0\]\.tables\[0\]\.max_size: expected a whole number"):
+    with pytest.raises(InvalidProgramError, match=r"pipelines\[0\]\.tables\[0\]\.max_size: expected a whole number"):
         Program(changed)

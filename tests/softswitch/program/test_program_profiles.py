@@ -11,20 +11,20 @@ import pytest
 from conformance.case import PROGRAMS
 from p4reduce_switch.program import (
     ActionSet,
-    EntryExists,
+    EntryExistsError,
     Group,
     GroupRef,
-    InvalidProgram,
+    InvalidProgramError,
     Member,
     MemberRef,
-    MixedUse,
-    ProfileFull,
+    MixedUseError,
+    ProfileFullError,
     Program,
     Share,
-    TargetExists,
-    TargetInUse,
-    TargetMissing,
-    UnsupportedConstruct,
+    TargetExistsError,
+    TargetInUseError,
+    TargetMissingError,
+    UnsupportedConstructError,
     WeightedAction,
 )
 from p4reduce_switch.program.state import profiles
@@ -134,15 +134,15 @@ def test_an_action_set_is_a_group_of_its_own(load: Callable[[str], Program]) -> 
     profile.set_port(6, False)
     assert ports(program) == {5}
     profile.set_port(6, True)
-    with pytest.raises(MixedUse):
+    with pytest.raises(MixedUseError):
         profile.insert_member(1, SEND, (1,))
-    with pytest.raises(MixedUse):
+    with pytest.raises(MixedUseError):
         profile.insert_group(Group(1, ()))
     table.modify_reference(ANY, 0, ActionSet((WeightedAction(SEND, (7,)),)))
     assert ports(program) == {7}
     table.delete(ANY, 0)
     profile.insert_member(1, SEND, (1,))
-    with pytest.raises(MixedUse):
+    with pytest.raises(MixedUseError):
         table.insert_reference(ANY, 0, actions)
 
 
@@ -156,7 +156,7 @@ def test_what_is_used_stays(selector: Program) -> None:
         (profile.delete_member, 2, "used by 1 entries"),
         (profile.delete_group, 1, "used by 1 entries"),
     ):
-        with pytest.raises(TargetInUse, match=message):
+        with pytest.raises(TargetInUseError, match=message):
             delete(id)
     table.delete(ANY, 0)
     table.modify_reference(((0x10, 4),), 0, MemberRef(3))
@@ -168,7 +168,7 @@ def test_what_is_used_stays(selector: Program) -> None:
 
 def test_bad_members_and_groups(selector: Program) -> None:
     profile, table = selector.action_profiles[MEMBERS], selector.tables[I + "t"]
-    with pytest.raises(TargetExists):
+    with pytest.raises(TargetExistsError):
         profile.insert_member(1, SEND, (1,))
     with pytest.raises(KeyError, match="has no action nothing"):
         profile.insert_member(9, "nothing", ())
@@ -177,32 +177,32 @@ def test_bad_members_and_groups(selector: Program) -> None:
     with pytest.raises(ValueError, match="32 bits above 0"):
         profile.insert_member(0, SEND, (1,))
     for call in (profile.delete_member, profile.member, profile.delete_group, profile.group):
-        with pytest.raises(TargetMissing):
+        with pytest.raises(TargetMissingError):
             call(77)
     for shares, error, message in (
-        ((Share(8),), TargetMissing, "no member 8"),
+        ((Share(8),), TargetMissingError, "no member 8"),
         ((Share(1), Share(1)), ValueError, "twice"),
         ((Share(1, 0),), ValueError, "at least 1"),
-        ((Share(1, 5),), ProfileFull, "more than 4"),
-        ((Share(1, 70_000),), ProfileFull, "more than 65536"),
+        ((Share(1, 5),), ProfileFullError, "more than 4"),
+        ((Share(1, 70_000),), ProfileFullError, "more than 65536"),
     ):
         with pytest.raises(error, match=message):
             profile.insert_group(Group(1, shares, 4))
     assert not list(profile.groups()), "nothing of a refused group is left"
     profile.insert_group(Group(1, (Share(1),), 4))
-    with pytest.raises(TargetExists):
+    with pytest.raises(TargetExistsError):
         profile.insert_group(Group(1, (), 4))
     with pytest.raises(ValueError, match="does not change"):
         profile.modify_group(Group(1, (), 5))
-    with pytest.raises(TargetMissing):
+    with pytest.raises(TargetMissingError):
         table.insert_reference(ANY, 0, GroupRef(2))
     with pytest.raises(ValueError, match="refer to members"):
         table.insert(ANY, 0, SEND, (1,))
     table.insert_reference(ANY, 0, GroupRef(1))
-    with pytest.raises(TargetMissing):
+    with pytest.raises(TargetMissingError):
         table.modify_reference(ANY, 0, MemberRef(9))
     assert ports(selector) == {1}, "a refused write changes nothing"
-    with pytest.raises(EntryExists):
+    with pytest.raises(EntryExistsError):
         table.insert_reference(ANY, 0, MemberRef(2))
     profile.delete_member(2)  # which the refused entry does not use
 
@@ -211,7 +211,7 @@ def test_a_full_profile(load: Callable[[str], Program]) -> None:
     profile = load("action_run_profile").action_profiles["members"]
     for id in range(1, 5):
         profile.insert_member(id, SEND, (id,))
-    with pytest.raises(ProfileFull, match="holds 4 members"):
+    with pytest.raises(ProfileFullError, match="holds 4 members"):
         profile.insert_member(5, SEND, (5,))
     with pytest.raises(ValueError, match="has no selector"):
         profile.insert_group(Group(1, ()))
@@ -221,7 +221,7 @@ def test_a_full_selector(selector: Program) -> None:
     """Its size, 128, is of the weights of all groups together, or of all action sets."""
     profile, table = selector.action_profiles[MEMBERS], selector.tables[I + "t"]
     profile.insert_group(Group(1, (Share(1, 100),)))
-    with pytest.raises(ProfileFull, match="larger than 128"):
+    with pytest.raises(ProfileFullError, match="larger than 128"):
         profile.insert_group(Group(2, (Share(1, 29),)))
     profile.insert_group(Group(2, (Share(1, 28),)))
     profile.modify_group(Group(1, (Share(1, 99),)))
@@ -230,7 +230,7 @@ def test_a_full_selector(selector: Program) -> None:
     for id in (1, 2, 3):
         profile.delete_member(id)
     table.insert_reference(ANY, 0, ActionSet((WeightedAction(SEND, (1,), 100),)))
-    with pytest.raises(ProfileFull):
+    with pytest.raises(ProfileFullError):
         table.insert_reference(((0x10, 4),), 0, ActionSet((WeightedAction(SEND, (1,), 29),)))
     table.modify_reference(ANY, 0, ActionSet((WeightedAction(SEND, (2,), 128),)))
     assert ports(selector) == {2}
@@ -240,9 +240,9 @@ def test_sizes_that_count_members(selector: Program) -> None:
     profile = selector.action_profiles[MEMBERS]
     profile.counts_members = True
     profile.insert_group(Group(1, (Share(1, 4000), Share(2, 4000)), 2))
-    with pytest.raises(ProfileFull, match="size 3"):
+    with pytest.raises(ProfileFullError, match="size 3"):
         profile.insert_group(Group(2, (Share(1), Share(2), Share(3)), 2))
-    with pytest.raises(ProfileFull, match="65536"):
+    with pytest.raises(ProfileFullError, match="65536"):
         profile.insert_group(Group(2, (Share(1, 70_000),)))
 
 
@@ -276,11 +276,11 @@ def test_programs_with_malformed_profiles(config: Callable[[str], dict[str, Any]
         change(ingress, next(table for table in ingress["tables"] if table["name"] == I + "t"))
         return program
 
-    with pytest.raises(InvalidProgram, match="action profile"):
+    with pytest.raises(InvalidProgramError, match="action profile"):
         Program(changed(lambda ingress, table: table.update(action_profile="nothing")))
-    with pytest.raises(InvalidProgram, match="indirect_ws"):
+    with pytest.raises(InvalidProgramError, match="indirect_ws"):
         Program(changed(lambda ingress, table: table.update(type="indirect")))
-    with pytest.raises(UnsupportedConstruct, match="of type magic"):
+    with pytest.raises(UnsupportedConstructError, match="of type magic"):
         Program(changed(lambda ingress, table: table.update(type="magic")))
-    with pytest.raises(UnsupportedConstruct, match="hash algorithm dice"):
+    with pytest.raises(UnsupportedConstructError, match="hash algorithm dice"):
         Program(changed(lambda ingress, table: ingress["action_profiles"][0]["selector"].update(algo="dice")))

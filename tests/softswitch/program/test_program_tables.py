@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from p4reduce_switch.program import (
-    EntryExists,
-    EntryMissing,
+    EntryExistsError,
+    EntryMissingError,
     KeyField,
     Program,
-    TableFull,
-    TableIsConst,
+    TableFullError,
+    TableIsConstError,
 )
 from rigs.table_program import MISS, TableProgram
 
@@ -58,11 +58,11 @@ def test_default_action_can_be_changed_and_reset(load: Callable[[str], Program])
 def test_refused_writes(load: Callable[[str], Program]) -> None:
     mac = load("l2").tables["MainIngress.mac"]
     mac.insert((1,), 0, FLOOD, ())
-    with pytest.raises(EntryExists, match="already"):
+    with pytest.raises(EntryExistsError, match="already"):
         mac.insert((1,), 0, DROP, ())
-    with pytest.raises(EntryMissing):
+    with pytest.raises(EntryMissingError):
         mac.modify((2,), 0, DROP, ())
-    with pytest.raises(EntryMissing):
+    with pytest.raises(EntryMissingError):
         mac.delete((2,), 0)
     with pytest.raises(KeyError, match="has no action"):
         mac.insert((2,), 0, "nothing", ())
@@ -76,7 +76,7 @@ def test_refused_writes(load: Callable[[str], Program]) -> None:
         mac.insert((2,), 1, FLOOD, ())
     mac.insert((2,), 0, FLOOD, ())
     mac.insert((3,), 0, FLOOD, ())
-    with pytest.raises(TableFull, match="3 entries"):
+    with pytest.raises(TableFullError, match="3 entries"):
         mac.insert((4,), 0, FLOOD, ())
 
 
@@ -84,9 +84,9 @@ def test_const_entries_cannot_be_changed(load: Callable[[str], Program]) -> None
     tables = load("tables").tables
     exact = tables["MainIngress.exact_"]
     assert exact.const and [e.const for e in exact.entries()] == [True, True]
-    with pytest.raises(TableIsConst):
+    with pytest.raises(TableIsConstError):
         exact.insert((9, 9), 0, "MainIngress.none", ())
-    with pytest.raises(TableIsConst):
+    with pytest.raises(TableIsConstError):
         exact.delete((1, 2), 0)
     assert [e.priority for e in tables["MainIngress.ternary_"].entries()] == [3, 2, 1]
 
@@ -100,7 +100,7 @@ def test_lpm_prefers_the_longest_prefix() -> None:
     assert [look(0x0A0B0C0D, 1), look(0x0A0C0C0D, 1), look(0x0B000000, 1), look(0, 2)] == [16, 8, 0, 99]
     table.delete(((0x0A0B0000, 16), 1), 0)  # what was looked up before must not be remembered
     assert look(0x0A0B0C0D, 1) == 8
-    with pytest.raises(EntryExists):  # bits beyond the prefix do not make another entry
+    with pytest.raises(EntryExistsError):  # bits beyond the prefix do not make another entry
         table.insert(((0x0AFFFFFF, 8), 1), 0, "mark", (1,))
     with pytest.raises(ValueError, match="prefix length 33"):
         table.insert(((0, 33), 1), 0, "mark", (1,))

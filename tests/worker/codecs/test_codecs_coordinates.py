@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from p4reduce.codecs import coordinates
 from p4reduce.codecs.coordinates import STREAM_HEADER_BYTES, Coordinates, decode, encode, entry_bytes, most_bytes
-from p4reduce.errors import InvalidTensor
+from p4reduce.errors import InvalidTensorError
 
 LENGTHS = (1, 2, 50, 63, 64, 500, 16384)
 
@@ -98,16 +98,16 @@ def test_an_element_takes_one_or_two_bytes(length: int, a_bin: int, size: int) -
 @pytest.mark.parametrize("length", [50, 500])
 def test_bytes_of_another_tensor_are_refused(length: int) -> None:
     data = encode(chosen([5, 3 * length + 7], [1, -1]), length)
-    with pytest.raises(InvalidTensor, match=f"element {3 * length + 7} of {3 * length + 7}: the ranks encode"):
+    with pytest.raises(InvalidTensorError, match=f"element {3 * length + 7} of {3 * length + 7}: the ranks encode"):
         decode(data, length, 3 * length + 7)
     many = data.copy()
     many[4:8] = 255
-    with pytest.raises(InvalidTensor, match="4294967295 entries for a tensor of 1000 elements"):
+    with pytest.raises(InvalidTensorError, match="4294967295 entries for a tensor of 1000 elements"):
         decode(many, length, 1000)
     for scale in (np.nan, np.inf):
         for indices in ([5], []):
             bad = encode(chosen(indices, [1] * len(indices), scale), length)
-            with pytest.raises(InvalidTensor, match="the ranks encode differently"):
+            with pytest.raises(InvalidTensorError, match="the ranks encode differently"):
                 decode(bad, length, 1000)
 
 
@@ -116,20 +116,20 @@ def test_entries_that_mean_nothing_are_refused(entry: int, length: int) -> None:
     """Code 2, and offsets beyond the bin: read on, they could name one element twice."""
     data = encode(chosen([1], [1]), length)
     data = np.concatenate([data[:STREAM_HEADER_BYTES], np.array([entry], f"<u{entry_bytes(length)}").view(np.uint8)])
-    with pytest.raises(InvalidTensor, match="the ranks encode differently"):
+    with pytest.raises(InvalidTensorError, match="the ranks encode differently"):
         decode(data, length, 10_000)
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.binary(max_size=60), st.sampled_from([1, 50, 63, 64, 500]), st.integers(0, 2000))
 def test_any_bytes_are_refused_or_read(data: bytes, length: int, elements: int) -> None:
-    """Nothing but InvalidTensor, and never an element outside the tensor, or one twice."""
+    """Nothing but InvalidTensorError, and never an element outside the tensor, or one twice."""
     raw = bytearray(data)
     if len(raw) > 5:
         raw[4:8] = bytes([raw[4] % 40, 0, 0, 0])  # a plausible count
     try:
         found, used = decode(np.frombuffer(bytes(raw), np.uint8), length, elements)
-    except InvalidTensor:
+    except InvalidTensorError:
         return
     assert np.isfinite(found.scale)
     assert used <= most_bytes(elements, length)

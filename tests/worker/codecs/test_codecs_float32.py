@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4reduce.codecs.float32 import Float32, error_bound, headroom_bits, scale_of
-from p4reduce.errors import InvalidTensor
+from p4reduce.errors import InvalidTensorError
 from p4reduce.protocol.source import UNTOUCHED
 from rigs.scenarios import sum_of_float32
 
@@ -96,13 +96,13 @@ def test_zero_blocks_are_not_held_unless_dense() -> None:
 def test_non_finite_numbers_are_refused_by_name_and_place(bad: float) -> None:
     tensor = np.zeros((3, 50), np.float32)
     tensor[1, 7] = bad
-    with pytest.raises(InvalidTensor, match=r"element \[1, 7\] of fc\.weight is -?(nan|inf) \(1 such"):
+    with pytest.raises(InvalidTensorError, match=r"element \[1, 7\] of fc\.weight is -?(nan|inf) \(1 such"):
         Float32(tensor, name="fc.weight").bind(2, WORDS, False)
 
 
 @pytest.mark.parametrize("other", [np.zeros(3), np.zeros(3, np.int64), [1.0], 2.0])
 def test_other_types_are_refused(other: object) -> None:
-    with pytest.raises(InvalidTensor):
+    with pytest.raises(InvalidTensorError):
         Float32(other)
 
 

@@ -12,7 +12,7 @@ from p4reduce.codecs import FloatLanes
 from p4reduce.codecs.float32 import headroom_bits
 from p4reduce.codecs.float_lanes import Summed, levels
 from p4reduce.communicator import Communicator
-from p4reduce.errors import InvalidTensor, LaneOverflow
+from p4reduce.errors import InvalidTensorError, LaneOverflowError
 from p4reduce.protocol.source import UNTOUCHED
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire import DEFAULT, SMALL, Geometry
@@ -133,11 +133,11 @@ def test_what_rounds_up_beyond_float32_stays_finite(bits: int, world_size: int, 
 def test_eight_bits_hold_64_ranks() -> None:
     assert [levels(8, ranks) for ranks in (1, 2, 3, 4, 8, 16, 32, 33, 64)] == [64, 32, 16, 16, 8, 4, 2, 1, 1]
     assert [levels(16, ranks) for ranks in (1, 64, 65, 1 << 14)] == [1 << 14, 256, 128, 1]
-    with pytest.raises(LaneOverflow, match="lanes of 8 bits hold no sum of 65 rounded floats: use 16 or 32 bits"):
+    with pytest.raises(LaneOverflowError, match="lanes of 8 bits hold no sum of 65 rounded floats: use 16 or 32 bits"):
         levels(8, 65)
-    with pytest.raises(LaneOverflow):
+    with pytest.raises(LaneOverflowError):
         FloatLanes(np.ones(3, np.float32), 8).bind(65, WORDS, False)
-    with pytest.raises(LaneOverflow):
+    with pytest.raises(LaneOverflowError):
         levels(16, (1 << 14) + 1)
 
 
@@ -159,13 +159,13 @@ def test_blocks_of_zeros_are_skipped() -> None:
 
 def test_what_is_refused() -> None:
     for bits in (0, 4, 10, 32, 64):
-        with pytest.raises(InvalidTensor, match=f"lanes of 8 or 16 bits, or as float32 in 32, not in {bits}"):
+        with pytest.raises(InvalidTensorError, match=f"lanes of 8 or 16 bits, or as float32 in 32, not in {bits}"):
             FloatLanes(np.ones(3, np.float32), bits)
     for dtype in (np.float64, np.float16, np.int8):
-        with pytest.raises(InvalidTensor, match=f"values is {np.dtype(dtype)}; convert it to float32"):
+        with pytest.raises(InvalidTensorError, match=f"values is {np.dtype(dtype)}; convert it to float32"):
             FloatLanes(np.ones(3, dtype), 8, name="values")
     for bad in (np.nan, np.inf, -np.inf):
         tensor = np.ones((2, 3), np.float32)
         tensor[1, 2] = bad
-        with pytest.raises(InvalidTensor, match=rf"element \[1, 2\] of fc is {bad}; a sum needs finite numbers"):
+        with pytest.raises(InvalidTensorError, match=rf"element \[1, 2\] of fc is {bad}; a sum needs finite numbers"):
             FloatLanes(tensor, 8, name="fc").bind(2, WORDS, False)

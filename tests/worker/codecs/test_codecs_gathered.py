@@ -11,7 +11,7 @@ import torch
 from p4reduce.codecs import Float32, Gathered, Lanes
 from p4reduce.codecs.raw import block_count
 from p4reduce.communicator import Communicator
-from p4reduce.errors import CollectiveMismatch, InvalidTensor
+from p4reduce.errors import CollectiveMismatchError, InvalidTensorError
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire import DEFAULT, SMALL, Geometry
 
@@ -87,13 +87,13 @@ def test_full_to_capacity_and_beyond() -> None:
     full = bytes_of_rank(3, 700)
     for rows, _ in gather([full, full[:-1]], capacity=700):
         assert rows[0, :700].tolist() == full.tolist()
-    with pytest.raises(InvalidTensor, match="coordinates: 700 B, more than the 699 B all ranks agreed on"):
+    with pytest.raises(InvalidTensorError, match="coordinates: 700 B, more than the 699 B all ranks agreed on"):
         Gathered(full, 699, 0, name="coordinates")
 
 
 def test_ranks_of_different_capacity_are_told_so() -> None:
     def rank_main(comm: Communicator) -> bool:
-        with pytest.raises(CollectiveMismatch):
+        with pytest.raises(CollectiveMismatchError):
             comm.all_reduce_segments([Gathered(bytes_of_rank(0, 10), 100 + comm.rank, comm.rank)])
         return True
 

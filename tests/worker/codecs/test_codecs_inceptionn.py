@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from p4reduce.codecs import inceptionn
 from p4reduce.codecs.inceptionn import Inceptionn
-from p4reduce.errors import InvalidTensor
+from p4reduce.errors import InvalidTensorError
 
 RULES = ("bounded", "published")
 
@@ -149,12 +149,12 @@ def test_what_the_rules_cost_and_lose(path: str) -> None:
 def test_nan_and_infinity_are_refused_with_their_place(bad: float, path: str) -> None:
     values = np.zeros((4, 5), np.float32)
     values[2, 3] = bad
-    with pytest.raises(InvalidTensor, match=r"element \[2, 3\] of fc is (nan|inf|-inf)"):
+    with pytest.raises(InvalidTensorError, match=r"element \[2, 3\] of fc is (nan|inf|-inf)"):
         Inceptionn().encode(values, "fc")
 
 
 def test_other_types_and_settings_are_refused() -> None:
-    with pytest.raises(InvalidTensor, match="float64; convert it to float32"):
+    with pytest.raises(InvalidTensorError, match="float64; convert it to float32"):
         Inceptionn().encode(np.zeros(3))
     for bound in (0.3, 0.0, -0.5, 1.0, 2.0**-16, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="power of two from"):
@@ -181,7 +181,7 @@ def test_any_bytes_are_decoded_or_refused(data: bytes, elements: int) -> None:
     def outcome() -> bytes | str:
         try:
             return codec.decode(given, elements).tobytes()
-        except InvalidTensor as error:
+        except InvalidTensorError as error:
             assert "do all ranks encode alike?" in str(error)
             return str(error)
 
@@ -195,9 +195,9 @@ def test_bytes_of_another_length_are_refused(cut: int) -> None:
     codec = Inceptionn()
     data = codec.encode(np.linspace(-1, 1, 30, dtype=np.float32))
     for other in (data[:-cut], np.append(data, np.zeros(cut, np.uint8))):
-        with pytest.raises(InvalidTensor, match="are no 30 numbers"):
+        with pytest.raises(InvalidTensorError, match="are no 30 numbers"):
             codec.decode(other, 30)
     beyond = data[: codec.head_bytes(2)].copy()
     beyond[2:] = 0x10  # a tag of a third number
-    with pytest.raises(InvalidTensor, match="beyond 2"):
+    with pytest.raises(InvalidTensorError, match="beyond 2"):
         codec.decode(np.append(beyond, np.zeros(1, np.uint8)), 2)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from p4reduce.codecs.int32 import Int32
 from p4reduce.codecs.lanes import Lanes, pack_lanes, unpack_lanes
 from p4reduce.communicator import Communicator
-from p4reduce.errors import CollectiveMismatch, IntegerOverflow, InvalidTensor, LaneOverflow
+from p4reduce.errors import CollectiveMismatchError, IntegerOverflowError, InvalidTensorError, LaneOverflowError
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire.lanes import WIDTHS, check_lanes, lane_limit, lanes_per_word, narrowest
 
@@ -50,7 +50,7 @@ def test_every_world_size_at_its_largest_bound(bits: int, sign: int) -> None:
         Lanes(tensor, bits, bound=bound).bind(world_size, 8, False)
         words = pack_lanes(tensor, bits) * np.uint32(world_size)
         assert unpack_lanes(words, bits, 21).tolist() == (tensor * world_size).tolist()
-        with pytest.raises(LaneOverflow, match=f"holds {lane_limit(bits)}"):
+        with pytest.raises(LaneOverflowError, match=f"holds {lane_limit(bits)}"):
             Lanes(np.array([sign * (bound + 1)]), bits).bind(world_size, 8, False)
 
 
@@ -70,7 +70,7 @@ def test_the_largest_sum_of_a_word_is_that_of_the_bound_or_of_the_lanes(bits: in
 
 def test_ranks_that_state_different_bounds_are_at_odds() -> None:
     def rank_main(comm: Communicator) -> None:
-        with pytest.raises(CollectiveMismatch):
+        with pytest.raises(CollectiveMismatchError):
             comm.all_reduce_segments([Lanes(np.array([1, -1]), 8, bound=1 + comm.rank)])
 
     with LocalGroup(2) as group:
@@ -96,7 +96,9 @@ def test_every_bound_has_a_largest_number_of_ranks(data: st.DataObject, bits: in
     tensor = np.array([bound, -bound, bound, -bound, -bound])
     words = pack_lanes(tensor, bits) * np.uint32(most)
     assert unpack_lanes(words, bits, 5).tolist() == (tensor * most).tolist()
-    with pytest.raises(LaneOverflow, match=f"can reach {(most + 1) * bound}, and a lane of {bits} bits holds {limit}"):
+    with pytest.raises(
+        LaneOverflowError, match=f"can reach {(most + 1) * bound}, and a lane of {bits} bits holds {limit}"
+    ):
         check_lanes(most + 1, bound, bits)
 
 
@@ -111,7 +113,7 @@ def test_every_bound_has_a_largest_number_of_ranks(data: st.DataObject, bits: in
     ],
 )
 def test_the_error_says_what_fits(world_size: int, bound: int, bits: int, advice: str) -> None:
-    with pytest.raises(LaneOverflow) as error:
+    with pytest.raises(LaneOverflowError) as error:
         check_lanes(world_size, bound, bits)
     assert str(error.value).startswith("the tensor: ")
     assert str(error.value).endswith(advice)
@@ -126,7 +128,7 @@ def test_ternary_at_the_exact_limit(bits: int, sign: int) -> None:
     Lanes(tensor, bits).bind(limit, 8, False)
     words = pack_lanes(tensor, bits) * np.uint32(limit)
     assert unpack_lanes(words, bits, 17).tolist() == [sign * limit] * 17
-    with pytest.raises(LaneOverflow, match=f"holds {limit}"):
+    with pytest.raises(LaneOverflowError, match=f"holds {limit}"):
         Lanes(tensor, bits).bind(limit + 1, 8, False)
 
 
@@ -135,26 +137,26 @@ def test_127_ranks_fit_eight_bits_and_128_do_not() -> None:
     assert narrowest(128) == 10
     assert [narrowest(n) for n in (1, 7, 8, 15, 16, 31, 32, 511, 512)] == [4, 4, 5, 5, 6, 6, 8, 10, 16]
     assert [narrowest(n) for n in (32767, 32768, 2**31 - 1)] == [16, 32, 32]
-    with pytest.raises(LaneOverflow, match=r"4 ranks x .* can reach 2147483648, .*; use \|t\| <= 536870911"):
+    with pytest.raises(LaneOverflowError, match=r"4 ranks x .* can reach 2147483648, .*; use \|t\| <= 536870911"):
         narrowest(4, 2**29)
 
 
 def test_larger_integers_use_world_size_times_largest() -> None:
     Lanes(np.array([31, -31], np.int8), 8).bind(4, 8, False)
-    with pytest.raises(LaneOverflow, match=r"4 ranks x \|t\| <= 32"):
+    with pytest.raises(LaneOverflowError, match=r"4 ranks x \|t\| <= 32"):
         Lanes(np.array([3, -32], np.int8), 8).bind(4, 8, False)
 
 
 def test_a_stated_bound_is_kept_even_by_a_rank_with_smaller_values() -> None:
-    with pytest.raises(LaneOverflow, match=r"4 ranks x \|t\| <= 40"):
+    with pytest.raises(LaneOverflowError, match=r"4 ranks x \|t\| <= 40"):
         Lanes(np.zeros(3, np.int8), 8, bound=40).bind(4, 8, False)
-    with pytest.raises(LaneOverflow, match=r"element \[1\] of conv1 is -2, beyond the stated bound 1"):
+    with pytest.raises(LaneOverflowError, match=r"element \[1\] of conv1 is -2, beyond the stated bound 1"):
         Lanes(np.array([1, -2], np.int8), 8, bound=1, name="conv1").bind(4, 8, False)
 
 
 def test_the_most_negative_integer_does_not_slip_through() -> None:
     for bits, dtype in ((8, np.int8), (16, np.int16), (32, np.int32)):
-        with pytest.raises(LaneOverflow):
+        with pytest.raises(LaneOverflowError):
             Lanes(np.array([-(2 ** (bits - 1))], dtype), bits).bind(1, 8, False)
 
 
@@ -167,13 +169,13 @@ def test_zero_blocks_stay_zero() -> None:
 
 @pytest.mark.parametrize("bits", [0, 1, 3, 7, 9, 31, 33, 64])
 def test_other_widths_are_refused(bits: int) -> None:
-    with pytest.raises(InvalidTensor, match=f"lanes are 4, 5, 6, 8, 10, 16 or 32 bits wide, not {bits}$"):
+    with pytest.raises(InvalidTensorError, match=f"lanes are 4, 5, 6, 8, 10, 16 or 32 bits wide, not {bits}$"):
         Lanes(np.zeros(1, np.int8), bits)
 
 
 def test_lanes_of_unsigned_or_floats_are_refused() -> None:
     for dtype in (np.uint8, np.float32, np.bool_):
-        with pytest.raises(InvalidTensor):
+        with pytest.raises(InvalidTensorError):
             Lanes(np.zeros(1, dtype), 8)
 
 
@@ -190,10 +192,10 @@ def test_int32_can_refuse_overflow_at_the_exact_limit() -> None:
     limit = (2**31 - 1) // 3
     Int32(np.array([limit, -limit], np.int32), refuse_overflow=True).bind(3, 8, False)
     for value in (limit + 1, -limit - 1, -(2**31)):
-        with pytest.raises(IntegerOverflow, match=rf"element \[1\] of counts is {value}.*<= {limit}"):
+        with pytest.raises(IntegerOverflowError, match=rf"element \[1\] of counts is {value}.*<= {limit}"):
             Int32(np.array([0, value], np.int32), refuse_overflow=True, name="counts").bind(3, 8, False)
 
 
 def test_int32_refuses_other_types() -> None:
-    with pytest.raises(InvalidTensor, match="int64; convert"):
+    with pytest.raises(InvalidTensorError, match="int64; convert"):
         Int32(np.zeros(3, np.int64))

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import p4reduce
-from p4reduce import CollectiveMismatch, CollectiveTimeout, Communicator, Float32, Int32, Lanes
-from p4reduce.errors import CollectiveError, CommunicatorClosed, InvalidTensor, JobReset
+from p4reduce import CollectiveMismatchError, CollectiveTimeoutError, Communicator, Float32, Int32, Lanes
+from p4reduce.errors import CollectiveError, CommunicatorClosedError, InvalidTensorError, JobResetError
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire import SMALL
 from p4reduce_runtime.datagrams import ENCAP_BYTES
@@ -160,12 +160,12 @@ def test_mismatch_on_every_rank_and_ever_after() -> None:
     with LocalGroup(3) as group:
 
         def step(comm: Communicator) -> str:
-            with pytest.raises(CollectiveMismatch) as caught:
+            with pytest.raises(CollectiveMismatchError) as caught:
                 if comm.rank == 1:
                     comm.barrier()
                 else:
                     comm.all_reduce(np.ones(70, np.float32))
-            with pytest.raises(CollectiveMismatch) as again:
+            with pytest.raises(CollectiveMismatchError) as again:
                 comm.barrier()
             assert again.value is caught.value
             return str(caught.value)
@@ -180,12 +180,12 @@ def test_mismatch_on_every_rank_and_ever_after() -> None:
 def test_timeout_names_the_absent_and_breaks_the_communicator() -> None:
     with LocalGroup(3) as group:
 
-        def step(comm: Communicator) -> CollectiveTimeout | None:
+        def step(comm: Communicator) -> CollectiveTimeoutError | None:
             if comm.rank == 2:
                 return None
-            with pytest.raises(CollectiveTimeout, match="still waits for rank 2") as caught:
+            with pytest.raises(CollectiveTimeoutError, match="still waits for rank 2") as caught:
                 comm.all_reduce(np.ones(5, np.float32), timeout_s=0.4)
-            with pytest.raises(CollectiveTimeout):
+            with pytest.raises(CollectiveTimeoutError):
                 comm.barrier()
             return caught.value
 
@@ -231,7 +231,7 @@ class Dismissed:
     """A membership that ends when told to."""
 
     def __init__(self) -> None:
-        self.reason: JobReset | None = None
+        self.reason: JobResetError | None = None
         self.left = 0
 
     def failure(self) -> CollectiveError | None:
@@ -245,14 +245,14 @@ def test_a_reset_stops_the_running_collective_and_every_later_one() -> None:
     membership = Dismissed()
 
     def reset(rank: int, payload: bytes) -> bool:
-        membership.reason = JobReset("rank 1 left")  # once rank 0 is in its collective
+        membership.reason = JobResetError("rank 1 left")  # once rank 0 is in its collective
         return False
 
     with LocalGroup(2, lose=reset) as group:
         comm = group.comms[0]
         comm.session.membership = membership
         for _ in range(2):
-            with pytest.raises(JobReset, match="the job was reset: rank 1 left; close this communicator"):
+            with pytest.raises(JobResetError, match="the job was reset: rank 1 left; close this communicator"):
                 comm.barrier(timeout_s=10)
         assert comm.stats.frames_up == 1
         comm.close()
@@ -264,7 +264,7 @@ def test_a_reset_stops_the_running_collective_and_every_later_one() -> None:
 def test_closed_is_closed() -> None:
     with LocalGroup(2) as group:
         group.run(Communicator.close)
-        with pytest.raises(CommunicatorClosed):
+        with pytest.raises(CommunicatorClosedError):
             group.comms[0].barrier()
 
 
@@ -275,7 +275,7 @@ def test_leaving_while_the_others_go_on_is_told_to_them() -> None:
             if comm.rank == 1:
                 comm.close()
                 return ""
-            with pytest.raises(CollectiveMismatch) as caught:
+            with pytest.raises(CollectiveMismatchError) as caught:
                 comm.all_reduce(np.ones(3, np.int32))
             return caught.value.calls[1]
 
@@ -308,7 +308,7 @@ def test_torch_tensors_in_torch_tensors_out() -> None:
 
 
 def refused(comm: Communicator, tensor: Any) -> str:
-    with pytest.raises(InvalidTensor) as caught:
+    with pytest.raises(InvalidTensorError) as caught:
         comm.all_reduce(tensor)
     return str(caught.value)
 
@@ -405,11 +405,11 @@ def test_a_place_that_cannot_hold_the_sum_is_refused_on_all_ranks(out: Any, says
 
     def step(comm: Communicator) -> None:
         if comm.rank == 0:
-            with pytest.raises(InvalidTensor) as told:
+            with pytest.raises(InvalidTensorError) as told:
                 comm.all_reduce(memory[:8], out=out)
             assert says in str(told.value)
         else:
-            with pytest.raises(p4reduce.PeerRefused):
+            with pytest.raises(p4reduce.PeerRefusedError):
                 comm.all_reduce(memory[:8].copy())
         assert comm.all_reduce(np.ones(8, np.float32)).tolist() == [2] * 8
 
@@ -421,7 +421,7 @@ def test_torch_tensors_that_cannot_hold_a_sum() -> None:
     torch = pytest.importorskip("torch")
     mine = torch.ones(8)
     for out in (torch.zeros(8, device="meta"), torch.zeros(8).to_sparse(), torch.zeros(1).expand(8)):
-        with pytest.raises(InvalidTensor, match="out has no plain memory|elements of out share memory"):
+        with pytest.raises(InvalidTensorError, match="out has no plain memory|elements of out share memory"):
             Float32(mine, out=out)
 
 

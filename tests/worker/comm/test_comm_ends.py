@@ -13,9 +13,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from p4reduce import CollectiveTimeout, Communicator, session
+from p4reduce import CollectiveTimeoutError, Communicator, session
 from p4reduce.codecs import Float32
-from p4reduce.errors import CollectiveError, CommunicatorClosed, JobReset
+from p4reduce.errors import CollectiveError, CommunicatorClosedError, JobResetError
 from p4reduce.session import Place
 from p4reduce.testing.local_group import LocalGroup
 
@@ -52,7 +52,9 @@ def busy() -> Iterator[Busy]:
 
 def test_the_deadline_holds_while_another_thread_has_its_turn(busy: Busy) -> None:
     begun = time.monotonic()
-    with pytest.raises(CollectiveTimeout, match="barrier could not begin in 0.1 s: another collective of this process"):
+    with pytest.raises(
+        CollectiveTimeoutError, match="barrier could not begin in 0.1 s: another collective of this process"
+    ):
         busy.comm.barrier(timeout_s=0.1)
     assert time.monotonic() - begun < 5
     busy.group.comms[1].barrier()
@@ -66,7 +68,7 @@ def test_close_tells_a_running_collective(busy: Busy, wait: bool, monkeypatch: p
     begun = time.monotonic()
     busy.comm.close(wait=wait)
     assert time.monotonic() - begun < 5
-    with pytest.raises(CommunicatorClosed):
+    with pytest.raises(CommunicatorClosedError):
         busy.barrier.result(10)
 
 
@@ -100,18 +102,18 @@ class Membership:
         pass
 
 
-@pytest.mark.parametrize("answer", [None, JobReset("rank 1 left")])
-def test_closed_stays_closed_whatever_the_membership_answers(answer: JobReset | None) -> None:
+@pytest.mark.parametrize("answer", [None, JobResetError("rank 1 left")])
+def test_closed_stays_closed_whatever_the_membership_answers(answer: JobResetError | None) -> None:
     with LocalGroup(1) as group:
         comm = group.comms[0]
 
-        def close() -> JobReset | None:
+        def close() -> JobResetError | None:
             comm.close(wait=False)  # as another thread may, at this moment
             return answer
 
         comm.session.membership = Membership([close])
         for _ in range(2):
-            with pytest.raises(CommunicatorClosed):
+            with pytest.raises(CommunicatorClosedError):
                 comm.check()
 
 
@@ -120,13 +122,13 @@ def test_a_sum_that_has_arrived_is_handed_out_despite_a_reset() -> None:
         comm = group.comms[0]
         inbox: queue.SimpleQueue[bytes] = group.inboxes[0]
 
-        def reset() -> JobReset:
+        def reset() -> JobResetError:
             inbox.put(inbox.get(timeout=10))  # the last RESULT is here
-            return JobReset("rank 1 left")
+            return JobResetError("rank 1 left")
 
         comm.session.membership = Membership([None, reset])
         group.run(Communicator.barrier)
-        with pytest.raises(JobReset):
+        with pytest.raises(JobResetError):
             comm.barrier()
         group.comms[1].close(wait=False)
 
@@ -183,7 +185,7 @@ def test_a_new_place_that_cannot_be_used_is_given_up(closed: bool, monkeypatch: 
             group.comms[0].close()
         else:
             monkeypatch.setattr("p4reduce.session.Uplink", mock.Mock(side_effect=OSError("no descriptor is left")))
-        with pytest.raises(CommunicatorClosed if closed else OSError):
+        with pytest.raises(CommunicatorClosedError if closed else OSError):
             renewed.renew(Place(replace(before, epoch=before.epoch + 1), place, place))
         assert (place.closed, place.left) == (True, True)
         assert (renewed.lease, renewed.transport) == (before, transport)

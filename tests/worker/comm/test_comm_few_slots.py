@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from p4reduce.communicator import Communicator
-from p4reduce.errors import InvalidTensor, PeerRefused
+from p4reduce.errors import InvalidTensorError, PeerRefusedError
 from p4reduce.protocol.window import Window
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.resettable_group import ResettableGroup
@@ -88,7 +88,7 @@ def test_a_call_that_is_refused_is_not_remembered() -> None:
         slots_used(comm, "dense")
         given = np.zeros(ELEMENTS, np.float32)
         given[7] = np.nan if comm.rank else 0
-        with pytest.raises(InvalidTensor if comm.rank else PeerRefused):
+        with pytest.raises(InvalidTensorError if comm.rank else PeerRefusedError):
             comm.all_reduce(given)
         return slots_used(comm, "sparse sparse")
 

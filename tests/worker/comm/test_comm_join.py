@@ -17,7 +17,7 @@ import pytest
 
 import p4reduce
 from p4reduce.codecs import arrays
-from p4reduce.errors import ControllerLost, GeometryMismatch, JobReset, JoinError
+from p4reduce.errors import ControllerLostError, GeometryMismatchError, JobResetError, JoinError
 from p4reduce.heartbeat import Heartbeat
 from p4reduce.rejoin import Rejoin
 from p4reduce_contracts.jobs import client as jobs
@@ -169,10 +169,10 @@ def test_a_typo_for_the_kernels_is_said_before_a_place_is_taken(
 @pytest.mark.parametrize(
     ("step", "error"),
     [
-        ("join", jobs.UnknownJob("no job 'a'; there is 'b'")),
-        ("join", jobs.InvalidRequest("job 'a' has 4 ranks, not 1")),
-        ("wait_lease", jobs.LeaseTimeout("rank 1 never joined")),
-        ("wait_lease", jobs.MemberReset("rank 0 joined again")),
+        ("join", jobs.UnknownJobError("no job 'a'; there is 'b'")),
+        ("join", jobs.InvalidRequestError("job 'a' has 4 ranks, not 1")),
+        ("wait_lease", jobs.LeaseTimeoutError("rank 1 never joined")),
+        ("wait_lease", jobs.MemberResetError("rank 0 joined again")),
     ],
 )
 def test_the_controllers_refusals_become_join_errors(fake: type[FakeClient], step: str, error: Exception) -> None:
@@ -187,14 +187,14 @@ def test_the_controllers_refusals_become_join_errors(fake: type[FakeClient], ste
 
 def test_a_switch_that_is_away_for_a_moment_is_waited_for(fake: type[FakeClient]) -> None:
     ticket = jobs.JoinTicket(NONCE, "a", 5, 0, 1, "127.0.0.1", fake.switch_port, 8, 32, 0.01)
-    answers = [refuse(jobs.SwitchAway("reconnecting")), lambda: ticket]
+    answers = [refuse(jobs.SwitchAwayError("reconnecting")), lambda: ticket]
 
     def answer() -> Any:
         return answers.pop(0)()
 
     fake.answers["join"] = answer
     p4reduce.join("a", rank=0, world_size=1).close(wait=False)
-    fake.answers["join"] = refuse(jobs.SwitchAway("reconnecting"))
+    fake.answers["join"] = refuse(jobs.SwitchAwayError("reconnecting"))
     with pytest.raises(JoinError, match=r"could not join job 'a' in 0\.1 s: reconnecting"):
         p4reduce.join("a", rank=0, world_size=1, timeout_s=0.1)
 
@@ -204,7 +204,7 @@ def test_an_absent_controller_is_waited_for_to_the_end_and_that_is_said(
 ) -> None:
     monkeypatch.setattr(join_module, "_RETRY_S", 0.01)
     monkeypatch.setattr(join_module, "_SAY_EVERY_S", 0.2)
-    fake.answers["join"] = refuse(jobs.ControllerUnreachable("no controller at 127.0.0.1:9600: start one"))
+    fake.answers["join"] = refuse(jobs.ControllerUnreachableError("no controller at 127.0.0.1:9600: start one"))
     begun = time.monotonic()
     with pytest.raises(JoinError) as caught:
         p4reduce.join("a", rank=3, world_size=4, timeout_s=1.0)
@@ -226,7 +226,7 @@ def test_waiting_for_a_process_that_compiles_counts_in_joins_time(
     """And after half of the time this process compiles too: the other one may be stopped."""
     monkeypatch.setattr(cache, "_said", {})
     monkeypatch.setattr(join_module, "_RETRY_S", 0.01)
-    fake.answers["join"] = refuse(jobs.ControllerUnreachable("no controller"))
+    fake.answers["join"] = refuse(jobs.ControllerUnreachableError("no controller"))
     compiled = []
 
     def compile_as_numba_does() -> None:
@@ -262,7 +262,7 @@ def test_a_controller_that_comes_up_late_is_joined(fake: type[FakeClient], monke
         def answer() -> Any:
             left[0] -= 1
             if left[0] > 0:
-                raise jobs.ControllerUnreachable("no answer")
+                raise jobs.ControllerUnreachableError("no answer")
             del fake.answers[step]
             return getattr(fake.instances[-1], step)(*{"join": ("a", 0, 1), "wait_lease": (NONCE, 1.0)}[step])
 
@@ -281,7 +281,7 @@ def test_a_controller_that_forgot_this_member_while_it_was_away_is_joined_again(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(join_module, "_RETRY_S", 0.01)
-    errors = [jobs.ControllerUnreachable("no answer"), jobs.MemberReset("unknown; join again")]
+    errors = [jobs.ControllerUnreachableError("no answer"), jobs.MemberResetError("unknown; join again")]
 
     def answer() -> Any:
         if errors:
@@ -314,7 +314,7 @@ def test_the_time_of_a_call_ends_with_the_time_for_joining(fake: type[FakeClient
 
     def unreachable() -> Any:
         seen.append(fake.instances[-1].timeout_s)
-        raise jobs.ControllerUnreachable("no answer")
+        raise jobs.ControllerUnreachableError("no answer")
 
     fake.answers["join"] = unreachable
     with pytest.raises(JoinError):
@@ -362,7 +362,7 @@ def test_a_worker_that_joins_again_names_the_nonce_it_had(fake: type[FakeClient]
 
 def test_a_pipeline_that_does_not_suit_is_refused(fake: type[FakeClient]) -> None:
     fake.answers["wait_lease"] = lambda: jobs.Lease(5, "a", 9, 0, 9, 16, 4, 8, 1.0, "127.0.0.1", fake.switch_port)
-    with pytest.raises(GeometryMismatch, match="at most 8 ranks"):
+    with pytest.raises(GeometryMismatchError, match="at most 8 ranks"):
         p4reduce.join("a", rank=0, world_size=9)
 
 
@@ -374,11 +374,11 @@ def beating(fake: type[FakeClient]) -> Heartbeat:
     return heartbeat
 
 
-@pytest.mark.parametrize("answer", [lambda: (True, "rank 2 left"), refuse(jobs.MemberReset("rank 2 left"))])
+@pytest.mark.parametrize("answer", [lambda: (True, "rank 2 left"), refuse(jobs.MemberResetError("rank 2 left"))])
 def test_a_reset_is_noticed(fake: type[FakeClient], answer: Callable[[], Any]) -> None:
     fake.answers["heartbeat"] = answer
     failure = beating(fake).failure()
-    assert isinstance(failure, JobReset)
+    assert isinstance(failure, JobResetError)
     assert failure.reason == "rank 2 left"
 
 
@@ -387,7 +387,7 @@ def test_a_reset_that_the_watch_tells_needs_no_heartbeat(fake: type[FakeClient])
     heartbeat = Heartbeat(client, NONCE, Lease(5, "a", 9, 0, 1, 16, 8, 32, 60.0))  # type: ignore[arg-type]
     client.reset("rank 2 is gone")
     failure = heartbeat.failure()
-    assert isinstance(failure, JobReset)
+    assert isinstance(failure, JobResetError)
     assert failure.reason == "rank 2 is gone"
     heartbeat.leave()
 
@@ -400,10 +400,10 @@ def test_a_silent_controller_is_tolerated_for_the_dead_time(
 
     def unreachable() -> Any:
         beats.append(1)
-        raise jobs.ControllerUnreachable("no answer")
+        raise jobs.ControllerUnreachableError("no answer")
 
     fake.answers["heartbeat"] = unreachable
-    assert isinstance(beating(fake).failure(), ControllerLost)
+    assert isinstance(beating(fake).failure(), ControllerLostError)
     assert len(beats) > 1
 
 
@@ -427,7 +427,7 @@ def test_a_rank_logs_when_it_joins_fails_and_leaves(fake: type[FakeClient], capl
     fake.answers["heartbeat"] = lambda: (True, "rank 1 left")
     comm = p4reduce.join("mnist", rank=0, world_size=1)
     assert fake.instances[0].beaten.wait(10)
-    with pytest.raises(JobReset):
+    with pytest.raises(JobResetError):
         comm.barrier()
     comm.close(wait=False)
     told = [(record.name, record.levelname, record.getMessage()) for record in caplog.records]

@@ -11,14 +11,14 @@ import pytest
 
 from p4reduce import Communicator, Float32, Int32, Lanes
 from p4reduce.errors import (
-    CollectiveMismatch,
-    CollectiveTimeout,
-    CommunicatorClosed,
-    IntegerOverflow,
-    InvalidTensor,
-    LaneOverflow,
-    NotFinite,
-    PeerRefused,
+    CollectiveMismatchError,
+    CollectiveTimeoutError,
+    CommunicatorClosedError,
+    IntegerOverflowError,
+    InvalidTensorError,
+    LaneOverflowError,
+    NotFiniteError,
+    PeerRefusedError,
     Reason,
 )
 from p4reduce.testing.local_group import LocalGroup
@@ -38,7 +38,7 @@ def outcome(call: Callable[[], Any]) -> Any:
     """What the call returns, or the error it raises."""
     try:
         return call()
-    except (InvalidTensor, PeerRefused, TypeError, ValueError) as error:
+    except (InvalidTensorError, PeerRefusedError, TypeError, ValueError) as error:
         return error
 
 
@@ -54,7 +54,7 @@ def test_a_step_that_one_rank_skips_is_skipped_by_all() -> None:
             return results
 
         for rank, results in enumerate(group.run(train)):
-            assert isinstance(results[1], PeerRefused if rank else InvalidTensor)
+            assert isinstance(results[1], PeerRefusedError if rank else InvalidTensorError)
             for step in (1, 3, 4, 5):
                 assert (results[step - 1] == 11 * step).all()
         assert group.comms[0].stats.refused == group.comms[1].stats.refused == 1
@@ -63,21 +63,21 @@ def test_a_step_that_one_rank_skips_is_skipped_by_all() -> None:
 @pytest.mark.parametrize(
     ("bad", "error", "reason"),
     [
-        (lambda comm: comm.all_reduce(with_nan()), NotFinite, Reason.NOT_FINITE),
-        (lambda comm: comm.all_reduce([1.0]), InvalidTensor, Reason.INVALID_TENSOR),
-        (lambda comm: comm.all_reduce(np.ones(3)), InvalidTensor, Reason.INVALID_TENSOR),
+        (lambda comm: comm.all_reduce(with_nan()), NotFiniteError, Reason.NOT_FINITE),
+        (lambda comm: comm.all_reduce([1.0]), InvalidTensorError, Reason.INVALID_TENSOR),
+        (lambda comm: comm.all_reduce(np.ones(3)), InvalidTensorError, Reason.INVALID_TENSOR),
         (
             lambda comm: comm.all_reduce_segments([Lanes(np.array([9]), 4)]),
-            LaneOverflow,
+            LaneOverflowError,
             Reason.LANE_OVERFLOW,
         ),
         (
             lambda comm: comm.all_reduce_segments([Int32(np.array([2**30], np.int32), refuse_overflow=True)]),
-            IntegerOverflow,
+            IntegerOverflowError,
             Reason.INTEGER_OVERFLOW,
         ),
-        (lambda comm: comm.broadcast(np.ones(3), 9), InvalidTensor, Reason.INVALID_TENSOR),
-        (lambda comm: comm.all_gather("text"), InvalidTensor, Reason.INVALID_TENSOR),
+        (lambda comm: comm.broadcast(np.ones(3), 9), InvalidTensorError, Reason.INVALID_TENSOR),
+        (lambda comm: comm.all_gather("text"), InvalidTensorError, Reason.INVALID_TENSOR),
         (lambda comm: comm.all_gather_bytes("text"), TypeError, Reason.OTHER),
         (lambda comm: comm.barrier(timeout_s=float("nan")), ValueError, Reason.OTHER),
         (lambda comm: comm.barrier(timeout_s=-1), ValueError, Reason.OTHER),
@@ -90,7 +90,7 @@ def test_the_other_ranks_are_told_the_reason(
         results = group.run(lambda comm: outcome(lambda: bad(comm) if comm.rank == 1 else comm.all_reduce(BIG)))
         assert type(results[1]) is error
         for rank in (0, 2):
-            assert isinstance(results[rank], PeerRefused)
+            assert isinstance(results[rank], PeerRefusedError)
             assert results[rank].reasons == {1: reason}
             assert f"rank 1: {reason}" in str(results[rank])
             assert str(results[rank]).startswith("all_reduce of 5000 float32 (operation 0")
@@ -101,14 +101,14 @@ def test_the_other_ranks_are_told_the_reason(
 def test_when_all_refuse_each_has_its_own_error() -> None:
     with LocalGroup(3) as group:
         results = group.run(lambda comm: outcome(lambda: comm.all_reduce(with_nan())))
-        assert all(type(error) is NotFinite for error in results)
+        assert all(type(error) is NotFiniteError for error in results)
         for total in group.run(lambda comm: comm.all_reduce(BIG)):
             assert (total == 3).all()
 
 
 def test_an_error_is_told_once() -> None:
     """refuse() is for errors that come up before a collective; what a collective raised is not told twice."""
-    error = NotFinite("found elsewhere")
+    error = NotFiniteError("found elsewhere")
     with LocalGroup(2) as group:
 
         def step(comm: Communicator) -> Any:
@@ -118,7 +118,7 @@ def test_an_error_is_told_once() -> None:
                 assert comm.refuse(raised) == {0: Reason.INVALID_TENSOR}
             else:
                 for reason in (Reason.NOT_FINITE, Reason.INVALID_TENSOR):
-                    with pytest.raises(PeerRefused) as caught:
+                    with pytest.raises(PeerRefusedError) as caught:
                         comm.all_reduce(BIG)
                     assert caught.value.reasons == {0: reason}
             return comm.all_reduce(BIG)
@@ -144,7 +144,7 @@ def test_slots_that_others_opened_and_left_are_clean_in_the_next_collective() ->
                 if number % 3 == 2:
                     assert (total == 2 * (number + 1)).all()
                 else:
-                    assert isinstance(total, InvalidTensor | PeerRefused)
+                    assert isinstance(total, InvalidTensorError | PeerRefusedError)
 
 
 def test_a_refusal_in_another_place_is_a_mismatch_on_every_rank() -> None:
@@ -152,10 +152,10 @@ def test_a_refusal_in_another_place_is_a_mismatch_on_every_rank() -> None:
         group.comms[1].session.operations += 1
 
         def step(comm: Communicator) -> str:
-            with pytest.raises(CollectiveMismatch) as caught:
+            with pytest.raises(CollectiveMismatchError) as caught:
                 comm.all_reduce(with_nan() if comm.rank == 0 else BIG)
             if comm.rank == 0:
-                assert isinstance(caught.value.__cause__, InvalidTensor)
+                assert isinstance(caught.value.__cause__, InvalidTensorError)
             return str(caught.value)
 
         messages = set(group.run(step))
@@ -170,7 +170,7 @@ def test_a_refusal_while_another_rank_leaves_is_a_mismatch() -> None:
             if comm.rank == 1:
                 comm.close()
                 return
-            with pytest.raises(CollectiveMismatch, match="rank 1: close"):
+            with pytest.raises(CollectiveMismatchError, match="rank 1: close"):
                 comm.all_reduce(with_nan())
 
         group.run(step)
@@ -178,9 +178,9 @@ def test_a_refusal_while_another_rank_leaves_is_a_mismatch() -> None:
 
 def test_a_refusal_that_nobody_hears_says_both() -> None:
     with LocalGroup(2) as group:
-        with pytest.raises(CollectiveTimeout, match="the switch still waits for rank 1") as caught:
+        with pytest.raises(CollectiveTimeoutError, match="the switch still waits for rank 1") as caught:
             group.comms[0].all_reduce(with_nan(), timeout_s=0.4)
-        assert isinstance(caught.value.__cause__, InvalidTensor)
+        assert isinstance(caught.value.__cause__, InvalidTensorError)
         for comm in group.comms:
             comm.close(wait=False)
 
@@ -188,7 +188,7 @@ def test_a_refusal_that_nobody_hears_says_both() -> None:
 def test_a_closed_communicator_says_so_before_it_says_what_is_wrong_with_the_tensor() -> None:
     with LocalGroup(1) as group:
         group.comms[0].close()
-        with pytest.raises(CommunicatorClosed):
+        with pytest.raises(CommunicatorClosedError):
             group.comms[0].all_reduce(with_nan())
 
 
@@ -203,7 +203,7 @@ def test_torch_tensors_without_numbers_of_their_own_say_what_to_do() -> None:
     with LocalGroup(1) as group:
         for message, tensor in given.items():
             for call in (group.comms[0].all_reduce, group.comms[0].broadcast, Float32):
-                with pytest.raises(InvalidTensor, match=message):
+                with pytest.raises(InvalidTensorError, match=message):
                     call(tensor)
 
 

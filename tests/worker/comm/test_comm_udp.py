@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from p4reduce import CollectiveTimeout, Communicator, Lease
+from p4reduce import CollectiveTimeoutError, Communicator, Lease
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.collective import load_kernels
 from p4reduce.runs import Runs
@@ -39,7 +39,7 @@ def test_nobody_at_the_switchs_port_is_a_timeout_that_says_so() -> None:
     lease = Lease(1, "udp", 7, 0, 1, 4, 8, 32, switch_port=port)
     with (
         Communicator(lease, UdpTransport("127.0.0.1", port)) as comm,
-        pytest.raises(CollectiveTimeout) as caught,
+        pytest.raises(CollectiveTimeoutError) as caught,
     ):
         comm.all_reduce(np.ones(1000, np.float32), timeout_s=0.5)
     assert f"127.0.0.1:{port} answered nothing" in str(caught.value)
@@ -188,9 +188,9 @@ def test_over_sockets_ranks_at_odds_are_told_so_and_a_refusal_leaves_them_in_ste
             return ""
 
         for _ in range(2):
-            assert list(pool.map(refused, comms)) == ["PeerRefused", "NotFinite", "PeerRefused"]
+            assert list(pool.map(refused, comms)) == ["PeerRefusedError", "NotFiniteError", "PeerRefusedError"]
             for result in pool.map(lambda comm: comm.all_reduce(tensor), comms):
                 assert (result == 3 * tensor).all()
-        assert list(pool.map(at_odds, comms)) == ["CollectiveMismatch"] * 3
+        assert list(pool.map(at_odds, comms)) == ["CollectiveMismatchError"] * 3
         for comm in comms:
             comm.close(wait=False)

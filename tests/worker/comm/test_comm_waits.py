@@ -16,8 +16,8 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from p4reduce import CollectiveTimeout, Communicator, waits
-from p4reduce.errors import CollectiveError, JobReset
+from p4reduce import CollectiveTimeoutError, Communicator, waits
+from p4reduce.errors import CollectiveError, JobResetError
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.testing.udp_switch import UdpSwitch, connect
 from p4reduce.transport import UdpTransport
@@ -66,7 +66,7 @@ class Membership:
         self._path, self._reset_at = path, reset_at
 
     def failure(self) -> CollectiveError | None:
-        return JobReset("rank 1 is gone") if self._path.now >= self._reset_at else None
+        return JobResetError("rank 1 is gone") if self._path.now >= self._reset_at else None
 
     def leave(self) -> None:
         pass
@@ -90,7 +90,7 @@ def rank_0(
 
 def test_a_wait_is_logged_after_10_s_and_then_at_doubling_times(caplog: pytest.LogCaptureFixture) -> None:
     comm, path = rank_0(3)
-    with pytest.raises(CollectiveTimeout, match="did not finish in 1800 s: the switch still waits for ranks 1, 2"):
+    with pytest.raises(CollectiveTimeoutError, match="did not finish in 1800 s: the switch still waits for ranks 1, 2"):
         comm.all_reduce(np.ones(5, np.float32))
     assert path.now == pytest.approx(1800, abs=1)
     start = "rank 0 of job train has waited {} s in all_reduce of 5 float32 (operation 0, layout "
@@ -105,7 +105,7 @@ def test_a_wait_is_logged_after_10_s_and_then_at_doubling_times(caplog: pytest.L
 
 def test_an_address_that_answers_nothing_is_named_after_10_s(caplog: pytest.LogCaptureFixture) -> None:
     comm, _ = rank_0(2, lambda now: None)
-    with pytest.raises(CollectiveTimeout):
+    with pytest.raises(CollectiveTimeoutError):
         comm.barrier(timeout_s=15)
     (line,) = [line for line in caplog.messages if "has waited" in line]
     assert "has waited 10 s in barrier" in line
@@ -114,7 +114,7 @@ def test_an_address_that_answers_nothing_is_named_after_10_s(caplog: pytest.LogC
 
 def test_a_switch_that_no_longer_answers_is_named(caplog: pytest.LogCaptureFixture) -> None:
     comm, _ = rank_0(2, lambda now: 0.0 if now < 5 else None)
-    with pytest.raises(CollectiveTimeout):
+    with pytest.raises(CollectiveTimeoutError):
         comm.barrier(timeout_s=25)
     first, second = (line for line in caplog.messages if "has waited" in line)
     assert first.endswith("the switch still waits for rank 1")
@@ -130,7 +130,7 @@ def test_a_collective_that_is_slow_and_goes_on_logs_nothing(caplog: pytest.LogCa
 
 def test_a_reset_ends_a_wait_of_30_minutes_at_once() -> None:
     comm, path = rank_0(2, reset_at=20.0)
-    with pytest.raises(JobReset, match="rank 1 is gone"):
+    with pytest.raises(JobResetError, match="rank 1 is gone"):
         comm.barrier()
     assert path.now == pytest.approx(20, abs=0.5)
 
@@ -143,7 +143,7 @@ def test_a_path_whose_mtu_is_below_a_frame_is_named(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(
             switch.switch, "process", lambda rank, frame: process(rank, frame) if len(frame) < 1000 else []
         )
-        with pytest.raises(CollectiveTimeout) as caught:
+        with pytest.raises(CollectiveTimeoutError) as caught:
             comm.all_reduce(np.ones(5000, np.float32))
     assert "answered frames of up to 192 bytes, and none of 1088 bytes or more" in str(caught.value)
     assert str(caught.value).endswith("; the path's MTU is 1000 bytes, and a full frame takes a packet of 1116 bytes")
@@ -158,14 +158,14 @@ exec "$@"
 """The loopback of this network namespace cuts up packets of more than 1000 bytes, and drops fragments."""
 SUM = """
 import numpy as np
-from p4reduce import CollectiveTimeout
+from p4reduce import CollectiveTimeoutError
 from p4reduce.testing.udp_switch import UdpSwitch, connect
 
 with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=60) as comm:
     assert comm.all_reduce(np.ones(30, np.float32)).sum() == 30
     try:
         comm.all_reduce(np.ones(5000, np.float32), timeout_s=1.0)
-    except CollectiveTimeout as error:
+    except CollectiveTimeoutError as error:
         print(error)
 """
 

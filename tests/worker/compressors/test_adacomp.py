@@ -10,7 +10,7 @@ import torch
 
 from p4reduce.compressors import AdaComp, Form, Integers, ParameterState, Policy
 from p4reduce.compressors.bins import count_bins_held
-from p4reduce.errors import InvalidTensor
+from p4reduce.errors import InvalidTensorError
 from rigs.ranks import as_tensor, begun, by_the_book, compress_alone, coordinates_alone, gaussian, residue_of
 
 FC = (40, 500)  # bins of 500, one a row
@@ -219,7 +219,9 @@ def test_a_gradient_of_another_length_than_the_residue_is_refused() -> None:
     adacomp = AdaComp()
     coordinates_alone(adacomp, "w", torch.ones(2, 2))
     for form in Form:
-        with pytest.raises(InvalidTensor, match="gradient of 'w' has 9 elements, its residue 4: load the state of the"):
+        with pytest.raises(
+            InvalidTensorError, match="gradient of 'w' has 9 elements, its residue 4: load the state of the"
+        ):
             adacomp.compress(begun(adacomp, "w", torch.ones(3, 3), form))
     assert residue_of(adacomp, "w").numel() == 4
 

@@ -8,7 +8,7 @@ import torch
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, BlockTopK, Compressor, Policy, ScaleCom
 from p4reduce.compressors.all_reduce import all_reduce_compressed
-from p4reduce.errors import InvalidTensor
+from p4reduce.errors import InvalidTensorError
 from p4reduce.testing.local_group import LocalGroup
 from rigs.ranks import MAKERS, equal, gradients_of, make, odd, over_switch
 
@@ -26,7 +26,7 @@ def test_nan_and_infinity_are_refused_by_name_before_anything_is_sent_or_kept(na
         gradients = odd(comm.rank, 2)
         gradients["transposed"][3, 4] = bad
         gradients["bias"][1] = bad
-        with pytest.raises(InvalidTensor, match="gradient of transposed, bias holds a NaN or an infinity: lower"):
+        with pytest.raises(InvalidTensorError, match="gradient of transposed, bias holds a NaN or an infinity: lower"):
             all_reduce_compressed(comm, mine, gradients)
         unsent = comm.stats.blocks_up == sent
         unchanged = equal(mine.state_dict(), state)
@@ -42,7 +42,7 @@ def test_nan_and_infinity_are_refused_by_name_before_anything_is_sent_or_kept(na
 def test_other_types_are_refused_by_name(compressor: Compressor, dtype: torch.dtype) -> None:
     with LocalGroup(1) as group:
         gradients = {**gradients_of(0, 0), "fc.weight": torch.ones(3, 3, dtype=dtype)}
-        with pytest.raises(InvalidTensor, match=rf"gradient of fc\.weight \({dtype}\) is not float32"):
+        with pytest.raises(InvalidTensorError, match=rf"gradient of fc\.weight \({dtype}\) is not float32"):
             all_reduce_compressed(group.comms[0], compressor, gradients)
         assert group.comms[0].stats.blocks_up == 0
     assert compressor.residue_norm() == 0
@@ -115,7 +115,9 @@ def test_the_state_of_another_model_is_refused(name: str) -> None:
 
     def rank_main(comm: Communicator) -> int:
         gradients = {"transposed": torch.ones(7, 7)}
-        with pytest.raises(InvalidTensor, match="gradient of 'transposed' has 49 elements, its residue 6000: load"):
+        with pytest.raises(
+            InvalidTensorError, match="gradient of 'transposed' has 49 elements, its residue 6000: load"
+        ):
             all_reduce_compressed(comm, compressors[comm.rank], gradients)
         return comm.stats.blocks_up
 
@@ -132,6 +134,8 @@ def test_a_residue_that_overflows_is_refused(form: str) -> None:
 
     two = Policy(linear=2)
     make_one = (lambda: ScaleCom(two, b=1.0, value_bits=32)) if form == "shared" else (lambda: AdaComp(two, form))
-    with pytest.raises(InvalidTensor, match="the residue of 'w' overflows float32: lower the learning rate or clip"):
+    with pytest.raises(
+        InvalidTensorError, match="the residue of 'w' overflows float32: lower the learning rate or clip"
+    ):
         for _ in over_switch([make_one() for _ in range(2)], huge, 4):
             pass

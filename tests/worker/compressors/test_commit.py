@@ -20,7 +20,7 @@ AFTER = 3
 """Steps that went well before the one that fails; also none: a first step."""
 
 
-class Failed(Exception):
+class FailedError(Exception):
     """What goes wrong."""
 
 
@@ -32,7 +32,7 @@ def comm() -> Iterator[Communicator]:
 
 @contextmanager
 def failing(target: Any, name: str, call: int) -> Iterator[list[int]]:
-    """Make a method raise Failed, once it has done what it does, in its `call`th call; counts the calls."""
+    """Make a method raise FailedError, once it has done what it does, in its `call`th call; counts the calls."""
     usual: Callable[..., Any] = getattr(target, name)
     calls = [0]
 
@@ -40,7 +40,7 @@ def failing(target: Any, name: str, call: int) -> Iterator[list[int]]:
         calls[0] += 1
         result = usual(*args, **options)
         if calls[0] == call:
-            raise Failed
+            raise FailedError
         return result
 
     setattr(target, name, maybe)
@@ -74,7 +74,7 @@ def test_an_exception_in_any_call_of_a_step_changes_nothing(name: str, steps: in
             with failing(target, method, call) as calls:
                 try:
                     all_reduce_compressed(comm, compressor, odd(0, steps))
-                except Failed:
+                except FailedError:
                     failures += 1
                 else:
                     assert calls[0] < call

@@ -98,7 +98,7 @@ def test_what_is_not_finite(method: str, where: int, bad: float) -> None:
     gradient = torch.randn(10, 10, generator=torch.Generator().manual_seed(1))
     gradient.view(-1)[where] = bad
     outcome = compressed_alike(METHODS[method](7), gradient, torch.zeros(100))
-    assert outcome.startswith("InvalidTensor: the residue of 'w' overflows float32")
+    assert outcome.startswith("InvalidTensorError: the residue of 'w' overflows float32")
     if method not in ("gather", "sum"):
         compressed_alike(METHODS[method](7), gradient, None)
 

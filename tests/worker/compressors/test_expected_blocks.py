@@ -7,7 +7,7 @@ import torch
 
 from p4reduce.codecs import Float32
 from p4reduce.communicator import Communicator
-from p4reduce.errors import CollectiveMismatch
+from p4reduce.errors import CollectiveMismatchError
 from p4reduce.protocol.window import Window, slots_for
 from p4reduce.stats import CollectiveStats
 from p4reduce.testing.local_group import LocalGroup
@@ -35,7 +35,7 @@ def test_the_sum_does_not_depend_on_what_is_expected(expected: int | None, slots
 
 def test_ranks_that_expect_different_numbers_are_told_so() -> None:
     def rank_main(comm: Communicator) -> str:
-        with pytest.raises(CollectiveMismatch) as caught:
+        with pytest.raises(CollectiveMismatchError) as caught:
             comm.all_reduce_segments([Float32(torch.ones(500))], expected_blocks=100 + 100 * comm.rank)
         return str(caught.value)
 

@@ -11,7 +11,7 @@ from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, SharedAdaComp
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.compressors.forms.sum import lane_width
-from p4reduce.errors import InvalidTensor, LaneOverflow
+from p4reduce.errors import InvalidTensorError, LaneOverflowError
 from p4reduce.testing.local_group import LocalGroup
 from rigs.ranks import gradients_of, group, residue_of
 
@@ -46,7 +46,7 @@ def test_the_jobs_lanes_are_used() -> None:
 def test_lanes_that_are_too_narrow_are_refused_for_the_forms_that_need_them(ranks: int, bits: int, levels: int) -> None:
     narrow = group(0, ranks, lane_bits=bits, lane_bound=levels)
     for form in ("sum", "auto"):
-        with pytest.raises(LaneOverflow, match=f"adacomp in job 'test': {ranks} ranks .* a lane of {bits} bits"):
+        with pytest.raises(LaneOverflowError, match=f"adacomp in job 'test': {ranks} ranks .* a lane of {bits} bits"):
             AdaComp(form=form, levels=levels).check(narrow)
         AdaComp(form=form, levels=levels).check(replace(narrow, lane_bits=0))
         if levels > 1:
@@ -62,7 +62,9 @@ def test_lanes_that_are_too_narrow_are_refused_for_the_forms_that_need_them(rank
 def test_more_levels_than_the_job_was_created_for_are_refused() -> None:
     """Where the job states a width or a bound: else the workers choose a width that fits."""
     for job in (group(0, 4, lane_bits=8), group(0, 4, lane_bound=2), group(0, 4, lane_bits=8, lane_bound=2)):
-        with pytest.raises(LaneOverflow, match="integers up to 3, and job 'test' was created for .* --lane-bound 3"):
+        with pytest.raises(
+            LaneOverflowError, match="integers up to 3, and job 'test' was created for .* --lane-bound 3"
+        ):
             AdaComp(levels=3).check(job)
     AdaComp(levels=3).check(group(0, 4, lane_bound=3))
     AdaComp(levels=3).check(group(0, 4, lane_bits=8, lane_bound=3))
@@ -70,7 +72,7 @@ def test_more_levels_than_the_job_was_created_for_are_refused() -> None:
 
 
 def test_a_width_that_no_lane_has_is_refused() -> None:
-    with pytest.raises(InvalidTensor, match="lanes are 4, 5, 6, 8, 10, 16 or 32 bits wide, not 7"):
+    with pytest.raises(InvalidTensorError, match="lanes are 4, 5, 6, 8, 10, 16 or 32 bits wide, not 7"):
         AdaComp().check(group(0, 2, lane_bits=7))
 
 

@@ -12,7 +12,7 @@ from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, BlockTopK, Compressor, Policy, ScaleCom, SharedAdaComp
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.compressors.forms.sum import lane_width
-from p4reduce.errors import CollectiveMismatch, CollectiveTimeout, InvalidTensor
+from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, InvalidTensorError
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_lab.study.in_process import exchange_all, groups
 from rigs.ranks import equal, gaussian, gradients_of, over_switch
@@ -67,7 +67,7 @@ def check_that_they_go_on(compressors: list[Compressor], name: str) -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_rank_that_never_comes_changes_nothing(name: str) -> None:
     compressors = settled(name)
-    with LocalGroup(2, timeout_s=ABSENT_S) as group, pytest.raises(CollectiveTimeout):
+    with LocalGroup(2, timeout_s=ABSENT_S) as group, pytest.raises(CollectiveTimeoutError):
         all_reduce_compressed(group.comms[0], compressors[0], source(0, BEFORE))
     check_that_they_go_on(compressors, name)
 
@@ -80,7 +80,7 @@ def test_frames_that_are_lost_until_the_deadline_change_nothing(name: str, colle
     compressors = settled(name)
 
     def rank_main(comm: Communicator) -> None:
-        with pytest.raises(CollectiveTimeout):
+        with pytest.raises(CollectiveTimeoutError):
             all_reduce_compressed(comm, compressors[comm.rank], source(comm.rank, BEFORE))
 
     def lose(rank: int, payload: bytes) -> bool:
@@ -98,7 +98,7 @@ def test_a_later_parameter_that_is_refused_leaves_the_earlier_ones_as_they_were(
 
     def rank_main(comm: Communicator) -> int:
         given = {**source(comm.rank, BEFORE), "fc.weight": torch.ones(7, 7)}
-        with pytest.raises(InvalidTensor, match=r"gradient of 'fc\.weight' has 49 elements, its residue 1200"):
+        with pytest.raises(InvalidTensorError, match=r"gradient of 'fc\.weight' has 49 elements, its residue 1200"):
             all_reduce_compressed(comm, compressors[comm.rank], given)
         return comm.stats.blocks_up
 
@@ -113,7 +113,7 @@ def test_what_a_failed_step_left_is_not_taken_up_after_loading_a_state() -> None
     start = compressor.state_dict()
     for step in range(2):
         exchange_all([compressor], [source(0, step)], groups(1))
-    with LocalGroup(2, timeout_s=ABSENT_S) as group, pytest.raises(CollectiveTimeout):
+    with LocalGroup(2, timeout_s=ABSENT_S) as group, pytest.raises(CollectiveTimeoutError):
         all_reduce_compressed(group.comms[0], compressor, source(0, 2))
     compressor.load_state_dict(start)
     exchange_all([compressor], [source(0, 0)], groups(1))
@@ -124,7 +124,7 @@ def told(compressors: list[Compressor], step: int) -> list[str]:
     """What each rank is told; all of them have to be."""
 
     def rank_main(comm: Communicator) -> str:
-        with pytest.raises(CollectiveMismatch) as caught:
+        with pytest.raises(CollectiveMismatchError) as caught:
             all_reduce_compressed(comm, compressors[comm.rank], source(comm.rank, step))
         return str(caught.value)
 

@@ -9,11 +9,14 @@ from p4reduce import Communicator
 from p4reduce.codecs import Float32
 from p4reduce.codecs.float_lanes import FloatLanes
 from p4reduce.compressors.all_reduce import all_reduce_compressed
-from p4reduce.errors import InvalidTensor, NotFinite, PeerRefused, Reason
+from p4reduce.errors import InvalidTensorError, NotFiniteError, PeerRefusedError, Reason
 from p4reduce.testing.local_group import LocalGroup
 from rigs.ranks import equal, gradients_of, make
 
-BAD = {"a NaN": (float("nan"), NotFinite, Reason.NOT_FINITE), "float64": (None, InvalidTensor, Reason.INVALID_TENSOR)}
+BAD = {
+    "a NaN": (float("nan"), NotFiniteError, Reason.NOT_FINITE),
+    "float64": (None, InvalidTensorError, Reason.INVALID_TENSOR),
+}
 
 
 @pytest.mark.parametrize("what", BAD)
@@ -30,7 +33,7 @@ def test_one_rank_s_gradients_are_refused_on_all_and_the_next_step_is_right(comp
         return all_reduce_compressed(comm, compressors[comm.rank], gradients)[0].means["conv"]
 
     def refused(comm: Communicator) -> Exception:
-        with pytest.raises((InvalidTensor, PeerRefused)) as caught:
+        with pytest.raises((InvalidTensorError, PeerRefusedError)) as caught:
             step(comm, 1, bad=True)
         return caught.value
 
@@ -38,7 +41,7 @@ def test_one_rank_s_gradients_are_refused_on_all_and_the_next_step_is_right(comp
         group.run(lambda comm: step(comm, 0, bad=False))
         before = [each.state_dict() for each in compressors]
         told = group.run(refused)
-        assert isinstance(told[0], PeerRefused) and told[0].reasons == {1: reason}
+        assert isinstance(told[0], PeerRefusedError) and told[0].reasons == {1: reason}
         assert type(told[1]) is error_type
         assert all(equal(each.state_dict(), state) for each, state in zip(compressors, before, strict=True))
         one, other = group.run(lambda comm: step(comm, 2, bad=False))
@@ -48,7 +51,7 @@ def test_one_rank_s_gradients_are_refused_on_all_and_the_next_step_is_right(comp
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_codecs_say_that_a_number_is_not_finite(value: float) -> None:
     given = torch.tensor([1.0, value, 2.0])
-    with pytest.raises(NotFinite):
+    with pytest.raises(NotFiniteError):
         Float32(given).bind(2, 8, False)
-    with pytest.raises(NotFinite):
+    with pytest.raises(NotFiniteError):
         FloatLanes(given, 16).bind(2, 8, False)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from p4reduce.compressors import AdaComp, Compressor
-from p4reduce.errors import CollectiveMismatch
+from p4reduce.errors import CollectiveMismatchError
 from rigs.ranks import MAKERS, equal, make, odd, over_switch, residue_of
 
 WORLD_SIZE = 4
@@ -87,7 +87,7 @@ def test_ranks_with_states_of_different_steps_are_told_so() -> None:
     """With "auto" they would choose different forms: the collective itself says so."""
     adacomps: list[Compressor] = [AdaComp() for _ in range(2)]
     means(adacomps, range(2))
-    with pytest.raises(CollectiveMismatch):
+    with pytest.raises(CollectiveMismatchError):
         means([adacomps[0], AdaComp()], range(2, 3))
 
 

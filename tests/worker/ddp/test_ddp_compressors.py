@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, BlockTopKRatio, Form, Policy, ScaleCom
-from p4reduce.errors import InvalidTensor, LaneOverflow
+from p4reduce.errors import InvalidTensorError, LaneOverflowError
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce.testing.local_group import LocalGroup
 from rigs.ranks import MAKERS
@@ -127,7 +127,9 @@ def test_lanes_that_are_too_narrow_are_refused_before_anything_is_sent() -> None
         comm = group.comms[0]
         comm.session._uplink.lease = replace(comm.lease, lane_bits=4)
         for form in ("sum", "auto"):
-            with pytest.raises(LaneOverflow, match="adacomp in job 'test': 8 ranks .* and a lane of 4 bits holds 7"):
+            with pytest.raises(
+                LaneOverflowError, match="adacomp in job 'test': 8 ranks .* and a lane of 4 bits holds 7"
+            ):
                 DDPState(comm, AdaComp(form=form))
         assert comm.stats.frames_up == 0
         comm.session._uplink.lease = replace(comm.lease, lane_bits=0)
@@ -163,6 +165,6 @@ def test_the_state_of_another_model_is_refused(comm: Communicator) -> None:
     model = wrapped()
     with DDPState(comm, compressor, module=model) as state:
         model.register_comm_hook(state, ddp_hook)
-        with pytest.raises(InvalidTensor, match=r"gradient of 'fc1\.weight' has 800 elements, its residue 9"):
+        with pytest.raises(InvalidTensorError, match=r"gradient of 'fc1\.weight' has 800 elements, its residue 9"):
             step(model, 1)
     assert (comm.stats.refused, comm.stats.blocks_up) == (1, 0)

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from p4reduce.communicator import Communicator
-from p4reduce.errors import CollectiveTimeout, CommunicatorClosed, InvalidTensor
+from p4reduce.errors import CollectiveTimeoutError, CommunicatorClosedError, InvalidTensorError
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce.testing.local_group import LocalGroup
 
@@ -66,11 +66,11 @@ def test_gradients_that_cannot_be_summed_end_the_state_but_not_the_communicator(
         state = DDPState(comm, module=model)
         model.register_comm_hook(state, ddp_hook)
         x = torch.full((1, 3), float("nan") if bad == "nan" else 1.0, dtype=module.weight.dtype)
-        with pytest.raises(InvalidTensor) as caught:
+        with pytest.raises(InvalidTensorError) as caught:
             model(x).sum().backward()
         (note,) = caught.value.__notes__
         assert "this DDPState is finished, its communicator is not" in note
-        with pytest.raises(InvalidTensor) as again:
+        with pytest.raises(InvalidTensorError) as again:
             state.reduce(Bucket(torch.ones(3)))  # type: ignore[arg-type]
         assert again.value is caught.value
         state.close(leave=False)
@@ -78,7 +78,7 @@ def test_gradients_that_cannot_be_summed_end_the_state_but_not_the_communicator(
         with DDPState(comm) as fresh:
             assert fresh.reduce(Bucket(torch.ones(3))).wait().tolist() == [1, 1, 1]  # type: ignore[arg-type]
         assert membership.left == 1
-        with pytest.raises(CommunicatorClosed):
+        with pytest.raises(CommunicatorClosedError):
             comm.barrier()
 
 
@@ -90,7 +90,7 @@ def test_a_failed_collective_has_a_note_of_what_to_do() -> None:
     with DDPState(comm) as state:
         lost.set()
         comm.session.timeout_s = 0.1
-        with pytest.raises(CollectiveTimeout) as caught:
+        with pytest.raises(CollectiveTimeoutError) as caught:
             state.reduce(Bucket(torch.ones(3)))  # type: ignore[arg-type]
         assert ["join again" in note for note in caught.value.__notes__] == [True]
         assert membership.left == 1

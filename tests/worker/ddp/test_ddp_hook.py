@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 import p4reduce
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, Policy
-from p4reduce.errors import CollectiveTimeout, CommunicatorClosed, InvalidTensor
+from p4reduce.errors import CollectiveTimeoutError, CommunicatorClosedError, InvalidTensorError
 from p4reduce.group import group_of
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce.pytorch.ring import RingState
@@ -145,7 +145,7 @@ def test_other_types_are_refused(comm: Communicator) -> None:
     model = DistributedDataParallel(net().double())
     with DDPState(comm) as state:
         model.register_comm_hook(state, ddp_hook)
-        with pytest.raises(InvalidTensor, match=r"bucket 0 is torch\.float64; p4reduce sums float32"):
+        with pytest.raises(InvalidTensorError, match=r"bucket 0 is torch\.float64; p4reduce sums float32"):
             model(data(0).double()).sum().backward()
 
 
@@ -156,9 +156,9 @@ def test_nan_is_refused_with_the_name_of_the_parameter(comm: Communicator, compr
         model.register_comm_hook(state, ddp_hook)
         model.module.fc.bias.register_hook(lambda gradient: gradient * float("nan"))
         before = comm.stats.copy()
-        with pytest.raises(InvalidTensor, match=r"gradient of fc\.bias holds a NaN"):
+        with pytest.raises(InvalidTensorError, match=r"gradient of fc\.bias holds a NaN"):
             step(model)
-        assert isinstance(state.error, InvalidTensor)
+        assert isinstance(state.error, InvalidTensorError)
     spent = comm.stats - before
     assert (spent.collectives, spent.refused, spent.blocks_up) == (1, 1, 0)
 
@@ -175,12 +175,12 @@ def test_an_error_in_any_bucket_is_raised_in_backward_as_it_is() -> None:
     model.register_comm_hook(state, ddp_hook)
     step(model)
     lost = True
-    with pytest.raises(CollectiveTimeout):
+    with pytest.raises(CollectiveTimeoutError):
         step(model)
-    assert isinstance(state.error, CollectiveTimeout)
+    assert isinstance(state.error, CollectiveTimeoutError)
     state.close()
     state.close()
-    with contextlib.suppress(CollectiveTimeout):
+    with contextlib.suppress(CollectiveTimeoutError):
         group.__exit__(ValueError, None, None)
 
 
@@ -190,9 +190,9 @@ def test_a_closed_state_refuses_to_work(comm: Communicator) -> None:
     model.register_comm_hook(state, ddp_hook)
     step(model)
     state.close()
-    with pytest.raises(CommunicatorClosed, match="DDPState was closed"):
+    with pytest.raises(CommunicatorClosedError, match="DDPState was closed"):
         step(model)
-    with pytest.raises(CommunicatorClosed):
+    with pytest.raises(CommunicatorClosedError):
         comm.barrier()
 
 

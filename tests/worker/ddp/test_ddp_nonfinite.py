@@ -13,7 +13,7 @@ import torch
 
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import Compressor
-from p4reduce.errors import InvalidTensor, NotFinite, PeerRefused, Reason
+from p4reduce.errors import InvalidTensorError, NotFiniteError, PeerRefusedError, Reason
 from p4reduce.pytorch.ddp import DDPState
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.udp_switch import UdpSwitch
@@ -47,7 +47,7 @@ def step_of(
 
 
 def raised(call: Callable[[], Any]) -> BaseException:
-    with pytest.raises((InvalidTensor, PeerRefused)) as caught:
+    with pytest.raises((InvalidTensorError, PeerRefusedError)) as caught:
         call()
     return caught.value
 
@@ -70,10 +70,10 @@ def test_by_default_all_ranks_raise_in_that_bucket_and_the_communicator_goes_on(
         results = group.run(train)
         for rank, (error, mean) in enumerate(results):
             if rank == 1:
-                assert isinstance(error, NotFinite)
+                assert isinstance(error, NotFiniteError)
                 assert f"the gradient of {NAMES[bad_bucket]} holds a NaN" in str(error)
             else:
-                assert isinstance(error, PeerRefused)
+                assert isinstance(error, PeerRefusedError)
                 assert error.reasons == {1: Reason.NOT_FINITE}
             assert torch.equal(mean, results[0][1])
         assert len({comm.stats.collectives for comm in group.comms}) == 1
@@ -130,8 +130,8 @@ def test_other_refusals_are_raised_even_where_steps_may_be_skipped() -> None:
             return error
 
         first, second = group.run(train)
-        assert isinstance(first, NotFinite)
-        assert type(second) is InvalidTensor
+        assert isinstance(first, NotFiniteError)
+        assert type(second) is InvalidTensorError
 
 
 def test_what_to_do_is_one_of_two() -> None:

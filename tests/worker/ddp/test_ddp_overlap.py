@@ -13,7 +13,7 @@ import torch
 
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, Compressed, NoCompression, Step
-from p4reduce.errors import InvalidTensor
+from p4reduce.errors import InvalidTensorError
 from p4reduce.pytorch.ddp import DDPState
 from p4reduce.testing.local_group import LocalGroup
 from rigs.buckets import Bucket
@@ -116,7 +116,7 @@ def test_a_bucket_refused_ahead_of_its_turn_is_refused_in_its_turn(compressor: C
             good, bad = torch.ones(4, 5), torch.full((4, 5), float("nan"))
             first = state.reduce(Bucket(0, torch.nn.Parameter(torch.zeros(4, 5)), good, last=False))  # type: ignore[arg-type]
             second = Telling(1, torch.nn.Parameter(torch.zeros(4, 5)), bad, last=True)
-            with pytest.raises(InvalidTensor, match="parameter1 holds a NaN"):
+            with pytest.raises(InvalidTensorError, match="parameter1 holds a NaN"):
                 state.reduce(second)  # type: ignore[arg-type]
         assert first.wait().isfinite().all()
         state.close(leave=False)

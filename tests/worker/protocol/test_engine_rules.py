@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from p4reduce.codecs import Float32, Int32
-from p4reduce.errors import CollectiveMismatch, CollectiveTimeout, CorruptSum, GeometryMismatch, InvalidTensor
+from p4reduce.errors import (
+    CollectiveMismatchError,
+    CollectiveTimeoutError,
+    CorruptSumError,
+    GeometryMismatchError,
+    InvalidTensorError,
+)
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import AnyCollective, make_collective
 from p4reduce.protocol.lookahead import keys_at_or_after
@@ -95,7 +101,7 @@ def test_different_calls_are_named_on_every_rank() -> None:
     ranks = [make(source, calls[0]), make(NoBlocks(), calls[1], rank=1)]
     got = exchange(switch(), {rank: collective.start(0.0) for rank, collective in enumerate(ranks)})
     for rank, collective in enumerate(ranks):
-        with pytest.raises(CollectiveMismatch) as caught:
+        with pytest.raises(CollectiveMismatchError) as caught:
             collective.receive_burst(got[rank], 0.1)
         assert caught.value.calls[0].startswith("all_reduce of 100 float32 (operation 4")
         assert caught.value.calls[1].startswith("barrier (operation 4")
@@ -114,7 +120,7 @@ def test_different_calls_are_named_on_every_rank() -> None:
 def test_every_part_of_a_call_is_compared(other: Call) -> None:
     ranks = [make(), make(call=other, rank=1)]
     got = exchange(switch(), {rank: collective.start(0.0) for rank, collective in enumerate(ranks)})
-    with pytest.raises(CollectiveMismatch):
+    with pytest.raises(CollectiveMismatchError):
         ranks[0].receive_burst(got[0], 0.1)
 
 
@@ -202,7 +208,7 @@ def test_a_sum_that_stays_wrong_is_an_error_that_names_the_round() -> None:
         member, now = ranks[rank], 0.2
         wrong = [answer for answer in answers if unpack(SMALL, answer).slot == 2]
         member.receive_burst([*wrong, *wrong, *wrong], now)  # copies that the network made count once
-        with pytest.raises(CorruptSum, match="job test, slot 2, round 1: the switch gave 3 times") as caught:
+        with pytest.raises(CorruptSumError, match="job test, slot 2, round 1: the switch gave 3 times") as caught:
             while now < TIMEOUT_S:
                 now += 0.1
                 member.receive_burst(exchange(reference, {rank: member.on_timer(now), 1 - rank: []})[rank], now)
@@ -239,7 +245,7 @@ def test_an_opening_round_that_stays_wrong_is_an_error_too() -> None:
     sent = {rank: member.start(0.0) for rank, member in enumerate(ranks)}
     sent[1][0] = flipped(sent[1][0], 1, -12)
     ranks[0].receive_burst(exchange(reference, sent)[0], 0.1)
-    with pytest.raises(CorruptSum, match="slot 0, round 0"):
+    with pytest.raises(CorruptSumError, match="slot 0, round 0"):
         for step in range(2, 40):
             answers = exchange(reference, {0: ranks[0].on_timer(step / 10), 1: []})[0]
             ranks[0].receive_burst(answers, step / 10)
@@ -307,7 +313,9 @@ def test_the_deadline_names_the_ranks_that_pending_lacks() -> None:
     answers = exchange(reference, {0: mine.on_timer(0.2), 1: [], 2: [], 3: []})
     assert [unpack(SMALL, answer).type for answer in answers[0]] == [PENDING]
     assert mine.receive_burst(answers[0], 0.3) == []
-    with pytest.raises(CollectiveTimeout, match="did not finish in 5 s: the switch still waits for rank") as caught:
+    with pytest.raises(
+        CollectiveTimeoutError, match="did not finish in 5 s: the switch still waits for rank"
+    ) as caught:
         mine.on_timer(5.0)
     assert 1 in caught.value.missing_ranks
     assert 0 not in caught.value.missing_ranks
@@ -316,7 +324,7 @@ def test_the_deadline_names_the_ranks_that_pending_lacks() -> None:
 def test_the_deadline_says_when_nothing_answered() -> None:
     mine = make()
     mine.start(0.0)
-    with pytest.raises(CollectiveTimeout, match=r"127\.0\.0\.1:21072 answered nothing") as caught:
+    with pytest.raises(CollectiveTimeoutError, match=r"127\.0\.0\.1:21072 answered nothing") as caught:
         mine.on_timer(TIMEOUT_S)
     assert caught.value.missing_ranks == ()
 
@@ -327,7 +335,7 @@ def test_the_deadline_says_what_came_and_was_refused() -> None:
     for change in ({"job": 2}, {"epoch": 8}, {"seen": 1}, {"round": 9}):
         mine.receive(pack(SMALL, frame._replace(**change)), 0.1)  # type: ignore[arg-type]
     refused = "2 of another job or epoch, 1 malformed or not what was agreed, 1 of a round that is over"
-    with pytest.raises(CollectiveTimeout, match=f"frames came from .*, and none was of use: {refused}"):
+    with pytest.raises(CollectiveTimeoutError, match=f"frames came from .*, and none was of use: {refused}"):
         mine.on_timer(TIMEOUT_S)
 
 
@@ -336,7 +344,7 @@ def test_the_deadline_says_when_answers_stopped() -> None:
     mine, results = opened()
     mine.receive(pack(SMALL, unpack(SMALL, results[1])._replace(job=2)), 0.1)
     mine.receive(results[1], 0.2)
-    with pytest.raises(CollectiveTimeout, match="answers from the switch at .* stopped; look for a lost link"):
+    with pytest.raises(CollectiveTimeoutError, match="answers from the switch at .* stopped; look for a lost link"):
         mine.on_timer(TIMEOUT_S)
 
 
@@ -360,7 +368,7 @@ def test_the_deadline_says_when_full_frames_alone_are_lost(blocks: int, passed: 
         rf"127\.0\.0\.1:21072 answered frames of up to {longest} bytes, and none of {full} bytes or more: see that "
         rf"every MTU on the path is {full + 28} bytes or more"
     )
-    with pytest.raises(CollectiveTimeout, match=text):
+    with pytest.raises(CollectiveTimeoutError, match=text):
         mine.on_timer(TIMEOUT_S)
 
 
@@ -372,7 +380,7 @@ def test_full_frames_that_were_answered_before_are_no_matter_of_their_size() -> 
         got = exchange(reference, sent)
         sent = {0: mine.receive_burst(got[0], 0.1), 1: other.receive_burst(got[1], 0.1)}
     assert mine.stats.blocks_down and sent[0]
-    with pytest.raises(CollectiveTimeout, match="answers from the switch at .* stopped; look for a lost link"):
+    with pytest.raises(CollectiveTimeoutError, match="answers from the switch at .* stopped; look for a lost link"):
         mine.on_timer(TIMEOUT_S)
 
 
@@ -381,7 +389,7 @@ def test_a_pending_of_another_round_says_nothing() -> None:
     mine.start(0.0)
     stale = Frame(PENDING, 1, 0, 7, 0, 5, 1, rank_secret(0), 0, (KEY_NONE,) * 4, b"")
     mine.receive(pack(SMALL, stale), 0.1)
-    with pytest.raises(CollectiveTimeout) as caught:
+    with pytest.raises(CollectiveTimeoutError) as caught:
         mine.on_timer(TIMEOUT_S)
     assert caught.value.missing_ranks == ()
 
@@ -414,13 +422,13 @@ def test_too_many_blocks_are_refused() -> None:
     class Huge(NoBlocks):
         n_blocks = MAX_BLOCKS + 1
 
-    with pytest.raises(InvalidTensor, match="split the tensor"):
+    with pytest.raises(InvalidTensorError, match="split the tensor"):
         make(Huge())
 
 
 def test_more_ranks_than_descriptors_fit_are_refused() -> None:
     lease(0, 8)
-    with pytest.raises(GeometryMismatch, match="at most 8 ranks"):
+    with pytest.raises(GeometryMismatchError, match="at most 8 ranks"):
         lease(0, 9)
 
 

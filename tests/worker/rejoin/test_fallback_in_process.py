@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 from p4reduce import Communicator, waits
-from p4reduce.errors import CollectiveError, CollectiveMismatch, CommunicatorClosed, JobReset
+from p4reduce.errors import CollectiveError, CollectiveMismatchError, CommunicatorClosedError, JobResetError
 from p4reduce.pytorch import fallback
 from p4reduce.pytorch.fallback import Fallback, check_fallback
 from p4reduce.rejoin import Rejoin
@@ -147,7 +147,7 @@ def test_different_calls_are_told_there_too(monkeypatch: pytest.MonkeyPatch) -> 
         fallen_back(group)
         group.reset()
         found = errors(group, lambda comm: comm.all_reduce(np.ones(5 + comm.rank, np.int32)))
-        assert all(isinstance(error, CollectiveMismatch) for error in found)
+        assert all(isinstance(error, CollectiveMismatchError) for error in found)
         assert "rank 0: all_reduce of 5 int32" in str(found[1])
 
 
@@ -201,7 +201,7 @@ def test_a_rank_that_left_ends_it() -> None:
     with ResettableGroup(2) as group:
         fallen_back(group)
         group.reset("rank 1 left")
-        with pytest.raises(JobReset, match="rank 1 left"):
+        with pytest.raises(JobResetError, match="rank 1 left"):
             group.comms[0].barrier()
 
 
@@ -211,7 +211,7 @@ def test_closing_while_the_switch_is_away() -> None:
         group.reset()
         group.run(lambda comm: comm.all_reduce(ONES))
         group.run(Communicator.close)
-        with pytest.raises(CommunicatorClosed):
+        with pytest.raises(CommunicatorClosedError):
             group.comms[0].barrier()
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from p4reduce import Communicator, rejoin
 from p4reduce.errors import (
-    CollectiveMismatch,
-    CommunicatorClosed,
-    JobReset,
+    CollectiveMismatchError,
+    CommunicatorClosedError,
+    JobResetError,
     P4ReduceError,
 )
 from p4reduce.protocol.call import Call
@@ -89,19 +89,19 @@ def test_a_reset_that_was_asked_for_is_an_error_at_once() -> None:
     with ResettableGroup(2) as group:
         group.run(Communicator.barrier)
         group.reset("rank 1 left")
-        with pytest.raises(JobReset, match="rank 1 left"):
+        with pytest.raises(JobResetError, match="rank 1 left"):
             group.comms[0].barrier()
-        with pytest.raises(JobReset, match="rank 1 left"):
+        with pytest.raises(JobResetError, match="rank 1 left"):
             group.comms[0].check()
 
 
 def test_ranks_that_do_not_come_back_in_time_are_told() -> None:
     with ResettableGroup(2, rejoin_s=0.2) as group:
         group.reset()
-        with pytest.raises(JobReset, match="the switch restarted") as caught:
+        with pytest.raises(JobResetError, match="the switch restarted") as caught:
             group.comms[0].barrier()
         assert "rank 0 could not join in" in str(caught.value.__notes__)
-        with pytest.raises(JobReset):
+        with pytest.raises(JobResetError):
             group.comms[0].check()
 
 
@@ -128,7 +128,7 @@ def test_ranks_of_which_only_some_join_again_are_told() -> None:
         group.comms[1].session.comeback = None
 
         def told(comm: Communicator) -> None:
-            with pytest.raises(CollectiveMismatch):
+            with pytest.raises(CollectiveMismatchError):
                 comm.barrier()
 
         group.run(told)
@@ -139,7 +139,7 @@ def test_closing_ends_the_wait_for_the_others() -> None:
         group.run(Communicator.barrier)
         group.reset()
         threading.Timer(0.2, lambda: group.comms[0].close(wait=False)).start()
-        with pytest.raises(CommunicatorClosed):
+        with pytest.raises(CommunicatorClosedError):
             group.comms[0].barrier()
 
 

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from p4reduce.codecs.inceptionn import Inceptionn
-from p4reduce.errors import CollectiveError, NotFinite, PeerRefused, Reason
+from p4reduce.errors import CollectiveError, NotFiniteError, PeerRefusedError, Reason
 from p4reduce.pytorch.ring import RingState, ring_hook
 from p4reduce.ring.schedule import Hop, mean_over_ring
 from rigs.buckets import Bucket
@@ -37,7 +37,7 @@ def ring_of(values: list[np.ndarray], codec: Inceptionn) -> list[Any]:
                 hops[rank] = steps[rank].send(received[rank])
             except StopIteration as finished:
                 outcomes[rank] = finished.value
-            except (NotFinite, PeerRefused) as error:
+            except (NotFiniteError, PeerRefusedError) as error:
                 outcomes[rank] = error
         for rank, hop in enumerate(hops):
             if hop is not None:
@@ -77,9 +77,9 @@ def test_one_ranks_nan_is_refused_by_all_in_the_same_collective(bad: float, worl
     values = [values_of(rank, 50) for rank in range(world_size)]
     values[-1][-1] = bad
     *others, own = ring_of(values, Inceptionn())
-    assert isinstance(own, NotFinite)
+    assert isinstance(own, NotFiniteError)
     for other in others:
-        assert isinstance(other, PeerRefused)
+        assert isinstance(other, PeerRefusedError)
         assert other.reasons == {world_size - 1: Reason.NOT_FINITE}
 
 
@@ -119,7 +119,7 @@ def test_a_nan_ends_the_state_of_every_rank() -> None:
     def rank_main(group: dist.ProcessGroup) -> BaseException:
         state = RingState(Inceptionn(), process_group=group)
         gradient = torch.full((4, 5), float("nan") if group.rank() == 1 else 1.0)
-        with pytest.raises((NotFinite, PeerRefused)) as caught:
+        with pytest.raises((NotFiniteError, PeerRefusedError)) as caught:
             state.reduce(Bucket(0, gradient, gradient, last=True))  # type: ignore[arg-type]
         assert "this RingState is finished" in caught.value.__notes__[0]
         with pytest.raises(type(caught.value)):
@@ -127,7 +127,7 @@ def test_a_nan_ends_the_state_of_every_rank() -> None:
         state.close()
         return caught.value
 
-    assert [type(error) for error in over_gloo(3, rank_main)] == [PeerRefused, NotFinite, PeerRefused]
+    assert [type(error) for error in over_gloo(3, rank_main)] == [PeerRefusedError, NotFiniteError, PeerRefusedError]
 
 
 def test_a_neighbour_that_does_not_answer_is_waited_for_until_the_deadline() -> None:

@@ -35,7 +35,7 @@ class Segment(Protocol):
         ...
 
     def bind(self, world_size: int, block_words: int, dense: bool) -> BlockSource:
-        """Check the data and cut it into blocks; raises InvalidTensor before anything is sent."""
+        """Check the data and cut it into blocks; raises InvalidTensorError before anything is sent."""
         ...
 
     def wrap(self, result: NDArray[Any]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.errors import InvalidTensor
+from p4reduce.errors import InvalidTensorError
 from p4reduce_runtime import kernels
 
 
@@ -23,18 +23,20 @@ def to_numpy(tensor: Any, what: str = "the tensor") -> NDArray[Any]:
     """A C-contiguous and aligned numpy array; shares memory with the tensor where it can."""
     if is_torch(tensor):
         if tensor.is_meta:
-            raise InvalidTensor(f"{what} is on the device meta, without any numbers; give it some (to_empty) first")
+            raise InvalidTensorError(
+                f"{what} is on the device meta, without any numbers; give it some (to_empty) first"
+            )
         if tensor.layout is not sys.modules["torch"].strided:
-            raise InvalidTensor(f"{what} is sparse ({tensor.layout}); give its to_dense(): zeros do not travel")
+            raise InvalidTensorError(f"{what} is sparse ({tensor.layout}); give its to_dense(): zeros do not travel")
         try:
             tensor = tensor.detach().cpu().numpy()
         except (TypeError, RuntimeError) as error:
-            raise InvalidTensor(f"{what} is {tensor.dtype}, which numpy does not know; convert it") from error
+            raise InvalidTensorError(f"{what} is {tensor.dtype}, which numpy does not know; convert it") from error
     if type(tensor) is np.ndarray and tensor.flags.c_contiguous and tensor.flags.aligned:
         return tensor.view()  # as almost all are; np.require would look at it for longer
     if not isinstance(tensor, np.ndarray):
         kind = type(tensor).__name__
-        raise InvalidTensor(f"{what} is a {kind}; give a numpy array or a torch tensor")
+        raise InvalidTensorError(f"{what} is a {kind}; give a numpy array or a torch tensor")
     return np.require(tensor, requirements=["C", "A", "E"]).reshape(tensor.shape)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.codecs.raw import Gathered
-from p4reduce.errors import InvalidTensor
+from p4reduce.errors import InvalidTensorError
 from p4reduce_runtime import kernels
 
 SHORT_BIN = 64
@@ -104,7 +104,7 @@ def _passed_at_once(bin_length: int) -> int:
 def decode(data: NDArray[np.uint8], bin_length: int, elements: int) -> tuple[Coordinates, int]:
     """(coordinates, bytes used) of the tensor at the start of `data`; bytes that are not there read as 0.
 
-    InvalidTensor when the bytes are no encoding of a tensor of `elements` elements.
+    InvalidTensorError when the bytes are no encoding of a tensor of `elements` elements.
     """
     size = entry_bytes(bin_length)
     head = _take(data, 0, STREAM_HEADER_BYTES)
@@ -112,7 +112,7 @@ def decode(data: NDArray[np.uint8], bin_length: int, elements: int) -> tuple[Coo
     count = int(head[4:].view("<u4")[0])
     used = STREAM_HEADER_BYTES + size * count
     if used > most_bytes(elements, bin_length):
-        raise InvalidTensor(f"{count} entries for a tensor of {elements} elements: the ranks encode differently")
+        raise InvalidTensorError(f"{count} entries for a tensor of {elements} elements: the ranks encode differently")
     entries = _take(data, STREAM_HEADER_BYTES, used).view(f"<u{size}")
     return Coordinates(scale, *_decode(entries.astype(np.int64), scale, bin_length, elements)), used
 
@@ -120,18 +120,20 @@ def decode(data: NDArray[np.uint8], bin_length: int, elements: int) -> tuple[Coo
 def _decode(
     entries: NDArray[np.int64], scale: float, bin_length: int, elements: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
-    """(indices, signs). Raises InvalidTensor as `decode` does."""
+    """(indices, signs). Raises InvalidTensorError as `decode` does."""
     codes, offsets = entries & 3, entries >> 2
     is_end = codes == _END
     if not np.isfinite(scale) or ((offsets >= bin_length) & ~is_end | (codes == _UNUSED)).any():
-        raise InvalidTensor(f"entries of no bin of {bin_length} elements (scale {scale}): the ranks encode differently")
+        raise InvalidTensorError(
+            f"entries of no bin of {bin_length} elements (scale {scale}): the ranks encode differently"
+        )
     restarts = np.zeros(len(entries), bool)
     restarts[1:] = ~is_end[1:] & ~is_end[:-1] & (offsets[1:] <= offsets[:-1])
     bins = np.cumsum(np.where(is_end, offsets + 1, restarts))
     values = ~is_end
     indices = bins[values] * bin_length + offsets[values]
     if len(indices) and indices[-1] >= elements:
-        raise InvalidTensor(f"element {indices[-1]} of {elements}: the ranks encode differently")
+        raise InvalidTensorError(f"element {indices[-1]} of {elements}: the ranks encode differently")
     return indices, np.where(codes[values] == _MINUS, -1, 1).astype(np.int8)
 
 
@@ -228,8 +230,8 @@ def _decode_ranks(
 ) -> tuple[RanksCoordinates, NDArray[np.int64], Room]:
     """(coordinates, places behind them, room left) of the tensor in each row of `data`, from its place in `begin` on.
 
-    The coordinates take their memory of `room`, but those that go on beyond a row, where bytes read as 0. InvalidTensor
-    as `decode` raises it.
+    The coordinates take their memory of `room`, but those that go on beyond a row, where bytes read as 0.
+    InvalidTensorError as `decode` raises it.
     """
     module = compiled()
     if module is not None:

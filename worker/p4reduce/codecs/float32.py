@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs.arrays import Exponents, as_kind_of, blocks_of, exponents_of, name_element, to_numpy
 from p4reduce.codecs.output import Output
-from p4reduce.errors import InvalidTensor, NotFinite
+from p4reduce.errors import InvalidTensorError, NotFiniteError
 from p4reduce.protocol.call import CodecId
 from p4reduce.protocol.source import UNTOUCHED, Elements, Words
 
@@ -58,7 +58,7 @@ def error_bound(exponent_field: int, world_size: int) -> float:
 
 
 class Float32:
-    """A tensor of float32. NaN and Inf are refused (NotFinite) before anything is sent.
+    """A tensor of float32. NaN and Inf are refused (NotFiniteError) before anything is sent.
 
     With `mean` the result is the sum divided by the number of ranks. It is written to `out`, where there is one.
     """
@@ -70,7 +70,7 @@ class Float32:
         self._given = values
         self.values = to_numpy(values, name or "the tensor")
         if self.values.dtype != np.float32:
-            raise InvalidTensor(f"{name or 'the tensor'} is {self.values.dtype}; convert it to float32")
+            raise InvalidTensorError(f"{name or 'the tensor'} is {self.values.dtype}; convert it to float32")
         self._output = None if out is None else Output(out, values, self.values)
         self._mean = mean
         self._name = name
@@ -80,7 +80,7 @@ class Float32:
     def bind(self, world_size: int, block_words: int, dense: bool) -> Float32Source:
         found = exponents_of(self.values.reshape(-1), block_words)
         if found.largest.max(initial=0) == 255:
-            raise NotFinite(self._fault())
+            raise NotFiniteError(self._fault())
         if dense:
             found.nonzero[:] = True
         divisor = world_size if self._mean else 1

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from p4reduce.codecs.arrays import as_kind_of, blocks_of, exponents_of, name_element, to_numpy
 from p4reduce.codecs.float32 import headroom_bits
 from p4reduce.codecs.lanes import pack_lanes, unpack_lanes
-from p4reduce.errors import InvalidTensor, LaneOverflow, NotFinite
+from p4reduce.errors import InvalidTensorError, LaneOverflowError, NotFiniteError
 from p4reduce.protocol.call import CodecId
 from p4reduce.protocol.source import UNTOUCHED, Elements, Words
 from p4reduce_contracts.wire.lanes import lanes_per_word, largest_word
@@ -34,10 +34,10 @@ class Summed(NamedTuple):
 
 
 def levels(bits: int, world_size: int) -> int:
-    """The largest |q| a rank sends; LaneOverflow when N ranks leave none."""
+    """The largest |q| a rank sends; LaneOverflowError when N ranks leave none."""
     spare = bits - 2 - headroom_bits(world_size)
     if spare < 0:
-        raise LaneOverflow(f"lanes of {bits} bits hold no sum of {world_size} rounded floats: use 16 or 32 bits")
+        raise LaneOverflowError(f"lanes of {bits} bits hold no sum of {world_size} rounded floats: use 16 or 32 bits")
     return 1 << spare
 
 
@@ -53,14 +53,14 @@ class FloatLanes:
     codec = CodecId.LANES
 
     def __init__(self, values: Any, bits: int, *, mean: bool = False, name: str | None = None) -> None:
-        """NaN and infinity are refused (InvalidTensor) before anything is sent, as are other types and widths."""
+        """NaN and infinity are refused (InvalidTensorError) before anything is sent, as are other types and widths."""
         if bits not in WIDTHS:
-            raise InvalidTensor(f"floats travel in lanes of 8 or 16 bits, or as float32 in 32, not in {bits}")
+            raise InvalidTensorError(f"floats travel in lanes of 8 or 16 bits, or as float32 in 32, not in {bits}")
         self._given = values
         self._name = name
         self.values = to_numpy(values, name or "the tensor")
         if self.values.dtype != np.float32:
-            raise InvalidTensor(f"{name or 'the tensor'} is {self.values.dtype}; convert it to float32")
+            raise InvalidTensorError(f"{name or 'the tensor'} is {self.values.dtype}; convert it to float32")
         self._mean = mean
         self.detail = bits
         self.elements = self.values.size
@@ -72,7 +72,7 @@ class FloatLanes:
         if fields.max(initial=0) == 255:
             index = int(np.isfinite(flat).argmin())
             where = name_element(self._name, self.values.shape, index)
-            raise NotFinite(f"{where} is {flat[index]}; a sum needs finite numbers, skip this step or clip first")
+            raise NotFiniteError(f"{where} is {flat[index]}; a sum needs finite numbers, skip this step or clip first")
         if dense:
             nonzero[:] = True
         divisor = world_size if self._mean else 1

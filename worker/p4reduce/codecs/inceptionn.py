@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.codecs.arrays import name_element, to_numpy
-from p4reduce.errors import InvalidTensor
+from p4reduce.errors import InvalidTensorError
 from p4reduce_runtime import kernels
 
 Bytes = NDArray[np.uint8]
@@ -111,31 +111,38 @@ class Inceptionn:
     def encode(self, values: Floats, name: str | None = None) -> Bytes:
         """Return the bytes of float32 numbers of any shape. `name`: of the tensor, in errors.
 
-        Raises InvalidTensor for another type, and for a NaN or an infinity.
+        Raises InvalidTensorError for another type, and for a NaN or an infinity.
         """
         array = to_numpy(values, name or "the tensor")
         if array.dtype != np.float32:
-            raise InvalidTensor(f"{name or 'the tensor'} is {array.dtype}; convert it to float32")
+            raise InvalidTensorError(f"{name or 'the tensor'} is {array.dtype}; convert it to float32")
         flat = array.reshape(-1)
         least, most = (float(flat.min()), float(flat.max())) if flat.size else (0.0, 0.0)
         if not (math.isfinite(least) and math.isfinite(most)):
             index = int(np.isfinite(flat).argmin())
-            raise InvalidTensor(f"{name_element(name, array.shape, index)} is {flat[index]}; skip this step or clip")
+            raise InvalidTensorError(
+                f"{name_element(name, array.shape, index)} is {flat[index]}; skip this step or clip"
+            )
         exponent = math.frexp(max(-least, most))[1] if self._exponent is None else self._exponent
         module = compiled()
         encode = _encode if module is None else _encode_compiled
         return np.concatenate([np.array([exponent], "<i2").view(np.uint8), *encode(flat, self._classes(exponent))])
 
     def decode(self, data: Bytes, elements: int) -> Floats:
-        """Return the numbers, float32 [elements]. Raises InvalidTensor where the bytes are none of so many numbers."""
+        """Return the numbers, float32 [elements].
+
+        Raises InvalidTensorError where the bytes are none of so many numbers.
+        """
         head = self.head_bytes(elements)
         tags = data[_SCALE_BYTES:head]
         sizes = _stream_bytes(tags) if len(data) >= head else ()
         if len(data) != head + sum(sizes):
-            raise InvalidTensor(f"{len(data)} B are no {elements} numbers: do all ranks encode alike?")
+            raise InvalidTensorError(f"{len(data)} B are no {elements} numbers: do all ranks encode alike?")
         exponent = int(data[:_SCALE_BYTES].view("<i2")[0])
         if exponent not in _EXPONENTS or (elements % 4 and tags[-1] >> 2 * (elements % 4)):
-            raise InvalidTensor(f"a scale of 2^{exponent}, or a number beyond {elements}: do all ranks encode alike?")
+            raise InvalidTensorError(
+                f"a scale of 2^{exponent}, or a number beyond {elements}: do all ranks encode alike?"
+            )
         ends = np.cumsum([head, *sizes])
         units_8, units_16, whole = (data[start:end] for start, end in pairwise(ends))
         streams = _aligned(units_8, "u1"), _aligned(units_16, "<u2"), _aligned(whole, "<f4")

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from p4reduce.codecs.arrays import as_kind_of, name_element, to_numpy
 from p4reduce.codecs.output import Output
 from p4reduce.codecs.words import WordSource
-from p4reduce.errors import IntegerOverflow, InvalidTensor
+from p4reduce.errors import IntegerOverflowError, InvalidTensorError
 from p4reduce.protocol.call import CodecId
 
 
 class Int32:
     """A tensor of int32. The sum wraps modulo 2^32, unless `refuse_overflow`.
 
-    With `refuse_overflow`, IntegerOverflow is raised before anything is sent if world size x
+    With `refuse_overflow`, IntegerOverflowError is raised before anything is sent if world size x
     the largest |x| of this rank does not fit an int32: when no rank refuses, no sum can wrap. The sum is written to
     `out`, where there is one.
     """
@@ -29,7 +29,7 @@ class Int32:
         self._given = values
         self.values = to_numpy(values, name or "the tensor")
         if self.values.dtype != np.int32:
-            raise InvalidTensor(f"{name or 'the tensor'} is {self.values.dtype}; convert it to int32")
+            raise InvalidTensorError(f"{name or 'the tensor'} is {self.values.dtype}; convert it to int32")
         self._output = None if out is None else Output(out, values, self.values)
         self._refuse_overflow = refuse_overflow
         self._name = name
@@ -46,7 +46,7 @@ class Int32:
         sizes = np.abs(flat.astype(np.int64))
         worst = int(sizes.argmax())
         if world_size * int(sizes[worst]) > 2**31 - 1:
-            raise IntegerOverflow(
+            raise IntegerOverflowError(
                 f"{name_element(self._name, self.values.shape, worst)} is {flat[worst]}: the sum of {world_size} "
                 f"ranks could leave int32; keep |x| <= {(2**31 - 1) // world_size}"
             )

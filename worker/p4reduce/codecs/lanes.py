@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs.arrays import as_kind_of, name_element, to_numpy
 from p4reduce.codecs.words import WordSource
-from p4reduce.errors import InvalidTensor, LaneOverflow
+from p4reduce.errors import InvalidTensorError, LaneOverflowError
 from p4reduce.protocol.call import CodecId
 from p4reduce_contracts.wire.lanes import check_lanes, check_width, lane_limit, lanes_per_word, largest_word
 
@@ -51,8 +51,8 @@ class Lanes:
     """A tensor of small integers, `bits` of a word each. The sums come back as int32.
 
     `bound` is the largest |t| any rank may hold, the same number on all ranks (default: this rank's own largest, which
-    may differ from other ranks'). LaneOverflow is raised before anything is sent if a value exceeds it or if world size
-    x bound does not fit.
+    may differ from other ranks'). LaneOverflowError is raised before anything is sent if a value exceeds it or if world
+    size x bound does not fit.
     """
 
     codec = CodecId.LANES
@@ -62,7 +62,7 @@ class Lanes:
         self._given = values
         self.values = to_numpy(values, name or "the tensor")
         if self.values.dtype.kind != "i":
-            raise InvalidTensor(f"{name or 'the tensor'} is {self.values.dtype}; lanes hold signed integers")
+            raise InvalidTensorError(f"{name or 'the tensor'} is {self.values.dtype}; lanes hold signed integers")
         self._bound = bound
         self._name = name
         self.detail = bits
@@ -76,7 +76,7 @@ class Lanes:
         if self._bound is not None and largest > self._bound:
             worst = int(flat.argmin() if -low > high else flat.argmax())
             where = name_element(self._name, self.values.shape, worst)
-            raise LaneOverflow(f"{where} is {flat[worst]}, beyond the stated bound {self._bound}")
+            raise LaneOverflowError(f"{where} is {flat[worst]}, beyond the stated bound {self._bound}")
         bound = largest if self._bound is None else self._bound
         check_lanes(world_size, bound, self.detail, self._name or "the tensor")
         # This rank's own largest says nothing of the sum: other ranks' may be larger.

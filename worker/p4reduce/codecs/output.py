@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.codecs.arrays import is_torch
-from p4reduce.errors import InvalidTensor
+from p4reduce.errors import InvalidTensorError
 
 
 class Output:
@@ -18,14 +18,14 @@ class Output:
     def __init__(self, out: Any, given: Any, values: NDArray[Any]) -> None:
         """`given` is the tensor that is summed, and `values` the memory where it is read.
 
-        Raises InvalidTensor for an `out` that cannot hold the sum.
+        Raises InvalidTensorError for an `out` that cannot hold the sum.
         """
         self._out = out
         array = _writable(out, given)
         self.in_place = array.ctypes.data == values.ctypes.data and array.strides == values.strides
         """Whether the sum takes the place of what is summed."""
         if not self.in_place and np.may_share_memory(array, values):
-            raise InvalidTensor("out overlaps the tensor; give the tensor itself, or memory of its own")
+            raise InvalidTensorError("out overlaps the tensor; give the tensor itself, or memory of its own")
         self._array = array
         direct = array.flags.c_contiguous and array.flags.aligned and not _is_elsewhere(out)
         self.flat: NDArray[Any] | None = array.reshape(-1) if direct else None
@@ -45,25 +45,25 @@ class Output:
 
 
 def _writable(out: Any, given: Any) -> NDArray[Any]:
-    """Return the memory of `out`, or for one on another device any of that shape. Raises InvalidTensor."""
+    """Return the memory of `out`, or for one on another device any of that shape. Raises InvalidTensorError."""
     kind, same = ("torch tensor", is_torch(out)) if is_torch(given) else ("numpy array", isinstance(out, np.ndarray))
     if not same:
-        raise InvalidTensor(f"out is a {type(out).__name__}; give a {kind}, as the tensor is")
+        raise InvalidTensorError(f"out is a {type(out).__name__}; give a {kind}, as the tensor is")
     if out.dtype != given.dtype or tuple(out.shape) != tuple(given.shape):
-        raise InvalidTensor(
+        raise InvalidTensorError(
             f"out is {out.dtype}{list(out.shape)}; give one like the tensor, {given.dtype}{list(given.shape)}"
         )
     if is_torch(out):
         torch = sys.modules["torch"]
         if out.is_meta or out.layout is not torch.strided or out.is_neg():
-            raise InvalidTensor("out has no plain memory (meta, sparse or a negated view); give a dense tensor")
+            raise InvalidTensorError("out has no plain memory (meta, sparse or a negated view); give a dense tensor")
         array: NDArray[Any] = np.empty(tuple(out.shape), np.int32) if _is_elsewhere(out) else out.detach().numpy()
     else:
         array = np.asarray(out)
         if not array.flags.writeable:
-            raise InvalidTensor("out is read-only; give an array that can be written to")
+            raise InvalidTensorError("out is read-only; give an array that can be written to")
     if any(stride == 0 and size > 1 for stride, size in zip(array.strides, array.shape, strict=True)):
-        raise InvalidTensor("elements of out share memory (it was expanded); give it memory for each")
+        raise InvalidTensorError("elements of out share memory (it was expanded); give it memory for each")
     return array
 
 

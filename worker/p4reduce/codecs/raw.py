@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.codecs.arrays import blocks_of
-from p4reduce.errors import InvalidTensor
+from p4reduce.errors import InvalidTensorError
 from p4reduce.protocol.call import CodecId
 from p4reduce.protocol.source import UNTOUCHED, Elements, Words
 
@@ -73,9 +73,11 @@ class Gathered:
     detail = 0
 
     def __init__(self, data: NDArray[np.uint8], capacity: int, rank: int, *, name: str | None = None) -> None:
-        """`capacity` in bytes, equal on all ranks; InvalidTensor when `data` is longer."""
+        """`capacity` in bytes, equal on all ranks; InvalidTensorError when `data` is longer."""
         if len(data) > capacity:
-            raise InvalidTensor(f"{name or 'the bytes'}: {len(data)} B, more than the {capacity} B all ranks agreed on")
+            raise InvalidTensorError(
+                f"{name or 'the bytes'}: {len(data)} B, more than the {capacity} B all ranks agreed on"
+            )
         self._data = data
         self._rank = rank
         self.elements = capacity

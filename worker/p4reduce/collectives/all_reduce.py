@@ -9,7 +9,7 @@ import numpy as np
 
 from p4reduce.codecs import Float32, Int32, Segment
 from p4reduce.codecs.arrays import to_numpy
-from p4reduce.errors import InvalidTensor
+from p4reduce.errors import InvalidTensorError
 from p4reduce.protocol.call import CodecId, Kind
 from p4reduce.protocol.source import ConcatenatedBlocks
 from p4reduce.session import Contribution, Session
@@ -34,13 +34,13 @@ def all_reduce(
 
 
 def _segment(array: Any, name: str | None, out: Any) -> Segment:
-    """The tensor with the codec of its type; InvalidTensor for another than float32 and int32."""
+    """The tensor with the codec of its type; InvalidTensorError for another than float32 and int32."""
     dtype = to_numpy(array, name or "the tensor").dtype
     if dtype == np.float32:
         return Float32(array, name=name, out=out)
     if dtype == np.int32:
         return Int32(array, name=name, out=out)
-    raise InvalidTensor(f"{name or 'the tensor'} is {dtype}; all_reduce sums float32 and int32, convert it")
+    raise InvalidTensorError(f"{name or 'the tensor'} is {dtype}; all_reduce sums float32 and int32, convert it")
 
 
 def all_reduce_segments(

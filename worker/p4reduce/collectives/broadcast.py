@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs.arrays import as_kind_of, to_numpy
 from p4reduce.codecs.raw import RawSource, bytes_of, first_bytes
-from p4reduce.errors import InvalidTensor
+from p4reduce.errors import InvalidTensorError
 from p4reduce.protocol.call import CodecId, Kind
 from p4reduce.session import Contribution, Session
 
@@ -19,7 +19,7 @@ def broadcast(session: Session, array: Any, root: int, *, timeout_s: float | Non
 
     def prepare() -> Contribution:
         if not 0 <= root < lease.world_size:
-            raise InvalidTensor(f"root {root} is not a rank of this job; ranks are 0 to {lease.world_size - 1}")
+            raise InvalidTensorError(f"root {root} is not a rank of this job; ranks are 0 to {lease.world_size - 1}")
         given = to_numpy(array)
 
         def finish(sums: list[NDArray[Any]]) -> Any:

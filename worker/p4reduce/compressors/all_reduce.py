@@ -10,7 +10,7 @@ from p4reduce.communicator import Communicator
 from p4reduce.compressors.exchange import Gradients, Outcome, Request, exchange
 from p4reduce.compressors.forms import Form
 from p4reduce.compressors.interface import Compressor
-from p4reduce.errors import InvalidTensor
+from p4reduce.errors import InvalidTensorError
 from p4reduce.group import Group, group_of
 
 
@@ -42,13 +42,13 @@ def all_reduce_compressed(
 ) -> tuple[Outcome, BucketReport]:
     """Exchange a bucket's gradients: see `exchange`.
 
-    Raises InvalidTensor for gradients that cannot be summed, which the other ranks are told, and PeerRefused for
-    another rank's. Raises CollectiveError when the ranks are at odds or one is lost. The compressor is then as it was
-    before; after a CollectiveError other ranks may have finished the step, so all go on from a checkpoint.
+    Raises InvalidTensorError for gradients that cannot be summed, which the other ranks are told, and PeerRefusedError
+    for another rank's. Raises CollectiveError when the ranks are at odds or one is lost. The compressor is then as it
+    was before; after a CollectiveError other ranks may have finished the step, so all go on from a checkpoint.
     """
     try:
         return finish(comm, begin(compressor, gradients, group_of(comm.lease)))
-    except InvalidTensor as error:  # mostly found before any collective: the others must not wait for this rank
+    except InvalidTensorError as error:  # mostly found before any collective: the others must not wait for this rank
         comm.refuse(error)
         raise
 

@@ -26,7 +26,7 @@ from p4reduce.compressors.forms.facts import Facts
 from p4reduce.compressors.forms.interface import Journey, Message, Piece
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.step import Answer, Step, is_finite
-from p4reduce.errors import InvalidTensor, NotFinite
+from p4reduce.errors import InvalidTensorError, NotFiniteError
 from p4reduce.group import Group
 
 Gradients = Mapping[str, torch.Tensor]
@@ -56,8 +56,8 @@ def exchange(
     """Find the mean over all ranks of each gradient of a bucket, and commit what the step leaves.
 
     `gradients`: float32 on the CPU, by parameter name, the same names and shapes in the same order on every
-    rank. Raises InvalidTensor for other types, and NotFinite when one holds a NaN or an infinity, naming the parameter
-    and before anything is sent or kept, unless the caller has `checked` that.
+    rank. Raises InvalidTensorError for other types, and NotFiniteError when one holds a NaN or an infinity, naming the
+    parameter and before anything is sent or kept, unless the caller has `checked` that.
     """
     if not checked:
         check_gradients(gradients)
@@ -100,10 +100,10 @@ def check_gradients(gradients: Gradients) -> None:
     """Refuse what cannot be summed, naming every such parameter."""
     other = [f"{key} ({tensor.dtype})" for key, tensor in gradients.items() if tensor.dtype != torch.float32]
     if other:
-        raise InvalidTensor(f"the gradient of {', '.join(other)} is not float32: keep the parameters float32")
+        raise InvalidTensorError(f"the gradient of {', '.join(other)} is not float32: keep the parameters float32")
     bad = [key for key, tensor in gradients.items() if not is_finite(tensor)]
     if bad:
-        raise NotFinite(
+        raise NotFiniteError(
             f"the gradient of {', '.join(bad)} holds a NaN or an infinity: lower the learning rate, or skip this step "
             "on all ranks"
         )

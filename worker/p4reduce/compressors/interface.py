@@ -77,7 +77,7 @@ class Compressor(ParameterStates, ABC):
         self.policy.bind(module)
 
     def check(self, group: Group) -> None:  # noqa: B027 (many fit every group)
-        """Raise LaneOverflow when this compressor's settings do not fit the group."""
+        """Raise LaneOverflowError when this compressor's settings do not fit the group."""
 
     def length_of(self, key: str, shape: torch.Size) -> int:
         """Return the elements in a bin, chunk or block. Raises ValueError for a parameter that stays dense."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from p4reduce.compressors.forms import Form
 from p4reduce.compressors.forms.interface import Message
-from p4reduce.errors import InvalidTensor
+from p4reduce.errors import InvalidTensorError
 from p4reduce.group import Group
 
 FLOAT_BITS = 32
@@ -88,19 +88,19 @@ class Step:
     def add_residue(self) -> torch.Tensor:
         """Return G = R + dW, a new tensor [elements].
 
-        Raises InvalidTensor when the two differ in length, or a sum is no longer finite.
+        Raises InvalidTensorError when the two differ in length, or a sum is no longer finite.
         """
         residue = self.state.residue
         if residue is None:
             return self.flat.clone()
         if residue.numel() != self.flat.numel():
-            raise InvalidTensor(
+            raise InvalidTensorError(
                 f"gradient of {self.key!r} has {self.flat.numel()} elements, its residue {residue.numel()}: "
                 "load the state of the same model"
             )
         total = residue + self.flat
         if not is_finite(total):
-            raise InvalidTensor(f"the residue of {self.key!r} overflows float32: lower the learning rate or clip")
+            raise InvalidTensorError(f"the residue of {self.key!r} overflows float32: lower the learning rate or clip")
         return total
 
 

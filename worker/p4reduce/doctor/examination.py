@@ -20,7 +20,7 @@ from p4reduce.codecs import Int32
 from p4reduce.communicator import Communicator
 from p4reduce.doctor.ping import ping
 from p4reduce.doctor.report import Check, Status
-from p4reduce.errors import GeometryMismatch, JoinError, P4ReduceError
+from p4reduce.errors import GeometryMismatchError, JoinError, P4ReduceError
 from p4reduce.join import join
 from p4reduce.launch import run_id
 from p4reduce.protocol.deadline import IP_UDP_BYTES
@@ -218,7 +218,7 @@ def _frames(ticket: JoinTicket) -> Check:
     advice = "give the controller a pipeline that this version supports (`pipeline` in its TOML file)"
     try:
         geometry = Geometry(ticket.columns, ticket.block_words)
-    except GeometryMismatch as error:
+    except GeometryMismatchError as error:
         return Check(FRAMES, Status.FAILED, f"this worker cannot speak the switch's frames: {error}", advice)
     if ticket.world_size > geometry.max_world_size:
         text = f"the switch's frames suit {geometry.max_world_size} ranks, the job has {ticket.world_size}"

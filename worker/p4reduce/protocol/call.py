@@ -15,7 +15,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from p4reduce.errors import CollectiveMismatch, Reason
+from p4reduce.errors import CollectiveMismatchError, Reason
 from p4reduce.protocol.refusal import reason_in
 from p4reduce_contracts.wire import WORDS_PER_CALL
 
@@ -110,13 +110,13 @@ def read_opening(blocks: bytes, world_size: int) -> list[tuple[int, ...]]:
 def compare_calls(calls: Sequence[Sequence[int]]) -> tuple[dict[int, Reason], int]:
     """Return which ranks refused, and why, and everybody's window for the next collective.
 
-    Raises CollectiveMismatch when the others did not all call the same.
+    Raises CollectiveMismatchError when the others did not all call the same.
     """
     refusals = {rank: reason_in(words) for rank, words in enumerate(calls) if kind_of(words) == Kind.REFUSED}
     willing = [words for rank, words in enumerate(calls) if rank not in refusals]
     closing = bool(refusals) and any(kind_of(words) == Kind.CLOSE for words in willing)
     if len({words[0] for words in calls}) > 1 or len({agreed_part(words) for words in willing}) > 1 or closing:
-        raise CollectiveMismatch({rank: describe(words) for rank, words in enumerate(calls)})
+        raise CollectiveMismatchError({rank: describe(words) for rank, words in enumerate(calls)})
     return refusals, max(1, min(proposed_window(words) for words in calls))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from p4reduce.errors import CollectiveTimeout
+from p4reduce.errors import CollectiveTimeoutError
 from p4reduce.protocol.call import Call
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.lease import Lease
@@ -70,9 +70,9 @@ def obstacle(
     return Obstacle(f"the switch at {where} answered nothing; see that it runs and that the job is active")
 
 
-def too_late(call: Call, timeout_s: float, why: Obstacle) -> CollectiveTimeout:
+def too_late(call: Call, timeout_s: float, why: Obstacle) -> CollectiveTimeoutError:
     """Return the error of a collective that was not done after `timeout_s`."""
-    return CollectiveTimeout(f"{call} did not finish in {timeout_s:g} s: {why.text}", why.missing_ranks)
+    return CollectiveTimeoutError(f"{call} did not finish in {timeout_s:g} s: {why.text}", why.missing_ranks)
 
 
 def refused_frames(stats: CollectiveStats) -> Refused:

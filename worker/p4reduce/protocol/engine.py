@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.errors import CorruptSum, FrameError, Reason
+from p4reduce.errors import CorruptSumError, FrameError, Reason
 from p4reduce.protocol.call import Call, compare_calls, opening_block, opening_columns, read_opening
 from p4reduce.protocol.deadline import Obstacle, obstacle, refused_frames, too_late
 from p4reduce.protocol.growth import with_zero_blocks, zero_blocks
@@ -181,7 +181,10 @@ class Collective:
         return unsent + self._answer(answers, blocks, exponents, now) if answers else unsent
 
     def on_timer(self, now: float) -> list[bytes]:
-        """Return the frames that were not answered in time, to be sent again; CollectiveTimeout at the deadline."""
+        """Return the frames that were not answered in time, to be sent again.
+
+        CollectiveTimeoutError at the deadline.
+        """
         if not self._open:
             return []
         if now >= self._deadline:
@@ -266,7 +269,10 @@ class Collective:
         return bool((np.abs(words.astype(np.int64)).max(axis=1) > self._largest_sums[slot.blocks]).any())
 
     def _count_corrupt(self, slot: SlotState, payload: bytes) -> None:
-        """A RESULT that cannot be right counts as lost. CorruptSum if repeating the contribution changes nothing."""
+        """A RESULT that cannot be right counts as lost.
+
+        CorruptSumError if repeating the contribution changes nothing.
+        """
         self.stats.corrupt += 1
         if payload != slot.corrupt:
             slot.corrupt, slot.corrupt_answers = payload, 1
@@ -274,7 +280,7 @@ class Collective:
             slot.corrupt_answers += 1
         slot.corrupt_try = slot.tries
         if slot.corrupt_answers >= SAME_CORRUPT_ANSWERS:
-            raise CorruptSum(self._lease.name, slot.index, slot.round, slot.corrupt_answers)
+            raise CorruptSumError(self._lease.name, slot.index, slot.round, slot.corrupt_answers)
 
     def _plausible(self, slot: SlotState, keys: tuple[int, ...]) -> bool:
         """Return whether agreed keys are no later than this rank's own and stay in their column."""

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from p4reduce.errors import IntegerOverflow, InvalidTensor, LaneOverflow, NotFinite, Reason
+from p4reduce.errors import IntegerOverflowError, InvalidTensorError, LaneOverflowError, NotFiniteError, Reason
 
 _REASONS: tuple[tuple[type[BaseException], Reason], ...] = (
-    (NotFinite, Reason.NOT_FINITE),
-    (LaneOverflow, Reason.LANE_OVERFLOW),
-    (IntegerOverflow, Reason.INTEGER_OVERFLOW),
-    (InvalidTensor, Reason.INVALID_TENSOR),
+    (NotFiniteError, Reason.NOT_FINITE),
+    (LaneOverflowError, Reason.LANE_OVERFLOW),
+    (IntegerOverflowError, Reason.INTEGER_OVERFLOW),
+    (InvalidTensorError, Reason.INVALID_TENSOR),
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.errors import InvalidTensor
+from p4reduce.errors import InvalidTensorError
 from p4reduce_contracts.wire import MAX_BLOCKS
 
 Words = NDArray[Any]
@@ -87,9 +87,11 @@ class FlatSource(BlockSource, Protocol):
 
 
 def check_size(source: BlockSource) -> None:
-    """Raise InvalidTensor when the blocks are more than a key can number."""
+    """Raise InvalidTensorError when the blocks are more than a key can number."""
     if source.n_blocks > MAX_BLOCKS:
-        raise InvalidTensor(f"{source.n_blocks} blocks, more than the {MAX_BLOCKS} of a collective: split the tensor")
+        raise InvalidTensorError(
+            f"{source.n_blocks} blocks, more than the {MAX_BLOCKS} of a collective: split the tensor"
+        )
 
 
 def largest_sums(source: BlockSource) -> NDArray[np.int64]:

@@ -40,7 +40,14 @@ from p4reduce.communicator import Communicator
 from p4reduce.compressors import Compressor
 from p4reduce.compressors.all_reduce import Begun, BucketReport, begin, finish
 from p4reduce.compressors.step import is_finite
-from p4reduce.errors import CommunicatorClosed, InvalidTensor, NotFinite, P4ReduceError, PeerRefused, Reason
+from p4reduce.errors import (
+    CommunicatorClosedError,
+    InvalidTensorError,
+    NotFiniteError,
+    P4ReduceError,
+    PeerRefusedError,
+    Reason,
+)
 from p4reduce.group import group_of
 from p4reduce.pytorch.bucket_threads import BucketThreads
 from p4reduce.pytorch.fallback import check_fallback, fall_back
@@ -71,8 +78,9 @@ class DDPState:
     All ranks make it at the same time: it compares their options in a collective.
 
     The first error ends the state on every rank. When one rank's gradients cannot be summed, all ranks raise in the
-    same bucket (InvalidTensor there, PeerRefused elsewhere), and the communicator stays usable. After any other error
-    the state leaves the job at once, so that the other ranks get JobReset instead of waiting for this one.
+    same bucket (InvalidTensorError there, PeerRefusedError elsewhere), and the communicator stays usable. After any
+    other error the state leaves the job at once, so that the other ranks get JobResetError instead of waiting for this
+    one.
     """
 
     def __init__(
@@ -97,8 +105,8 @@ class DDPState:
 
         Raises ValueError on every rank when `on_nonfinite` or `fallback` is not the same on all. Raises ValueError when
         the module's process group and the communicator have different sizes, when the compressor's policy does not fit
-        the module, or where no fallback is possible; LaneOverflow when the compressor's settings do not fit the job;
-        and what a collective raises.
+        the module, or where no fallback is possible; LaneOverflowError when the compressor's settings do not fit the
+        job; and what a collective raises.
         """
         if on_nonfinite not in _ON_NONFINITE:
             raise ValueError(f'on_nonfinite is {on_nonfinite!r}; give "raise" or "skip"')
@@ -155,7 +163,7 @@ class DDPState:
         """
         self.comm.session.check_process()  # a forked child has no background threads
         if self._closed:
-            raise CommunicatorClosed("this DDPState was closed: register a new one with a model wrapped anew")
+            raise CommunicatorClosedError("this DDPState was closed: register a new one with a model wrapped anew")
         if self.error is not None:
             raise self.error
         buffer = bucket.buffer()
@@ -215,7 +223,7 @@ class DDPState:
 
     def _fail(self, error: BaseException) -> None:
         """Keep the first error; unless all ranks have it, leave the job: they must not wait for this one."""
-        told = isinstance(error, PeerRefused | InvalidTensor)
+        told = isinstance(error, PeerRefusedError | InvalidTensorError)
         with self._failing:
             if self.error is not None:
                 return
@@ -280,9 +288,9 @@ class DDPState:
                 raise prepared
             self._sum(buffer, parts, prepared)
             return
-        except PeerRefused as error:
+        except PeerRefusedError as error:
             refusal, reasons = error, error.reasons
-        except InvalidTensor as error:
+        except InvalidTensorError as error:
             refusal, reasons = error, dict(self.comm.refuse(error))
         if self.on_nonfinite != "skip" or set(reasons.values()) != {Reason.NOT_FINITE}:
             raise refusal
@@ -305,8 +313,8 @@ def ddp_hook(state: DDPState, bucket: GradBucket) -> torch.futures.Future[torch.
     """The communication hook: `model.register_comm_hook(state, ddp_hook)`.
 
     Gives the mean of the bucket over all ranks, the same bits on every rank. Raises, in backward(),
-    InvalidTensor (wrong type, or a NaN or infinity, naming the parameter), PeerRefused (another rank's) and
-    CollectiveError (CollectiveTimeout, JobReset, ...). An error ends the state, and neither it nor the
+    InvalidTensorError (wrong type, or a NaN or infinity, naming the parameter), PeerRefusedError (another rank's) and
+    CollectiveError (CollectiveTimeoutError, JobResetError, ...). An error ends the state, and neither it nor the
     DistributedDataParallel object can be used again: make both anew from the module, after a CollectiveError with a
     new `join()`.
     """
@@ -329,18 +337,18 @@ def _ranks(ranks: list[int]) -> str:
 
 
 def _check(index: int, buffer: torch.Tensor, parts: dict[str, torch.Tensor]) -> None:
-    """Raise InvalidTensor for a bucket that cannot be summed, NotFinite where the reason is a NaN or an infinity."""
+    """Raise InvalidTensorError for a bucket that cannot be summed, NotFiniteError for a NaN or an infinity."""
     if buffer.dtype != torch.float32:
-        raise InvalidTensor(
+        raise InvalidTensorError(
             f"gradient bucket {index} is {buffer.dtype}; p4reduce sums float32: keep the parameters float32"
         )
     if buffer.device.type != "cpu":
-        raise InvalidTensor(
+        raise InvalidTensorError(
             f"gradient bucket {index} is on {buffer.device}; p4reduce's hook takes models on the CPU only"
         )
     if not is_finite(buffer):
         bad = [name for name, gradient in parts.items() if not is_finite(gradient)]
-        raise NotFinite(
+        raise NotFiniteError(
             f"the gradient of {', '.join(bad)} holds a NaN or an infinity: lower the learning rate, or skip such steps "
             'on all ranks with DDPState(..., on_nonfinite="skip")'
         )

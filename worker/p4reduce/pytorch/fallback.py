@@ -29,7 +29,14 @@ from numpy.typing import NDArray
 
 from p4reduce import waits
 from p4reduce.communicator import Communicator
-from p4reduce.errors import CollectiveError, CollectiveMismatch, CollectiveTimeout, JobReset, JoinError, P4ReduceError
+from p4reduce.errors import (
+    CollectiveError,
+    CollectiveMismatchError,
+    CollectiveTimeoutError,
+    JobResetError,
+    JoinError,
+    P4ReduceError,
+)
 from p4reduce.protocol.call import Call, Kind, agreed_part, describe, kind_of
 from p4reduce.protocol.refusal import reason_in
 from p4reduce.protocol.source import BlockSource
@@ -162,9 +169,9 @@ class Fallback:
 
     def mends(self, error: P4ReduceError) -> bool:
         """Return whether the switch failed, and not a rank that left or the group."""
-        if isinstance(error, JobReset):
+        if isinstance(error, JobResetError):
             return not was_asked_for(error.reason)
-        return isinstance(error, CollectiveTimeout)
+        return isinstance(error, CollectiveTimeoutError)
 
     def cancel(self) -> None:
         """Come back no more."""
@@ -198,7 +205,7 @@ class Fallback:
                 continue
             try:
                 finished = attempt()
-            except (JobReset, CollectiveTimeout) as error:
+            except (JobResetError, CollectiveTimeoutError) as error:
                 if not self.mends(error):
                     raise
                 self._leave_switch(session, error)
@@ -239,7 +246,7 @@ class Fallback:
         willing = [words for rank, words in enumerate(calls) if rank not in refusals]
         closing = bool(refusals) and any(kind_of(words) == Kind.CLOSE for words in willing)
         if len({agreed_part(words) for words in willing}) > 1 or closing:
-            raise CollectiveMismatch({rank: describe(words) for rank, words in enumerate(calls)})
+            raise CollectiveMismatchError({rank: describe(words) for rank, words in enumerate(calls)})
         if refusals:
             return Outcome(session.operations, refusals, np.zeros(0, np.uint8), np.zeros((0, 0), ">i4"))
         return Outcome(session.operations, {}, *sum_blocks(self._group, source, lease.block_words))

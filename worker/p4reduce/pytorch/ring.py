@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
 from p4reduce.codecs.inceptionn import Inceptionn
-from p4reduce.errors import CollectiveError, CommunicatorClosed, InvalidTensor
+from p4reduce.errors import CollectiveError, CommunicatorClosedError, InvalidTensorError
 from p4reduce.pytorch.bucket_threads import BucketThreads
 from p4reduce.ring.process_group import Neighbours
 from p4reduce.ring.schedule import MOST_RANKS, mean_over_ring
@@ -65,7 +65,7 @@ class RingState:
     def reduce(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Start the mean of a bucket in the background; the future gives it. With the last bucket, wait for all."""
         if self._closed:
-            raise CommunicatorClosed("this RingState was closed: register a new one with a model wrapped anew")
+            raise CommunicatorClosedError("this RingState was closed: register a new one with a model wrapped anew")
         if self.error is not None:
             raise self.error
         buffer, name, last = bucket.buffer(), f"gradient bucket {bucket.index()}", bucket.is_last()
@@ -87,7 +87,9 @@ class RingState:
             if self.error is not None:
                 raise self.error
             if buffer.dtype != torch.float32 or buffer.device.type != "cpu":
-                raise InvalidTensor(f"{name} is {buffer.dtype} on {buffer.device}; the ring takes float32 on the CPU")
+                raise InvalidTensorError(
+                    f"{name} is {buffer.dtype} on {buffer.device}; the ring takes float32 on the CPU"
+                )
             ring = self._neighbours
             flat = buffer.detach().reshape(-1).contiguous().numpy()
             mean = ring.run(mean_over_ring(flat, ring.rank, ring.world_size, self.codec, name))
@@ -116,7 +118,8 @@ class RingState:
 def ring_hook(state: RingState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The communication hook: `model.register_comm_hook(state, ring_hook)`.
 
-    Gives the mean of the bucket over all ranks, the same bits on every rank. Raises, in backward(), InvalidTensor (a
-    NaN or an infinity here), PeerRefused (another rank's) and CollectiveError (a neighbour that does not answer).
+    Gives the mean of the bucket over all ranks, the same bits on every rank. Raises, in backward(), InvalidTensorError
+    (a NaN or an infinity here), PeerRefusedError (another rank's) and CollectiveError (a neighbour that does not
+    answer).
     """
     return state.reduce(bucket)

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from p4reduce.codecs.inceptionn import Bytes, Floats, Inceptionn
-from p4reduce.errors import InvalidTensor, NotFinite, PeerRefused, Reason
+from p4reduce.errors import InvalidTensorError, NotFiniteError, PeerRefusedError, Reason
 from p4reduce.protocol.refusal import reason_of
 
 MOST_RANKS: Final = 4096
@@ -39,16 +39,18 @@ def mean_over_ring(
 ) -> Generator[Hop, Bytes, Floats]:
     """Return the mean over all ranks, float32 [elements], the same bits on all; asks for 2 (N - 1) hops on the way.
 
-    Raises, after all hops, InvalidTensor for a NaN or an infinity, and PeerRefused for another rank's.
+    Raises, after all hops, InvalidTensorError for a NaN or an infinity, and PeerRefusedError for another rank's.
     """
     ends = [len(values) * part // world_size for part in range(world_size + 1)]
     parts = [slice(*ends[part : part + 2]) for part in range(world_size)]
     sizes = [part.stop - part.start for part in parts]
-    error: InvalidTensor | PeerRefused | None = None
+    error: InvalidTensorError | PeerRefusedError | None = None
     refusal = b""
     sums = mean = values
     if not np.isfinite(values).all():
-        error = NotFinite(f"{name} holds a NaN or an infinity: lower the learning rate, or skip this step on all ranks")
+        error = NotFiniteError(
+            f"{name} holds a NaN or an infinity: lower the learning rate, or skip this step on all ranks"
+        )
         refusal = _refusal(rank, reason_of(error))
     else:
         sums = values / np.float32(world_size)  # before it is added up, so that it stays finite
@@ -75,7 +77,7 @@ def mean_over_ring(
         try:
             found = _refused(received)
             if found is not None:
-                error = PeerRefused(f"the ring's mean of {name}", dict([found]))
+                error = PeerRefusedError(f"the ring's mean of {name}", dict([found]))
                 refusal = bytes(received[:2])
             elif adding:
                 total = sums[parts[incoming]] + codec.decode(received, sizes[incoming])
@@ -83,7 +85,7 @@ def mean_over_ring(
             else:
                 mean[parts[incoming]] = codec.decode(received, sizes[incoming])
                 finished = received
-        except InvalidTensor as strange:
+        except InvalidTensorError as strange:
             error, refusal = strange, _refusal(rank, reason_of(strange))
     if error is not None:
         raise error

@@ -8,7 +8,7 @@ import threading
 from dataclasses import replace
 from typing import Any, Final
 
-from p4reduce.errors import CollectiveError, JobReset, JoinError
+from p4reduce.errors import CollectiveError, JobResetError, JoinError
 from p4reduce.rejoin import Rejoin
 from p4reduce.session import Place
 from p4reduce.testing.local_group import EPOCH, JOB, LocalGroup, MemoryTransport
@@ -25,7 +25,7 @@ class _Membership:
         self._group, self._epoch = group, epoch
 
     def failure(self) -> CollectiveError | None:
-        return None if self._group.epoch == self._epoch else JobReset(self._group.reason)
+        return None if self._group.epoch == self._epoch else JobResetError(self._group.reason)
 
     def leave(self) -> None:
         pass

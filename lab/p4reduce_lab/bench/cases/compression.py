@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from p4reduce_lab.bench.case import Case, Run, Series, Threshold
 from p4reduce_lab.bench.numbers import in_turn, least_cpu_seconds, median
-from p4reduce_lab.errors import MissingTool
+from p4reduce_lab.errors import MissingToolError
 
 if TYPE_CHECKING:
     from p4reduce.compressors.step import Step
@@ -29,7 +29,7 @@ _SPARSE = Threshold("AdaComp, compress and encode 4 M elements on one core: torc
 
 
 def measure_adacomp(run: Run) -> None:
-    """Compress the same gradient, onto the same residue, again and again. Raises MissingTool without torch."""
+    """Compress the same gradient, onto the same residue, again and again. Raises MissingToolError without torch."""
     shape = QUICK_SHAPE if run.quick else ADACOMP_SHAPE
     work = Compression(shape)
     peers = {"torch.topk": work.top_k, "p4reduce": work.adacomp, "a plain add": work.add}
@@ -43,7 +43,7 @@ def measure_adacomp(run: Run) -> None:
 
 
 def measure_selection(run: Run) -> None:
-    """Measure other ways to select or shrink the same elements, in turn. Raises MissingTool without torch."""
+    """Measure other ways to select or shrink the same elements, in turn. Raises MissingToolError without torch."""
     work = Compression(QUICK_SHAPE if run.quick else SELECTION_SHAPE)
     data = work.flat.numpy().tobytes()
 
@@ -72,11 +72,11 @@ class Compression:
     """A gradient of normally distributed numbers; each method returns its CPU seconds, the least of a few turns."""
 
     def __init__(self, shape: tuple[int, int]) -> None:
-        """Raises MissingTool without torch."""
+        """Raises MissingToolError without torch."""
         try:
             import torch
         except ImportError as error:
-            raise MissingTool(f"torch is not installed ({error})") from None
+            raise MissingToolError(f"torch is not installed ({error})") from None
         from p4reduce.codecs.coordinates import entry_bytes
         from p4reduce.compressors import AdaComp
         from p4reduce.compressors.forms import Form

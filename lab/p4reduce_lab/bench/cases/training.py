@@ -8,7 +8,7 @@ from p4reduce_lab.bench.case import Case, Run, Series, Threshold
 from p4reduce_lab.bench.cluster import Cluster, running_cluster, summed_up
 from p4reduce_lab.bench.links import GBIT_1, LOOPBACK, MBIT_100, Link
 from p4reduce_lab.bench.numbers import in_turn
-from p4reduce_lab.errors import MissingTool
+from p4reduce_lab.errors import MissingToolError
 from p4reduce_lab.training import missing_packages
 
 PEERS = ("gloo dense", "gloo fp16", "gloo PowerSGD", "p4reduce dense", "p4reduce AdaComp", "ring 2^-6")
@@ -30,7 +30,7 @@ THRESHOLDS = {
 def measure(run: Run) -> None:
     """Find the steps that each way takes to the accuracy, on loopback, then the time of a step on every link."""
     if missing := missing_packages():
-        raise MissingTool(f"{', '.join(missing)} not installed: pip install 'p4reduce[demo]'")
+        raise MissingToolError(f"{', '.join(missing)} not installed: pip install 'p4reduce[demo]'")
     needed: dict[str, int] = {}
     with running_cluster(run, LOOPBACK, WORKERS) as cluster:
         for peer in PEERS:

@@ -6,7 +6,7 @@ It is for programs whose packets go through the pipeline once (no clone, resubmi
 from __future__ import annotations
 
 from p4reduce_switch.program import batch, packet
-from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir.features import features, walk
 from p4reduce_switch.program.ir.places import Header
 from p4reduce_switch.program.ir.program import Program
@@ -47,9 +47,9 @@ class BatchWriter:
         self.layout = layout
         meta = program.standard
         if meta.mcast_grp is not None and layout.kinds[meta.mcast_grp].bits > MULTICAST_GROUPS.bit_length() - 1:
-            raise UnsupportedConstruct("multicast groups of more than 16 bits")
+            raise UnsupportedConstructError("multicast groups of more than 16 bits")
         if any(layout.kinds[slot].bits > 63 for slot in (meta.egress_port, meta.egress_spec, meta.ingress_port)):
-            raise UnsupportedConstruct("ports of more than 63 bits")
+            raise UnsupportedConstructError("ports of more than 63 bits")
         self.reads = features(program).reads
         function = module.function(RUN_BATCH, I64, [POINTER], inner=False)
         self.e = e = Emitter(module, function)

@@ -18,7 +18,7 @@ from llvmlite import binding
 
 from p4reduce_runtime.cache import cache_folder, prune, read, write
 from p4reduce_runtime.logs import event
-from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir.features import features
 from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.layout import Layout
@@ -35,7 +35,10 @@ _log = logging.getLogger(__name__)
 def object_file(
     config: bytes | str | dict[str, Any], program: Program, layout: Layout, map_: StateMap, handover: Handover
 ) -> bytes:
-    """The object file of a program, out of the cache or made now; UnsupportedConstruct says what stands against it."""
+    """The object file of a program, out of the cache or made now.
+
+    UnsupportedConstructError says what stands against it.
+    """
     folder, key = cache_folder(), _key(config)
     path = None if folder is None or key is None else folder / f"executor-{key}.o"
     if path is not None:
@@ -61,13 +64,13 @@ def _compiled(program: Program, layout: Layout, map_: StateMap, handover: Handov
 
 
 def written(program: Program, layout: Layout, map_: StateMap, handover: Handover) -> Module:
-    """Return a program in LLVM's language; UnsupportedConstruct says what cannot be compiled."""
+    """Return a program in LLVM's language; UnsupportedConstructError says what cannot be compiled."""
     module = Module()
     writer = StagesWriter if features(program).makes_passes else BatchWriter
     try:
         writer(module, program, layout, map_, handover)
     except RecursionError as error:
-        raise UnsupportedConstruct("a program nested deeper than Python takes") from error
+        raise UnsupportedConstructError("a program nested deeper than Python takes") from error
     return module
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from p4reduce_switch.program import packet
-from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir.externs import ActionProfile
 from p4reduce_switch.program.ir.features import may_exit
 from p4reduce_switch.program.ir.flow import order
@@ -150,7 +150,7 @@ class ControlWriter:
             return
         cell = self.x.references.field(table.direct_meter.result)
         if cell.kind.bits < 2 + cell.kind.signed or cell.kind.wide:
-            raise UnsupportedConstruct("a direct meter with a result of that width")
+            raise UnsupportedConstructError("a direct meter with a result of that width")
         tables = list(self.world.map.tables)
         length = self.packet.number(packet.INGRESS_LENGTH)
         color = self.world.call(Call.DIRECT_METER, tables.index(table), row, length)

@@ -8,7 +8,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.errors import UnsupportedConstructError
 
 Value = Any
 """An llvmlite value."""
@@ -60,10 +60,10 @@ class Emitter:
         self._locals.branch(self._start)
 
     def count(self, instructions: int = 1) -> None:
-        """Say that so much was written; UnsupportedConstruct when it is too much."""
+        """Say that so much was written; UnsupportedConstructError when it is too much."""
         self.module.instructions += instructions
         if self.module.instructions > MAX_INSTRUCTIONS:
-            raise UnsupportedConstruct(f"a program of more than {MAX_INSTRUCTIONS:,} instructions")
+            raise UnsupportedConstructError(f"a program of more than {MAX_INSTRUCTIONS:,} instructions")
 
     # ---- values and memory
 

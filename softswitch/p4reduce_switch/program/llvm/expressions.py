@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir import expressions
 from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.expressions import (
@@ -103,9 +103,9 @@ class Expressions:
         return self.low(node, size_for(extent.bits)), extent.signed
 
     def small(self, node: Data) -> Value:
-        """A value of at most 64 bits; UnsupportedConstruct when it may be wider."""
+        """A value of at most 64 bits; UnsupportedConstructError when it may be wider."""
         if self.extents.of(node).bits > 64:
-            raise UnsupportedConstruct("a length or number of more than 64 bits")
+            raise UnsupportedConstructError("a length or number of more than 64 bits")
         return self.low(node, 64)
 
     def low(self, node: Data, size: int) -> Number:
@@ -129,7 +129,7 @@ class Expressions:
     def _size_of(self, node: Data) -> int | None:
         try:
             return size_for(self.extents.of(node).bits)
-        except UnsupportedConstruct:
+        except UnsupportedConstructError:
             return None
 
     def _follows_size(self, node: Data) -> bool:

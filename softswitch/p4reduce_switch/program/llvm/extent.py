@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.expressions import Binary, Choose, Complement, FieldValue
 from p4reduce_switch.program.ir.intervals import WIDEST_SHIFT, Op
@@ -34,13 +34,13 @@ class Extents:
         self._known: dict[Data, Extent] = {}
 
     def of(self, node: Data) -> Extent:
-        """The extent of a value; UnsupportedConstruct when it is not known or too wide."""
+        """The extent of a value; UnsupportedConstructError when it is not known or too wide."""
         if node not in self._known:
             width = node.width
             self._known[node] = Extent(width, node.signed) if width is not None else self._unknown(node)
         found = self._known[node]
         if found.bits > WIDEST:
-            raise UnsupportedConstruct(f"a value of more than {WIDEST} bits")
+            raise UnsupportedConstructError(f"a value of more than {WIDEST} bits")
         return found
 
     def _unknown(self, node: Data) -> Extent:
@@ -53,7 +53,7 @@ class Extents:
                 return Extent(self._binary(node), True)
             case FieldValue() if node.field.type.varbit:
                 return Extent(kinds_of(node.field.header.type)[node.field.offset].bits, False)
-        raise UnsupportedConstruct("a number without bounds in an expression")
+        raise UnsupportedConstructError("a number without bounds in an expression")
 
     def _binary(self, node: Binary) -> int:
         a = self.of(node.left).with_sign

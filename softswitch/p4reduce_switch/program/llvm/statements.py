@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from p4reduce_switch.program import packet
-from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir.places import HeaderStack, UnionStack
 from p4reduce_switch.program.ir.statements import (
     AddHeader,
@@ -91,7 +91,7 @@ class Statements:
 
     def _copy_cell(self, target: Cell, source: Cell) -> None:
         if target.kind != source.kind:
-            raise UnsupportedConstruct("a varbit field copied to one of another size")
+            raise UnsupportedConstructError("a varbit field copied to one of another size")
         self.packet.copy(target, source)
 
     def _copy_header(self, node: CopyHeader) -> None:
@@ -121,7 +121,7 @@ class Statements:
         to, source = node.target, node.source
         self.packet.set(to.next, self.packet.number(source.next))
         if self._kinds(to) != self._kinds(source):
-            raise UnsupportedConstruct("a stack copied to one of another kind")
+            raise UnsupportedConstructError("a stack copied to one of another kind")
         size = to.size * self.packet.layout.stride(to)
         self.e.move(self.packet.cell(to.base).pointer, self.packet.cell(source.base).pointer, size)
 
@@ -216,7 +216,7 @@ class Statements:
         bounds = []
         for side in (node.low, node.high):
             if self.x.extents.of(side).with_sign > 64:
-                raise UnsupportedConstruct("random numbers of more than 63 bits")
+                raise UnsupportedConstructError("random numbers of more than 63 bits")
             bounds.append(self.x.low(side, 64))
         with self.e.when(self.e.b.not_(self.n.less(bounds[1], bounds[0], True))):
             self._into(node.into, self.world.call(Call.RANDOM, 0, *bounds))

@@ -7,7 +7,7 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
-from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.errors import UnsupportedConstructError
 
 MACHINES = {"x86_64": "x86-64", "aarch64": "generic"}
 LEVELS = {
@@ -26,10 +26,10 @@ def _initialised() -> None:
 
 @cache
 def cpu() -> str:
-    """The processor that code is made for; UnsupportedConstruct where none is known to work."""
+    """The processor that code is made for; UnsupportedConstructError where none is known to work."""
     machine = platform.machine()
     if machine not in MACHINES:
-        raise UnsupportedConstruct(f"a {machine} machine")
+        raise UnsupportedConstructError(f"a {machine} machine")
     if machine != "x86_64":
         return MACHINES[machine]
     has = llvm.get_host_cpu_features()
@@ -91,5 +91,5 @@ class Loaded:
         """Where a function is."""
         found: int = self._engine.get_function_address(name)
         if not found:
-            raise UnsupportedConstruct(f"an object file without {name}")
+            raise UnsupportedConstructError(f"an object file without {name}")
         return found

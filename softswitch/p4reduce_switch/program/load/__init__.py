@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from p4reduce_switch.program.errors import InvalidProgram, UnsupportedConstruct
+from p4reduce_switch.program.errors import InvalidProgramError, UnsupportedConstructError
 from p4reduce_switch.program.ir.places import Header
 from p4reduce_switch.program.ir.program import ParserErrors, Program
 from p4reduce_switch.program.load.actions import load_actions
@@ -43,13 +43,13 @@ MAX_ERROR = 1 << 30
 def load_program(config: bytes | str | dict[str, Any]) -> Program:
     """The IR of a BMv2 JSON.
 
-    UnsupportedConstruct names what the program uses and is not implemented; InvalidProgram says where this is no
-    such JSON.
+    UnsupportedConstructError names what the program uses and is not implemented; InvalidProgramError says where this is
+    no such JSON.
     """
     try:
         return _load(parse(config))
     except (RecursionError, MemoryError) as error:
-        raise UnsupportedConstruct("a program that is larger than there is memory for") from error
+        raise UnsupportedConstructError("a program that is larger than there is memory for") from error
 
 
 def _load(config: Place) -> Program:
@@ -97,19 +97,19 @@ def _refuse_unsupported(config: Place) -> None:
     if version is not None:
         numbers = [number.integer() for number in version.elements()]
         if numbers and numbers[0] != 2:
-            raise UnsupportedConstruct(f"BMv2 JSON of version {numbers[0]}, only version 2 is known")
+            raise UnsupportedConstructError(f"BMv2 JSON of version {numbers[0]}, only version 2 is known")
     for instance in config.rows("extern_instances"):
-        raise UnsupportedConstruct(f"extern {instance['name'].name()} of type {instance['type'].name()}")
+        raise UnsupportedConstructError(f"extern {instance['name'].name()} of type {instance['type'].name()}")
     for kind in ("parsers", "deparsers"):
         if len(config[kind].elements()) > 1:
-            raise UnsupportedConstruct(f"more than one of {kind}")
+            raise UnsupportedConstructError(f"more than one of {kind}")
 
 
 def _named(config: Place, kind: str, name: str) -> Place:
     for item in config[kind].elements():
         if item["name"].text() == name:
             return item
-    raise InvalidProgram(f"there is no {name} among the {kind}")
+    raise InvalidProgramError(f"there is no {name} among the {kind}")
 
 
 def _errors(config: Place) -> ParserErrors:
@@ -134,7 +134,7 @@ def _errors(config: Place) -> ParserErrors:
 def _deparser(config: Place, layout: Layout) -> tuple[Header, ...]:
     deparser = _named(config, "deparsers", "deparser")
     if deparser.rows("primitives"):
-        raise UnsupportedConstruct("statements in the deparser")
+        raise UnsupportedConstructError("statements in the deparser")
     headers = []
     for place in deparser["order"].elements():
         header = layout.header(place)

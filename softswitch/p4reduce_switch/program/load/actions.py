@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir.program import Action
 from p4reduce_switch.program.ir.statements import Instruction, Jump, JumpUnless
 from p4reduce_switch.program.load.expressions import Expressions
@@ -21,8 +21,8 @@ def load_actions(config: Place, layout: Layout, externs: Externs) -> dict[int, A
     for item in config["actions"].elements():
         try:
             put_id(found, item["id"], _action(item, layout, externs))
-        except UnsupportedConstruct as error:
-            raise UnsupportedConstruct(f"{error} (in action {item['name'].name()})") from None
+        except UnsupportedConstructError as error:
+            raise UnsupportedConstructError(f"{error} (in action {item['name'].name()})") from None
     return found
 
 
@@ -32,7 +32,7 @@ def _action(item: Place, layout: Layout, externs: Externs) -> Action:
     statements = Statements(layout, expressions, externs)
     calls = item["primitives"].elements()
     if len(calls) > MAX_NODES:
-        raise UnsupportedConstruct(f"an action of more than {MAX_NODES} primitives")
+        raise UnsupportedConstructError(f"an action of more than {MAX_NODES} primitives")
     loaded = [_primitive(call, len(calls), expressions, statements) for call in calls]
     # A primitive may become no instruction, or several; jumps count primitives.
     starts = [0]

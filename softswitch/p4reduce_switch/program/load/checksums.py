@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir import build
 from p4reduce_switch.program.ir.expressions import Truth
 from p4reduce_switch.program.ir.externs import ActionProfile, Algorithm, Calculation, Piece
@@ -42,7 +42,7 @@ def load_calculations(config: Place, layout: Layout) -> dict[str, Calculation]:
 def _calculation(item: Place, name: Place, layout: Layout) -> Calculation:
     algorithm = ALGORITHMS.get(item["algo"].text())
     if algorithm is None:
-        raise UnsupportedConstruct(f"hash algorithm {item['algo'].name()} ({name.name()})")
+        raise UnsupportedConstructError(f"hash algorithm {item['algo'].name()} ({name.name()})")
     pieces: list[Piece] = []
     payload = False
     for part in item["input"].elements():
@@ -76,7 +76,7 @@ def _pieces(part: Place, layout: Layout) -> list[Piece]:
         case "hexstr":
             bits = part["bitwidth"].integer(0, MAX_BITS)
             return [Piece(build.cut(build.constant(part["value"].hexadecimal()), bits, False), bits, None)]
-    raise UnsupportedConstruct(f"calculation over a {part['type'].name()}")
+    raise UnsupportedConstructError(f"calculation over a {part['type'].name()}")
 
 
 def _piece(header: Header, offset: int) -> Piece:
@@ -99,7 +99,7 @@ def load_checksums(
             continue
         name = item["name"]
         if item["type"].text() != "generic":
-            raise UnsupportedConstruct(f"checksum of type {item['type'].name()} ({name.name()})")
+            raise UnsupportedConstructError(f"checksum of type {item['type'].name()} ({name.name()})")
         condition = item.get("if_cond")
         target = layout.field(item["target"])
         if target.type.varbit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir import build
 from p4reduce_switch.program.ir.externs import ActionProfile
 from p4reduce_switch.program.ir.flow import loop_heads
@@ -48,7 +48,7 @@ def load_control(config: Place, known: Known) -> Control:
         for item in config.rows(kind):
             put(places, item["name"], item)
     if len(places) > MAX_NODES:
-        raise UnsupportedConstruct(f"a control of more than {MAX_NODES} tables and conditions")
+        raise UnsupportedConstructError(f"a control of more than {MAX_NODES} tables and conditions")
     loader = _Nodes(known, {name: number for number, name in enumerate(places)})
     nodes: list[ControlNode] = [loader.table(item) for item in config["tables"].elements()]
     nodes += [loader.branch(item) for item in config["conditionals"].elements()]
@@ -57,7 +57,7 @@ def load_control(config: Place, known: Known) -> Control:
     control = Control(name, loader.next(config["init_table"]), tuple(nodes))
     if control.entry is not None:
         for head in loop_heads(control.entry, control.graph):
-            raise UnsupportedConstruct(f"a loop in control {name} through {shorten(list(places)[head])}")
+            raise UnsupportedConstructError(f"a loop in control {name} through {shorten(list(places)[head])}")
     return control
 
 
@@ -117,7 +117,9 @@ class _Nodes:
             profile,
         )
         if profile is not None and table.entries:
-            raise UnsupportedConstruct(f"entries that the program declares in table {name.name()}, which has a profile")
+            raise UnsupportedConstructError(
+                f"entries that the program declares in table {name.name()}, which has a profile"
+            )
         return self._apply(item, table)
 
     def _profile(self, item: Place) -> ActionProfile | None:
@@ -126,7 +128,7 @@ class _Nodes:
         if kind == "simple":
             return None
         if kind not in ("indirect", "indirect_ws"):
-            raise UnsupportedConstruct(f"table {item['name'].name()} of type {item['type'].name()}")
+            raise UnsupportedConstructError(f"table {item['name'].name()} of type {item['type'].name()}")
         profile = find(self.known.externs.action_profiles, item["action_profile"], "action profile")
         if (profile.selector is not None) != (kind == "indirect_ws"):
             item.fail("a table of type indirect_ws has an action profile with a selector, one of type indirect without")
@@ -147,9 +149,9 @@ class _Nodes:
             header = self.known.layout.header(key["target"])
             return Key(self._key_name(key, [key["target"].text()]), MatchKind.EXACT, 1, build.validity(header))
         if kind not in tuple(MatchKind):
-            raise UnsupportedConstruct(f"match kind {key['match_type'].name()} of table {table}")
+            raise UnsupportedConstructError(f"match kind {key['match_type'].name()} of table {table}")
         if key["target"].is_object:  # BMv2 refuses it too
-            raise UnsupportedConstruct(f"a key of table {table} in a stack element whose index is not a constant")
+            raise UnsupportedConstructError(f"a key of table {table} in a stack element whose index is not a constant")
         header_place, field_place = key["target"].pair()
         name = self._key_name(key, [header_place.text(), field_place.text()])
         if field_place.text() == VALID:
@@ -201,7 +203,7 @@ def _const_match(part: Place, key: Key) -> int | tuple[int, int] | None:
         value = part["key"].value
         return int(value) if type(value) is bool else part["key"].integer(0, 1)
     if kind not in tuple(MatchKind):
-        raise UnsupportedConstruct(f"const entry with match kind {part['match_type'].name()}")
+        raise UnsupportedConstructError(f"const entry with match kind {part['match_type'].name()}")
     if kind != key.kind:
         part.fail(f"a match of kind {kind} for a key of kind {key.kind.value}")
     match key.kind:

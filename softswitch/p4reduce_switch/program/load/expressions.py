@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir import build
 from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.expressions import (
@@ -107,7 +107,7 @@ class Expressions:
             return found
         if isinstance(found, Condition):
             return build.number(found)
-        raise UnsupportedConstruct(f"expression of type {_word(place)}")
+        raise UnsupportedConstructError(f"expression of type {_word(place)}")
 
     def as_condition(self, found: Expression, place: Place) -> Condition:
         return found if isinstance(found, Condition) else build.truth(self.as_data(found, place))
@@ -115,12 +115,12 @@ class Expressions:
     def as_header(self, found: Expression, place: Place) -> HeaderRef:
         if isinstance(found, (Header, HeaderElement, Member)):
             return found
-        raise UnsupportedConstruct(f"header expression of type {_word(place)}")
+        raise UnsupportedConstructError(f"header expression of type {_word(place)}")
 
     def as_union(self, found: Expression, place: Place) -> UnionRef:
         if isinstance(found, (Union, UnionElement)):
             return found
-        raise UnsupportedConstruct(f"union expression of type {_word(place)}")
+        raise UnsupportedConstructError(f"union expression of type {_word(place)}")
 
     def as_stack(self, found: Expression, place: Place) -> Stack:
         if isinstance(found, (HeaderStack, UnionStack)):
@@ -172,7 +172,7 @@ class Expressions:
                 unions = self.layout.union_stack(name)
                 chosen = member(UnionElement(unions, self._last(unions)), member_index(unions, which))
                 return build.field_value(FieldRef(chosen, field_of(chosen.type, field)))
-        raise UnsupportedConstruct(f"expression of type {place['type'].name()}")
+        raise UnsupportedConstructError(f"expression of type {place['type'].name()}")
 
     def _field(self, place: Place) -> Data:
         header_place, name = place.pair()
@@ -183,7 +183,7 @@ class Expressions:
 
     def _last(self, stack: Stack) -> End:
         if self.require is None:
-            raise UnsupportedConstruct(f"{shorten(stack.name)}.last outside a parser")
+            raise UnsupportedConstructError(f"{shorten(stack.name)}.last outside a parser")
         self.require(stack)
         return End.LAST
 
@@ -230,7 +230,7 @@ class Expressions:
     def _binary(self, place: Place, op: str) -> Task[Expression]:
         left_place, right_place = place.get("left"), place["right"]
         if op not in BINARY:
-            raise UnsupportedConstruct(f"operator {place['op'].name()}")
+            raise UnsupportedConstructError(f"operator {place['op'].name()}")
         if left_place is None:
             if op not in ("+", "-"):
                 place.fail(f"operator {op} without a left operand")
@@ -252,13 +252,13 @@ class Expressions:
 
     def _arithmetic(self, op: Op, a: Data, b: Data) -> Data:
         if op in (Op.DIVIDE, Op.MODULO) and a.signed:
-            raise UnsupportedConstruct(f"{op.value} of a value that may be negative")
+            raise UnsupportedConstructError(f"{op.value} of a value that may be negative")
         return build.binary(op, a, b)
 
     def _cast(self, op: str, value: Data, bits: Data, place: Place) -> Data:
         width = bits.interval.constant
         if width is None:
-            raise UnsupportedConstruct(f"{op} to a width that is not constant")
+            raise UnsupportedConstructError(f"{op} to a width that is not constant")
         if not 1 <= width <= MAX_BITS:
             place.fail(f"the width is not in 1..{MAX_BITS}")
         if op == "two_comp_mod":
@@ -283,7 +283,7 @@ class Expressions:
         if isinstance(left, Condition):
             return SameTruth(left, self.as_condition(right, right_place))
         if isinstance(left, (HeaderStack, UnionStack)):
-            raise UnsupportedConstruct("comparison of stacks")
+            raise UnsupportedConstructError("comparison of stacks")
         if isinstance(left, (Union, UnionElement)):
             other = self.as_union(right, right_place)
             if not union_of(left).same_as(union_of(other)):

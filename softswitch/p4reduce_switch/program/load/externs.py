@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir.externs import (
     ActionProfile,
     Calculation,
@@ -49,7 +49,7 @@ def load_externs(config: Place, layout: Layout) -> Externs:
     for item in config["meter_arrays"].elements():
         rates = item.get("rate_count")
         if rates is not None and rates.integer() != 2:
-            raise UnsupportedConstruct(f"meter {item['name'].name()} with {rates.integer()} rates")
+            raise UnsupportedConstructError(f"meter {item['name'].name()} with {rates.integer()} rates")
         unit = _unit(item["type"])
         if item.flag("is_direct"):
             result = layout.field(item["result_target"])
@@ -73,7 +73,7 @@ class _Room:
         self._left = MAX_STATE_BYTES
 
     def take(self, size: Place, cell_bytes: int) -> int:
-        """The number of cells; InvalidProgram when they do not fit."""
+        """The number of cells; InvalidProgramError when they do not fit."""
         cells = size.integer()
         self._left -= cells * cell_bytes
         if self._left < 0:

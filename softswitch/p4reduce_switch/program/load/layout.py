@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir.places import FieldRef, FieldType, Header, HeaderStack, HeaderType, Union, UnionStack
 from p4reduce_switch.program.load.limits import MAX_BITS, MAX_HEADER_BITS, MAX_SLOTS
 from p4reduce_switch.program.load.reader import Place, shorten
@@ -32,7 +32,7 @@ class Layout:
         unions = {item["name"].text() for item in config.rows("header_union_types")}
         for item in config["headers"].elements():
             if item["header_type"].text() in unions:  # BMv2 ends over it
-                raise UnsupportedConstruct(f"{item['name'].name()}, a variable of a header union's type")
+                raise UnsupportedConstructError(f"{item['name'].name()}, a variable of a header union's type")
             kind = find(types, item["header_type"], "header type")
             fresh = (item["name"], item["name"].text(), kind, item["metadata"].boolean())
             put_id(declared, item["id"], fresh)
@@ -181,7 +181,7 @@ def check_bytes(kind: HeaderType) -> None:
         if field.varbit and bits % 8:
             break
     if bits % 8:
-        raise UnsupportedConstruct(f"header type {shorten(kind.name)}: it does not end on a byte boundary")
+        raise UnsupportedConstructError(f"header type {shorten(kind.name)}: it does not end on a byte boundary")
 
 
 def find(known: Mapping[str, T], place: Place, what: str) -> T:
@@ -219,7 +219,7 @@ def _header_type(item: Place) -> HeaderType:
         varbit = parts[1].value == "*"
         signed = len(parts) > 2 and parts[2].truth()
         if len(parts) > 3 and parts[3].truth():
-            raise UnsupportedConstruct(f"saturating field {item['name'].name()}.{shorten(name)}")
+            raise UnsupportedConstructError(f"saturating field {item['name'].name()}.{shorten(name)}")
         width = 0 if varbit else parts[1].integer(int(signed), MAX_BITS)
         bits += width
         fields.append(FieldType(name, offset, width, signed and not varbit, varbit))
@@ -227,7 +227,7 @@ def _header_type(item: Place) -> HeaderType:
         item.fail(f"the header has more than {MAX_HEADER_BITS} bits")
     varbits = [field for field in fields if field.varbit]
     if len(varbits) > 1:
-        raise UnsupportedConstruct(f"header type {item['name'].name()} with more than one varbit field")
+        raise UnsupportedConstructError(f"header type {item['name'].name()} with more than one varbit field")
     longest = item.get("max_length")
     max_bytes = 0 if longest is None else longest.integer(0, MAX_HEADER_BITS)
     return HeaderType(item["name"].text(), tuple(fields), max_bytes, bits, varbits[0] if varbits else None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir.program import Digest, Slot
 from p4reduce_switch.program.load.layout import VALID, Layout, put_id
 from p4reduce_switch.program.load.reader import Place
@@ -28,7 +28,7 @@ def _slots(item: Place, layout: Layout, what: str) -> tuple[Slot, ...]:
     elements = item["elements"].elements()
     for element in elements:
         if element["type"].text() != "field":
-            raise UnsupportedConstruct(f"{element['type'].name()} in {what} {item['name'].name()}")
+            raise UnsupportedConstructError(f"{element['type'].name()} in {what} {item['name'].name()}")
     return tuple(_slot(element["value"], layout) for element in elements)
 
 
@@ -41,5 +41,5 @@ def _slot(place: Place, layout: Layout) -> Slot:
     slot = field.slot
     assert slot is not None
     if field.type.varbit:
-        raise UnsupportedConstruct(f"varbit field {header_place.name()}.{name.name()} in a digest or field list")
+        raise UnsupportedConstructError(f"varbit field {header_place.name()}.{name.name()} in a digest or field list")
     return Slot(slot, field.type.width)

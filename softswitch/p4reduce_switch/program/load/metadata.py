@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p4reduce_switch.program.errors import InvalidProgram
+from p4reduce_switch.program.errors import InvalidProgramError
 from p4reduce_switch.program.ir.places import FieldRef
 from p4reduce_switch.program.ir.program import StandardMetadata
 from p4reduce_switch.program.load.layout import Layout
@@ -28,12 +28,12 @@ OPTIONAL = {
 
 
 def standard_metadata(layout: Layout) -> StandardMetadata:
-    """Look all of them up; InvalidProgram when one that v1model requires is missing, or one is too narrow."""
+    """Look all of them up; InvalidProgramError when one that v1model requires is missing, or one is too narrow."""
     required: dict[str, int] = {}
     for attribute, (name, bits) in REQUIRED.items():
         field = layout.target_field(name)
         if field is None:
-            raise InvalidProgram(f"the program has no {name}: it is not a v1model program")
+            raise InvalidProgramError(f"the program has no {name}: it is not a v1model program")
         required[attribute] = _slot(field, name, bits)
     optional: dict[str, int | None] = {}
     for attribute, (name, bits) in OPTIONAL.items():
@@ -46,5 +46,5 @@ def _slot(field: FieldRef, name: str, bits: int) -> int:
     kind, slot = field.type, field.slot
     assert slot is not None
     if kind.varbit or kind.signed or kind.width < bits:
-        raise InvalidProgram(f"{name} is not an unsigned field of {bits} bits: it is not a v1model program")
+        raise InvalidProgramError(f"{name} is not an unsigned field of {bits} bits: it is not a v1model program")
     return slot

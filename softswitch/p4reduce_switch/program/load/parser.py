@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir import build
 from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.expressions import FieldValue, Lookahead, Validity
@@ -37,7 +37,7 @@ def load_parser(
     for item in config["parse_states"].elements():
         put(places, item["name"], item)
     if len(places) > MAX_NODES:
-        raise UnsupportedConstruct(f"a parser of more than {MAX_NODES} states")
+        raise UnsupportedConstructError(f"a parser of more than {MAX_NODES} states")
     numbers = {name: number for number, name in enumerate(places)}
     loader = _States(layout, expressions, statements, numbers)
     for declared in value_sets:
@@ -88,7 +88,7 @@ class _States:
         kind = operation["op"].text()
         counts = {"extract": 1, "extract_VL": 2, "set": 2, "verify": 2, "shift": 1, "advance": 1, "primitive": 1}
         if kind not in counts:
-            raise UnsupportedConstruct(f"parser operation {operation['op'].name()}")
+            raise UnsupportedConstructError(f"parser operation {operation['op'].name()}")
         if len(parameters) != counts[kind]:
             operation.fail(f"{kind} takes {counts[kind]} parameters, not {len(parameters)}")
         match kind:
@@ -114,7 +114,7 @@ class _States:
         header = self._target(target)
         check_bytes(header.type)
         if header.type.varbit and bits is None:
-            raise UnsupportedConstruct(f"length expression in the varbit header type {shorten(header.type.name)}")
+            raise UnsupportedConstructError(f"length expression in the varbit header type {shorten(header.type.name)}")
         self.operations.append(Extract(header, bits if header.type.varbit else None))
 
     def _target(self, target: Place) -> HeaderRef:
@@ -127,7 +127,7 @@ class _States:
                 name, which = target["value"].pair()
                 stack = self.layout.union_stack(name)
                 return member(UnionElement(stack, End.NEXT), member_index(stack, which))
-        raise UnsupportedConstruct(f"extract to a {target['type'].name()}")
+        raise UnsupportedConstructError(f"extract to a {target['type'].name()}")
 
     def _set(self, target: Place, value: Place) -> None:
         if value["type"].text() == "lookahead":
@@ -172,7 +172,7 @@ class _States:
         if kind == "lookahead":
             return self._lookahead(key["value"]), key["value"].pair()[1].integer(1, MAX_BITS)
         if kind not in ("field", "stack_field", "union_stack_field"):
-            raise UnsupportedConstruct(f"transition key of type {key['type'].name()}")
+            raise UnsupportedConstructError(f"transition key of type {key['type'].name()}")
         value = self.expressions.data(key)
         if isinstance(value, Validity):
             return value, 1
@@ -200,7 +200,7 @@ class _States:
         place = case["value"]
         bits = find(self.declared, place, "value set")
         if case.get("mask") is not None:
-            raise UnsupportedConstruct(f"a mask over parser value set {place.name()}")
+            raise UnsupportedConstructError(f"a mask over parser value set {place.name()}")
         value_set = self.value_sets.setdefault(place.text(), ValueSet(place.text(), widths))
         if value_set.widths != widths or sum(widths) != bits:
             place.fail(f"value set {place.name()} is compared with keys of other widths than its own")

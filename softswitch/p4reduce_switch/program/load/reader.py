@@ -1,4 +1,4 @@
-"""Reading JSON with checks: a wrong type or value is an InvalidProgram that says where it is."""
+"""Reading JSON with checks: a wrong type or value is an InvalidProgramError that says where it is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from p4reduce_switch.program.errors import InvalidProgram, UnsupportedConstruct
+from p4reduce_switch.program.errors import InvalidProgramError, UnsupportedConstructError
 from p4reduce_switch.program.load.limits import MAX_BITS, MAX_ID, MAX_JSON_BYTES
 
 _HEX = re.compile(r"(-?)(?:0[xX])?([0-9a-fA-F]+)")
@@ -19,15 +19,15 @@ def parse(config: bytes | str | dict[str, Any]) -> Place:
     """The root of a JSON text, or of what it was parsed to."""
     if isinstance(config, (bytes, str)):
         if len(config) > MAX_JSON_BYTES:
-            raise InvalidProgram(f"the pipeline configuration is longer than {MAX_JSON_BYTES} bytes")
+            raise InvalidProgramError(f"the pipeline configuration is longer than {MAX_JSON_BYTES} bytes")
         try:
             config = json.loads(config)
         except ValueError as error:
-            raise InvalidProgram(f"the pipeline configuration is not JSON: {shorten(str(error))}") from error
+            raise InvalidProgramError(f"the pipeline configuration is not JSON: {shorten(str(error))}") from error
         except RecursionError as error:
-            raise UnsupportedConstruct("JSON nested deeper than Python's reader can") from error
+            raise UnsupportedConstructError("JSON nested deeper than Python's reader can") from error
     if not isinstance(config, dict):
-        raise InvalidProgram("the pipeline configuration is not a JSON object")
+        raise InvalidProgramError("the pipeline configuration is not a JSON object")
     return Place(config, None, "")
 
 
@@ -174,7 +174,7 @@ class Place:
 
     def fail(self, what: str) -> NoReturn:
         """InvalidProgram, with the path of this place."""
-        raise InvalidProgram(f"this is not a BMv2 JSON of a v1model program: {self.path()}: {what}")
+        raise InvalidProgramError(f"this is not a BMv2 JSON of a v1model program: {self.path()}: {what}")
 
     def path(self) -> str:
         """Where this is, like pipelines[0].tables[3].key; the end of it if it is long."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir import build
 from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.expressions import Hash
@@ -58,7 +58,7 @@ class Statements:
         op = call["op"].text()
         loader = _LOADERS.get(op)
         if loader is None:
-            raise UnsupportedConstruct(f"primitive {call['op'].name()}")
+            raise UnsupportedConstructError(f"primitive {call['op'].name()}")
         count, method = loader
         parameters = call["parameters"].elements()
         if count is not None and len(parameters) != count:
@@ -76,12 +76,12 @@ class Statements:
         if target["type"].text() == "register":
             name, index = target["value"].pair()
             return self._register_write(name, index, value)
-        raise UnsupportedConstruct(f"assignment to {target['type'].name()}")
+        raise UnsupportedConstructError(f"assignment to {target['type'].name()}")
 
     def _store(self, field: FieldRef, value: Data) -> Store:
         kind = field.type
         if kind.varbit:
-            raise UnsupportedConstruct(f"assignment of a number to the varbit field {shorten(kind.name)}")
+            raise UnsupportedConstructError(f"assignment of a number to the varbit field {shorten(kind.name)}")
         return Store(field, build.cut(value, kind.width, kind.signed))
 
     def _assign(self, target: Place, value: Place) -> list[Statement]:
@@ -91,7 +91,7 @@ class Statements:
         fields = []
         for place in (target, value):
             if place["type"].text() != "field":
-                raise UnsupportedConstruct(f"assign_VL with a {place['type'].name()}")
+                raise UnsupportedConstructError(f"assign_VL with a {place['type'].name()}")
             field = self.layout.field(place["value"])
             if not field.type.varbit:
                 place.fail("assign_VL with a field that is not varbit")
@@ -131,7 +131,7 @@ class Statements:
     def _amount(self, stack: Stack, count: Place) -> int:
         number = self.expressions.data(count).interval.constant
         if number is None:
-            raise UnsupportedConstruct(f"push or pop of {shorten(stack.name)} by an amount that is not constant")
+            raise UnsupportedConstructError(f"push or pop of {shorten(stack.name)} by an amount that is not constant")
         if number < 0:
             count.fail("the amount is negative")
         return min(number, stack.size)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, TypeVar
 
-from p4reduce_switch.program.errors import UnsupportedConstruct
+from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.load.limits import MAX_NESTING
 
 CALLS_OF_A_LEVEL = 3
@@ -33,7 +33,7 @@ def run(task: Task[T]) -> T:
             value = stop.value
         else:
             if len(stack) >= CALLS_OF_A_LEVEL * MAX_NESTING:
-                raise UnsupportedConstruct(f"expressions nested deeper than {MAX_NESTING} levels")
+                raise UnsupportedConstructError(f"expressions nested deeper than {MAX_NESTING} levels")
             stack.append(inner)
             value = None
     result: T = value

@@ -13,7 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from p4reduce_switch.program.errors import MixedUse, ProfileFull, TargetExists, TargetInUse, TargetMissing
+from p4reduce_switch.program.errors import (
+    MixedUseError,
+    ProfileFullError,
+    TargetExistsError,
+    TargetInUseError,
+    TargetMissingError,
+)
 
 MAX_CHOICES = 1 << 16
 """The weights of a group together, whatever the program allows: each unit of weight takes memory."""
@@ -153,7 +159,7 @@ class ActionProfile:
         return iter([member.shown for member in self._members.values()])
 
     def member(self, id: int) -> Member:
-        """The member of that id; TargetMissing when there is none."""
+        """The member of that id; TargetMissingError when there is none."""
         return self._member(id).shown
 
     def insert_member(self, id: int, action: str, params: tuple[int, ...]) -> None:
@@ -162,9 +168,9 @@ class ActionProfile:
         self._check_call(action, params)
         self._check_manual()
         if id in self._members:
-            raise TargetExists(f"action profile {self.name} already has a member {id}")
+            raise TargetExistsError(f"action profile {self.name} already has a member {id}")
         if self.max_size and len(self._members) >= self.max_size:
-            raise ProfileFull(f"action profile {self.name} holds {self.max_size} members and is full")
+            raise ProfileFullError(f"action profile {self.name} holds {self.max_size} members and is full")
         self._members[id] = _Member(Member(id, action, params), [self._take_handle()], Choices([(action, params)]))
 
     def modify_member(self, id: int, action: str, params: tuple[int, ...]) -> None:
@@ -178,12 +184,12 @@ class ActionProfile:
             self._rebuild(group)
 
     def delete_member(self, id: int) -> None:
-        """Remove a member that nothing refers to; TargetInUse otherwise."""
+        """Remove a member that nothing refers to; TargetInUseError otherwise."""
         member = self._member(id)
         if member.groups:
-            raise TargetInUse(f"member {id} of action profile {self.name} is in group {min(member.groups)}")
+            raise TargetInUseError(f"member {id} of action profile {self.name} is in group {min(member.groups)}")
         if member.alone.users:
-            raise TargetInUse(f"member {id} of action profile {self.name} is used by {member.alone.users} entries")
+            raise TargetInUseError(f"member {id} of action profile {self.name} is used by {member.alone.users} entries")
         del self._members[id]
         self._release(member, 0)
         self._forget(member.alone)
@@ -195,7 +201,7 @@ class ActionProfile:
         return iter([group.shown for group in self._groups.values()])
 
     def group(self, id: int) -> Group:
-        """The group of that id; TargetMissing when there is none."""
+        """The group of that id; TargetMissingError when there is none."""
         return self._group(id).shown
 
     def insert_group(self, group: Group) -> None:
@@ -203,7 +209,7 @@ class ActionProfile:
         self._check_id(group.id)
         self._check_manual()
         if group.id in self._groups:
-            raise TargetExists(f"action selector {self.name} already has a group {group.id}")
+            raise TargetExistsError(f"action selector {self.name} already has a group {group.id}")
         self._check_group(group, ())
         self._groups[group.id] = _Group(Group(group.id, (), group.max_size))
         self._set_shares(group)
@@ -217,10 +223,12 @@ class ActionProfile:
         self._set_shares(group)
 
     def delete_group(self, id: int) -> None:
-        """Remove a group that nothing refers to; TargetInUse otherwise."""
+        """Remove a group that nothing refers to; TargetInUseError otherwise."""
         group = self._group(id)
         if group.choices.users:
-            raise TargetInUse(f"group {id} of action selector {self.name} is used by {group.choices.users} entries")
+            raise TargetInUseError(
+                f"group {id} of action selector {self.name} is used by {group.choices.users} entries"
+            )
         del self._groups[id]
         self._size -= self._size_of(group.shown.shares)
         for share in sorted(group.shown.shares, key=_member_of):
@@ -246,8 +254,8 @@ class ActionProfile:
     def refer(self, target: Target, instead_of: Choices | None = None) -> Choices:
         """Count one more entry that refers to a target; the choices are the same object as long as it is there.
 
-        `instead_of` is what the entry has referred to, and does no longer. TargetMissing for ids that are not there,
-        MixedUse, ProfileFull and ValueError for an action set.
+        `instead_of` is what the entry has referred to, and does no longer. TargetMissingError for ids that are not
+        there, MixedUseError, ProfileFullError and ValueError for an action set.
         """
         if isinstance(target, ActionSet):
             choices = self._new_set(target, instead_of)
@@ -273,7 +281,7 @@ class ActionProfile:
         if not self.has_selector:
             raise ValueError(f"action profile {self.name} has no selector, so it takes no action sets")
         if self._members or self._groups:
-            raise MixedUse(f"action selector {self.name} has members or groups, so its tables take no action sets")
+            raise MixedUseError(f"action selector {self.name} has members or groups, so its tables take no action sets")
         for weighted in actions.actions:
             self._check_call(weighted.action, weighted.params)
         before = self._sets.get(instead_of) if instead_of is not None else None
@@ -354,12 +362,12 @@ class ActionProfile:
 
     def _member(self, id: int) -> _Member:
         if id not in self._members:
-            raise TargetMissing(f"action profile {self.name} has no member {id}")
+            raise TargetMissingError(f"action profile {self.name} has no member {id}")
         return self._members[id]
 
     def _group(self, id: int) -> _Group:
         if id not in self._groups:
-            raise TargetMissing(f"action profile {self.name} has no group {id}")
+            raise TargetMissingError(f"action profile {self.name} has no group {id}")
         return self._groups[id]
 
     def _check_id(self, id: int) -> None:
@@ -368,7 +376,7 @@ class ActionProfile:
 
     def _check_manual(self) -> None:
         if self._sets:
-            raise MixedUse(
+            raise MixedUseError(
                 f"action selector {self.name} has entries with action sets, so it takes no members and groups"
             )
 
@@ -389,12 +397,12 @@ class ActionProfile:
         if any(weighted.weight < 1 for weighted in now):
             raise ValueError("the weight of a member is at least 1")
         if sum(weighted.weight for weighted in now) > MAX_CHOICES:
-            raise ProfileFull(f"the weights of a group sum up to more than {MAX_CHOICES}")
+            raise ProfileFullError(f"the weights of a group sum up to more than {MAX_CHOICES}")
         total = self._size_of(now)
         if max_size and total > max_size:
-            raise ProfileFull(f"the group has size {total}, more than {max_size}")
+            raise ProfileFullError(f"the group has size {total}, more than {max_size}")
         if self.max_size and self._size - self._size_of(before) + total > self.max_size:
-            raise ProfileFull(
+            raise ProfileFullError(
                 f"the groups of action selector {self.name} would be larger than {self.max_size} together"
             )
 

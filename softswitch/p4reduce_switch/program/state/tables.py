@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from p4reduce_switch.program.errors import EntryExists, EntryMissing, TableFull, TableIsConst
+from p4reduce_switch.program.errors import EntryExistsError, EntryMissingError, TableFullError, TableIsConstError
 from p4reduce_switch.program.ir import program as ir
 from p4reduce_switch.program.memory import ChoicesWord, RowLayout, TableWord, argument_kinds, arguments_words
 from p4reduce_switch.program.state.indexes import FEWEST_ROWS, WORD, HashIndex, OrderIndex
@@ -116,7 +116,7 @@ class Table:
         for entry in declared.entries:
             identity = self._identity(entry.match, entry.priority)
             if identity in self._entries:
-                raise EntryExists(f"table {self.name}: duplicate const entry {entry.match}")
+                raise EntryExistsError(f"table {self.name}: duplicate const entry {entry.match}")
             self._put(Stored(*identity, entry.action.name, entry.arguments, const=True))
         self.const = bool(declared.entries)
         self._publish()
@@ -178,7 +178,7 @@ class Table:
         return iter([self._shown(entry) for entry in self._entries.values()])
 
     def entry(self, match: Match, priority: int) -> Entry:
-        """The entry with this match; EntryMissing when there is none."""
+        """The entry with this match; EntryMissingError when there is none."""
         return self._shown(self._existing(self._identity(match, priority)))
 
     def allow_changes(self, max_size: int) -> None:
@@ -195,7 +195,7 @@ class Table:
     def set_default(self, action: str, params: tuple[int, ...]) -> None:
         """Set what a miss executes."""
         if self.default_is_const:
-            raise TableIsConst(f"the default action of table {self.name} is const")
+            raise TableIsConstError(f"the default action of table {self.name} is const")
         self._check_action(action, params)
         self._set_default((action, params))
 
@@ -358,20 +358,20 @@ class Table:
 
     def _writable(self, match: Match, priority: int) -> EntryKey:
         if self.const:
-            raise TableIsConst(f"the entries of table {self.name} are const")
+            raise TableIsConstError(f"the entries of table {self.name} are const")
         return self._identity(match, priority)
 
     def _existing(self, identity: EntryKey) -> Stored:
         try:
             return self._entries[identity]
         except KeyError:
-            raise EntryMissing(f"table {self.name} has no entry for {identity[0]}") from None
+            raise EntryMissingError(f"table {self.name} has no entry for {identity[0]}") from None
 
     def _check_room(self, identity: EntryKey) -> None:
         if identity in self._entries:
-            raise EntryExists(f"table {self.name} already has an entry for {identity[0]}")
+            raise EntryExistsError(f"table {self.name} already has an entry for {identity[0]}")
         if len(self._entries) >= self.max_size:
-            raise TableFull(f"table {self.name} holds {self.max_size} entries and is full")
+            raise TableFullError(f"table {self.name} holds {self.max_size} entries and is full")
 
     def _check_direct(self) -> None:
         if self.profile is not None:

@@ -14,7 +14,7 @@ import torch
 from p4reduce.codecs import Float32, FloatLanes, Lanes, Segment
 from p4reduce.codecs.float_lanes import Summed
 from p4reduce.compressors.forms.interface import Blocks, Journey, Piece, WireForm
-from p4reduce.errors import LaneOverflow
+from p4reduce.errors import LaneOverflowError
 from p4reduce.group import Group
 from p4reduce_contracts.wire.lanes import check_lanes, check_width, lanes_per_word, narrowest
 
@@ -120,13 +120,14 @@ def numbers_per_block(bits: int, group: Group) -> int:
 def lane_width(bound: int, group: Group, owner: str) -> int:
     """Return the bits of a lane: the group's, or the narrowest that does.
 
-    Raises LaneOverflow, in the name of the compressor `owner`, when the ranks' integers of up to `bound` do not fit.
+    Raises LaneOverflowError, in the name of the compressor `owner`, when the ranks' integers of up to `bound` do not
+    fit.
     """
     if group.lane_bits:
         check_width(group.lane_bits)
         check_lanes(group.world_size, bound, group.lane_bits, f"{owner} in job {group.name!r}")
     if bound > group.lane_bound and (group.lane_bits or group.lane_bound > 1):
-        raise LaneOverflow(
+        raise LaneOverflowError(
             f"{owner} sends integers up to {bound}, and job {group.name!r} was created for |t| <= "
             f"{group.lane_bound}: create it with --lane-bound {bound}"
         )

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.errors import CorruptSum, Reason
+from p4reduce.errors import CorruptSumError, Reason
 from p4reduce.protocol.call import Call, compare_calls, opening_columns, read_opening
 from p4reduce.protocol.compiled import layout as at
 from p4reduce.protocol.compiled.channel import Channel
@@ -272,7 +272,10 @@ class CompiledCollective:
             self._take_over_counts()
 
     def on_timer(self, now: float) -> list[bytes]:
-        """Return the frames that were not answered in time, to be sent again; CollectiveTimeout at the deadline."""
+        """Return the frames that were not answered in time, to be sent again.
+
+        CollectiveTimeoutError at the deadline.
+        """
         if self.done:
             return []
         if now >= self._deadline:
@@ -395,7 +398,10 @@ class CompiledCollective:
         return [frames[start : start + length].tobytes() for start, length in zip(starts, lengths, strict=True)]
 
     def _count_corrupt(self, index: int, payload: bytes) -> None:
-        """A RESULT that cannot be right counts as lost. CorruptSum if repeating the contribution changes nothing."""
+        """A RESULT that cannot be right counts as lost.
+
+        CorruptSumError if repeating the contribution changes nothing.
+        """
         slot = self._slots[index]
         if not slot[at.CORRUPT_ANSWERS] or payload != self._corrupt[index]:
             self._corrupt[index] = payload
@@ -404,7 +410,7 @@ class CompiledCollective:
             slot[at.CORRUPT_ANSWERS] += 1
         slot[at.CORRUPT_TRY] = slot[at.TRIES]
         if slot[at.CORRUPT_ANSWERS] >= SAME_CORRUPT_ANSWERS:
-            raise CorruptSum(self._lease.name, index, int(slot[at.ROUND]), int(slot[at.CORRUPT_ANSWERS]))
+            raise CorruptSumError(self._lease.name, index, int(slot[at.ROUND]), int(slot[at.CORRUPT_ANSWERS]))
 
     def _take_over_counts(self) -> None:
         """Let others see what the kernels counted and measured."""
