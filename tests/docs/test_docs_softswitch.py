@@ -1,4 +1,4 @@
-"""softswitch/README.md: its example does what it says, and what it names is there."""
+"""docs/embedded-switch.md: its example does what it says, and what it names is there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from p4reduce_contracts.p4runtime.schema import parse_p4info
 from rigs.p4rt import served
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "softswitch/README.md").read_text()
+PAGE = (ROOT / "docs/embedded-switch.md").read_text()
 SHELL = ROOT / ".venv/shell/bin/python"
 PRELUDE = """
 import sys
@@ -27,8 +27,8 @@ setup(grpc_addr=sys.argv[1], election_id=(0, 1), verbose=False)
 
 
 def test_what_holds_a_claim_is_there() -> None:
-    start = README.index("| | here | BMv2 1.15.5 | held by |")
-    rows = README[start : README.index("\n\n", start)].splitlines()[2:]
+    start = PAGE.index("| | here | BMv2 1.15.5 | held by |")
+    rows = PAGE[start : PAGE.index("\n\n", start)].splitlines()[2:]
     tests = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
     cases = recording.names()
     assert len(rows) >= 10
@@ -41,8 +41,8 @@ def test_what_holds_a_claim_is_there() -> None:
 
 @pytest.mark.skipif(not SHELL.exists(), reason="p4runtime-shell is not installed: run `make test`")
 def test_the_example_balances_load() -> None:
-    start = README.index("    for port in 1, 2:")
-    example = textwrap.dedent(README[start : README.index("Now some three of four flows")])
+    start = PAGE.index("    for port in 1, 2:")
+    example = textwrap.dedent(PAGE[start : PAGE.index("About three of four flows")])
     stem = PROGRAMS / "action_selector"
     p4info = parse_p4info(stem.with_suffix(".p4info.txtpb").read_text())
     with served() as switch:

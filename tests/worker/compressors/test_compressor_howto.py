@@ -19,7 +19,7 @@ from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.testing.local_group import LocalGroup
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "compressors.md"
-HOWTO = "How to write a new compressor"
+HOWTO = "Write a compressor"
 
 
 def section(heading: str) -> str:
@@ -74,7 +74,7 @@ def test_the_example_goes_on_from_a_checkpoint_and_predicts_its_bytes(howto: dic
 
 
 def test_code_and_file_of_the_document_say_the_same(tmp_path: Path) -> None:
-    (code,), (toml,) = blocks("A policy", "python"), blocks("A policy", "toml")
+    (code,), (toml,) = blocks("A policy for layers", "python"), blocks("A policy for layers", "toml")
     names: dict[str, Any] = {}
     exec("import p4reduce\n" + code, names)
     (tmp_path / "adacomp.toml").write_text(toml, encoding="utf-8")
