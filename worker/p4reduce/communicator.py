@@ -13,7 +13,7 @@ from p4reduce.collectives.all_reduce import all_reduce, all_reduce_segments
 from p4reduce.collectives.barrier import barrier
 from p4reduce.collectives.broadcast import broadcast
 from p4reduce.errors import Reason
-from p4reduce.session import DEFAULT_TIMEOUT_S, Membership, Session
+from p4reduce.session import DEFAULT_TIMEOUT_S, Membership, Session, Timeout
 from p4reduce.stats import CollectiveReport, CollectiveStats
 from p4reduce.transport import Transport
 from p4reduce_contracts.jobs.lease import Lease
@@ -39,7 +39,7 @@ class Communicator:
         transport: Transport,
         *,
         membership: Membership | None = None,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
+        timeout_s: Timeout = DEFAULT_TIMEOUT_S,
         window: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         slot_rounds: Sequence[int] | None = None,
@@ -92,7 +92,7 @@ class Communicator:
         *,
         out: Any = None,
         dense: bool = False,
-        timeout_s: float | None = None,
+        timeout_s: Timeout | None = None,
         name: str | None = None,
     ) -> Any:
         """Return the sum over all ranks of a float32 or int32 tensor; the same bits on every rank.
@@ -105,8 +105,8 @@ class Communicator:
         contiguous float32 on the CPU that saves the memory of another tensor, and time, unless the job was joined with
         `rejoin`. After any error, also PeerRefusedError, `out` may hold the sums of some blocks.
 
-        `timeout_s` bounds the whole call. A float32 sum beyond the type's range is an infinity, without
-        an error, and an int32 sum wraps, as numpy's additions do.
+        `timeout_s`, in seconds or as a timedelta, bounds the whole call. A float32 sum beyond the type's range is an
+        infinity, without an error, and an int32 sum wraps, as numpy's additions do.
         """
         return all_reduce(self.session, array, out=out, dense=dense, timeout_s=timeout_s, name=name)
 
@@ -116,7 +116,7 @@ class Communicator:
         *,
         dense: bool = False,
         expected_blocks: int | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Timeout | None = None,
         name: str | None = None,
     ) -> list[Any]:
         """Return the sums of several tensors, each with its own codec, from one collective.
@@ -128,19 +128,19 @@ class Communicator:
             self.session, segments, dense=dense, expected_blocks=expected_blocks, timeout_s=timeout_s, name=name
         )
 
-    def broadcast(self, array: Any, root: int = 0, *, timeout_s: float | None = None) -> Any:
+    def broadcast(self, array: Any, root: int = 0, *, timeout_s: Timeout | None = None) -> Any:
         """Return the root's tensor, bit for bit. The others give one of the same shape and type."""
         return broadcast(self.session, array, root, timeout_s=timeout_s)
 
-    def all_gather(self, array: Any, *, timeout_s: float | None = None) -> Any:
+    def all_gather(self, array: Any, *, timeout_s: Timeout | None = None) -> Any:
         """Return every rank's tensor, bit for bit, stacked to [world_size, ...]; equal shapes."""
         return all_gather(self.session, array, timeout_s=timeout_s)
 
-    def all_gather_bytes(self, data: bytes, *, timeout_s: float | None = None) -> list[bytes]:
+    def all_gather_bytes(self, data: bytes, *, timeout_s: Timeout | None = None) -> list[bytes]:
         """Return every rank's bytes, of any length, by rank."""
         return all_gather_bytes(self.session, data, timeout_s=timeout_s)
 
-    def refuse(self, error: Exception, *, timeout_s: float | None = None) -> Mapping[int, Reason]:
+    def refuse(self, error: Exception, *, timeout_s: Timeout | None = None) -> Mapping[int, Reason]:
         """Tell the other ranks, in the place of the next collective, that this rank cannot take part in it.
 
         For an error that comes up before the collective is called: they raise PeerRefusedError there instead of waiting
@@ -150,7 +150,7 @@ class Communicator:
         """
         return self.session.refuse(error, timeout_s=timeout_s)
 
-    def barrier(self, *, timeout_s: float | None = None) -> None:
+    def barrier(self, *, timeout_s: Timeout | None = None) -> None:
         """Return once every rank has called it."""
         barrier(self.session, timeout_s=timeout_s)
 

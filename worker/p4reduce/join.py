@@ -21,7 +21,7 @@ from p4reduce.launch import run_id
 from p4reduce.protocol.collective import load_kernels, load_pump
 from p4reduce.rank_metrics import RankMetrics, address_of
 from p4reduce.rejoin import Rejoin
-from p4reduce.session import DEFAULT_TIMEOUT_S, Place, Session, is_waiting_time
+from p4reduce.session import DEFAULT_TIMEOUT_S, Place, Session, Timeout, timeout_seconds
 from p4reduce.sigterm import LEAVE_S, on_sigterm
 from p4reduce.transport import Transport, UdpTransport
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
@@ -49,8 +49,8 @@ def join(
     rank: int | None = None,
     world_size: int | None = None,
     controller: str | None = None,
-    timeout_s: float = 30.0,
-    collective_timeout_s: float = DEFAULT_TIMEOUT_S,
+    timeout_s: Timeout = 30.0,
+    collective_timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     window: int | None = None,
     security: Security | None = None,
     token: str | None = None,
@@ -62,6 +62,7 @@ def join(
 
     What is not given is read from the environment: P4REDUCE_JOB, RANK, WORLD_SIZE (as torchrun sets
     them) and P4REDUCE_CONTROLLER (host:port of the controller, default 127.0.0.1:9600).
+    Timeouts are in seconds, or timedeltas as in torch.distributed.
     `timeout_s` bounds the joining, and is used in full; what it waits for is logged every few seconds. Before it, the
     first time on a machine, kernels are compiled (`p4reduce warm` does that ahead). The time that is spent waiting for
     another process that compiles them counts in `timeout_s`; after half of it this process compiles them too.
@@ -80,9 +81,11 @@ def join(
     """
     from p4reduce_runtime.security import insecure_from_environment
 
-    for what, seconds in (("timeout_s", timeout_s), ("collective_timeout_s", collective_timeout_s)):
-        if not is_waiting_time(seconds):
-            raise JoinError(f"{what} is {seconds}; give a time to wait in seconds")
+    try:
+        timeout_s = timeout_seconds(timeout_s)
+        collective_timeout_s = timeout_seconds(collective_timeout_s, "collective_timeout_s")
+    except ValueError as error:
+        raise JoinError(str(error)) from None
     if window is not None and window < 1:
         raise JoinError(f"window is {window}; a collective uses 1 slot or more")
     try:

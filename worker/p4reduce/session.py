@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final, NamedTuple, Protocol, SupportsFloat
 
 import numpy as np
@@ -50,16 +51,18 @@ CLOSE_TIMEOUT_S: Final = 2.0
 _LAST_LOOK_S: Final = 0.3
 """How long close() lets a running collective of another thread notice that it is over."""
 
-
-def is_waiting_time(seconds: object) -> bool:
-    """Return whether a lock or a poll can wait that many seconds, and at least a little."""
-    return isinstance(seconds, SupportsFloat) and 0 < float(seconds) <= threading.TIMEOUT_MAX
+Timeout = float | timedelta
+"""Seconds, or a timedelta as in torch.distributed."""
 
 
-def waiting_time(seconds: float, what: str = "timeout_s") -> float:
-    """Return `seconds`; ValueError for what is no time to wait: zero, less, NaN, infinity."""
-    if not is_waiting_time(seconds):
-        raise ValueError(f"{what} is {seconds}; give a time to wait in seconds")
+def timeout_seconds(timeout: object, what: str = "timeout_s") -> float:
+    """Return a timeout in seconds. `timeout` is a number of seconds, or a timedelta as torch.distributed takes it.
+
+    Raises ValueError for zero, a negative time, NaN, infinity and anything else that a lock cannot wait.
+    """
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    if not (isinstance(seconds, SupportsFloat) and 0 < float(seconds) <= threading.TIMEOUT_MAX):
+        raise ValueError(f"{what} is {timeout}; give a time to wait in seconds")
     return float(seconds)
 
 
@@ -161,7 +164,7 @@ class Session:
         transport: Transport,
         *,
         membership: Membership | None = None,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
+        timeout_s: Timeout = DEFAULT_TIMEOUT_S,
         window: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         slot_rounds: Sequence[int] | None = None,
@@ -170,7 +173,7 @@ class Session:
 
         `slot_rounds`: the first round of each slot of the lease; None begins at 0.
         """
-        self.timeout_s = waiting_time(timeout_s)
+        self.timeout_s = timeout_seconds(timeout_s)
         load_kernels()  # now, not while other ranks wait for this one's first frames
         self._uplink = Uplink(lease, transport, window=window, clock=clock, slot_rounds=slot_rounds)
         self.membership = membership
@@ -229,7 +232,7 @@ class Session:
         """How long a round takes at most, by all that is known; a silence of twice that brings a probe."""
         return self._uplink.round_trip.timeout_s
 
-    def run(self, kind: Kind, prepare: Callable[[], Contribution], *, timeout_s: float | None = None) -> Any:
+    def run(self, kind: Kind, prepare: Callable[[], Contribution], *, timeout_s: Timeout | None = None) -> Any:
         """Take part in one collective, when it is this call's turn; return what the contribution's `finish` returns.
 
         When `prepare` raises, because this rank's data cannot be summed, the rank refuses in the place of this
@@ -238,7 +241,7 @@ class Session:
         """
         self.check_process()
         try:
-            wait_s = self.timeout_s if timeout_s is None else waiting_time(timeout_s)
+            wait_s = self.timeout_s if timeout_s is None else timeout_seconds(timeout_s)
             contribution = prepare()
             check_size(contribution.source)
         except Exception as error:
@@ -249,7 +252,7 @@ class Session:
             raise PeerRefusedError(str(finished.call), finished.refusals)
         return contribution.finish(finished.result())
 
-    def refuse(self, error: Exception, *, timeout_s: float | None = None) -> Mapping[int, Reason]:
+    def refuse(self, error: Exception, *, timeout_s: Timeout | None = None) -> Mapping[int, Reason]:
         """Take part in the next collective as a rank that cannot, because of `error`; return why each rank refused it.
 
         For an error that was told so already, nothing is sent again. Raises CollectiveError when the other ranks
@@ -257,7 +260,10 @@ class Session:
         """
         self.check_process()
         if self._refusal is None or self._refusal[0] is not error:
-            wait_s = self.timeout_s if timeout_s is None or not is_waiting_time(timeout_s) else timeout_s
+            try:
+                wait_s = self.timeout_s if timeout_s is None else timeout_seconds(timeout_s)
+            except ValueError:  # which is `error`, when `run` refuses because of it
+                wait_s = self.timeout_s
             try:
                 finished = self._in_turn(Kind.REFUSED, Contribution(NoBlocks(), detail=reason_of(error)), wait_s)
             except P4ReduceError as failure:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -139,6 +140,10 @@ def test_join_says_hello_until_the_lease_and_leaves_on_close(
         ({"job": "a", "rank": 2, "world_size": 2}, "ranks are 0 to 1"),
         ({"job": "a", "rank": -1, "world_size": 2}, "ranks are 0 to 1"),
         ({"job": "a", "rank": 0, "world_size": 1, "timeout_s": 0}, "timeout_s is 0; give a time to wait"),
+        (
+            {"job": "a", "rank": 0, "world_size": 1, "timeout_s": timedelta(0)},
+            "timeout_s is 0:00:00; give a time to wait",
+        ),
         ({"job": "a", "rank": 0, "world_size": 1, "timeout_s": float("nan")}, "timeout_s is nan"),
         ({"job": "a", "rank": 0, "world_size": 1, "timeout_s": float("inf")}, "timeout_s is inf"),
         ({"job": "a", "rank": 0, "world_size": 1, "collective_timeout_s": float("nan")}, "collective_timeout_s is nan"),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pytest
 
-from p4reduce import Communicator, Float32, Int32, Lanes
+from p4reduce import Communicator
+from p4reduce.codecs import Float32, Int32, Lanes
 from p4reduce.errors import (
     CollectiveMismatchError,
     CollectiveTimeoutError,
@@ -207,7 +210,17 @@ def test_torch_tensors_without_numbers_of_their_own_say_what_to_do() -> None:
                     call(tensor)
 
 
-@pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf"), -float("inf"), 1e300, "soon"])
+def test_a_timeout_may_be_a_timedelta() -> None:
+    lost = threading.Event()
+    group = LocalGroup(2, lose=lambda rank, frame: lost.is_set())
+    comm = Communicator(group.comms[0].lease, group.comms[0].session.transport, timeout_s=timedelta(minutes=1))
+    assert comm.session.timeout_s == 60
+    lost.set()
+    with pytest.raises(CollectiveTimeoutError, match="0.25 s"):
+        comm.barrier(timeout_s=timedelta(milliseconds=250))
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf"), -float("inf"), 1e300, "soon", timedelta(0)])
 def test_what_is_no_time_to_wait_is_refused(timeout_s: Any) -> None:
     with LocalGroup(1) as group:
         comm = group.comms[0]

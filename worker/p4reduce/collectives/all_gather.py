@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from p4reduce.codecs.arrays import as_kind_of, to_numpy
 from p4reduce.codecs.raw import RawSource, bytes_of, first_bytes
 from p4reduce.protocol.call import CodecId, Kind
-from p4reduce.session import Contribution, Session
+from p4reduce.session import Contribution, Session, Timeout
 
 Rows = NDArray[np.uint8]
 """Every rank's bytes, [world_size, bytes]."""
 
 
-def all_gather(session: Session, array: Any, *, timeout_s: float | None) -> Any:
+def all_gather(session: Session, array: Any, *, timeout_s: Timeout | None) -> Any:
     def prepare() -> Contribution:
         given = to_numpy(array)
 
@@ -30,7 +30,7 @@ def all_gather(session: Session, array: Any, *, timeout_s: float | None) -> Any:
     return session.run(Kind.ALL_GATHER, prepare, timeout_s=timeout_s)
 
 
-def all_gather_bytes(session: Session, data: bytes, *, timeout_s: float | None) -> list[bytes]:
+def all_gather_bytes(session: Session, data: bytes, *, timeout_s: Timeout | None) -> list[bytes]:
     """Two collectives: the lengths, then the bytes in ranges as long as the longest."""
 
     def prepare_length() -> Contribution:

@@ -12,11 +12,11 @@ from p4reduce.codecs.arrays import to_numpy
 from p4reduce.errors import InvalidTensorError
 from p4reduce.protocol.call import CodecId, Kind
 from p4reduce.protocol.source import ConcatenatedBlocks
-from p4reduce.session import Contribution, Session
+from p4reduce.session import Contribution, Session, Timeout
 
 
 def all_reduce(
-    session: Session, array: Any, *, out: Any, dense: bool, timeout_s: float | None, name: str | None
+    session: Session, array: Any, *, out: Any, dense: bool, timeout_s: Timeout | None, name: str | None
 ) -> Any:
     lease = session.lease
 
@@ -49,7 +49,7 @@ def all_reduce_segments(
     *,
     dense: bool,
     expected_blocks: int | None,
-    timeout_s: float | None,
+    timeout_s: Timeout | None,
     name: str | None,
 ) -> list[Any]:
     lease = session.lease

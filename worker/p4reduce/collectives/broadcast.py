@@ -11,10 +11,10 @@ from p4reduce.codecs.arrays import as_kind_of, to_numpy
 from p4reduce.codecs.raw import RawSource, bytes_of, first_bytes
 from p4reduce.errors import InvalidTensorError
 from p4reduce.protocol.call import CodecId, Kind
-from p4reduce.session import Contribution, Session
+from p4reduce.session import Contribution, Session, Timeout
 
 
-def broadcast(session: Session, array: Any, root: int, *, timeout_s: float | None) -> Any:
+def broadcast(session: Session, array: Any, root: int, *, timeout_s: Timeout | None) -> Any:
     lease = session.lease
 
     def prepare() -> Contribution:
