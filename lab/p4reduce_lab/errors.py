@@ -1,8 +1,8 @@
 """What can go wrong while a network, a switch or a measurement is set up on this machine.
 
 SetupError
-├── MissingToolError        a program, a package, a kernel module or a privilege is missing; the message says how to get
-it └── CommandError      a command on the machine or on a host failed
+├── MissingToolError  a program, a package, a kernel module or a privilege is missing; the message says how to get it
+└── CommandError      a command on the machine or on a host failed
 """
 
 from __future__ import annotations

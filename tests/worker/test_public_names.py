@@ -17,6 +17,33 @@ def resolve(target: str) -> object:
     return getattr(import_module(module), name)
 
 
+def test_the_public_names() -> None:
+    assert p4reduce.__all__ == [
+        "AdaComp",
+        "BlockTopK",
+        "CollectiveError",
+        "Communicator",
+        "DDPState",
+        "NoCompression",
+        "P4ReduceError",
+        "ScaleCom",
+        "__version__",
+        "ddp_hook",
+        "join",
+    ]
+    for name in p4reduce.__all__:
+        assert getattr(p4reduce, name) is not None
+
+
+@pytest.mark.parametrize("name", sorted(p4reduce.MOVED))
+def test_a_name_that_moved_out_of_the_package_is_still_there_and_using_it_warns(name: str) -> None:
+    assert name not in p4reduce.__all__
+    target = p4reduce.MOVED[name]
+    with pytest.warns(DeprecationWarning, match=f"^p4reduce.{name} is deprecated: use {target}$") as caught:
+        old = getattr(p4reduce, name)
+    assert old is resolve(target) and caught[0].filename == __file__
+
+
 @pytest.mark.parametrize("name", sorted(errors.RENAMED))
 def test_an_error_still_has_its_old_name_and_using_it_warns(name: str) -> None:
     with pytest.warns(

@@ -5,106 +5,80 @@
     with p4reduce.join() as comm:          # reads RANK, WORLD_SIZE and P4REDUCE_JOB
         total = comm.all_reduce(gradient)  # numpy or torch, float32 or int32
 
-Importing this package does not import torch.
+The other exceptions are in `p4reduce.errors`, all compressors in `p4reduce.compressors`, tensors with codecs of their
+own in `p4reduce.codecs`, and the ring of hosts without a switch in `p4reduce.ring`. Importing this package does not
+import torch.
 """
-
-# ruff: noqa: F405 (the compressors' names stand once, in p4reduce.compressors, and once more in __all__)
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from p4reduce.codecs import Float32, Int32, Lanes
-from p4reduce.codecs.inceptionn import Inceptionn
+from p4reduce import errors
 from p4reduce.communicator import Communicator
-from p4reduce.errors import (
-    CollectiveError,
-    CollectiveMismatchError,
-    CollectiveTimeoutError,
-    CommunicatorClosedError,
-    ControllerLostError,
-    CorruptSumError,
-    ForkedProcessError,
-    FrameError,
-    GeometryMismatchError,
-    IntegerOverflowError,
-    InvalidTensorError,
-    JobResetError,
-    JoinError,
-    LaneOverflowError,
-    NotFiniteError,
-    P4ReduceError,
-    PeerRefusedError,
-)
+from p4reduce.errors import CollectiveError, P4ReduceError
 from p4reduce.join import join
-from p4reduce.stats import CollectiveReport, CollectiveStats
-from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_runtime.deprecation import deprecated_names
 
 if TYPE_CHECKING:
-    from p4reduce.compressors import *  # noqa: F403
+    from p4reduce.compressors import AdaComp, BlockTopK, NoCompression, ScaleCom
     from p4reduce.pytorch.ddp import DDPState, ddp_hook
-    from p4reduce.pytorch.ring import RingState, ring_hook
+
+    __version__: str
 
 __all__ = [
     "AdaComp",
-    "BlockAdaComp",
-    "BlockRandomK",
-    "BlockThreshold",
     "BlockTopK",
-    "BlockTopKRatio",
     "CollectiveError",
-    "CollectiveMismatchError",
-    "CollectiveReport",
-    "CollectiveStats",
-    "CollectiveTimeoutError",
     "Communicator",
-    "CommunicatorClosedError",
-    "Compressor",
-    "ControllerLostError",
-    "CorruptSumError",
     "DDPState",
-    "Float32",
-    "ForkedProcessError",
-    "Form",
-    "FrameError",
-    "GeometryMismatchError",
-    "Inceptionn",
-    "Int32",
-    "IntegerOverflowError",
-    "InvalidTensorError",
-    "JobResetError",
-    "JoinError",
-    "LaneOverflowError",
-    "Lanes",
-    "Lease",
     "NoCompression",
-    "NotFiniteError",
     "P4ReduceError",
-    "PeerRefusedError",
-    "Policy",
-    "RingState",
     "ScaleCom",
-    "SharedAdaComp",
+    "__version__",
     "ddp_hook",
     "join",
-    "ring_hook",
 ]
 
-
-_NEED_TORCH = set(__all__) - set(globals())
-_HOOKS = {
+_NEED_TORCH = {
+    "AdaComp": "p4reduce.compressors",
+    "BlockTopK": "p4reduce.compressors",
     "DDPState": "p4reduce.pytorch.ddp",
+    "NoCompression": "p4reduce.compressors",
+    "ScaleCom": "p4reduce.compressors",
     "ddp_hook": "p4reduce.pytorch.ddp",
-    "RingState": "p4reduce.pytorch.ring",
-    "ring_hook": "p4reduce.pytorch.ring",
 }
+_MOVED_TO = {
+    "p4reduce.codecs": ("Float32", "Int32", "Lanes"),
+    "p4reduce.compressors": (
+        "BlockAdaComp",
+        "BlockRandomK",
+        "BlockThreshold",
+        "BlockTopKRatio",
+        "Compressor",
+        "Form",
+        "Policy",
+        "SharedAdaComp",
+    ),
+    "p4reduce.errors": ("FrameError", "JoinError"),
+    "p4reduce.ring": ("Inceptionn", "RingState", "ring_hook"),
+    "p4reduce.stats": ("CollectiveReport", "CollectiveStats"),
+    "p4reduce_contracts.jobs.lease": ("Lease",),
+}
+MOVED = errors.RENAMED | {name: f"{module}.{name}" for module, names in _MOVED_TO.items() for name in names}
+"""Deprecated names of this package, and what each stands for."""
 
+_deprecated = deprecated_names(__name__, MOVED, stacklevel=3)
 
-def __getattr__(name: str) -> Any:
-    """The names that need torch are imported when they are first used."""
-    if name == "compressors":
-        return import_module("p4reduce.compressors")
-    if name in _NEED_TORCH:
-        return getattr(import_module(_HOOKS.get(name, "p4reduce.compressors")), name)
-    raise AttributeError(f"module 'p4reduce' has no attribute {name!r}")
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Import what needs torch, and what is rarely used, when it is first used."""
+        if name in _NEED_TORCH:
+            return getattr(import_module(_NEED_TORCH[name]), name)
+        if name in ("compressors", "ring"):
+            return import_module(f"p4reduce.{name}")
+        if name == "__version__":
+            return import_module("importlib.metadata").version("p4reduce")
+        return _deprecated(name)

@@ -16,6 +16,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 import p4reduce
+from p4reduce.ring import Inceptionn, RingState, ring_hook
 
 _TEST_IMAGES = 360
 _BATCH = 16
@@ -75,5 +76,5 @@ class Trainer:
             summing = p4reduce.DDPState(comm, compressor, module=self._model)
             self._model.register_comm_hook(summing, p4reduce.ddp_hook)
         elif peer.startswith("ring"):
-            ring = p4reduce.RingState(p4reduce.Inceptionn(2.0 ** int(peer.rpartition("^")[2])))
-            self._model.register_comm_hook(ring, p4reduce.ring_hook)
+            ring = RingState(Inceptionn(2.0 ** int(peer.rpartition("^")[2])))
+            self._model.register_comm_hook(ring, ring_hook)

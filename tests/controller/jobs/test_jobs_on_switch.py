@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import p4reduce
+from p4reduce.codecs import Lanes
 from p4reduce_contracts.artifacts import find
 from p4reduce_contracts.jobs.client import (
     ControllerUnreachableError,
@@ -100,7 +101,7 @@ def test_workers_learn_of_the_jobs_lanes(system: System) -> None:
         client.create_job("train", 1, lane_bits=8, lane_bound=127)
     with p4reduce.join("train", rank=0, world_size=1, controller=address) as comm:
         assert (comm.lease.lane_bits, comm.lease.lane_bound) == (8, 127)
-        lanes = p4reduce.Lanes(np.array([127, -127], np.int8), comm.lease.lane_bits, bound=comm.lease.lane_bound)
+        lanes = Lanes(np.array([127, -127], np.int8), comm.lease.lane_bits, bound=comm.lease.lane_bound)
         assert comm.all_reduce_segments([lanes])[0].tolist() == [127, -127]
 
 

@@ -13,9 +13,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from p4reduce import CollectiveTimeoutError, Communicator, session
+from p4reduce import Communicator, session
 from p4reduce.codecs import Float32
-from p4reduce.errors import CollectiveError, CommunicatorClosedError, JobResetError
+from p4reduce.errors import CollectiveError, CollectiveTimeoutError, CommunicatorClosedError, JobResetError
 from p4reduce.session import Place
 from p4reduce.testing.local_group import LocalGroup
 

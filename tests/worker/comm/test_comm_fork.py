@@ -35,7 +35,7 @@ if child == 0:
         try:
             call()
             print(name, "went through")
-        except p4reduce.ForkedProcessError as error:
+        except p4reduce.errors.ForkedProcessError as error:
             assert f"of process {os.getppid()}" in str(error)
             assert "call p4reduce.join() as a rank of its own" in str(error)
             print(name, "refused")

@@ -10,12 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from p4reduce import CollectiveTimeoutError, Communicator, Lease
-from p4reduce.errors import P4ReduceError
+from p4reduce import Communicator
+from p4reduce.errors import CollectiveTimeoutError, P4ReduceError
 from p4reduce.protocol.collective import load_kernels
 from p4reduce.runs import Runs
 from p4reduce.testing.udp_switch import UdpSwitch, connect
 from p4reduce.transport import UdpTransport
+from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import DEFAULT, MAX_COLUMNS, RESULT, SMALL, Frame, Geometry, pack, unpack
 from p4reduce_runtime.datagrams import RUN_BYTES, SHORT_RUN_BYTES
 

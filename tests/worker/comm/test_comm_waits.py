@@ -16,8 +16,8 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from p4reduce import CollectiveTimeoutError, Communicator, waits
-from p4reduce.errors import CollectiveError, JobResetError
+from p4reduce import Communicator, waits
+from p4reduce.errors import CollectiveError, CollectiveTimeoutError, JobResetError
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.testing.udp_switch import UdpSwitch, connect
 from p4reduce.transport import UdpTransport
@@ -158,7 +158,7 @@ exec "$@"
 """The loopback of this network namespace cuts up packets of more than 1000 bytes, and drops fragments."""
 SUM = """
 import numpy as np
-from p4reduce import CollectiveTimeoutError
+from p4reduce.errors import CollectiveTimeoutError
 from p4reduce.testing.udp_switch import UdpSwitch, connect
 
 with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=60) as comm:

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 import torch
 
-import p4reduce
+from p4reduce import compressors
 from p4reduce.compressors import Policy, by_name, from_toml, register, registry
 
-CLASSES: dict[str, tuple[type[p4reduce.Compressor], dict[str, Any]]] = {
-    "none": (p4reduce.NoCompression, {}),
-    "adacomp": (p4reduce.AdaComp, {}),
-    "shared-adacomp": (p4reduce.SharedAdaComp, {}),
-    "scalecom": (p4reduce.ScaleCom, {}),
-    "block-adacomp": (p4reduce.BlockAdaComp, {}),
-    "block-top-k": (p4reduce.BlockTopK, {}),
-    "block-top-k-ratio": (p4reduce.BlockTopKRatio, {}),
-    "block-threshold": (p4reduce.BlockThreshold, {"threshold": 0.5}),
-    "block-random-k": (p4reduce.BlockRandomK, {}),
+CLASSES: dict[str, tuple[type[compressors.Compressor], dict[str, Any]]] = {
+    "none": (compressors.NoCompression, {}),
+    "adacomp": (compressors.AdaComp, {}),
+    "shared-adacomp": (compressors.SharedAdaComp, {}),
+    "scalecom": (compressors.ScaleCom, {}),
+    "block-adacomp": (compressors.BlockAdaComp, {}),
+    "block-top-k": (compressors.BlockTopK, {}),
+    "block-top-k-ratio": (compressors.BlockTopKRatio, {}),
+    "block-threshold": (compressors.BlockThreshold, {"threshold": 0.5}),
+    "block-random-k": (compressors.BlockRandomK, {}),
 }
 CONV, LINEAR, BIAS = torch.Size((8, 4, 3, 3)), torch.Size((10, 20)), torch.Size((10,))
 
@@ -49,7 +49,7 @@ def test_every_compressor_by_its_name(name: str) -> None:
 
 def test_options_and_policy_are_the_classes_own() -> None:
     made = by_name("scalecom", b=1, per_chunk=2, policy=Policy(conv=7))
-    assert isinstance(made, p4reduce.ScaleCom)
+    assert isinstance(made, compressors.ScaleCom)
     assert (made.b, made.per_chunk, made.policy.conv) == (1, 2, 7)
 
 
@@ -107,7 +107,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
             """,
         )
     )
-    assert isinstance(made, p4reduce.AdaComp)
+    assert isinstance(made, compressors.AdaComp)
     assert (made.form, made.warmup_steps, made.policy.first_layer) == ("gather", 3, "dense")
     length = made.policy.length
     assert [length("a.weight", CONV), length("a.weight", LINEAR), length("a.bias", BIAS)] == [40, 600, None]
@@ -163,19 +163,19 @@ def test_a_class_of_ones_own_is_registered(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr(registry, "_classes", registry.registered())
 
     @register("own")
-    class Own(p4reduce.ScaleCom):
+    class Own(compressors.ScaleCom):
         pass
 
     assert type(by_name("own", b=0.5)) is Own
     assert type(from_toml(written(tmp_path, 'compressor = "own"'))) is Own
-    assert register("own")(Own) is Own and Own.name == "own" and p4reduce.ScaleCom.name == "scalecom"
+    assert register("own")(Own) is Own and Own.name == "own" and compressors.ScaleCom.name == "scalecom"
     with pytest.raises(ValueError, match="two compressors are called 'own': Own and Other"):
 
         @register("own")
-        class Other(p4reduce.AdaComp):
+        class Other(compressors.AdaComp):
             pass
 
-    assert p4reduce.AdaComp.name == "adacomp"
+    assert compressors.AdaComp.name == "adacomp"
     with pytest.raises(ValueError, match="give the compressor a name: @register"):
         register(Own)  # type: ignore[arg-type]
 

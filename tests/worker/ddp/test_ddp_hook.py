@@ -16,7 +16,7 @@ from p4reduce.compressors import AdaComp, Policy
 from p4reduce.errors import CollectiveTimeoutError, CommunicatorClosedError, InvalidTensorError
 from p4reduce.group import group_of
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
-from p4reduce.pytorch.ring import RingState
+from p4reduce.ring import RingState
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_lab.study.in_process import exchange_all
 

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from p4reduce.codecs.inceptionn import Inceptionn
 from p4reduce.errors import CollectiveError, NotFiniteError, PeerRefusedError, Reason
-from p4reduce.pytorch.ring import RingState, ring_hook
+from p4reduce.ring import RingState, ring_hook
 from p4reduce.ring.schedule import Hop, mean_over_ring
 from rigs.buckets import Bucket
 

@@ -1,1 +1,9 @@
-"""The mean over a ring of hosts, in a codec that no switch can sum: `schedule` without I/O, `process_group` with it."""
+"""The mean over a ring of hosts, in a codec whose numbers no switch can sum; it needs torch and no switch.
+
+`schedule` has no I/O, `process_group` sends and receives, `hook` is for DistributedDataParallel.
+"""
+
+from p4reduce.codecs.inceptionn import Inceptionn
+from p4reduce.ring.hook import RingState, ring_hook
+
+__all__ = ["Inceptionn", "RingState", "ring_hook"]

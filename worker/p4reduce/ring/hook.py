@@ -1,7 +1,9 @@
 """DistributedDataParallel over a ring of hosts, for when no switch is there: no job, no controller.
 
+    from p4reduce.ring import Inceptionn, RingState, ring_hook
+
     model = DistributedDataParallel(model)
-    model.register_comm_hook(p4reduce.RingState(p4reduce.Inceptionn()), p4reduce.ring_hook)
+    model.register_comm_hook(RingState(Inceptionn()), ring_hook)
 
 The gradients pass through the process group that DistributedDataParallel has, shortened by the codec on every hop.
 """
@@ -21,7 +23,7 @@ from p4reduce.errors import CollectiveError, CommunicatorClosedError, InvalidTen
 from p4reduce.pytorch.bucket_threads import BucketThreads
 from p4reduce.ring.process_group import Neighbours
 from p4reduce.ring.schedule import MOST_RANKS, mean_over_ring
-from p4reduce.session import DEFAULT_TIMEOUT_S
+from p4reduce.session import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
 
 __all__ = ["RingState", "ring_hook"]
 
@@ -36,7 +38,11 @@ class RingState:
     """
 
     def __init__(
-        self, codec: Inceptionn, *, process_group: dist.ProcessGroup | None = None, timeout_s: float = DEFAULT_TIMEOUT_S
+        self,
+        codec: Inceptionn,
+        *,
+        process_group: dist.ProcessGroup | None = None,
+        timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     ) -> None:
         """`process_group`: the model's, for tensors on the CPU; default: the default one. `timeout_s`: of each hop.
 
@@ -47,12 +53,10 @@ class RingState:
             raise ValueError("no process group: call torch.distributed.init_process_group first")
         if group.size() > MOST_RANKS:
             raise ValueError(f"{group.size()} ranks: a ring has at most {MOST_RANKS}")
-        if not timeout_s > 0:
-            raise ValueError(f"timeout_s is {timeout_s:g}; give more than 0")
         self.codec = codec
         self.error: BaseException | None = None
         """What the first failed bucket raised; every later one raises it again."""
-        self._neighbours = Neighbours(group, codec, timeout_s)
+        self._neighbours = Neighbours(group, codec, timeout_seconds(timeout_s))
         self._compare_settings(group)
         self._closed = False
         self._threads = BucketThreads()
