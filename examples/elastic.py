@@ -82,9 +82,11 @@ def main(args):
     net = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 4))
     parts = {"net": net, "optimizer": torch.optim.SGD(net.parameters(), 0.05, 0.9), "compressor": args.compressor}
     first = resume(args.folder, **parts)
-    comm = p4reduce.join(args.job, timeout_s=args.join_timeout, collective_timeout_s=args.timeout, rejoin=args.rejoin)
     model = DistributedDataParallel(net)
     with (
+        p4reduce.join(
+            args.job, timeout_s=args.join_timeout, collective_timeout_s=args.timeout, rejoin=args.rejoin
+        ) as comm,
         p4reduce.DDPState(comm, args.compressor, module=model, fallback=args.fallback) as state,
         (args.folder / "begun").open("ab", 0) as begun,
     ):

@@ -123,8 +123,10 @@ def main(args):
     labels, wrong = spoilt(true_labels, args)
     torch.manual_seed(args.seed)  # the same initial weights on all ranks
     model = DistributedDataParallel(mnist_mlp())
-    comm = p4reduce.join(args.job, timeout_s=args.timeout, collective_timeout_s=args.timeout)
-    with p4reduce.DDPState(comm, args.compressor, module=model) as state:
+    with (
+        p4reduce.join(args.job, timeout_s=args.timeout, collective_timeout_s=args.timeout) as comm,
+        p4reduce.DDPState(comm, args.compressor, module=model) as state,
+    ):
         model.register_comm_hook(state, p4reduce.ddp_hook)
         checkpoints = train(model, images, labels, args)
         with torch.no_grad():

@@ -126,6 +126,7 @@ def main(args):
         print(f"test accuracy {100 * accuracy(model, *test):.2f} %", flush=True)
     if state is not None:
         state.close()
+        state.comm.close()
 
 
 def parse(arguments=None):

@@ -50,6 +50,7 @@ def measure(script: ModuleType, args: Any) -> None:
         stats, reports = state.comm.stats, state.reports
         counted = (stats.bytes_up, stats.bytes_down, stats.retransmissions)
         state.close()
+        state.comm.close()
     weights = b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters())
     of_rank = {"weights": hashlib.sha256(weights).hexdigest(), "counted": counted, "losses": losses}
     of_all: list[dict[str, Any]] = [{} for _ in range(dist.get_world_size())]

@@ -42,6 +42,7 @@ def train(over_switch: bool) -> dict[str, object]:
     if over_switch:
         assert state.skipped_steps == len(skipped)
         state.close()
+        state.comm.close()
     return {"skipped": skipped, "weights": torch.cat([p.detach().reshape(-1) for p in model.parameters()]).tolist()}
 
 

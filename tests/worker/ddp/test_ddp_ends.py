@@ -73,13 +73,41 @@ def test_gradients_that_cannot_be_summed_end_the_state_but_not_the_communicator(
         with pytest.raises(InvalidTensorError) as again:
             state.reduce(Bucket(torch.ones(3)))  # type: ignore[arg-type]
         assert again.value is caught.value
-        state.close(leave=False)
+        state.close()
         assert membership.left == 0
         with DDPState(comm) as fresh:
             assert fresh.reduce(Bucket(torch.ones(3))).wait().tolist() == [1, 1, 1]  # type: ignore[arg-type]
+        assert membership.left == 0
+        comm.barrier()
+
+
+def test_closing_a_state_leaves_the_communicator_open() -> None:
+    with LocalGroup(1) as group:
+        comm, membership = group.comms[0], Membership()
+        comm.session.membership = membership
+        with DDPState(comm):
+            pass
+        with contextlib.suppress(ValueError), DDPState(comm):
+            raise ValueError  # no bucket is under way, so the other ranks wait for none
+        comm.barrier()
+        assert membership.left == 0
+        with pytest.warns(DeprecationWarning, match="call comm.close"):
+            DDPState(comm).close(leave=True)
         assert membership.left == 1
         with pytest.raises(CommunicatorClosedError):
             comm.barrier()
+
+
+def test_an_exception_while_a_bucket_is_under_way_leaves_the_job_at_once() -> None:
+    lost = threading.Event()
+    group = LocalGroup(1, timeout_s=30, lose=lambda rank, frame: lost.is_set())
+    comm, membership = group.comms[0], Membership()
+    comm.session.membership = membership
+    with contextlib.suppress(ValueError), DDPState(comm) as state:
+        lost.set()
+        state.reduce(Bucket(torch.ones(3), last=False))  # type: ignore[arg-type]
+        raise ValueError
+    assert membership.left == 1
 
 
 def test_a_failed_collective_has_a_note_of_what_to_do() -> None:

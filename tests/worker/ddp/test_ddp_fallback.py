@@ -63,7 +63,7 @@ def test_weights_and_residues_are_those_of_an_undisturbed_run(
 
 
 def test_two_models_share_the_fallback_of_a_communicator(group: ResettableGroup) -> None:
-    DDPState(group.comms[0], fallback="gloo").close(leave=False)
+    DDPState(group.comms[0], fallback="gloo").close()
     first = group.comms[0].session.comeback
     with DDPState(group.comms[0], fallback="gloo"):
         assert group.comms[0].session.comeback is first

@@ -192,8 +192,7 @@ def test_a_closed_state_refuses_to_work(comm: Communicator) -> None:
     state.close()
     with pytest.raises(CommunicatorClosedError, match="DDPState was closed"):
         step(model)
-    with pytest.raises(CommunicatorClosedError):
-        comm.barrier()
+    comm.barrier()
 
 
 def test_a_process_group_of_another_size_is_refused() -> None:

@@ -63,7 +63,7 @@ def test_by_default_all_ranks_raise_in_that_bucket_and_the_communicator_goes_on(
             model = Model()
             state = DDPState(comm, module=model)
             error = raised(lambda: step_of(state, model, comm.rank, 0, spoil))
-            state.close(leave=False)
+            state.close()
             with DDPState(comm, module=model) as fresh:
                 return error, step_of(fresh, model, comm.rank, 1, None)[2]
 
@@ -126,7 +126,7 @@ def test_other_refusals_are_raised_even_where_steps_may_be_skipped() -> None:
             state = DDPState(comm, on_nonfinite="skip")
             gradient = torch.full((3,), float("inf")) if comm.rank == 0 else torch.ones(3, dtype=torch.float64)
             error = raised(lambda: state.reduce(Bucket(2, gradient, gradient, last=True)))  # type: ignore[arg-type]
-            state.close(leave=False)
+            state.close()
             return error
 
         first, second = group.run(train)

@@ -119,5 +119,5 @@ def test_a_bucket_refused_ahead_of_its_turn_is_refused_in_its_turn(compressor: C
             with pytest.raises(InvalidTensorError, match="parameter1 holds a NaN"):
                 state.reduce(second)  # type: ignore[arg-type]
         assert first.wait().isfinite().all()
-        state.close(leave=False)
+        state.close()
         assert comm.all_reduce(torch.ones(3)).tolist() == [1, 1, 1]

@@ -38,6 +38,11 @@ class BucketThreads:
         """Prepare a bucket and let it travel, each after those before it."""
         self._given.put((prepare, travel))
 
+    @property
+    def busy(self) -> bool:
+        """Whether a bucket that was put in is not done yet."""
+        return self._given.unfinished_tasks > 0
+
     def wait(self) -> None:
         """Return when everything put in so far is done."""
         self._given.join()

@@ -26,6 +26,7 @@ import atexit
 import contextlib
 import os
 import threading
+import warnings
 import weakref
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -72,8 +73,8 @@ class DDPState:
 
     They run in the order of the buckets, so that every rank calls the same collectives in the same order, and overlap
     with the rest of the backward pass; while a bucket travels, the next is compressed. Until `close()` no other
-    collective may be called on the communicator while a backward pass runs. The state owns the communicator: `close()`
-    closes both, and so does the end of the interpreter.
+    collective may be called on the communicator while a backward pass runs. `close()` ends the threads and leaves the
+    communicator open; at the end of the interpreter both are closed.
 
     All ranks make it at the same time: it compares their options in a collective.
 
@@ -189,20 +190,24 @@ class DDPState:
         if self.error is not None:
             raise self.error
 
-    def close(self, *, leave: bool = True) -> None:
-        """End the threads, once they have done what they were given, and close the communicator. Idempotent.
+    def close(self, *, leave: bool | None = None) -> None:
+        """End the threads, once they have summed the buckets they were given. Idempotent.
 
-        After an error it does not wait for a collective that still runs. Without `leave` the communicator stays open,
-        for a new DDPState.
+        The communicator stays open: close it too, or give it to a new DDPState. `leave` is deprecated: with True the
+        communicator is closed here.
         """
+        if leave is not None:
+            warnings.warn(
+                "leave= of DDPState.close is deprecated: close() leaves the communicator open, call comm.close()",
+                DeprecationWarning,
+                stacklevel=2,
+            )
         self.comm.session.check_process()
         if not self._closed:
             self._closed = True
-            if leave and self.error is not None:
-                self.comm.close(wait=False)
             self._threads.end()
-            if leave:
-                self.comm.close()
+        if leave:
+            self.comm.close()
 
     def __enter__(self) -> Self:
         return self
@@ -210,12 +215,12 @@ class DDPState:
     def __exit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error_type is not None and self.error is None:
-            self.error = error  # the other ranks may be anywhere: do not wait to meet them
+        if error is not None and self._threads.busy:
+            self._fail(error)  # the other ranks would wait for the buckets that this one does not send
         self.close()
 
     def _end(self) -> None:
-        """`close()` at the end of the interpreter: a collective that is still running is told to stop."""
+        """End at the end of the interpreter; a collective that is still running is interrupted."""
         if not self._closed and self._process == os.getpid():  # not in a forked child
             self._closed = True
             self.comm.close(wait=self.error is None)
