@@ -10,11 +10,16 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
 
 from p4reduce_contracts.errors import GeometryMismatchError
 from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_contracts.wire.numbers import MAX_BLOCK_WORDS, MAX_COLUMNS, MAX_SLOTS
-from p4reduce_runtime import checked
+from p4reduce_runtime import settings
+from p4reduce_runtime.settings import ConfigError
 
 PROGRAM = "p4reduce.json"
 TOFINO_BINARY, TOFINO_CONTEXT, TOFINO_SCHEMA = "tofino.bin", "context.json", "bfrt.json"
@@ -23,7 +28,6 @@ GEOMETRY = "geometry.toml"
 
 TARGET = "v1model"
 """The target of pipelines named without one."""
-_LIMITS = {"columns": (1, MAX_COLUMNS), "block_words": (1, MAX_BLOCK_WORDS), "slots": (1, MAX_SLOTS)}
 
 
 class PipelineNotFoundError(Exception):
@@ -35,6 +39,14 @@ class SwitchGeometry(Geometry):
     """All that a pipeline was compiled with: the shape of its frames, and the slots of the whole switch."""
 
     slots: int
+
+
+class _Sizes(msgspec.Struct, frozen=True):
+    """What is read of geometry.toml."""
+
+    columns: Annotated[int, Meta(ge=1, le=MAX_COLUMNS)]
+    block_words: Annotated[int, Meta(ge=1, le=MAX_BLOCK_WORDS)]
+    slots: Annotated[int, Meta(ge=1, le=MAX_SLOTS)]
 
 
 def find(name_or_dir: str | os.PathLike[str], roots: tuple[Path, ...] | None = None) -> Path:
@@ -63,19 +75,16 @@ def geometry(folder: Path) -> SwitchGeometry:
     """Read the sizes of the pipeline in `folder`. Raises PipelineNotFoundError if they make no sense."""
     path = folder / GEOMETRY
     try:
-        values = checked.parse_toml(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise PipelineNotFoundError(f"cannot read {path}: {error}") from None
-    sizes: dict[str, int] = {}
-    for key, (low, high) in _LIMITS.items():
-        value = values.get(key)
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise PipelineNotFoundError(f"{path}: {key} must be a whole number between {low} and {high}, not {value!r}")
-        sizes[key] = value
-    try:
-        return SwitchGeometry(**sizes)
+        sizes = settings.read_file(path, "the geometry", _sizes)
+        return SwitchGeometry(sizes.columns, sizes.block_words, sizes.slots)
+    except ConfigError as error:
+        raise PipelineNotFoundError(str(error)) from None
     except GeometryMismatchError as error:
         raise PipelineNotFoundError(f"{path}: {error}") from None
+
+
+def _sizes(text: str) -> _Sizes:
+    return settings.convert(settings.parse_toml(text), _Sizes)
 
 
 def _roots() -> tuple[Path, ...]:

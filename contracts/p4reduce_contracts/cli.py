@@ -11,7 +11,7 @@ import click
 from p4reduce_contracts.artifacts import PipelineNotFoundError
 from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_contracts.jobs.option import controller_for_all
-from p4reduce_runtime.checked import ConfigError
+from p4reduce_runtime.settings import ConfigError
 from p4reduce_runtime.terminal import one_line
 
 COMMANDS = "p4reduce.commands"

@@ -1,4 +1,4 @@
-"""The controller's configuration: a TOML file read into frozen dataclasses.
+"""The controller's configuration: a TOML file read into frozen structs.
 
 Every value has a default that suits the software switch on loopback, so no file is needed for that. An
 unknown key, a value of the wrong type and an address that cannot be one are errors that name the
@@ -9,55 +9,90 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
 
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.wire import AGGREGATION_PORT, MAX_JOBS, MAX_SLOTS
-from p4reduce_runtime import checked
-from p4reduce_runtime.checked import ConfigError
+from p4reduce_runtime import settings
+from p4reduce_runtime.settings import ConfigError, HostPort, MacAddress, Name, ParsedText, Seconds, Settings
 
 _MAX_PORT_NUMBER = 509  # 510 is the CPU port, 511 the drop port
 _MAX_INT32 = (1 << 31) - 1
 MAX_ELECTION_ID = (1 << 128) - 1
 
+Section = TypeVar("Section", bound=Settings)
+PortNumber = Annotated[int, Meta(ge=0, le=_MAX_PORT_NUMBER)]
+Positive = Annotated[int, Meta(ge=1, le=_MAX_INT32)]
 
-@dataclass(frozen=True)
-class SwitchConfig:
+
+class HostAddress(ParsedText):
+    """The IPv4 address of one host."""
+
+    def __new__(cls, text: str) -> HostAddress:
+        try:
+            address = ipaddress.IPv4Address(text)
+        except ValueError:
+            raise ValueError(f"must be an IPv4 address like 10.0.0.254, not {text!r}") from None
+        if address.is_unspecified or address.is_multicast:
+            raise ValueError(f"must be the address of one host, not {text}")
+        return super().__new__(cls, text)
+
+
+class OptionalHostPort(ParsedText):
+    """HOST:PORT, or nothing."""
+
+    def __new__(cls, text: str) -> OptionalHostPort:
+        return super().__new__(cls, text and HostPort(text))
+
+
+class SwitchConfig(Settings, frozen=True):
     """[switch]: the switch to control, and the address that workers send to.
 
     `p4runtime` is HOST:PORT of its gRPC server, `pipeline` a geometry's name or the folder of a compiled
-    program. `address`, `mac` and `udp_port` are the switch's own in the eyes of the workers. `election_id` None, "auto"
-    in the file: larger than anybody's. Of the HELLOs that come in at one port, `hellos_a_second` reach the controller,
+    program. `address`, `mac` and `udp_port` are the switch's own in the eyes of the workers. `election_id` "auto":
+    larger than any other controller's. Of the HELLOs that come in at one port, `hellos_a_second` reach the controller,
     and `hello_burst` at once.
     """
 
-    p4runtime: str = "127.0.0.1:9559"
-    device_id: int = 1
-    election_id: int | None = None
-    pipeline: str = "default"
-    address: str = "127.0.0.1"
-    mac: str = "02:00:00:00:00:01"
-    udp_port: int = AGGREGATION_PORT
-    connect_timeout_s: float = 10.0
-    hellos_a_second: int = 100
-    hello_burst: int = 200
+    p4runtime: HostPort = HostPort("127.0.0.1:9559")
+    device_id: Annotated[int, Meta(ge=0, le=_MAX_INT32)] = 1
+    election_id: Annotated[int, Meta(ge=1)] | Literal["auto"] = "auto"
+    pipeline: Name = "default"
+    address: HostAddress = HostAddress("127.0.0.1")
+    mac: MacAddress = MacAddress("02:00:00:00:00:01")
+    udp_port: Annotated[int, Meta(ge=1, le=65535)] = AGGREGATION_PORT
+    connect_timeout_s: Seconds = 10.0
+    hellos_a_second: Positive = 100
+    hello_burst: Positive = 200
+
+    def __post_init__(self) -> None:
+        if self.election_id != "auto" and self.election_id > MAX_ELECTION_ID:
+            raise ConfigError("election_id must have at most 128 bits")
 
 
-@dataclass(frozen=True)
-class ControllerConfig:
+class ControllerConfig(Settings, frozen=True):
     """[controller]: the job service. Times are in seconds; `state_dir` keeps the jobs and the epochs.
 
     `metrics` is HOST:PORT for Prometheus, "": there are none.
     """
 
-    listen: str = DEFAULT_CONTROLLER
-    metrics: str = ""
+    listen: HostPort = HostPort(DEFAULT_CONTROLLER)
+    metrics: OptionalHostPort = OptionalHostPort("")
     state_dir: str = ""
-    heartbeat_interval_s: float = 2.0
-    heartbeat_timeout_s: float = 10.0
-    hello_interval_s: float = 0.1
+    heartbeat_interval_s: Seconds = 2.0
+    heartbeat_timeout_s: Seconds = 10.0
+    hello_interval_s: Seconds = 0.1
+
+    def __post_init__(self) -> None:
+        if self.heartbeat_timeout_s < 2 * self.heartbeat_interval_s:
+            raise ConfigError(
+                "heartbeat_timeout_s must be at least twice heartbeat_interval_s, so that one late heartbeat resets no "
+                f"job: {self.heartbeat_timeout_s:g} is less than twice {self.heartbeat_interval_s:g}"
+            )
 
     @property
     def state_path(self) -> Path:
@@ -68,8 +103,7 @@ class ControllerConfig:
         return Path(base).expanduser() / "p4reduce"
 
 
-@dataclass(frozen=True)
-class SecurityConfig:
+class SecurityConfig(Settings, frozen=True):
     """[security]: the PEM files of the controller's TLS, for the job service and for P4Runtime.
 
     `plain_p4runtime`: the switch speaks P4Runtime without TLS. `insecure`: serve beyond loopback without TLS.
@@ -82,34 +116,34 @@ class SecurityConfig:
     insecure: bool = False
 
 
-@dataclass(frozen=True)
-class QuotaConfig:
+class QuotaConfig(Settings, frozen=True):
     """[quotas]: what one owner may have: a certificate's name, or an address without TLS. `slots` 0: all there are."""
 
-    jobs: int = 64
-    slots: int = 0
-    joins_a_minute: int = 1200
-    leases_a_minute: int = 120
+    jobs: Annotated[int, Meta(ge=1, le=MAX_JOBS)] = 64
+    slots: Annotated[int, Meta(ge=0, le=MAX_SLOTS)] = 0
+    joins_a_minute: Positive = 1200
+    leases_a_minute: Positive = 120
 
 
-@dataclass(frozen=True)
-class PortConfig:
+class PortConfig(Settings, frozen=True):
     """One of [[ports]]: the host with this MAC is behind this switch port and is never learned elsewhere."""
 
-    number: int
-    mac: str
+    number: PortNumber
+    mac: MacAddress
 
 
-@dataclass(frozen=True)
-class ForwardingConfig:
+class ForwardingConfig(Settings, frozen=True):
     """[forwarding]: plain Ethernet forwarding beside the aggregation; `flood` are ports for unknown MACs."""
 
     learn: bool = True
-    flood: tuple[int, ...] = ()
+    flood: tuple[PortNumber, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(set(self.flood)) != len(self.flood):
+            raise ConfigError(f"flood names a port twice: {list(self.flood)}")
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Settings, frozen=True):
     """The whole file."""
 
     switch: SwitchConfig = SwitchConfig()
@@ -117,7 +151,13 @@ class Config:
     security: SecurityConfig = SecurityConfig()
     quotas: QuotaConfig = QuotaConfig()
     ports: tuple[PortConfig, ...] = ()
-    forwarding: ForwardingConfig = field(default_factory=ForwardingConfig)
+    forwarding: ForwardingConfig = ForwardingConfig()
+
+    def __post_init__(self) -> None:
+        macs = [port.mac for port in self.ports]
+        for mac in macs:
+            if macs.count(mac) > 1:
+                raise ConfigError(f"ports: {mac} is behind two ports")
 
 
 def mac_value(text: str) -> int:
@@ -127,14 +167,12 @@ def mac_value(text: str) -> int:
 
 def load(path: str | os.PathLike[str] | None = None) -> Config:
     """Read a configuration file; without one, return the defaults. Raises ConfigError."""
-    return Config() if path is None else checked.read_file(path, "the configuration", parse)
+    return Config() if path is None else settings.read_file(path, "the configuration", parse)
 
 
 def parse(text: str) -> Config:
     """Read a configuration from TOML text. Raises ConfigError."""
-    config = checked.read(Config, checked.parse_toml(text), checks=_CONFIG)
-    _check_together(config)
-    return config
+    return settings.convert(settings.parse_toml(text), Config)
 
 
 def override(
@@ -151,103 +189,23 @@ def override(
 
     `insecure` cannot be undone. `switch` is HOST:PORT of the switch as workers see it: its address and UDP port.
     """
-    if insecure:
-        config = replace(config, security=replace(config.security, insecure=True))
-    of_switch: dict[str, object] = {"p4runtime": p4runtime, "pipeline": pipeline}
-    if switch is not None:
-        host, _, port = checked.host_port("switch", switch).rpartition(":")
-        of_switch |= {"address": host, "udp_port": int(port)}
-    given = {key: value for key, value in of_switch.items() if value is not None}
-    config = replace(config, switch=replace(config.switch, **checked.keywords(SwitchConfig, given, "switch", _SWITCH)))
-    if metrics is not None:
-        door = checked.host_port("controller.metrics", metrics)
-        config = replace(config, controller=replace(config.controller, metrics=door))
-    if listen is None:
-        return config
-    address = checked.host_port("controller.listen", listen)
-    return replace(config, controller=replace(config.controller, listen=address))
+    host, _, port = settings.host_port("switch", switch).rpartition(":") if switch is not None else (None, "", 0)
+    return msgspec.structs.replace(
+        config,
+        switch=_changed(
+            config.switch,
+            "switch",
+            p4runtime=p4runtime,
+            pipeline=pipeline,
+            address=host,
+            udp_port=int(port) if host else None,
+        ),
+        controller=_changed(config.controller, "controller", listen=listen, metrics=metrics),
+        security=_changed(config.security, "security", insecure=insecure or None),
+    )
 
 
-def _check_together(config: Config) -> None:
-    """Check what no key can be blamed for alone."""
-    controller = config.controller
-    if controller.heartbeat_timeout_s < 2 * controller.heartbeat_interval_s:
-        raise ConfigError(
-            "controller.heartbeat_timeout_s must be at least twice controller.heartbeat_interval_s, so that "
-            f"one late heartbeat resets no job: {controller.heartbeat_timeout_s:g} is less than twice "
-            f"{controller.heartbeat_interval_s:g}"
-        )
-    macs = [port.mac for port in config.ports]
-    for mac in macs:
-        if macs.count(mac) > 1:
-            raise ConfigError(f"ports: {mac} is behind two ports")
-
-
-def _election_id(where: str, value: object) -> int | None:
-    return None if value == "auto" else checked.whole(1, MAX_ELECTION_ID)(where, value)
-
-
-def _ipv4(where: str, value: object) -> str:
-    text = checked.text(where, value)
-    try:
-        address = ipaddress.IPv4Address(text)
-    except ValueError:
-        raise ConfigError(f"{where} must be an IPv4 address like 10.0.0.254, not {text!r}") from None
-    if address.is_unspecified or address.is_multicast:
-        raise ConfigError(f"{where} must be the address of one host, not {text}")
-    return text
-
-
-def _host_port_or_none(where: str, value: object) -> str:
-    return "" if value == "" else checked.host_port(where, value)
-
-
-_switch_port = checked.whole(0, _MAX_PORT_NUMBER)
-
-
-def _flood(where: str, value: object) -> tuple[int, ...]:
-    ports = checked.list_of(_switch_port, "port numbers")(where, value)
-    if len(set(ports)) != len(ports):
-        raise ConfigError(f"{where} names a port twice: {value}")
-    return ports
-
-
-def _ports(where: str, value: object) -> tuple[PortConfig, ...]:
-    if not isinstance(value, list) or not all(isinstance(port, dict) for port in value):
-        raise ConfigError(f"{where} must be written as [[{where}]] tables")
-    return checked.list_of(checked.table_of(PortConfig, _PORT))(where, value)
-
-
-_SWITCH: dict[str, checked.Check[Any]] = {
-    "p4runtime": checked.host_port,
-    "device_id": checked.whole(0, _MAX_INT32),
-    "election_id": _election_id,
-    "address": _ipv4,
-    "mac": checked.mac,
-    "udp_port": checked.whole(1, 65535),
-    "connect_timeout_s": checked.seconds,
-    "hellos_a_second": checked.whole(1, _MAX_INT32),
-    "hello_burst": checked.whole(1, _MAX_INT32),
-}
-_CONTROLLER: dict[str, checked.Check[Any]] = {
-    "listen": checked.host_port,
-    "metrics": _host_port_or_none,
-    "heartbeat_interval_s": checked.seconds,
-    "heartbeat_timeout_s": checked.seconds,
-    "hello_interval_s": checked.seconds,
-}
-_QUOTAS: dict[str, checked.Check[Any]] = {
-    "jobs": checked.whole(1, MAX_JOBS),
-    "slots": checked.whole(0, MAX_SLOTS),
-    "joins_a_minute": checked.whole(1, _MAX_INT32),
-    "leases_a_minute": checked.whole(1, _MAX_INT32),
-}
-_PORT: dict[str, checked.Check[Any]] = {"number": _switch_port, "mac": checked.mac}
-_CONFIG: dict[str, checked.Check[Any]] = {
-    "switch": checked.table_of(SwitchConfig, _SWITCH),
-    "controller": checked.table_of(ControllerConfig, _CONTROLLER),
-    "security": checked.table_of(SecurityConfig, {}),
-    "quotas": checked.table_of(QuotaConfig, _QUOTAS),
-    "ports": _ports,
-    "forwarding": checked.table_of(ForwardingConfig, {"flood": _flood}),
-}
+def _changed(section: Section, place: str, **values: object) -> Section:
+    """Return `section` with the values that are not None. Raises ConfigError."""
+    given = {key: value for key, value in values.items() if value is not None}
+    return settings.convert({**msgspec.structs.asdict(section), **given}, type(section), place)

@@ -26,11 +26,11 @@ from p4reduce_controller.jobs.servicer import JobsServicer, Terms
 from p4reduce_controller.jobs.store import Store
 from p4reduce_controller.metrics import ControllerMetrics
 from p4reduce_controller.p4rt.client import Client
-from p4reduce_runtime.checked import ConfigError
 from p4reduce_runtime.logs import event
 from p4reduce_runtime.metrics import Sample
 from p4reduce_runtime.metrics_door import MetricsDoor
 from p4reduce_runtime.security import CONTROLLER, WORKER, Security, given, is_loopback, listen
+from p4reduce_runtime.settings import ConfigError
 
 _log = logging.getLogger(__name__)
 
@@ -40,9 +40,9 @@ _MAX_REQUEST_BYTES = 64 << 10
 _SCRAPE_LIMIT_S = 4.0  # longer than the switch is waited for
 
 
-def _halves(election_id: int | None) -> tuple[int, int] | None:
-    """The high and the low 64 bits of an election id."""
-    return None if election_id is None else (election_id >> 64, election_id & (1 << 64) - 1)
+def _halves(election_id: int | str) -> tuple[int, int] | None:
+    """The high and the low 64 bits of an election id; None for "auto"."""
+    return None if isinstance(election_id, str) else (election_id >> 64, election_id & (1 << 64) - 1)
 
 
 def _roles(security: Security | None) -> frozenset[str]:
@@ -82,7 +82,7 @@ class Controller:
         switch, settings = config.switch, config.controller
         pipeline = pipelines.read(find(switch.pipeline))
         self.config = config
-        self.address = settings.listen
+        self.address: str = settings.listen
         self._clock = clock
         self.pulse = Pulse()
         files = config.security

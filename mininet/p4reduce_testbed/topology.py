@@ -1,4 +1,4 @@
-"""The topology file: the JSON shape of the p4lang tutorials, read into frozen dataclasses.
+"""The topology file: the JSON shape of the p4lang tutorials, read into frozen structs.
 
     {"hosts": {"h1": {"ip": "10.0.0.1/24", "mac": "02:00:00:00:01:01", "commands": ["..."]}, ...},
      "switches": {"s1": {"ip": "10.0.0.254", "mac": "02:00:00:00:00:01"}},
@@ -16,20 +16,25 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from p4reduce_lab.shaping import Shape
-from p4reduce_runtime import checked
-from p4reduce_runtime.checked import ConfigError
+from p4reduce_runtime import settings
+from p4reduce_runtime.settings import ConfigError, MacAddress, Name, Settings
 from p4reduce_testbed.errors import TopologyError
 
-DEFAULT_SWITCH_MAC = "02:00:00:00:00:01"
+DEFAULT_SWITCH_MAC = MacAddress("02:00:00:00:00:01")
 MAX_PORT = 509  # 510 is the CPU port, 511 the drop port
 MAX_WORKERS = 32
 _INTERFACE_CHARACTERS = 15  # what Linux allows
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,8}")
 _SWITCH_PORT = re.compile(r"(?P<switch>[A-Za-z][A-Za-z0-9_]*)-p(?P<port>\d{1,9})")
 _DELAY = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>us|ms|s)?")
+_RateMbit = Annotated[float, Meta(ge=0.001, le=1e6)]
+_LossPercent = Annotated[float, Meta(ge=0, le=99)]
+_DelayMs = Annotated[float, Meta(ge=0, le=10_000)]
 _UNIT_MS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 
 
@@ -77,39 +82,36 @@ class Topology:
         return self.hosts[0].interface.network
 
 
-@dataclass(frozen=True)
-class _Document:
+class _Document(Settings, frozen=True):
     """The keys of the file."""
 
-    hosts: dict[str, object]
-    switches: dict[str, object]
+    hosts: dict[str, Any]
+    switches: dict[str, Any]
     links: tuple[Any, ...]
 
 
-@dataclass(frozen=True)
-class _HostEntry:
+class _HostEntry(Settings, frozen=True):
     """The keys of hosts.NAME."""
 
-    ip: ipaddress.IPv4Interface
-    mac: str
-    commands: tuple[str, ...] = ()
+    ip: str
+    mac: MacAddress
+    commands: tuple[Name, ...] = ()
 
 
-@dataclass(frozen=True)
-class _SwitchEntry:
+class _SwitchEntry(Settings, frozen=True):
     """The keys of switches.NAME; the last three are the tutorials' and not used here."""
 
     ip: str = ""
-    mac: str = DEFAULT_SWITCH_MAC
-    runtime_json: object = None
-    cli_input: object = None
-    program: object = None
+    mac: MacAddress = DEFAULT_SWITCH_MAC
+    runtime_json: Any = None
+    cli_input: Any = None
+    program: Any = None
 
 
 def load(path: str | os.PathLike[str]) -> Topology:
     """Read a topology file. Raises TopologyError."""
     with _topology_errors():
-        return checked.read_file(path, "the topology", _parse)
+        return settings.read_file(path, "the topology", _parse)
 
 
 def parse(text: str) -> Topology:
@@ -127,7 +129,7 @@ def _topology_errors() -> Iterator[None]:
 
 
 def _parse(text: str) -> Topology:
-    document = checked.read(_Document, checked.parse_json(text), checks=_DOCUMENT)
+    document = settings.convert(settings.parse_json(text), _Document)
     hosts, switches = document.hosts, document.switches
     if not 1 <= len(hosts) <= MAX_WORKERS:
         raise ConfigError(f"hosts: there are {len(hosts)}, and a job has 1 to {MAX_WORKERS} workers")
@@ -172,8 +174,8 @@ def _links(links: tuple[Any, ...], hosts: dict[str, Any], switch: str) -> dict[s
 def _shape(where: str, delay: Any = None, rate: Any = None, loss: Any = None) -> Shape:
     return Shape(
         delay_ms=_delay(where, delay),
-        rate_mbit=None if rate is None else _RATE_MBIT(f"{where}: the rate in Mbit/s", rate),
-        loss_percent=0.0 if loss is None else _LOSS_PERCENT(f"{where}: the loss in percent", loss),
+        rate_mbit=None if rate is None else settings.convert(rate, _RateMbit, f"{where}: the rate in Mbit/s"),
+        loss_percent=0.0 if loss is None else settings.convert(loss, _LossPercent, f"{where}: the loss in percent"),
     )
 
 
@@ -186,21 +188,22 @@ def _delay(where: str, delay: Any) -> float:
         if match is None:
             raise ConfigError(f"{where}: a delay is written like '2ms' or '500us', not {delay!r}")
         delay = float(match["number"]) * _UNIT_MS[match["unit"] or "ms"]
-    return _DELAY_MS(f"{where}: the delay in ms", delay)
+    return settings.convert(delay, _DelayMs, f"{where}: the delay in ms")
 
 
 def _host(name: str, rank: int, entry: object, port: int, shape: Shape) -> Host:
     where = f"hosts.{name}"
     _check_name(where, name)
-    host = checked.read(_HostEntry, entry, where, _HOST)
-    return Host(name, rank, host.ip, host.mac, port, shape, host.commands)
+    host = settings.convert(entry, _HostEntry, where)
+    return Host(name, rank, _interface(f"{where}.ip", host.ip), host.mac, port, shape, host.commands)
 
 
 def _switch(name: str, entry: object, hosts: tuple[Host, ...]) -> Switch:
     where = f"switches.{name}"
     _check_name(where, name)
-    switch = checked.read(_SwitchEntry, entry, where, _SWITCH)
-    return Switch(name, switch.ip or str(hosts[0].interface.network.broadcast_address - 1), switch.mac)
+    switch = settings.convert(entry, _SwitchEntry, where)
+    last = str(hosts[0].interface.network.broadcast_address - 1)
+    return Switch(name, _address(f"{where}.ip", switch.ip) if switch.ip else last, switch.mac)
 
 
 def _check_addresses(topology: Topology) -> None:
@@ -232,9 +235,8 @@ def _check_name(where: str, name: str) -> None:
         raise ConfigError(f"{where}: a name is a letter and at most 8 letters or digits, like h1")
 
 
-def _interface(where: str, value: object) -> ipaddress.IPv4Interface:
-    """Check for a host's address with its subnet."""
-    text = checked.text(where, value)
+def _interface(where: str, text: str) -> ipaddress.IPv4Interface:
+    """Return a host's address with its subnet."""
     try:
         interface = ipaddress.IPv4Interface(text)
     except ValueError:
@@ -244,24 +246,9 @@ def _interface(where: str, value: object) -> ipaddress.IPv4Interface:
     return interface
 
 
-def _address(where: str, value: object) -> str:
-    """Check for the switch's address; a subnet after it does not count."""
-    text = checked.text(where, value)
+def _address(where: str, text: str) -> str:
+    """Return the switch's address; a subnet after it does not count."""
     try:
         return str(ipaddress.IPv4Interface(text).ip)
     except ValueError:
         raise ConfigError(f"{where} must be like '10.0.0.254', not {text!r}") from None
-
-
-_RATE_MBIT, _LOSS_PERCENT, _DELAY_MS = checked.number(0.001, 1e6), checked.number(0, 99), checked.number(0, 10_000)
-_DOCUMENT: dict[str, checked.Check[Any]] = {
-    "hosts": checked.mapping,
-    "switches": checked.mapping,
-    "links": checked.list_of(checked.anything),
-}
-_HOST: dict[str, checked.Check[Any]] = {
-    "ip": _interface,
-    "mac": checked.mac,
-    "commands": checked.list_of(checked.text, "commands"),
-}
-_SWITCH: dict[str, checked.Check[Any]] = {"ip": _address, "mac": checked.mac}

@@ -29,7 +29,7 @@ from types import ModuleType
 from typing import Any, Final, TypeVar, cast
 
 from p4reduce_runtime import cache, kernel_cache
-from p4reduce_runtime.checked import ConfigError
+from p4reduce_runtime.settings import ConfigError
 
 _log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 
-from p4reduce_runtime.checked import ConfigError
 from p4reduce_runtime.metrics import Metric, Sample
 from p4reduce_runtime.security import is_loopback
+from p4reduce_runtime.settings import ConfigError
 
 _log = logging.getLogger(__name__)
 

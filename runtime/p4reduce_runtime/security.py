@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 import grpc
 
-from p4reduce_runtime.checked import ConfigError
+from p4reduce_runtime.settings import ConfigError
 
 CONTROLLER: Final = "controller.p4reduce"
 SWITCH: Final = "switch.p4reduce"

@@ -13,8 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from p4reduce_runtime import logs
-from p4reduce_runtime.checked import is_host_port
+from p4reduce_runtime import logs, settings
 
 _WIDTH_OF_A_FILE = 200
 _Command = Callable[..., None]
@@ -31,9 +30,10 @@ class HostPort(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return it as it is, or fail."""
-        if not is_host_port(str(value)):
-            self.fail(f"{value!r} is not HOST:PORT, like 127.0.0.1:9600", param, ctx)
-        return str(value)
+        try:
+            return settings.HostPort(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 def log_options(command: _Command) -> _Command:

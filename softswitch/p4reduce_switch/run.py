@@ -15,10 +15,10 @@ from types import FrameType
 from p4reduce_contracts import artifacts
 from p4reduce_contracts.p4runtime.schema import parse_p4info
 from p4reduce_contracts.wire import AGGREGATION_PORT
-from p4reduce_runtime.checked import ConfigError
 from p4reduce_runtime.logs import event
 from p4reduce_runtime.metrics_door import MetricsDoor
 from p4reduce_runtime.security import given
+from p4reduce_runtime.settings import ConfigError
 from p4reduce_switch.metrics import samples
 from p4reduce_switch.p4runtime import RequestError, Server
 from p4reduce_switch.ports import PortError, Ports, Runs

@@ -71,10 +71,10 @@ def test_sizes_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ("columns = 4\nblock_words = 8\n", "slots must be a whole number between 1 and 32768, not None"),
-        (SIZES.replace("4", "9"), "columns must be a whole number between 1 and 8, not 9"),
-        (SIZES.replace("8", "'8'"), "block_words must be a whole number"),
-        ("columns", "cannot read"),
+        ("columns = 4\nblock_words = 8\n", r"geometry\.toml: the file: Object missing required field `slots`"),
+        (SIZES.replace("4", "9"), r"geometry\.toml: columns: Expected `int` <= 8"),
+        (SIZES.replace("8", "'8'"), "block_words: Expected `int`, got `str`"),
+        ("columns", r"geometry\.toml: not valid TOML"),
     ],
 )
 def test_sizes_that_make_no_sense_are_refused(tmp_path: Path, sizes: str, message: str) -> None:

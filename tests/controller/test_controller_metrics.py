@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from p4reduce_contracts.jobs.client import JobClient, UnknownJobError
@@ -15,7 +15,7 @@ from p4reduce_controller import config as configuration
 from p4reduce_controller.metrics import KEPT_S
 from p4reduce_controller.p4names import V1MODEL
 from p4reduce_runtime import metrics
-from p4reduce_runtime.checked import ConfigError
+from p4reduce_runtime.settings import ConfigError
 from rigs.fake_switch_client import Running, form, make_config, serving
 
 Scraped = dict[tuple[str, tuple[str, ...]], float]

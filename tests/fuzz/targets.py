@@ -54,7 +54,7 @@ from p4reduce_controller.jobs import saved
 from p4reduce_controller.jobs.hello import Address, parse_hello
 from p4reduce_controller.jobs.model import Grant, Job, Member
 from p4reduce_controller.jobs.slots import SlotRange
-from p4reduce_runtime.checked import ConfigError
+from p4reduce_runtime.settings import ConfigError
 from p4reduce_switch.p4runtime import RequestError
 from p4reduce_switch.p4runtime import pipeline as pipelines
 from p4reduce_switch.p4runtime.digests import Digests

@@ -7,9 +7,11 @@ import contextlib
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec import structs
 
 from p4reduce_contracts.jobs.client import JobClient, JoinTicket, Lease
 from p4reduce_contracts.p4runtime.entries import CounterEntry, Entry, MeterEntry, MulticastGroup, TableEntry
@@ -254,10 +256,10 @@ def make_config(folder: Path, columns: int = 4, block_words: int = 8, slots: int
     (pipeline / "p4reduce.p4info.txtpb").write_text('pkg_info { arch: "v1model" }')
     (pipeline / "geometry.toml").write_text(f"columns = {columns}\nblock_words = {block_words}\nslots = {slots}\n")
     config = Config()
-    return replace(
+    return structs.replace(
         config,
-        switch=replace(config.switch, pipeline=str(pipeline), connect_timeout_s=0.3),
-        controller=replace(config.controller, listen="127.0.0.1:0", state_dir=str(folder / "state")),
+        switch=structs.replace(config.switch, pipeline=str(pipeline), connect_timeout_s=0.3),
+        controller=structs.replace(config.controller, listen="127.0.0.1:0", state_dir=str(folder / "state")),
     )
 
 

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from p4reduce_runtime import kernels
-from p4reduce_runtime.checked import ConfigError
+from p4reduce_runtime.settings import ConfigError
 from p4reduce_runtime.warm import warm
 from rigs.doubling import COMPILED, LOADED, MODULE, USE, environment_in, use
 

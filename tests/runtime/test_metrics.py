@@ -10,9 +10,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from p4reduce_runtime import metrics
-from p4reduce_runtime.checked import ConfigError
 from p4reduce_runtime.metrics import Sample
 from p4reduce_runtime.metrics_door import MetricsDoor
+from p4reduce_runtime.settings import ConfigError
 
 DECLARED = list(metrics.declared())
 

@@ -13,8 +13,8 @@ import pytest
 
 from p4reduce_controller import certificates
 from p4reduce_runtime import security
-from p4reduce_runtime.checked import ConfigError
 from p4reduce_runtime.security import Security
+from p4reduce_runtime.settings import ConfigError
 from rigs.certificates import Bench
 
 

@@ -27,9 +27,9 @@ from p4reduce.transport import Transport, UdpTransport
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import pack_hello
-from p4reduce_runtime.checked import ConfigError
 from p4reduce_runtime.kernel_cache import waiting_at_most
 from p4reduce_runtime.logs import event
+from p4reduce_runtime.settings import ConfigError
 
 if TYPE_CHECKING:
     from p4reduce_contracts.jobs.answers import JoinTicket

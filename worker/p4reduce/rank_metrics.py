@@ -10,8 +10,8 @@ from typing import Final
 from p4reduce.errors import JoinError
 from p4reduce.session import Session
 from p4reduce_runtime import metrics
-from p4reduce_runtime.checked import ConfigError, host_port
 from p4reduce_runtime.metrics import Metric, Sample
+from p4reduce_runtime.settings import ConfigError, host_port
 
 VARIABLE: Final = "P4REDUCE_METRICS"
 _LABELS: Final = ("job_name", "rank")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
 
 
 @dataclass(frozen=True)
@@ -99,8 +102,8 @@ class JobList:
 class Count:
     """Frames and their bytes, as the switch counted them."""
 
-    packets: int = 0
-    bytes: int = 0
+    packets: Annotated[int, Meta(ge=0)] = 0
+    bytes: Annotated[int, Meta(ge=0)] = 0
 
     def __sub__(self, other: Count) -> Count:
         return Count(max(0, self.packets - other.packets), max(0, self.bytes - other.bytes))

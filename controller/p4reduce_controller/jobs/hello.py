@@ -5,6 +5,9 @@ from __future__ import annotations
 import ipaddress
 import struct
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
 
 from p4reduce_contracts.errors import FrameError
 from p4reduce_contracts.wire import HELLO_BYTES, unpack_hello
@@ -21,10 +24,10 @@ _PROTOCOL_UDP = 17
 class Address:
     """Where a worker is: the switch port its frames come in by, and their source addresses."""
 
-    ingress_port: int
-    mac: int
-    ip: int
-    udp_port: int
+    ingress_port: Annotated[int, Meta(ge=0, le=511)]
+    mac: Annotated[int, Meta(ge=0, lt=1 << 48)]
+    ip: Annotated[int, Meta(ge=0, lt=1 << 32)]
+    udp_port: Annotated[int, Meta(ge=0, lt=1 << 16)]
 
     @property
     def host(self) -> str:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from msgspec import Meta
 
 from p4reduce_contracts.errors import InvalidTensorError
 from p4reduce_contracts.jobs.answers import Count, WaitingSlot
 from p4reduce_contracts.jobs.errors import InvalidRequestError
+from p4reduce_contracts.wire import MAX_JOBS, MAX_RANKS
 from p4reduce_contracts.wire.lanes import WIDTHS, check_lanes, check_width
 from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.slots import SlotRange
 
 FORMING = "FORMING"
 ACTIVE = "ACTIVE"
+
+JobId = Annotated[int, Meta(ge=1, le=MAX_JOBS)]
 
 _LONGEST_RUN_ID = 256
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -27,12 +33,12 @@ class Grant:
     frames: only its lease and the switch's entries may say it.
     """
 
-    job_id: int
+    job_id: JobId
     name: str
-    epoch: int
+    epoch: Annotated[int, Meta(ge=1, le=0xFFFF)]
     slots: SlotRange
     addresses: tuple[Address, ...]
-    secrets: tuple[int, ...] = field(repr=False)
+    secrets: tuple[Annotated[int, Meta(ge=0)], ...] = field(repr=False)
 
     @property
     def world_size(self) -> int:
@@ -48,9 +54,9 @@ class Member:
     `slot_wait` is what it waited for at its last heartbeat, None in no collective.
     """
 
-    rank: int
-    nonce: int
-    last_seen: float
+    rank: Annotated[int, Meta(ge=0, lt=MAX_RANKS)]
+    nonce: Annotated[int, Meta(ge=0)]
+    last_seen: float = 0.0
     run_id: str = ""
     address: Address | None = None
     waiting: int = 0
@@ -72,8 +78,8 @@ class Job:
     """
 
     name: str
-    id: int
-    world_size: int
+    id: JobId
+    world_size: Annotated[int, Meta(ge=1, le=MAX_RANKS)]
     slots: SlotRange
     lane_bits: int = 0
     lane_bound: int = 1

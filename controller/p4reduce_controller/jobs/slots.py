@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
 
 from p4reduce_contracts.jobs.errors import InvalidRequestError, SwitchFullError
+from p4reduce_contracts.wire import MAX_SLOTS
 
 DEFAULT_SLOTS = 128
 
@@ -13,8 +17,8 @@ DEFAULT_SLOTS = 128
 class SlotRange:
     """Slots base .. base + count - 1."""
 
-    base: int
-    count: int
+    base: Annotated[int, Meta(ge=0, le=MAX_SLOTS)]
+    count: Annotated[int, Meta(ge=1, le=MAX_SLOTS)]
 
     @property
     def end(self) -> int:

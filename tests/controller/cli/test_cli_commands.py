@@ -175,7 +175,7 @@ def test_no_command_dials_beyond_loopback_in_the_clear(command: list[str]) -> No
 def test_nonsense_in_the_environment_is_named_by_those_who_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = p4reduce("job", "list", P4REDUCE_CONTROLLER="nonsense")
     assert wrong.exit_code == 2
-    assert "P4REDUCE_CONTROLLER: 'nonsense' is not HOST:PORT" in wrong.stderr
+    assert "P4REDUCE_CONTROLLER: must be HOST:PORT like 127.0.0.1:9600, not 'nonsense'" in wrong.stderr
     monkeypatch.setattr("p4reduce_switch.run.run_switch", lambda options, ready: None)
     assert p4reduce("switch", "run", P4REDUCE_CONTROLLER="nonsense").exit_code == 0
 
@@ -231,7 +231,7 @@ def test_wrong_usage_is_exit_status_2(arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "text", "message"),
     [
-        ([], "[switch]\nport = 1", "unknown key switch.port"),
+        ([], "[switch]\nport = 1", "switch: Object contains unknown field `port`"),
         (["--pipeline", "nosuch"], "", "there is no pipeline 'nosuch'"),
         ([], "[switch]\npipeline = './nosuch'", "there is no pipeline folder"),
     ],
@@ -350,5 +350,5 @@ def test_where_the_switch_is_for_workers(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (given[0].switch.address, given[0].switch.udp_port) == ("10.0.0.254", 4000)
     refused = p4reduce("controller", "run", "--switch", "localhost:4000")
     assert refused.exit_code == 1
-    assert refused.stderr == ("Error: switch.address must be an IPv4 address like 10.0.0.254, not 'localhost'\n")
+    assert refused.stderr == ("Error: switch.address: must be an IPv4 address like 10.0.0.254, not 'localhost'\n")
     assert len(given) == 1

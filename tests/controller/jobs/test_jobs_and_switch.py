@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from p4reduce_contracts.artifacts import find
 from p4reduce_contracts.jobs.client import (
@@ -347,7 +348,8 @@ def test_a_controller_without_the_newest_state_starts_the_switch_afresh(
 
 
 def test_a_controller_of_another_store_starts_the_switch_afresh_and_so_does_the_first_after_it(config: Config) -> None:
-    other = replace(config, controller=replace(config.controller, state_dir=config.controller.state_dir + "-2"))
+    elsewhere = structs.replace(config.controller, state_dir=config.controller.state_dir + "-2")
+    other = structs.replace(config, controller=elsewhere)
     switch = FakeSwitchClient()
     for number, each in enumerate((config, other, config), 1):
         with serving(each, switch):
@@ -397,7 +399,7 @@ def test_no_switch_is_a_clear_error_in_time(config: Config) -> None:
 
 
 def test_a_taken_port_is_a_clear_error_before_the_switch_is_touched(config: Config, running: Running) -> None:
-    second = replace(config, controller=replace(config.controller, listen=running.address))
+    second = structs.replace(config, controller=structs.replace(config.controller, listen=running.address))
     switch = FakeSwitchClient()
     with pytest.raises(ControllerError, match="is another controller running"), serving(second, switch):
         pass
@@ -405,7 +407,7 @@ def test_a_taken_port_is_a_clear_error_before_the_switch_is_touched(config: Conf
 
 
 def test_macs_are_static_or_learned(config: Config) -> None:
-    config = replace(
+    config = structs.replace(
         config,
         ports=(PortConfig(1, "02:00:00:00:00:11"),),
         forwarding=ForwardingConfig(learn=True, flood=(1, 2)),

@@ -7,12 +7,12 @@ import signal
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from ipaddress import IPv4Address
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import p4reduce
 from conformance.bmv2 import SWITCH, Bmv2Target

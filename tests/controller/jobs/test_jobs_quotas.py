@@ -8,11 +8,11 @@ import socket
 import socketserver
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from p4reduce_contracts.artifacts import SwitchGeometry
 from p4reduce_contracts.jobs.client import InvalidRequestError, JobClient, QuotaExceededError

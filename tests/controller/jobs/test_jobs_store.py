@@ -326,7 +326,7 @@ def test_a_job_is_text_that_says_no_more_than_that() -> None:
     books = MemoryBooks()
     registry = Registry(SwitchGeometry(4, 8, 16), books, 10.0)
     registry.create("train", 2)
-    with pytest.raises(ValueError, match="unknown key job.nobody"):
+    with pytest.raises(ValueError, match="job: Object missing required field `id`"):
         saved.from_text(books.texts["train"].replace('"id"', '"nobody"'))
 
 

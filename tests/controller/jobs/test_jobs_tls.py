@@ -6,20 +6,20 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import grpc
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import p4reduce
 from p4reduce.errors import JoinError
 from p4reduce_contracts.jobs.client import ControllerUnreachableError, ForbiddenError, JobClient
 from p4reduce_controller.config import Config, SecurityConfig
 from p4reduce_controller.service import Controller
-from p4reduce_runtime.checked import ConfigError
 from p4reduce_runtime.security import Security
+from p4reduce_runtime.settings import ConfigError
 from rigs.certificates import Bench
 from rigs.fake_switch_client import FakeSwitchClient, Running, serving
 from rigs.p4rt import LIMIT_S

@@ -16,8 +16,8 @@ from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4.v1 import p4runtime_pb2_grpc
 from p4reduce_contracts.p4runtime.errors import NotPrimaryError, P4RuntimeError, SwitchUnreachableError
 from p4reduce_controller.p4rt.client import Client
-from p4reduce_runtime.checked import ConfigError
 from p4reduce_runtime.security import Security
+from p4reduce_runtime.settings import ConfigError
 from p4reduce_switch.p4runtime import Server, request_guard
 from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch
 from p4reduce_switch.switch import Switch

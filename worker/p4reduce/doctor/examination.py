@@ -28,7 +28,6 @@ from p4reduce.protocol.recovery import Recovery
 from p4reduce.transport import BUFFER_BYTES, UdpTransport
 from p4reduce_contracts.jobs.client import JobClient, JobServiceError, JoinTicket
 from p4reduce_contracts.wire import Geometry
-from p4reduce_runtime.checked import ConfigError
 from p4reduce_runtime.security import (
     Security,
     check_dialling,
@@ -36,6 +35,7 @@ from p4reduce_runtime.security import (
     insecure_from_environment,
     is_loopback,
 )
+from p4reduce_runtime.settings import ConfigError
 
 _log = logging.getLogger(__name__)
 
