@@ -1,6 +1,6 @@
 """The words of a program's state: what Python and the compiled program share.
 
-The state is an array of 64-bit words. Most are addresses of arrays that live on their own; Python may replace those
+The state is an array of 64-bit words. Most are addresses of separate arrays; Python may replace those
 between two calls.
 """
 
@@ -19,7 +19,7 @@ class Word(IntEnum):
     CALLBACK = 0
     """Address of a C function `int64_t (kind, number, a, b)`: see `Call`."""
     VALUES = 1
-    """Address of the numbers of a digest or a message: for each two words, or as many as it needs."""
+    """Address of the values of a digest or a log message: `llvm/host_abi.py`."""
     RECORD = 2
     """Address of the record of the packet that runs."""
     SAVED = 3
@@ -41,9 +41,9 @@ class Word(IntEnum):
     """The 128-bit number that goes with it."""
     FAILURE_LIMIT = 12
     LOGGING = 13
-    """1 when someone wants messages."""
+    """1 while log messages have a receiver."""
     NOW_US = 14
-    """Microseconds since the program started, for tables that note when entries are hit; others may leave it."""
+    """Microseconds since the program started, for tables with idle timeouts; other programs may ignore it."""
     FIRST_FREE = 15
 
 
@@ -81,7 +81,7 @@ class ChoicesWord(IntEnum):
 
 
 class Call(IntEnum):
-    """What compiled code calls Python for."""
+    """The callbacks of compiled code."""
 
     METER = 0
     """(meter, index, bytes) -> color."""
@@ -136,7 +136,7 @@ def arguments_words(action: Action) -> int:
     return sum(kind.room for _, kind in argument_kinds(action)) // 8
 
 
-class StateMap:
+class StateOffsets:
     """The number of each word."""
 
     def __init__(self, program: Program) -> None:

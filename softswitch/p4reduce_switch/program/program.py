@@ -12,12 +12,12 @@ from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.batch_runner import BatchRunner
 from p4reduce_switch.program.llvm.build import object_file
 from p4reduce_switch.program.llvm.deparser import longest
-from p4reduce_switch.program.llvm.handover import Handover
-from p4reduce_switch.program.llvm.shared import Shared
+from p4reduce_switch.program.llvm.host_abi import HostAbi
+from p4reduce_switch.program.llvm.host_state import HostState
 from p4reduce_switch.program.llvm.stages_runner import StagesRunner
 from p4reduce_switch.program.llvm.target import Loaded
 from p4reduce_switch.program.load import load_program
-from p4reduce_switch.program.memory import StateMap
+from p4reduce_switch.program.memory import StateOffsets
 from p4reduce_switch.program.packet import MAX_PORT
 from p4reduce_switch.program.traffic import DigestHandler, Frames
 
@@ -39,28 +39,28 @@ class Program:
         program = load_program(config)
         _check(program)
         passes = features(program).makes_passes
-        layout, map_ = Layout(program, in_memory=passes), StateMap(program)
-        handover = Handover(program, layout)
-        code = Loaded(object_file(config, program, layout, map_, handover))
+        layout, offsets = Layout(program, in_memory=passes), StateOffsets(program)
+        host_abi = HostAbi(program, layout)
+        code = Loaded(object_file(config, program, layout, offsets, host_abi))
         headers = longest(program.deparser, layout)
-        self._shared = shared = Shared(program, layout, map_, handover)
-        self.tables = shared.tables
-        self.counters = shared.counters
+        self._host = host = HostState(program, layout, offsets, host_abi)
+        self.tables = host.tables
+        self.counters = host.counters
         """Indirect counters; direct ones are in the tables."""
-        self.registers = shared.registers
-        self.meters = shared.meters
+        self.registers = host.registers
+        self.meters = host.meters
         """Indirect meters; direct ones are in the tables."""
-        self.action_profiles = shared.action_profiles
-        self.value_sets = shared.value_sets
-        self.replication = shared.replication
-        self.random = shared.random
+        self.action_profiles = host.action_profiles
+        self.value_sets = host.value_sets
+        self.replication = host.replication
+        self.random = host.random
         self.batch: BatchRunner | None = None
         """The native function that runs many frames in one call; None if the program makes further passes."""
         self._runner: BatchRunner | StagesRunner
         if passes:
-            self._runner = StagesRunner(code, shared, program, layout, headers, self._digest)
+            self._runner = StagesRunner(code, host, program, layout, headers, self._digest)
         else:
-            self._runner = self.batch = BatchRunner(code, shared, headers)
+            self._runner = self.batch = BatchRunner(code, host, headers)
 
     def process(self, port: int, frame: bytes) -> Frames:
         """Take one frame that arrived at `port`; returns (port, frame) of all frames to send, in order.
@@ -77,29 +77,29 @@ class Program:
 
         ExecutionError: as for `process`; a digest that the frame sent before is handed out first.
         """
-        self._shared.collect()
+        self._host.collect()
 
     @property
     def on_digest(self) -> DigestHandler | None:
         """Takes each digest, while `process` or `collect` runs."""
-        return self._shared.on_digest
+        return self._host.on_digest
 
     @on_digest.setter
     def on_digest(self, handler: DigestHandler | None) -> None:
-        self._shared.on_digest = handler
+        self._host.on_digest = handler
 
     @property
     def on_log(self) -> Callable[[str], None] | None:
         """Takes the program's messages."""
-        return self._shared.on_log
+        return self._host.on_log
 
     @on_log.setter
     def on_log(self, handler: Callable[[str], None] | None) -> None:
-        self._shared.on_log = handler
+        self._host.on_log = handler
 
     def _digest(self, name: str, rows: list[tuple[int, ...]]) -> None:
-        if self._shared.on_digest is not None:
-            self._shared.on_digest(name, rows)
+        if self._host.on_digest is not None:
+            self._host.on_digest(name, rows)
 
 
 def _check(program: ir.Program) -> None:

@@ -29,10 +29,10 @@ from p4reduce_switch.p4runtime.idle_timeouts import IdleTimeouts
 from p4reduce_switch.program import Program, ProgramError
 from p4reduce_switch.program.ir.features import features
 from p4reduce_switch.program.layout import Layout
-from p4reduce_switch.program.llvm.build import written
-from p4reduce_switch.program.llvm.handover import Handover
+from p4reduce_switch.program.llvm.build import emit
+from p4reduce_switch.program.llvm.host_abi import HostAbi
 from p4reduce_switch.program.load import load_program
-from p4reduce_switch.program.memory import StateMap
+from p4reduce_switch.program.memory import StateOffsets
 
 GROUPS = sorted({case.json for case in rows_groups.cases()})
 """The programs that hold a group of constructs each."""
@@ -116,7 +116,7 @@ def code_of(config: Any) -> str:
     """The program in LLVM's language."""
     program = load_program(config)
     layout = Layout(program, in_memory=features(program).makes_passes)
-    return str(written(program, layout, StateMap(program), Handover(program, layout)).ir)
+    return str(emit(program, layout, StateOffsets(program), HostAbi(program, layout)).ir)
 
 
 @pytest.fixture

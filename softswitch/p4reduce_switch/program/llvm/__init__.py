@@ -1,17 +1,17 @@
-"""The IR as machine code, made by LLVM when the program is loaded.
+"""Compiles the IR to machine code with LLVM when a program is loaded.
 
-| I want to see … | file |
+| part | file |
 | --- | --- |
-| the program that runs frames | `../program.py`, `batch_runner.py`, `stages_runner.py` |
-| the functions that they call | `batch_code.py`, `stages_code.py` |
-| what a statement becomes | `statements.py`, `actions.py` |
-| how an expression is computed | `expressions.py`, `extent.py`, `numbers.py`, `helpers.py` |
+| running frames | `../program.py`, `batch_runner.py`, `stages_runner.py` |
+| the compiled functions | `batch_code.py`, `stages_code.py` |
+| statements and actions | `statements.py`, `actions.py` |
+| expressions | `expressions.py`, `bit_width.py`, `numbers.py`, `helpers.py` |
 | parser and deparser | `parser.py`, `deparser.py` |
 | tables and conditions | `control.py`, `lookup.py`, `../state/indexes.py` |
 | parser value sets | `value_sets.py` |
 | checksums and hashes | `checksums.py` |
-| where a packet's fields live | `../layout.py`, `packet_state.py`, `references.py` |
-| what Python and machine code share | `shared.py`, `../memory.py`, `../state/`, `handover.py` |
-| how machine code reaches it | `world.py`, `failures.py` |
-| LLVM, and the cache of object files | `emitter.py`, `parts.py`, `target.py`, `build.py` |
+| fields of a packet | `../layout.py`, `packet_state.py`, `references.py` |
+| state shared by Python and machine code | `host.py`, `../memory.py`, `../state/`, `host_abi.py` |
+| access to it from machine code | `context.py`, `failures.py` |
+| LLVM and the cache of object files | `emitter.py`, `emitters.py`, `target.py`, `build.py` |
 """

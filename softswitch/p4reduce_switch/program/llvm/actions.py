@@ -1,4 +1,4 @@
-"""Actions: written in place, with a block for each instruction that a jump leads to."""
+"""Actions, inlined at each call, with a basic block for each jump target."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from p4reduce_switch.program.llvm.statements import Statements
 from p4reduce_switch.program.memory import argument_kinds
 
 MAX_STEPS = 1_000_000
-"""Instructions that an action with loops may run."""
+"""Instructions that an action with loops may execute at most."""
 
 
 class Actions:
-    """Writes actions."""
+    """Emits actions."""
 
     def __init__(self, statements: Statements) -> None:
         self.statements = statements
@@ -25,7 +25,7 @@ class Actions:
         self.e = statements.e
 
     def write(self, action: Action, arguments: Value) -> None:
-        """Run an action here; `arguments` is where its arguments are."""
+        """Emit an action; `arguments` points to its arguments."""
         before = self.x.scope
         kinds = argument_kinds(action)
         self.x.scope = Scope([Cell(self.e.at(arguments, offset), kind) for offset, kind in kinds])
@@ -63,10 +63,10 @@ class Actions:
         self.e.go_on_in(blocks[None])
 
     def _count_step(self, steps: Value, index: int) -> None:
-        """The end of a straight piece of an action with a loop."""
+        """End a basic block of an action with a loop."""
         if steps is None or index == 0:
             return
         count = self.e.b.add(self.e.load(I64, steps), self.e.i64(1))
         self.e.store(count, steps)
         with self.e.when(self.statements.n.less(self.e.i64(MAX_STEPS), count, False)):
-            self.statements.world.fail(Failure.ENDLESS_ACTION, self.e.i64(0), False, 0)
+            self.statements.context.fail(Failure.ENDLESS_ACTION, self.e.i64(0), False, 0)

@@ -1,6 +1,6 @@
-"""The function that runs a batch: for each frame all of it, from the parser to the frames that leave.
+"""The function that runs a batch: for each frame the whole pipeline, from the parser to the deparsed copies.
 
-It is for programs whose packets go through the pipeline once (no clone, resubmit or recirculate).
+For programs whose packets pass the pipeline once (no clone, resubmit or recirculate).
 """
 
 from __future__ import annotations
@@ -26,23 +26,25 @@ from p4reduce_switch.program.llvm.checksums import Checksums
 from p4reduce_switch.program.llvm.control import ControlWriter
 from p4reduce_switch.program.llvm.deparser import Deparser, longest
 from p4reduce_switch.program.llvm.emitter import I32, I64, POINTER, Emitter, Module, Value
-from p4reduce_switch.program.llvm.handover import Handover
+from p4reduce_switch.program.llvm.emitters import emitters_of
 from p4reduce_switch.program.llvm.helpers import Helpers
+from p4reduce_switch.program.llvm.host_abi import HostAbi
 from p4reduce_switch.program.llvm.parser import ParserWriter
-from p4reduce_switch.program.llvm.parts import parts_of
-from p4reduce_switch.program.memory import StateMap, Word
+from p4reduce_switch.program.memory import StateOffsets, Word
 from p4reduce_switch.program.state.replication import MULTICAST_GROUPS
 from p4reduce_switch.program.traffic import NORMAL, REPLICATION
 
 RUN_BATCH = "run_batch"
 LIST_BITS = 16
-"""Bits of the number of a digest."""
+"""Bits of a digest number."""
 
 
 class BatchWriter:
-    """Writes `run_batch`."""
+    """Emits `run_batch`."""
 
-    def __init__(self, module: Module, program: Program, layout: Layout, map_: StateMap, handover: Handover) -> None:
+    def __init__(
+        self, module: Module, program: Program, layout: Layout, offsets: StateOffsets, host_abi: HostAbi
+    ) -> None:
         self.program = program
         self.layout = layout
         meta = program.standard
@@ -57,12 +59,17 @@ class BatchWriter:
         state = e.load_pointer(e.word(self.batch, batch.STATE))
         record = e.load_pointer(e.word(state, int(Word.RECORD)))
         self.failed = e.block()
-        self.parts = parts_of(e, Helpers(module), program, layout, map_, state, record, self.failed, handover)
-        self.packet, self.world, self.x, self.n = self.parts.packet, self.parts.world, self.parts.x, self.parts.n
+        self.emitters = emitters_of(e, Helpers(module), program, layout, offsets, state, record, self.failed, host_abi)
+        self.packet, self.context, self.x, self.n = (
+            self.emitters.packet,
+            self.emitters.context,
+            self.emitters.x,
+            self.emitters.n,
+        )
         self.frame, self.length = e.local(POINTER), e.local(I64)
         self.payload, self.payload_length = e.local(POINTER), e.local(I64)
         self.frames_out, self.bytes_out = e.local(I64), e.local(I64)
-        self.checksums = Checksums(self.x, self.world, self._payload)
+        self.checksums = Checksums(self.x, self.context, self._payload)
         self._write()
         e.end()
 
@@ -73,7 +80,7 @@ class BatchWriter:
         return self.e.load(I64, self.e.word(self.batch, word))
 
     def _element(self, word: int, index: Value) -> Value:
-        """A pointer to an element of an array of the batch."""
+        """Return a pointer to an element of an array of the batch."""
         return self.e.word(self.e.load_pointer(self.e.word(self.batch, word)), index)
 
     def _write(self) -> None:
@@ -86,7 +93,7 @@ class BatchWriter:
 
         e.b.position_at_end(room)
         length = e.load(I64, self._element(batch.IN_LENGTHS, taken))
-        copies = self.world.word(Word.COPIES)
+        copies = self.context.word(Word.COPIES)
         most = e.b.add(length, e.i64(longest(self.program.deparser, self.layout)))
         bytes_left = e.b.sub(self._in(batch.OUT_SIZE), self._in(batch.BYTES_OUT))
         places_left = e.b.sub(self._in(batch.OUT_CAPACITY), self._in(batch.FRAMES_OUT))
@@ -111,7 +118,7 @@ class BatchWriter:
 
         e.b.position_at_end(behind)
         e.store(e.b.add(taken, e.i64(1)), e.word(self.batch, batch.TAKEN))
-        told = e.b.or_(self.world.word(Word.DIGEST), self.world.word(Word.FAILURE))
+        told = e.b.or_(self.context.word(Word.DIGEST), self.context.word(Word.FAILURE))
         e.b.cbranch(self.n.is_zero(told), after, event)
         e.b.position_at_end(after)
         e.b.branch(head)
@@ -125,10 +132,10 @@ class BatchWriter:
     # ---- one frame
 
     def _run(self, port: Value) -> None:
-        e, p, program = self.e, self.parts, self.program
+        e, p, program = self.e, self.emitters, self.program
         frame, length = e.load(POINTER, self.frame), e.load(I64, self.length)
         if any(table.supports_timeout for table in program.tables):
-            self.world.set_word(Word.NOW_US, self._in(batch.NOW_US))
+            self.context.set_word(Word.NOW_US, self._in(batch.NOW_US))
         self._new_packet(port, length)
         done = ParserWriter(p.statements, program.errors, frame, length).write(program.parser)
         e.store(e.at(frame, done), self.payload)
@@ -140,7 +147,7 @@ class BatchWriter:
         ):
             if slot is not None:
                 self.packet.set(slot, self.packet.number(source))
-        ControlWriter(p.actions, p.world).write(program.ingress)
+        ControlWriter(p.actions, p.context).write(program.ingress)
         self._dispatch()
 
     def _new_packet(self, port: Value, length: Value) -> None:
@@ -155,23 +162,25 @@ class BatchWriter:
         for slot in (packet.LENGTH, packet.INGRESS_LENGTH, meta.packet_length):
             self._assign(slot, length)
         ports = (1 << self.layout.kinds[meta.ingress_port].bits) - 1
-        self._assign(meta.ingress_port, e.b.and_(port, e.i64(ports)))  # code relies on what a field can hold
+        self._assign(
+            meta.ingress_port, e.b.and_(port, e.i64(ports))
+        )  # emitted code assumes values within the field's width
         self._assign(meta.instance_type, e.i64(NORMAL))
         self._time(meta.ingress_time, 48)
 
     def _assign(self, slot: int, value: Value) -> None:
-        """Store a number of 64 bits, which is not negative, into a slot of any width."""
+        """Store a non-negative 64-bit number into a slot of any width."""
         cell = self.packet.cell(slot)
         size = 8 * cell.kind.room if cell.kind.wide else 8 * cell.kind.bytes_
         self.packet.store(cell, self.n.resize(value, size, False))
 
     def _time(self, slot: int | None, bits: int) -> None:
-        """Times are filled only when the program reads them."""
+        """Set the timestamps, if the program reads them."""
         if slot is not None and slot in self.reads:
             self._assign(slot, self.e.b.and_(self._in(batch.NOW_US), self.e.i64((1 << bits) - 1)))
 
     def _dispatch(self) -> None:
-        """After ingress: digest, then the copies that go to egress."""
+        """Emit what follows ingress: the digest, then egress for each copy."""
         e, meta = self.e, self.program.standard
         self.packet.set(packet.EXIT, 0)
         self._send_digest()
@@ -183,7 +192,7 @@ class BatchWriter:
 
         def replicate() -> None:
             self._assign(meta.instance_type, e.i64(REPLICATION))
-            entry = e.word(self.world.pointer(Word.GROUPS), group)
+            entry = e.word(self.context.pointer(Word.GROUPS), group)
             for where, offset in ((first, 0), (count, 4)):
                 e.store(e.b.zext(e.load(I32, e.at(entry, offset), align=4), I64), where)
 
@@ -198,7 +207,7 @@ class BatchWriter:
         self._copies(multicast, e.load(I64, first), e.load(I64, count))
 
     def _send_digest(self) -> None:
-        """Leave the fields of a digest where Python finds them."""
+        """Store the fields of a digest for the host."""
         digests = [(id_, digest) for id_, digest in self.program.digests.items() if 0 < id_ < 1 << LIST_BITS]
         if not digests:
             return
@@ -212,13 +221,13 @@ class BatchWriter:
             for slot in digest.fields:
                 cell = self.packet.cell(slot.number)
                 values.append((self.packet.load(cell), cell.kind.signed))
-            self.world.hand_over(values)
-            self.world.set_word(Word.DIGEST, self.e.i64(id_))
+            self.context.store_values(values)
+            self.context.set_word(Word.DIGEST, self.e.i64(id_))
             self.e.b.branch(behind)
         self.e.b.position_at_end(behind)
 
     def _copies(self, multicast: Value, first: Value, count: Value) -> None:
-        """Egress for each copy, each from the same packet."""
+        """Emit egress for each copy, starting from the same packet."""
         e, meta = self.e, self.program.standard
         saved = {slot: e.local(cell.pointer.allocated_type) for slot, cell in self.packet.locals.items()}
         for slot, cell in self.packet.locals.items():
@@ -227,16 +236,16 @@ class BatchWriter:
         several = self.n.less(e.i64(1), count, False)
         if keeps_record:
             with e.when(several):
-                e.copy(self.world.pointer(Word.SAVED), self.packet.record, self.layout.size)
+                e.copy(self.context.pointer(Word.SAVED), self.packet.record, self.layout.size)
         with e.loop(count) as index:
             for slot, cell in self.packet.locals.items():
                 e.store(e.load(cell.pointer.allocated_type, saved[slot]), cell.pointer)
             if keeps_record:
                 with e.when(several):
-                    e.copy(self.packet.record, self.world.pointer(Word.SAVED), self.layout.size)
+                    e.copy(self.packet.record, self.context.pointer(Word.SAVED), self.layout.size)
 
             def replica(index: Value = index) -> None:
-                entry = e.word(self.world.pointer(Word.REPLICAS), e.b.add(first, index))
+                entry = e.word(self.context.pointer(Word.REPLICAS), e.b.add(first, index))
                 for slot, offset in ((meta.egress_port, 0), (meta.egress_rid, 4)):
                     if slot is not None:
                         self._assign(slot, e.b.zext(e.load(I32, e.at(entry, offset), align=4), I64))
@@ -245,7 +254,7 @@ class BatchWriter:
             self._egress()
 
     def _egress_writes_record(self) -> bool:
-        """True when a copy in egress may change what is in the record."""
+        """Return whether egress of a copy may change the record."""
         updated = tuple(checksum for checksum in self.program.checksums if checksum.update)
         return any(checksum.target.slot in self.layout.offsets for checksum in updated) or any(
             self._writes_record(node) for node in walk(self.program.egress)
@@ -265,13 +274,13 @@ class BatchWriter:
         return isinstance(node, (CopyStack, CopyUnion, CopyVarbit, PushFront, PopFront))
 
     def _egress(self) -> None:
-        e, meta, p = self.e, self.program.standard, self.parts
+        e, meta, p = self.e, self.program.standard, self.emitters
         self._time(meta.egress_time, 48)
         self._time(meta.enqueue_time, 32)
         self.packet.set(meta.egress_spec, 0)
         length = e.b.and_(self.packet.number(packet.LENGTH), e.i64(0xFFFFFFFF))
         self._assign(meta.packet_length, length)
-        ControlWriter(p.actions, p.world).write(self.program.egress)
+        ControlWriter(p.actions, p.context).write(self.program.egress)
         dropped = e.b.icmp_unsigned("==", self.packet.number(meta.egress_spec), e.i64(packet.DROP_PORT))
         with e.when(e.b.not_(dropped)):
             self.checksums.update([checksum for checksum in self.program.checksums if checksum.update])

@@ -1,4 +1,4 @@
-"""Runs frames through a program's native function: batches for whoever has many, a batch of one for `process`."""
+"""Runs frames through a program's native function: in batches, or one by one with `process`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from p4reduce_switch.program import batch as words
 from p4reduce_switch.program.llvm.batch_code import RUN_BATCH
-from p4reduce_switch.program.llvm.shared import Shared
+from p4reduce_switch.program.llvm.host_state import HostState
 from p4reduce_switch.program.llvm.target import Loaded
 from p4reduce_switch.program.memory import Word
 from p4reduce_switch.program.state.stateful import microseconds
@@ -17,43 +17,43 @@ from p4reduce_switch.program.state.words import Words, address
 from p4reduce_switch.program.traffic import Frames
 
 MAX_FRAME = (1 << 16) + 1024
-"""Bytes of the longest frame that memory is kept for: a UDP datagram of any size with headers. `process` makes room for
-longer ones."""
+"""Bytes of the longest frame that buffers are allocated for: the longest UDP datagram with headers. `process` enlarges
+them for longer frames."""
 RUN = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
 
 class BatchRunner:
-    """A `NativeBatch`; `headers` are bytes that the deparser may write before the payload."""
+    """A `NativeBatch`; `headers` are the bytes that the deparser may write before the payload."""
 
-    def __init__(self, code: Loaded, shared: Shared, headers: int) -> None:
+    def __init__(self, code: Loaded, host: HostState, headers: int) -> None:
         self._code = code
         self.address = code.address(RUN_BATCH)
         self._run = RUN(self.address)
-        self._shared = shared
-        self._state = shared.state
+        self._host = host
+        self._state = host.state
         self._headers = headers
-        self.started_us = shared.started_us
-        """When the program's time began, on the monotonic clock: NOW_US counts from here."""
+        self.started_us = host.started_us
+        """The origin of the program's time (NOW_US), on the monotonic clock."""
         self._reserve(MAX_FRAME)
 
     @property
     def copies(self) -> int:
-        """Results that one frame may cause at most."""
+        """The maximum number of results of one frame."""
         return int(self._state[Word.COPIES])
 
     @property
     def room(self) -> int:
-        """Bytes that one frame may need for its results at most."""
+        """The maximum number of bytes of one frame's results."""
         return self.copies * (self._headers + MAX_FRAME)
 
     def new(self) -> NDArray[np.int64]:
-        """A batch of no frames."""
+        """Return a batch without frames."""
         made = np.zeros(words.WORDS, np.int64)
         made[words.STATE] = address(self._state)
         return made
 
     def process(self, port: int, frame: bytes) -> Frames:
-        """Run one frame; returns all frames to send, in order."""
+        """Run one frame; return the frames to send, in order."""
         length = len(frame)
         if length > len(self._in):
             self._reserve(length)
@@ -68,14 +68,14 @@ class BatchRunner:
         stopped = self._run(self._one_at)
         assert stopped != words.FULL
         if stopped == words.EVENT:
-            self._shared.collect()
+            self._host.collect()
         count = int(one[words.FRAMES_OUT])
         rows = self._out_frames[:, :count].T.tolist()
         return [(out, self._out_view[start : start + size].tobytes()) for start, size, out in rows]
 
     def _reserve(self, length: int) -> None:
-        """Make room for a frame of this length."""
-        self._shared.reserve(length)
+        """Allocate buffers for a frame of this length."""
+        self._host.reserve(length)
         self._in = np.zeros(length, np.uint8)
         self._in_view = self._in.data
         self._in_frame: Words = np.zeros((3, 1), np.int64)
@@ -88,7 +88,7 @@ class BatchRunner:
         self._reserve_out(self._headers + length)
 
     def _reserve_out(self, needed: int) -> None:
-        """Make room for the results of one frame."""
+        """Allocate buffers for the results of one frame."""
         self._out = np.zeros(needed, np.uint8)
         self._out_view = self._out.data
         self._out_frames: Words = np.zeros((3, self.copies), np.int64)

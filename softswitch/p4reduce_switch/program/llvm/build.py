@@ -1,6 +1,6 @@
-"""From a program to an object file, which is kept for the next time.
+"""Compiles a program to an object file, with a cache.
 
-What is kept is known by a digest of all that made it: the pipeline, LLVM, the processor, and the compiler's own source.
+The cache key is a digest of all inputs: the pipeline, LLVM, the processor, and this compiler's source.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm import target
 from p4reduce_switch.program.llvm.batch_code import BatchWriter
 from p4reduce_switch.program.llvm.emitter import Module
-from p4reduce_switch.program.llvm.handover import Handover
+from p4reduce_switch.program.llvm.host_abi import HostAbi
 from p4reduce_switch.program.llvm.stages_code import StagesWriter
-from p4reduce_switch.program.memory import StateMap
+from p4reduce_switch.program.memory import StateOffsets
 
 _log = logging.getLogger(__name__)
 
 
 def object_file(
-    config: bytes | str | dict[str, Any], program: Program, layout: Layout, map_: StateMap, handover: Handover
+    config: bytes | str | dict[str, Any], program: Program, layout: Layout, offsets: StateOffsets, host_abi: HostAbi
 ) -> bytes:
     """The object file of a program, out of the cache or made now.
 
@@ -45,17 +45,17 @@ def object_file(
         found = read(path)
         if found is not None:
             return found
-    made = _compiled(program, layout, map_, handover)
+    made = _compiled(program, layout, offsets, host_abi)
     if path is not None:
         write(path, made)
         prune(path.parent)
     return made
 
 
-def _compiled(program: Program, layout: Layout, map_: StateMap, handover: Handover) -> bytes:
-    """Return a new object file; log how large the program is before LLVM begins, and how long it took."""
+def _compiled(program: Program, layout: Layout, offsets: StateOffsets, host_abi: HostAbi) -> bytes:
+    """Compile a program; log its size before LLVM starts, and the time afterwards."""
     begun = time.monotonic()
-    module = written(program, layout, map_, handover)
+    module = emit(program, layout, offsets, host_abi)
     event(_log, logging.INFO, "compiling program", instructions=module.instructions)
     made = target.object_of(str(module.ir))
     took_s = round(time.monotonic() - begun, 2)
@@ -63,19 +63,19 @@ def _compiled(program: Program, layout: Layout, map_: StateMap, handover: Handov
     return made
 
 
-def written(program: Program, layout: Layout, map_: StateMap, handover: Handover) -> Module:
-    """Return a program in LLVM's language; UnsupportedConstructError says what cannot be compiled."""
+def emit(program: Program, layout: Layout, offsets: StateOffsets, host_abi: HostAbi) -> Module:
+    """Emit a program as LLVM IR; UnsupportedConstructError when it cannot be compiled."""
     module = Module()
     writer = StagesWriter if features(program).makes_passes else BatchWriter
     try:
-        writer(module, program, layout, map_, handover)
+        writer(module, program, layout, offsets, host_abi)
     except RecursionError as error:
         raise UnsupportedConstructError("a program nested deeper than Python takes") from error
     return module
 
 
 def _key(config: bytes | str | dict[str, Any]) -> str | None:
-    """What a program is known by; None for one that is nested too deep to be written down, or sources out of reach."""
+    """What a program is known by; None for one that is nested too deep to be emit down, or sources out of reach."""
     try:
         text = json.dumps(config) if isinstance(config, dict) else config
         hashed = hashlib.sha256(_sources())
@@ -88,7 +88,7 @@ def _key(config: bytes | str | dict[str, Any]) -> str | None:
 
 @cache
 def _sources() -> bytes:
-    """A digest of everything between the JSON and the object file."""
+    """Return a digest of the source of `p4reduce_switch.program`."""
     hashed = hashlib.sha256()
     for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         hashed.update(path.read_bytes())

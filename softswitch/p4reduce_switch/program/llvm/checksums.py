@@ -1,7 +1,7 @@
 """Calculations: checksums and hashes over fields.
 
 2^16 is 1 modulo 65535, so an Internet checksum is a sum of fields, each shifted by its position in a 16-bit word, of
-any width; only the end takes it modulo 65535. All other hashes go over bytes that are laid down in a row first.
+any width, reduced modulo 65535 at the end. All other hashes are computed over a contiguous copy of the bytes.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from p4reduce_switch.program.ir.intervals import Interval
 from p4reduce_switch.program.ir.places import Header
 from p4reduce_switch.program.ir.program import Checksum
 from p4reduce_switch.program.layout import Kind
+from p4reduce_switch.program.llvm.codegen_context import CodegenContext
 from p4reduce_switch.program.llvm.emitter import I64, Value
 from p4reduce_switch.program.llvm.expressions import Expressions
 from p4reduce_switch.program.llvm.numbers import size_for
-from p4reduce_switch.program.llvm.world import World
 from p4reduce_switch.program.memory import Call, Word
 
 Payload = tuple[Value, Value]
-"""Where the payload starts, and how many bytes it has."""
+"""Pointer to the payload, and its bytes."""
 
 
 class Checksums:
-    """Writes calculations; `payload` says where the payload is."""
+    """Emits calculations; `payload` returns where the payload is."""
 
-    def __init__(self, expressions: Expressions, world: World, payload: Callable[[], Payload]) -> None:
+    def __init__(self, expressions: Expressions, context: CodegenContext, payload: Callable[[], Payload]) -> None:
         self.x = expressions
         self.e = expressions.e
         self.n = expressions.n
         self.packet = expressions.packet
-        self.world = world
+        self.context = context
         self.payload = payload
-        world.calculate = self.calculate
+        context.calculate = self.calculate
 
     def calculate(self, calculation: Calculation) -> Value:
-        """The result of a calculation, in 64 bits."""
+        """Emit a calculation; return its result in 64 bits."""
         if calculation.algorithm is Algorithm.RANDOM:
             highest = self.e.i64((1 << calculation.algorithm.bits) - 1)
-            return self.world.call(Call.RANDOM, 0, self.e.i64(0), highest)
+            return self.context.call(Call.RANDOM, 0, self.e.i64(0), highest)
         if calculation.algorithm is Algorithm.CSUM16 and _word_aligned(calculation.pieces):
             return self._internet_checksum(calculation)
         data, length = self._joined(calculation)
@@ -93,7 +93,7 @@ class Checksums:
     def _add_piece(self, piece: Piece, shift: int, add: Callable[[Value], None]) -> None:
         size = size_for(piece.bits or 0)
         for limb in self.x.stream(piece.value, size // 64):
-            if size > 64 or (piece.bits or 0) + shift > 48:  # leave room for many of them
+            if size > 64 or (piece.bits or 0) + shift > 48:  # leaves room for the sum of many
                 limb = self.e.b.add(self.e.b.and_(limb, self.e.i64(0xFFFFFFFF)), self.e.b.lshr(limb, self.e.i64(32)))
             add(self.e.b.shl(limb, self.e.i64(shift)))
 
@@ -104,11 +104,11 @@ class Checksums:
         full = b.select(all_zero, self.e.i64(0), self.e.i64(0xFFFF))
         return b.sub(self.e.i64(0xFFFF), b.select(no_rest, full, rest))
 
-    # ---- bytes in a row
+    # ---- contiguous bytes
 
     def _joined(self, calculation: Calculation) -> tuple[Value, Value]:
-        """The bytes of all pieces, filled up to a whole byte, and of the payload: where, and how many."""
-        data, position = self.world.pointer(Word.SCRATCH), self.e.local(I64)
+        """Emit all pieces, padded to a whole byte, and the payload as bytes; return pointer and length."""
+        data, position = self.context.pointer(Word.SCRATCH), self.e.local(I64)
         self.e.store(self.e.i64(0), position)
         self.e.clear(data, room_of(calculation, self.packet.layout.kinds))
         aligned = all((piece.bits or 0) % 8 == 0 for piece in calculation.pieces)
@@ -157,10 +157,10 @@ class Checksums:
             start = self.e.b.add(at, self.e.b.shl(i, self.e.i64(3)))
             self.e.b.call(self.n.helpers.append, [data, start, byte, self.e.i64(8)])
 
-    # ---- the two controls
+    # ---- verifyChecksum and computeChecksum
 
     def verify(self, checksums: list[Checksum]) -> None:
-        """Set the checksum error when one is wrong."""
+        """Emit the comparison of each checksum; set checksum_error when one is wrong."""
         for checksum in checksums:
             header = checksum.target.header
             if isinstance(header, Header) and header.metadata:
@@ -180,7 +180,7 @@ class Checksums:
                 self.packet.set(packet.CHECKSUM_ERROR, 1)
 
     def update(self, checksums: list[Checksum]) -> None:
-        """Store each checksum."""
+        """Emit the update of each checksum."""
         for checksum in checksums:
             with self.e.when(self.x.test(checksum.condition)):
                 kind = checksum.target.type
@@ -191,7 +191,7 @@ class Checksums:
 
 
 def room_of(calculation: Calculation, kinds: Sequence[Kind]) -> int:
-    """Bytes that the pieces of a calculation take at most."""
+    """Return the maximum bytes of the pieces of a calculation."""
     bits = 0
     for piece in calculation.pieces:
         if piece.bits is None:
@@ -203,7 +203,7 @@ def room_of(calculation: Calculation, kinds: Sequence[Kind]) -> int:
 
 
 def _groups(pieces: tuple[Piece, ...]) -> list[tuple[Header | None, list[Piece]]]:
-    """Neighbouring pieces of the same header together."""
+    """Group neighbouring pieces of the same header."""
     groups: list[tuple[Header | None, list[Piece]]] = []
     for piece in pieces:
         if not groups or groups[-1][0] is not piece.header:
@@ -213,7 +213,7 @@ def _groups(pieces: tuple[Piece, ...]) -> list[tuple[Header | None, list[Piece]]
 
 
 def _word_aligned(pieces: tuple[Piece, ...]) -> bool:
-    """True when leaving out any invalid header keeps all others on 16-bit boundaries."""
+    """Return whether leaving out any invalid header keeps all others on 16-bit boundaries."""
     return all(
         all(piece.bits is not None for piece in group) and sum(piece.bits or 0 for piece in group) % 16 == 0
         for _, group in _groups(pieces)

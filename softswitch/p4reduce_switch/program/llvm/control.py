@@ -1,4 +1,4 @@
-"""Controls: a block for each node of the graph, and the lookup of tables."""
+"""Controls: a basic block for each node of the graph, and the lookup of tables."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from p4reduce_switch.program.ir.features import may_exit
 from p4reduce_switch.program.ir.flow import order
 from p4reduce_switch.program.ir.program import Action, Apply, Branch, Control, Table
 from p4reduce_switch.program.llvm.actions import Actions
+from p4reduce_switch.program.llvm.codegen_context import CodegenContext
 from p4reduce_switch.program.llvm.emitter import I64, POINTER, Value
 from p4reduce_switch.program.llvm.lookup import Lookups
-from p4reduce_switch.program.llvm.world import World
 from p4reduce_switch.program.memory import Call, ChoicesWord, RowLayout, TableWord, Word
 from p4reduce_switch.program.state.profiles import HASH_MASK
 
 
 class ControlWriter:
-    """Writes ingress and egress."""
+    """Emits ingress and egress."""
 
-    def __init__(self, actions: Actions, world: World) -> None:
+    def __init__(self, actions: Actions, context: CodegenContext) -> None:
         self.actions = actions
         self.x = actions.x
         self.e = actions.e
         self.packet = self.x.packet
-        self.world = world
-        self.lookups = Lookups(self.x, world)
+        self.context = context
+        self.lookups = Lookups(self.x, context)
         self._blocks: dict[int | None, Value] = {}
 
     def write(self, control: Control) -> None:
-        """Run a control; it goes on behind."""
+        """Emit a control; the builder is behind it afterwards."""
         if control.entry is None:
             return
         nodes = order(control.entry, control.graph)[::-1]
@@ -45,12 +45,12 @@ class ControlWriter:
             elif isinstance(node, Branch):
                 self.e.b.cbranch(self.x.test(node.condition), self._blocks[node.yes], self._blocks[node.no])
             else:
-                self._run(node.action, self.world.state)
+                self._run(node.action, self.context.state)
                 self.e.b.branch(self._blocks[node.next])
         self.e.b.position_at_end(self._blocks[None])
 
     def _run(self, action: Action, arguments: Value) -> None:
-        """An action; after an exit the control ends."""
+        """Emit an action; after an exit the control ends."""
         self.actions.write(action, arguments)
         if may_exit(action):
             behind = self.e.block()
@@ -90,31 +90,33 @@ class ControlWriter:
                 self.e.b.cbranch(hit, on_hit, on_miss)
 
     def _default_arguments(self, table: Table) -> Value:
-        return self.world.pointer(self.world.map.tables[table] + TableWord.DEFAULT_ARGUMENTS)
+        return self.context.pointer(self.context.offsets.tables[table] + TableWord.DEFAULT_ARGUMENTS)
 
     def _result(self, table: Table, row: Value | None) -> tuple[Value | None, Value, Value]:
-        """(was it a hit, number of the action, where its arguments are)."""
+        """Emit a lookup; return (hit, number of the action, pointer to its arguments)."""
         action, arguments = self.e.local(I64), self.e.local(POINTER)
         chosen = (action, arguments)
-        words, layout = self.world.map.tables[table], self.world.map.rows[table]
+        words, layout = self.context.offsets.tables[table], self.context.offsets.rows[table]
 
         def miss() -> None:
-            self.e.store(self.world.word(words + TableWord.DEFAULT), action)
+            self.e.store(self.context.word(words + TableWord.DEFAULT), action)
             self.e.store(self._default_arguments(table), arguments)
 
         def hit() -> None:
             assert row is not None
-            start = self.e.word(self.world.pointer(words + TableWord.ROWS), self.e.b.mul(row, self.e.i64(layout.words)))
+            start = self.e.word(
+                self.context.pointer(words + TableWord.ROWS), self.e.b.mul(row, self.e.i64(layout.words))
+            )
             if table.profile is not None:
                 self._choose(table.profile, self.e.load_pointer(self.e.word(start, layout.arguments)), layout, chosen)
             else:
                 self.e.store(self.e.load(I64, self.e.word(start, RowLayout.ACTION)), action)
                 self.e.store(self.e.word(start, layout.arguments), arguments)
             if table.supports_timeout:
-                self.e.store(self.world.word(Word.NOW_US), self.e.word(start, RowLayout.HIT))
+                self.e.store(self.context.word(Word.NOW_US), self.e.word(start, RowLayout.HIT))
             self._meter(table, row)
             if table.has_direct_counter:
-                self.world.count(self.e.word(start, RowLayout.PACKETS))
+                self.context.count(self.e.word(start, RowLayout.PACKETS))
 
         found = None
         if row is None:
@@ -125,7 +127,7 @@ class ControlWriter:
         return found, self.e.load(I64, action), self.e.load(POINTER, arguments)
 
     def _choose(self, profile: ActionProfile, choices: Value, layout: RowLayout, chosen: tuple[Value, Value]) -> None:
-        """What runs for an entry that refers to an action profile: -1 where there is nothing to choose among."""
+        """Emit the selection for an entry with an action profile: action -1 for an empty group."""
         e, b = self.e, self.e.b
         action, arguments = chosen
         count = e.load(I64, e.word(choices, int(ChoicesWord.COUNT)))
@@ -133,7 +135,7 @@ class ControlWriter:
         def call() -> None:
             index = e.i64(0)
             if profile.selector is not None:
-                index = b.urem(b.and_(self.world.calculation(profile.selector), e.i64(HASH_MASK)), count)
+                index = b.urem(b.and_(self.context.calculation(profile.selector), e.i64(HASH_MASK)), count)
             calls = e.load_pointer(e.word(choices, int(ChoicesWord.CALLS)))
             found = e.word(calls, b.mul(index, e.i64(layout.call_words)))
             e.store(e.load(I64, found), action)
@@ -151,7 +153,7 @@ class ControlWriter:
         cell = self.x.references.field(table.direct_meter.result)
         if cell.kind.bits < 2 + cell.kind.signed or cell.kind.wide:
             raise UnsupportedConstructError("a direct meter with a result of that width")
-        tables = list(self.world.map.tables)
+        tables = list(self.context.offsets.tables)
         length = self.packet.number(packet.INGRESS_LENGTH)
-        color = self.world.call(Call.DIRECT_METER, tables.index(table), row, length)
+        color = self.context.call(Call.DIRECT_METER, tables.index(table), row, length)
         self.packet.store(cell, self.x.n.resize(color, 8 * cell.kind.bytes_, False))

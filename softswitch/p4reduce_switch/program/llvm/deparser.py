@@ -1,4 +1,4 @@
-"""The deparser: the valid headers in their order, then the payload, cut to what `truncate` leaves."""
+"""The deparser: the valid headers in order, then the payload, limited by `truncate`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from p4reduce_switch.program.llvm.numbers import Number, size_for
 
 
 class Deparser:
-    """Writes a frame to memory."""
+    """Emits the deparser."""
 
     def __init__(self, expressions: Expressions) -> None:
         self.x = expressions
@@ -20,7 +20,7 @@ class Deparser:
         self.packet = expressions.packet
 
     def write(self, order: tuple[Header, ...], target: Value, payload: Value, length: Value) -> Value:
-        """Write the frame to `target`; returns its length."""
+        """Emit writing the frame to `target`; return its length."""
         offset = self.e.local(I64)
         self.e.store(self.e.i64(0), offset)
         for header in order:
@@ -34,7 +34,7 @@ class Deparser:
         return self.e.b.select(self.n.less(limit, whole, False), limit, whole)
 
     def _header(self, header: Header, start: Value) -> Value:
-        """Write a header; returns its length."""
+        """Emit writing a header; return its length."""
         kind = header.type
         if kind.varbit is None:
             self._fields(header, kind.fields, start)
@@ -48,7 +48,7 @@ class Deparser:
         return self.e.b.add(count, self.e.i64(kind.fixed_bits // 8))
 
     def _fields(self, header: Header, fields: tuple[FieldType, ...], start: Value) -> None:
-        """Neighbouring fields that together fill whole bytes are one number."""
+        """Group neighbouring fields that together fill whole bytes."""
         group: list[FieldType] = []
         position = width = 0
         for field in fields:
@@ -80,7 +80,7 @@ class Deparser:
 
 
 def longest(order: tuple[Header, ...], layout: Layout) -> int:
-    """Bytes of all headers together at most."""
+    """Return the maximum bytes of all headers together."""
     return sum(_most_bytes(header.type, header.base, layout) for header in order)
 
 

@@ -1,4 +1,4 @@
-"""A small writer of LLVM functions: blocks, loops, local memory, and the one way out when a frame fails."""
+"""Emission of LLVM functions: blocks, loops and local memory, over llvmlite's IRBuilder."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ I1, I8, I32, I64, I128 = (ir.IntType(bits) for bits in (1, 8, 32, 64, 128))
 POINTER = ir.PointerType()
 VOID = ir.VoidType()
 MAX_INSTRUCTIONS = 100_000
-"""Loads, stores, blocks and expressions of a program: the time that LLVM takes grows with the square of them."""
+"""Loads, stores, blocks and expressions of a program at most: LLVM's time grows with their square."""
 
 
 class Module:
-    """One module: functions by number, and the intrinsics that they use."""
+    """An LLVM module and the intrinsics that it declares."""
 
     def __init__(self) -> None:
         self.ir = ir.Module(name="p4")
@@ -29,13 +29,13 @@ class Module:
         self._intrinsics: dict[str, Value] = {}
 
     def intrinsic(self, name: str, result: Value, arguments: list[Value]) -> Value:
-        """A function that LLVM knows."""
+        """Return an LLVM intrinsic."""
         if name not in self._intrinsics:
             self._intrinsics[name] = ir.Function(self.ir, ir.FunctionType(result, arguments), name)
         return self._intrinsics[name]
 
     def function(self, name: str, result: Value, arguments: list[Value], *, inner: bool = True) -> Value:
-        """A new function; an `inner` one is called in this module alone."""
+        """Add a function; an `inner` one has internal linkage."""
         made = ir.Function(self.ir, ir.FunctionType(result, arguments), name)
         if inner:
             made.linkage = "internal"
@@ -44,7 +44,7 @@ class Module:
 
 
 class Emitter:
-    """Writes one function. `b` is the builder, at the end of the block that is written now."""
+    """Emits one function. `b` is the IRBuilder, at the end of the current block."""
 
     def __init__(self, module: Module, function: Value) -> None:
         self.module = module
@@ -56,11 +56,11 @@ class Emitter:
         self._ended = False
 
     def end(self) -> None:
-        """Close the function."""
+        """Finish the function."""
         self._locals.branch(self._start)
 
     def count(self, instructions: int = 1) -> None:
-        """Say that so much was written; UnsupportedConstructError when it is too much."""
+        """Count emitted instructions; UnsupportedConstructError above MAX_INSTRUCTIONS."""
         self.module.instructions += instructions
         if self.module.instructions > MAX_INSTRUCTIONS:
             raise UnsupportedConstructError(f"a program of more than {MAX_INSTRUCTIONS:,} instructions")
@@ -68,23 +68,23 @@ class Emitter:
     # ---- values and memory
 
     def i64(self, number: int) -> Value:
-        """A literal of 64 bits; `number` counts modulo 2^64."""
+        """Return a 64-bit constant, `number` modulo 2^64."""
         return ir.Constant(I64, number & 0xFFFFFFFFFFFFFFFF)
 
     def bit(self, truth: bool) -> Value:
-        """A literal truth value."""
+        """Return a boolean constant."""
         return ir.Constant(I1, int(truth))
 
     def local(self, kind: Value, count: int = 1, align: int = 8) -> Value:
-        """Memory of this call, for `count` of a type."""
+        """Allocate `count` values of a type on the stack."""
         self.count()
         found = self._locals.alloca(kind, size=ir.Constant(I64, count) if count > 1 else None)
         found.align = align
-        found.type = POINTER  # older versions of llvmlite write the type of what is there, which LLVM does not take
+        found.type = POINTER  # older llvmlite emits the pointee's type, which LLVM rejects
         return found
 
     def at(self, pointer: Value, offset: Value | int) -> Value:
-        """A pointer so many bytes further on."""
+        """Return a pointer plus an offset in bytes."""
         if isinstance(offset, int):
             if offset == 0:
                 return pointer
@@ -92,23 +92,23 @@ class Emitter:
         return self.b.gep(pointer, [offset], source_etype=I8)
 
     def word(self, pointer: Value, index: Value | int) -> Value:
-        """A pointer to element `index` of an array of 64-bit words."""
+        """Return a pointer to element `index` of an array of 64-bit words."""
         if isinstance(index, int):
             return self.at(pointer, 8 * index)
         return self.b.gep(pointer, [index], source_etype=I64)
 
     def load(self, kind: Value, pointer: Value, align: int = 8) -> Value:
-        """What stands there."""
+        """Load a value."""
         self.count()
         return self.b.load(pointer, typ=kind, align=align)
 
     def store(self, value: Value, pointer: Value, align: int = 8) -> None:
-        """Put it there."""
+        """Store a value."""
         self.count()
         self.b.store(value, pointer, align=align)
 
     def load_pointer(self, pointer: Value) -> Value:
-        """The pointer that stands there."""
+        """Load a pointer."""
         return self.load(POINTER, pointer)
 
     def copy(self, target: Value, source: Value, length: Value | int) -> None:
@@ -135,24 +135,24 @@ class Emitter:
     # ---- control flow
 
     def block(self) -> Value:
-        """A new block, not yet written."""
+        """Return a new basic block."""
         self.count()
         return self.function.append_basic_block()
 
     def go_on_in(self, block: Value) -> None:
-        """Write the following into `block`; the block before falls through to it unless it has ended."""
+        """Continue in `block`; the current block branches to it unless it is terminated."""
         if not self.b.block.is_terminated:
             self.b.branch(block)
         self.b.position_at_end(block)
 
     def jump(self, block: Value) -> None:
-        """End the block; what is written behind is never reached."""
+        """Branch to `block`; code emitted after it is unreachable."""
         self.b.branch(block)
         self.b.position_at_end(self.block())
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
-        """What is written inside runs if the condition holds."""
+        """Run the code emitted inside if the condition holds."""
         inside, behind = self.block(), self.block()
         self.b.cbranch(condition, inside, behind)
         self.b.position_at_end(inside)
@@ -160,7 +160,7 @@ class Emitter:
         self.go_on_in(behind)
 
     def choose(self, condition: Value, yes: Callable[[], None], no: Callable[[], None]) -> None:
-        """Run one of two."""
+        """Emit both branches of a condition."""
         first, second, behind = self.block(), self.block(), self.block()
         self.b.cbranch(condition, first, second)
         for block, write in ((first, yes), (second, no)):
@@ -171,7 +171,7 @@ class Emitter:
 
     @contextmanager
     def loop(self, count: Value) -> Iterator[Value]:
-        """Run what is written inside for 0, 1, … count - 1, which is what it yields."""
+        """Run the code emitted inside for 0, 1, … count - 1; yield the index."""
         index = self.local(I64)
         self.store(self.i64(0), index)
         head, body, behind = self.block(), self.block(), self.block()

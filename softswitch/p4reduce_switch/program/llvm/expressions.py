@@ -1,7 +1,7 @@
 """Expressions of the IR as LLVM values.
 
-`low(node, size)` is a value modulo 2^size: what a cut or a sum of that size needs of it, and no more. `full(node)` is
-all of it, extended by its sign or zeros.
+`low(node, size)` is a value modulo 2^size, computed with that many bits. `full(node)` is the exact value, extended by
+its sign or zeros.
 """
 
 from __future__ import annotations
@@ -47,69 +47,69 @@ from p4reduce_switch.program.ir.externs import Calculation, Register
 from p4reduce_switch.program.ir.features import walk
 from p4reduce_switch.program.ir.intervals import WIDEST_SHIFT, Op
 from p4reduce_switch.program.ir.places import HeaderElement, UnionElement, UnionRef
+from p4reduce_switch.program.llvm.bit_width import BitWidths
 from p4reduce_switch.program.llvm.emitter import I1, I64, Emitter, Value
-from p4reduce_switch.program.llvm.extent import Extents
 from p4reduce_switch.program.llvm.failures import Failure
 from p4reduce_switch.program.llvm.numbers import NATIVE, Number, Numbers, size_for
 from p4reduce_switch.program.llvm.packet_state import Cell, PacketState
 from p4reduce_switch.program.llvm.references import References
 
 RING = (Op.ADD, Op.SUBTRACT, Op.MULTIPLY, Op.AND, Op.OR, Op.XOR)
-"""Operations whose low bits depend on the low bits of their operands alone."""
+"""Operations whose low bits depend only on the low bits of their operands."""
 
 
 class Outside(Protocol):
-    """What expressions need of the program around them."""
+    """The parts of `CodegenContext` that expressions use."""
 
     def register_cell(self, register: Register, index: Value) -> Cell:
-        """A cell that exists."""
+        """Return a cell; the index is in range."""
 
     def calculation(self, calculation: Calculation) -> Value:
-        """The result of a calculation, in 64 bits."""
+        """Emit a calculation; return its result in 64 bits."""
 
     def fail(self, failure: Failure, value: Number, signed: bool, limit: int) -> None:
-        """End the frame here."""
+        """Emit the failure of the frame."""
 
 
 @dataclass
 class Scope:
-    """What the enclosing action or parser state knows."""
+    """The scope of the enclosing action or parser state."""
 
     arguments: list[Cell]
     """An action's parameters."""
     result: Cell | Value | None = None
-    """What a Result stands for: a cell, or a value of 64 bits."""
+    """The value of a Result: a cell, or 64 bits."""
     frame: Callable[[], Value] | None = None
-    """In a parser: where the next byte to parse is."""
+    """In a parser: pointer to the next byte to parse."""
 
 
 class Expressions:
-    """Writes expressions."""
+    """Emits expressions."""
 
     def __init__(self, emitter: Emitter, numbers: Numbers, packet: PacketState, outside: Outside) -> None:
         self.e = emitter
         self.n = numbers
         self.packet = packet
         self.outside = outside
-        self.extents = Extents()
+        self.bit_widths = BitWidths()
         self.scope = Scope([])
         self.references = References(emitter, packet, self.index)
 
     # ---- integers
 
     def full(self, node: Data) -> tuple[Number, bool]:
-        """(value, is it signed) in the size that it needs."""
-        extent = self.extents.of(node)
-        return self.low(node, size_for(extent.bits)), extent.signed
+        """Return (value, whether it is signed) in the size of its bit width."""
+        bit_width = self.bit_widths.of(node)
+        return self.low(node, size_for(bit_width.bits)), bit_width.signed
 
     def small(self, node: Data) -> Value:
-        """A value of at most 64 bits; UnsupportedConstructError when it may be wider."""
-        if self.extents.of(node).bits > 64:
+        """Return a value of at most 64 bits; UnsupportedConstructError when it may be wider."""
+        if self.bit_widths.of(node).bits > 64:
             raise UnsupportedConstructError("a length or number of more than 64 bits")
         return self.low(node, 64)
 
     def low(self, node: Data, size: int) -> Number:
-        """The value modulo 2^size."""
+        """Return the value modulo 2^size."""
         self.e.count()
         if isinstance(node, Constant):
             return self.n.constant(node.value, size)
@@ -118,28 +118,28 @@ class Expressions:
         if self._follows_size(node):
             own = self._size_of(node)
             if own is not None and own < size:
-                return self.n.resize(self.low(node, own), size, self.extents.of(node).signed)
+                return self.n.resize(self.low(node, own), size, self.bit_widths.of(node).signed)
             if size > NATIVE:
                 return list(self.stream(node, size // 64))
             return self._low(node, size)
-        extent = self.extents.of(node)
-        value = self._whole(node, size_for(extent.bits))
-        return self.n.resize(value, size, extent.signed)
+        bit_width = self.bit_widths.of(node)
+        value = self._whole(node, size_for(bit_width.bits))
+        return self.n.resize(value, size, bit_width.signed)
 
     def _size_of(self, node: Data) -> int | None:
         try:
-            return size_for(self.extents.of(node).bits)
+            return size_for(self.bit_widths.of(node).bits)
         except UnsupportedConstructError:
             return None
 
     def _follows_size(self, node: Data) -> bool:
-        """True where the low bits can be had without the others."""
+        """Return whether the low bits can be computed without the others."""
         return isinstance(node, (Complement, Choose)) or (
             isinstance(node, Binary) and (node.op in RING or node.op is Op.SHIFT_LEFT)
         )
 
     def _low(self, node: Data, size: int) -> Number:
-        """Nodes that follow the size, modulo 2^size."""
+        """Return a node that can be computed in any size, modulo 2^size."""
         match node:
             case Complement():
                 return self.n.inverse(self.low(node.operand, size))
@@ -167,7 +167,7 @@ class Expressions:
         return self.n.exclusive(a, b)
 
     def stream(self, node: Data, count: int) -> Iterator[Value]:
-        """The lowest limbs of a wide value, written one by one as they are taken: few values live at once."""
+        """Yield the lowest limbs of a wide value, each emitted when it is used, to keep few values live."""
         match node:
             case FieldValue() if self._is_wide(node, count):
                 cell = self.references.field(node.field)
@@ -181,11 +181,11 @@ class Expressions:
         return iter(self.n.limbs(self.low(node, 64 * count)))
 
     def _is_wide(self, node: FieldValue, count: int) -> bool:
-        """True for a field that lies in memory as the bytes of so many limbs."""
+        """Return whether a field is stored as the bytes of that many limbs."""
         return not node.field.type.varbit and node.field.type.width > NATIVE and self._size_of(node) == 64 * count
 
     def _own_size(self, node: Data, count: int) -> bool:
-        """True when the node is not narrower than so many limbs."""
+        """Return whether the node has at least that many limbs."""
         own = self._size_of(node)
         return own is None or own >= 64 * count
 
@@ -199,7 +199,7 @@ class Expressions:
     def _cut(self, node: Cut, size: int) -> Number:
         own = size_for(node.bits)
         value = self.low(node.operand, min(own, size))
-        if own > size:  # what is above is not asked for
+        if own > size:  # the higher bits are not used
             return value
         return self.n.resize(self.n.cut(value, node.bits, node.to_signed), size, node.to_signed)
 
@@ -208,7 +208,7 @@ class Expressions:
         return self._either(condition, lambda: self.low(node.yes, size), lambda: self.low(node.no, size), size)
 
     def _either(self, condition: Value, yes: Callable[[], Number], no: Callable[[], Number], size: int) -> Number:
-        """One of two numbers; the other one is not computed."""
+        """Return one of two numbers; the other one is not computed."""
         limbs = [self.e.local(I64) for _ in range(size // 64)]
 
         def branch(compute: Callable[[], Number]) -> Callable[[], None]:
@@ -237,18 +237,18 @@ class Expressions:
         return self.n.choose(fits, self.n.left(value, low), self.n.constant(0, size))
 
     def _unless_zero(self, condition: Value, compute: Callable[[], Number], size: int) -> Number:
-        """What is computed if the condition holds, else 0; what is not computed cannot fail."""
+        """Compute a value only if the condition holds, else 0, so that it cannot fail otherwise."""
         zero = self.n.constant(0, size)
         return self._either(condition, compute, lambda: zero, size)
 
     def _below(self, value: Number, count: int) -> tuple[Value, Value]:
-        """(`value` in 64 bits if it is in 0..count - 1, else 0; is it); a negative number is a large one here."""
+        """Return (`value` in 64 bits if it is in 0..count - 1, else 0; whether it is); negative numbers are not."""
         inside = self.n.less(value, self.n.constant(count, self.n.size(value)), False)
         return self.e.b.select(inside, self.n.limbs(value)[0], self.e.i64(0)), inside
 
     def _shift_right(self, node: Binary, size: int) -> Number:
-        """Shifting far leaves the sign; a shift by a negative number gives 0."""
-        signed = self.extents.of(node.left).signed
+        """Shift; by more than the width leaves the sign, by a negative number gives 0."""
+        signed = self.bit_widths.of(node.left).signed
         by = node.right.interval.constant
         if by is not None:
             value = self.low(node.left, size)
@@ -269,7 +269,7 @@ class Expressions:
         a, b = self.low(node.left, size), self.low(node.right, size)
         low = node.right.interval.low
         if low is None or low <= 0:
-            signed = self.extents.of(node.right).signed
+            signed = self.bit_widths.of(node.right).signed
             zero = self.n.constant(0, size)
             wrong = self.n.is_zero(b)
             if signed:
@@ -280,7 +280,7 @@ class Expressions:
         return quotient if node.op is Op.DIVIDE else rest
 
     def _whole(self, node: Data, size: int) -> Number:
-        """Nodes that are computed as a whole, in a size that their extent needs."""
+        """Compute a node exactly, in the size of its bit width."""
         match node:
             case FieldValue() if node.field.type.varbit:
                 return self._varbit(node, size)
@@ -307,21 +307,21 @@ class Expressions:
             case Hash():
                 return self._hash(node, size)
             case Binary(op=Op.SHIFT_RIGHT):
-                wide = max(size, size_for(self.extents.of(node.left).bits))
+                wide = max(size, size_for(self.bit_widths.of(node.left).bits))
                 return self.n.resize(self._shift_right(node, wide), size, False)
             case Binary(op=Op.DIVIDE | Op.MODULO):
-                wide = max(size, *(size_for(self.extents.of(side).bits) for side in (node.left, node.right)))
+                wide = max(size, *(size_for(self.bit_widths.of(side).bits) for side in (node.left, node.right)))
                 return self.n.resize(self._divide(node, wide), size, False)
         raise AssertionError(f"unknown expression {type(node).__name__}")
 
     def _varbit(self, node: FieldValue, size: int) -> Number:
-        """The number that a varbit field's bits make; its bytes come first in its cell, zeros follow."""
+        """Return the value of a varbit field; its bytes are at the start of its cell, followed by zeros."""
         header = self.references.header(node.field.header)
         cell = header.slot(node.field.offset)
         value = self.n.resize(self.packet.load(cell), max(size, size_for(cell.kind.bits)), False)
         length = self.packet.load(header.slot(header.type.length_offset))
         unused = self.e.b.sub(self.e.i64(cell.kind.bits), length)
-        by = self.e.b.select(self.n.is_zero(length), self.e.i64(0), unused)  # without bits the value is 0 as it is
+        by = self.e.b.select(self.n.is_zero(length), self.e.i64(0), unused)  # of length 0 the value is 0 already
         return self.n.resize(self.n.right(value, by, False), size, False)
 
     def _loaded(self, cell: Cell, size: int) -> Number:
@@ -342,13 +342,13 @@ class Expressions:
         if signed:
             least = self.n.constant(low, wide)
             value = self.n.choose(self.n.less(value, least, True), least, value)
-        if high < (1 << (wide - 1 if signed else wide)) - 1:  # else nothing of this size is above it
+        if high < (1 << (wide - 1 if signed else wide)) - 1:  # otherwise no value of this size exceeds it
             most = self.n.constant(high, wide)
             value = self.n.choose(self.n.less(most, value, signed), most, value)
         return self.n.resize(value, size, node.to_signed)
 
     def _hash(self, node: Hash, size: int) -> Number:
-        """A modulus of 0 counts as 1."""
+        """Return the modulus; 0 counts as 1."""
         found = self.outside.calculation(node.calculation)
         if node.modulus is not None:
             modulus = self.low(node.modulus, 64)
@@ -357,7 +357,7 @@ class Expressions:
         return self.n.add(self.n.resize(found, size, False), self.low(node.base, size))
 
     def index(self, node: Data, count: int) -> Value:
-        """An index below `count`, in 64 bits; anything else ends the frame."""
+        """Return an index below `count` in 64 bits; any other one fails the frame."""
         if node.interval.within(0, count - 1):
             return self.low(node, 64)
         value, signed = self.full(node)
@@ -366,16 +366,16 @@ class Expressions:
         return self.n.limbs(value)[0]
 
     def inside(self, node: Data, count: int) -> tuple[Value, Value | None]:
-        """(an index in 64 bits, the condition that it is below `count`, None where that is certain)."""
+        """Return (an index in 64 bits, the condition that it is below `count`: None when it always is)."""
         if node.interval.within(0, count - 1):
             return self.low(node, 64), None
         value, _ = self.full(node)
         return self.n.limbs(value)[0], self.n.less(value, self.n.constant(count, self.n.size(value)), False)
 
-    # ---- what is stored
+    # ---- stored values
 
     def store(self, target: Cell, value: Data) -> None:
-        """A value that fits into a cell."""
+        """Return a value in the form of a cell."""
         if not target.kind.wide:
             self.packet.store(target, self.low(value, 8 * target.kind.bytes_))
             return
@@ -387,7 +387,7 @@ class Expressions:
         self.n.store_limbs(self._stored_stream(value, count), target.pointer, target.kind.bytes_)
 
     def _stored_stream(self, value: Data, count: int) -> Iterator[Value]:
-        """The limbs of what is stored, with the cut that it ends in."""
+        """Yield the limbs of a stored value, truncated to the cell."""
         if isinstance(value, Cut) and size_for(value.bits) == 64 * count:
             limbs = self.stream(value.operand, count)
             return self._last_cut(limbs, count, value.bits, value.to_signed)
@@ -398,7 +398,7 @@ class Expressions:
             yield self.n.cut(limb, bits - 64 * (count - 1), signed) if number == count else limb
 
     def _memory(self, value: Data) -> Cell | None:
-        """The cell that a value lies in as it is."""
+        """Return the cell that already holds a value, or None."""
         if isinstance(value, FieldValue) and not value.field.type.varbit:
             return self.references.field(value.field)
         if isinstance(value, Result) and isinstance(self.scope.result, Cell):
@@ -412,7 +412,7 @@ class Expressions:
     # ---- conditions
 
     def test(self, node: Condition) -> Value:
-        """A condition, as one bit."""
+        """Return a condition as an i1."""
         self.e.count()
         match node:
             case Truth():
@@ -441,7 +441,7 @@ class Expressions:
         raise AssertionError(f"unknown condition {type(node).__name__}")
 
     def valid(self, cell: Cell) -> Value:
-        """A validity, as one bit."""
+        """Return a validity as an i1."""
         return self.e.b.not_(self.n.is_zero(self.packet.load(cell)))
 
     def _chosen(self, condition: Value, yes: Callable[[], Value], no: Callable[[], Value]) -> Value:
@@ -463,9 +463,9 @@ class Expressions:
         return self._chosen(self.test(node.condition), lambda: self.test(node.yes), lambda: self.test(node.no))
 
     def _compare(self, node: Compare) -> Value:
-        a, b = self.extents.of(node.left), self.extents.of(node.right)
+        a, b = self.bit_widths.of(node.left), self.bit_widths.of(node.right)
         signed = a.signed or b.signed
-        bits = max(a.with_sign, b.with_sign) if signed else max(a.bits, b.bits)
+        bits = max(a.signed_bits, b.signed_bits) if signed else max(a.bits, b.bits)
         left, right = self.low(node.left, size_for(bits)), self.low(node.right, size_for(bits))
         match node.how:
             case Relation.EQUAL:
@@ -481,7 +481,7 @@ class Expressions:
         return self.e.b.not_(self.n.less(left, right, signed))
 
     def _same(self, left: list[Cell], right: list[Cell]) -> Value:
-        """The first header is valid, and all slots of both are equal; the last one is the validity."""
+        """Compare two headers: the first is valid and all slots are equal, the validity among them."""
         found = self.valid(left[-1])
         for a, b in zip(left, right, strict=True):
             found = self.e.b.and_(found, self.packet.same(a, b))
@@ -502,7 +502,7 @@ class Expressions:
 
 
 def _may_fail(node: Data) -> bool:
-    """True when computing the value may end the frame."""
+    """Return whether computing the value may fail the frame."""
     return any(
         isinstance(part, (RegisterCell, HeaderElement, UnionElement))
         or (isinstance(part, Binary) and part.op in (Op.DIVIDE, Op.MODULO))

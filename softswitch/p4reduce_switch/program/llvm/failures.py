@@ -1,4 +1,4 @@
-"""Why a frame fails: a number in the generated code, an ExecutionError in Python."""
+"""Causes of failed frames: numbers in compiled code, ExecutionErrors in Python."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from p4reduce_switch.program.errors import ExecutionError
 
 
 class Failure(IntEnum):
-    """What P4 leaves undefined."""
+    """Undefined behaviour of P4."""
 
     INDEX = 1
     DIVISION = 2
@@ -20,7 +20,7 @@ class Failure(IntEnum):
 
 
 def error_of(failure: Failure, value: int, limit: int) -> ExecutionError:
-    """What the Python executor raises for it."""
+    """Return the ExecutionError of a failure."""
     match failure:
         case Failure.INDEX:
             return ExecutionError(f"header stack index {value} is outside 0..{limit}")

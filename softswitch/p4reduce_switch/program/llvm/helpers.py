@@ -1,7 +1,7 @@
-"""Functions that compiled programs call: what would be long in place, each written only where a program needs it.
+"""Helper functions of compiled programs, each emitted only when a program uses it.
 
-Wide numbers are arrays of `count` 64-bit limbs, the lowest first. 128-bit division is here too: LLVM would call a
-function of the C compiler's own library for it, which is not there.
+Wide numbers are arrays of `count` 64-bit limbs, the lowest first. 128-bit division is here too: LLVM would call
+compiler-rt for it, which is not linked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from p4reduce_switch.program.llvm.emitter import I8, I32, I64, POINTER, VOID, Em
 
 
 class Helpers:
-    """The functions; each is written when it is first asked for."""
+    """The functions; each is emitted on first use."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
@@ -94,7 +94,7 @@ class Helpers:
 
 
 def _multiply(e: Emitter, out: Value, a: Value, b: Value, count: Value) -> None:
-    """Schoolbook: 64 x 64 bits in 128, which is a plain machine multiplication."""
+    """Schoolbook multiplication: 64 x 64 bits in 128 is one machine instruction."""
     wide, word = ir.IntType(128), ir.Constant(ir.IntType(128), 64)
     e.clear(out, e.b.mul(count, e.i64(8)))
     with e.loop(count) as i:
@@ -112,7 +112,7 @@ def _multiply(e: Emitter, out: Value, a: Value, b: Value, count: Value) -> None:
 
 
 def _divide(e: Emitter, quotient: Value, rest: Value, a: Value, b: Value, count: Value) -> None:
-    """Bit by bit from the highest: the rest takes in a bit, and gives up b where it is large enough."""
+    """Long division bit by bit: shift a bit into the rest, and subtract b where the rest is not smaller."""
     size = e.b.mul(count, e.i64(8))
     e.clear(quotient, size)
     e.clear(rest, size)
@@ -153,7 +153,7 @@ def _left(e: Emitter, out: Value, a: Value, by: Value, count: Value, _fill: Valu
     words, bits = e.b.lshr(by, e.i64(6)), e.b.and_(by, e.i64(63))
 
     def limb(index: Value) -> Value:
-        """Limb number `index`, 0 below the lowest."""
+        """Return limb `index`, 0 below the lowest."""
         inside = e.b.icmp_signed(">=", index, e.i64(0))
         found = e.load(I64, e.word(a, e.b.select(inside, index, e.i64(0))))
         return e.b.select(inside, found, e.i64(0))
@@ -169,7 +169,7 @@ def _right(e: Emitter, out: Value, a: Value, by: Value, count: Value, fill: Valu
     words, bits = e.b.lshr(by, e.i64(6)), e.b.and_(by, e.i64(63))
 
     def limb(index: Value) -> Value:
-        """Limb number `index`, the fill above the highest."""
+        """Return limb `index`, the fill above the highest."""
         inside = e.b.icmp_unsigned("<", index, count)
         return e.b.select(inside, e.load(I64, e.word(a, e.b.select(inside, index, e.i64(0)))), fill)
 
@@ -181,7 +181,7 @@ def _right(e: Emitter, out: Value, a: Value, by: Value, count: Value, fill: Valu
 
 
 def _funnel(e: Emitter, name: str, high: Value, low: Value, by: Value) -> Value:
-    """64 bits out of two limbs, shifted together."""
+    """Return 64 bits out of two limbs (funnel shift)."""
     return e.b.call(e.module.intrinsic(name, I64, [I64, I64, I64]), [high, low, by])
 
 
@@ -231,7 +231,7 @@ def _sum_words(e: Emitter, data: Value, count: Value) -> None:
 
 
 def _crc(first: int, polynomial: int, last: int, *, reflected: bool) -> Callable[..., None]:
-    """A function that computes a CRC of 16 bits, or a reflected one of 32, byte by byte with a table."""
+    """Emit a table-driven CRC of 16 bits, or a reflected one of 32."""
 
     def entry(byte: int) -> int:
         crc = byte if reflected else byte << 8

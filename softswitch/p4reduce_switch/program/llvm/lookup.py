@@ -1,46 +1,46 @@
-"""The lookup of a table: probing a hash table, or a scan of the entries in their order of preference."""
+"""The lookup of a table: probing a hash table, or a scan of the entries by descending priority."""
 
 from __future__ import annotations
 
 from p4reduce_switch.program.ir.program import Table
+from p4reduce_switch.program.llvm.codegen_context import CodegenContext
 from p4reduce_switch.program.llvm.emitter import I32, I64, Value
 from p4reduce_switch.program.llvm.expressions import Expressions
-from p4reduce_switch.program.llvm.world import World
 from p4reduce_switch.program.memory import RowLayout, TableWord
 from p4reduce_switch.program.state.indexes import MULTIPLIER
 
 
 class Lookups:
-    """Writes lookups."""
+    """Emits lookups."""
 
-    def __init__(self, expressions: Expressions, world: World) -> None:
+    def __init__(self, expressions: Expressions, context: CodegenContext) -> None:
         self.x = expressions
         self.e = expressions.e
-        self.world = world
+        self.context = context
 
     def find(self, table: Table) -> Value:
-        """The number of the row that matches, or -1."""
-        layout = self.world.map.rows[table]
+        """Emit a lookup; return the number of the matching row, or -1."""
+        layout = self.context.offsets.rows[table]
         key: list[Value] = []
         for field, words in zip(table.keys, layout.key_words, strict=True):
             key += self.x.n.limbs(self.x.low(field.value, 64 * words))
         return self._probe(table, layout, key) if layout.exact else self._scan(table, layout, key)
 
     def _word(self, table: Table, word: TableWord) -> int:
-        return self.world.map.tables[table] + word
+        return self.context.offsets.tables[table] + word
 
     def _load_row(self, index: Value, position: Value) -> Value:
-        """The 32-bit number at a position of the index, in 64 bits."""
+        """Return the 32-bit number at a position of the index, in 64 bits."""
         where = self.e.b.gep(index, [position], source_etype=I32)
         return self.e.b.sext(self.e.load(I32, where, align=4), I64)
 
     def _probe(self, table: Table, layout: RowLayout, key: list[Value]) -> Value:
         e, b = self.e, self.e.b
         rows, index = (
-            self.world.pointer(self._word(table, TableWord.ROWS)),
-            self.world.pointer(self._word(table, TableWord.INDEX)),
+            self.context.pointer(self._word(table, TableWord.ROWS)),
+            self.context.pointer(self._word(table, TableWord.INDEX)),
         )
-        mask = self.world.word(self._word(table, TableWord.COUNT))
+        mask = self.context.word(self._word(table, TableWord.COUNT))
         hashed: Value = e.i64(0)
         for word in key:
             hashed = b.mul(b.xor(hashed, word), e.i64(MULTIPLIER))
@@ -67,9 +67,9 @@ class Lookups:
 
     def _scan(self, table: Table, layout: RowLayout, key: list[Value]) -> Value:
         e, b = self.e, self.e.b
-        rows = self.world.pointer(self._word(table, TableWord.ROWS))
-        order = self.world.pointer(self._word(table, TableWord.INDEX))
-        count = self.world.word(self._word(table, TableWord.COUNT))
+        rows = self.context.pointer(self._word(table, TableWord.ROWS))
+        order = self.context.pointer(self._word(table, TableWord.INDEX))
+        count = self.context.word(self._word(table, TableWord.COUNT))
         position, found = e.local(I64), e.local(I64)
         e.store(e.i64(0), position)
         e.store(e.i64(-1), found)

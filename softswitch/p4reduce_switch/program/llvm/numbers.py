@@ -1,8 +1,8 @@
 """Integers of any width: 64 and 128 bits are LLVM's own, above that a list of 64-bit limbs, the lowest first.
 
-LLVM's integers above 128 bits are never used: some of its targets compute them wrongly, or end the process.
+LLVM's integers above 128 bits are not used: some targets miscompile them or abort.
 
-A value stands for an integer modulo 2^size, where size is 64, 128, or a multiple of 64. In memory narrow values are
+A value is an integer modulo 2^size, where size is 64, 128, or a multiple of 64. In memory narrow values are
 native words; wide fields (more than 128 bits) are network bytes, as in a frame.
 """
 
@@ -22,31 +22,31 @@ Number = Value
 
 
 def size_for(bits: int) -> int:
-    """The size of a value that holds so many bits."""
+    """Return the size of a value of that many bits."""
     return 64 if bits <= 64 else 128 if bits <= 128 else (bits + 63) // 64 * 64
 
 
 class Numbers:
-    """Writes arithmetic. Operands of one operation have one size."""
+    """Emits arithmetic. The operands of an operation have the same size."""
 
     def __init__(self, emitter: Emitter, helpers: Helpers) -> None:
         self.e = emitter
         self.helpers = helpers
 
-    # ---- forms
+    # ---- representations
 
     def constant(self, number: int, size: int) -> Number:
-        """A literal modulo 2^size."""
+        """Return a constant modulo 2^size."""
         if size <= NATIVE:
             return ir.Constant(I64 if size == 64 else I128, number & (1 << size) - 1)
         return [self.e.i64(number >> shift & WORD) for shift in range(0, size, 64)]
 
     def size(self, value: Number) -> int:
-        """Bits of a value."""
+        """Return the size of a value."""
         return 64 * len(value) if isinstance(value, list) else int(value.type.width)
 
     def limbs(self, value: Number) -> list[Value]:
-        """The limbs of a value of any size."""
+        """Return the limbs of a value of any size."""
         if isinstance(value, list):
             return value
         if value.type.width == 64:
@@ -55,7 +55,7 @@ class Numbers:
         return [b.trunc(value, I64), b.trunc(b.lshr(value, ir.Constant(I128, 64)), I64)]
 
     def whole(self, limbs: Sequence[Value]) -> Number:
-        """The value that limbs make."""
+        """Return the value of limbs."""
         if len(limbs) == 1:
             return limbs[0]
         if len(limbs) > 2:
@@ -65,7 +65,7 @@ class Numbers:
         return b.or_(b.zext(limbs[0], I128), high)
 
     def resize(self, value: Number, size: int, signed: bool) -> Number:
-        """A value in another size: cut, or extended by zeros or its sign."""
+        """Return a value in another size: truncated, or extended by zeros or its sign."""
         own = self.size(value)
         if own == size:
             return value
@@ -103,7 +103,7 @@ class Numbers:
         return self._chain(a, b, "llvm.usub.with.overflow.i64")
 
     def _chain(self, a: Iterable[Value], b: Iterable[Value], name: str) -> Iterator[Value]:
-        """Limbs with a carry, or a borrow, from each to the next."""
+        """Yield limbs with a carry, or a borrow, from each to the next."""
         builder = self.e.b
         function = self.e.module.intrinsic(name, ir.LiteralStructType([I64, I1]), [I64, I64])
         carry = None
@@ -140,14 +140,14 @@ class Numbers:
         return self.filled(out, len(a))
 
     def spilled(self, limbs: Sequence[Value]) -> Value:
-        """Limbs in memory."""
+        """Store limbs on the stack."""
         where = self.e.local(I64, len(limbs))
         for index, limb in enumerate(limbs):
             self.e.store(limb, self.e.word(where, index))
         return where
 
     def filled(self, where: Value, count: int) -> Number:
-        """The value of limbs in memory."""
+        """Load the value of limbs."""
         return self.whole([self.e.load(I64, self.e.word(where, index)) for index in range(count)])
 
     # ---- bits
@@ -247,7 +247,7 @@ class Numbers:
         return self.filled(out, len(value))
 
     def cut(self, value: Number, bits: int, signed: bool) -> Number:
-        """The low `bits` bits of a value of just as much size as they need, extended by zeros or their sign."""
+        """Return the low `bits` bits of a value of their size, extended by zeros or their sign."""
         size = self.size(value)
         if bits == size:
             return value
@@ -289,29 +289,29 @@ class Numbers:
         return lower
 
     def choose(self, condition: Value, yes: Number, no: Number) -> Number:
-        """One of two values that are both there."""
+        """Select one of two computed values."""
         if isinstance(yes, list):
             self.e.count(len(yes))
             return [self.e.b.select(condition, x, y) for x, y in zip(yes, no, strict=True)]
         return self.e.b.select(condition, yes, no)
 
-    # ---- network bytes
+    # ---- network byte order
 
     def load_bytes(self, pointer: Value, count: int) -> Number:
-        """The number that so many bytes make, the first one highest."""
+        """Load a big-endian number of that many bytes."""
         limbs = []
         for end in range(count, 0, -8):
             limbs.append(self._load_limb(pointer, max(0, end - 8), min(end, 8)))
         return self.whole(limbs) if limbs else self.constant(0, 64)
 
     def load_limbs(self, pointer: Value, count: int, signed: bool) -> Iterator[Value]:
-        """The limbs of the number that so many bytes make, one by one; the last one is extended."""
+        """Yield the limbs of a big-endian number of that many bytes; the last one is extended."""
         for end in range(count, 0, -8):
             limb = self._load_limb(pointer, max(0, end - 8), min(end, 8))
             yield self.cut(limb, 8 * end, True) if signed and end < 8 else limb
 
     def _load_limb(self, pointer: Value, start: int, count: int) -> Value:
-        """Up to 8 bytes."""
+        """Load up to 8 bytes."""
         b, result = self.e.b, None
         position = start
         for size in _pieces(count):
@@ -325,11 +325,11 @@ class Numbers:
         return result
 
     def store_bytes(self, value: Number, pointer: Value, count: int) -> None:
-        """The low bytes of a value into memory, the highest one first."""
+        """Store the low bytes of a value in big-endian order."""
         self.store_limbs(iter(self.limbs(value)), pointer, count)
 
     def store_limbs(self, limbs: Iterator[Value], pointer: Value, count: int) -> None:
-        """The same for limbs that come one by one; those above count as 0."""
+        """Store limbs in big-endian order; missing ones count as 0."""
         for end in range(count, 0, -8):
             limb = next(limbs, None)
             limb = self.e.i64(0) if limb is None else limb
@@ -347,7 +347,7 @@ class Numbers:
             start += size
 
     def load_bits(self, pointer: Value, skip: int, bits: int, signed: bool) -> Number:
-        """The number in bits skip..skip + bits of memory, in the size that it needs."""
+        """Load the number in bits skip..skip + bits, in its size."""
         first, last = skip // 8, (skip + bits + 7) // 8
         found = self.load_bytes(self.e.at(pointer, first), last - first)
         found = self.right_by(found, 8 * last - skip - bits, False)
@@ -355,7 +355,7 @@ class Numbers:
 
 
 def _pieces(count: int) -> list[int]:
-    """Powers of two that make `count` bytes, at most 8."""
+    """Return powers of two that add up to `count`, each at most 8."""
     return [size for size in (8, 4, 2, 1) if count & size]
 
 

@@ -1,4 +1,4 @@
-"""A packet's slots in the code that is written: reading and writing them, wherever they live."""
+"""Access of emitted code to the slots of a packet, on the stack or in its record."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from p4reduce_switch.program.llvm.numbers import Number, Numbers
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A slot: where it is, and what it holds."""
+    """A slot: its address and its kind."""
 
     pointer: Value
     kind: Kind
 
 
 class PacketState:
-    """The slots of one packet; `record` is where those in memory are."""
+    """The slots of one packet; `record` points to those in memory."""
 
     def __init__(self, emitter: Emitter, numbers: Numbers, layout: Layout, record: Value) -> None:
         self.e = emitter
@@ -32,55 +32,55 @@ class PacketState:
         }
 
     def cell(self, slot: int) -> Cell:
-        """A slot by its number."""
+        """Return the cell of a slot."""
         if slot in self.locals:
             return self.locals[slot]
         return Cell(self.e.at(self.record, self.layout.offsets[slot]), self.layout.kinds[slot])
 
     def behind(self, start: Value, first: int, slot: int) -> Cell:
-        """A slot of a stack's element that starts at `start`; the numbers are those in the first element."""
+        """Return the cell of a slot in a stack's element at `start`, by its number in the first element."""
         offset = self.layout.offsets[slot] - self.layout.offsets[first]
         return Cell(self.e.at(start, offset), self.layout.kinds[slot])
 
     # ---- values
 
     def load(self, cell: Cell) -> Number:
-        """What a slot holds, in its size."""
+        """Load a slot, in its size."""
         kind = cell.kind
         if kind.wide:
             return list(self.n.load_limbs(cell.pointer, kind.bytes_, kind.signed))
         return self.e.load(I64 if kind.bytes_ == 8 else I128, cell.pointer)
 
     def store(self, cell: Cell, value: Number) -> None:
-        """Put a value of the slot's size there."""
+        """Store a value of the slot's size."""
         if cell.kind.wide:
             self.n.store_bytes(value, cell.pointer, cell.kind.bytes_)
         else:
             self.e.store(value, cell.pointer)
 
     def clear(self, cell: Cell) -> None:
-        """Put 0 there."""
+        """Store 0."""
         if cell.kind.wide:
             self.e.clear(cell.pointer, cell.kind.bytes_)
         else:
             self.store(cell, self.n.constant(0, 8 * cell.kind.bytes_))
 
     def copy(self, target: Cell, source: Cell) -> None:
-        """Put there what another slot of the same kind holds."""
+        """Copy another slot of the same kind."""
         if target.kind.wide:
             self.e.move(target.pointer, source.pointer, target.kind.bytes_)
         else:
             self.store(target, self.load(source))
 
     def same(self, a: Cell, b: Cell) -> Value:
-        """1 when both slots hold the same, of the same kind."""
+        """Return whether two slots of the same kind are equal."""
         if a.kind.wide:
             found = self.e.b.call(self.n.helpers.same, [a.pointer, b.pointer, self.e.i64(a.kind.bytes_)])
             return self.e.b.trunc(found, self.e.bit(True).type)
         return self.n.equal(self.load(a), self.load(b))
 
     def number(self, slot: int) -> Value:
-        """A slot of at most 64 bits."""
+        """Load a slot of at most 64 bits."""
         return self.load(self.cell(slot))
 
     def set(self, slot: int, value: Value | int) -> None:

@@ -1,4 +1,4 @@
-"""The parser: a block for each state. What ends parsing leaves its error in PARSER_ERROR."""
+"""The parser: a basic block for each state. An error that ends parsing is stored in PARSER_ERROR."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from p4reduce_switch.program.llvm.statements import Statements
 from p4reduce_switch.program.llvm.value_sets import write_holds
 
 MAX_STATES = 10_000
-"""States that a frame may pass."""
+"""States that a frame may pass at most."""
 
 
 class ParserWriter:
-    """Writes the parser over `length` bytes at `frame`."""
+    """Emits the parser over `length` bytes at `frame`."""
 
     def __init__(self, statements: Statements, errors: ParserErrors, frame: Value, length: Value) -> None:
         self.statements = statements
@@ -45,7 +45,7 @@ class ParserWriter:
         self._end: Value = None
 
     def write(self, parser: Parser) -> Value:
-        """Parse; returns how many bytes were parsed."""
+        """Emit the parser; return the number of parsed bytes."""
         self.e.store(self.e.i64(0), self.offset)
         if parser.entry is None:
             return self.e.load(I64, self.offset)
@@ -76,11 +76,11 @@ class ParserWriter:
         return self.e.at(self.frame, self.e.load(I64, self.offset))
 
     def _count_step(self) -> None:
-        """Another way around a loop, or the end."""
+        """Emit the check for too many states in a loop."""
         count = self.e.b.add(self.e.load(I64, self._steps), self.e.i64(1))
         self.e.store(count, self._steps)
         with self.e.when(self.n.less(self.e.i64(MAX_STATES + 1), count, False)):
-            self.statements.world.fail(Failure.ENDLESS_PARSER, self.e.i64(0), False, 0)
+            self.statements.context.fail(Failure.ENDLESS_PARSER, self.e.i64(0), False, 0)
 
     # ---- operations
 
@@ -90,7 +90,7 @@ class ParserWriter:
             self.e.jump(self._end)
 
     def _too_short(self, count: Value) -> None:
-        """PacketTooShort unless so many bytes follow, an i64 that is no negative number."""
+        """Emit PacketTooShort unless that many bytes follow, a non-negative i64."""
         left = self.e.b.sub(self.length, self.e.load(I64, self.offset))
         self._fail(self.n.less(left, count, False), self.errors.packet_too_short)
 
@@ -118,7 +118,7 @@ class ParserWriter:
                 self.statements.write(operation)
 
     def _whole_bytes(self, bits: Data) -> Value:
-        """Bits as bytes: ParserInvalidArgument unless they are whole bytes; what is too large stays large."""
+        """Return bits in bytes; ParserInvalidArgument unless they are whole bytes. Too large numbers stay large."""
         value, signed = self.x.full(bits)
         size = self.n.size(value)
         odd = self.e.b.not_(self.n.is_zero(self.n.both(value, self.n.constant(7, size))))
@@ -159,7 +159,7 @@ class ParserWriter:
         self._skip(self.e.i64(size))
 
     def _fill(self, cell: Cell, start: Value, skip: int, bits: int) -> None:
-        """A field from the frame."""
+        """Emit the extraction of a field."""
         kind = cell.kind
         if bits == 0:
             self.packet.clear(cell)
@@ -197,7 +197,7 @@ class ParserWriter:
         keys = [(self.x.low(value, size_for(bits)), bits) for value, bits in state.keys] if state.cases else []
         for case in state.cases:
             if isinstance(case, SetCase):
-                held = write_holds(self.e, self.statements.world, case.value_set, [key for key, _ in keys])
+                held = write_holds(self.e, self.statements.context, case.value_set, [key for key, _ in keys])
                 self._go_if(held, blocks[case.next])
                 continue
             condition = self.e.bit(True)
@@ -215,7 +215,7 @@ class ParserWriter:
 
 
 def _stack_of(ref: HeaderRef) -> Stack | None:
-    """The stack whose next element is filled."""
+    """Return the stack whose next element is extracted."""
     if isinstance(ref, HeaderElement):
         return ref.stack
     return ref.union.stack if isinstance(ref, Member) else None

@@ -1,4 +1,4 @@
-"""Headers and unions, also those that a packet chooses in a stack, as the cells of their slots."""
+"""Cells of headers and unions, also of stack elements with a run-time index."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from p4reduce_switch.program.llvm.packet_state import Cell, PacketState
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A header in the code that is written: `slot(offset)` is the cell of a slot, `rivals` those of its union."""
+    """A header in emitted code: `slot(offset)` is the cell of a slot, `rivals` the other members of its union."""
 
     type: HeaderType
     slot: Callable[[int], Cell]
     rivals: Callable[[], list[Cell]]
 
     def slots(self) -> list[Cell]:
-        """All cells, the validity last."""
+        """Return all cells, the validity last."""
         return [self.slot(offset) for offset in range(self.type.slots)]
 
 
 class References:
-    """Finds headers; `index` writes the check of an index."""
+    """Resolves headers; `index` emits the check of an index."""
 
     def __init__(self, emitter: Emitter, packet: PacketState, index: Callable[[Data, int], Value]) -> None:
         self.e = emitter
@@ -43,7 +43,7 @@ class References:
         self._index = index
 
     def header(self, ref: HeaderRef) -> Located:
-        """A header, found once: its index is computed here."""
+        """Resolve a header; its index is computed here, once."""
         if isinstance(ref, Header):
             return self._fixed(ref)
         if isinstance(ref, HeaderElement):
@@ -54,15 +54,15 @@ class References:
         return self._member(union, ref.index, start)
 
     def field(self, ref: FieldRef) -> Cell:
-        """The cell of a field."""
+        """Return the cell of a field."""
         return self.header(ref.header).slot(ref.offset)
 
     def valid(self, ref: HeaderRef) -> Cell:
-        """The cell of a header's validity."""
+        """Return the cell of a header's validity."""
         return self.header(ref).slot(ref.type.valid_offset)
 
     def members(self, ref: UnionRef) -> list[Located]:
-        """The members of a union."""
+        """Return the members of a union."""
         if isinstance(ref, Union):
             return [self._fixed(member) for member in ref.members]
         start, union = self._element(ref.stack, ref.index), ref.stack.elements[0]
@@ -81,7 +81,7 @@ class References:
         return self._chosen(header.type, start, union.base, header.base, rivals)
 
     def _chosen(self, kind: HeaderType, start: Value, first: int, base: int, rivals: list[int]) -> Located:
-        """A header in a stack's element that starts at `start`; numbers are those in the first element."""
+        """Return a header in a stack's element at `start`; slots have their numbers in the first element."""
         return Located(
             kind,
             lambda offset: self.packet.behind(start, first, base + offset),
@@ -89,7 +89,7 @@ class References:
         )
 
     def _element(self, stack: Stack, index: Data | End) -> Value:
-        """Where an element starts in memory."""
+        """Return the address of an element."""
         if isinstance(index, End):
             number = self.packet.number(stack.next)
             if index is End.LAST:

@@ -1,6 +1,6 @@
-"""The functions that run one block of a program each, over a record in memory.
+"""Functions that each run one block of a program over a packet's record.
 
-They are for programs whose packets may go through the pipeline again: there Python's traffic manager calls them.
+For programs whose packets may pass the pipeline again: the traffic manager in Python calls them.
 """
 
 from __future__ import annotations
@@ -13,26 +13,28 @@ from p4reduce_switch.program.llvm.checksums import Checksums
 from p4reduce_switch.program.llvm.control import ControlWriter
 from p4reduce_switch.program.llvm.deparser import Deparser
 from p4reduce_switch.program.llvm.emitter import I64, POINTER, Emitter, Module, Value
-from p4reduce_switch.program.llvm.handover import Handover
+from p4reduce_switch.program.llvm.emitters import Emitters, emitters_of
 from p4reduce_switch.program.llvm.helpers import Helpers
+from p4reduce_switch.program.llvm.host_abi import HostAbi
 from p4reduce_switch.program.llvm.parser import ParserWriter
-from p4reduce_switch.program.llvm.parts import Parts, parts_of
-from p4reduce_switch.program.memory import StateMap
+from p4reduce_switch.program.memory import StateOffsets
 
 STAGES = ("parse", "verify", "ingress", "egress", "update", "deparse")
 """Each is a function `int64_t stage_…(state, record, bytes, count, out)`: -1 when the frame failed.
 
-`bytes` are the payload, the whole frame for `parse`, which returns how many were parsed; `deparse` writes to `out` and
-returns how many."""
+`bytes` are the payload, and for `parse` the whole frame; `parse` returns the parsed bytes. `deparse` writes to `out`
+and returns the bytes written."""
 
 
 class StagesWriter:
-    """Writes all of them."""
+    """Emits all of them."""
 
-    def __init__(self, module: Module, program: Program, layout: Layout, map_: StateMap, handover: Handover) -> None:
+    def __init__(
+        self, module: Module, program: Program, layout: Layout, offsets: StateOffsets, host_abi: HostAbi
+    ) -> None:
         self.program = program
         helpers = Helpers(module)
-        writers: tuple[Callable[[Parts, Value, Value, Value], Value], ...] = (
+        writers: tuple[Callable[[Emitters, Value, Value, Value], Value], ...] = (
             self._parse,
             self._verify,
             self._ingress,
@@ -45,38 +47,38 @@ class StagesWriter:
             state, record, data, count, out = function.args
             emitter = Emitter(module, function)
             failed = emitter.block()
-            parts = parts_of(emitter, helpers, program, layout, map_, state, record, failed, handover)
-            emitter.b.ret(write(parts, data, count, out))
+            emitters = emitters_of(emitter, helpers, program, layout, offsets, state, record, failed, host_abi)
+            emitter.b.ret(write(emitters, data, count, out))
             emitter.b.position_at_end(failed)
             emitter.b.ret(emitter.i64(-1))
             emitter.end()
 
-    def _parse(self, parts: Parts, data: Value, count: Value, _out: Value) -> Value:
-        self._checksums(parts, data, parts.e.i64(0))
-        return ParserWriter(parts.statements, self.program.errors, data, count).write(self.program.parser)
+    def _parse(self, emitters: Emitters, data: Value, count: Value, _out: Value) -> Value:
+        self._checksums(emitters, data, emitters.e.i64(0))
+        return ParserWriter(emitters.statements, self.program.errors, data, count).write(self.program.parser)
 
-    def _checksums(self, parts: Parts, data: Value, count: Value) -> Checksums:
-        return Checksums(parts.x, parts.world, lambda: (data, count))
+    def _checksums(self, emitters: Emitters, data: Value, count: Value) -> Checksums:
+        return Checksums(emitters.x, emitters.context, lambda: (data, count))
 
-    def _verify(self, parts: Parts, data: Value, count: Value, _out: Value) -> Value:
+    def _verify(self, emitters: Emitters, data: Value, count: Value, _out: Value) -> Value:
         found = [checksum for checksum in self.program.checksums if checksum.verify]
-        self._checksums(parts, data, count).verify(found)
-        return parts.e.i64(0)
+        self._checksums(emitters, data, count).verify(found)
+        return emitters.e.i64(0)
 
-    def _ingress(self, parts: Parts, data: Value, count: Value, _out: Value) -> Value:
-        self._checksums(parts, data, count)
-        ControlWriter(parts.actions, parts.world).write(self.program.ingress)
-        return parts.e.i64(0)
+    def _ingress(self, emitters: Emitters, data: Value, count: Value, _out: Value) -> Value:
+        self._checksums(emitters, data, count)
+        ControlWriter(emitters.actions, emitters.context).write(self.program.ingress)
+        return emitters.e.i64(0)
 
-    def _egress(self, parts: Parts, data: Value, count: Value, _out: Value) -> Value:
-        self._checksums(parts, data, count)
-        ControlWriter(parts.actions, parts.world).write(self.program.egress)
-        return parts.e.i64(0)
+    def _egress(self, emitters: Emitters, data: Value, count: Value, _out: Value) -> Value:
+        self._checksums(emitters, data, count)
+        ControlWriter(emitters.actions, emitters.context).write(self.program.egress)
+        return emitters.e.i64(0)
 
-    def _update(self, parts: Parts, data: Value, count: Value, _out: Value) -> Value:
+    def _update(self, emitters: Emitters, data: Value, count: Value, _out: Value) -> Value:
         found = [checksum for checksum in self.program.checksums if checksum.update]
-        self._checksums(parts, data, count).update(found)
-        return parts.e.i64(0)
+        self._checksums(emitters, data, count).update(found)
+        return emitters.e.i64(0)
 
-    def _deparse(self, parts: Parts, data: Value, count: Value, out: Value) -> Value:
-        return Deparser(parts.x).write(self.program.deparser, out, data, count)
+    def _deparse(self, emitters: Emitters, data: Value, count: Value, out: Value) -> Value:
+        return Deparser(emitters.x).write(self.program.deparser, out, data, count)

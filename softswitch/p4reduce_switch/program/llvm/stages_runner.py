@@ -1,4 +1,4 @@
-"""Runs frames through a program's stages under Python's traffic manager, for programs that make further passes."""
+"""Runs frames through a program's stages under the traffic manager, for programs with further passes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from p4reduce_switch.program import packet
 from p4reduce_switch.program.ir.features import features
 from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.layout import Layout
-from p4reduce_switch.program.llvm.shared import Shared
+from p4reduce_switch.program.llvm.host_state import HostState
 from p4reduce_switch.program.llvm.stages_code import STAGES
 from p4reduce_switch.program.llvm.target import Loaded
 from p4reduce_switch.program.memory import Word
@@ -27,7 +27,7 @@ FIRST_ROOM = 1 << 16
 
 
 class Shape:
-    """How Python reads a record: for each slot of 8 bytes the number of its word and whether it has a sign."""
+    """How Python reads a record: for each slot of 8 bytes the number of its word and whether it is signed."""
 
     def __init__(self, layout: Layout) -> None:
         self.kinds, self.offsets = layout.kinds, layout.offsets
@@ -82,15 +82,15 @@ class Record:
 
 
 class StagesRunner:
-    """The traffic manager with compiled stages; `headers` are bytes that the deparser may write before the payload."""
+    """The traffic manager with compiled stages; the deparser may write `headers` bytes before the payload."""
 
     def __init__(
-        self, code: Loaded, shared: Shared, program: Program, layout: Layout, headers: int, on_digest: DigestHandler
+        self, code: Loaded, host: HostState, program: Program, layout: Layout, headers: int, on_digest: DigestHandler
     ) -> None:
         self._code = code
         self._functions = {name: STAGE(code.address(f"stage_{name}")) for name in STAGES}
-        self._shared = shared
-        self._state = address(shared.state)
+        self._host = host
+        self._state = address(host.state)
         self._run_deparser = self._stage("deparse")
         self._headers = headers
         self._room = 0
@@ -110,35 +110,35 @@ class StagesRunner:
             program,
             features(program),
             stages,
-            shared.replication,
+            host.replication,
             on_digest,
             blank=blank,  # type: ignore[arg-type]
         )
 
     def process(self, port: int, frame: bytes) -> Frames:
-        """Run one frame and all that comes of it; returns all frames to send, in order."""
-        self._shared.state[Word.NOW_US] = microseconds() - self._shared.started_us
+        """Run one frame with all its copies and passes; return the frames to send, in order."""
+        self._host.state[Word.NOW_US] = microseconds() - self._host.started_us
         return self._traffic.process(port, frame)
 
     def _reserve(self, length: int) -> None:
-        """Make room for a frame of this length."""
+        """Allocate buffers for a frame of this length."""
         self._room = length
-        self._shared.reserve(length)
+        self._host.reserve(length)
         self._out = np.zeros(self._headers + length, np.uint8)
         self._out_view = self._out.data
         self._out_at = address(self._out)
 
     def _stage(self, name: str) -> Callable[..., Any]:
-        """A function that runs a stage over a packet: over its payload, or over the frame that it is given."""
-        function, shared, state = self._functions[name], self._shared, self._state
+        """Return a function that runs a stage over a packet's payload, or over a given frame."""
+        function, host, state = self._functions[name], self._host, self._state
 
         def run(fields: Any, frame: bytes | None = None) -> int:
             data = fields.payload if frame is None else frame
             if len(data) > self._room:
                 self._reserve(len(data))
             result: int = function(state, fields.memory, data, len(data), self._out_at)
-            if result < 0 or shared.raised is not None:
-                shared.collect()
+            if result < 0 or host.raised is not None:
+                host.collect()
             return result
 
         return run

@@ -1,4 +1,4 @@
-"""Statements of the IR as LLVM instructions, one small method each."""
+"""Statements of the IR as LLVM instructions."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ from p4reduce_switch.program.ir.statements import (
     Store,
     Truncate,
 )
+from p4reduce_switch.program.llvm.codegen_context import CodegenContext
 from p4reduce_switch.program.llvm.emitter import Value
 from p4reduce_switch.program.llvm.expressions import Expressions
 from p4reduce_switch.program.llvm.failures import Failure
 from p4reduce_switch.program.llvm.packet_state import Cell
 from p4reduce_switch.program.llvm.references import Located
-from p4reduce_switch.program.llvm.world import World
 from p4reduce_switch.program.memory import Call, Word
 
 
 class Statements:
-    """Writes statements."""
+    """Emits statements."""
 
-    def __init__(self, expressions: Expressions, world: World) -> None:
+    def __init__(self, expressions: Expressions, context: CodegenContext) -> None:
         self.x = expressions
         self.e = expressions.e
         self.n = expressions.n
         self.packet = expressions.packet
-        self.world = world
+        self.context = context
 
     def write(self, statement: Statement) -> None:
-        """One statement."""
+        """Emit one statement."""
         _WRITERS[type(statement)](self, statement)
 
     # ---- assignments
@@ -66,7 +66,7 @@ class Statements:
         index, inside = self.x.inside(node.index, node.register.size)
 
         def write() -> None:
-            self.x.store(self.world.register_cell(node.register, index), node.value)
+            self.x.store(self.context.register_cell(node.register, index), node.value)
 
         self._guarded(inside, write)
 
@@ -78,7 +78,7 @@ class Statements:
             write()
 
     def _into(self, target: Assignment, result: Cell | Value) -> None:
-        """Write an assignment whose Result is `result`."""
+        """Emit an assignment whose Result is `result`."""
         before, self.x.scope.result = self.x.scope.result, result
         self.write(target)
         self.x.scope.result = before
@@ -171,7 +171,7 @@ class Statements:
         self.e.move(start, self.e.at(start, node.count * stride), kept)
         self.e.clear(self.e.at(start, kept), node.count * stride)
 
-    # ---- what happens to the packet
+    # ---- packet primitives
 
     def _exit(self, _node: Exit) -> None:
         self.packet.set(packet.EXIT, 1)
@@ -197,43 +197,43 @@ class Statements:
 
     def _count(self, node: Count) -> None:
         index, inside = self.x.inside(node.index, node.counter.size)
-        self._guarded(inside, lambda: self.world.count(self.world.counter(node.counter, index)))
+        self._guarded(inside, lambda: self.context.count(self.context.counter(node.counter, index)))
 
     def _register_read(self, node: RegisterRead) -> None:
         index, inside = self.x.inside(node.index, node.register.size)
-        self._guarded(inside, lambda: self._into(node.into, self.world.register_cell(node.register, index)))
+        self._guarded(inside, lambda: self._into(node.into, self.context.register_cell(node.register, index)))
 
     def _execute_meter(self, node: MeterExecute) -> None:
         index, inside = self.x.inside(node.index, node.meter.size)
 
         def execute() -> None:
             length = self.packet.number(packet.INGRESS_LENGTH)
-            self._into(node.into, self.world.call(Call.METER, self.world.meters[node.meter], index, length))
+            self._into(node.into, self.context.call(Call.METER, self.context.meters[node.meter], index, length))
 
         self._guarded(inside, execute)
 
     def _random(self, node: RandomNumber) -> None:
         bounds = []
         for side in (node.low, node.high):
-            if self.x.extents.of(side).with_sign > 64:
+            if self.x.bit_widths.of(side).signed_bits > 64:
                 raise UnsupportedConstructError("random numbers of more than 63 bits")
             bounds.append(self.x.low(side, 64))
         with self.e.when(self.e.b.not_(self.n.less(bounds[1], bounds[0], True))):
-            self._into(node.into, self.world.call(Call.RANDOM, 0, *bounds))
+            self._into(node.into, self.context.call(Call.RANDOM, 0, *bounds))
 
     # ---- checks and messages
 
     def _assert(self, node: Assert) -> None:
         with self.e.when(self.e.b.not_(self.x.test(node.condition))):
-            self.world.fail(Failure.ASSERT, self.e.i64(0), False, 0)
+            self.context.fail(Failure.ASSERT, self.e.i64(0), False, 0)
 
     def _log(self, node: Log) -> None:
-        """The values are computed in any case: that may fail."""
+        """The values are always computed, since that may fail the frame."""
         values = [self.x.full(value) for value in node.values]
-        with self.e.when(self.e.b.not_(self.n.is_zero(self.world.word(Word.LOGGING)))):
-            self.world.hand_over(values, self.world.handover.log_words)
-            number = self.world.handover.number_of[node]
-            self.world.call(Call.LOG, number, self.e.i64(0), self.e.i64(0))
+        with self.e.when(self.e.b.not_(self.n.is_zero(self.context.word(Word.LOGGING)))):
+            self.context.store_values(values, self.context.host_abi.log_words)
+            number = self.context.host_abi.number_of[node]
+            self.context.call(Call.LOG, number, self.e.i64(0), self.e.i64(0))
 
 
 _WRITERS: dict[type, Callable[[Statements, Any], None]] = {

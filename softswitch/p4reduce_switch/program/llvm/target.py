@@ -1,4 +1,4 @@
-"""The machine that code is made for, and LLVM's own steps: optimise, make an object, load it."""
+"""The target machine, and LLVM's passes: optimise, emit an object file, load it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEVELS = {
     "x86-64-v3": ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "sse4.2", "popcnt"),
     "x86-64-v2": ("sse4.2", "ssse3", "popcnt", "cx16"),
 }
-"""Levels of x86 that are made use of, and what a machine must have for them. Never AVX-512: it miscompiles."""
+"""x86-64 microarchitecture levels in use, and the features they require. Not AVX-512, which miscompiles."""
 SPEED = 2
 
 
@@ -26,7 +26,7 @@ def _initialised() -> None:
 
 @cache
 def cpu() -> str:
-    """The processor that code is made for; UnsupportedConstructError where none is known to work."""
+    """Return the target processor; UnsupportedConstructError on one that is not supported."""
     machine = platform.machine()
     if machine not in MACHINES:
         raise UnsupportedConstructError(f"a {machine} machine")
@@ -46,7 +46,7 @@ def _machine() -> llvm.TargetMachine:
 
 
 def object_of(text: str) -> bytes:
-    """The object file of a module in LLVM's language."""
+    """Compile LLVM IR to an object file."""
     machine = _machine()
     module = llvm.parse_assembly(text)
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
@@ -75,11 +75,11 @@ _PASSES = (
     _Manager.add_instruction_combine_pass,
     _Manager.add_simplify_cfg_pass,
 )
-"""What makes a program fast: as good as LLVM's own O2 within 5 %, in a third of the time."""
+"""Run the optimisation passes: within 5 % of LLVM's O2, in a third of its time."""
 
 
 class Loaded:
-    """An object file in memory; its code lives as long as this does."""
+    """A loaded object file; its code is valid as long as this object exists."""
 
     def __init__(self, data: bytes) -> None:
         machine = _machine()
@@ -88,7 +88,7 @@ class Loaded:
         self._engine.finalize_object()
 
     def address(self, name: str) -> int:
-        """Where a function is."""
+        """Return the address of a function."""
         found: int = self._engine.get_function_address(name)
         if not found:
             raise UnsupportedConstructError(f"an object file without {name}")

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from p4reduce_switch.program.ir import program
+from p4reduce_switch.program.llvm.codegen_context import CodegenContext
 from p4reduce_switch.program.llvm.emitter import I64, Emitter, Value
 from p4reduce_switch.program.llvm.numbers import Number, size_for
-from p4reduce_switch.program.llvm.world import World
 from p4reduce_switch.program.memory import ValueSetWord
 
 
-def write_holds(e: Emitter, world: World, declared: program.ValueSet, keys: Sequence[Number]) -> Value:
-    """Whether any member of a value set matches these keys, each as wide as `size_for` says."""
-    n, base = world.n, world.map.value_sets[declared]
-    members = world.pointer(base + ValueSetWord.MEMBERS)
+def write_holds(e: Emitter, context: CodegenContext, declared: program.ValueSet, keys: Sequence[Number]) -> Value:
+    """Return whether any member of a value set matches these keys, each of size `size_for`."""
+    n, base = context.n, context.offsets.value_sets[declared]
+    members = context.pointer(base + ValueSetWord.MEMBERS)
     sizes = [size_for(width) // 64 for width in declared.widths]
     found = e.local(I64)
     e.store(e.i64(0), found)
-    with e.loop(world.word(base + ValueSetWord.COUNT)) as index:
+    with e.loop(context.word(base + ValueSetWord.COUNT)) as index:
         start = e.word(members, e.b.mul(index, e.i64(4 * sum(sizes))))
         matches, offset = e.bit(True), 0
         for key, words in zip(keys, sizes, strict=True):

@@ -1,4 +1,4 @@
-"""What Python and a program's machine code share: state, tables, and the calls from one to the other."""
+"""The state of a program that Python and machine code share, and the callbacks from machine code."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.checksums import room_of
 from p4reduce_switch.program.llvm.failures import Failure, error_of
-from p4reduce_switch.program.llvm.handover import Handover, taken
-from p4reduce_switch.program.memory import Call, StateMap, TableWord, ValueSetWord, Word
+from p4reduce_switch.program.llvm.host_abi import HostAbi, unpack_values
+from p4reduce_switch.program.memory import Call, StateOffsets, TableWord, ValueSetWord, Word
 from p4reduce_switch.program.state.profiles import ActionProfile
 from p4reduce_switch.program.state.replication import Replication
 from p4reduce_switch.program.state.stateful import Counter, Meter, Register, microseconds
@@ -26,22 +26,22 @@ CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
 WORD = (1 << 64) - 1
 
 
-class Shared:
-    """The state of one program, and its control plane."""
+class HostState:
+    """The state of one program: words, tables and externs."""
 
-    def __init__(self, program: Program, layout: Layout, map_: StateMap, handover: Handover) -> None:
+    def __init__(self, program: Program, layout: Layout, offsets: StateOffsets, host_abi: HostAbi) -> None:
         self.on_digest: DigestHandler | None = None
         self.random = random.Random()
         self.started_us = microseconds()
-        """When the program's time began, on the monotonic clock."""
+        """The origin of the program's time, on the monotonic clock."""
         self._on_log: Callable[[str], None] | None = None
         self.raised: BaseException | None = None
-        """What Python raised while machine code called it."""
+        """The exception that a callback raised."""
         self._program = program
-        self._handover = handover
-        self.state: Words = np.zeros(map_.size, np.int64)
+        self._host_abi = host_abi
+        self.state: Words = np.zeros(offsets.size, np.int64)
         self._callback = CALLBACK(self._called)
-        self._values: Words = np.zeros(max(1, handover.words), np.int64)
+        self._values: Words = np.zeros(max(1, host_abi.words), np.int64)
         self._records: Words = np.zeros((2, max(1, layout.size // 8)), np.int64)
         self._pieces = max((room_of(found, layout.kinds) for found in program.calculations), default=0)
         self.state[Word.CALLBACK] = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
@@ -50,9 +50,9 @@ class Shared:
         self.replication = Replication(self.state)
         registers = {found: Register(found.name, found.size, found.bitwidth) for found in program.registers}
         counters = {found: Counter(found.name, found.size) for found in program.counters}
-        for register, word in map_.registers.items():
+        for register, word in offsets.registers.items():
             self.state[word] = address(registers[register].memory)
-        for counter, word in map_.counters.items():
+        for counter, word in offsets.counters.items():
             self.state[word] = address(counters[counter].memory)
         self.registers = {found.name: array for found, array in registers.items()}
         self.counters = {found.name: array for found, array in counters.items()}
@@ -60,7 +60,7 @@ class Shared:
         self.meters = {meter.name: meter for meter in self._meters}
         self.value_sets = {
             found.name: ValueSet(found.name, found.widths, self.state[word : word + len(ValueSetWord)])
-            for found, word in map_.value_sets.items()
+            for found, word in offsets.value_sets.items()
         }
         profiles = {
             found: ActionProfile(found.name, found.max_size, found.selector is not None)
@@ -74,17 +74,17 @@ class Shared:
                 None if found.profile is None else profiles[found.profile],
                 self.started_us,
             )
-            for found, word in map_.tables.items()
+            for found, word in offsets.tables.items()
         ]
         self.tables = {table.name: table for table in self._tables}
 
     def reserve(self, length: int) -> None:
-        """Make room for hashes over a frame of this length."""
+        """Allocate scratch memory for hashes over a frame of this length."""
         self._scratch = np.zeros(self._pieces + length, np.uint8)
         self.state[Word.SCRATCH] = address(self._scratch)
 
     def collect(self) -> None:
-        """Hand out the digest of the frame that ran last; ExecutionError if it failed."""
+        """Pass the digest of the last frame to `on_digest`; raise ExecutionError if the frame failed."""
         state = self.state
         digest, failure = int(state[Word.DIGEST]), int(state[Word.FAILURE])
         state[Word.DIGEST] = state[Word.FAILURE] = 0
@@ -93,7 +93,7 @@ class Shared:
             raise raised
         if digest and self.on_digest is not None:
             declared = self._program.digests[digest]
-            values = taken(self._values.tolist(), self._handover.digest_forms[digest])
+            values = unpack_values(self._values.tolist(), self._host_abi.digest_formats[digest])
             masks = [(1 << slot.bits) - 1 for slot in declared.fields]
             row = tuple(value & mask for value, mask in zip(values, masks, strict=True))
             self.on_digest(declared.name, [row])
@@ -103,7 +103,7 @@ class Shared:
 
     @property
     def on_log(self) -> Callable[[str], None] | None:
-        """Takes the program's messages, if someone wants them."""
+        """Receives the program's log messages; None discards them."""
         return self._on_log
 
     @on_log.setter
@@ -111,12 +111,12 @@ class Shared:
         self._on_log = handler
         self.state[Word.LOGGING] = handler is not None
 
-    # ---- what machine code asks for
+    # ---- callbacks from machine code
 
     def _called(self, kind: int, number: int, a: int, b: int) -> int:
         try:
             return self._answer(Call(kind), number, a, b)
-        except BaseException as error:  # no exception may pass through machine code
+        except BaseException as error:  # an exception must not propagate through machine code
             self.raised = error
             self.state[Word.FAILURE] = Failure.CALL
             return 0
@@ -130,9 +130,9 @@ class Shared:
                 return table.meter_color(table.by_row[a], b)
             case Call.RANDOM:
                 return self.random.randint(a, b)
-        text = self._handover.logs[number].text
-        values = self._values[self._handover.log_words :].tolist()
-        for value in taken(values, self._handover.log_forms[number]):
+        text = self._host_abi.logs[number].text
+        values = self._values[self._host_abi.log_words :].tolist()
+        for value in unpack_values(values, self._host_abi.log_formats[number]):
             text = text.replace("{}", str(value), 1)
         if self._on_log is not None:
             self._on_log(text)

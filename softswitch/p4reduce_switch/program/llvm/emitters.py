@@ -1,4 +1,4 @@
-"""The writers of one function, put together."""
+"""The emitters of one function, assembled."""
 
 from __future__ import annotations
 
@@ -7,45 +7,45 @@ from dataclasses import dataclass
 from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.actions import Actions
+from p4reduce_switch.program.llvm.codegen_context import CodegenContext
 from p4reduce_switch.program.llvm.emitter import Emitter, Value
 from p4reduce_switch.program.llvm.expressions import Expressions
-from p4reduce_switch.program.llvm.handover import Handover
 from p4reduce_switch.program.llvm.helpers import Helpers
+from p4reduce_switch.program.llvm.host_abi import HostAbi
 from p4reduce_switch.program.llvm.numbers import Numbers
 from p4reduce_switch.program.llvm.packet_state import PacketState
 from p4reduce_switch.program.llvm.statements import Statements
-from p4reduce_switch.program.llvm.world import World
-from p4reduce_switch.program.memory import StateMap
+from p4reduce_switch.program.memory import StateOffsets
 
 
 @dataclass(frozen=True)
-class Parts:
-    """The writers of one function."""
+class Emitters:
+    """The emitters of one function."""
 
     e: Emitter
     n: Numbers
     packet: PacketState
-    world: World
+    context: CodegenContext
     x: Expressions
     statements: Statements
     actions: Actions
 
 
-def parts_of(
+def emitters_of(
     emitter: Emitter,
     helpers: Helpers,
     program: Program,
     layout: Layout,
-    map_: StateMap,
+    offsets: StateOffsets,
     state: Value,
     record: Value,
     failed: Value,
-    handover: Handover,
-) -> Parts:
-    """All writers, for a packet whose record is there."""
+    host_abi: HostAbi,
+) -> Emitters:
+    """Return all emitters for a packet whose record is at `record`."""
     numbers = Numbers(emitter, helpers)
     packet_state = PacketState(emitter, numbers, layout, record)
-    world = World(emitter, numbers, packet_state, program, map_, state, failed, handover)
-    expressions = Expressions(emitter, numbers, packet_state, world)
-    statements = Statements(expressions, world)
-    return Parts(emitter, numbers, packet_state, world, expressions, statements, Actions(statements))
+    context = CodegenContext(emitter, numbers, packet_state, program, offsets, state, failed, host_abi)
+    expressions = Expressions(emitter, numbers, packet_state, context)
+    statements = Statements(expressions, context)
+    return Emitters(emitter, numbers, packet_state, context, expressions, statements, Actions(statements))

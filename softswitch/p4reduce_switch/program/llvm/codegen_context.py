@@ -1,4 +1,4 @@
-"""What surrounds a packet in the code that is written: the program's state, calls of Python, and failures."""
+"""Access of emitted code to the program's state, callbacks to Python, and failures."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from p4reduce_switch.program.ir.externs import Calculation, Counter, Register
 from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.llvm.emitter import I64, Emitter, Value
 from p4reduce_switch.program.llvm.failures import Failure
-from p4reduce_switch.program.llvm.handover import Handover
+from p4reduce_switch.program.llvm.host_abi import HostAbi
 from p4reduce_switch.program.llvm.numbers import Number, Numbers
 from p4reduce_switch.program.llvm.packet_state import Cell, PacketState
-from p4reduce_switch.program.memory import Call, StateMap, Word, register_kind
+from p4reduce_switch.program.memory import Call, StateOffsets, Word, register_kind
 
 
-class World:
-    """The state of the program, seen from one function; `failed` is the block where a frame that fails ends."""
+class CodegenContext:
+    """The context of one emitted function: the program's state, and `failed`, the block for frames that fail."""
 
     def __init__(
         self,
@@ -26,48 +26,48 @@ class World:
         numbers: Numbers,
         packet: PacketState,
         program: Program,
-        map_: StateMap,
+        offsets: StateOffsets,
         state: Value,
         failed: Value,
-        handover: Handover,
+        host_abi: HostAbi,
     ) -> None:
         self.e = emitter
         self.n = numbers
         self.packet = packet
         self.program = program
-        self.map = map_
+        self.offsets = offsets
         self.state = state
         self.failed = failed
-        self.handover = handover
+        self.host_abi = host_abi
         self.meters = {meter: number for number, meter in enumerate(program.meters)}
-        self.calculate: Callable[[Calculation], Value] = _nothing_calculated
+        self.calculate: Callable[[Calculation], Value] = _no_calculations
 
     def word(self, number: int) -> Value:
-        """A word of the state."""
+        """Load a word of the state."""
         return self.e.load(I64, self.e.word(self.state, int(number)))
 
     def pointer(self, number: int) -> Value:
-        """A word of the state that is an address."""
+        """Load a word of the state that is an address."""
         return self.e.load_pointer(self.e.word(self.state, int(number)))
 
     def set_word(self, number: int, value: Value) -> None:
-        """Change a word of the state."""
+        """Store a word of the state."""
         self.e.store(value, self.e.word(self.state, int(number)))
 
     # ---- arrays
 
     def register_cell(self, register: Register, index: Value) -> Cell:
-        """A cell that exists."""
+        """Return a cell; the index is in range."""
         kind = register_kind(register)
-        start = self.pointer(self.map.registers[register])
+        start = self.pointer(self.offsets.registers[register])
         return Cell(self.e.at(start, self.e.b.mul(index, self.e.i64(kind.room))), kind)
 
     def counter(self, counter: Counter, index: Value) -> Value:
-        """Where a counter that exists is: packets, then bytes."""
-        return self.e.at(self.pointer(self.map.counters[counter]), self.e.b.shl(index, self.e.i64(4)))
+        """Return a pointer to a counter: packets, then bytes; the index is in range."""
+        return self.e.at(self.pointer(self.offsets.counters[counter]), self.e.b.shl(index, self.e.i64(4)))
 
     def count(self, where: Value) -> None:
-        """One packet more."""
+        """Count one packet."""
         length = self.packet.number(packet.INGRESS_LENGTH)
         for offset, amount in ((0, self.e.i64(1)), (8, length)):
             place = self.e.at(where, offset)
@@ -76,14 +76,14 @@ class World:
     # ---- Python
 
     def call(self, kind: Call, number: int, a: Value, b: Value) -> Value:
-        """Ask Python."""
+        """Call Python."""
         self.e.count()
         kind_of_pointer = ir.PointerType(ir.FunctionType(I64, [I64, I64, I64, I64]))
         function = self.e.load(kind_of_pointer, self.e.word(self.state, int(Word.CALLBACK)))
         return self.e.b.call(function, [self.e.i64(kind), self.e.i64(number), a, b])
 
-    def hand_over(self, values: Sequence[tuple[Number, bool]], position: int = 0) -> None:
-        """Put numbers where Python finds them, from this word on."""
+    def store_values(self, values: Sequence[tuple[Number, bool]], position: int = 0) -> None:
+        """Store values for Python (VALUES), from this word on."""
         start = self.pointer(Word.VALUES)
         for value, _ in values:
             for limb in self.n.limbs(value):
@@ -93,11 +93,11 @@ class World:
     # ---- hashes and failures
 
     def calculation(self, calculation: Calculation) -> Value:
-        """The result of a calculation, in 64 bits."""
+        """Emit a calculation; return its result in 64 bits."""
         return self.calculate(calculation)
 
     def fail(self, failure: Failure, value: Number, signed: bool, limit: int) -> None:
-        """End the frame here; `value` and `limit` go into the message."""
+        """Emit the failure of the frame; `value` and `limit` are for the error message."""
         low, high = self.n.limbs(self.n.resize(value, 128, signed))
         self.set_word(Word.FAILURE, self.e.i64(failure))
         self.set_word(Word.FAILURE_LOW, low)
@@ -106,5 +106,5 @@ class World:
         self.e.jump(self.failed)
 
 
-def _nothing_calculated(_calculation: Calculation) -> Value:
-    raise AssertionError("calculations are written by checksums.py")
+def _no_calculations(_calculation: Calculation) -> Value:
+    raise AssertionError("calculations are emitted by checksums.py")

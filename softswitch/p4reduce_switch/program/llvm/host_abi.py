@@ -1,0 +1,64 @@
+"""Layout of the values that compiled code passes to Python: those of digests and of log messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from p4reduce_switch.program.ir.features import walk
+from p4reduce_switch.program.ir.program import Program
+from p4reduce_switch.program.ir.statements import Log
+from p4reduce_switch.program.layout import Layout
+from p4reduce_switch.program.llvm.bit_width import BitWidths
+from p4reduce_switch.program.llvm.numbers import size_for
+
+
+@dataclass(frozen=True, slots=True)
+class WordFormat:
+    """The number of 64-bit words of a value, and whether it is signed."""
+
+    words: int
+    signed: bool
+
+
+class HostAbi:
+    """The formats of all log messages and digests; `number_of` numbers the messages for compiled code."""
+
+    def __init__(self, program: Program, layout: Layout) -> None:
+        widths = BitWidths()
+        self.logs = [node for node in walk(program) if isinstance(node, Log)]
+        self.number_of = {node: number for number, node in enumerate(self.logs)}
+        self.log_formats = [
+            [_word_format(widths.of(value).bits, widths.of(value).signed) for value in node.values]
+            for node in self.logs
+        ]
+        self.digest_formats = {
+            id_: [
+                _word_format(layout.kinds[slot.number].bits, layout.kinds[slot.number].signed) for slot in digest.fields
+            ]
+            for id_, digest in program.digests.items()
+        }
+        self.log_words = _longest(self.digest_formats.values())
+        """The first word of a message's values, behind those of digests, which are read at the end of the frame."""
+        self.words = self.log_words + _longest(self.log_formats)
+
+
+def _longest(rows: Iterable[Sequence[WordFormat]]) -> int:
+    return max((sum(item.words for item in row) for row in rows), default=0)
+
+
+def _word_format(bits: int, signed: bool) -> WordFormat:
+    return WordFormat(size_for(bits) // 64, signed)
+
+
+def unpack_values(words: Sequence[int], formats: Sequence[WordFormat]) -> tuple[int, ...]:
+    """Return the values in `words`, in these formats."""
+    found, position = [], 0
+    for format_ in formats:
+        number = 0
+        for shift, word in enumerate(words[position : position + format_.words]):
+            number |= (word & (1 << 64) - 1) << 64 * shift
+        size = 64 * format_.words
+        found.append(number - (1 << size) if format_.signed and number >> (size - 1) else number)
+        position += format_.words
+    return tuple(found)
