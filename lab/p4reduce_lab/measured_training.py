@@ -1,14 +1,18 @@
-"""Runs as a worker: trainings of examples/train.py, one after the other in one process group, measured.
+"""Workers that do trainings of examples/train.py, one after the other in one process group, and measure them.
 
-Its argument is a JSON file with a list of trainings, each a list of options of train.py and --out. Of each training
-rank 0 writes what all ranks measured to --out: bytes on the wire, seconds, losses, test accuracy, and a hash of the
-weights, which have to be the same on all ranks.
+    python -m p4reduce_lab.measured_training FILE [RANKS]
+
+FILE is JSON: a list of trainings, each a list of options of train.py and --out. Without RANKS the process is one rank,
+by the environment that torchrun sets; with RANKS it forks so many on this machine after torch is imported. For each
+training rank 0 writes what all ranks measured to --out: bytes on the wire, seconds, losses, test accuracy, and a hash
+of the weights, which have to be the same on all ranks.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import importlib.util
 import json
 import math
@@ -22,7 +26,9 @@ from types import ModuleType
 from typing import Any
 
 import torch.distributed as dist
+from torch.multiprocessing.spawn import start_processes
 
+from p4reduce_lab.addresses import LOOPBACK, free_port
 from p4reduce_lab.training import find_script
 
 ETHERNET_IP_TCP = 14 + 20 + 32
@@ -147,14 +153,13 @@ def load_script() -> ModuleType:
     assert spec is not None and spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
+    script.settings.add_argument("--out", type=Path, help="write the results to this JSON file")
     return script
 
 
-def main() -> None:
-    """Run all trainings of the file in one process group of the script's."""
-    script = load_script()
-    script.settings.add_argument("--out", type=Path, help="write the results to this JSON file")
-    trainings = [script.parse(options) for options in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))]
+def run_trainings(script: ModuleType, path: str) -> None:
+    """Run all trainings of the file in one process group of the script's, as the rank of the environment."""
+    trainings = [script.parse(options) for options in json.loads(Path(path).read_text(encoding="utf-8"))]
 
     def measure_all(trainings: list[Any]) -> None:
         for number, args in enumerate(trainings, start=1):
@@ -163,6 +168,26 @@ def main() -> None:
             measure(script, args)
 
     script.run(measure_all, trainings)
+
+
+def run_rank(rank: int, path: str, ranks: int, port: int) -> None:
+    """Set the environment of one of `ranks` on this machine, as torchrun does, and run the trainings."""
+    group = {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": port, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+    os.environ.update({key: str(value) for key, value in {**group, "RANK": rank, "LOCAL_RANK": rank}.items()})
+    run_trainings(load_script(), path)
+
+
+def main() -> None:
+    """Do what the arguments say."""
+    path, *ranks = sys.argv[1:]
+    if not ranks:
+        run_trainings(load_script(), path)
+        return
+    importlib.import_module("torch._dynamo")  # which each rank's first optimizer would import
+    load_script()  # and with it scikit-learn
+    method = "fork" if sys.platform == "linux" else "spawn"
+    arguments = (path, int(ranks[0]), free_port())
+    start_processes(run_rank, arguments, int(ranks[0]), start_method=method)  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":

@@ -36,18 +36,9 @@ class ProcessError(click.ClickException):
 class Child:
     """One child process with its output in a file."""
 
-    def __init__(
-        self,
-        name: str,
-        command: Sequence[str],
-        log: Path,
-        env: Mapping[str, str],
-        keep: Callable[[list[str]], list[str]] = list,
-    ) -> None:
-        """`keep` picks the lines of the log that are worth showing when it fails."""
+    def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
         self.name = name
         self.log = log
-        self._keep = keep
         with log.open("wb") as output:
             self._process = subprocess.Popen(
                 command,
@@ -69,7 +60,7 @@ class Child:
 
     def failure(self, what: str) -> ProcessError:
         """Return an error about this child that shows the end of its log."""
-        lines = self._keep(self.log.read_text(errors="replace").splitlines())[-_TAIL_LINES:]
+        lines = self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
         tail = "\n".join(f"  | {line}" for line in lines) or "  | (nothing)"
         return ProcessError(f"{self.name} {what}; the end of {self.log}:\n{tail}")
 
@@ -104,6 +95,33 @@ class Child:
             self._process.wait(GRACE_S)
 
 
+class LogReader:
+    """Reads a child's log while it runs, by whole lines."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        self._log = child.log.open("rb")
+        self._rest = b""
+
+    def read(self) -> tuple[list[str], int | None]:
+        """Return the lines written since the last call, and the exit status, None while it runs.
+
+        With an exit status the lines are the last ones, the very last one also without an end of line.
+        """
+        status = self._child.status  # before the log: nothing written is missed
+        *lines, self._rest = (self._rest + self._log.read()).split(b"\n")
+        if status is not None and self._rest:
+            lines.append(self._rest)
+            self._rest = b""
+        return [line.decode(errors="replace") for line in lines], status
+
+    def __enter__(self) -> LogReader:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._log.close()
+
+
 class Children:
     """A program's children: `with Children(folder) as children: children.start(...)` ends them all.
 
@@ -117,16 +135,10 @@ class Children:
         self._children: list[Child] = []
         self._guarded = guarded(guardian)
 
-    def start(
-        self,
-        name: str,
-        command: Sequence[str],
-        env: Mapping[str, str] | None = None,
-        keep: Callable[[list[str]], list[str]] = list,
-    ) -> Child:
+    def start(self, name: str, command: Sequence[str], env: Mapping[str, str] | None = None) -> Child:
         """Start a process, its output in `<name>.log`; `env` is added to this process's own."""
         log = self.logs / f"{name.replace(' ', '-')}.log"
-        child = Child(name, command, log, {**os.environ, **(env or {})}, keep)
+        child = Child(name, command, log, {**os.environ, **(env or {})})
         self._children.append(child)
         return child
 

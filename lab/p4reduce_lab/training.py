@@ -1,4 +1,4 @@
-"""The variants of the training in examples/train.py, and a run of several on this machine, by one torchrun."""
+"""The variants of the training in examples/train.py, and a run of several on this machine."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from p4reduce_lab.processes import POLL_S, Child, Children, ProcessError
+from p4reduce_lab.processes import POLL_S, Child, Children, LogReader, ProcessError
 
 WORLD_SIZE = 4
 STALL_S = 60.0
 """A run that shows no progress for this long has failed."""
-_LAUNCHER = "torch/distributed/elastic/"
-STEP = re.compile(rb"step (\d+)/(\d+) loss")
+STEP = re.compile(r"step (\d+)/(\d+) loss")
 """What rank 0 prints as a training goes."""
-TRAINING = re.compile(rb"training (\d+)/(\d+): ")
+TRAINING = re.compile(r"training (\d+)/(\d+): ")
 """What rank 0 prints when it begins a training."""
 MODULE = "p4reduce_lab.measured_training"
 NEEDED = ("torch", "sklearn", "matplotlib")
@@ -96,9 +95,10 @@ class Training:
 
 
 def worker_command(trainings: Sequence[Training], job: str) -> list[str]:
-    """Return what each worker runs, as arguments of the interpreter, to do these trainings one after the other.
+    """Return the arguments of the interpreter for a worker that does these trainings one after the other.
 
-    All of them are done by the same processes, because each start of a worker takes seconds to import torch.
+    All of them are done by the same processes, because each start of a worker takes seconds to import torch. With the
+    number of ranks as another argument, one process imports torch and forks all ranks.
     """
     path = trainings[0].folder.resolve() / "trainings.json"
     path.write_text(json.dumps([training.options(job) for training in trainings]), encoding="utf-8")
@@ -116,25 +116,16 @@ def train(
 
     Raises ProcessError when a worker fails, the switch or the controller ends, or nothing moves for STALL_S.
     """
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
-    command = [sys.executable, *launcher, f"--nproc-per-node={WORLD_SIZE}", *worker_command(trainings, job)]
+    command = [sys.executable, "-P", *worker_command(trainings, job), str(WORLD_SIZE)]
     env = {"OMP_NUM_THREADS": "1", "P4REDUCE_CONTROLLER": controller, "PYTHONUNBUFFERED": "1"}
     if sys.platform == "linux":
         env["GLOO_SOCKET_IFNAME"] = "lo"  # the host's own name need not resolve
-    workers = children.start("workers", command, env, without_launcher)
+    workers = children.start("workers", command, env)
     _follow(children, workers, trainings, progress)
     children.forget(workers)
     if workers.status != 0:
         raise workers.failure(f"failed with status {workers.status}")
     return [training.result() for training in trainings]
-
-
-def without_launcher(lines: list[str]) -> list[str]:
-    """Return the workers' part of a log of torchrun, which ends in a long report of its own; of that, who failed."""
-    launcher = [number for number, line in enumerate(lines) if _LAUNCHER in line]
-    if not launcher:
-        return lines
-    return lines[: launcher[0]] + [lines[number] for number in launcher if "failed (exitcode" in lines[number]]
 
 
 def _follow(
@@ -146,18 +137,16 @@ def _follow(
     """Report steps from the log until the workers end."""
     moved = time.monotonic()
     seen = (0, 0)
-    with workers.log.open("rb") as log:
-        unfinished = b""
+    with LogReader(workers) as log:
         while True:
-            ended = workers.status is not None  # looked at before the log: nothing written is missed
-            *lines, unfinished = (unfinished + log.read()).split(b"\n")
+            lines, status = log.read()
             for line in lines:
                 if match := TRAINING.match(line):
                     seen, moved = (int(match[1]), 0), time.monotonic()
                 elif (match := STEP.match(line)) and int(match[1]) != seen[1]:
                     seen, moved = (seen[0], int(match[1])), time.monotonic()
                     progress(trainings[seen[0] - 1], int(match[1]), int(match[2]))
-            if ended:
+            if status is not None:
                 return
             children.check_others(workers)
             if time.monotonic() - moved > STALL_S:

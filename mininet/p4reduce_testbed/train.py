@@ -87,9 +87,9 @@ def _train(testbed: Testbed, plan: Sequence[Training]) -> list[Result]:
 
     def progress(rank: int, line: str) -> None:
         nonlocal shown
-        if rank == 0 and (match := TRAINING.match(line.encode())):
+        if rank == 0 and (match := TRAINING.match(line)):
             shown = (int(match[1]), 0)
-        elif rank == 0 and (match := STEP.match(line.encode())):
+        elif rank == 0 and (match := STEP.match(line)):
             part = int(match[1]) * _SHOWN_PARTS // int(match[2])
             if part > shown[1]:
                 shown = (shown[0], part)

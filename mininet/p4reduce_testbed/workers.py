@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from typing import IO
 
-from p4reduce_lab.processes import POLL_S, Child
+from p4reduce_lab.processes import POLL_S, Child, LogReader
 from p4reduce_testbed.testbed import Testbed
 from p4reduce_testbed.topology import Host
 
@@ -40,7 +39,7 @@ def run_on_all(
     """Run a command on every host until all have ended well.
 
     Raises ProcessError when one fails (the rest are stopped at the testbed's end), the switch or the controller
-    ends, `timeout_s` is over or nobody writes a line for `stall_s`.
+    ends, `timeout_s` is over or no worker writes a line for `stall_s`.
     """
     workers = [
         testbed.start_worker(f"{name} {host.name}", host, command(host), job_name) for host in testbed.topology.hosts
@@ -59,11 +58,13 @@ def _follow(
 ) -> None:
     began = moved = time.monotonic()
     with contextlib.ExitStack() as stack:
-        logs = [_Lines(stack.enter_context(worker.log.open("rb"))) for worker in workers]
+        logs = [stack.enter_context(LogReader(worker)) for worker in workers]
         while True:
-            statuses = [worker.status for worker in workers]  # before the logs: nothing written is missed
+            statuses = []
             for rank, log in enumerate(logs):
-                for line in log.read(last=statuses[rank] is not None):
+                lines, status = log.read()
+                statuses.append(status)
+                for line in lines:
                     moved = time.monotonic()
                     on_line(rank, line)
             for worker, status in zip(workers, statuses, strict=True):
@@ -79,19 +80,3 @@ def _follow(
             if stall_s is not None and now - moved > stall_s:
                 raise running[0].failure(f"and the others wrote nothing for {stall_s:g} s")
             time.sleep(POLL_S)
-
-
-class _Lines:
-    """The whole lines of a log, as they come."""
-
-    def __init__(self, log: IO[bytes]) -> None:
-        self._log = log
-        self._rest = b""
-
-    def read(self, last: bool) -> list[str]:
-        """Return the lines written since; with `last`, also one without an end."""
-        *lines, self._rest = (self._rest + self._log.read()).split(b"\n")
-        if last and self._rest:
-            lines.append(self._rest)
-            self._rest = b""
-        return [line.decode(errors="replace") for line in lines]

@@ -16,7 +16,7 @@ from p4reduce_lab.bench.case import NETWORKS, Case, Findings
 from p4reduce_lab.bench.cases import BY_NAME, CASES
 from p4reduce_lab.bench.store import Store
 from p4reduce_lab.network import current_id
-from p4reduce_lab.processes import POLL_S, Child, Children, ProcessError, terminable
+from p4reduce_lab.processes import POLL_S, Child, Children, LogReader, ProcessError, terminable
 
 _WIDTH_OF_A_FILE = 150
 _MODULE = "p4reduce_lab.bench.inside"
@@ -104,16 +104,14 @@ def _run_case(case: Case, store: Store, quick: bool, console: Console) -> Findin
 
 def _follow(child: Child, deadline: float, console: Console) -> None:
     """Show what a case says until it ends. Raises ProcessError when its time is over."""
-    with child.log.open("rb") as log, console.status("") as status:
-        rest = b""
+    with LogReader(child) as log, console.status("") as spinner:
         while True:
-            ended = child.status is not None  # before the log: nothing written is missed
-            *lines, rest = (rest + log.read()).split(b"\n")
+            lines, status = log.read()
             for line in lines:
-                console.print(f"  {line.decode(errors='replace')}", markup=False, soft_wrap=True)
-            if ended:
+                console.print(f"  {line}", markup=False, soft_wrap=True)
+            if status is not None:
                 return
-            status.update(f"{child.name}, {deadline - time.monotonic():.0f} s left")
+            spinner.update(f"{child.name}, {deadline - time.monotonic():.0f} s left")
             if time.monotonic() > deadline:
                 raise child.failure("took too long")
             time.sleep(POLL_S)
