@@ -28,7 +28,7 @@ from p4reduce_controller.metrics import ControllerMetrics
 from p4reduce_controller.p4rt.client import Client
 from p4reduce_runtime.logs import event
 from p4reduce_runtime.metrics import Sample
-from p4reduce_runtime.metrics_door import MetricsDoor
+from p4reduce_runtime.metrics_server import MetricsServer
 from p4reduce_runtime.security import CONTROLLER, WORKER, Security, given, is_loopback, listen
 from p4reduce_runtime.settings import ConfigError
 
@@ -117,7 +117,7 @@ class Controller:
             self.registry, self.keeper, terms, clock, self.pulse, self.sweep, _roles(self._security)
         )
         self._metrics = ControllerMetrics(self.registry, self.keeper, self._servicer.refusals, clock)
-        self._metrics_door: MetricsDoor | None = None
+        self._metrics_server: MetricsServer | None = None
         self._server: grpc.aio.Server | None = None
         self._stop = asyncio.Event()
         self._sweep_interval_s = settings.heartbeat_interval_s / 2
@@ -169,7 +169,7 @@ class Controller:
     @property
     def metrics_address(self) -> str:
         """Where the metrics are served, "" where they are not."""
-        return self._metrics_door.address if self._metrics_door is not None else ""
+        return self._metrics_server.address if self._metrics_server is not None else ""
 
     def _open_metrics(self) -> None:
         address, loop = self.config.controller.metrics, asyncio.get_running_loop()
@@ -188,7 +188,7 @@ class Controller:
                 return []
 
         if address:
-            self._metrics_door = MetricsDoor(address, collect, insecure=self.config.security.insecure)
+            self._metrics_server = MetricsServer(address, collect, insecure=self.config.security.insecure)
 
     def _p4runtime_security(self) -> Security | None:
         """What the switch is dialled with. Raises ConfigError where its orders would cross a network in the clear."""
@@ -249,8 +249,8 @@ class Controller:
     async def _close(self) -> None:
         event(_log, logging.INFO, "controller stopped", listen=self.address)
         self._servicer.stop()
-        if self._metrics_door is not None:
-            await asyncio.to_thread(self._metrics_door.close)
+        if self._metrics_server is not None:
+            await asyncio.to_thread(self._metrics_server.close)
         if self._server is not None:
             await self._server.stop(_GRACE_S)
         await self.keeper.close()

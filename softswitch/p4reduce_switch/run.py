@@ -16,7 +16,7 @@ from p4reduce_contracts import artifacts
 from p4reduce_contracts.p4runtime.schema import parse_p4info
 from p4reduce_contracts.wire import AGGREGATION_PORT
 from p4reduce_runtime.logs import event
-from p4reduce_runtime.metrics_door import MetricsDoor
+from p4reduce_runtime.metrics_server import MetricsServer
 from p4reduce_runtime.security import given
 from p4reduce_runtime.settings import ConfigError
 from p4reduce_switch.metrics import samples
@@ -97,9 +97,9 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
             server.start()
             served = ""
             if options.metrics is not None:
-                door = MetricsDoor(options.metrics, lambda: samples(switch, server), insecure=options.insecure)
-                stack.callback(door.close)
-                served = f"; metrics {door.address}"
+                metrics = MetricsServer(options.metrics, lambda: samples(switch, server), insecure=options.insecure)
+                stack.callback(metrics.close)
+                served = f"; metrics {metrics.address}"
             stack.enter_context(_stopped_by_signals(switch))
             host = options.p4runtime.rpartition(":")[0]
             pipeline = options.pipeline or "none yet, a controller brings it"

@@ -1,4 +1,4 @@
-"""The metrics' names, and the door that serves them."""
+"""The metrics' names, and and the server."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from p4reduce_runtime import metrics
+from p4reduce_runtime import metrics, metrics_server
 from p4reduce_runtime.metrics import Sample
-from p4reduce_runtime.metrics_door import MetricsDoor
+from p4reduce_runtime.metrics_server import MetricsServer
 from p4reduce_runtime.settings import ConfigError
 
 DECLARED = list(metrics.declared())
@@ -37,38 +37,49 @@ def get(address: str) -> str:
 
 def test_samples_come_out_as_prometheus_reads_them() -> None:
     found = [Sample(metrics.JOB_ROUNDS, 5, ("a",)), Sample(metrics.JOB_ROUNDS, 7, ("b",)), Sample(metrics.PRIMARY, 1)]
-    door = MetricsDoor("127.0.0.1:0", lambda: found, insecure=False)
+    server = MetricsServer("127.0.0.1:0", lambda: found, insecure=False)
     try:
-        families = {family.name: family for family in text_string_to_metric_families(get(door.address))}
+        families = {family.name: family for family in text_string_to_metric_families(get(server.address))}
     finally:
-        door.close()
+        server.close()
     rounds = families["p4reduce_job_rounds"]
     assert rounds.type == "counter"
     assert {sample.labels["job_name"]: sample.value for sample in rounds.samples} == {"a": 5, "b": 7}
     assert families["p4reduce_switch_primary"].type == "gauge"
 
 
-def test_the_door_is_on_loopback_unless_told() -> None:
-    with pytest.raises(ConfigError, match="whoever reaches 0.0.0.0:0 could read the metrics"):
-        MetricsDoor("0.0.0.0:0", list, insecure=False)
-    door = MetricsDoor("0.0.0.0:0", list, insecure=True)
-    door.close()
+def test_the_server_is_on_loopback_unless_told() -> None:
+    with pytest.raises(ConfigError, match="every host that reaches 0.0.0.0:0 could read the metrics"):
+        MetricsServer("0.0.0.0:0", list, insecure=False)
+    server = MetricsServer("0.0.0.0:0", list, insecure=True)
+    server.close()
 
 
 def test_a_taken_address_is_told_in_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ConfigError, match=f"cannot serve metrics on {address}: .*--metrics"):
-            MetricsDoor(address, list, insecure=False)
+            MetricsServer(address, list, insecure=False)
 
 
-def test_callers_that_say_nothing_keep_nobody_waiting() -> None:
-    door = MetricsDoor("127.0.0.1:0", lambda: [Sample(metrics.PRIMARY, 1)], insecure=False)
-    host, _, port = door.address.rpartition(":")
-    silent = [socket.create_connection((host, int(port))) for _ in range(20)]
+def test_silent_clients_block_no_other_request_and_keep_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "REQUEST_LIMIT_S", 0.2)
+    server = MetricsServer("127.0.0.1:0", lambda: [Sample(metrics.PRIMARY, 1)], insecure=False)
+    host, _, port = server.address.rpartition(":")
+    silent = [socket.create_connection((host, int(port)), timeout=60) for _ in range(20)]
     try:
-        assert "p4reduce_switch_primary 1.0" in get(door.address)
+        assert "p4reduce_switch_primary 1.0" in get(server.address)
+        assert [connection.recv(1) for connection in silent] == [b""] * 20, "the server ends them"
     finally:
         for connection in silent:
             connection.close()
-        door.close()
+        server.close()
+
+
+def test_it_serves_on_an_ipv6_address() -> None:
+    server = MetricsServer("[::1]:0", lambda: [Sample(metrics.PRIMARY, 1)], insecure=False)
+    try:
+        assert server.address.startswith("[::1]:")
+        assert "p4reduce_switch_primary 1.0" in get(server.address)
+    finally:
+        server.close()

@@ -1,4 +1,4 @@
-"""What a rank counts, at a door for Prometheus."""
+"""What a rank counts, served to Prometheus."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ def address_of(given: str | None, environment: Mapping[str, str]) -> str | None:
 
 
 class RankMetrics:
-    """A door that is open from the beginning of the joining, and has something to tell from its end."""
+    """A server that runs from the beginning of the joining, and has samples from its end."""
 
     def __init__(self, address: str, *, insecure: bool) -> None:
         """`address`: HOST:PORT. Raises JoinError when it cannot be had, or is beyond loopback and not `insecure`."""
-        from p4reduce_runtime.metrics_door import MetricsDoor
+        from p4reduce_runtime.metrics_server import MetricsServer
 
         self._session: weakref.ref[Session] | None = None
         try:
-            self._door = MetricsDoor(address, self._collect, insecure=insecure)
+            self._server = MetricsServer(address, self._collect, insecure=insecure)
         except ConfigError as error:
             raise JoinError(str(error)) from error
 
     @property
     def address(self) -> str:
-        """HOST:PORT of the door."""
-        return self._door.address
+        """HOST:PORT of the server."""
+        return self._server.address
 
     def tell_of(self, session: Session) -> None:
         """Tell what this session counts, until it is closed. The session is not kept alive by that."""
@@ -61,8 +61,8 @@ class RankMetrics:
         session.at_close = self.close
 
     def close(self) -> None:
-        """Close the door."""
-        self._door.close()
+        """Stop the server."""
+        self._server.close()
 
     def _collect(self) -> Iterable[Sample]:
         session = None if self._session is None else self._session()

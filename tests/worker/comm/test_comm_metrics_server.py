@@ -24,23 +24,23 @@ def page(address: str) -> str:
 
 
 def test_what_a_rank_counts_is_served_until_it_closes() -> None:
-    door = RankMetrics("127.0.0.1:0", insecure=False)
-    assert "p4reduce_worker" not in page(door.address), "it has not joined yet"
+    server = RankMetrics("127.0.0.1:0", insecure=False)
+    assert "p4reduce_worker" not in page(server.address), "it has not joined yet"
     with LocalGroup(2) as group:
-        door.tell_of(group.comms[1].session)
+        server.tell_of(group.comms[1].session)
         group.run(lambda comm: comm.all_reduce(np.ones(9, np.float32)))
-        assert 'p4reduce_worker_collectives_total{job_name="test",rank="1"} 1.0' in page(door.address)
+        assert 'p4reduce_worker_collectives_total{job_name="test",rank="1"} 1.0' in page(server.address)
     with pytest.raises(OSError):
-        page(door.address)
+        page(server.address)
 
 
 def test_a_private_job_has_a_number_instead_of_its_name() -> None:
-    door = RankMetrics("127.0.0.1:0", insecure=False)
+    server = RankMetrics("127.0.0.1:0", insecure=False)
     with LocalGroup(1) as group:
         session = group.comms[0].session
         session._uplink.lease = replace(session.lease, name="confidential", private=True)
-        door.tell_of(session)
-        text = page(door.address)
+        server.tell_of(session)
+        text = page(server.address)
         assert f'job_name="private:{session.lease.job_id}",rank="0"' in text
         assert "confidential" not in text
 
@@ -77,6 +77,6 @@ def test_what_is_no_address_is_told(environment: dict[str, str]) -> None:
 
 
 def test_beyond_loopback_it_takes_a_word() -> None:
-    with pytest.raises(JoinError, match=r"whoever reaches 0\.0\.0\.0:0 could read the metrics"):
+    with pytest.raises(JoinError, match=r"every host that reaches 0\.0\.0\.0:0 could read the metrics"):
         p4reduce.join("train", rank=0, world_size=1, metrics="0.0.0.0:0")
     RankMetrics("0.0.0.0:0", insecure=True).close()
