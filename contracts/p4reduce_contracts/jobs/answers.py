@@ -84,6 +84,7 @@ class JobInfo:
     lane_bound: int = 1
     run_id: str = ""
     private: bool = False
+    ephemeral: bool = False
     hidden: bool = False
     owner_token: str = ""
     member_token: str = ""

@@ -151,11 +151,14 @@ class JobClient:
         lane_bits: int = 0,
         lane_bound: int = 1,
         private: bool = False,
+        ephemeral: bool = False,
     ) -> JobInfo:
         """Make a job of `world_size` ranks. `slots` None takes what is free, at most 128.
 
         `lane_bits` 0 lets the workers choose the narrowest lanes; `lane_bound` is the largest |t| a rank may send.
         A `private` job has tokens, which only this answer holds; over TLS every job has.
+        An `ephemeral` job is removed when it has had no member for the controller's `heartbeat_timeout_s`, or never one
+        for 5 minutes: for a launch that makes a job for itself.
         """
         _whole("world size", world_size)
         if slots is not None and _whole("slots", slots) == 0:
@@ -169,6 +172,7 @@ class JobClient:
             lane_bits=_whole("lane bits", lane_bits),
             lane_bound=lane_bound,
             private=private,
+            ephemeral=ephemeral,
         )
         return _job(self._call(self._stub.CreateJob, request))
 
@@ -347,6 +351,7 @@ def _job(job: jobs_pb2.Job) -> JobInfo:
         lane_bound=job.lane_bound,
         run_id=job.run_id,
         private=job.private,
+        ephemeral=job.ephemeral,
         hidden=job.hidden,
         owner_token=job.owner_token,
         member_token=job.member_token,

@@ -48,7 +48,7 @@ class WaitingSlot(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., round: _Optional[int] = ..., missing: _Optional[int] = ..., waited_s: _Optional[float] = ..., in_flight: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "id", "world_size", "first_slot", "slots", "state", "epoch", "members", "last_reset", "lane_bits", "lane_bound", "run_id", "private", "owner_token", "member_token", "hidden")
+    __slots__ = ("name", "id", "world_size", "first_slot", "slots", "state", "epoch", "members", "last_reset", "lane_bits", "lane_bound", "run_id", "private", "owner_token", "member_token", "hidden", "ephemeral")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -65,6 +65,7 @@ class Job(_message.Message):
     OWNER_TOKEN_FIELD_NUMBER: _ClassVar[int]
     MEMBER_TOKEN_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_FIELD_NUMBER: _ClassVar[int]
+    EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: int
     world_size: int
@@ -81,23 +82,26 @@ class Job(_message.Message):
     owner_token: str
     member_token: str
     hidden: bool
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., world_size: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., last_reset: _Optional[str] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., run_id: _Optional[str] = ..., private: bool = ..., owner_token: _Optional[str] = ..., member_token: _Optional[str] = ..., hidden: bool = ...) -> None: ...
+    ephemeral: bool
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., world_size: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., last_reset: _Optional[str] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., run_id: _Optional[str] = ..., private: bool = ..., owner_token: _Optional[str] = ..., member_token: _Optional[str] = ..., hidden: bool = ..., ephemeral: bool = ...) -> None: ...
 
 class CreateJobRequest(_message.Message):
-    __slots__ = ("name", "world_size", "slots", "lane_bits", "lane_bound", "private")
+    __slots__ = ("name", "world_size", "slots", "lane_bits", "lane_bound", "private", "ephemeral")
     NAME_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     LANE_BITS_FIELD_NUMBER: _ClassVar[int]
     LANE_BOUND_FIELD_NUMBER: _ClassVar[int]
     PRIVATE_FIELD_NUMBER: _ClassVar[int]
+    EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
     name: str
     world_size: int
     slots: int
     lane_bits: int
     lane_bound: int
     private: bool
-    def __init__(self, name: _Optional[str] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., private: bool = ...) -> None: ...
+    ephemeral: bool
+    def __init__(self, name: _Optional[str] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., private: bool = ..., ephemeral: bool = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
     __slots__ = ()

@@ -75,6 +75,8 @@ class Job:
     `counted_from` is what the switch's counters showed before the job's first entries, None before that.
     `owner` is who made it (for the quotas), `problem` why it has no lease though every rank is there.
     `owner_lock` and `member_lock` are what is kept of its tokens, "" where it has none.
+    An `ephemeral` job is removed when it has no members for some time; `empty_since` is when that began, None while it
+    has some, and `joined` whether it ever had one.
     """
 
     name: str
@@ -92,6 +94,9 @@ class Job:
     problem: str = ""
     owner_lock: str = ""
     member_lock: str = ""
+    ephemeral: bool = False
+    joined: bool = False
+    empty_since: float | None = None
 
     @property
     def private(self) -> bool:

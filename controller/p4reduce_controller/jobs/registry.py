@@ -61,6 +61,8 @@ _log = logging.getLogger(__name__)
 
 RECONNECT_S = 1.0
 """How long after its connection ended a member is taken for gone: it may only have to connect again."""
+NEVER_JOINED_S = 300.0
+"""How long an ephemeral job stays that no rank has joined yet: kernels may be compiled first."""
 _MOST_WAITS = 4  # of one member at a time: every change wakes each of them
 _REMEMBERED = 4096
 _STRANGER = "the controller does not know this member: it restarted after the job's reset, or that was long ago"
@@ -162,8 +164,9 @@ class Registry:
         *,
         owner: str = "",
         tokens: Tokens | None = None,
+        ephemeral: bool = False,
     ) -> Job:
-        """Make a job and give it slots; with `tokens` it is private.
+        """Make a job and give it slots; with `tokens` it is private. `sweep` removes an `ephemeral` one.
 
         Raises InvalidRequestError, JobExistsError, SwitchFullError, QuotaExceededError or StoreError.
         """
@@ -179,6 +182,7 @@ class Registry:
             raise JobExistsError(f"there is a job {name!r} already; remove it or choose another name")
         job_id = self._free_id()
         job = Job(name, job_id, world_size, self.slots.take(name, slots), lane_bits, lane_bound, owner=owner)
+        job.ephemeral = ephemeral
         if tokens is not None:
             job.owner_lock, job.member_lock = lock(tokens.owner), lock(tokens.member)
         try:
@@ -281,6 +285,7 @@ class Registry:
         member = Member(rank, self._fresh_nonce(), now, run_id)
         job.members[rank] = member
         self._members[member.nonce] = (job, member)
+        job.joined = True
         self.joins += 1
         self._save(job)
         event(_log, logging.INFO, "rank joined", job=name, rank=rank, run_id=run_id, owner=owner)
@@ -391,6 +396,21 @@ class Registry:
                 self._grant_if_complete(job, now)  # it may have had to wait for its owner's quota
         for name in list(self._unsaved):
             self._save(self._jobs[name])
+        for job in list(self._jobs.values()):
+            self._remove_if_unused(job, now)
+
+    def _remove_if_unused(self, job: Job, now: float) -> None:
+        """Remove an ephemeral job that has had no members for too long."""
+        if not job.ephemeral or job.members:
+            job.empty_since = None
+            return
+        if job.empty_since is None:
+            job.empty_since = now
+        if now - job.empty_since >= (self._heartbeat_timeout_s if job.joined else NEVER_JOINED_S):
+            try:
+                self.remove(job.name)
+            except StoreError as error:  # the next sweep tries again
+                event(_log, logging.WARNING, "job not removed", job=job.name, cause=str(error))
 
     def holder(self, grant: Grant) -> Job | None:
         """The job that wants this grant, or None if it does so no longer."""

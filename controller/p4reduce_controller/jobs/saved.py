@@ -21,6 +21,7 @@ def to_text(job: Job) -> str:
         {key: value for key, value in member.items() if key not in _RUNNING_ONLY}
         for member in fields["members"].values()
     ]
+    del fields["empty_since"]
     if not job.active:
         fields["grant"] = None
     return json.dumps(fields)

@@ -153,6 +153,7 @@ class JobsServicer:
             request.lane_bound or 1,
             owner=peer_owner(context),
             tokens=drawn,
+            ephemeral=request.ephemeral,
         )
         reply = self._job(job, shown=True)
         if drawn is not None:
@@ -341,6 +342,7 @@ class JobsServicer:
             epoch=job.epoch if shown else 0,
             hidden=not shown,
             private=job.private,
+            ephemeral=job.ephemeral,
             last_reset=job.last_reset,
             lane_bits=job.lane_bits,
             lane_bound=job.lane_bound,

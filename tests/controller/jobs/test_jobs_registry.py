@@ -16,6 +16,7 @@ from p4reduce_contracts.jobs.errors import (
     JobExistsError,
     MemberResetError,
     PlaceTakenError,
+    StoreError,
     SwitchFullError,
     UnknownJobError,
 )
@@ -380,3 +381,61 @@ def test_without_an_epoch_the_members_are_told_why() -> None:
     registry.hello(Hello(job.id, member.nonce, place(1)), 0.0)
     with pytest.raises(MemberResetError, match="all epochs are used"):
         registry.lease(member.nonce)
+
+
+def test_an_ephemeral_job_goes_when_its_members_have_been_away_for_the_timeout(registry: Registry) -> None:
+    registry.create("launch", 2, ephemeral=True)
+    registry.create("stays", 2)
+    members = form(registry, "launch", 2)
+    for member in members:
+        registry.watch_started(member.nonce)
+    registry.sweep(100.0)
+    for member in members:
+        registry.watch_ended(member.nonce, 100.0)
+    registry.sweep(101.0)
+    assert not registry.get("launch").members
+    registry.sweep(110.9)
+    registry.get("launch")
+    registry.sweep(111.0)
+    assert [job.name for job in registry.jobs()] == ["stays"]
+
+
+def test_members_that_come_back_keep_an_ephemeral_job(registry: Registry) -> None:
+    registry.create("launch", 1, ephemeral=True)
+    (member,) = form(registry, "launch", 1)
+    registry.leave(member.nonce)
+    registry.sweep(5.0)
+    (member,) = form(registry, "launch", 1, now=14.0)
+    registry.sweep(15.0)
+    registry.leave(member.nonce)
+    registry.sweep(16.0)
+    registry.sweep(25.0)
+    assert registry.get("launch").empty_since == 16.0
+
+
+def test_an_ephemeral_job_that_was_never_joined_goes_after_five_minutes(registry: Registry) -> None:
+    registry.create("launch", 1, ephemeral=True)
+    registry.sweep(0.0)
+    registry.sweep(299.0)
+    registry.get("launch")
+    registry.sweep(300.0)
+    assert registry.jobs() == []
+
+
+def test_an_ephemeral_job_stays_until_its_removal_can_be_saved(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.create("launch", 1, ephemeral=True)
+    (member,) = form(registry, "launch", 1)
+    registry.leave(member.nonce)
+    registry.sweep(0.0)
+
+    def fail(_: str) -> None:
+        raise StoreError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(registry._books, "delete", fail)
+        registry.sweep(20.0)
+        registry.get("launch")
+    registry.sweep(21.0)
+    assert registry.jobs() == []
