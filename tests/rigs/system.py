@@ -93,11 +93,11 @@ def start_controller(
 
 
 @contextlib.contextmanager
-def running_system(folder: Path) -> Iterator[System]:
+def running_system(folder: Path, pipeline: str = "small") -> Iterator[System]:
     """Start a switch and a controller; end them, and what was started again in their place, with the block."""
     switch = start_switch(folder)
     try:
-        running = System(folder, switch, start_controller(folder, switch))
+        running = System(folder, switch, start_controller(folder, switch, pipeline=pipeline))
     except BaseException:
         switch.end(signal.SIGKILL)
         raise

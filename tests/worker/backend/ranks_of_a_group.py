@@ -1,0 +1,217 @@
+"""One rank of a process group of the backend p4reduce; `test_backend.py` starts several. Prints "ok" at the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+SUM, AVG, MAX = dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX
+
+
+def given(rank: int, dtype: torch.dtype, shape: tuple[int, ...] = (37, 11)) -> torch.Tensor:
+    """What a rank gives: small whole numbers, whose sums every dtype holds."""
+    numbers = torch.randint(-9, 9, shape, generator=torch.Generator().manual_seed(rank))
+    if dtype.is_complex:
+        return torch.complex(numbers.float(), numbers.float() + 1)
+    return numbers.to(dtype)
+
+
+def total(dtype: torch.dtype, shape: tuple[int, ...] = (37, 11)) -> torch.Tensor:
+    return sum(given(rank, dtype, shape) for rank in range(dist.get_world_size()))
+
+
+def check_sums() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    dtypes = [torch.float32, torch.int32, torch.float16, torch.bfloat16, torch.complex64, torch.float64, torch.int64]
+    for dtype in dtypes:
+        mine = given(rank, dtype)
+        dist.all_reduce(mine)
+        assert torch.equal(mine, total(dtype)), dtype
+        mine = given(rank, dtype)
+        work = dist.all_reduce(mine, async_op=True)
+        assert work.wait() and work.is_completed()
+        assert torch.equal(mine, total(dtype)), dtype
+        mine = given(rank, dtype)
+        dist.all_reduce(mine, op=AVG)
+        whole = not (dtype.is_floating_point or dtype.is_complex)
+        mean = torch.div(total(dtype), size, rounding_mode="trunc") if whole else total(dtype) / size
+        torch.testing.assert_close(mine, mean)
+    mine = given(rank, torch.float32)
+    dist.all_reduce(mine, op=MAX)
+    assert torch.equal(mine, torch.stack([given(each, torch.float32) for each in range(size)]).amax(0))
+    columns = given(rank, torch.float32).t()
+    dist.all_reduce(columns)
+    assert torch.equal(columns, total(torch.float32).t())
+    scalar = torch.tensor(1.5)
+    dist.all_reduce(scalar)
+    assert scalar.item() == 1.5 * size
+    empty = torch.zeros(0)
+    dist.all_reduce(empty)
+
+
+def check_scattered_sums() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        whole = given(rank, dtype, (size * 6, 5))
+        part = torch.empty(6, 5, dtype=dtype)
+        dist.reduce_scatter_tensor(part, whole)
+        assert torch.equal(part, total(dtype, (size * 6, 5))[6 * rank : 6 * rank + 6])
+        dist.reduce_scatter(part, list(whole.split(6)))
+        assert torch.equal(part, total(dtype, (size * 6, 5))[6 * rank : 6 * rank + 6])
+    with dist._coalescing_manager():
+        tensors = [given(rank, torch.float32), given(rank, torch.float32, (5,))]
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    assert torch.equal(tensors[0], total(torch.float32)) and torch.equal(tensors[1], total(torch.float32, (5,)))
+
+
+def check_copies() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for shape in ((3, 7), (700, 401)):  # the second one is above gather_bytes
+        for dtype in (torch.float32, torch.int64, torch.bfloat16, torch.bool):
+            mine = given(rank, dtype, shape)
+            dist.broadcast(mine, 1)
+            assert torch.equal(mine, given(1, dtype, shape))
+            mine = given(rank, dtype, shape)
+            rows = [torch.empty(shape, dtype=dtype) for _ in range(size)]
+            dist.all_gather(rows, mine)
+            for each, row in enumerate(rows):
+                assert torch.equal(row, given(each, dtype, shape))
+            stacked = torch.empty((size, *shape), dtype=dtype)
+            dist.all_gather_into_tensor(stacked, mine)
+            assert torch.equal(stacked, torch.stack(rows))
+    objects: list[object] = [None] * size
+    dist.all_gather_object(objects, {"rank": rank})
+    assert objects == [{"rank": each} for each in range(size)]
+    dist.barrier()
+    if rank == 0:
+        dist.send(torch.arange(3), 1)
+    elif rank == 1:
+        got = torch.zeros(3, dtype=torch.int64)
+        dist.recv(got, 0)
+        assert got.tolist() == [0, 1, 2]
+
+
+def check_not_finite() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for op in (SUM, AVG):
+        for dtype in (torch.float32, torch.bfloat16):
+            mine = torch.ones(5000, dtype=dtype)
+            if rank == 1:
+                mine[7], mine[8] = float("inf"), float("nan")
+            dist.all_reduce(mine, op=op)
+            assert mine[7].isinf() and mine[8].isnan() and mine[9] == (size if op == SUM else 1)
+    mine = torch.ones(5)
+    dist.all_reduce(mine)
+    assert mine.tolist() == [size] * 5
+
+
+def check_futures() -> None:
+    size = dist.get_world_size()
+
+    def and_again(future: torch.futures.Future) -> torch.Tensor:
+        (tensor,) = future.value()
+        dist.all_reduce(tensor)
+        return tensor
+
+    futures = [
+        dist.all_reduce(torch.full((9,), float(step)), async_op=True).get_future().then(and_again) for step in range(1)
+    ]
+    for step, future in enumerate(futures):
+        assert future.wait().tolist() == [step * size * size] * 9
+    assert dist.get_backend() == "p4reduce"
+
+
+def check_subgroups() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    pair = dist.new_group([0, 1])
+    rest = dist.new_group(list(range(1, size)))
+    for group, ranks in ((pair, [0, 1]), (rest, list(range(1, size)))):
+        if rank in ranks:
+            mine = given(rank, torch.float32)
+            dist.all_reduce(mine, group=group)
+            assert torch.equal(mine, sum(given(each, torch.float32) for each in ranks))
+    dist.barrier()
+    if rank in (0, 1):
+        dist.barrier(pair)
+        dist.destroy_process_group(pair)
+
+
+def check_hook(name: str) -> None:
+    """Train by DDP with one of torch's own communication hooks; the ranks' weights are equal then."""
+    torch.manual_seed(5)
+    model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 10))
+    ddp = DistributedDataParallel(model)  # PowerSGD's callbacks need one bucket at a time, over gloo too
+    if name == "fp16":
+        ddp.register_comm_hook(None, fp16_compress_hook)
+    else:
+        ddp.register_comm_hook(PowerSGDState(None, 1, 2), powerSGD_hook)
+    optimizer = torch.optim.SGD(ddp.parameters(), 0.1)
+    for step in range(5):
+        x = torch.randn(8, 20, generator=torch.Generator().manual_seed(10 * step + dist.get_rank()))
+        optimizer.zero_grad()
+        ddp(x).square().mean().backward()
+        optimizer.step()
+    gloo = dist.new_group(backend="gloo")
+    for weight in model.parameters():
+        rows = [torch.empty_like(weight) for _ in range(dist.get_world_size())]
+        dist.all_gather(rows, weight.detach(), group=gloo)
+        assert all(torch.equal(rows[0], row) for row in rows), "the ranks' weights differ"
+
+
+def check_compiled() -> None:
+    """A functional collective under torch.compile."""
+
+    @torch.compile(backend="aot_eager")
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return functional.all_reduce(x, "sum", dist.group.WORLD) * 2
+
+    assert doubled(torch.ones(7)).tolist() == [2.0 * dist.get_world_size()] * 7
+
+
+def check_timeout() -> None:
+    """A collective that the others do not call ends with an error that says "timed out"; the last check."""
+    store = dist.distributed_c10d._get_default_store()
+    if dist.get_rank():
+        store.wait(["rank 0 has its error"], timedelta(seconds=60))
+        return
+    options = dist.AllreduceOptions()
+    options.timeout = timedelta(seconds=1)
+    try:
+        dist.group.WORLD.allreduce([torch.ones(5)], options).wait()
+    except dist.DistBackendError as error:
+        assert "timed out" in str(error) and "still waits for rank 1" in str(error), error
+        print("timed out as it should", flush=True)
+    store.set("rank 0 has its error", "")
+
+
+def check_killed() -> None:
+    dist.all_reduce(torch.ones(5))
+    dist.barrier()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    rank, size, port, backend = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+    dist.init_process_group(
+        backend, init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size, timeout=timedelta(seconds=60)
+    )
+    for check in sys.argv[5:]:
+        name, _, argument = check.partition("=")
+        globals()[f"check_{name}"](*[argument] if argument else [])
+        print(check, "passed", flush=True)
+    dist.destroy_process_group()
+    print("ok", flush=True)
+
+
+main()

@@ -1,0 +1,144 @@
+"""The backend "p4reduce" of torch.distributed, in processes, over a switch and a controller."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_lab.addresses import free_port
+from rigs.system import System, running_system
+
+HERE = Path(__file__).parent
+LIMIT_S = 240.0
+TOLERANCE = {"ddp_bfloat16": 2.0**-8, "fsdp2_bfloat16": 2.0**-8}
+"""Relative difference of losses: of bfloat16 each sum is rounded once here, and at every addition by gloo."""
+
+
+@pytest.fixture(scope="module")
+def wide_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    with running_system(tmp_path_factory.mktemp("system"), "default") as running:
+        yield running
+
+
+def environment(system: System) -> dict[str, str]:
+    address = system.controller.address("jobs on")
+    return {**os.environ, "P4REDUCE_CONTROLLER": address, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+
+
+def run_ranks(system: System, ranks: int, *checks: str, **variables: str) -> list[str]:
+    """Run the checks of ranks_of_a_group.py; what each rank printed."""
+    command = [sys.executable, str(HERE / "ranks_of_a_group.py")]
+    port = str(free_port())
+
+    def run(rank: int) -> str:
+        done = subprocess.run(
+            [*command, str(rank), str(ranks), port, "p4reduce", *checks],
+            env={**environment(system), **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    with ThreadPoolExecutor(ranks) as pool:
+        return list(pool.map(run, range(ranks)))
+
+
+def jobs(system: System) -> list[str]:
+    with JobClient(system.controller.address("jobs on")) as client:
+        return [job.name for job in client.list_jobs().jobs]
+
+
+@pytest.mark.slow
+def test_every_collective_of_every_dtype_is_right(wide_system: System) -> None:
+    checks = "sums", "scattered_sums", "copies", "not_finite", "futures", "subgroups", "compiled"
+    for said in run_ranks(wide_system, 3, *checks, "hook=fp16", "hook=powersgd"):
+        assert said.endswith("ok\n")
+    assert jobs(wide_system) == []
+
+
+@pytest.mark.slow
+def test_in_detail_debugging_and_with_a_late_rank(wide_system: System) -> None:
+    said = run_ranks(wide_system, 2, "sums", "copies", "timeout", TORCH_DISTRIBUTED_DEBUG="DETAIL")
+    assert "timed out as it should" in said[0]
+
+
+def launch(system: System, script: Path, ranks: int, *arguments: str) -> str:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+    done = subprocess.run(
+        [*launcher, f"--nproc-per-node={ranks}", str(script), *arguments],
+        env=environment(system),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_scripts_train_as_over_gloo(wide_system: System, tmp_path: Path) -> None:
+    losses = {}
+    for backend in ("gloo", "p4reduce"):
+        launch(wide_system, HERE / "training_shapes.py", 4, backend, str(tmp_path / backend))
+        losses[backend] = json.loads((tmp_path / backend).read_text())
+    assert losses["gloo"].keys() == losses["p4reduce"].keys()
+    for shape, wanted in losses["gloo"].items():
+        got = losses["p4reduce"][shape]
+        assert isinstance(wanted, list), f"over gloo {shape} ended with {wanted}"
+        assert isinstance(got, list) and len(got) == len(wanted), f"{shape}: {got}"
+        for step, (one, other) in enumerate(zip(got, wanted, strict=True)):
+            assert math.isclose(one, other, rel_tol=TOLERANCE.get(shape, 1e-6)), f"{shape}, step {step}"
+    assert jobs(wide_system) == []
+
+
+@pytest.mark.slow
+def test_an_ordinary_script_needs_the_controller_s_address_alone(wide_system: System) -> None:
+    said = launch(wide_system, HERE / "ordinary_script.py", 4)
+    assert said.count("weights equal on all ranks") == 4
+
+
+def test_importing_torch_registers_the_backend_and_imports_nothing_heavy() -> None:
+    script = """
+import sys, torch
+assert torch.distributed.is_backend_available("p4reduce")
+loaded = {name.partition(".")[0] for name in sys.modules}
+assert not loaded & {"grpc", "numba", "llvmlite", "cryptography", "click", "rich", "prometheus_client"}, loaded
+assert "p4reduce.pytorch.backend.group" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=LIMIT_S)
+
+
+@pytest.mark.slow
+def test_the_job_of_ranks_that_were_killed_ends_with_them(tmp_path: Path) -> None:
+    with running_system(tmp_path, "default") as system:
+        system.controller.end()
+        system.start_controller(heartbeat_timeout_s=2)
+        port = str(free_port())
+        command = [sys.executable, str(HERE / "ranks_of_a_group.py")]
+        ranks = [
+            subprocess.Popen([*command, str(rank), "2", port, "p4reduce", "killed"], env=environment(system))
+            for rank in range(2)
+        ]
+        for rank in ranks:
+            assert rank.wait(LIMIT_S) == -signal.SIGKILL
+        deadline = time.monotonic() + 60
+        while jobs(system):
+            assert time.monotonic() < deadline, "the job of the killed ranks is still there"
+            time.sleep(0.1)

@@ -1,0 +1,224 @@
+"""A script that trains in many of PyTorch's ways over the backend it is given, and writes the losses of rank 0.
+
+torchrun --nproc-per-node 4 training_shapes.py BACKEND FILE [SHAPE ...]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.join import Join
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+
+STEPS = 4
+CPU = torch.device("cpu")
+
+
+def net(dtype: torch.dtype = torch.float32) -> nn.Module:
+    torch.manual_seed(5)
+    return nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)).to(dtype)
+
+
+def batch(step: int, dtype: torch.dtype = torch.float32, rank: int | None = None) -> torch.Tensor:
+    seed = 100 * step + (dist.get_rank() if rank is None else rank)
+    return torch.randn(8, 20, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def train(
+    model: nn.Module,
+    dtype: torch.dtype = torch.float32,
+    make: Callable[..., torch.optim.Optimizer] = torch.optim.SGD,
+    rank: int | None = None,
+) -> list[float]:
+    """Return the mean loss of all ranks after each step."""
+    optimizer = make(model.parameters(), lr=0.1)
+    losses = []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = model(batch(step, dtype, rank)).float().square().mean()
+        loss.backward()
+        optimizer.step()
+        mean = loss.detach().clone()
+        dist.all_reduce(mean)
+        losses.append(mean.item() / dist.get_world_size())
+    return losses
+
+
+def ddp() -> list[float]:
+    return train(DistributedDataParallel(net()))
+
+
+def ddp_small_buckets() -> list[float]:
+    return train(DistributedDataParallel(net(), bucket_cap_mb=0.002, gradient_as_bucket_view=True))
+
+
+def ddp_static_graph() -> list[float]:
+    return train(DistributedDataParallel(net(), static_graph=True))
+
+
+def ddp_bfloat16() -> list[float]:
+    return train(DistributedDataParallel(net(torch.bfloat16)), torch.bfloat16)
+
+
+def ddp_compiled() -> list[float]:
+    return train(torch.compile(DistributedDataParallel(net()), backend="aot_eager"))
+
+
+def ddp_unused_parameters() -> list[float]:
+    class Sometimes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.spare, self.calls = net(), nn.Linear(20, 10), 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return self.body(x) + (self.spare(x) if self.calls % 2 else 0)
+
+    return train(DistributedDataParallel(Sometimes(), find_unused_parameters=True))
+
+
+def ddp_no_sync() -> list[float]:
+    model = DistributedDataParallel(net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        with model.no_sync():
+            model(batch(2 * step)).square().mean().backward()
+        loss = model(batch(2 * step + 1)).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def ddp_embedding() -> list[float]:
+    torch.manual_seed(5)
+    model = DistributedDataParallel(nn.Embedding(50, 8, sparse=True))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        words = torch.arange(step + dist.get_rank(), step + dist.get_rank() + 6)
+        loss = model(words).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def ddp_grad_scaler() -> list[float]:
+    model = DistributedDataParallel(net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120)  # infinities at first
+    losses = []
+    for step in range(12):
+        optimizer.zero_grad()
+        loss = model(batch(step)).square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item())
+    return [*losses, scaler.get_scale()]
+
+
+def ddp_uneven_inputs() -> list[float]:
+    model = DistributedDataParallel(net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    with Join([model]):
+        for step in range(2 + dist.get_rank()):
+            optimizer.zero_grad()
+            loss = model(batch(step)).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses
+
+
+def zero() -> list[float]:
+    def make(parameters: object, lr: float) -> torch.optim.Optimizer:
+        return ZeroRedundancyOptimizer(parameters, optimizer_class=torch.optim.Adam, lr=lr)
+
+    return train(DistributedDataParallel(net()), make=make)
+
+
+def fsdp1() -> list[float]:
+    return train(FullyShardedDataParallel(net(), device_id=CPU))
+
+
+def fsdp2() -> list[float]:
+    model = net()
+    for layer in model:
+        fully_shard(layer, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    return train(fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),))))
+
+
+def fsdp2_bfloat16() -> list[float]:
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+    return train(fully_shard(net(), mesh=init_device_mesh("cpu", (dist.get_world_size(),)), mp_policy=policy))
+
+
+def hsdp() -> list[float]:
+    mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("replicate", "shard"))
+    return train(fully_shard(net(), mesh=mesh))
+
+
+def tensor_parallel() -> list[float]:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    model = parallelize_module(net(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    return train(model, rank=0)
+
+
+def dtensor() -> list[float]:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    whole = torch.arange(64.0).reshape(8, 8)
+    rows = distribute_tensor(whole, mesh, [Shard(0)])
+    columns = rows.redistribute(mesh, [Shard(1)])
+    assert isinstance(columns, DTensor) and torch.equal(columns.full_tensor(), whole)
+    return [(rows @ columns.t()).sum().full_tensor().item()]
+
+
+def shapes() -> dict[str, Callable[[], list[float]]]:
+    return {
+        function.__name__: function
+        for function in (
+            ddp, ddp_small_buckets, ddp_static_graph, ddp_bfloat16, ddp_compiled, ddp_unused_parameters, ddp_no_sync,
+            ddp_embedding, ddp_grad_scaler, ddp_uneven_inputs, zero, fsdp1, fsdp2, fsdp2_bfloat16, hsdp,
+            tensor_parallel, dtensor,
+        )
+    }  # fmt: skip
+
+
+def main() -> None:
+    backend, file, *names = sys.argv[1:]
+    dist.init_process_group(backend)
+    losses = {}
+    for name, shape in shapes().items():
+        if not names or name in names:
+            with contextlib.suppress(AttributeError):
+                torch._dynamo.reset()
+            try:
+                losses[name] = shape()
+            except Exception as error:
+                losses[name] = f"{type(error).__name__}: {error}"  # type: ignore[assignment]
+            print(name, losses[name], flush=True)
+    if dist.get_rank() == 0:
+        Path(file).write_text(json.dumps(losses))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

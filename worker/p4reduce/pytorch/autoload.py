@@ -1,0 +1,36 @@
+"""Register the backend "p4reduce" of torch.distributed: `import torch` calls this (entry point group torch.backends).
+
+Nothing heavy is imported here: every program that imports torch runs it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from p4reduce.pytorch.backend.options import BACKEND
+
+FIRST_TORCH: Final = (2, 7)
+"""Older versions drop the Python half of a Work that C++ holds (pytorch#146376): its wait() never ends."""
+
+
+def register() -> None:
+    """Make "p4reduce" a name that `init_process_group` and `new_group` take, for tensors on the CPU."""
+    import torch.distributed as dist
+
+    if dist.is_available() and not hasattr(dist.Backend, BACKEND.upper()):
+        dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu"])
+
+
+def _create(group: Any, options: Any) -> Any:
+    """Make a process group. `group` is torch's description of it, `options` what the caller gave as pg_options."""
+    import torch
+
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if version < FIRST_TORCH:
+        raise RuntimeError(
+            f"the backend p4reduce needs torch {'.'.join(map(str, FIRST_TORCH))} or later, and this is "
+            f"{torch.__version__}; use the DDP hook instead (p4reduce.ddp_hook)"
+        )
+    from p4reduce.pytorch.backend.group import ProcessGroupP4Reduce
+
+    return ProcessGroupP4Reduce(group, options)

@@ -1,0 +1,357 @@
+"""The process group of the backend "p4reduce".
+
+Sums (all_reduce, reduce_scatter) of dtypes that the switch can add, and large broadcasts and all-gathers, go over the
+switch. All else goes over a companion gloo group: it is registered as this group's backend of torch's base class, which
+takes what is not overridden here. Which way a collective goes depends only on what is equal on all ranks.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import (
+    AllgatherOptions,
+    AllreduceCoalescedOptions,
+    AllreduceOptions,
+    BarrierOptions,
+    BroadcastOptions,
+    ReduceScatterOptions,
+)
+
+from p4reduce.communicator import Communicator
+from p4reduce.errors import (
+    CollectiveTimeoutError,
+    CommunicatorClosedError,
+    NotFiniteError,
+    P4ReduceError,
+    PeerRefusedError,
+    Reason,
+)
+from p4reduce.pytorch.backend import sums
+from p4reduce.pytorch.backend.jobs import GroupJob, join_job
+from p4reduce.pytorch.backend.options import BACKEND, Options
+from p4reduce.pytorch.backend.work import CollectiveThread, CollectiveWork
+
+CLOSE_S = 5.0
+"""How long `shutdown` waits for a collective that is running."""
+
+
+_c10d: Any = dist  # whose stubs know one signature of the several that torch calls
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _uncompiled(method: _Method) -> _Method:
+    """Mark what torch.compile does not look into."""
+    marked: _Method = vars(torch)["_disable_dynamo"](method)
+    return marked
+
+
+class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
+    """`torch.distributed.init_process_group("p4reduce")` makes one; see `Options` for what pg_options may say.
+
+    The world's job is joined when the group is made, a subgroup's at its first collective over the switch.
+    """
+
+    def __init__(self, group: Any, options: Any = None) -> None:
+        """`group`: torch's `_DistributedBackendOptions`. Raises TypeError for other options than `Options`."""
+        if options is not None and not isinstance(options, Options):
+            raise TypeError(f"pg_options is {options!r}; the backend {BACKEND} takes p4reduce.pytorch.backend.Options")
+        super().__init__(group.group_rank, group.group_size)
+        self._options = options or Options()
+        self._timeout: timedelta = group.timeout
+        self._store = group.store
+        self._is_world = not group.global_ranks_in_group
+        self._over_switch = self._is_world and self.size() > 1
+        """Whether a collective over the switch was called: equal on all ranks, in the order of their calls."""
+        self._job: GroupJob | None = None
+        self._closed = False
+        self._closing = threading.Lock()
+        self._gloo = self._make_gloo("gloo")
+        self._repeating: Any = None
+        self._register_backend(torch.device("cpu"), _c10d.ProcessGroup.BackendType.GLOO, self._gloo)
+        self._set_default_backend(_c10d.ProcessGroup.BackendType.GLOO)
+        self._thread = CollectiveThread(f"p4reduce-group-{group.group_id}")
+        if self._over_switch:
+            self._communicator()
+
+    def getBackendName(self) -> str:
+        """Return the backend's name, for C++."""
+        return BACKEND
+
+    def name(self) -> str:
+        """Return the backend's name."""
+        return BACKEND
+
+    @property
+    def communicator(self) -> Communicator | None:
+        """What sums over the switch; None before a subgroup's first sum."""
+        return None if self._job is None else self._job.comm
+
+    # Sums
+
+    @_uncompiled
+    def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, **keywords: Any) -> Any:
+        """Sum each tensor over all ranks, in place."""
+        opts = _options(AllreduceOptions, opts, timeout, **keywords)
+        tensors = _list(tensors)
+        if not self._takes(tensors, opts.reduceOp):
+            return self._over_gloo(self._gloo.allreduce, tensors, opts)
+        return self._submit("all_reduce", tensors, opts, lambda timeout_s: self._sum(tensors, opts.reduceOp, timeout_s))
+
+    @_uncompiled
+    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
+        """Sum several tensors over all ranks, in place, in one collective for all that the switch can sum."""
+        opts = _options(AllreduceCoalescedOptions, opts, None)
+        tensors = _list(tensors)
+        if not self._takes(tensors, opts.reduceOp):
+            return self._over_gloo(self._gloo.allreduce_coalesced, tensors, opts)
+        return self._submit(
+            "all_reduce_coalesced", tensors, opts, lambda timeout_s: self._sum(tensors, opts.reduceOp, timeout_s)
+        )
+
+    @_uncompiled
+    def _reduce_scatter_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
+        """Sum `given` over all ranks; `output` becomes this rank's part of it."""
+        opts = _options(ReduceScatterOptions, opts, None)
+        if not self._takes([given], opts.reduceOp):
+            return self._over_gloo(self._gloo._reduce_scatter_base, output, given, opts)
+
+        def run(timeout_s: float) -> None:
+            total = given.detach().clone()
+            self._sum([total], opts.reduceOp, timeout_s)
+            output.detach().copy_(total.reshape(self.size(), -1)[self.rank()].reshape(output.shape))
+
+        return self._submit("reduce_scatter", [output], opts, run)
+
+    reduce_scatter_single = _reduce_scatter_base
+
+    @_uncompiled
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """Sum the rows of `inputs` over all ranks; this rank's row becomes `outputs`."""
+        opts = _options(ReduceScatterOptions, opts, None)
+        (output,), (rows,) = _list(outputs), inputs
+        if not self._takes(rows, opts.reduceOp):
+            return self._over_gloo(self._gloo.reduce_scatter, [output], [rows], opts)
+
+        def run(timeout_s: float) -> None:
+            totals = [row.detach().clone() for row in rows]
+            self._sum(totals, opts.reduceOp, timeout_s)
+            output.detach().copy_(totals[self.rank()])
+
+        return self._submit("reduce_scatter", [output], opts, run)
+
+    @_uncompiled
+    def barrier(self, opts: Any = None) -> Any:
+        """Return once every rank has called it and all collectives before it have ended."""
+        opts = _options(BarrierOptions, opts, None)
+        if not self._over_switch:
+            return self._gloo.barrier(opts)
+        return self._submit("barrier", [], opts, lambda timeout_s: self._communicator().barrier(timeout_s=timeout_s))
+
+    # Copies
+
+    @_uncompiled
+    def broadcast(self, tensors: Any, opts: Any = None, **keywords: Any) -> Any:
+        """Copy the root's tensor to all ranks."""
+        opts = _options(BroadcastOptions, opts, None, **keywords)
+        tensors = _list(tensors)
+        if not self._copies(tensors):
+            return self._over_gloo(self._gloo.broadcast, tensors, opts)
+
+        def run(timeout_s: float) -> None:
+            (tensor,) = tensors
+            words = _bytes_of(tensor)
+            _write(tensor, self._communicator().broadcast(words, opts.rootRank, timeout_s=timeout_s))
+
+        return self._submit("broadcast", tensors, opts, run)
+
+    @_uncompiled
+    def _allgather_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
+        """Copy every rank's `given` into `output`, by rank."""
+        opts = _options(AllgatherOptions, opts, None)
+        if not self._copies([given]):
+            if output.dim() != given.dim():  # [ranks, ...], which gloo does not take
+                output, given = output.view(-1), given.contiguous().view(-1)
+            return self._over_gloo(self._gloo._allgather_base, output, given, opts)
+
+        def run(timeout_s: float) -> None:
+            rows = self._communicator().all_gather(_bytes_of(given), timeout_s=timeout_s)
+            _write(output, rows.reshape(-1))
+
+        return self._submit("all_gather", [output], opts, run)
+
+    all_gather_single = _allgather_base
+
+    @_uncompiled
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """Copy every rank's tensor into `outputs`, by rank."""
+        opts = _options(AllgatherOptions, opts, None)
+        (rows,), (given,) = outputs, _list(inputs)
+        if not self._copies([given]) or any(row.shape != given.shape or row.dtype != given.dtype for row in rows):
+            return self._over_gloo(self._gloo.allgather, [rows], [given], opts)
+
+        def run(timeout_s: float) -> None:
+            gathered = self._communicator().all_gather(_bytes_of(given), timeout_s=timeout_s)
+            for row, words in zip(rows, gathered, strict=True):
+                _write(row, words)
+
+        return self._submit("all_gather", list(rows), opts, run)
+
+    # The end
+
+    def shutdown(self) -> None:
+        """Leave the job and drop the companion; for `destroy_process_group`. Idempotent."""
+        self._end(wait=True)
+
+    def abort(self) -> None:
+        """End all collectives at once, with errors."""
+        self._end(wait=False)
+
+    def _end(self, *, wait: bool) -> None:
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+        if self._job is not None:
+            if not wait:
+                self._job.comm.close(wait=False)
+            self._job.close()
+        self._thread.close(CLOSE_S)
+        self._gloo = self._repeating = None
+
+    # How
+
+    def _takes(self, tensors: Sequence[torch.Tensor], op: Any) -> bool:
+        """Return whether the switch sums these: the same answer on all ranks, as shapes and dtypes are the same."""
+        return (
+            self.size() > 1
+            and (op == dist.ReduceOp.SUM or op == dist.ReduceOp.AVG)
+            and all(_is_plain(tensor) and tensor.dtype in sums.DTYPES for tensor in tensors)
+            and any(tensor.numel() for tensor in tensors)
+        )
+
+    def _copies(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Return whether the switch copies this one; small ones are faster over gloo."""
+        return (
+            self.size() > 1
+            and len(tensors) == 1
+            and _is_plain(tensors[0])
+            and tensors[0].nbytes >= max(1, self._options.gather_bytes)
+        )
+
+    def _over_gloo(self, collective: Callable[..., Any], *arguments: Any) -> Any:
+        """Call the companion's collective; AVG, which gloo has not, is its sum divided by the number of ranks."""
+        opts = arguments[-1]
+        if getattr(opts, "reduceOp", None) != dist.ReduceOp.AVG:
+            return collective(*arguments)
+        opts.reduceOp = dist.ReduceOp.SUM
+        work = collective(*arguments)
+        results = _list(arguments[0])
+        done = CollectiveWork(f"{BACKEND}:average", results)
+
+        def divide() -> None:
+            work.wait()
+            for tensor in results:
+                whole = not (tensor.is_floating_point() or tensor.is_complex())
+                tensor.detach().copy_(torch.div(tensor, self.size(), rounding_mode="trunc" if whole else None))
+
+        return self._thread.submit(done, divide, asynchronous=bool(getattr(opts, "asyncOp", True)))
+
+    def _sum(self, tensors: list[torch.Tensor], op: Any, timeout_s: float) -> None:
+        """Sum over the switch; where a rank has a NaN or an infinity, all ranks sum over gloo instead."""
+        comm = self._communicator()
+        try:
+            sums.all_reduce(comm, tensors, average=bool(op == dist.ReduceOp.AVG), timeout_s=timeout_s)
+            return
+        except NotFiniteError as error:
+            reasons = comm.refuse(error)
+        except PeerRefusedError as error:
+            reasons = error.reasons
+        if set(reasons.values()) != {Reason.NOT_FINITE}:
+            raise PeerRefusedError("all_reduce", reasons)
+        if self._repeating is None:  # all ranks are here, in the same collective
+            self._repeating = self._make_gloo("repeat")
+        for tensor in tensors:
+            total = tensor.detach().clone(memory_format=torch.contiguous_format)
+            self._repeating.allreduce([total]).wait()
+            if op == dist.ReduceOp.AVG:
+                total = total / self.size()
+            tensor.detach().copy_(total)
+
+    def _communicator(self) -> Communicator:
+        """Return what sums over the switch; the first time all ranks join the group's job."""
+        if self._job is None:
+            if self._closed:
+                raise CommunicatorClosedError("this process group was shut down")
+            self._job = join_job(
+                self._store,
+                self.rank(),
+                self.size(),
+                self._timeout.total_seconds(),
+                self._options,
+                subgroup=not self._is_world,
+            )
+        return self._job.comm
+
+    def _make_gloo(self, prefix: str) -> Any:
+        store = _c10d.PrefixStore(f"p4reduce-{prefix}/", self._store)
+        return _c10d.ProcessGroupGloo(store, self.rank(), self.size(), self._timeout)
+
+    def _submit(
+        self, name: str, outputs: list[torch.Tensor], opts: Any, collective: Callable[[float], None]
+    ) -> CollectiveWork:
+        """Run a collective in its turn; errors of ours become torch's DistBackendError."""
+        given: timedelta = opts.timeout
+        timeout_s = given.total_seconds() if given > timedelta(0) else self._timeout.total_seconds()
+        full_name = f"{BACKEND}:{name}"
+
+        def run() -> None:
+            with torch.profiler.record_function(full_name), torch.no_grad():
+                try:
+                    collective(timeout_s)
+                except CollectiveTimeoutError as error:
+                    raise _c10d.DistBackendError(f"{full_name} timed out: {error}") from error
+                except P4ReduceError as error:
+                    raise _c10d.DistBackendError(f"{full_name}: {error}") from error
+
+        self._over_switch = True
+        work = CollectiveWork(full_name, outputs)
+        return self._thread.submit(work, run, asynchronous=bool(getattr(opts, "asyncOp", True)))
+
+
+def _options(kind: Any, given: Any, timeout: timedelta | None, op: Any = None, root: int | None = None) -> Any:
+    """Return the options of a call: the given ones, or new ones from what torch's other overloads take."""
+    if isinstance(given, kind):
+        return given
+    made = kind()
+    if given is not None:
+        made.reduceOp = given
+    if op is not None:
+        made.reduceOp = op
+    if root is not None:
+        made.rootRank = root
+    if timeout is not None:
+        made.timeout = timeout
+    return made
+
+
+def _list(tensors: Any) -> list[torch.Tensor]:
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu" and tensor.layout == torch.strided
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor's bytes, [bytes], which may share its memory."""
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def _write(tensor: torch.Tensor, words: torch.Tensor) -> None:
+    tensor.detach().copy_(words.reshape(-1).view(tensor.dtype).reshape(tensor.shape))

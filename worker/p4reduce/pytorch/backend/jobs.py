@@ -1,0 +1,92 @@
+"""The job of a process group: rank 0 makes it, the others learn its name from the group's store."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from p4reduce.communicator import Communicator
+from p4reduce.errors import JoinError
+from p4reduce.join import join
+from p4reduce.pytorch.backend.options import SUBGROUP_SLOTS, Options
+
+
+@dataclass
+class GroupJob:
+    """This rank's place in the job of a process group."""
+
+    comm: Communicator
+    _controller: str
+    _made: str | None
+    """The job's name, on the rank that made it."""
+    _owner_token: str
+
+    def close(self) -> None:
+        """Leave the job, and remove it if this rank made it. Does not raise for a controller that is away."""
+        from p4reduce_contracts.jobs.client import JobClient, JobServiceError
+
+        self.comm.close()
+        if self._made is not None:
+            with contextlib.suppress(JobServiceError), JobClient(self._controller, token=self._owner_token) as client:
+                client.remove_job(self._made)
+
+
+def join_job(store: Any, rank: int, size: int, timeout_s: float, options: Options, *, subgroup: bool) -> GroupJob:
+    """Make or find the group's job and join it, in `timeout_s` each; all ranks call it.
+
+    Raises JoinError, on all ranks if rank 0 cannot make the job.
+    """
+    from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
+
+    controller = options.controller or os.environ.get("P4REDUCE_CONTROLLER") or DEFAULT_CONTROLLER
+    name, token, made, owner = options.job, options.token, None, ""
+    if name is None:
+        key = f"p4reduce job of launch {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+        if rank == 0:
+            made, owner, token = _make(store, key, size, controller, options, subgroup)
+            name = made
+        else:
+            name, token = _find(store, key)
+    comm = join(
+        name,
+        rank=rank,
+        world_size=size,
+        controller=controller,
+        token=token,
+        timeout_s=timeout_s,
+        collective_timeout_s=timeout_s,
+    )
+    return GroupJob(comm, controller, made, owner)
+
+
+def _make(
+    store: Any, key: str, size: int, controller: str, options: Options, subgroup: bool
+) -> tuple[str, str, str | None]:
+    """Return the name, the owner's and the members' token of a new job; the store has what the others need."""
+    from p4reduce_contracts.jobs.client import JobClient, JobServiceError
+    from p4reduce_runtime.settings import ConfigError
+
+    name = f"torch-{secrets.token_hex(6)}"
+    slots = options.slots
+    try:
+        with JobClient(controller) as client:
+            if slots is None and subgroup:
+                slots = max(1, min(SUBGROUP_SLOTS, client.list_jobs().free_slots))
+            job = client.create_job(name, size, slots, ephemeral=True)
+    except (JobServiceError, ConfigError) as error:
+        text = f"rank 0 could not make a job of {size} ranks at the controller {controller}: {error}"
+        store.set(key, json.dumps({"error": text}))
+        raise JoinError(text) from error
+    store.set(key, json.dumps({"job": name, "token": job.member_token}))
+    return name, job.owner_token, job.member_token or None
+
+
+def _find(store: Any, key: str) -> tuple[str, str | None]:
+    said = json.loads(store.get(key))  # waits for rank 0, as long as the store's own time limit
+    if "error" in said:
+        raise JoinError(str(said["error"]))
+    return str(said["job"]), said["token"] or None

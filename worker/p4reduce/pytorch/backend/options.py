@@ -1,0 +1,35 @@
+"""What `init_process_group(pg_options=)` takes for the backend "p4reduce"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+BACKEND: Final = "p4reduce"
+"""The name that `init_process_group` takes."""
+SUBGROUP_SLOTS = 32
+"""Slots of the job of a `new_group`: a switch has about a thousand for all jobs."""
+GATHER_BYTES = 1 << 20
+"""Below this, gloo's broadcast and all-gather are faster (docs/performance.md)."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Settings of one process group; all ranks must give the same."""
+
+    controller: str | None = None
+    """HOST:PORT of the job service; default: P4REDUCE_CONTROLLER, else 127.0.0.1:9600."""
+    job: str | None = None
+    """A job that exists already; default: rank 0 makes one, which ends with the group."""
+    token: str | None = None
+    """The token of a private `job`; default: P4REDUCE_TOKEN."""
+    slots: int | None = None
+    """Slots of the job that rank 0 makes; default: what is free, at most 128, and 32 for a `new_group`."""
+    gather_bytes: int = GATHER_BYTES
+    """From how many bytes on `broadcast` and `all_gather` take the switch."""
+
+    def __post_init__(self) -> None:
+        if self.slots is not None and self.slots < 1:
+            raise ValueError(f"slots is {self.slots}; a job needs at least 1")
+        if self.gather_bytes < 0:
+            raise ValueError(f"gather_bytes is {self.gather_bytes}; it is a number of bytes")

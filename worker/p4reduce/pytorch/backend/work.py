@@ -1,0 +1,131 @@
+"""What a collective returns before it is done, and the thread that runs collectives in the order of their calls."""
+
+from __future__ import annotations
+
+import functools
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._C._distributed_c10d import Work
+
+if TYPE_CHECKING:
+    Tensors = list[torch.Tensor]
+
+CALLBACK_THREADS = 32
+"""How many callbacks of futures may wait for other collectives at once, as PowerSGD's do."""
+
+
+@functools.cache
+def _callbacks() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(CALLBACK_THREADS, "p4reduce-callbacks")
+
+
+class CollectiveWork(Work):
+    """One collective. `wait` raises what it raised; the future of `get_future` then has an error too."""
+
+    def __init__(self, name: str, outputs: Tensors) -> None:
+        """`outputs`: what the future's value is once the collective is done."""
+        super().__init__()
+        self._name = name
+        self._outputs = outputs
+        self._error: BaseException | None = None
+        self._done = threading.Event()
+        self._lock = threading.Lock()
+        self._source: Any = None
+        self._future: Any = None
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Mark it done, then complete the future, on another thread: a callback may wait for the next collective."""
+        with self._lock:
+            self._error = error
+            self._done.set()
+            source = self._source
+        if source is not None:
+            _callbacks().submit(source.set_result, None)
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Return True when it is done, or raise its error; RuntimeError after `timeout` (0: its own time limit)."""
+        seconds = timeout.total_seconds()
+        if not self._done.wait(seconds if seconds > 0 else None):
+            raise RuntimeError(f"{self._name} timed out: wait({seconds:g} s) ended before it was done")
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def get_future(self) -> Any:
+        """Return a torch.futures.Future of the output tensors."""
+        with self._lock:
+            if self._future is None:
+                self._source = torch.futures.Future()
+                self._future = self._source.then(self._value)  # an exception in a callback is an error to C++ too
+                if self._done.is_set():
+                    _callbacks().submit(self._source.set_result, None)
+            return self._future
+
+    def _value(self, _source: Any) -> Tensors:
+        if self._error is not None:
+            raise self._error
+        return self._outputs
+
+    def result(self) -> Tensors:
+        return self._outputs
+
+    def is_completed(self) -> bool:
+        return self._done.is_set()
+
+    def is_success(self) -> bool:
+        return self._done.is_set() and self._error is None
+
+    def exception(self) -> BaseException | None:
+        return self._error
+
+    def synchronize(self) -> None:
+        self.wait()
+
+
+class CollectiveThread:
+    """Runs collectives one after the other, in the order of their calls."""
+
+    def __init__(self, name: str) -> None:
+        self._calls: queue.SimpleQueue[tuple[CollectiveWork, Callable[[], None]] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._running = threading.Lock()
+        self._unfinished = 0
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, work: CollectiveWork, collective: Callable[[], None], *, asynchronous: bool) -> CollectiveWork:
+        """Run `collective` when all before it have ended: in this thread if there are none and the caller waits."""
+        with self._lock:
+            alone = not self._unfinished
+            self._unfinished += 1
+            if asynchronous or not alone:
+                self._calls.put((work, collective))
+                return work
+        self._finish(work, collective)
+        return work
+
+    def close(self, timeout_s: float) -> None:
+        """End the thread after what was submitted, waiting `timeout_s` at most."""
+        self._calls.put(None)
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            self._finish(*call)
+
+    def _finish(self, work: CollectiveWork, collective: Callable[[], None]) -> None:
+        error: BaseException | None = None
+        try:
+            with self._running:
+                collective()
+        except BaseException as raised:
+            error = raised
+        with self._lock:
+            self._unfinished -= 1
+        work.finish(error)
