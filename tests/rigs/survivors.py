@@ -58,8 +58,8 @@ def train(address: str, rank: int, steps: Steps, peers: MemoryGroups | None = No
         "train", rank=rank, world_size=RANKS, controller=address, timeout_s=LIMIT_S, rejoin=True
     ) as comm:
         if peers is not None:
-            assert isinstance(comm.session.comeback, Rejoin)
-            comm.session.comeback = Fallback(comm.session.comeback.joiner, None, peers.of(rank))
+            assert isinstance(comm.recovery, Rejoin)
+            comm.recovery = Fallback(comm.recovery.joiner, None, peers.of(rank))
         while steps.begin(rank):
             step = steps.done[rank]
             got = comm.all_reduce(tensor(rank, step), timeout_s=LIMIT_S)

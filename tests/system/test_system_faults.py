@@ -69,7 +69,7 @@ def test_a_collective_ends_when_controller_and_switch_are_gone(system: System, m
         )
         waiting = pool.submit(first.barrier)
         deadline = time.monotonic() + LIMIT_S
-        while first.session.waiting() is None:
+        while first.waiting() is None:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         for process in (system.controller, system.switch):

@@ -1,22 +1,81 @@
-"""The communicator: one member of a job, and the collectives it can take part in."""
+"""The communicator: one rank of a job, and the collectives it takes part in.
+
+It owns the lease, the connection to the switch (switch_connection.py), the order of the calls (turns.py), their
+deadlines and the counts. What a rank contributes to each collective is in collectives.py.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Final, Protocol
 
+from numpy.typing import NDArray
+
+from p4reduce import collectives
 from p4reduce.codecs import Segment
-from p4reduce.collectives.all_gather import all_gather, all_gather_bytes
-from p4reduce.collectives.all_reduce import all_reduce, all_reduce_segments
-from p4reduce.collectives.barrier import barrier
-from p4reduce.collectives.broadcast import broadcast
-from p4reduce.errors import Reason
-from p4reduce.session import DEFAULT_TIMEOUT_S, Membership, Session, Timeout
+from p4reduce.collectives import Contribution
+from p4reduce.errors import (
+    CollectiveError,
+    CollectiveTimeoutError,
+    CommunicatorClosedError,
+    ForkedProcessError,
+    P4ReduceError,
+    PeerRefusedError,
+    Reason,
+)
+from p4reduce.membership import EpochMembership, Membership
+from p4reduce.protocol.call import Call, Kind
+from p4reduce.protocol.collective import AnyCollective, load_kernels
+from p4reduce.protocol.refusal import reason_of
+from p4reduce.protocol.source import BlockSource, check_size
+from p4reduce.resync import FinishedCollective
 from p4reduce.stats import CollectiveReport, CollectiveStats
+from p4reduce.switch_connection import SwitchConnection
+from p4reduce.timeouts import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
 from p4reduce.transport import Transport
+from p4reduce.turns import Turns
+from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_runtime import metrics
+from p4reduce_runtime.logs import event
+
+_log = logging.getLogger(__name__)
+
+CLOSE_TIMEOUT_S: Final = 2.0
+_INTERRUPT_S: Final = 0.3
+"""How long close() waits for a running collective of another thread to end, once it is interrupted."""
+
+
+class RecoveryPolicy(Protocol):
+    """How a collective is finished although the job was reset during it (rejoin.py, pytorch/fallback.py)."""
+
+    def finish(
+        self,
+        communicator: Communicator,
+        call: Call,
+        source: BlockSource,
+        attempt: Callable[[], FinishedCollective],
+        timeout_s: float,
+    ) -> FinishedCollective:
+        """Return what `attempt` returns, or another rank's copy of it; `attempt` may be called again and again.
+
+        `call` is this rank's call. Raises CollectiveError when the communicator cannot be used any more.
+        """
+        ...
+
+    def can_recover_from(self, error: P4ReduceError) -> bool:
+        """Return whether the next collective is possible after this error."""
+        ...
+
+    def cancel(self) -> None:
+        """End a `finish` on another thread soon, since the communicator was closed."""
+        ...
 
 
 class Communicator:
@@ -27,7 +86,7 @@ class Communicator:
     a JobResetError is none as long as all ranks can join again: the collective is finished in the job's next epoch.
 
     A rank whose data cannot be summed raises InvalidTensorError, and the others raise PeerRefusedError in the same
-    collective; that takes the other ranks, so it may last as long as the collective would. The communicator stays
+    collective; that needs the other ranks, so it may last as long as the collective would. The communicator stays
     usable.
 
     A forked child cannot use it, nor close it: ForkedProcessError.
@@ -44,22 +103,46 @@ class Communicator:
         clock: Callable[[], float] = time.monotonic,
         slot_rounds: Sequence[int] | None = None,
     ) -> None:
-        """Take part as the lease says, over `transport`; the other arguments are those of `Session`."""
-        self.session = Session(
-            lease,
-            transport,
-            membership=membership,
-            timeout_s=timeout_s,
-            window=window,
-            clock=clock,
-            slot_rounds=slot_rounds,
-        )
-        """Runs the collectives; for a collective of your own."""
+        """Take part under `lease`, over `transport`.
+
+        `timeout_s`: of collectives that are called without one. `window`: a fixed number of slots; None adapts it.
+        `slot_rounds`: the first round of each slot of the lease; None begins at 0.
+        """
+        self.timeout_s = timeout_seconds(timeout_s)
+        load_kernels()  # now, not while other ranks wait for this one's first frames
+        self._connection = SwitchConnection(lease, transport, window=window, clock=clock, slot_rounds=slot_rounds)
+        self.membership = membership
+        self.recovery: RecoveryPolicy | None = None
+        """None: the first JobResetError ends the communicator."""
+        self.at_close: Callable[[], None] = _nothing
+        """Called once at the end of `close`; does not raise."""
+        self.operations = 0
+        """Collectives begun; those that a reset has interrupted count again when they are repeated."""
+        self.stats = CollectiveStats()
+        """What all collectives so far have sent, received and repeated."""
+        self._last: tuple[Call, float, CollectiveStats, tuple[int, ...], int] | None = None
+        """Of the last finished collective; `last` makes a report of it."""
+        self._process = os.getpid()
+        self._clock = clock
+        self._fixed_window = window
+        self._refusal: tuple[Exception, Mapping[int, Reason]] | None = None
+        """The error with which this rank refused last, and why each rank refused then."""
+        self._turns = Turns()
+        self._failure: P4ReduceError | None = None
+        self._failing = threading.Lock()
+        self._closing = threading.Lock()
+
+    # ---- what is known of the job
 
     @property
     def lease(self) -> Lease:
         """What the controller granted for the present epoch."""
-        return self.session.lease
+        return self._connection.lease
+
+    @property
+    def transport(self) -> Transport:
+        """What carries the frames of the present epoch."""
+        return self._connection.transport
 
     @property
     def rank(self) -> int:
@@ -70,21 +153,33 @@ class Communicator:
         return self.lease.world_size
 
     @property
-    def stats(self) -> CollectiveStats:
-        """What all collectives so far have sent, received and repeated."""
-        return self.session.stats
+    def last(self) -> CollectiveReport | None:
+        """What the last finished collective was and cost; None before the first."""
+        last = self._last  # once: another thread's collective may end meanwhile
+        return None if last is None else CollectiveReport(str(last[0]), *last[1:])
+
+    @property
+    def retransmission_timeout_s(self) -> float:
+        """How long a round takes at most, by all measurements; twice that without a frame brings a probe."""
+        return self._connection.round_trip.timeout_s
 
     def metrics(self) -> dict[str, float]:
         """Return what this rank counts and measures, by the names in `p4reduce_runtime.metrics`.
 
         They have no labels: add the job and the rank where you pass them on.
         """
-        return self.session.metrics()
+        measured = {
+            metrics.WORKER_ROUND_TRIP: self._connection.round_trip.smoothed_s,
+            metrics.WORKER_TIMEOUT: self._connection.round_trip.timeout_s,
+            metrics.WORKER_WINDOW: self._connection.window.slots,
+        }
+        return self.stats.as_metrics() | {metric.name: value for metric, value in measured.items()}
 
-    @property
-    def last(self) -> CollectiveReport | None:
-        """What the last finished collective was and cost."""
-        return self.session.last
+    def waiting(self) -> WaitingSlot | None:
+        """Return what the running collective waits for; None if there is none. May be called from any thread."""
+        return self._connection.waiting()
+
+    # ---- collectives
 
     def all_reduce(
         self,
@@ -97,18 +192,18 @@ class Communicator:
     ) -> Any:
         """Return the sum over all ranks of a float32 or int32 tensor; the same bits on every rank.
 
-        Blocks of zeros do not travel, unless `dense` (then the walk is straight, a little cheaper
-        when few blocks are zero). `name` appears in errors. Raises InvalidTensorError for data that cannot be
-        summed, PeerRefusedError for another rank's, CollectiveError once the ranks are at odds.
+        Blocks of zeros are not sent, unless `dense`, which is a little cheaper if few blocks are zero. Errors name the
+        tensor by `name`. Raises InvalidTensorError for data that cannot be summed, PeerRefusedError for another rank's,
+        and CollectiveError when a rank, the switch or the controller fails or the ranks' calls differ.
 
-        With `out`, a tensor like `array` or `array` itself, the sum is written there, and it is what is returned. Of
+        With `out`, a tensor like `array` or `array` itself, the sum is written there, and `out` is returned. With
         contiguous float32 on the CPU that saves the memory of another tensor, and time, unless the job was joined with
         `rejoin`. After any error, also PeerRefusedError, `out` may hold the sums of some blocks.
 
         `timeout_s`, in seconds or as a timedelta, bounds the whole call. A float32 sum beyond the type's range is an
         infinity, without an error, and an int32 sum wraps, as numpy's additions do.
         """
-        return all_reduce(self.session, array, out=out, dense=dense, timeout_s=timeout_s, name=name)
+        return self._run(lambda: collectives.all_reduce(self.lease, array, out, dense=dense, name=name), timeout_s)
 
     def all_reduce_segments(
         self,
@@ -121,52 +216,233 @@ class Communicator:
     ) -> list[Any]:
         """Return the sums of several tensors, each with its own codec, from one collective.
 
-        `expected_blocks` is about how many blocks will travel, the same number on all ranks: a collective
+        `expected_blocks` is about how many blocks will be sent, the same number on all ranks: a collective
         expected to be short then opens few slots. Default: as many as the last call alike needed.
         """
-        return all_reduce_segments(
-            self.session, segments, dense=dense, expected_blocks=expected_blocks, timeout_s=timeout_s, name=name
-        )
+
+        def prepare() -> Contribution:
+            return collectives.all_reduce_segments(
+                self.lease, segments, dense=dense, expected_blocks=expected_blocks, name=name
+            )
+
+        sums: list[Any] = self._run(prepare, timeout_s)
+        return sums
 
     def broadcast(self, array: Any, root: int = 0, *, timeout_s: Timeout | None = None) -> Any:
         """Return the root's tensor, bit for bit. The others give one of the same shape and type."""
-        return broadcast(self.session, array, root, timeout_s=timeout_s)
+        return self._run(lambda: collectives.broadcast(self.lease, array, root), timeout_s)
 
     def all_gather(self, array: Any, *, timeout_s: Timeout | None = None) -> Any:
         """Return every rank's tensor, bit for bit, stacked to [world_size, ...]; equal shapes."""
-        return all_gather(self.session, array, timeout_s=timeout_s)
+        return self._run(lambda: collectives.all_gather(self.lease, array), timeout_s)
 
     def all_gather_bytes(self, data: bytes, *, timeout_s: Timeout | None = None) -> list[bytes]:
-        """Return every rank's bytes, of any length, by rank."""
-        return all_gather_bytes(self.session, data, timeout_s=timeout_s)
+        """Return every rank's bytes, of any length, by rank. Two collectives: the lengths, then the bytes."""
+        lengths: list[int] = self._run(lambda: collectives.all_gather_length(self.lease, data), timeout_s)
+        rows: list[bytes] = self._run(lambda: collectives.all_gather_bytes(self.lease, data, lengths), timeout_s)
+        return rows
+
+    def barrier(self, *, timeout_s: Timeout | None = None) -> None:
+        """Return once every rank has called it."""
+        self._run(lambda: collectives.no_blocks(Kind.BARRIER), timeout_s)
 
     def refuse(self, error: Exception, *, timeout_s: Timeout | None = None) -> Mapping[int, Reason]:
         """Tell the other ranks, in the place of the next collective, that this rank cannot take part in it.
 
-        For an error that comes up before the collective is called: they raise PeerRefusedError there instead of waiting
-        for this rank, and all are in step for the next one. What a collective raises itself has been told already
-        and is not told twice. Returns why each rank refused, by rank. Raises CollectiveError when the other ranks
-        call something else or do not come.
+        For an error that is found before the collective is called: they raise PeerRefusedError there instead of waiting
+        for this rank, and all ranks can go on with the next one. What a collective itself raised is not sent again.
+        Returns why each rank refused, by rank. Raises CollectiveError when the other ranks call another collective or
+        none.
         """
-        return self.session.refuse(error, timeout_s=timeout_s)
+        self.check_process()
+        if self._refusal is None or self._refusal[0] is not error:
+            try:
+                wait_s = self.timeout_s if timeout_s is None else timeout_seconds(timeout_s)
+            except ValueError:  # when `_run` refuses because of it
+                wait_s = self.timeout_s
+            try:
+                finished = self._in_turn(collectives.no_blocks(Kind.REFUSED, reason_of(error)), wait_s)
+            except P4ReduceError as failure:
+                raise failure from error
+            self._refusal = error, finished.refusals
+        return self._refusal[1]
 
-    def barrier(self, *, timeout_s: Timeout | None = None) -> None:
-        """Return once every rank has called it."""
-        barrier(self.session, timeout_s=timeout_s)
+    def _run(self, prepare: Callable[[], Contribution], timeout_s: Timeout | None) -> Any:
+        """Take part in one collective, in the order of the calls; return what the contribution's `finish` returns.
+
+        When `prepare` raises, because this rank's data cannot be summed, the rank refuses in the place of this
+        collective: that error is raised here and PeerRefusedError on the others, and all are ready for the next.
+        """
+        self.check_process()
+        try:
+            wait_s = self.timeout_s if timeout_s is None else timeout_seconds(timeout_s)
+            contribution = prepare()
+            check_size(contribution.source)
+        except Exception as error:
+            self.refuse(error, timeout_s=timeout_s)
+            raise
+        finished = self._in_turn(contribution, wait_s)
+        if finished.refusals:
+            raise PeerRefusedError(str(finished.call), finished.refusals)
+        return contribution.finish(finished.result())
+
+    def _in_turn(self, contribution: Contribution, timeout_s: float) -> FinishedCollective:
+        deadline = self._clock() + timeout_s
+
+        def body(in_time: bool) -> FinishedCollective:
+            self.check()
+            if not in_time:
+                raise CollectiveTimeoutError(
+                    f"{contribution.kind.name.lower()} could not begin in {timeout_s:g} s: another collective of this "
+                    "process was still running; nothing was sent"
+                )
+            left_s = max(round(deadline - self._clock(), 3), 1e-3)
+            if self.recovery is None:
+                return self._attempt(contribution, left_s)
+            call = contribution.call(self.operations)
+            return self.recovery.finish(
+                self, call, contribution.source, lambda: self._attempt(contribution, left_s), left_s
+            )
+
+        return self._turns.hold(timeout_s, body)
+
+    def _attempt(self, contribution: Contribution, timeout_s: float) -> FinishedCollective:
+        """Take part in the next collective over the switch, while it is this call's turn."""
+        if self.recovery is not None:
+            self._check_epoch()
+        number, self.operations = self.operations, self.operations + 1
+        try:
+            return self._take_part(contribution, number, timeout_s, alike=contribution.call(0))
+        except P4ReduceError:
+            self.operations -= 1
+            raise
+
+    def _take_part(
+        self, contribution: Contribution, number: int, timeout_s: float, alike: Call | None
+    ) -> AnyCollective:
+        """Take part in one collective over the switch, and count it.
+
+        `alike`: what this call has in common with later ones like it; None: nothing is remembered for them.
+        """
+        connection, stats = self._connection, CollectiveStats(collectives=1)
+        slots = connection.slots_of(alike, contribution.expected_blocks)
+        call = contribution.call(number, slots)
+        begun = self._clock()
+        keep_words = self.recovery is not None
+        try:
+            collective = connection.run(
+                call, contribution.source, slots, timeout_s, stats, self._lost, keep_words=keep_words
+            )
+        except BaseException as error:  # the ranks may be at different collectives now: allow no other
+            interrupted = f"{call} was interrupted by {type(error).__name__}; join again"
+            self.fail(error if isinstance(error, P4ReduceError) else CollectiveError(interrupted))
+            raise
+        finally:
+            self.stats.add(stats)
+        union_blocks = connection.finished(collective, contribution.source, slots, alike)
+        if collective.refusals:
+            event(
+                _log,
+                logging.INFO,
+                "collective refused",
+                job=self.lease.name,
+                rank=self.lease.rank,
+                call=str(collective.call),
+                by_ranks=",".join(str(rank) for rank in sorted(collective.refusals)),
+            )
+        else:
+            self._last = call, self._clock() - begun, stats, union_blocks, collective.slots
+        return collective
+
+    # ---- for a recovery policy, during its `finish`
+
+    def run_internal(self, contribution: Contribution, number: int, timeout_s: float) -> list[NDArray[Any]]:
+        """Take part in a collective that no caller asked for, as number `number` of the epoch; return the sums."""
+        self._check_epoch()
+        return self._take_part(contribution, number, timeout_s, alike=None).result()
+
+    def enter_epoch(self, epoch: EpochMembership) -> None:
+        """Go on in another epoch of the job, as if no collective had been begun in it.
+
+        Raises CommunicatorClosedError when the communicator was closed meanwhile. With that or any other error the
+        membership of the new epoch is released.
+        """
+        try:
+            fresh = SwitchConnection(epoch.lease, epoch.transport, window=self._fixed_window, clock=self._clock)
+        except BaseException:
+            epoch.release()
+            raise
+        before = self._connection
+        with self._failing:
+            closed = self._failure if isinstance(self._failure, CommunicatorClosedError) else None
+            if closed is None:
+                self._connection, self.membership = fresh, epoch.membership
+                self._failure = None  # last: a reader that sees no failure asks the new membership for one
+        if closed is not None:
+            fresh.close_channel()
+            epoch.release()
+            raise closed.with_traceback(None)
+        before.close()
+
+    def fail(self, error: P4ReduceError) -> None:
+        """Make this communicator unusable. The first error without recovery stays, but for CommunicatorClosedError."""
+        with self._failing:
+            before = self._failure
+            new = before is None or before is not error and self._can_recover_from(before)
+            if new or isinstance(error, CommunicatorClosedError):
+                self._failure = error
+        if new and not isinstance(error, CommunicatorClosedError) and not self._can_recover_from(error):
+            event(
+                _log,
+                logging.WARNING,
+                "session failed",
+                job=self.lease.name,
+                rank=self.lease.rank,
+                error=type(error).__name__,
+                cause=str(error),
+            )
+
+    # ---- the end
 
     def check(self) -> None:
         """Raise what makes this communicator unusable, if anything does."""
-        self.session.check()
+        self.check_process()
+        failure = self._lost()
+        if failure is not None and not self._can_recover_from(failure):
+            raise failure.with_traceback(None)
+
+    def check_process(self) -> None:
+        """Raise ForkedProcessError in a forked child: its frames would count as the parent's."""
+        if os.getpid() != self._process:
+            raise ForkedProcessError(
+                f"this communicator is of process {self._process}, and this is process {os.getpid()}, forked from it: "
+                "let the child call p4reduce.join() as a rank of its own, or leave collectives to the parent"
+            )
 
     def close(self, *, wait: bool = True) -> None:
         """Leave the job; idempotent.
 
-        With `wait`, meet the other ranks once more first (for at most 2 s), so that none of them
-        loses the answer to its last collective; a rank that calls something else meanwhile is told so.
+        With `wait`, take part in one more collective first (for at most 2 s), so that no other rank loses the answer to
+        its last one; a rank that calls another collective meanwhile gets CollectiveMismatchError.
         A collective that another thread is in gets these 2 s too, and then CommunicatorClosedError; without
         `wait` it gets that at once.
         """
-        self.session.close(wait=wait)
+        self.check_process()
+        with self._closing:
+            if isinstance(self._failure, CommunicatorClosedError):
+                return
+            try:
+                if wait and self._can_recover_from(self._failure):
+                    with contextlib.suppress(P4ReduceError):
+                        self._run(lambda: collectives.no_blocks(Kind.CLOSE), CLOSE_TIMEOUT_S)
+            finally:
+                self.fail(CommunicatorClosedError("this communicator was closed; join the job again"))
+                if self.recovery is not None:
+                    self.recovery.cancel()
+                if self.membership is not None:
+                    self.membership.leave()
+                self._turns.hold(_INTERRUPT_S, self._close_sockets)
+                self.at_close()
 
     def __enter__(self) -> Communicator:
         return self
@@ -175,3 +451,29 @@ class Communicator:
         self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close(wait=error_type is None)
+
+    def _close_sockets(self, nothing_runs: bool) -> None:
+        if nothing_runs:
+            self._connection.close_channel()
+        self.transport.close()
+
+    def _lost(self) -> P4ReduceError | None:
+        """Return the first error that made this communicator unusable, or that it was closed."""
+        if self._failure is None and self.membership is not None:
+            lost = self.membership.failure()
+            if lost is not None:
+                self.fail(lost)
+        return self._failure
+
+    def _check_epoch(self) -> None:
+        """Raise what makes this epoch unusable, also what the recovery policy can recover from."""
+        failure = self._lost()
+        if failure is not None:
+            raise failure.with_traceback(None)
+
+    def _can_recover_from(self, failure: P4ReduceError | None) -> bool:
+        return failure is None or self.recovery is not None and self.recovery.can_recover_from(failure)
+
+
+def _nothing() -> None:
+    pass

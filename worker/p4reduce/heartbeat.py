@@ -1,4 +1,4 @@
-"""The heartbeat: what keeps a rank a member of its job, and notices when it no longer is."""
+"""The heartbeat: keeps a rank a member of its job, and detects when the membership has ended."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Final
 
+from p4reduce.communicator import Communicator
 from p4reduce.errors import CollectiveError, ControllerLostError, JobResetError
-from p4reduce.session import Session
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_runtime.logs import event
 
@@ -24,7 +24,7 @@ LEAVE_TIMEOUT_S: Final = 1.0
 
 
 class Heartbeat:
-    """Keeps a membership alive from a thread of its own, and notices when it ends."""
+    """Renews a membership on a thread, and detects its end."""
 
     def __init__(self, client: JobClient, nonce: int, lease: Lease) -> None:
         self._client = client
@@ -33,7 +33,7 @@ class Heartbeat:
         self._lease = lease
         self._stop = threading.Event()
         self._failure: CollectiveError | None = None
-        self._session: weakref.ref[Session] | None = None
+        self._communicator: weakref.ref[Communicator] | None = None
         self._watch = client.watch(nonce, self._reset)
         self._thread = threading.Thread(target=self._beat, name=f"p4reduce-heartbeat-{lease.rank}", daemon=True)
         self._thread.start()
@@ -42,12 +42,12 @@ class Heartbeat:
         """Return JobResetError or ControllerLostError, once the membership is void."""
         return self._failure
 
-    def tell_of(self, session: Session) -> None:
-        """Tell the controller what this session waits for. The session is not kept alive by that."""
-        self._session = weakref.ref(session)
+    def attach(self, communicator: Communicator) -> None:
+        """Report what this communicator waits for in each heartbeat. The reference to it is weak."""
+        self._communicator = weakref.ref(communicator)
 
     def leave(self) -> None:
-        """Stop the heartbeat and give the place up; a controller that does not answer soon is no error."""
+        """Stop the heartbeat and leave the job; a controller that does not answer soon is no error."""
         if self._stop.is_set():
             return
         self._stop.set()
@@ -58,7 +58,7 @@ class Heartbeat:
         self._end()
 
     def abandon(self) -> None:
-        """Stop the heartbeat of a membership that is void, without another word to the controller."""
+        """Stop the heartbeat of a membership that is void, without a call to the controller."""
         if not self._stop.is_set():
             self._stop.set()
             self._end()
@@ -69,7 +69,7 @@ class Heartbeat:
         self._thread.join(LEAVE_TIMEOUT_S)
 
     def leave_at_once(self, timeout_s: float) -> None:
-        """Give the place up without waiting for the threads, for a process that ends now."""
+        """Leave the job without waiting for the threads, for a process that ends now."""
         with contextlib.suppress(Exception):
             self._client.leave(self.nonce, timeout_s)
 
@@ -84,9 +84,9 @@ class Heartbeat:
         answered = time.monotonic()
         while self._failure is None and not self._stop.wait(self._lease.heartbeat_interval_s):
             try:
-                session = None if self._session is None else self._session()
-                reset, reason = self._client.heartbeat(self.nonce, None if session is None else session.waiting())
-                del session
+                comm = None if self._communicator is None else self._communicator()
+                reset, reason = self._client.heartbeat(self.nonce, None if comm is None else comm.waiting())
+                del comm
                 answered = time.monotonic()
                 if reset:
                     self._reset(reason)

@@ -18,11 +18,12 @@ from p4reduce.communicator import Communicator
 from p4reduce.errors import CommunicatorClosedError, GeometryMismatchError, JoinError
 from p4reduce.heartbeat import Heartbeat
 from p4reduce.launch import run_id
+from p4reduce.membership import EpochMembership
 from p4reduce.protocol.collective import load_kernels, load_pump
 from p4reduce.rank_metrics import RankMetrics, address_of
 from p4reduce.rejoin import Rejoin
-from p4reduce.session import DEFAULT_TIMEOUT_S, Place, Session, Timeout, timeout_seconds
 from p4reduce.sigterm import LEAVE_S, on_sigterm
+from p4reduce.timeouts import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
 from p4reduce.transport import Transport, UdpTransport
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.lease import Lease
@@ -105,12 +106,12 @@ def join(
     counted = None if metrics_address is None else RankMetrics(metrics_address, insecure=insecure)
     joiner = _Joiner(job, rank, world_size, address, security, token, insecure=insecure, persistent=rejoin)
     try:
-        place = joiner.join(timeout_s, waited_s=_load_kernels(timeout_s / 2))
+        epoch = joiner.join(timeout_s, waited_s=_load_kernels(timeout_s / 2))
     except BaseException:
         if counted is not None:
             counted.close()
         raise
-    lease = place.lease
+    lease = epoch.lease
     event(
         _log,
         logging.INFO,
@@ -124,16 +125,16 @@ def join(
     )
     try:
         comm = Communicator(
-            lease, place.transport, membership=place.membership, timeout_s=collective_timeout_s, window=window
+            lease, epoch.transport, membership=epoch.membership, timeout_s=collective_timeout_s, window=window
         )
-    except BaseException:  # the place is held from here on: the others must not wait for a rank that is not there
-        place.give_up()
+    except BaseException:  # this rank is a member from here on: the others must not wait for one that has failed
+        epoch.release()
         raise
     if rejoin:
-        comm.session.comeback = Rejoin(joiner, timeout_s)
-    joiner.tell_of(comm.session)
+        comm.recovery = Rejoin(joiner, timeout_s)
+    joiner.attach(comm)
     if counted is not None:
-        counted.tell_of(comm.session)
+        counted.attach(comm)
     _communicators.add(comm)
     return comm
 
@@ -172,15 +173,15 @@ class _Joiner:
         self._job, self._rank, self._world_size = job, rank, world_size
         self._controller, self._security, self._token, self._insecure = controller, security, token, insecure
         self._persistent = persistent
-        self._session: weakref.ref[Session] | None = None
+        self._communicator: weakref.ref[Communicator] | None = None
         self._heartbeat: Heartbeat | None = None
         self._lock = threading.Lock()
         self._cancelled = False
         self._client: JobClient | None = None
         """That of the `join` in progress."""
 
-    def join(self, timeout_s: float, *, waited_s: float = 0.0) -> Place:
-        """Return the place in the job's next epoch; `waited_s` of the time are over. Raises JoinError."""
+    def join(self, timeout_s: float, *, waited_s: float = 0.0) -> EpochMembership:
+        """Join the job's next epoch; `waited_s` of the time are over. Raises JoinError."""
         former = 0
         if self._heartbeat is not None:
             self._heartbeat.abandon()
@@ -197,13 +198,13 @@ class _Joiner:
             self._client = None
         self._heartbeat = Heartbeat(client, nonce, lease)
         _leave_at_exit(self._heartbeat)
-        self._tell()
-        return Place(lease, transport, self._heartbeat)
+        self._attach_heartbeat()
+        return EpochMembership(lease, transport, self._heartbeat)
 
-    def tell_of(self, session: Session) -> None:
-        """Have the heartbeats tell the controller what this session waits for."""
-        self._session = weakref.ref(session)
-        self._tell()
+    def attach(self, communicator: Communicator) -> None:
+        """Report what this communicator waits for in the heartbeats of this and later epochs."""
+        self._communicator = weakref.ref(communicator)
+        self._attach_heartbeat()
 
     def cancel(self) -> None:
         """End a `join` on another thread, and let there be no further one."""
@@ -226,10 +227,10 @@ class _Joiner:
                 raise JoinError(str(error)) from error
             return self._client
 
-    def _tell(self) -> None:
-        session = None if self._session is None else self._session()
-        if session is not None and self._heartbeat is not None:
-            self._heartbeat.tell_of(session)
+    def _attach_heartbeat(self) -> None:
+        communicator = None if self._communicator is None else self._communicator()
+        if communicator is not None and self._heartbeat is not None:
+            self._heartbeat.attach(communicator)
 
 
 _communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from p4reduce.communicator import Communicator
 from p4reduce.errors import JoinError
-from p4reduce.session import Session
 from p4reduce_runtime import metrics
 from p4reduce_runtime.metrics import Metric, Sample
 from p4reduce_runtime.settings import ConfigError, host_port
@@ -44,7 +44,7 @@ class RankMetrics:
         """`address`: HOST:PORT. Raises JoinError when it cannot be had, or is beyond loopback and not `insecure`."""
         from p4reduce_runtime.metrics_server import MetricsServer
 
-        self._session: weakref.ref[Session] | None = None
+        self._communicator: weakref.ref[Communicator] | None = None
         try:
             self._server = MetricsServer(address, self._collect, insecure=insecure)
         except ConfigError as error:
@@ -55,19 +55,19 @@ class RankMetrics:
         """HOST:PORT of the server."""
         return self._server.address
 
-    def tell_of(self, session: Session) -> None:
-        """Tell what this session counts, until it is closed. The session is not kept alive by that."""
-        self._session = weakref.ref(session)
-        session.at_close = self.close
+    def attach(self, communicator: Communicator) -> None:
+        """Serve this communicator's counts until it is closed. The reference to it is weak."""
+        self._communicator = weakref.ref(communicator)
+        communicator.at_close = self.close
 
     def close(self) -> None:
         """Stop the server."""
         self._server.close()
 
     def _collect(self) -> Iterable[Sample]:
-        session = None if self._session is None else self._session()
-        if session is None:
+        comm = None if self._communicator is None else self._communicator()
+        if comm is None:
             return []
-        lease = session.lease
+        lease = comm.lease
         labels = metrics.job_label(lease.name, lease.job_id, lease.private), str(lease.rank)
-        return [Sample(_BY_NAME[name], value, labels) for name, value in session.metrics().items()]
+        return [Sample(_BY_NAME[name], value, labels) for name, value in comm.metrics().items()]

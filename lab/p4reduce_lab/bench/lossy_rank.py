@@ -23,7 +23,7 @@ found: dict[str, dict[str, Any]] = {str(loss): {"seconds": [], "sent": 0, "again
 for cycle in range(cycles + 1):
     for loss in LOSSES:
         if rank == 0:
-            comm.session.transport.send([weather(loss)])
+            comm.transport.send([weather(loss)])
         comm.all_reduce(tensor)
         before, begun = comm.stats.copy(), time.monotonic()
         for _ in range(COLLECTIVES):
@@ -34,7 +34,7 @@ for cycle in range(cycles + 1):
             found[str(loss)]["sent"] += spent.frames_up
             found[str(loss)]["again"] += spent.retransmissions
         if rank == 0:
-            comm.session.transport.send([weather(0.0)])
+            comm.transport.send([weather(0.0)])
         comm.barrier()
 comm.close()
 print(json.dumps(found))

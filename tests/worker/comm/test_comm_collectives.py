@@ -255,7 +255,7 @@ def test_a_reset_stops_the_running_collective_and_every_later_one() -> None:
 
     with LocalGroup(2, lose=reset) as group:
         comm = group.comms[0]
-        comm.session.membership = membership
+        comm.membership = membership
         for _ in range(2):
             with pytest.raises(JobResetError, match="the job was reset: rank 1 left; close this communicator"):
                 comm.barrier(timeout_s=10)
@@ -295,7 +295,7 @@ def test_an_interrupted_collective_breaks_the_communicator() -> None:
         def interrupt(frames: object) -> None:
             raise KeyboardInterrupt
 
-        comm.session.transport.send = interrupt  # type: ignore[method-assign]
+        comm.transport.send = interrupt  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             comm.barrier()
         with pytest.raises(CollectiveError, match="interrupted by KeyboardInterrupt"):

@@ -13,10 +13,10 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from p4reduce import Communicator, session
+from p4reduce import Communicator, communicator
 from p4reduce.codecs import Float32
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError, CommunicatorClosedError, JobResetError
-from p4reduce.session import Place
+from p4reduce.membership import EpochMembership
 from p4reduce.testing.local_group import LocalGroup
 
 pytestmark = pytest.mark.usefixtures("each_engine")
@@ -64,7 +64,7 @@ def test_the_deadline_holds_while_another_thread_has_its_turn(busy: Busy) -> Non
 
 @pytest.mark.parametrize("wait", [True, False])
 def test_close_tells_a_running_collective(busy: Busy, wait: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "CLOSE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(communicator, "CLOSE_TIMEOUT_S", 0.1)
     begun = time.monotonic()
     busy.comm.close(wait=wait)
     assert time.monotonic() - begun < 5
@@ -76,7 +76,7 @@ def test_an_interrupt_in_the_waiting_line_is_no_obstacle(busy: Busy, monkeypatch
     def interrupt() -> None:
         raise KeyboardInterrupt  # after the turn was taken, before anything was sent
 
-    monkeypatch.setattr(busy.comm.session, "check", interrupt)
+    monkeypatch.setattr(busy.comm, "check", interrupt)
     busy.group.comms[1].barrier()
     busy.barrier.result(10)
     with pytest.raises(KeyboardInterrupt):
@@ -111,7 +111,7 @@ def test_closed_stays_closed_whatever_the_membership_answers(answer: JobResetErr
             comm.close(wait=False)  # as another thread may, at this moment
             return answer
 
-        comm.session.membership = Membership([close])
+        comm.membership = Membership([close])
         for _ in range(2):
             with pytest.raises(CommunicatorClosedError):
                 comm.check()
@@ -126,7 +126,7 @@ def test_a_sum_that_has_arrived_is_handed_out_despite_a_reset() -> None:
             inbox.put(inbox.get(timeout=10))  # the last RESULT is here
             return JobResetError("rank 1 left")
 
-        comm.session.membership = Membership([None, reset])
+        comm.membership = Membership([None, reset])
         group.run(Communicator.barrier)
         with pytest.raises(JobResetError):
             comm.barrier()
@@ -143,13 +143,13 @@ def test_a_mean_of_large_numbers_is_finite_where_their_sum_is_not() -> None:
 
 
 def test_what_a_rank_waits_for_can_be_asked_from_another_thread(busy: Busy) -> None:
-    running = busy.comm.session
+    running = busy.comm
     deadline = time.monotonic() + 20
     while (wait := running.waiting()) is None or not wait.missing:  # the switch answers a repeat with PENDING
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert (wait.slot, wait.missing_ranks, wait.in_flight) == (0, (1,), 1)
-    assert wait.round == busy.comm.session._uplink.slot_rounds[0]
+    assert wait.round == busy.comm._connection.slot_rounds[0]
     assert wait.waited_s > 0
     busy.group.comms[1].barrier()
     busy.barrier.result(10)
@@ -179,13 +179,15 @@ class _Given:
 @pytest.mark.parametrize("closed", [False, True])
 def test_a_new_place_that_cannot_be_used_is_given_up(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     with LocalGroup(1) as group:
-        renewed, place = group.comms[0].session, _Given()
+        renewed, place = group.comms[0], _Given()
         before, transport = renewed.lease, renewed.transport
         if closed:
             group.comms[0].close()
         else:
-            monkeypatch.setattr("p4reduce.session.Uplink", mock.Mock(side_effect=OSError("no descriptor is left")))
+            monkeypatch.setattr(
+                "p4reduce.communicator.SwitchConnection", mock.Mock(side_effect=OSError("no descriptor is left"))
+            )
         with pytest.raises(CommunicatorClosedError if closed else OSError):
-            renewed.renew(Place(replace(before, epoch=before.epoch + 1), place, place))
+            renewed.enter_epoch(EpochMembership(replace(before, epoch=before.epoch + 1), place, place))
         assert (place.closed, place.left) == (True, True)
         assert (renewed.lease, renewed.transport) == (before, transport)

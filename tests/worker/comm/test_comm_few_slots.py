@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from p4reduce.communicator import Communicator
 from p4reduce.errors import InvalidTensorError, PeerRefusedError
 from p4reduce.protocol.window import Window
+from p4reduce.switch_connection import SwitchConnection
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.resettable_group import ResettableGroup
-from p4reduce.uplink import Uplink
 
 BLOCKS, ELEMENTS = 4096, 4096 * 32
 STEP = 10
@@ -97,17 +97,17 @@ def test_a_call_that_is_refused_is_not_remembered() -> None:
 
 
 def test_an_interrupt_behind_the_collective_leaves_the_ranks_in_step() -> None:
-    def interrupt(_uplink: Uplink, _collective: object) -> None:
+    def interrupt(_connection: SwitchConnection, _collective: object) -> None:
         raise KeyboardInterrupt
 
     def rank_main(comm: Communicator) -> list[int]:
         given = tensor("sparse", comm.rank)
         if comm.rank:
-            uplink = comm.session._uplink
-            uplink.try_runs = interrupt.__get__(uplink)  # type: ignore[method-assign]
+            connection = comm._connection
+            connection.probe_gso = interrupt.__get__(connection)  # type: ignore[method-assign]
             with pytest.raises(KeyboardInterrupt):
                 comm.all_reduce(given)
-            del uplink.try_runs
+            del connection.probe_gso
         else:
             comm.all_reduce(given)
         return slots_used(comm, "sparse")

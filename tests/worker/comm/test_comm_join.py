@@ -358,9 +358,9 @@ def test_a_real_client_waits_for_a_controller_that_is_not_there(monkeypatch: pyt
 def test_a_worker_that_joins_again_names_the_nonce_it_had(fake: type[FakeClient]) -> None:
     """A controller that was away for long still has it as a member."""
     comm = p4reduce.join("a", rank=0, world_size=1, rejoin=True)
-    comeback = comm.session.comeback
-    assert isinstance(comeback, Rejoin)
-    comeback.joiner.join(10.0).give_up()
+    recovery = comm.recovery
+    assert isinstance(recovery, Rejoin)
+    recovery.joiner.join(10.0).release()
     assert [former for client in fake.instances for former in client.formers] == [0, NONCE]
     comm.close(wait=False)
 
@@ -439,7 +439,7 @@ def test_a_rank_logs_when_it_joins_fails_and_leaves(fake: type[FakeClient], capl
     assert told == [
         ("p4reduce.join", "INFO", "job joined"),
         ("p4reduce.heartbeat", "INFO", "job reset"),
-        ("p4reduce.session", "WARNING", "session failed"),
+        ("p4reduce.communicator", "WARNING", "session failed"),
         ("p4reduce.heartbeat", "INFO", "job left"),
     ]
     assert {record.__dict__["p4reduce_fields"]["rank"] for record in caplog.records} == {0}
@@ -458,15 +458,15 @@ def test_heartbeats_say_what_the_session_waits_for_and_do_not_keep_it(fake: type
             told.append(slot_wait)
             return False, ""
 
-    session: Any = Waiting()
+    communicator: Any = Waiting()
     heartbeat = Heartbeat(Client("x"), NONCE, Lease(5, "a", 9, 0, 1, 16, 8, 32, 0.01))  # type: ignore[arg-type]
-    heartbeat.tell_of(session)
+    heartbeat.attach(communicator)
     deadline = time.monotonic() + 10
     while not any(told):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert next(filter(None, told)).missing_ranks == (1,)
-    del session
+    del communicator
     while told[-1] is not None:
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -27,7 +27,7 @@ def test_what_a_rank_counts_is_served_until_it_closes() -> None:
     server = RankMetrics("127.0.0.1:0", insecure=False)
     assert "p4reduce_worker" not in page(server.address), "it has not joined yet"
     with LocalGroup(2) as group:
-        server.tell_of(group.comms[1].session)
+        server.attach(group.comms[1])
         group.run(lambda comm: comm.all_reduce(np.ones(9, np.float32)))
         assert 'p4reduce_worker_collectives_total{job_name="test",rank="1"} 1.0' in page(server.address)
     with pytest.raises(OSError):
@@ -37,11 +37,11 @@ def test_what_a_rank_counts_is_served_until_it_closes() -> None:
 def test_a_private_job_has_a_number_instead_of_its_name() -> None:
     server = RankMetrics("127.0.0.1:0", insecure=False)
     with LocalGroup(1) as group:
-        session = group.comms[0].session
-        session._uplink.lease = replace(session.lease, name="confidential", private=True)
-        server.tell_of(session)
+        comm = group.comms[0]
+        comm._connection.lease = replace(comm.lease, name="confidential", private=True)
+        server.attach(comm)
         text = page(server.address)
-        assert f'job_name="private:{session.lease.job_id}",rank="0"' in text
+        assert f'job_name="private:{comm.lease.job_id}",rank="0"' in text
         assert "confidential" not in text
 
 

@@ -152,7 +152,7 @@ def test_slots_that_others_opened_and_left_are_clean_in_the_next_collective() ->
 
 def test_a_refusal_in_another_place_is_a_mismatch_on_every_rank() -> None:
     with LocalGroup(2) as group:
-        group.comms[1].session.operations += 1
+        group.comms[1].operations += 1
 
         def step(comm: Communicator) -> str:
             with pytest.raises(CollectiveMismatchError) as caught:
@@ -213,8 +213,8 @@ def test_torch_tensors_without_numbers_of_their_own_say_what_to_do() -> None:
 def test_a_timeout_may_be_a_timedelta() -> None:
     lost = threading.Event()
     group = LocalGroup(2, lose=lambda rank, frame: lost.is_set())
-    comm = Communicator(group.comms[0].lease, group.comms[0].session.transport, timeout_s=timedelta(minutes=1))
-    assert comm.session.timeout_s == 60
+    comm = Communicator(group.comms[0].lease, group.comms[0].transport, timeout_s=timedelta(minutes=1))
+    assert comm.timeout_s == 60
     lost.set()
     with pytest.raises(CollectiveTimeoutError, match="0.25 s"):
         comm.barrier(timeout_s=timedelta(milliseconds=250))
@@ -227,5 +227,5 @@ def test_what_is_no_time_to_wait_is_refused(timeout_s: Any) -> None:
         with pytest.raises(ValueError, match=re.escape(f"timeout_s is {timeout_s}; give a time to wait in seconds")):
             comm.barrier(timeout_s=timeout_s)
         with pytest.raises(ValueError, match="give a time to wait in seconds"):
-            Communicator(comm.lease, comm.session.transport, timeout_s=timeout_s)
+            Communicator(comm.lease, comm.transport, timeout_s=timeout_s)
         assert comm.all_reduce_segments([Float32(BIG)], timeout_s=1e6)[0].sum() == 5000

@@ -12,8 +12,8 @@ import pytest
 
 from p4reduce import Communicator
 from p4reduce.errors import CollectiveTimeoutError, P4ReduceError
+from p4reduce.gso import GsoProbe
 from p4reduce.protocol.collective import load_kernels
-from p4reduce.runs import Runs
 from p4reduce.testing.udp_switch import UdpSwitch, connect
 from p4reduce.transport import UdpTransport
 from p4reduce_contracts.jobs.lease import Lease
@@ -78,7 +78,7 @@ def test_frames_leave_in_runs_where_the_switch_sees_each_of_them(chosen: str, mo
     with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=30) as comm:
         for _ in range(3):
             assert (comm.all_reduce(tensor) == tensor).all()
-        channel = comm.session._uplink.channel
+        channel = comm._connection.channel
         assert channel is not None
         assert channel.plain == (chosen == "off")
         assert switch.switch.counts["duplicates"] >= 2 * (chosen == "auto")
@@ -100,14 +100,14 @@ def test_frames_leave_alone_where_runs_are_lost() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
         peer.bind(("127.0.0.1", 0))
         transport = Swallower(*peer.getsockname())
-        runs = Runs({})
+        gso = GsoProbe({})
         peer.sendto(answered, transport.address)  # one answer is not two
         tries = 0
-        while runs.allowed is None:
-            runs.try_path(transport, lease, answered, 0.02)
+        while gso.allowed is None:
+            gso.probe(transport, lease, answered, 0.02)
             tries += 1
         transport.close()
-    assert (runs.allowed, tries, transport.runs) == (False, 3, 3)
+    assert (gso.allowed, tries, transport.runs) == (False, 3, 3)
 
 
 @pytest.mark.parametrize("count", [50, 14, 1])
@@ -119,22 +119,22 @@ def test_runs_are_long_where_a_long_one_comes_back(count: int) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
         peer.bind(("127.0.0.1", 0))
         transport = Swallower(*peer.getsockname())
-        runs = Runs({"P4REDUCE_SEGMENTATION": "on"})
+        gso = GsoProbe({"P4REDUCE_SEGMENTATION": "on"})
         peer.connect(transport.address)
         sizes = [(17, 103, len(answered).to_bytes(2, sys.byteorder))]  # SOL_UDP, UDP_SEGMENT
         tries = 0
-        while not runs.known:
+        while not gso.known:
             for _ in range(60 // count):
                 peer.sendmsg([answered] * count, sizes)
-            runs.try_path(transport, lease, answered, 0.02)
+            gso.probe(transport, lease, answered, 0.02)
             tries += 1
         transport.close()
-    assert (runs.longest, tries) == ((RUN_BYTES, 1) if count == 50 else (SHORT_RUN_BYTES, 3))
+    assert (gso.longest, tries) == ((RUN_BYTES, 1) if count == 50 else (SHORT_RUN_BYTES, 3))
 
 
 def test_a_wrong_choice_of_runs_is_an_error_that_says_so() -> None:
     with pytest.raises(ValueError, match="P4REDUCE_SEGMENTATION is 'yes'; it has to be auto, on or off"):
-        Runs({"P4REDUCE_SEGMENTATION": "yes"})
+        GsoProbe({"P4REDUCE_SEGMENTATION": "yes"})
 
 
 def test_over_sockets_results_may_come_late_and_damaged() -> None:

@@ -19,7 +19,7 @@ from rigs.ranks import gradients_of, group, residue_of
 def exchange(local: LocalGroup, bits: int, compressors: list[AdaComp]) -> list[tuple[torch.Tensor, int]]:
     """(mean, bytes up) of three steps, with lanes of `bits` bits."""
     for comm in local.comms:
-        comm.session._uplink.lease = replace(comm.lease, lane_bits=bits)
+        comm._connection.lease = replace(comm.lease, lane_bits=bits)
 
     def rank_main(comm: Communicator) -> tuple[torch.Tensor, int]:
         for step in range(3):

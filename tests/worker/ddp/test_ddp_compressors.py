@@ -125,14 +125,14 @@ def test_a_layer_that_comes_late_and_pauses(comm: Communicator, form: str, late:
 def test_lanes_that_are_too_narrow_are_refused_before_anything_is_sent() -> None:
     with LocalGroup(8) as group:
         comm = group.comms[0]
-        comm.session._uplink.lease = replace(comm.lease, lane_bits=4)
+        comm._connection.lease = replace(comm.lease, lane_bits=4)
         for form in ("sum", "auto"):
             with pytest.raises(
                 LaneOverflowError, match="adacomp in job 'test': 8 ranks .* and a lane of 4 bits holds 7"
             ):
                 DDPState(comm, AdaComp(form=form))
         assert comm.stats.frames_up == 0
-        comm.session._uplink.lease = replace(comm.lease, lane_bits=0)
+        comm._connection.lease = replace(comm.lease, lane_bits=0)
 
 
 def test_the_ratio_to_the_weights_needs_the_module(comm: Communicator) -> None:

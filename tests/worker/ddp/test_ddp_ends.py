@@ -62,7 +62,7 @@ def test_gradients_that_cannot_be_summed_end_the_state_but_not_the_communicator(
     model = DistributedDataParallel(module.double() if bad == "float64" else module)
     with LocalGroup(1) as group:
         comm, membership = group.comms[0], Membership()
-        comm.session.membership = membership
+        comm.membership = membership
         state = DDPState(comm, module=model)
         model.register_comm_hook(state, ddp_hook)
         x = torch.full((1, 3), float("nan") if bad == "nan" else 1.0, dtype=module.weight.dtype)
@@ -84,7 +84,7 @@ def test_gradients_that_cannot_be_summed_end_the_state_but_not_the_communicator(
 def test_closing_a_state_leaves_the_communicator_open() -> None:
     with LocalGroup(1) as group:
         comm, membership = group.comms[0], Membership()
-        comm.session.membership = membership
+        comm.membership = membership
         with DDPState(comm):
             pass
         with contextlib.suppress(ValueError), DDPState(comm):
@@ -102,7 +102,7 @@ def test_an_exception_while_a_bucket_is_under_way_leaves_the_job_at_once() -> No
     lost = threading.Event()
     group = LocalGroup(1, timeout_s=30, lose=lambda rank, frame: lost.is_set())
     comm, membership = group.comms[0], Membership()
-    comm.session.membership = membership
+    comm.membership = membership
     with contextlib.suppress(ValueError), DDPState(comm) as state:
         lost.set()
         state.reduce(Bucket(torch.ones(3), last=False))  # type: ignore[arg-type]
@@ -114,10 +114,10 @@ def test_a_failed_collective_has_a_note_of_what_to_do() -> None:
     lost = threading.Event()
     group = LocalGroup(1, lose=lambda rank, frame: lost.is_set())
     comm, membership = group.comms[0], Membership()
-    comm.session.membership = membership
+    comm.membership = membership
     with DDPState(comm) as state:
         lost.set()
-        comm.session.timeout_s = 0.1
+        comm.timeout_s = 0.1
         with pytest.raises(CollectiveTimeoutError) as caught:
             state.reduce(Bucket(torch.ones(3)))  # type: ignore[arg-type]
         assert ["join again" in note for note in caught.value.__notes__] == [True]

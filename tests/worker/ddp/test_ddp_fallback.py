@@ -55,18 +55,18 @@ def test_weights_and_residues_are_those_of_an_undisturbed_run(
     if away:
         monkeypatch.setattr(ResettableGroup, "place", lambda self, rank, timeout_s: time.sleep(3600))
     found = train(group, fallback, {2} if away else {2, 4})
-    comeback = group.comms[0].session.comeback
+    recovery = group.comms[0].recovery
     if away:
-        assert isinstance(comeback, Fallback) and comeback.collectives >= 8, "all buckets from step 2 on"
+        assert isinstance(recovery, Fallback) and recovery.collectives >= 8, "all buckets from step 2 on"
     assert found.keys() == wanted.keys()
     assert all(torch.equal(found[key], wanted[key]) for key in wanted)
 
 
 def test_two_models_share_the_fallback_of_a_communicator(group: ResettableGroup) -> None:
     DDPState(group.comms[0], fallback="gloo").close()
-    first = group.comms[0].session.comeback
+    first = group.comms[0].recovery
     with DDPState(group.comms[0], fallback="gloo"):
-        assert group.comms[0].session.comeback is first
+        assert group.comms[0].recovery is first
 
 
 def test_what_cannot_fall_back_is_told(group: ResettableGroup) -> None:

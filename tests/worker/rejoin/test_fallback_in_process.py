@@ -35,9 +35,9 @@ def fallen_back(group: ResettableGroup) -> list[Fallback]:
     """Give the ranks a process group to fall back on."""
     groups = MemoryGroups(group.world_size)
     for comm in group.comms:
-        assert isinstance(comm.session.comeback, Rejoin)
-        comm.session.comeback = Fallback(comm.session.comeback.joiner, None, groups.of(comm.rank))
-    return [comm.session.comeback for comm in group.comms]
+        assert isinstance(comm.recovery, Rejoin)
+        comm.recovery = Fallback(comm.recovery.joiner, None, groups.of(comm.rank))
+    return [comm.recovery for comm in group.comms]
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +50,11 @@ def test_wherever_a_reset_cuts_the_run_nothing_changes(undisturbed: list[list[An
     over_group = 0
     for cut in range(0, 56):
         with CutGroup(2, {cut}) as group:
-            comebacks = fallen_back(group)
+            fallbacks = fallen_back(group)
             found = group.run(run_and_close)
             assert all(same(a, b) for a, b in zip(found, undisturbed, strict=True)), f"cut at answer {cut}"
             assert not group.cuts
-            over_group += sum(comeback.collectives for comeback in comebacks)
+            over_group += sum(recovery.collectives for recovery in fallbacks)
     assert over_group
 
 
@@ -65,11 +65,11 @@ def test_a_switch_that_stays_away_changes_nothing(
     monkeypatch.setattr(ResettableGroup, "place", lambda self, rank, timeout_s: time.sleep(3600))
     for cut in (0, 5, 11):
         with CutGroup(2, {cut}) as group:
-            comebacks = fallen_back(group)
+            fallbacks = fallen_back(group)
             found = group.run(run)
             assert all(same(a, b) for a, b in zip(found, undisturbed, strict=True))
             assert group.epoch == 8
-            assert all(comeback.collectives >= 5 for comeback in comebacks)
+            assert all(recovery.collectives >= 5 for recovery in fallbacks)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -85,7 +85,7 @@ def test_many_resets_also_while_the_ranks_come_back(seed: int) -> None:
 
 def test_they_come_back_together() -> None:
     with ResettableGroup(2) as group:
-        comebacks = fallen_back(group)
+        fallbacks = fallen_back(group)
         group.run(lambda comm: comm.all_reduce(ONES))
         for epoch in (8, 9):
             group.reset()
@@ -93,10 +93,10 @@ def test_they_come_back_together() -> None:
             while [comm.lease.epoch for comm in group.comms] != [epoch] * 2:
                 assert time.monotonic() < deadline
                 assert all((total == 2).all() for total in group.run(lambda comm: comm.all_reduce(ONES)))
-        done = [comeback.collectives for comeback in comebacks]
+        done = [recovery.collectives for recovery in fallbacks]
         assert done[0] == done[1]
         group.run(Communicator.barrier)
-        assert [comeback.collectives for comeback in comebacks] == done, "over the switch again"
+        assert [recovery.collectives for recovery in fallbacks] == done, "over the switch again"
 
 
 def test_whatever_hinders_a_return_it_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,11 +125,11 @@ def test_frames_that_are_all_lost_are_a_switch_that_is_away(monkeypatch: pytest.
     monkeypatch.setattr(ResettableGroup, "place", lambda self, rank, timeout_s: time.sleep(3600))
     lost = False
     with ResettableGroup(2, timeout_s=0.5, lose=lambda rank, payload: lost) as group:
-        comebacks = fallen_back(group)
+        fallbacks = fallen_back(group)
         group.run(lambda comm: comm.all_reduce(ONES))
         lost = True
         assert all((total == 2).all() for total in group.run(lambda comm: comm.all_reduce(ONES)))
-        assert [comeback.collectives for comeback in comebacks] == [1, 1]
+        assert [recovery.collectives for recovery in fallbacks] == [1, 1]
 
 
 def errors(group: ResettableGroup, call: Callable[[Communicator], Any]) -> list[Exception]:
@@ -154,8 +154,8 @@ def test_different_calls_are_told_there_too(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_rank_that_does_not_come_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ResettableGroup, "place", lambda self, rank, timeout_s: time.sleep(3600))
     with ResettableGroup(2) as group:
-        comeback = fallen_back(group)[0]
-        comeback._patience_s = 0.2
+        recovery = fallen_back(group)[0]
+        recovery._patience_s = 0.2
         group.reset()
         with pytest.raises(CollectiveError, match=r"the process group failed too: a rank did not come in 0\.2 s"):
             group.comms[0].barrier()
@@ -169,8 +169,8 @@ def test_a_wait_for_a_rank_in_the_group_is_logged(
     monkeypatch.setattr(ResettableGroup, "place", lambda self, rank, timeout_s: time.sleep(3600))
     monkeypatch.setattr(waits, "LOG_AFTER_S", 0.05)
     with ResettableGroup(2) as group:
-        comeback = fallen_back(group)[0]
-        comeback._patience_s = 3.0
+        recovery = fallen_back(group)[0]
+        recovery._patience_s = 3.0
         group.reset()
         with pytest.raises(CollectiveError, match="the process group failed too"):
             group.comms[0].barrier()
@@ -188,9 +188,9 @@ def test_an_interrupt_in_the_group_ends_it(monkeypatch: pytest.MonkeyPatch) -> N
         raise KeyboardInterrupt
 
     with ResettableGroup(2) as group:
-        comeback = fallen_back(group)[0]
+        recovery = fallen_back(group)[0]
         group.reset()
-        monkeypatch.setattr(comeback._group, "gather", interrupt)
+        monkeypatch.setattr(recovery._group, "gather", interrupt)
         with pytest.raises(KeyboardInterrupt):
             group.comms[0].barrier()
         with pytest.raises(CollectiveError, match="barrier .* was interrupted by KeyboardInterrupt"):

@@ -18,7 +18,7 @@ from p4reduce.errors import (
 )
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.source import BlockSource
-from p4reduce.standing import Completed, Outcome
+from p4reduce.resync import CollectiveOutcome, ResyncedCollective
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.resettable_group import ResettableGroup
 from p4reduce_contracts.wire import SMALL
@@ -42,11 +42,11 @@ def test_wherever_a_reset_cuts_the_run_nothing_changes(
 ) -> None:
     caught_up = []
 
-    def noted(call: Call, source: BlockSource, outcome: Outcome) -> Completed:
+    def noted(call: Call, source: BlockSource, outcome: CollectiveOutcome) -> ResyncedCollective:
         caught_up.append("refused" if outcome.refusals else call.kind.name)
-        return Completed(call, source, outcome)
+        return ResyncedCollective(call, source, outcome)
 
-    monkeypatch.setattr(rejoin, "Completed", noted)
+    monkeypatch.setattr(rejoin, "ResyncedCollective", noted)
     with CutGroup(2, set()) as group:
         assert all(same(a, b) for a, b in zip(group.run(run), undisturbed, strict=True))
         answers = group.answers
@@ -118,14 +118,14 @@ def test_another_process_in_a_rank_s_place_is_told(monkeypatch: pytest.MonkeyPat
         for _ in range(2):
             group.run(Communicator.barrier)
         group.reset()
-        group.comms[1].session.operations = 0
+        group.comms[1].operations = 0
         texts = group.run(error(Communicator.barrier))
         assert all("rank 1 has ended 0 collectives and rank 0 2" in text for text in texts)
 
 
 def test_ranks_of_which_only_some_join_again_are_told() -> None:
     with ResettableGroup(2) as group:
-        group.comms[1].session.comeback = None
+        group.comms[1].recovery = None
 
         def told(comm: Communicator) -> None:
             with pytest.raises(CollectiveMismatchError):

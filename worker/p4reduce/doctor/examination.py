@@ -319,7 +319,7 @@ def _round_trips(comm: Communicator) -> Check:
     spent, median = comm.stats - before, statistics.median(times)
     text = (
         f"{ROUNDS} rounds of {_ms(min(times))} to {_ms(max(times))}, median {_ms(median)}; a frame is repeated after "
-        f"{_ms(comm.session.retransmission_timeout_s)}, and {spent.retransmissions} of {spent.frames_up} were"
+        f"{_ms(comm.retransmission_timeout_s)}, and {spent.retransmissions} of {spent.frames_up} were"
     )
     if median > Recovery.LONGEST_SILENCE_S:
         longest = _ms(Recovery.LONGEST_SILENCE_S)
@@ -342,7 +342,7 @@ def _exact_sum(comm: Communicator) -> Check:
 
 def _full_frames(comm: Communicator) -> Check:
     """Sum as many blocks as fill frames, as int32 and as float32, in packets that no router may cut up."""
-    transport = comm.session.transport
+    transport = comm.transport
     if isinstance(transport, UdpTransport):
         transport.forbid_fragments()
     wrong, off = _wrong_integers(comm, FULL_BLOCKS), _wrong_floats(comm, FULL_BLOCKS)
@@ -359,7 +359,7 @@ def _full_frames(comm: Communicator) -> Check:
 
 def _mtu_advice(comm: Communicator) -> str:
     packet = comm.lease.geometry.max_frame_bytes + IP_UDP_BYTES
-    transport = comm.session.transport
+    transport = comm.transport
     known = f" (here it is {transport.path_mtu} B)" if isinstance(transport, UdpTransport) else ""
     return (
         f"small frames pass: let every MTU between the workers and the switch be {packet} B or more{known}, or give "

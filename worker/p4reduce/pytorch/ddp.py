@@ -162,7 +162,7 @@ class DDPState:
         is raised in backward() as what it is: DistributedDataParallel would make a RuntimeError of an error
         inside a future. The only bucket of a pass is summed on this thread: nothing else could go on meanwhile.
         """
-        self.comm.session.check_process()  # a forked child has no background threads
+        self.comm.check_process()  # a forked child has no background threads
         if self._closed:
             raise CommunicatorClosedError("this DDPState was closed: register a new one with a model wrapped anew")
         if self.error is not None:
@@ -202,7 +202,7 @@ class DDPState:
                 DeprecationWarning,
                 stacklevel=2,
             )
-        self.comm.session.check_process()
+        self.comm.check_process()
         if not self._closed:
             self._closed = True
             self._threads.end()

@@ -1,15 +1,15 @@
-"""Going on over the process group while the switch is away, and coming back to it.
+"""Collectives over a process group while the switch cannot be reached, and the return to the switch.
 
-What the switch does to a collective is an integer sum of blocks at agreed exponents, and a process group can do it too:
-the largest exponent of each block, then the sum of the words modulo 2^32. So a collective has the same bits either way,
-compressors see no difference, and a run that fell back equals one that did not.
+The switch computes an integer sum of blocks at agreed exponents, and a process group can compute it too: the largest
+exponent of each block, then the sum of the words modulo 2^32. So a collective has the same bits either way, compressors
+see no difference, and a run that fell back equals one that did not.
 
-Which collectives go which way is the same on all ranks, since only what all have gathered decides it. A rank whose job
-was reset, or whose collective timed out, leaves the switch and tells the others before each collective: how many it
-has ended, what it calls, and in which epoch of the job it has a place. With different numbers, those behind catch up
-(standing.py); with a place in one epoch on all ranks, all go back to the switch with this very collective; else it
-takes place here. A rank that has not noticed yet is waited for: it ends at most the collective that all contributed to
-before, since the ranks that left the switch contribute no more.
+All ranks take the same path in each collective, since only what all have gathered decides it. A rank whose job was
+reset, or whose collective timed out, leaves the switch and sends the others before each collective how many it has
+ended, what it calls, and the epoch that it has joined. If the numbers differ, the lagging ranks are synced (resync.py);
+if all ranks have joined the same epoch, all return to the switch with this collective; otherwise it is summed here. The
+ranks wait for one that has not noticed the reset yet: it ends at most the collective that all contributed to before,
+since the ranks that left the switch contribute no more.
 """
 
 from __future__ import annotations
@@ -37,19 +37,27 @@ from p4reduce.errors import (
     JoinError,
     P4ReduceError,
 )
+from p4reduce.membership import EpochMembership
 from p4reduce.protocol.call import Call, Kind, agreed_part, describe, kind_of
 from p4reduce.protocol.refusal import reason_in
 from p4reduce.protocol.source import BlockSource
 from p4reduce.rejoin import CLOSE_PATIENCE_S, Joiner, Rejoin, check_same_job, outcome_of
-from p4reduce.session import Finished, Place, Session
-from p4reduce.standing import Completed, Outcome, Peers, catch_up, pack_standing, unpack_standing
+from p4reduce.resync import (
+    CollectiveOutcome,
+    FinishedCollective,
+    Peers,
+    ResyncedCollective,
+    pack_progress,
+    sync_lagging_ranks,
+    unpack_progress,
+)
 from p4reduce_contracts.jobs.reasons import was_asked_for
 from p4reduce_runtime.logs import event
 
 _log = logging.getLogger(__name__)
 
 _CALL: Final = struct.Struct("<5I")
-"""The epoch in which a rank has a place, 0 for none, and its call's descriptor."""
+"""The epoch that a rank has joined, 0 for none, and its call's descriptor."""
 _JOIN_S: Final = 30.0
 _PAUSE_S: Final = 0.5
 _GRACE_S: Final = 30.0
@@ -124,7 +132,7 @@ def sum_blocks(group: Group, source: BlockSource, block_words: int) -> tuple[NDA
 
 def check_fallback(comm: Communicator, peers: dist.ProcessGroup | None) -> None:
     """Raise ValueError where `fall_back` with the same arguments is not possible."""
-    if not isinstance(comm.session.comeback, Fallback | Rejoin):
+    if not isinstance(comm.recovery, Fallback | Rejoin):
         raise ValueError('fallback="gloo" needs a communicator that can come back: p4reduce.join(rejoin=True)')
     if not dist.is_initialized():
         raise ValueError('fallback="gloo" needs the ranks of torch.distributed: call init_process_group first')
@@ -141,22 +149,22 @@ def fall_back(comm: Communicator, peers: dist.ProcessGroup | None) -> None:
 
     All these ranks call it at once, since it makes that group. `check_fallback` says whether it is possible.
     """
-    comeback = comm.session.comeback
-    if isinstance(comeback, Fallback):  # as another model that shares the communicator has asked for
+    recovery = comm.recovery
+    if isinstance(recovery, Fallback):  # as another model that shares the communicator has asked for
         return
-    assert isinstance(comeback, Rejoin)
+    assert isinstance(recovery, Rejoin)
     ranks = dist.get_process_group_ranks(peers)
     # A rank may notice as late as when a collective of its own times out, if the controller cannot tell it.
-    patience_s = 2 * comm.session.timeout_s + _GRACE_S
+    patience_s = 2 * comm.timeout_s + _GRACE_S
     group = dist.new_group(ranks, timeout=timedelta(seconds=patience_s), backend="gloo", use_local_synchronization=True)
     assert isinstance(group, dist.ProcessGroup)
-    comm.session.comeback = Fallback(comeback.joiner, comeback.kept, GlooGroup(group, patience_s))
+    comm.recovery = Fallback(recovery.joiner, recovery.kept, GlooGroup(group, patience_s))
 
 
 class Fallback:
-    """A session's comeback over a process group (see `session.Comeback`)."""
+    """Recovery over a process group (see `communicator.RecoveryPolicy`)."""
 
-    def __init__(self, joiner: Joiner, kept: Outcome | None, group: Group) -> None:
+    def __init__(self, joiner: Joiner, kept: CollectiveOutcome | None, group: Group) -> None:
         """`kept`: of the last collective that this rank ended."""
         self.joiner = joiner
         self.kept = kept
@@ -167,7 +175,7 @@ class Fallback:
         self._away = False
         self._return: _Return | None = None
 
-    def mends(self, error: P4ReduceError) -> bool:
+    def can_recover_from(self, error: P4ReduceError) -> bool:
         """Return whether the switch failed, and not a rank that left or the group."""
         if isinstance(error, JobResetError):
             return not was_asked_for(error.reason)
@@ -180,95 +188,103 @@ class Fallback:
             self._return.cancel()
 
     def finish(
-        self, session: Session, call: Call, source: BlockSource, attempt: Callable[[], Finished], timeout_s: float
-    ) -> Finished:
+        self,
+        communicator: Communicator,
+        call: Call,
+        source: BlockSource,
+        attempt: Callable[[], FinishedCollective],
+        timeout_s: float,
+    ) -> FinishedCollective:
         """Return what the collective comes to, over the switch or the group."""
         self._group.patience_s = CLOSE_PATIENCE_S if call.kind == Kind.CLOSE else self._patience_s
         while True:
-            session.check()
+            communicator.check()
             if self._away:
                 try:
-                    with _logged(session, call):
-                        outcome = self._over_group(session, call, source)
+                    with _logged(communicator, call):
+                        outcome = self._over_group(communicator, call, source)
                 except RuntimeError as error:
                     failure = CollectiveError(f"the switch is away, and the process group failed too: {error}")
-                    session.fail(failure)
+                    communicator.fail(failure)
                     raise failure from error
                 except BaseException as error:  # the ranks may be at different points of the group: let nothing follow
                     interrupted = f"{call} was interrupted by {type(error).__name__}"
-                    session.fail(error if isinstance(error, P4ReduceError) else CollectiveError(interrupted))
+                    communicator.fail(error if isinstance(error, P4ReduceError) else CollectiveError(interrupted))
                     raise
                 if outcome is not None:
                     self.kept = outcome
-                    session.operations += 1
-                    return Completed(call, source, outcome)
+                    communicator.operations += 1
+                    return ResyncedCollective(call, source, outcome)
                 continue
             try:
                 finished = attempt()
             except (JobResetError, CollectiveTimeoutError) as error:
-                if not self.mends(error):
+                if not self.can_recover_from(error):
                     raise
-                self._leave_switch(session, error)
+                self._leave_switch(communicator, error)
             else:
-                self.kept = outcome_of(session.operations - 1, finished)
+                self.kept = outcome_of(communicator.operations - 1, finished)
                 return finished
 
-    def _leave_switch(self, session: Session, cause: P4ReduceError) -> None:
+    def _leave_switch(self, communicator: Communicator, cause: P4ReduceError) -> None:
         self._away = True
-        self._return = _Return(session, self.joiner)
+        self._return = _Return(communicator, self.joiner)
         event(
             _log,
             logging.WARNING,
             "switch left",
-            job=session.lease.name,
-            rank=session.lease.rank,
-            operations=session.operations,
+            job=communicator.lease.name,
+            rank=communicator.lease.rank,
+            operations=communicator.operations,
             cause=str(cause),
         )
 
-    def _over_group(self, session: Session, call: Call, source: BlockSource) -> Outcome | None:
+    def _over_group(self, communicator: Communicator, call: Call, source: BlockSource) -> CollectiveOutcome | None:
         """Return what the collective came to; None when there is to be another try, here or over the switch."""
         assert self._return is not None
-        lease, back = session.lease, self._return.place()
-        standing = pack_standing(session.operations, self.kept)
-        rows = self._group.gather(standing + _CALL.pack(0 if back is None else back.lease.epoch, *call.words(0)))
-        standings = [unpack_standing(row[: len(standing)]) for row in rows]
-        if len({standing.ended for standing in standings}) > 1:
-            return catch_up(standings, lease.rank, self.kept, source, lease.block_words, self._group)
-        told = [_CALL.unpack(row[len(standing) :]) for row in rows]
-        epochs = {epoch for epoch, *_ in told}
+        lease, back = communicator.lease, self._return.epoch()
+        mine = pack_progress(communicator.operations, self.kept)
+        rows = self._group.gather(mine + _CALL.pack(0 if back is None else back.lease.epoch, *call.words(0)))
+        progress = [unpack_progress(row[: len(mine)]) for row in rows]
+        if len({rank_progress.ended for rank_progress in progress}) > 1:
+            return sync_lagging_ranks(progress, lease.rank, self.kept, source, lease.block_words, self._group)
+        called = [_CALL.unpack(row[len(mine) :]) for row in rows]
+        epochs = {epoch for epoch, *_ in called}
         if len(epochs) == 1 and back is not None:
-            self._come_back(session, back)
+            self._return_to_switch(communicator, back)
             return None
         self.collectives += 1
-        calls = [words for _, *words in told]
+        calls = [words for _, *words in called]
         refusals = {rank: reason_in(words) for rank, words in enumerate(calls) if kind_of(words) == Kind.REFUSED}
         willing = [words for rank, words in enumerate(calls) if rank not in refusals]
         closing = bool(refusals) and any(kind_of(words) == Kind.CLOSE for words in willing)
         if len({agreed_part(words) for words in willing}) > 1 or closing:
             raise CollectiveMismatchError({rank: describe(words) for rank, words in enumerate(calls)})
         if refusals:
-            return Outcome(session.operations, refusals, np.zeros(0, np.uint8), np.zeros((0, 0), ">i4"))
-        return Outcome(session.operations, {}, *sum_blocks(self._group, source, lease.block_words))
+            return CollectiveOutcome(communicator.operations, refusals, np.zeros(0, np.uint8), np.zeros((0, 0), ">i4"))
+        return CollectiveOutcome(communicator.operations, {}, *sum_blocks(self._group, source, lease.block_words))
 
-    def _come_back(self, session: Session, place: Place) -> None:
-        session.renew(place)
+    def _return_to_switch(self, communicator: Communicator, epoch: EpochMembership) -> None:
+        communicator.enter_epoch(epoch)
         self._away, self._return = False, None
         event(
             _log,
             logging.WARNING,
             "switch joined again",
-            job=place.lease.name,
-            rank=place.lease.rank,
-            epoch=place.lease.epoch,
-            operations=session.operations,
+            job=epoch.lease.name,
+            rank=epoch.lease.rank,
+            epoch=epoch.lease.epoch,
+            operations=communicator.operations,
         )
 
 
 @contextlib.contextmanager
-def _logged(session: Session, call: Call) -> Iterator[None]:
+def _logged(communicator: Communicator, call: Call) -> Iterator[None]:
     """Log once that a collective over the process group takes long; gloo does not say for which ranks it waits."""
-    lease, text = session.lease, "rank %d of job %s has waited %.0f s in %s for the other ranks of the process group"
+    lease, text = (
+        communicator.lease,
+        "rank %d of job %s has waited %.0f s in %s for the other ranks of the process group",
+    )
     timer = threading.Timer(waits.LOG_AFTER_S, _log.warning, (text, lease.rank, lease.name, waits.LOG_AFTER_S, call))
     timer.daemon = True
     timer.start()
@@ -279,52 +295,52 @@ def _logged(session: Session, call: Call) -> Iterator[None]:
 
 
 class _Return:
-    """Joins the job again in the background, until there is a place, and anew when that is void."""
+    """Joins the job again in the background, until it has an epoch, and again when that is void."""
 
-    def __init__(self, session: Session, joiner: Joiner) -> None:
-        self._session, self._joiner = session, joiner
+    def __init__(self, communicator: Communicator, joiner: Joiner) -> None:
+        self._communicator, self._joiner = communicator, joiner
         self._lock = threading.Lock()
-        self._place: Place | None = None
+        self._epoch: EpochMembership | None = None
         self._over = threading.Event()
         self._start()
 
-    def place(self) -> Place | None:
-        """Return the place that this rank has now, if it has one."""
+    def epoch(self) -> EpochMembership | None:
+        """Return the epoch that this rank has joined, if it has one."""
         with self._lock:
-            place = self._place
-            if place is None or place.membership is None or place.membership.failure() is None:
-                return place
-            self._place = None
-        place.transport.close()
+            epoch = self._epoch
+            if epoch is None or epoch.membership is None or epoch.membership.failure() is None:
+                return epoch
+            self._epoch = None
+        epoch.transport.close()
         self._start()
         return None
 
     def cancel(self) -> None:
-        """Give the place up, or the attempts to get one."""
+        """Release the epoch, or end the attempts to join one."""
         self._over.set()
         with self._lock:
-            place, self._place = self._place, None
-        if place is not None:
-            place.give_up()
+            epoch, self._epoch = self._epoch, None
+        if epoch is not None:
+            epoch.release()
 
     def _start(self) -> None:
         threading.Thread(target=self._join, name="p4reduce-return", daemon=True).start()
 
     def _join(self) -> None:
         while not self._over.is_set():
-            place: Place | None = None
+            epoch: EpochMembership | None = None
             try:
-                place = self._joiner.join(_JOIN_S)
-                check_same_job(self._session, place)
+                epoch = self._joiner.join(_JOIN_S)
+                check_same_job(self._communicator, epoch)
             except Exception as error:  # whatever it is: nobody else would try again
                 level = logging.INFO if isinstance(error, JoinError) else logging.WARNING
                 _log.log(level, "not back on the switch yet: %s", error)
-                if place is not None:
-                    place.give_up()
+                if epoch is not None:
+                    epoch.release()
                 self._over.wait(_PAUSE_S)
                 continue
             with self._lock:
                 if not self._over.is_set():
-                    self._place = place
+                    self._epoch = epoch
                     return
-            place.give_up()
+            epoch.release()

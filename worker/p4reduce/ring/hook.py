@@ -23,7 +23,7 @@ from p4reduce.errors import CollectiveError, CommunicatorClosedError, InvalidTen
 from p4reduce.pytorch.bucket_threads import BucketThreads
 from p4reduce.ring.process_group import Neighbours
 from p4reduce.ring.schedule import MOST_RANKS, mean_over_ring
-from p4reduce.session import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
+from p4reduce.timeouts import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
 
 __all__ = ["RingState", "ring_hook"]
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from p4reduce.errors import CollectiveError, JobResetError, JoinError
+from p4reduce.membership import EpochMembership
 from p4reduce.rejoin import Rejoin
-from p4reduce.session import Place
 from p4reduce.testing.local_group import EPOCH, JOB, LocalGroup, MemoryTransport
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.wire import DEFAULT, SECRET_BITS, Geometry
@@ -37,7 +37,7 @@ class _Joiner:
     def __init__(self, group: ResettableGroup, rank: int) -> None:
         self._group, self._rank = group, rank
 
-    def join(self, timeout_s: float) -> Place:
+    def join(self, timeout_s: float) -> EpochMembership:
         return self._group.place(self._rank, timeout_s)
 
     def cancel(self) -> None:
@@ -60,8 +60,8 @@ class ResettableGroup(LocalGroup):
         self.gate = threading.Barrier(world_size, self._grant)
         self._restart(EPOCH)
         for comm in self.comms:
-            comm.session.renew(self._place(comm.rank, EPOCH))
-            comm.session.comeback = Rejoin(_Joiner(self, comm.rank), rejoin_s)
+            comm.enter_epoch(self._place(comm.rank, EPOCH))
+            comm.recovery = Rejoin(_Joiner(self, comm.rank), rejoin_s)
 
     def reset(self, reason: str = RESTARTED) -> None:
         """End the epoch: no frame of it is answered any more, and every rank is told `reason`."""
@@ -69,7 +69,7 @@ class ResettableGroup(LocalGroup):
         self._restart(self.epoch + 1)
         self.epoch += 1  # last: a place that is given meanwhile is void, and has not the old secrets in a new epoch
 
-    def place(self, rank: int, timeout_s: float) -> Place:
+    def place(self, rank: int, timeout_s: float) -> EpochMembership:
         """Return a rank's place in the present epoch, once all ranks ask. Raises JoinError."""
         try:
             self.gate.wait(timeout_s)
@@ -86,7 +86,7 @@ class ResettableGroup(LocalGroup):
         switch.add_job(JOB, epoch, self.world_size, 0, self._slots, self._drawn)
         self.switch = switch
 
-    def _place(self, rank: int, epoch: int) -> Place:
+    def _place(self, rank: int, epoch: int) -> EpochMembership:
         self.inboxes[rank] = queue.SimpleQueue()
         lease = replace(self.comms[rank].lease, epoch=epoch, secret=self._drawn[rank])
-        return Place(lease, MemoryTransport(self, rank), _Membership(self, epoch))
+        return EpochMembership(lease, MemoryTransport(self, rank), _Membership(self, epoch))

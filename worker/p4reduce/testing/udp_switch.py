@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from p4reduce.communicator import Communicator
-from p4reduce.session import DEFAULT_TIMEOUT_S
 from p4reduce.testing.reference_switch import ReferenceSwitch
+from p4reduce.timeouts import DEFAULT_TIMEOUT_S
 from p4reduce.transport import UdpTransport
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import DEFAULT, Geometry

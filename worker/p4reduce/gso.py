@@ -1,13 +1,13 @@
-"""Whether frames may leave in runs, and how long these may be.
+"""UDP segmentation offload (GSO): whether the path to the switch carries it, and how long the datagrams may be.
 
-A run is many frames of equal length in one system call, which the kernel cuts up on its way out.
-It costs the kernel about as much as one frame. But where the switch sits behind a virtual interface of this machine
-and reads it packet by packet, as BMv2 does, the kernel hands it the run uncut, and the switch drops that as no frame.
-And a shaper cuts up what is longer than its burst, so that each of its frames costs as much as a run. Nothing tells
-either for sure, so it is tried: after a collective, one frame of it that was answered goes out again, twice and as one
-run. A switch answers what is repeated to its sender alone, and so does no harm; two answers say that the switch saw two
-frames. Without two answers after a few tries, runs are not for this path. With them the longest run is tried: the
-switch's own are as long as those that reach it, so a long one that comes back says that both ways carry them.
+With GSO many frames of equal length are one datagram in one system call, which the kernel segments as late as possible;
+it costs the kernel about as much as one frame. But where the switch reads a virtual interface of this machine packet by
+packet, as BMv2 does, the kernel delivers the datagram unsegmented, and the switch drops it as malformed. And a shaper
+segments a datagram that is longer than its burst, so that each frame costs as much as a datagram. Neither can be read
+from the system, so it is measured: after a collective, one of its frames that was answered is sent again, twice, as one
+datagram. The switch answers a repeated frame to its sender alone; two answers show that it received two frames. Without
+two answers in a few probes the path has no GSO. With them the longest datagram is probed: the switch's own are as long
+as those that reach it, so a long one that comes back shows that both directions carry it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from p4reduce_runtime.datagrams import ENCAP_BYTES, MAX_SEGMENTS, RUN_BYTES, SHO
 
 VARIABLE: Final = "P4REDUCE_SEGMENTATION"
 FEWEST_SLOTS: Final = 8
-"""Collectives with fewer have no runs worth a try."""
-_TRIES: Final = 3
+"""Collectives with fewer gain too little."""
+_PROBES: Final = 3
 
 
-class Runs:
-    """What is known of a path: `allowed` is None as long as it has to be tried; `longest` is in bytes, with headers."""
+class GsoProbe:
+    """What is known of a path. `allowed`: None until measured; `longest`: of a datagram, in bytes, with headers."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         """ValueError when the environment's P4REDUCE_SEGMENTATION is neither auto, on nor off."""
@@ -39,34 +39,34 @@ class Runs:
             raise ValueError(f"{VARIABLE} is {chosen!r}; it has to be auto, on or off")
         self.allowed: bool | None = {"auto": None, "on": True, "off": False}[chosen]
         self.longest = SHORT_RUN_BYTES
-        self._tries_left = self._long_tries_left = _TRIES
+        self._probes_left = self._long_probes_left = _PROBES
 
     @property
     def known(self) -> bool:
-        """Whether there is nothing left to try."""
-        return self.allowed is False or self.allowed is True and not self._long_tries_left
+        """Whether there is nothing left to probe."""
+        return self.allowed is False or self.allowed is True and not self._long_probes_left
 
-    def try_path(self, transport: UdpTransport, lease: Lease, answered: bytes, timeout_s: float) -> None:
-        """Find out more with a frame that was answered, in up to `timeout_s`."""
+    def probe(self, transport: UdpTransport, lease: Lease, answered: bytes, timeout_s: float) -> None:
+        """Measure more with a frame that was answered, in up to `timeout_s`."""
         if self.allowed is None:
-            self._tries_left -= 1
+            self._probes_left -= 1
             answers = _repeat(transport, lease, answered, 2, timeout_s)
             if answers >= 2:
                 self.allowed = True
-            elif answers < 0 or not self._tries_left:
+            elif answers < 0 or not self._probes_left:
                 self.allowed = False
             return
         count = min(MAX_SEGMENTS, RUN_BYTES // (len(answered) + ENCAP_BYTES))
         if count * (len(answered) + ENCAP_BYTES) > 2 * SHORT_RUN_BYTES:
-            self._long_tries_left -= 1
+            self._long_probes_left -= 1
             transport.longest_run = 0
             _repeat(transport, lease, answered, count, timeout_s)
             if transport.longest_run > SHORT_RUN_BYTES:
-                self.longest, self._long_tries_left = RUN_BYTES, 0
+                self.longest, self._long_probes_left = RUN_BYTES, 0
 
 
 def _repeat(transport: UdpTransport, lease: Lease, answered: bytes, count: int, timeout_s: float) -> int:
-    """Send a frame again as one run; return how many answers came in time, -1 where runs are refused."""
+    """Send a frame `count` times as one datagram; return how many answers came in time, -1 where GSO is refused."""
     sent = unpack(lease.geometry, answered)
     until, answers = time.monotonic() + timeout_s, 0
     if not transport.send_run([answered] * count):

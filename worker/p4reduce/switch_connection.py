@@ -1,6 +1,6 @@
-"""One rank's way to the switch, for as long as a lease lasts: its slots, the transport, what is known of the path.
+"""A rank's connection to the switch under one lease: slots, transport, window and measurements of the path.
 
-In the job's next epoch all of it begins anew, with another lease; the session (session.py) stays.
+Each epoch of the job has a new one; the communicator (communicator.py) stays.
 """
 
 from __future__ import annotations
@@ -9,29 +9,32 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import numpy as np
+
 from p4reduce.errors import CollectiveTimeoutError, P4ReduceError
+from p4reduce.gso import FEWEST_SLOTS, GsoProbe
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.collective import AnyCollective, make_channel, make_collective
 from p4reduce.protocol.compiled.channel import Channel
 from p4reduce.protocol.compiled.collective import CompiledCollective
 from p4reduce.protocol.rtt import RoundTrip
-from p4reduce.protocol.source import BlockSource
+from p4reduce.protocol.source import UNTOUCHED, BlockSource, ConcatenatedBlocks
 from p4reduce.protocol.window import Window
-from p4reduce.runs import FEWEST_SLOTS, Runs
 from p4reduce.stats import CollectiveStats
 from p4reduce.transport import Transport, UdpTransport
 from p4reduce.waits import Waits
+from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 
 _LONGEST_WAIT_S: Final = 0.1
 """How often a running collective looks whether the job was reset."""
-_LONGEST_TRIAL_S: Final = 0.25
-"""How long answers are waited for that tell whether frames may leave in runs."""
+_LONGEST_PROBE_S: Final = 0.25
+"""How long the answers to a GSO probe are waited for."""
 
 
-class Uplink:
-    """What collectives under one lease share; for one collective at a time."""
+class SwitchConnection:
+    """Runs the collectives under one lease, one at a time."""
 
     def __init__(
         self,
@@ -49,15 +52,37 @@ class Uplink:
         self.round_trip = RoundTrip()
         self.window = Window(lease.slot_count, window)
         self._clock = clock
-        self._runs = Runs()
+        self._gso = GsoProbe()
+        self._running: AnyCollective | None = None
         self.channel = self._open_channel()
         """What lets the compiled engine use the transport's socket by itself; None where it cannot."""
 
-    def collective(
-        self, call: Call, source: BlockSource, slots: int, timeout_s: float, stats: CollectiveStats, *, keep_words: bool
+    def slots_of(self, alike: Call | None, expected_blocks: int | None) -> int:
+        """Return how many slots the next collective opens, the same number on all ranks (protocol/window.py)."""
+        return self.window.slots_of(alike, self.lease.columns, expected_blocks)
+
+    def waiting(self) -> WaitingSlot | None:
+        """Return what the running collective waits for; None if there is none. May be called from any thread."""
+        running = self._running
+        return None if running is None else running.waiting(self._clock())
+
+    def run(
+        self,
+        call: Call,
+        source: BlockSource,
+        slots: int,
+        timeout_s: float,
+        stats: CollectiveStats,
+        lost: Callable[[], P4ReduceError | None],
+        *,
+        keep_words: bool,
     ) -> AnyCollective:
-        """Return this rank's side of a collective that opens `slots` slots."""
-        return make_collective(
+        """Take part in a collective that opens `slots` slots, until it is done; return it.
+
+        Raises CollectiveError, and what `lost` returns once it returns an error, after the frames that have arrived
+        were read.
+        """
+        collective = make_collective(
             self.lease,
             self.slot_rounds,
             source,
@@ -70,19 +95,36 @@ class Uplink:
             stats=stats,
             keep_words=keep_words,
         )
-
-    def drive(self, collective: AnyCollective, now: float, lost: Callable[[], P4ReduceError | None]) -> None:
-        """Carry a collective's frames until it is done.
-
-        Raises CollectiveError, and what `lost` returns once it returns an error, after a last look at what has arrived.
-        """
+        now = self._clock()
         waits = Waits(self.lease, self.transport, collective, now)
+        self._running = collective
         try:
-            self._carry(collective, now, lost, waits)
+            self._exchange_frames(collective, now, lost, waits)
         except CollectiveTimeoutError as error:
             raise waits.too_late(error, self._clock()) from None
+        finally:
+            self._running = None
+        return collective
 
-    def _carry(
+    def finished(
+        self, collective: AnyCollective, source: BlockSource, slots: int, alike: Call | None
+    ) -> tuple[int, ...]:
+        """Adapt the window to a collective that is done; return how many blocks at least one rank held, by segment.
+
+        Empty for a collective that was refused. `alike`: what this call has in common with later ones like it; None:
+        nothing is remembered for them.
+        """
+        limited = slots < self.window.slots or bool(collective.refusals)
+        self.window.finished(collective.next_window, collective.stats, limited=limited)
+        if collective.refusals:
+            return ()
+        union_blocks = _union_blocks(source, collective)
+        if alike is not None:
+            self.window.saw(alike, sum(union_blocks), source.n_blocks)
+        self.probe_gso(collective)
+        return union_blocks
+
+    def _exchange_frames(
         self, collective: AnyCollective, now: float, lost: Callable[[], P4ReduceError | None], waits: Waits
     ) -> None:
         clock, receive = self._clock, self.transport.receive
@@ -110,15 +152,15 @@ class Uplink:
                 self._send(collective.on_timer(now), collective.stats)
             waits.look(now)
 
-    def try_runs(self, collective: AnyCollective) -> None:
-        """Find out whether frames may leave in runs, and how long ones, as long as that is not known."""
+    def probe_gso(self, collective: AnyCollective) -> None:
+        """Measure whether the path carries GSO datagrams, and how long ones, unless that is known."""
         channel, transport = self.channel, self.transport
-        if channel is None or self._runs.known or collective.slots < FEWEST_SLOTS:
+        if channel is None or self._gso.known or collective.slots < FEWEST_SLOTS:
             return
         if isinstance(collective, CompiledCollective) and isinstance(transport, UdpTransport):
-            timeout_s = min(_LONGEST_TRIAL_S, 2 * self.round_trip.timeout_s)
-            self._runs.try_path(transport, self.lease, collective.answered_frame, timeout_s)
-            channel.plain, channel.run_bytes = not self._runs.allowed, self._runs.longest
+            timeout_s = min(_LONGEST_PROBE_S, 2 * self.round_trip.timeout_s)
+            self._gso.probe(transport, self.lease, collective.answered_frame, timeout_s)
+            channel.plain, channel.run_bytes = not self._gso.allowed, self._gso.longest
 
     def close_channel(self) -> None:
         """Give the compiled engine's hold on the socket back; only when no collective runs over it."""
@@ -133,7 +175,7 @@ class Uplink:
 
     def _open_channel(self) -> Channel | None:
         if isinstance(self.transport, UdpTransport) and self._clock is time.monotonic:
-            return make_channel(self.transport.descriptor, plain=not self._runs.allowed)
+            return make_channel(self.transport.descriptor, plain=not self._gso.allowed)
         return None
 
     def _send(self, frames: list[bytes], stats: CollectiveStats) -> None:
@@ -141,3 +183,12 @@ class Uplink:
             stats.frames_up += len(frames)
             stats.bytes_up += sum(map(len, frames)) + ENCAP_BYTES * len(frames)
             self.transport.send(frames)
+
+
+def _union_blocks(source: BlockSource, collective: AnyCollective) -> tuple[int, ...]:
+    """Return how many blocks at least one rank held, of each segment."""
+    held = collective.agreed_exponents != UNTOUCHED
+    if not isinstance(source, ConcatenatedBlocks):
+        return (int(np.count_nonzero(held)),)
+    spans = zip(source.starts[:-1], source.starts[1:], strict=True)
+    return tuple(int(np.count_nonzero(held[start:end])) for start, end in spans)

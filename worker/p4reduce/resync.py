@@ -1,13 +1,13 @@
-"""Where the ranks stand after an interruption, and how those that are behind get what they lack.
+"""Bringing the ranks to the same collective after an interruption.
 
-A collective may end between two ranks: the last answer reached rank 0, which has returned, and not rank 1, which has
-an error. Then rank 0 stands before the next collective and rank 1 before this one. More than one apart they cannot be,
-since nobody ends a collective that somebody has not begun, and nobody begins one before ending the one before.
+A collective may end between two ranks: the last RESULT reached rank 0, whose call has returned, and not rank 1, whose
+call has an error. Then rank 0 is one collective ahead. The difference is never more than one: no rank can end a
+collective that another has not begun, and none begins one before it has ended the one before.
 
-So every rank tells how many collectives it has ended. If the numbers differ, the first rank that is ahead gives what
-it has kept of the last one, sums and exponents, to those behind: they end it with the very same bits. What the ranks
-had sent is not needed any more, which matters, since a caller may have written the result over it. From then on all
-stand before the same collective, and nothing of it has been handed out to anybody: it is begun anew, from its inputs.
+So every rank sends how many collectives it has ended. If the numbers differ, the first rank that is ahead sends the
+sums and exponents that it has kept of the last one to those behind, which end it with the same bits. The ranks' own
+contributions are not needed any more, which matters, since a caller may have written the result over them. From then on
+all ranks are before the same collective, of which no caller has a result: it is begun again, from its inputs.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _RECORD: Final = struct.Struct(f"<Q{MAX_RANKS}s")
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a collective came to; a copy of its own, since callers may write to what they are given."""
+class CollectiveOutcome:
+    """The sums of a collective, or its refusals; copied, since callers may write to what they are given."""
 
     number: int
     """How many collectives came before it."""
@@ -42,12 +42,12 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Completed:
-    """A collective that this rank has ended with an outcome that did not come from its own rounds on the switch."""
+class ResyncedCollective:
+    """A collective whose outcome this rank did not get from its own rounds on the switch."""
 
     call: Call
     source: BlockSource
-    outcome: Outcome
+    outcome: CollectiveOutcome
 
     @property
     def refusals(self) -> Mapping[int, Reason]:
@@ -69,8 +69,34 @@ class Completed:
         return self.source.decode(self.outcome.sums, self.outcome.exponents)
 
 
-class Standing(NamedTuple):
-    """What a rank tells the others."""
+class FinishedCollective(Protocol):
+    """A collective that is done; the same on all ranks."""
+
+    @property
+    def call(self) -> Call: ...
+
+    @property
+    def refusals(self) -> Mapping[int, Reason]:
+        """The ranks that could not take part, and why; with any, there is no result."""
+        ...
+
+    @property
+    def agreed_exponents(self) -> NDArray[np.uint8]:
+        """[blocks]: the exponent agreed for each block."""
+        ...
+
+    @property
+    def sums(self) -> NDArray[Any]:
+        """[blocks, block_words]: the words as summed, of either byte order."""
+        ...
+
+    def result(self) -> list[NDArray[Any]]:
+        """Return the summed tensors."""
+        ...
+
+
+class RankProgress(NamedTuple):
+    """How far a rank is."""
 
     ended: int
     """Collectives."""
@@ -79,19 +105,19 @@ class Standing(NamedTuple):
 
 
 class Peers(Protocol):
-    """A way to the other ranks: over the switch in the new epoch, or over a process group."""
+    """The other ranks: over the switch in the new epoch, or over a process group."""
 
     def gather(self, record: bytes) -> list[bytes]:
         """Return every rank's record, by rank; all are of the same length."""
         ...
 
     def fetch(self, rank: int, data: bytes | None, size: int) -> bytes:
-        """Return the `size` bytes that `rank` has; it gives them as `data`, the others None."""
+        """Return the `size` bytes that `rank` has. On that rank they are `data`, on the others `data` is None."""
         ...
 
 
-def pack_standing(ended: int, kept: Outcome | None) -> bytes:
-    """Write where a rank stands, at one length. Raises CollectiveError when it has not kept what it ended last."""
+def pack_progress(ended: int, kept: CollectiveOutcome | None) -> bytes:
+    """Encode a rank's progress, at a fixed length. Raises CollectiveError if its last outcome was not kept."""
     refusals = bytearray(MAX_RANKS)
     if ended:
         if kept is None or kept.number != ended - 1:
@@ -103,25 +129,30 @@ def pack_standing(ended: int, kept: Outcome | None) -> bytes:
     return _RECORD.pack(ended, bytes(refusals))
 
 
-def unpack_standing(record: bytes) -> Standing:
-    """Read what `pack_standing` wrote; a reason that this version does not know is OTHER."""
+def unpack_progress(record: bytes) -> RankProgress:
+    """Decode what `pack_progress` encoded; a reason that this version does not know is OTHER."""
     ended, refusals = _RECORD.unpack(record)
     known = set(Reason)
-    return Standing(
+    return RankProgress(
         ended,
         {rank: Reason(code - 1) if code - 1 in known else Reason.OTHER for rank, code in enumerate(refusals) if code},
     )
 
 
-def catch_up(
-    standings: list[Standing], rank: int, kept: Outcome | None, source: BlockSource, block_words: int, peers: Peers
-) -> Outcome | None:
-    """Let the ranks that are one collective behind have its outcome; return it on those, None on the others.
+def sync_lagging_ranks(
+    progress: list[RankProgress],
+    rank: int,
+    kept: CollectiveOutcome | None,
+    source: BlockSource,
+    block_words: int,
+    peers: Peers,
+) -> CollectiveOutcome | None:
+    """Send the outcome of a collective to the ranks that have not ended it; return it on those, None on the others.
 
-    `source` is what this rank brings to the collective that it stands before. All ranks give the same standings.
-    Raises CollectiveError when some are further apart than an interruption can put them.
+    `source` is this rank's contribution to the collective that it is before. `progress` is the same on all ranks.
+    Raises CollectiveError when the ranks are more than one collective apart.
     """
-    ended = [standing.ended for standing in standings]
+    ended = [rank_progress.ended for rank_progress in progress]
     low, high = min(ended), max(ended)
     if high - low > 1:
         slow = ended.index(low)
@@ -133,7 +164,7 @@ def catch_up(
         return None
     helper = ended.index(high)
     behind = ended[rank] == low
-    refusals = standings[helper].refusals
+    refusals = progress[helper].refusals
     blocks = 0 if refusals else source.n_blocks if behind else len(kept.exponents) if kept is not None else 0
     data = b""
     if blocks:
@@ -142,4 +173,4 @@ def catch_up(
     if not behind:
         return None
     sums = np.frombuffer(data, ">i4", offset=blocks).reshape(blocks, block_words)
-    return Outcome(low, refusals, np.frombuffer(data, np.uint8, blocks), sums)
+    return CollectiveOutcome(low, refusals, np.frombuffer(data, np.uint8, blocks), sums)

@@ -1,0 +1,153 @@
+"""What a rank contributes to each collective, and what it makes of the sums.
+
+All collectives are the same sparse block sum: of all ranks' non-zero blocks (all-reduce), of the root's blocks
+(broadcast), of blocks that each belong to one rank (all-gather), or of no blocks (barrier).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.codecs import Float32, Int32, Segment
+from p4reduce.codecs.arrays import as_kind_of, to_numpy
+from p4reduce.codecs.raw import RawSource, bytes_of, first_bytes
+from p4reduce.errors import InvalidTensorError
+from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.protocol.source import BlockSource, ConcatenatedBlocks, NoBlocks
+from p4reduce_contracts.jobs.lease import Lease
+
+Rows = NDArray[np.uint8]
+"""Every rank's bytes, [world_size, bytes]."""
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """This rank's part of a collective, and all that the ranks compare of it (protocol/call.py)."""
+
+    kind: Kind
+    source: BlockSource
+    codec: CodecId = CodecId.NONE
+    detail: int = 0
+    elements: int = 0
+    layout: str = ""
+    expected_blocks: int | None = None
+    """About how many blocks will be sent, the same number on all ranks; None: as many as last time, or most of them."""
+    finish: Callable[[list[NDArray[Any]]], Any] = list
+    """Makes the caller's result of the decoded sums."""
+
+    def call(self, number: int, slots: int | None = None) -> Call:
+        """Return the descriptor of collective `number`; `slots` are part of what the ranks compare."""
+        layout = self.layout if slots is None else f"{self.layout}|{slots}"
+        return Call(number, self.kind, self.codec, self.detail, self.elements, layout)
+
+
+def no_blocks(kind: Kind, detail: int = 0) -> Contribution:
+    """Contribute no block: to a barrier, a close or, with the reason in `detail`, a refusal."""
+    return Contribution(kind, NoBlocks(), detail=detail)
+
+
+def all_reduce(lease: Lease, array: Any, out: Any, *, dense: bool, name: str | None) -> Contribution:
+    """Contribute the non-zero blocks of a float32 or int32 tensor. Raises InvalidTensorError for another type."""
+    dtype = to_numpy(array, name or "the tensor").dtype
+    segment: Segment
+    if dtype == np.float32:
+        segment = Float32(array, name=name, out=out)
+    elif dtype == np.int32:
+        segment = Int32(array, name=name, out=out)
+    else:
+        raise InvalidTensorError(f"{name or 'the tensor'} is {dtype}; all_reduce sums float32 and int32, convert it")
+    return Contribution(
+        Kind.ALL_REDUCE,
+        segment.bind(lease.world_size, lease.block_words, dense),
+        codec=segment.codec,
+        elements=segment.elements,
+        layout=f"{name}|{segment.layout}",
+        finish=lambda sums: segment.wrap(sums[0]),
+    )
+
+
+def all_reduce_segments(
+    lease: Lease, segments: Sequence[Segment], *, dense: bool, expected_blocks: int | None, name: str | None
+) -> Contribution:
+    """Contribute several tensors, each in its own codec."""
+    parts = [segment.bind(lease.world_size, lease.block_words, dense) for segment in segments]
+    return Contribution(
+        Kind.ALL_REDUCE,
+        ConcatenatedBlocks(parts, lease.block_words),
+        codec=CodecId.SEGMENTS,
+        detail=len(segments) & 0xFF,
+        elements=sum(segment.elements for segment in segments),
+        layout=f"{name}|" + ",".join(segment.layout for segment in segments),
+        expected_blocks=expected_blocks,
+        finish=lambda sums: [segment.wrap(total) for segment, total in zip(segments, sums, strict=True)],
+    )
+
+
+def broadcast(lease: Lease, array: Any, root: int) -> Contribution:
+    """Contribute the tensor on the root, and no block elsewhere. Raises InvalidTensorError for no rank as root."""
+    if not 0 <= root < lease.world_size:
+        raise InvalidTensorError(f"root {root} is not a rank of this job; ranks are 0 to {lease.world_size - 1}")
+    given = to_numpy(array)
+
+    def finish(sums: list[NDArray[Any]]) -> Any:
+        return as_kind_of(array, first_bytes(sums[0], given.nbytes)[0].view(given.dtype).reshape(given.shape))
+
+    mine = bytes_of(given) if lease.rank == root else np.zeros(0, np.uint8)
+    return Contribution(
+        Kind.BROADCAST,
+        RawSource(mine, lease.block_words, given.nbytes, 0 if lease.rank == root else None),
+        codec=CodecId.RAW,
+        detail=root,
+        elements=given.nbytes,
+        layout=f"{given.dtype.str}{given.shape}",
+        finish=finish,
+    )
+
+
+def all_gather(lease: Lease, array: Any) -> Contribution:
+    """Contribute the tensor in this rank's range of blocks."""
+    given = to_numpy(array)
+
+    def finish(rows: Rows) -> Any:
+        stacked = np.ascontiguousarray(rows).reshape(-1).view(given.dtype)
+        return as_kind_of(array, stacked.reshape(lease.world_size, *given.shape))
+
+    return _gather(lease, bytes_of(given), given.nbytes, f"{given.dtype.str}{given.shape}", finish)
+
+
+def all_gather_length(lease: Lease, data: bytes) -> Contribution:
+    """Contribute the number of bytes in `data`; the result is every rank's."""
+    length = np.array([np.frombuffer(data, np.uint8).size], np.uint64)
+
+    def finish(rows: Rows) -> list[int]:
+        return [int(length) for length in np.ascontiguousarray(rows).view(np.uint64)[:, 0]]
+
+    return _gather(lease, bytes_of(length), length.nbytes, "length of bytes", finish)
+
+
+def all_gather_bytes(lease: Lease, data: bytes, lengths: Sequence[int]) -> Contribution:
+    """Contribute `data` in a range as long as the longest of all ranks' `lengths`."""
+
+    def finish(rows: Rows) -> list[bytes]:
+        return [row[:length].tobytes() for row, length in zip(rows, lengths, strict=True)]
+
+    return _gather(lease, np.frombuffer(data, np.uint8), max(lengths), "bytes", finish)
+
+
+def _gather(
+    lease: Lease, mine: NDArray[np.uint8], size: int, layout: str, finish: Callable[[Rows], Any]
+) -> Contribution:
+    """Contribute `size` bytes or fewer in this rank's range of blocks (codecs/raw.py)."""
+    return Contribution(
+        Kind.ALL_GATHER,
+        RawSource(mine, lease.block_words, size, lease.rank, lease.world_size),
+        codec=CodecId.RAW,
+        elements=size,
+        layout=layout,
+        finish=lambda sums: finish(first_bytes(sums[0], size)),
+    )

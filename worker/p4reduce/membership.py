@@ -1,0 +1,35 @@
+"""A rank's membership of an epoch of its job."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from p4reduce.errors import CollectiveError
+from p4reduce.transport import Transport
+from p4reduce_contracts.jobs.lease import Lease
+
+
+class Membership(Protocol):
+    """The controller's view of this rank (heartbeat.py)."""
+
+    def failure(self) -> CollectiveError | None:
+        """Return why the job can no longer be used; None while it can."""
+        ...
+
+    def leave(self) -> None:
+        """Leave the job; does not raise."""
+        ...
+
+
+class EpochMembership(NamedTuple):
+    """What a rank holds in one epoch of its job."""
+
+    lease: Lease
+    transport: Transport
+    membership: Membership | None
+
+    def release(self) -> None:
+        """Leave the epoch and close the transport."""
+        self.transport.close()
+        if self.membership is not None:
+            self.membership.leave()

@@ -1,0 +1,26 @@
+"""How long a call waits."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Final, SupportsFloat
+
+DEFAULT_TIMEOUT_S: Final = 1800.0
+"""What torch.distributed gives a process group of gloo (`default_pg_timeout`): a rank that saves a checkpoint for some
+minutes must not end the job. Long before that the log names the missing ranks (waits.py), and the end of a rank, of the
+switch or of the controller is a JobResetError within seconds."""
+
+Timeout = float | timedelta
+"""Seconds, or a timedelta as in torch.distributed."""
+
+
+def timeout_seconds(timeout: object, what: str = "timeout_s") -> float:
+    """Return a timeout in seconds. `timeout` is a number of seconds, or a timedelta as torch.distributed takes it.
+
+    Raises ValueError for zero, a negative time, NaN, infinity and anything else that a lock cannot wait.
+    """
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    if not (isinstance(seconds, SupportsFloat) and 0 < float(seconds) <= threading.TIMEOUT_MAX):
+        raise ValueError(f"{what} is {timeout}; give a time to wait in seconds")
+    return float(seconds)
