@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from p4reduce_lab import report
+from p4reduce_lab import report, tables
 from p4reduce_lab.processes import Children, ProcessError, terminable
 from p4reduce_lab.system import running_system
 from p4reduce_lab.training import VARIANTS, WORLD_SIZE, Training, missing_packages, train
@@ -32,7 +32,7 @@ def run_demo(
     """
     if missing := missing_packages():
         raise ProcessError(f"the demo needs {', '.join(missing)}: pip install 'p4reduce[demo]'")
-    console = console or report.console(_WIDTH_OF_A_FILE)
+    console = console or tables.console(_WIDTH_OF_A_FILE)
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()

@@ -1,9 +1,9 @@
-"""Numbers out of the results of a comparison: means, spreads, ratios."""
+"""Numbers out of the results of a comparison: values by variant, ratios."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from p4reduce_lab.training import Result
 
@@ -25,14 +25,6 @@ def values(results: Iterable[Result], key: str) -> list[float]:
     """Return one number of each result; nothing when one of them has none."""
     found = [result[key] for result in results]
     return [] if None in found else [float(value) for value in found]
-
-
-def spread(numbers: list[float], show: Callable[[float], str]) -> str:
-    """Show the mean, and with several numbers how far they lie from it (standard deviation)."""
-    if not numbers:
-        return "not known"
-    text = show(statistics.mean(numbers))
-    return f"{text} ± {show(statistics.stdev(numbers))}" if len(numbers) > 1 else text
 
 
 def ratio(results: list[Result], ring: float) -> float | None:

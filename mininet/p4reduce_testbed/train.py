@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from p4reduce_lab import report
+from p4reduce_lab import report, tables
 from p4reduce_lab.errors import MissingToolError
 from p4reduce_lab.training import (
     STALL_S,
@@ -60,7 +60,7 @@ def train_on_testbed(
         "pipeline": testbed.pipeline.name,
         "sums": sums,
     }
-    report.write(out, results, time.monotonic() - began, report.console(_WIDTH_OF_A_FILE), {"testbed": about})
+    report.write(out, results, time.monotonic() - began, tables.console(_WIDTH_OF_A_FILE), {"testbed": about})
 
 
 def check_sums(testbed: Testbed, sums: int = SUMS) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a run found: tables for people, results.json and thresholds.json for programs, plots."""
+"""What a run found: tables, results.json, thresholds.json and plots."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import rich.table
 from rich.console import Console
-from rich.table import Table
 
 from p4reduce_lab.bench import thresholds
 from p4reduce_lab.bench.case import Case, Findings, Series, show
 from p4reduce_lab.bench.numbers import median
 from p4reduce_lab.bench.store import software
-from p4reduce_lab.report import machine
+from p4reduce_lab.tables import Table, machine
 
 
 def write(
@@ -50,39 +50,32 @@ def write(
     console.print(f"{written} written, {seconds:.0f} s in all")
 
 
-def case_table(case: Case, found: Findings) -> Table:
-    """Make the table of one case, a row a series."""
-    shown = Table(title=f"{case.name}: {case.about}", caption="\n".join(found.notes) or None, title_justify="left")
-    for heading in ("what", "link", "by"):
-        shown.add_column(heading)
-    headings = ["median", "least to most", "times"]
-    if sized := any(series.size for series in found.series):
-        headings += ["algbw GB/s", "busbw GB/s"]
-    for heading in headings:
-        shown.add_column(heading, justify="right", no_wrap=True)
-    shown.add_column("counted on the way")
-    for series in found.series:
-        shown.add_row(*_row(series, sized))
-    return shown
+def case_table(case: Case, found: Findings) -> rich.table.Table:
+    """Return the table of one case, a row a series."""
+    sized = any(series.size for series in found.series)
+    headings = ["what", "link", "by", "median", "least to most", "times"]
+    headings += ["algbw GB/s", "busbw GB/s"] if sized else []
+    headings += ["counted on the way"]
+    shown = Table(headings, [_row(series, sized) for series in found.series])
+    return shown.terminal(f"{case.name}: {case.about}", "\n".join(found.notes), left=(0, 1, 2, len(headings) - 1))
 
 
-def threshold_table(results: Sequence[thresholds.Result], quick: bool) -> Table:
-    """Make the table of thresholds."""
+def threshold_table(results: Sequence[thresholds.Result], quick: bool) -> rich.table.Table:
+    """Return the table of thresholds."""
     held = sum(result.holds for result in results)
     measured = sum(result.ratio is not None for result in results)
-    shown = Table(
-        title="Thresholds" + (", of a quick run: not final" if quick else ""),
-        caption=f"{held} hold, {measured - held} do not, {len(results) - measured} were not measured",
-        title_justify="left",
-    )
-    shown.add_column("ratio of medians within one run")
-    for heading in ("measured", "at least", ""):
-        shown.add_column(heading, justify="right")
-    for result in results:
-        measured_text = "not measured" if result.ratio is None else f"{result.ratio:.3g}"
-        verdict = "[green]holds[/]" if result.holds else "[red]does not hold[/]"
-        shown.add_row(result.name, measured_text, f"{result.at_least:g}", verdict)
-    return shown
+    rows = [
+        [
+            result.name,
+            "not measured" if result.ratio is None else f"{result.ratio:.3g}",
+            f"{result.at_least:g}",
+            "[green]holds[/]" if result.holds else "[red]does not hold[/]",
+        ]
+        for result in results
+    ]
+    title = "Thresholds" + (", of a quick run: not final" if quick else "")
+    caption = f"{held} hold, {measured - held} do not, {len(results) - measured} were not measured"
+    return Table(("ratio of medians within one run", "measured", "at least", ""), rows).terminal(title, caption)
 
 
 def _row(series: Series, sized: bool) -> list[str]:

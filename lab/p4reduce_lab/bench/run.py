@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from p4reduce_lab import report as lab_report
+from p4reduce_lab import tables
 from p4reduce_lab.bench import report, thresholds
 from p4reduce_lab.bench.case import NETWORKS, Case, Findings
 from p4reduce_lab.bench.cases import BY_NAME, CASES
@@ -45,7 +45,7 @@ def run_bench(
     for a name that is no case's. Nothing that it started still runs when it returns or raises.
     """
     cases = select(names)
-    console = console or lab_report.console(_WIDTH_OF_A_FILE)
+    console = console or tables.console(_WIDTH_OF_A_FILE)
     store = Store(out, quick)
     began = time.monotonic()
     console.print(_preamble(), style="dim")

@@ -32,9 +32,9 @@ def _bytes(records: Sequence[Record], path: Path) -> None:
             down, whole = group.bytes_a_step("bytes_down", after_warmup=True), dense.least_bytes_down()
             if not group or down is None or whole is None:
                 continue
-            lost = dense.measure().mean - group.measure().mean
+            lost = dense.mean() - group.mean()
             if task.measure == "loss":
-                lost = 100 * -lost / dense.measure().mean
+                lost = 100 * -lost / dense.mean()
             axis.plot(whole / down, lost, "o")
             axis.annotate(way, (whole / down, lost), fontsize=7, xytext=(4, 3), textcoords="offset points")
         axis.set_xscale("log")

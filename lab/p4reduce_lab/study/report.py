@@ -24,8 +24,9 @@ from p4reduce_lab.study.grid import (
     runs,
 )
 from p4reduce_lab.study.plot import draw
-from p4reduce_lab.study.results import Group, Record, keep, read, select
+from p4reduce_lab.study.results import Group, Record, read, select
 from p4reduce_lab.study.ring import RINGS
+from p4reduce_lab.tables import Table, write_records
 
 MODELS = {"mnist-mlp": "MNIST MLP", "mnist-cnn": "MNIST CNN", "shakespeare-lstm": "Shakespeare LSTM"}
 
@@ -52,7 +53,7 @@ def write_report(results: Path, docs: Path) -> None:
     records = read(results, docs / "study.json")
     if not records:
         return
-    keep(records, docs / "study.json")
+    write_records(docs / "study.json", records)
     draw(records, docs)
     (docs / PAGE).write_text(page(records), encoding="utf-8")
 
@@ -65,11 +66,11 @@ def page(records: Sequence[Record]) -> str:
         f"# Tables of the study\n\n[The study](study.md) explains settings and columns. {made}\n",
     ]
     tables = _tables(records)
-    parts += [f"## {title}\n\n{tables[name]}\n" for name, title in TITLES.items()]
+    parts += [f"## {title}\n\n{tables[name].markdown()}\n" for name, title in TITLES.items()]
     return "\n".join(parts)
 
 
-def _tables(records: Sequence[Record]) -> dict[str, str]:
+def _tables(records: Sequence[Record]) -> dict[str, Table]:
     return {
         **{model: _model(records, model) for model in MODELS},
         "workers": _workers(records),
@@ -85,7 +86,7 @@ def _tables(records: Sequence[Record]) -> dict[str, str]:
     }
 
 
-def _model(records: Sequence[Record], model: str) -> str:
+def _model(records: Sequence[Record], model: str) -> Table:
     """Write the table of every way with 4 workers and SGD."""
     at = {"model": model, "workers": 4, "optimizer": "sgd"}
     dense = select(records, **at, way="dense")
@@ -99,7 +100,7 @@ def _model(records: Sequence[Record], model: str) -> str:
         rows.append(
             [
                 way,
-                group.measure().text(digits),
+                group.text(digits),
                 "" if way == "dense" else _against(group, dense, model),
                 _number(group.rate("all"), "{:.0f}x"),
                 _number(group.bytes_a_step("bytes_up", after_warmup=True), "{:,.0f}"),
@@ -111,10 +112,10 @@ def _model(records: Sequence[Record], model: str) -> str:
         )
     measure = "accuracy %" if TASKS[model].measure == "accuracy" else "loss, nats"
     heads = ["way", measure, "against dense", "effective rate", "B up", "B down", "down, dense / this"]
-    return _table([*heads, "predicted, off by", "residue"], rows)
+    return Table([*heads, "predicted, off by", "residue"], rows)
 
 
-def _workers(records: Sequence[Record]) -> str:
+def _workers(records: Sequence[Record]) -> Table:
     rows = []
     for model, title in MODELS.items():
         digits = 2 if TASKS[model].measure == "accuracy" else 4
@@ -129,16 +130,16 @@ def _workers(records: Sequence[Record]) -> str:
                 [
                     title,
                     str(workers),
-                    *(groups[way].measure().text(digits) if groups[way] else "" for way in MAIN_WAYS),
+                    *(groups[way].text(digits) if groups[way] else "" for way in MAIN_WAYS),
                     _number(dense.least_bytes_down(), "{:,.0f}"),
                     *(_ratio(dense.least_bytes_down(), down[way]) for way in (*SINGLE_FORM_WAYS, *MAIN_WAYS[1:])),
                 ]
             )
     down_heads = [f"{way}, down" for way in (*SINGLE_FORM_WAYS, *MAIN_WAYS[1:])]
-    return _table(["model", "workers", *MAIN_WAYS, "dense, B down", *down_heads], rows)
+    return Table(["model", "workers", *MAIN_WAYS, "dense, B down", *down_heads], rows)
 
 
-def _adam(records: Sequence[Record]) -> str:
+def _adam(records: Sequence[Record]) -> Table:
     rows = []
     with_adam = {**MODELS, LSTM_WITH_ADAM: f"Shakespeare LSTM, {TASKS[LSTM_WITH_ADAM].steps:,} steps"}
     for model, title in with_adam.items():
@@ -153,16 +154,16 @@ def _adam(records: Sequence[Record]) -> str:
                     [
                         title,
                         way,
-                        group.measure().text(digits),
+                        group.text(digits),
                         "" if way == "dense" else _against(group, dense, model),
                         _number(group.rate("all"), "{:.0f}x"),
                         _ratio(dense.least_bytes_down(), steady),
                     ]
                 )
-    return _table(["model", "way", "result", "against dense", "effective rate", "down, dense / this"], rows)
+    return Table(["model", "way", "result", "against dense", "effective rate", "down, dense / this"], rows)
 
 
-def _novograd(records: Sequence[Record]) -> str:
+def _novograd(records: Sequence[Record]) -> Table:
     """Write the table of NovoGrad beside SGD and Adam at a large batch, and alone at the usual one."""
     rows = []
     for model, optimizers in (("mnist-mlp-4096", OPTIMIZERS), ("mnist-mlp", ("novograd",))):
@@ -171,7 +172,7 @@ def _novograd(records: Sequence[Record]) -> str:
             dense, adacomp = (select(records, **at, way=way) for way in ("dense", "adacomp-auto"))
             if dense:
                 batch, state = TASKS[model].batch, dense.records[0].get("state_per_parameter")
-                results = dense.measure().text(2), adacomp.measure().text(2), _against(adacomp, dense, model)
+                results = dense.text(2), adacomp.text(2), _against(adacomp, dense, model)
                 rows.append(
                     [
                         f"{batch:,}",
@@ -182,10 +183,10 @@ def _novograd(records: Sequence[Record]) -> str:
                     ]
                 )
     heads = ["batch", "optimizer", "state a parameter", "dense %", "adacomp-auto %", "against dense", "effective rate"]
-    return _table(heads, rows)
+    return Table(heads, rows)
 
 
-def _batches(records: Sequence[Record]) -> str:
+def _batches(records: Sequence[Record]) -> Table:
     """Write the table of the MLP at several batches: what each way costs, and how alike the workers are."""
     rows = []
     for model in ("mnist-mlp", *BATCHES):
@@ -197,17 +198,17 @@ def _batches(records: Sequence[Record]) -> str:
                 [
                     f"{task.batch:,}",
                     f"{task.steps:,}",
-                    dense.measure().text(2),
+                    dense.text(2),
                     *(text for group in (adacomp, scalecom) for text in _result(group, dense, model)),
                     _number(dense.similarity(with_residues=False), "{:.2f}"),
                     _number(scalecom.similarity(with_residues=True), "{:.2f}"),
                 ]
             )
     ways = [text for way in MAIN_WAYS[1:] for text in (f"{way} %", "against dense", "effective rate")]
-    return _table(["batch", "steps", "dense %", *ways, "cosine, gradients", "cosine, with residues"], rows)
+    return Table(["batch", "steps", "dense %", *ways, "cosine, gradients", "cosine, with residues"], rows)
 
 
-def _many_workers(records: Sequence[Record]) -> str:
+def _many_workers(records: Sequence[Record]) -> Table:
     """Write the table of one model and batch, shared out among ever more workers."""
     rows = []
     for workers in (4, 16, 32):
@@ -218,7 +219,7 @@ def _many_workers(records: Sequence[Record]) -> str:
             rows.append(
                 [
                     str(workers),
-                    dense.measure().text(2),
+                    dense.text(2),
                     *(text for group in others for text in _result(group, dense, MANY_WORKERS)),
                     *(_ratio(whole, group.bytes_a_step("bytes_down", after_warmup=True)) for group in others),
                     _number(dense.similarity(with_residues=False), "{:.2f}"),
@@ -227,23 +228,23 @@ def _many_workers(records: Sequence[Record]) -> str:
             )
     ways = [text for way in MAIN_WAYS[1:] for text in (f"{way} %", "against dense", "effective rate")]
     down = [f"{way}, down" for way in MAIN_WAYS[1:]]
-    return _table(["workers", "dense %", *ways, *down, "cosine, gradients", "cosine, with residues"], rows)
+    return Table(["workers", "dense %", *ways, *down, "cosine, gradients", "cosine, with residues"], rows)
 
 
-def _baselines(records: Sequence[Record]) -> str:
+def _baselines(records: Sequence[Record]) -> Table:
     """Write the table of the older ways beside AdaComp, on the model with convolutions."""
     rows = _beside_dense(records, "mnist-cnn", ("dense", "adacomp-auto", *BASELINES))
-    return _table(["way", "accuracy %", "against dense", "effective rate"], rows)
+    return Table(["way", "accuracy %", "against dense", "effective rate"], rows)
 
 
-def _bins(records: Sequence[Record]) -> str:
+def _bins(records: Sequence[Record]) -> Table:
     """Write the table of AdaComp on the LSTM with bins of other lengths, and with more steps."""
     rows = [
         [f"{TASKS[model].steps:,}", *row]
         for model in ("shakespeare-lstm", LONGER_LSTM)
         for row in _beside_dense(records, model, ("dense", "adacomp-gather", *BINS))
     ]
-    return _table(["steps", "way", "loss, nats", "against dense", "effective rate"], rows)
+    return Table(["steps", "way", "loss, nats", "against dense", "effective rate"], rows)
 
 
 def _beside_dense(records: Sequence[Record], model: str, ways: Sequence[str]) -> list[list[str]]:
@@ -252,7 +253,7 @@ def _beside_dense(records: Sequence[Record], model: str, ways: Sequence[str]) ->
     dense = groups["dense"]
     digits = 2 if TASKS[model].measure == "accuracy" else 4
     return [
-        [way, group.measure().text(digits), *(["", ""] if way == "dense" else _result(group, dense, model)[1:])]
+        [way, group.text(digits), *(["", ""] if way == "dense" else _result(group, dense, model)[1:])]
         for way, group in groups.items()
         if group and dense
     ]
@@ -263,10 +264,10 @@ def _result(group: Group, dense: Group, model: str) -> list[str]:
     if not group:
         return ["", "", ""]
     digits = 2 if TASKS[model].measure == "accuracy" else 4
-    return [group.measure().text(digits), _against(group, dense, model), _number(group.rate("all"), "{:.0f}x")]
+    return [group.text(digits), _against(group, dense, model), _number(group.rate("all"), "{:.0f}x")]
 
 
-def _rates(records: Sequence[Record]) -> str:
+def _rates(records: Sequence[Record]) -> Table:
     """Write the table of AdaComp's effective compression rate by kind of layer."""
     rows = []
     for model, title in MODELS.items():
@@ -275,10 +276,10 @@ def _rates(records: Sequence[Record]) -> str:
             rate = group.rate(kind) if group else None
             if rate is not None:
                 rows.append([title, kind, "50" if kind == "conv" else "500", f"{rate:.0f}x"])
-    return _table(["model", "layers", "L_T", "effective rate"], rows)
+    return Table(["model", "layers", "L_T", "effective rate"], rows)
 
 
-def _ring(records: Sequence[Record]) -> str:
+def _ring(records: Sequence[Record]) -> Table:
     """Write the table of the ring's ways, each beside the dense ring of one pass."""
     dense = select(records, model=RING_PASSES[0], way="ring-dense")
     rows = []
@@ -296,7 +297,7 @@ def _ring(records: Sequence[Record]) -> str:
                     [
                         way,
                         str(passes),
-                        group.measure().text(2),
+                        group.text(2),
                         against,
                         f"{sent:,.0f}",
                         f"{whole / sent:.2f}x",
@@ -304,10 +305,10 @@ def _ring(records: Sequence[Record]) -> str:
                     ]
                 )
     heads = ["way", "passes", "accuracy %", "against dense, 1 pass", "B a worker and step", "float32 / this"]
-    return _table([*heads, "zeros in the mean"], rows)
+    return Table([*heads, "zeros in the mean"], rows)
 
 
-def _sparsity(records: Sequence[Record]) -> str:
+def _sparsity(records: Sequence[Record]) -> Table:
     """Write the table of what the switch saves by zeros alone: of the embedding, of the rest, and of both."""
     rows = []
     for model in PLAYS_WORDS:
@@ -335,7 +336,7 @@ def _sparsity(records: Sequence[Record]) -> str:
         "B up",
         "B down",
     ]
-    return _table([*heads, "up, dense / this", "down, dense / this"], rows)
+    return Table([*heads, "up, dense / this", "down, dense / this"], rows)
 
 
 def _part_bytes(group: Group, parts: Sequence[str], what: str) -> dict[str, float]:
@@ -349,7 +350,7 @@ def _part_bytes(group: Group, parts: Sequence[str], what: str) -> dict[str, floa
 
 def _against(group: Group, dense: Group, model: str) -> str:
     """Show points of accuracy, or per cent of loss; better is positive in the first, negative in the second."""
-    ours, theirs = group.measure().mean, dense.measure().mean
+    ours, theirs = group.mean(), dense.mean()
     if math.isnan(ours) or math.isnan(theirs):  # diverged, or not run
         return ""
     if TASKS[model].measure == "accuracy":
@@ -363,10 +364,3 @@ def _ratio(whole: float | None, part: float | None) -> str:
 
 def _number(value: float | None, form: str) -> str:
     return "" if value is None else form.format(value)
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    if not rows:
-        return "None of these trainings has been run yet."
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

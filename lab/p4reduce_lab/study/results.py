@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from p4reduce_lab.study.grid import TASKS, WARMUP_STEPS, runs
+from p4reduce_lab.tables import mean_and_range
 
 Record = dict[str, Any]
 
@@ -28,32 +28,6 @@ def is_current(record: Record) -> bool:
     return record["model"] in TASKS and record["settings"] == vars(TASKS[record["model"]])
 
 
-def keep(records: Sequence[Record], kept: Path) -> None:
-    """Write docs/study.json: a list, one record a run, each on a line of its own."""
-    lines = ",\n".join(json.dumps(record, separators=(",", ":")) for record in records)
-    kept.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean, least and most of a figure over the seeds."""
-
-    mean: float
-    least: float
-    most: float
-    seeds: int
-    diverged: int  #: seeds whose loss became infinite or NaN
-
-    def text(self, digits: int) -> str:
-        """Write it as in the tables: mean (least to most)."""
-        if not self.seeds:
-            return "diverged"
-        text = f"{self.mean:.{digits}f} ({self.least:.{digits}f} to {self.most:.{digits}f})"
-        if self.seeds == 1:
-            text = f"{self.mean:.{digits}f} (1 seed)"
-        return text + (f", {self.diverged} diverged" if self.diverged else "")
-
-
 class Group:
     """The runs of one configuration, one for each seed."""
 
@@ -63,13 +37,18 @@ class Group:
     def __bool__(self) -> bool:
         return bool(self.records)
 
-    def measure(self) -> Spread:
-        """Return the test accuracy in %, or the test loss in nats a character."""
-        values = [record[TASKS[record["model"]].measure] for record in self.records]
-        finished = [value for value in values if value is not None]
-        if not finished:
-            return Spread(math.nan, math.nan, math.nan, 0, len(values))
-        return Spread(mean(finished), min(finished), max(finished), len(finished), len(values) - len(finished))
+    def results(self) -> list[float | None]:
+        """Return the test accuracy in %, or the test loss in nats a character, by seed; None where it diverged."""
+        return [record[TASKS[record["model"]].measure] for record in self.records]
+
+    def mean(self) -> float:
+        """Return the mean of the results; NaN where all diverged, or there are none."""
+        known = [result for result in self.results() if result is not None]
+        return mean(known) if known else math.nan
+
+    def text(self, digits: int) -> str:
+        """Return the results as in the tables: mean (least to most)."""
+        return mean_and_range(self.results(), digits)
 
     def rate(self, kind: str) -> float | None:
         """Return the effective compression rate of a kind of layer, or of "all"; over the seeds, the mean."""

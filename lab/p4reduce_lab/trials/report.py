@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from p4reduce_lab.tables import Table, mean_and_range, write_records
 from p4reduce_lab.trials import layer_parallel, lgc
 
 Record = dict[str, Any]
@@ -25,8 +26,7 @@ def read(docs: Path) -> list[Record]:
 def keep(records: Sequence[Record], docs: Path) -> None:
     """Write the records, one a line, by trial and seed."""
     ordered = sorted(records, key=lambda record: (record["trial"], record["seed"]))
-    lines = ",\n".join(json.dumps(record, separators=(",", ":")) for record in ordered)
-    (docs / RECORDS).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    write_records(docs / RECORDS, ordered)
 
 
 def write_tables(records: Sequence[Record], docs: Path) -> None:
@@ -35,30 +35,34 @@ def write_tables(records: Sequence[Record], docs: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for name, table in {"lgc": _lgc(records), "layer-parallel": _layer_parallel(records)}.items():
         place = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        text, found = place.subn(rf"\g<1>\n{table}\n\n\g<2>", text)
+        text, found = place.subn(rf"\g<1>\n{table.markdown()}\n\n\g<2>", text)
         if not found:
             raise ValueError(f"{page} has no place for a table: <!-- table: {name} --> ... <!-- end -->")
     page.write_text(text, encoding="utf-8")
 
 
-def _lgc(records: Sequence[Record]) -> str:
+def _lgc(records: Sequence[Record]) -> Table:
     bits = {lgc.DENSE: "", **{name: way.bits for name, way in lgc.WAYS.items()}}
 
     def row(way: str, found: Sequence[Record]) -> list[str]:
         errors = [record["error"] for record in found if record["error"] is not None]
-        return [bits[way], _accuracies(found), f"{mean(errors):.2f}" if errors else ""]
+        return [
+            bits[way],
+            mean_and_range([record["accuracy"] for record in found], 2),
+            f"{mean(errors):.2f}" if errors else "",
+        ]
 
     heads = ["way", "bits a value and rank", "accuracy %", "relative error of the mean"]
-    return _table(heads, _rows(records, "lgc", bits, row))
+    return Table(heads, _rows(records, "lgc", bits, row))
 
 
-def _layer_parallel(records: Sequence[Record]) -> str:
+def _layer_parallel(records: Sequence[Record]) -> Table:
     def row(name: str, found: Sequence[Record]) -> list[str]:
         way = layer_parallel.WAYS[name]
         return [way.passes, f"{way.ideal_time:.2f}", _accuracies(found)]
 
     heads = ["way", "passes", "ideal time, serial passes", "accuracy %"]
-    return _table(heads, _rows(records, "layer-parallel", layer_parallel.WAYS, row))
+    return Table(heads, _rows(records, "layer-parallel", layer_parallel.WAYS, row))
 
 
 def _rows(
@@ -73,19 +77,4 @@ def _rows(
 
 
 def _accuracies(records: Sequence[Record]) -> str:
-    """Show mean, least and most over the seeds, and how many diverged."""
-    values = [record["accuracy"] for record in records if record["accuracy"] is not None]
-    lost = len(records) - len(values)
-    if not values:
-        return "diverged"
-    text = f"{mean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
-    if len(records) == 1:
-        text = f"{values[0]:.2f} (1 seed)"
-    return text + (f", {lost} diverged" if lost else "")
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    if not rows:
-        return "None of these trainings has been run yet."
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return mean_and_range([record["accuracy"] for record in records], 2)

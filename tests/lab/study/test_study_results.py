@@ -13,7 +13,8 @@ import p4reduce_lab.study.__main__ as command
 from p4reduce_lab.study import report
 from p4reduce_lab.study.data import DataError
 from p4reduce_lab.study.grid import TASKS, Run, runs
-from p4reduce_lab.study.results import Group, is_current, keep, read
+from p4reduce_lab.study.results import Group, is_current, read
+from p4reduce_lab.tables import write_records
 from rigs.study_records import Record, put, record
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -49,7 +50,7 @@ def test_other_settings_and_runs_that_are_not_of_the_grid_do_not_count(tmp_path:
 def test_files_of_runs_come_before_what_was_kept(tmp_path: Path) -> None:
     kept = tmp_path / "study.json"
     old = [record(of("dense"), 10.0), record(of("scalecom"), 20.0)]
-    keep(old, kept)
+    write_records(kept, old)
     new = record(of("dense"), 98.0)
     put(tmp_path / "runs", new)
     assert read(tmp_path / "runs", kept) == [new, old[1]]
@@ -58,7 +59,7 @@ def test_files_of_runs_come_before_what_was_kept(tmp_path: Path) -> None:
 
 def test_records_are_kept_one_a_line(tmp_path: Path) -> None:
     records = [record(of(way), 98.0, rates={"all": 3.5}) for way in ("dense", "adacomp-gather", "scalecom")]
-    keep(records, tmp_path / "study.json")
+    write_records(tmp_path / "study.json", records)
     lines = (tmp_path / "study.json").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line.rstrip(",")) for line in lines[1:-1]] == records
     assert (lines[0], lines[-1]) == ("[", "]")
@@ -68,11 +69,11 @@ def test_records_are_kept_one_a_line(tmp_path: Path) -> None:
 def test_figures_are_over_the_seeds() -> None:
     values = [97.0, None, 98.0]
     group = Group([record(of("dense", seed), value) for seed, value in enumerate(values)])
-    assert group.measure().text(2) == "97.50 (97.00 to 98.00), 1 diverged"
+    assert group.text(2) == "97.50 (97.00 to 98.00), 1 diverged"
     assert (group.bytes_a_step("bytes_down"), group.least_bytes_down()) == (1000, 1000)
     assert group.off_by() == pytest.approx(0.1)
     assert [group.residue(part) for part in (0, 0.5, 1)] == [1, 2, 3]
-    assert Group([record(of("dense"), None)]).measure().text(2) == "diverged"
+    assert Group([record(of("dense"), None)]).text(2) == "diverged"
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def test_tables_sum_up_the_seeds(docs: Path) -> None:
         "signs": ["1", "95.50 (95.00 to 96.00)", "0.55"],
         "8 bits": ["8", "diverged", "0.10"],
     }
-    assert rows(docs, "layer-parallel") == {"penalty, K = 4": ["spspsp", "3.75", "94.00 (94.00 to 94.00), 1 diverged"]}
+    assert rows(docs, "layer-parallel") == {"penalty, K = 4": ["spspsp", "3.75", "94.00 (1 seed), 1 diverged"]}
 
 
 def test_what_was_not_run_is_said(docs: Path) -> None:

@@ -1,0 +1,96 @@
+"""The tables and records of demo, testbed, benchmark, study and trials, and what they were measured on."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import rich.table
+from rich.console import Console
+
+NOT_RUN = "None of these trainings has been run yet."
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def terminal(self, title: str, caption: str = "", *, left: Sequence[int] = (0,)) -> rich.table.Table:
+        """Return it for a console; all columns but those with the indices `left` are aligned on the right."""
+        shown = rich.table.Table(title=title, caption=caption or None, title_justify="left", caption_justify="left")
+        for number, heading in enumerate(self.headings):
+            at_right = number not in left
+            shown.add_column(heading, justify="right" if at_right else "left", no_wrap=at_right)
+        for row in self.rows:
+            shown.add_row(*row)
+        return shown
+
+    def markdown(self) -> str:
+        """Return it for a page; without rows, a sentence that says so."""
+        if not self.rows:
+            return NOT_RUN
+        lines = [self.headings, ["---"] * len(self.headings), *self.rows]
+        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def console(width_of_a_file: int) -> Console:
+    """Return the terminal, or standard output as a file of that width."""
+    terminal = Console(highlight=False)
+    return terminal if terminal.is_terminal else Console(highlight=False, width=width_of_a_file)
+
+
+def mean_and_deviation(values: Sequence[float], show: Callable[[float], str]) -> str:
+    """Show the mean, and of several values the standard deviation; "not known" without values."""
+    if not values:
+        return "not known"
+    text = show(statistics.mean(values))
+    return f"{text} ± {show(statistics.stdev(values))}" if len(values) > 1 else text
+
+
+def mean_and_range(values: Sequence[float | None], digits: int) -> str:
+    """Show the mean of a value a seed, the least and the most, and how many seeds diverged (None)."""
+    known = [value for value in values if value is not None]
+    diverged = len(values) - len(known)
+    if not known:
+        return "diverged"
+    mean, least, most = (f"{value:.{digits}f}" for value in (statistics.mean(known), min(known), max(known)))
+    text = f"{mean} (1 seed)" if len(known) == 1 else f"{mean} ({least} to {most})"
+    return text + (f", {diverged} diverged" if diverged else "")
+
+
+def write_records(path: Path, records: Iterable[Mapping[str, object]]) -> None:
+    """Write a JSON list, one record a line."""
+    lines = ",\n".join(json.dumps(record, separators=(",", ":")) for record in records)
+    path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+
+
+def machine() -> dict[str, str | int | None]:
+    """Return what numbers are measured on."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "processor": _processor(),
+        "cores": cores,
+        "python": platform.python_version(),
+        "torch": metadata.version("torch"),
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
