@@ -1,12 +1,12 @@
-"""Train on through the death of a worker, the switch or the controller (docs/elastic.md).
+"""Continue a training after a worker, the switch or the controller fails (docs/elastic.md).
 
     p4reduce job create elastic --world-size 2
     export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1   # or a launch reads gloo's addresses of the launch before it
     torchrun --standalone --nproc-per-node 2 --max-restarts 20 examples/elastic.py --job elastic --folder out/elastic
 
-torchrun starts all ranks anew when one has ended with an error; they go on from the newest step that all of them have
-on disk. A second start with the same folder goes on as well. With --rejoin the ranks outlive the switch's restart, with
---fallback gloo they go on without it until it is back.
+torchrun restarts all ranks when one has ended with an error; they continue from the newest step that all of them have
+on disk. A second start with the same folder continues as well. With --rejoin the ranks survive a restart of the switch,
+with --fallback gloo they continue without it until it is back.
 """
 
 import argparse
@@ -114,6 +114,6 @@ if __name__ == "__main__":
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     main(settings.parse_args())
-    gc.collect()  # gloo's threads must let go of the last tensors before the interpreter ends
+    gc.collect()  # gloo's threads must release the last tensors before the interpreter ends
     dist.barrier()
     dist.destroy_process_group()

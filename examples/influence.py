@@ -172,6 +172,6 @@ if __name__ == "__main__":
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     main(settings.parse_args())
-    gc.collect()  # gloo's threads must let go of the last tensors before the interpreter ends
+    gc.collect()  # gloo's threads must release the last tensors before the interpreter ends
     dist.barrier()
     dist.destroy_process_group()

@@ -1,6 +1,6 @@
 """Train a small CNN on handwritten digits, summing gradients over gloo or the switch.
 
-    # 1. the usual way: gloo's ring over TCP
+    # 1. without the switch: gloo's ring over TCP
     OMP_NUM_THREADS=1 torchrun --nproc-per-node 4 examples/train.py
 
     # 2. through the switch (in two other terminals: `p4reduce switch run` and `p4reduce controller run`)
@@ -41,7 +41,7 @@ def compressor(text):
 
 
 settings = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-settings.add_argument("--aggregation", choices=["gloo", "p4reduce"], default="gloo", help="who sums the gradients")
+settings.add_argument("--aggregation", choices=["gloo", "p4reduce"], default="gloo", help="what sums the gradients")
 settings.add_argument("--compressor", type=compressor, metavar="NAME|FILE.toml", help="with p4reduce [default: none]")
 settings.add_argument("--job", help="the switch's job [default: P4REDUCE_JOB]")
 settings.add_argument("--seed", type=int, default=0, help="of the initial weights and the order of the data")
@@ -114,7 +114,7 @@ def train(model, x, y, args):
 
 @torch.no_grad()
 def accuracy(model, x, y):
-    """Return the share of the images that the model names rightly."""
+    """Return the share of the images that the model classifies correctly."""
     return (model.module(x).argmax(1) == y).float().mean().item()
 
 
@@ -130,7 +130,7 @@ def main(args):
 
 
 def parse(arguments=None):
-    """Return the settings that these arguments, or those of the command line, say."""
+    """Return the settings of these arguments, or of the command line."""
     args = settings.parse_args(arguments)
     if args.compressor is not None and args.aggregation != "p4reduce":
         settings.error("--compressor needs --aggregation p4reduce")
@@ -142,8 +142,8 @@ def run(main, args):
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     main(args)
-    # Gloo's threads must let go of the last collective's tensors before the interpreter ends, or torch aborts the
-    # process: collect what held the process group, and meet once more.
+    # Gloo's threads must release the last collective's tensors before the interpreter ends, or torch aborts the
+    # process: free the references to the process group, then synchronize.
     gc.collect()
     dist.barrier()
     dist.destroy_process_group()

@@ -8,7 +8,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
-    """Return a port of the loopback interface that nobody has; SOCK_STREAM for TCP, SOCK_DGRAM for UDP."""
+    """Return a free port of the loopback interface: SOCK_STREAM for TCP, SOCK_DGRAM for UDP."""
     with socket.socket(socket.AF_INET, kind) as sock:
         sock.bind((LOOPBACK, 0))
         return int(sock.getsockname()[1])
@@ -20,7 +20,7 @@ def free_address(kind: socket.SocketKind = socket.SOCK_STREAM) -> str:
 
 
 def answers(address: str) -> bool:
-    """Return whether somebody listens for TCP at HOST:PORT."""
+    """Return whether a process listens for TCP at HOST:PORT."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=1.0).close()

@@ -112,7 +112,7 @@ def _compression(compressor: Any, reports: list[Any]) -> dict[str, Any]:
 
 
 def tcp_counts() -> TcpCounts | None:
-    """Read what the kernel counted on each TCP socket of this process; only Linux tells: elsewhere return None."""
+    """Read what the kernel counted on each TCP socket of this process; None elsewhere than on Linux."""
     counts: TcpCounts = {}
     try:
         for name in os.listdir("/proc/self/fd"):
@@ -178,7 +178,7 @@ def run_rank(rank: int, path: str, ranks: int, port: int) -> None:
 
 
 def main() -> None:
-    """Do what the arguments say."""
+    """Run as one rank, or fork all ranks."""
     path, *ranks = sys.argv[1:]
     if not ranks:
         run_trainings(load_script(), path)

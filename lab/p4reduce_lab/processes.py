@@ -1,6 +1,6 @@
-"""Child processes: each writes a log, all of them end when the program that started them does, however it ends.
+"""Child processes: each writes a log, and all of them end with the program that started them, also after SIGKILL.
 
-`Children` ends them in order when its block ends. A guardian process (guardian.py) ends what is left: descendants of
+`Children` ends them in order when its block ends. A reaper process (reaper.py) ends what is left: descendants of
 a child that had to be killed, and all of them when the program itself is killed.
 """
 
@@ -19,7 +19,7 @@ from types import FrameType, TracebackType
 
 import click
 
-from p4reduce_lab.guardian import MODULE, guarded
+from p4reduce_lab.reaper import reaped
 
 POLL_S = 0.05
 GRACE_S = 10.0
@@ -30,7 +30,7 @@ P4REDUCE = (sys.executable, "-m", "p4reduce_contracts")
 
 
 class ProcessError(click.ClickException):
-    """The command cannot go on; the message says which of its processes failed, and how its log ends."""
+    """The command cannot continue; the message names the process that failed and shows the end of its log."""
 
 
 class Child:
@@ -125,15 +125,15 @@ class LogReader:
 class Children:
     """A program's children: `with Children(folder) as children: children.start(...)` ends them all.
 
-    Every process that is started in the block, by `start` or otherwise, bears `mark` in its environment.
+    Every process that is started in the block, by `start` or otherwise, has `mark` in its environment.
     """
 
-    def __init__(self, logs: Path, guardian: str = MODULE) -> None:
-        """`logs`: the folder of their logs. `guardian`: the module that sweeps up after them (`guardian.guarded`)."""
+    def __init__(self, logs: Path) -> None:
+        """`logs`: the folder of their logs."""
         self.logs = logs
         self.mark = ""
         self._children: list[Child] = []
-        self._guarded = guarded(guardian)
+        self._reaped = reaped()
 
     def start(self, name: str, command: Sequence[str], env: Mapping[str, str] | None = None) -> Child:
         """Start a process, its output in `<name>.log`; `env` is added to this process's own."""
@@ -158,7 +158,7 @@ class Children:
             self._children.pop().stop()
 
     def __enter__(self) -> Children:
-        self.mark = self._guarded.__enter__()
+        self.mark = self._reaped.__enter__()
         return self
 
     def __exit__(
@@ -167,7 +167,7 @@ class Children:
         try:
             self.stop()
         finally:
-            self._guarded.__exit__(kind, error, trace)
+            self._reaped.__exit__(kind, error, trace)
 
 
 @contextlib.contextmanager

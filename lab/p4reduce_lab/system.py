@@ -35,7 +35,7 @@ class System:
 
     @contextmanager
     def job(self, name: str, world_size: int) -> Iterator[str]:
-        """Make a job for the block and yield its name. After an error it stays, for whoever looks for the cause."""
+        """Make a job for the block and yield its name. After an error it stays, for diagnosis."""
         self.client.create_job(name, world_size)
         yield name
         self.client.remove_job(name)
@@ -97,7 +97,7 @@ def toml_text(value: object) -> str:
 def new_state_dir(logs: Path) -> Path:
     """Return the folder in which a new controller beside these logs keeps its state.
 
-    What one before it left there is removed: its switch has ended, and its jobs would stand in the way of new ones.
+    An earlier controller's state is removed: its switch has ended, and its jobs would collide with new ones.
     """
     folder = logs.resolve() / "controller-state"
     shutil.rmtree(folder, ignore_errors=True)

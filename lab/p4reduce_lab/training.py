@@ -31,7 +31,7 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to train: who sums, and what is done to the gradients before."""
+    """A variant of the training: what sums the gradients, and their compressor."""
 
     name: str
     aggregation: str

@@ -28,14 +28,14 @@ def testbed() -> None:
 
 
 def _building(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say what to build."""
+    """Add the options of the network, the switch and the output."""
     for option in (
         click.option(
             "--network",
             type=click.Choice(["mininet", "netns"]),
             default="mininet",
             show_default=True,
-            help="Who makes the hosts; netns needs no Mininet.",
+            help="What makes the hosts; netns needs no Mininet.",
         ),
         click.option(
             "--target",
@@ -128,7 +128,7 @@ def _errors_in_one_line() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _owned_by_caller(folder: Path) -> Iterator[None]:
-    """Give what sudo wrote to whoever called it."""
+    """Change the owner of what was written under sudo to the calling user."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield

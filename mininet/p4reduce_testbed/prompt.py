@@ -56,7 +56,7 @@ class NetnsPrompt(cmd.Cmd):
         self._address = address
 
     def serve(self) -> None:
-        """Read commands until the person leaves."""
+        """Read commands until `exit`."""
         self.cmdloop(f"controller at {self._address}, hosts {', '.join(self._hosts)}. {_HELP}")
 
     def default(self, line: str) -> None:

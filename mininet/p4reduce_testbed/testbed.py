@@ -45,7 +45,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Testbed:
-    """One that is up."""
+    """A running testbed."""
 
     topology: Topology
     pipeline: Path
@@ -78,7 +78,7 @@ class Testbed:
 
 @contextmanager
 def running_testbed(topology: Topology, settings: Settings, logs: Path) -> Iterator[Testbed]:
-    """Build the testbed, wait until jobs can be made, and take all of it down at the end, however that comes.
+    """Build the testbed, wait until jobs can be made, and take it down at the end, also after errors and signals.
 
     Raises SetupError, PipelineNotFoundError or ProcessError. The processes' output is in `logs`.
     """
@@ -88,7 +88,7 @@ def running_testbed(topology: Topology, settings: Settings, logs: Path) -> Itera
     management = Management.parse(settings.management, topology)
     pipeline = artifacts.find(settings.pipeline)
     logs.mkdir(parents=True, exist_ok=True)
-    with terminable(), _taken_down_in_peace() as stack:
+    with terminable(), _uninterrupted_teardown() as stack:
         stack.enter_context(_inside())
         children = stack.enter_context(Children(logs))
         builder = NetworkBuilder(children)
@@ -126,7 +126,7 @@ def controller_config(topology: Topology, pipeline: Path, p4runtime: str, jobs: 
         f"state_dir = {text(new_state_dir(logs))}",
         "",
         "[security]",
-        "insecure = true  # the hosts of the testbed are all there is on its network",
+        "insecure = true  # only the testbed's hosts are on its network",
         "",
         "[forwarding]",
         f"flood = {[host.port for host in topology.hosts]}",
@@ -138,7 +138,7 @@ def controller_config(topology: Topology, pipeline: Path, p4runtime: str, jobs: 
 
 @contextmanager
 def _inside() -> Iterator[None]:
-    """Let all processes that are started in the block know where they are. Raises TestbedError in a testbed."""
+    """Mark the processes that are started in the block as inside a testbed. Raises TestbedError in one."""
     if INSIDE in os.environ:
         raise TestbedError("this is a testbed's own prompt or worker: leave it first")
     os.environ[INSIDE] = "1"
@@ -149,7 +149,7 @@ def _inside() -> Iterator[None]:
 
 
 @contextmanager
-def _taken_down_in_peace() -> Iterator[ExitStack]:
+def _uninterrupted_teardown() -> Iterator[ExitStack]:
     """Yield an exit stack that a second Ctrl-C does not interrupt; each of its steps has a deadline."""
     stack = ExitStack()
     try:

@@ -77,7 +77,7 @@ def check_sums(testbed: Testbed, sums: int = SUMS) -> dict[str, Any]:
         command = [sys.executable, "-P", script, f"--sums={sums}"]
         run_on_all(testbed, "check", lambda host: command, name, on_line=collect, timeout_s=3 * STALL_S)
     if len(found) != hosts:
-        raise TestbedError(f"only {len(found)} of {hosts} hosts told what they summed")
+        raise TestbedError(f"only {len(found)} of {hosts} hosts reported their sums")
     return max(found.values(), key=lambda counts: int(counts["mismatched_words"]))
 
 

@@ -130,7 +130,7 @@ def test_a_demo_that_is_ended_leaves_nothing_behind(tmp_path: Path, number: sign
     finally:
         demo.kill()
         demo.wait(60)
-    if number == signal.SIGKILL:  # its guardian still has work to do
+    if number == signal.SIGKILL:  # its reaper may still run
         deadline = time.monotonic() + KILLED_S
         while mentioning(str(tmp_path)) and time.monotonic() < deadline:
             time.sleep(0.05)

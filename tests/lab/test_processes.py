@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_lab import guardian
 from p4reduce_lab import processes as children_module
+from p4reduce_lab import reaper
 from p4reduce_lab.processes import Children, ProcessError, terminable
 
 SLEEPER = [sys.executable, "-u", "-c", "print('here'); import time; time.sleep(600)"]
-DEAF = [
+IGNORES_SIGTERM = [
     sys.executable,
     "-u",
     "-c",
@@ -26,18 +26,18 @@ DEAF = [
 ]
 
 
-def alive(pid: int) -> bool:
+def running(pid: int) -> bool:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
 
 
-def gone(*pids: int) -> bool:
+def all_ended(*pids: int) -> bool:
     """Return whether all of them end now: a killed process takes a moment to go."""
     deadline = time.monotonic() + 30
-    while any(map(alive, pids)) and time.monotonic() < deadline:
+    while any(map(running, pids)) and time.monotonic() < deadline:
         time.sleep(0.01)
-    return not any(map(alive, pids))
+    return not any(map(running, pids))
 
 
 def test_an_early_end_is_an_error_with_the_end_of_the_log(tmp_path: Path) -> None:
@@ -56,14 +56,14 @@ def test_not_ready_in_time_is_an_error(tmp_path: Path) -> None:
         child = children.start("switch", SLEEPER)
         with pytest.raises(ProcessError, match=r"switch was not ready after 0\.2 s"):
             child.wait_ready(lambda: False, 0.2)
-    assert not alive(child.pid)
+    assert not running(child.pid)
 
 
 def test_all_end_with_the_block_whatever_happens(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), Children(tmp_path) as children:
         started = [children.start(name, SLEEPER) for name in ("a", "b", "c")]
         raise ZeroDivisionError
-    assert not any(alive(child.pid) for child in started)
+    assert not any(running(child.pid) for child in started)
 
 
 def test_one_that_ignores_sigterm_is_killed_with_its_descendants(
@@ -73,22 +73,22 @@ def test_one_that_ignores_sigterm_is_killed_with_its_descendants(
         pytest.skip("needs /proc")
     monkeypatch.setattr(children_module, "GRACE_S", 1.0)
     with Children(tmp_path) as children:
-        child = children.start("deaf", DEAF)
+        child = children.start("child", IGNORES_SIGTERM)
         child.wait_ready(lambda: child.log.read_text().endswith("\n"), 30)
         below = int(child.log.read_text())
-        assert alive(below)
-    assert gone(child.pid, below)
+        assert running(below)
+    assert all_ended(child.pid, below)
 
 
 def test_descendants_of_a_child_that_was_killed_end_with_the_block(tmp_path: Path) -> None:
     with Children(tmp_path) as children:
-        child = children.start("deaf", DEAF)
+        child = children.start("child", IGNORES_SIGTERM)
         child.wait_ready(lambda: child.log.read_text().endswith("\n"), 30)
         os.kill(child.pid, signal.SIGKILL)
         child.wait(30)
         below = int(child.log.read_text())
-        assert alive(below)
-    assert gone(below)
+        assert running(below)
+    assert all_ended(below)
 
 
 PROGRAM = f"""
@@ -96,12 +96,12 @@ import multiprocessing, sys, time
 from pathlib import Path
 from p4reduce_lab.processes import Children
 with Children(Path(sys.argv[1])) as children:
-    deaf = children.start("deaf", {DEAF!r})
+    child = children.start("child", {IGNORES_SIGTERM!r})
     sleeper = children.start("sleeper", {SLEEPER!r})
-    deaf.wait_ready(lambda: deaf.log.read_text().endswith("\\n"), 30)
+    child.wait_ready(lambda: child.log.read_text().endswith("\\n"), 30)
     spawned = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
     spawned.start()
-    print(children.mark, deaf.pid, sleeper.pid, spawned.pid, deaf.log.read_text(), flush=True)
+    print(children.mark, child.pid, sleeper.pid, spawned.pid, child.log.read_text(), flush=True)
     time.sleep(600)
 """
 
@@ -113,25 +113,26 @@ def test_a_killed_program_leaves_nothing_behind(tmp_path: Path) -> None:
             mark, *pids = program.stdout.readline().split()
             assert len(pids) == 4
             deadline = time.monotonic() + 30
-            while not set(map(int, pids)) <= set(guardian.processes(mark)):
+            while not set(map(int, pids)) <= set(reaper.processes(mark)):
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
         finally:
             program.kill()
-    assert gone(*map(int, pids)) and not guardian.processes(mark)
+    assert all_ended(*map(int, pids)) and not reaper.processes(mark)
 
 
 def test_what_is_started_after_the_block_bears_no_mark(tmp_path: Path) -> None:
-    before = os.environ.get(guardian.MARK)
+    before = os.environ.get(reaper.MARK)
     with Children(tmp_path) as outer:
         with Children(tmp_path) as inner:
-            assert os.environ[guardian.MARK] == inner.mark != outer.mark
-        assert os.environ[guardian.MARK] == outer.mark
-    assert os.environ.get(guardian.MARK) == before
+            assert os.environ[reaper.MARK] == inner.mark != outer.mark
+        assert os.environ[reaper.MARK] == outer.mark
+    assert os.environ.get(reaper.MARK) == before
 
 
-def test_a_guardian_that_does_not_start_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="nowhere.at_all` did not start"), Children(tmp_path, "nowhere.at_all"):
+def test_a_reaper_that_does_not_start_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reaper, "_MODULE", "nowhere.at_all")
+    with pytest.raises(RuntimeError, match="nowhere.at_all` did not start"), Children(tmp_path):
         raise AssertionError("the block began")
 
 
@@ -152,5 +153,5 @@ def test_sigterm_ends_the_children_too(tmp_path: Path) -> None:
         child = children.start("switch", SLEEPER)
         os.kill(os.getpid(), signal.SIGTERM)
         child.wait(30)  # interrupted
-    assert not alive(child.pid)
+    assert not running(child.pid)
     assert signal.getsignal(signal.SIGTERM) is before

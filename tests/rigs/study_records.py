@@ -21,7 +21,7 @@ def record(
         {"step": step, "bytes_up": down / 2, "bytes_down": down, "predicted_bytes_down": 1.1 * down, "frames_again": 0}
         for step in (60, 70)
     ]
-    if run.way in RINGS:
+    if run.variant in RINGS:
         others = {"ring": {"bytes_a_step": 250, "dense_bytes_a_step": 1000, "zeros": 0.5}, **others}
     if run.model in PLAYS_WORDS:
         counted = {"dense": [{"up": 600.0, "down": 900.0}], "steps": [{"up": 10.0, "down": 20.0}] * 2}

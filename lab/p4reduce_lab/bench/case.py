@@ -1,4 +1,4 @@
-"""What a case is, and what it hands in: series of repeated measurements, and the ratios that thresholds are about."""
+"""A case, and its results: series of repeated measurements, and the ratios that thresholds are about."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUICK_REPETITIONS = 3
 
 @dataclass(frozen=True)
 class Need:
-    """Something that a case cannot do without."""
+    """Something that a case requires."""
 
     what: str
     there: Callable[[], bool] = field(compare=False)
@@ -58,15 +58,15 @@ class Series:
     what: str
     """Like "4 MB, 4 workers"."""
     peer: str
-    """Who did it: "gloo", "p4reduce", "llvm"."""
+    """What was measured: "gloo", "p4reduce", "llvm"."""
     link: str
     """The link with its shaper, or "in one process"."""
     unit: str
     values: list[float]
     at: dict[str, float | str] = field(default_factory=dict)
-    """Where it stands in a plot: {"density": 0.1, "pattern": "random"}."""
+    """Its place in a plot: {"density": 0.1, "pattern": "random"}."""
     counted: dict[str, float] = field(default_factory=dict)
-    """Medians of what was counted on the way, by name with unit."""
+    """Medians of what was counted during the measurements, by name with unit."""
     size: int = 0
     """Bytes of the tensor that each rank gives to an all-reduce measured in ms; 0: the series is of something else."""
     ranks: int = 0
@@ -120,7 +120,7 @@ class Findings:
 
 @dataclass
 class Run:
-    """One run of one case: what it may use, and where it hands in what it finds."""
+    """One run of one case: what it may use, and its findings."""
 
     quick: bool
     folder: Path
@@ -128,7 +128,7 @@ class Run:
     children: Children
     findings: Findings = field(default_factory=Findings)
     networks: bool = field(default_factory=lambda: NETWORKS.there())
-    """Whether it may build network namespaces: this process is then in one that nobody else uses."""
+    """Whether it may build network namespaces: this process is then alone in its own."""
 
     @property
     def repetitions(self) -> int:
@@ -140,18 +140,18 @@ class Run:
         print(text, flush=True)
 
     def add(self, series: Series) -> Series:
-        """Hand in a series."""
+        """Add a series."""
         self.findings.series.append(series)
         self.say(series.text)
         return series
 
     def ratio(self, name: str, above: Sequence[float], below: Sequence[float]) -> None:
-        """Hand in the ratio of a threshold, of the medians."""
+        """Add the ratio of a threshold, of the medians."""
         self.findings.ratios[name] = ratio(above, below)
         self.say(f"{name}: {self.findings.ratios[name]:.3g}")
 
     def skip(self, what: str, why: str) -> None:
-        """Say that something is not measured."""
+        """Record that something is not measured, and why."""
         if self.findings.skipped.get(what) != why:
             self.findings.skipped[what] = why
             self.say(f"{what} is not measured: {why}")

@@ -1,4 +1,4 @@
-"""A switch, a controller and N workers on a network, which do what a case asks for."""
+"""A switch, a controller and N workers on a network, which execute a case's requests."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ class Workers:
     """The ranks, each at the other end of a Unix socket."""
 
     def __init__(self, listener: socket.socket, children: list[Child]) -> None:
-        """Wait until all of them have said their rank. Raises ProcessError."""
+        """Wait until all of them have sent their rank. Raises ProcessError."""
         self._children = children
         by_rank: dict[int, Any] = {}
         deadline = time.monotonic() + _START_S
         while len(by_rank) < len(children):
             try:
-                door = listener.accept()[0]
+                connection = listener.accept()[0]
             except TimeoutError:
                 for child in children:
                     child.check_running()
                 if time.monotonic() > deadline:
                     raise children[-1].failure(f"or another worker did not start in {_START_S:g} s") from None
                 continue
-            door.settimeout(_ANSWER_S)
-            lines = door.makefile("rw", encoding="utf-8")
+            connection.settimeout(_ANSWER_S)
+            lines = connection.makefile("rw", encoding="utf-8")
             by_rank[int(json.loads(lines.readline())["rank"])] = lines
         self._lines = [by_rank[rank] for rank in range(len(children))]
 
     def ask(self, do: str, **arguments: Any) -> list[Reply]:
-        """Have all ranks do something at once; return what they say, by rank. Raises ProcessError when one fails."""
+        """Send a request to all ranks; return their replies, by rank. Raises ProcessError when one fails."""
         request = json.dumps({"do": do, **arguments})
         for lines in self._lines:
             print(request, file=lines, flush=True)
@@ -67,10 +67,10 @@ class Workers:
             except TimeoutError:
                 raise child.failure(f"did not answer to {request} in {_ANSWER_S:g} s") from None
             if not text:
-                raise child.failure(f"ended when it was asked for {request}")
+                raise child.failure(f"ended during {request}")
             reply = json.loads(text)
             if "error" in reply:
-                raise ProcessError(f"{child.name}, asked for {request}, failed:\n{reply['error']}")
+                raise ProcessError(f"{child.name} failed {request}:\n{reply['error']}")
             replies.append(reply)
         return replies
 
@@ -92,7 +92,7 @@ class Cluster:
         self.link = link
 
     def timed(self, do: str, counts: dict[str, list[float]] | None = None, **arguments: Any) -> float:
-        """Have all ranks do something; return the seconds of the slowest.
+        """Send a request to all ranks; return the seconds of the slowest.
 
         Appends what was counted to the lists of `counts`, by name with unit.
         """
@@ -136,14 +136,14 @@ def running_cluster(run: Run, link: Link, world_size: int, *, gloo: bool = True)
         f"p4runtime = {toml_text(p4runtime)}",
         f"address = {toml_text(address)}",
         f"udp_port = {udp_port}",
-        "connect_timeout_s = 60.0  # a busy machine takes its time",
+        "connect_timeout_s = 60.0  # for a busy machine",
         "",
         "[controller]",
         f"listen = {toml_text(jobs)}",
         f"state_dir = {toml_text(new_state_dir(run.children.logs))}",
         "",
         "[security]",
-        f"insecure = {'false' if on_loopback else 'true  # the hosts are all there is on this network'}",
+        f"insecure = {'false' if on_loopback else 'true  # only the hosts are on this network'}",
     ]
     with ExitStack() as stack:
         hosts: list[Host] = []
@@ -165,7 +165,7 @@ def running_cluster(run: Run, link: Link, world_size: int, *, gloo: bool = True)
 
 
 def ready_line(switch: Child) -> str:
-    """Return what a switch said when it was ready."""
+    """Return the line that a switch printed when it was ready."""
     lines = switch.log.read_text(errors="replace").splitlines()
     return next((line for line in lines if " ready: " in line), "the switch is ready")
 
@@ -207,7 +207,7 @@ def _counted(replies: list[Reply], switch_s: float, on_loopback: bool) -> dict[s
 
 def _start_workers(run: Run, stack: ExitStack, hosts: list[Host], world_size: int, controller: str) -> Workers:
     folder = stack.enter_context(tempfile.TemporaryDirectory())
-    path = str(Path(folder) / "door")
+    path = str(Path(folder) / "socket")
     listener = stack.enter_context(socket.socket(socket.AF_UNIX))
     listener.bind(path)
     listener.listen(world_size)

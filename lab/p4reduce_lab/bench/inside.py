@@ -1,7 +1,7 @@
 """Runs one case, in a process of its own: `python -m p4reduce_lab.bench.inside CASE OUT [--quick] [--outside NS]`.
 
-With --outside, which names the network namespace of whoever started it, it is in another one that nobody else uses, and
-builds networks there. Writes what the case found to the file OUT as JSON.
+--outside names the network namespace of the parent process: in another one, this process is alone and builds networks.
+Writes the findings to the file OUT as JSON.
 """
 
 from __future__ import annotations

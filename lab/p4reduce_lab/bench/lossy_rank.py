@@ -17,7 +17,7 @@ LOSSES = (0.0, 0.01, 0.05, 0.1)
 
 port, rank, cycles = (int(argument) for argument in sys.argv[1:])
 comm = connect(port, rank, WORLD_SIZE, timeout_s=60.0)
-time.sleep(1.0)  # until every rank has said where it is
+time.sleep(1.0)  # until every rank's HELLO has arrived
 tensor = np.full(ELEMENTS, rank + 1, np.int32)
 found: dict[str, dict[str, Any]] = {str(loss): {"seconds": [], "sent": 0, "again": 0} for loss in LOSSES}
 for cycle in range(cycles + 1):

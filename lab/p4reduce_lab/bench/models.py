@@ -26,7 +26,7 @@ _ONE_BUCKET_MB = 100
 
 
 class Trainer:
-    """One way to train, on this rank; the same weights and data each time."""
+    """One variant of the training, on this rank; the same weights and data each time."""
 
     def __init__(self, peer: str, comm: Any, rank: int, world_size: int) -> None:
         torch.manual_seed(0)
@@ -62,7 +62,7 @@ class Trainer:
 
     @torch.no_grad()
     def accuracy(self) -> float:
-        """Return the share of the test images that the model names rightly."""
+        """Return the share of the test images that the model classifies correctly."""
         return float((self._model.module(self._test_x).argmax(1) == self._test_y).float().mean())
 
     def _add_hook(self, peer: str, comm: Any) -> None:

@@ -22,7 +22,7 @@ class Plot:
     name: str
     axis: str
     along: str
-    """What the axis says."""
+    """The label of the axis."""
     label: str = ""
     """What else distinguishes lines."""
     percent: bool = False

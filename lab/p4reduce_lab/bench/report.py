@@ -94,7 +94,7 @@ def _left_out(findings: Mapping[str, Findings], why_not: Mapping[str, str]) -> d
 
 
 def _draw(out: Path, findings: Mapping[str, Findings], console: Console) -> list[Path]:
-    """Draw what can be drawn; without matplotlib nothing is, and the console says so."""
+    """Draw what can be drawn; without matplotlib nothing, with a message."""
     try:
         from p4reduce_lab.bench.plot import draw
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""`p4reduce bench`: run cases one after the other, each in a process of its own, and sum up what they found."""
+"""`p4reduce bench`: run cases one after the other, each in a process of its own, and sum up their findings."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _run_case(case: Case, store: Store, quick: bool, console: Console) -> Findin
 
 
 def _follow(child: Child, deadline: float, console: Console) -> None:
-    """Show what a case says until it ends. Raises ProcessError when its time is over."""
+    """Show a case's output until it ends. Raises ProcessError when its time is over."""
     with LogReader(child) as log, console.status("") as spinner:
         while True:
             lines, status = log.read()

@@ -22,7 +22,7 @@ _ANSWER_S = 20.0
 
 
 class SwitchProcess:
-    """One that is up and has our program; `install` lets a job in."""
+    """A running switch with our program; `install` admits a job."""
 
     def __init__(self, child: Child, p4runtime: str, folder: Path | None = None) -> None:
         """Wait until it answers at `p4runtime`, and give it the program in `folder`, by default ours.

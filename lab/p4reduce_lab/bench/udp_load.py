@@ -27,7 +27,7 @@ class UdpPeers:
     """The sockets of all ranks, connected to one switch; with `runs`, datagrams go and come in runs (GSO, GRO)."""
 
     def __init__(self, host: str, port: int, world_size: int, *, runs: bool) -> None:
-        """Open them, and say HELLO from each, in the order of the ranks: the switch gives ports in that order."""
+        """Open them, and send HELLO from each, in the order of the ranks: the switch gives ports in that order."""
         self._runs = runs
         self._buffer = bytearray(65536)
         self._sockets = []

@@ -3,7 +3,7 @@
     python -m p4reduce_lab.bench.udp_reflector HOST:PORT [--runs]
 
 With --runs it takes runs of datagrams from the kernel as one (GRO) and gives them back as one (GSO), without it one at
-a time. Compiled by numba, where that is installed; it says which it is when it is ready.
+a time. Compiled by numba, where that is installed; it prints which when it is ready.
 """
 
 from __future__ import annotations

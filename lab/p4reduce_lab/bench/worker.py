@@ -1,8 +1,8 @@
-"""One rank of a cluster: does what it is told, over a Unix socket, and says how long it took.
+"""One rank of a cluster: executes requests from a Unix socket and replies how long each took.
 
 Started with the socket's path and the data interface's name as arguments; the rest is in the environment, as torchrun
-and p4reduce take it. Requests and replies are lines of JSON. The gloo process group and the p4reduce job live side by
-side in the same process, so that both are measured alike.
+and p4reduce take it. Requests and replies are lines of JSON. The gloo process group and the p4reduce job are in
+the same process, so that both are measured alike.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Reply = dict[str, Any]
 _JOIN_S = 60.0
 _COLLECTIVE_S = 120.0
 _READY_S = 0.05
-"""From the moment that all ranks are ready until they begin: they must have been told of it, and be done with that."""
+"""From the moment that all ranks are ready until they begin: each must have received the moment before it comes."""
 _KEPT_BYTES = 256 << 20
-"""Of tensors that are used in turn, so that each lies in the same memory every time, as gradients do."""
+"""Of the tensors that are used in turn, so that each lies in the same memory every time, as gradients do."""
 
 
 class Worker:
-    """What one rank can be asked to do; each public method is a request."""
+    """The requests of one rank, a public method each."""
 
     def __init__(self, interface: str) -> None:
         self._interface = interface
@@ -106,7 +106,7 @@ class Worker:
         return measured
 
     def train(self, peer: str, steps: int) -> Reply:
-        """Train one way for so many steps, on from where it was; measure that, and the accuracy after it."""
+        """Train one variant for so many steps more; measure that, and the accuracy after it."""
         from p4reduce_lab.bench.models import Trainer
 
         if peer not in self._trainers:
@@ -178,7 +178,7 @@ def peak_memory(process: int | str) -> int:
 
 
 def main() -> None:
-    """Do what the cluster asks for until it closes the socket."""
+    """Execute requests until the cluster closes the socket."""
     path, interface = sys.argv[1:]
     worker = Worker(interface)
     requests: dict[str, Callable[..., Reply]] = {
@@ -188,9 +188,9 @@ def main() -> None:
         "memory": worker.memory,
         "close": worker.close,
     }
-    with socket.socket(socket.AF_UNIX) as door:
-        door.connect(path)
-        with door.makefile("rw", encoding="utf-8") as lines:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(path)
+        with connection.makefile("rw", encoding="utf-8") as lines:
             print(json.dumps({"rank": int(os.environ["RANK"])}), file=lines, flush=True)
             for line in lines:
                 request = json.loads(line)

@@ -1,4 +1,4 @@
-"""Two older ways to compress that AdaComp's authors hold theirs against: one bit an element, and plain top-k.
+"""Two older compressors with which AdaComp's authors compare theirs: one bit an element, and plain top-k.
 
 They are here to be measured and not in the product: no switch adds what they send more cheaply than whole floats.
 So their sums travel as floats, and only their own encodings' bits are counted.

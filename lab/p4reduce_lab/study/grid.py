@@ -1,4 +1,4 @@
-"""What the study runs: models, numbers of workers, optimizers, seeds, and ways to compress."""
+"""What the study runs: models, numbers of workers, optimizers, seeds, and variants to compress."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ CHARACTERS = 32
 
 
 @dataclass(frozen=True)
-class Way:
+class Variant:
     """One compressor in one wire form."""
 
     name: str
@@ -79,48 +79,48 @@ def _scalecom(task: Task) -> Compressor:
     return ScaleCom(policy, b=0.1, warmup_steps=WARMUP_STEPS)
 
 
-WAYS = {
-    way.name: way
-    for way in (
-        Way("dense", lambda task: NoCompression()),
-        Way("adacomp-gather", lambda task: AdaComp(form="gather")),
-        Way("adacomp-sum", lambda task: AdaComp(form="sum")),
-        Way("adacomp-auto", lambda task: AdaComp()),
-        Way("shared-adacomp", lambda task: SharedAdaComp()),
-        Way("scalecom", _scalecom),
-        Way("block-adacomp", lambda task: BlockAdaComp()),
-        Way("block-top-k", lambda task: BlockTopK(ratio=0.02)),
-        Way("block-random-k", lambda task: BlockRandomK(ratio=0.1)),
-        Way("block-threshold", lambda task: BlockThreshold(threshold=task.block_threshold)),
-        Way("block-top-k-ratio", lambda task: BlockTopKRatio(ratio=0.02)),
+VARIANTS = {
+    variant.name: variant
+    for variant in (
+        Variant("dense", lambda task: NoCompression()),
+        Variant("adacomp-gather", lambda task: AdaComp(form="gather")),
+        Variant("adacomp-sum", lambda task: AdaComp(form="sum")),
+        Variant("adacomp-auto", lambda task: AdaComp()),
+        Variant("shared-adacomp", lambda task: SharedAdaComp()),
+        Variant("scalecom", _scalecom),
+        Variant("block-adacomp", lambda task: BlockAdaComp()),
+        Variant("block-top-k", lambda task: BlockTopK(ratio=0.02)),
+        Variant("block-random-k", lambda task: BlockRandomK(ratio=0.1)),
+        Variant("block-threshold", lambda task: BlockThreshold(threshold=task.block_threshold)),
+        Variant("block-top-k-ratio", lambda task: BlockTopKRatio(ratio=0.02)),
     )
 }
 
-FORM_WAYS = tuple(way for way in WAYS if not way.startswith("block"))
-BLOCK_WAYS = tuple(way for way in WAYS if way.startswith("block"))
+FORM_VARIANTS = tuple(variant for variant in VARIANTS if not variant.startswith("block"))
+BLOCK_VARIANTS = tuple(variant for variant in VARIANTS if variant.startswith("block"))
 
 
 def _adacomp(length: int) -> Compressor:
     return AdaComp(Policy(linear=length, recurrent=length, embedding=length), form="gather")
 
 
-OTHER_WAYS = {
-    way.name: way
-    for way in (
-        Way("one-bit", lambda task: OneBit(warmup_steps=WARMUP_STEPS)),
-        Way("one-bit-no-feedback", lambda task: OneBit(feedback=False, warmup_steps=WARMUP_STEPS)),
-        Way("top-k", lambda task: TopK(ratio=0.01, feedback=True, warmup_steps=WARMUP_STEPS)),
-        Way("top-k-no-feedback", lambda task: TopK(ratio=0.01, feedback=False, warmup_steps=WARMUP_STEPS)),
-        Way("adacomp-bins-100", lambda task: _adacomp(100)),
-        Way("adacomp-bins-50", lambda task: _adacomp(50)),
+OTHER_VARIANTS = {
+    variant.name: variant
+    for variant in (
+        Variant("one-bit", lambda task: OneBit(warmup_steps=WARMUP_STEPS)),
+        Variant("one-bit-no-feedback", lambda task: OneBit(feedback=False, warmup_steps=WARMUP_STEPS)),
+        Variant("top-k", lambda task: TopK(ratio=0.01, feedback=True, warmup_steps=WARMUP_STEPS)),
+        Variant("top-k-no-feedback", lambda task: TopK(ratio=0.01, feedback=False, warmup_steps=WARMUP_STEPS)),
+        Variant("adacomp-bins-100", lambda task: _adacomp(100)),
+        Variant("adacomp-bins-50", lambda task: _adacomp(50)),
     )
 }
 """Beside the product's own: the baselines, which begin with dense steps too, and AdaComp with other bins."""
 BASELINES = ("one-bit", "one-bit-no-feedback", "top-k", "top-k-no-feedback")
 BINS = ("adacomp-bins-100", "adacomp-bins-50")
-MAIN_WAYS = ("dense", "adacomp-auto", "scalecom")
+MAIN_VARIANTS = ("dense", "adacomp-auto", "scalecom")
 """The ones that are also run with 2 and 8 workers and with Adam."""
-SINGLE_FORM_WAYS = ("adacomp-gather", "adacomp-sum")
+SINGLE_FORM_VARIANTS = ("adacomp-gather", "adacomp-sum")
 """With 2 and 8 workers only once, for their bytes beside those of adacomp-auto."""
 RING_PASSES = ("mnist-hdc-1", "mnist-hdc-2")
 """INCEPTIONN's net, for one and two passes of 600 steps."""
@@ -143,37 +143,37 @@ class Run:
     model: str  #: the name of a task
     workers: int
     optimizer: str  #: "sgd" (with momentum), "adam" or "novograd"
-    way: str
+    variant: str
     seed: int
 
     @property
     def id(self) -> str:
-        return f"{self.model}-{self.workers}-{self.optimizer}-{self.way}-{self.seed}"
+        return f"{self.model}-{self.workers}-{self.optimizer}-{self.variant}-{self.seed}"
 
 
 def runs() -> Iterator[Run]:
-    """Yield all runs, the most telling first: so an interrupted study has tables already.
+    """Yield all runs, the main comparisons first: an interrupted study has tables already.
 
-    Three seeds where they tell most; one for the blocks, for the forms beside `auto`, and mostly for the slow LSTM,
+    Three seeds for the main comparisons; one for the blocks, for the forms beside `auto`, and mostly for the slow LSTM,
     which is trained without the blocks.
     """
     images, text = ("mnist-mlp", "mnist-cnn"), ("shakespeare-lstm",)
     first, rest = SEEDS[:1], SEEDS[1:]
     parts = (
         (text, (4,), "sgd", ("dense", "adacomp-gather", "adacomp-auto", "adacomp-sum"), SEEDS),
-        (images, (4,), "sgd", FORM_WAYS, SEEDS),
-        (images, (4,), "sgd", BLOCK_WAYS, first),
-        (text, (4,), "sgd", FORM_WAYS, first),
-        (images, (2, 8), "sgd", MAIN_WAYS + SINGLE_FORM_WAYS, first),
-        (images, (4,), "adam", MAIN_WAYS, first),
-        (images, (2, 8), "sgd", MAIN_WAYS, rest),
-        (images, (4,), "adam", MAIN_WAYS, rest),
+        (images, (4,), "sgd", FORM_VARIANTS, SEEDS),
+        (images, (4,), "sgd", BLOCK_VARIANTS, first),
+        (text, (4,), "sgd", FORM_VARIANTS, first),
+        (images, (2, 8), "sgd", MAIN_VARIANTS + SINGLE_FORM_VARIANTS, first),
+        (images, (4,), "adam", MAIN_VARIANTS, first),
+        (images, (2, 8), "sgd", MAIN_VARIANTS, rest),
+        (images, (4,), "adam", MAIN_VARIANTS, rest),
         (text, (2, 8), "sgd", ("dense", "adacomp-auto"), first),
         (images[1:], (4,), "sgd", BASELINES, SEEDS),
-        (BATCHES, (4,), "sgd", MAIN_WAYS, SEEDS),
+        (BATCHES, (4,), "sgd", MAIN_VARIANTS, SEEDS),
         (text, (4,), "sgd", BINS, SEEDS),
-        ((MANY_WORKERS,), (16, 32), "sgd", MAIN_WAYS, SEEDS),
-        ((LSTM_WITH_ADAM,), (4,), "adam", MAIN_WAYS, SEEDS),
+        ((MANY_WORKERS,), (16, 32), "sgd", MAIN_VARIANTS, SEEDS),
+        ((LSTM_WITH_ADAM,), (4,), "adam", MAIN_VARIANTS, SEEDS),
         ((LONGER_LSTM,), (4,), "sgd", ("dense", "adacomp-gather"), SEEDS),
         (RING_PASSES[:1], (4,), "sgd", tuple(RINGS), SEEDS),
         (RING_PASSES[1:], (4,), "sgd", LONGER_RINGS, SEEDS),
@@ -182,10 +182,10 @@ def runs() -> Iterator[Run]:
         (images[:1], (4,), "novograd", ("dense", "adacomp-auto"), SEEDS),
     )
     yield from dict.fromkeys(
-        Run(model, count, optimizer, way, seed)
-        for models, workers, optimizer, ways, seeds in parts
+        Run(model, count, optimizer, variant, seed)
+        for models, workers, optimizer, variants, seeds in parts
         for seed in seeds
         for model in models
         for count in workers
-        for way in ways
+        for variant in variants
     )

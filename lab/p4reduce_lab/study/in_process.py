@@ -1,7 +1,7 @@
-"""One process plays all ranks: the sums that the switch would make, without a switch.
+"""All ranks in one process: the sums that the switch would make, without a switch.
 
 The same encoding and decoding, and the same 32-bit additions, as when the blocks travel; only the walk over the wire
-is left out. tests/study/test_study_in_process.py compares the result with the switch's, bit for bit.
+is left out. tests/lab/study/test_study_in_process.py compares the result with the switch's, bit for bit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def exchange_all(
     *,
     in_rank_0: AbstractContextManager[object] = _NOTHING,
 ) -> list[Outcome]:
-    """Exchange one bucket between ranks that all live here; all by rank.
+    """Exchange one bucket between ranks that are all in this process; everything by rank.
 
     What rank 0 does, and nothing else, is done within `in_rank_0`, which is entered several times.
     """

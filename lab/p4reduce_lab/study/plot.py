@@ -7,7 +7,7 @@ from pathlib import Path
 
 import matplotlib
 
-from p4reduce_lab.study.grid import TASKS, WAYS
+from p4reduce_lab.study.grid import TASKS, VARIANTS
 from p4reduce_lab.study.models import NAMES
 from p4reduce_lab.study.results import Record, select
 
@@ -26,9 +26,9 @@ def _bytes(records: Sequence[Record], path: Path) -> None:
     figure, axes = pyplot.subplots(1, len(NAMES), figsize=(13, 4.2))
     for axis, model in zip(axes, NAMES, strict=True):
         task = TASKS[model]
-        dense = select(records, model=model, workers=4, optimizer="sgd", way="dense")
-        for way in WAYS:
-            group = select(records, model=model, workers=4, optimizer="sgd", way=way)
+        dense = select(records, model=model, workers=4, optimizer="sgd", variant="dense")
+        for variant in VARIANTS:
+            group = select(records, model=model, workers=4, optimizer="sgd", variant=variant)
             down, whole = group.bytes_a_step("bytes_down", after_warmup=True), dense.least_bytes_down()
             if not group or down is None or whole is None:
                 continue
@@ -36,7 +36,7 @@ def _bytes(records: Sequence[Record], path: Path) -> None:
             if task.measure == "loss":
                 lost = 100 * -lost / dense.mean()
             axis.plot(whole / down, lost, "o")
-            axis.annotate(way, (whole / down, lost), fontsize=7, xytext=(4, 3), textcoords="offset points")
+            axis.annotate(variant, (whole / down, lost), fontsize=7, xytext=(4, 3), textcoords="offset points")
         axis.set_xscale("log")
         axis.set_title(model)
         axis.set_xlabel("bytes down, dense / this")
@@ -51,11 +51,11 @@ def _residues(records: Sequence[Record], path: Path) -> None:
     """Draw the norm of what is kept back, over the steps; seed 0, mean of the workers."""
     figure, axes = pyplot.subplots(1, len(NAMES), figsize=(13, 4.2))
     for axis, model in zip(axes, NAMES, strict=True):
-        for way in WAYS:
-            group = select(records, model=model, workers=4, optimizer="sgd", way=way, seed=0)
-            if group and way != "dense":
+        for variant in VARIANTS:
+            group = select(records, model=model, workers=4, optimizer="sgd", variant=variant, seed=0)
+            if group and variant != "dense":
                 steps, norms = zip(*group.records[0]["residue_norm"], strict=True)
-                axis.plot(steps, norms, label=way)
+                axis.plot(steps, norms, label=variant)
         axis.set_yscale("log")
         axis.set_title(model)
         axis.set_xlabel("step")

@@ -13,14 +13,14 @@ from p4reduce_lab.study.grid import (
     BINS,
     LONGER_LSTM,
     LSTM_WITH_ADAM,
-    MAIN_WAYS,
+    MAIN_VARIANTS,
     MANY_WORKERS,
     OPTIMIZERS,
     PLAYS_WORDS,
     RING_PASSES,
-    SINGLE_FORM_WAYS,
+    SINGLE_FORM_VARIANTS,
     TASKS,
-    WAYS,
+    VARIANTS,
     runs,
 )
 from p4reduce_lab.study.plot import draw
@@ -87,21 +87,21 @@ def _tables(records: Sequence[Record]) -> dict[str, Table]:
 
 
 def _model(records: Sequence[Record], model: str) -> Table:
-    """Write the table of every way with 4 workers and SGD."""
+    """Write the table of every variant with 4 workers and SGD."""
     at = {"model": model, "workers": 4, "optimizer": "sgd"}
-    dense = select(records, **at, way="dense")
+    dense = select(records, **at, variant="dense")
     digits = 2 if TASKS[model].measure == "accuracy" else 4
     rows = []
-    for way in WAYS:
-        group = select(records, **at, way=way)
+    for variant in VARIANTS:
+        group = select(records, **at, variant=variant)
         if not group:
             continue
-        steady = dense.least_bytes_down() if way == "dense" else group.bytes_a_step("bytes_down", after_warmup=True)
+        steady = dense.least_bytes_down() if variant == "dense" else group.bytes_a_step("bytes_down", after_warmup=True)
         rows.append(
             [
-                way,
+                variant,
                 group.text(digits),
-                "" if way == "dense" else _against(group, dense, model),
+                "" if variant == "dense" else _against(group, dense, model),
                 _number(group.rate("all"), "{:.0f}x"),
                 _number(group.bytes_a_step("bytes_up", after_warmup=True), "{:,.0f}"),
                 _number(steady, "{:,.0f}"),
@@ -111,7 +111,7 @@ def _model(records: Sequence[Record], model: str) -> Table:
             ]
         )
     measure = "accuracy %" if TASKS[model].measure == "accuracy" else "loss, nats"
-    heads = ["way", measure, "against dense", "effective rate", "B up", "B down", "down, dense / this"]
+    heads = ["variant", measure, "against dense", "effective rate", "B up", "B down", "down, dense / this"]
     return Table([*heads, "predicted, off by", "residue"], rows)
 
 
@@ -121,22 +121,27 @@ def _workers(records: Sequence[Record]) -> Table:
         digits = 2 if TASKS[model].measure == "accuracy" else 4
         for workers in (2, 4, 8):
             at = {"model": model, "workers": workers, "optimizer": "sgd"}
-            dense = select(records, **at, way="dense")
-            groups = {way: select(records, **at, way=way) for way in (*MAIN_WAYS, *SINGLE_FORM_WAYS)}
+            dense = select(records, **at, variant="dense")
+            groups = {
+                variant: select(records, **at, variant=variant) for variant in (*MAIN_VARIANTS, *SINGLE_FORM_VARIANTS)
+            }
             if not dense:
                 continue
-            down = {way: group.bytes_a_step("bytes_down", after_warmup=True) for way, group in groups.items()}
+            down = {variant: group.bytes_a_step("bytes_down", after_warmup=True) for variant, group in groups.items()}
             rows.append(
                 [
                     title,
                     str(workers),
-                    *(groups[way].text(digits) if groups[way] else "" for way in MAIN_WAYS),
+                    *(groups[variant].text(digits) if groups[variant] else "" for variant in MAIN_VARIANTS),
                     _number(dense.least_bytes_down(), "{:,.0f}"),
-                    *(_ratio(dense.least_bytes_down(), down[way]) for way in (*SINGLE_FORM_WAYS, *MAIN_WAYS[1:])),
+                    *(
+                        _ratio(dense.least_bytes_down(), down[variant])
+                        for variant in (*SINGLE_FORM_VARIANTS, *MAIN_VARIANTS[1:])
+                    ),
                 ]
             )
-    down_heads = [f"{way}, down" for way in (*SINGLE_FORM_WAYS, *MAIN_WAYS[1:])]
-    return Table(["model", "workers", *MAIN_WAYS, "dense, B down", *down_heads], rows)
+    down_heads = [f"{variant}, down" for variant in (*SINGLE_FORM_VARIANTS, *MAIN_VARIANTS[1:])]
+    return Table(["model", "workers", *MAIN_VARIANTS, "dense, B down", *down_heads], rows)
 
 
 def _adam(records: Sequence[Record]) -> Table:
@@ -144,23 +149,23 @@ def _adam(records: Sequence[Record]) -> Table:
     with_adam = {**MODELS, LSTM_WITH_ADAM: f"Shakespeare LSTM, {TASKS[LSTM_WITH_ADAM].steps:,} steps"}
     for model, title in with_adam.items():
         at = {"model": model, "workers": 4, "optimizer": "adam"}
-        dense = select(records, **at, way="dense")
+        dense = select(records, **at, variant="dense")
         digits = 2 if TASKS[model].measure == "accuracy" else 4
-        for way in MAIN_WAYS:
-            group = select(records, **at, way=way)
+        for variant in MAIN_VARIANTS:
+            group = select(records, **at, variant=variant)
             if group and dense:
                 steady = group.bytes_a_step("bytes_down", after_warmup=True)
                 rows.append(
                     [
                         title,
-                        way,
+                        variant,
                         group.text(digits),
-                        "" if way == "dense" else _against(group, dense, model),
+                        "" if variant == "dense" else _against(group, dense, model),
                         _number(group.rate("all"), "{:.0f}x"),
                         _ratio(dense.least_bytes_down(), steady),
                     ]
                 )
-    return Table(["model", "way", "result", "against dense", "effective rate", "down, dense / this"], rows)
+    return Table(["model", "variant", "result", "against dense", "effective rate", "down, dense / this"], rows)
 
 
 def _novograd(records: Sequence[Record]) -> Table:
@@ -169,7 +174,7 @@ def _novograd(records: Sequence[Record]) -> Table:
     for model, optimizers in (("mnist-mlp-4096", OPTIMIZERS), ("mnist-mlp", ("novograd",))):
         for optimizer in optimizers:
             at = {"model": model, "workers": 4, "optimizer": optimizer}
-            dense, adacomp = (select(records, **at, way=way) for way in ("dense", "adacomp-auto"))
+            dense, adacomp = (select(records, **at, variant=variant) for variant in ("dense", "adacomp-auto"))
             if dense:
                 batch, state = TASKS[model].batch, dense.records[0].get("state_per_parameter")
                 results = dense.text(2), adacomp.text(2), _against(adacomp, dense, model)
@@ -187,11 +192,11 @@ def _novograd(records: Sequence[Record]) -> Table:
 
 
 def _batches(records: Sequence[Record]) -> Table:
-    """Write the table of the MLP at several batches: what each way costs, and how alike the workers are."""
+    """Write the table of the MLP at several batches: what each variant costs, and how alike the workers are."""
     rows = []
     for model in ("mnist-mlp", *BATCHES):
         at = {"model": model, "workers": 4, "optimizer": "sgd"}
-        dense, adacomp, scalecom = (select(records, **at, way=way) for way in MAIN_WAYS)
+        dense, adacomp, scalecom = (select(records, **at, variant=variant) for variant in MAIN_VARIANTS)
         if dense:
             task = TASKS[model]
             rows.append(
@@ -204,8 +209,8 @@ def _batches(records: Sequence[Record]) -> Table:
                     _number(scalecom.similarity(with_residues=True), "{:.2f}"),
                 ]
             )
-    ways = [text for way in MAIN_WAYS[1:] for text in (f"{way} %", "against dense", "effective rate")]
-    return Table(["batch", "steps", "dense %", *ways, "cosine, gradients", "cosine, with residues"], rows)
+    variants = [text for variant in MAIN_VARIANTS[1:] for text in (f"{variant} %", "against dense", "effective rate")]
+    return Table(["batch", "steps", "dense %", *variants, "cosine, gradients", "cosine, with residues"], rows)
 
 
 def _many_workers(records: Sequence[Record]) -> Table:
@@ -213,7 +218,7 @@ def _many_workers(records: Sequence[Record]) -> Table:
     rows = []
     for workers in (4, 16, 32):
         at = {"model": MANY_WORKERS, "workers": workers, "optimizer": "sgd"}
-        dense, *others = (select(records, **at, way=way) for way in MAIN_WAYS)
+        dense, *others = (select(records, **at, variant=variant) for variant in MAIN_VARIANTS)
         if dense:
             whole, scalecom = dense.least_bytes_down(), others[-1]
             rows.append(
@@ -226,15 +231,15 @@ def _many_workers(records: Sequence[Record]) -> Table:
                     _number(scalecom.similarity(with_residues=True), "{:.2f}"),
                 ]
             )
-    ways = [text for way in MAIN_WAYS[1:] for text in (f"{way} %", "against dense", "effective rate")]
-    down = [f"{way}, down" for way in MAIN_WAYS[1:]]
-    return Table(["workers", "dense %", *ways, *down, "cosine, gradients", "cosine, with residues"], rows)
+    variants = [text for variant in MAIN_VARIANTS[1:] for text in (f"{variant} %", "against dense", "effective rate")]
+    down = [f"{variant}, down" for variant in MAIN_VARIANTS[1:]]
+    return Table(["workers", "dense %", *variants, *down, "cosine, gradients", "cosine, with residues"], rows)
 
 
 def _baselines(records: Sequence[Record]) -> Table:
-    """Write the table of the older ways beside AdaComp, on the model with convolutions."""
+    """Write the table of the older variants beside AdaComp, on the model with convolutions."""
     rows = _beside_dense(records, "mnist-cnn", ("dense", "adacomp-auto", *BASELINES))
-    return Table(["way", "accuracy %", "against dense", "effective rate"], rows)
+    return Table(["variant", "accuracy %", "against dense", "effective rate"], rows)
 
 
 def _bins(records: Sequence[Record]) -> Table:
@@ -244,17 +249,17 @@ def _bins(records: Sequence[Record]) -> Table:
         for model in ("shakespeare-lstm", LONGER_LSTM)
         for row in _beside_dense(records, model, ("dense", "adacomp-gather", *BINS))
     ]
-    return Table(["steps", "way", "loss, nats", "against dense", "effective rate"], rows)
+    return Table(["steps", "variant", "loss, nats", "against dense", "effective rate"], rows)
 
 
-def _beside_dense(records: Sequence[Record], model: str, ways: Sequence[str]) -> list[list[str]]:
+def _beside_dense(records: Sequence[Record], model: str, variants: Sequence[str]) -> list[list[str]]:
     at = {"model": model, "workers": 4, "optimizer": "sgd"}
-    groups = {way: select(records, **at, way=way) for way in ways}
+    groups = {variant: select(records, **at, variant=variant) for variant in variants}
     dense = groups["dense"]
     digits = 2 if TASKS[model].measure == "accuracy" else 4
     return [
-        [way, group.text(digits), *(["", ""] if way == "dense" else _result(group, dense, model)[1:])]
-        for way, group in groups.items()
+        [variant, group.text(digits), *(["", ""] if variant == "dense" else _result(group, dense, model)[1:])]
+        for variant, group in groups.items()
         if group and dense
     ]
 
@@ -271,7 +276,7 @@ def _rates(records: Sequence[Record]) -> Table:
     """Write the table of AdaComp's effective compression rate by kind of layer."""
     rows = []
     for model, title in MODELS.items():
-        group = select(records, model=model, workers=4, optimizer="sgd", way="adacomp-gather")
+        group = select(records, model=model, workers=4, optimizer="sgd", variant="adacomp-gather")
         for kind in ("conv", "linear", "recurrent", "embedding"):
             rate = group.rate(kind) if group else None
             if rate is not None:
@@ -280,12 +285,12 @@ def _rates(records: Sequence[Record]) -> Table:
 
 
 def _ring(records: Sequence[Record]) -> Table:
-    """Write the table of the ring's ways, each beside the dense ring of one pass."""
-    dense = select(records, model=RING_PASSES[0], way="ring-dense")
+    """Write the table of the ring's variants, each beside the dense ring of one pass."""
+    dense = select(records, model=RING_PASSES[0], variant="ring-dense")
     rows = []
     for passes, model in enumerate(RING_PASSES, 1):
-        for way in RINGS:
-            group = select(records, model=model, way=way)
+        for variant in RINGS:
+            group = select(records, model=model, variant=variant)
             if group and dense:
                 sent, whole, zeros = (
                     mean(record["ring"][what] for record in group.records)
@@ -295,7 +300,7 @@ def _ring(records: Sequence[Record]) -> Table:
                 against = "" if same else _against(group, dense, model)
                 rows.append(
                     [
-                        way,
+                        variant,
                         str(passes),
                         group.text(2),
                         against,
@@ -304,7 +309,7 @@ def _ring(records: Sequence[Record]) -> Table:
                         f"{zeros:.2%}",
                     ]
                 )
-    heads = ["way", "passes", "accuracy %", "against dense, 1 pass", "B a worker and step", "float32 / this"]
+    heads = ["variant", "passes", "accuracy %", "against dense, 1 pass", "B a worker and step", "float32 / this"]
     return Table([*heads, "zeros in the mean"], rows)
 
 
@@ -312,7 +317,7 @@ def _sparsity(records: Sequence[Record]) -> Table:
     """Write the table of what the switch saves by zeros alone: of the embedding, of the rest, and of both."""
     rows = []
     for model in PLAYS_WORDS:
-        group = select(records, model=model, way="dense")
+        group = select(records, model=model, variant="dense")
         for title, parts in (("embedding", ("embedding",)), ("the rest", ("rest",)), ("all", ("embedding", "rest"))):
             if group:
                 dense, found = _part_bytes(group, parts, "dense"), _part_bytes(group, parts, "steps")
@@ -322,9 +327,9 @@ def _sparsity(records: Sequence[Record]) -> Table:
                         str(TASKS[model].batch // 4),
                         f"{touched:,.0f} of {group.records[0]['vocabulary']:,}",
                         title,
-                        *(f"{dense[way]:,.0f}" for way in ("up", "down")),
-                        *(f"{found[way]:,.0f}" for way in ("up", "down")),
-                        *(_ratio(dense[way], found[way]) for way in ("up", "down")),
+                        *(f"{dense[direction]:,.0f}" for direction in ("up", "down")),
+                        *(f"{found[direction]:,.0f}" for direction in ("up", "down")),
+                        *(_ratio(dense[direction], found[direction]) for direction in ("up", "down")),
                     ]
                 )
     heads = [
@@ -342,10 +347,10 @@ def _sparsity(records: Sequence[Record]) -> Table:
 def _part_bytes(group: Group, parts: Sequence[str], what: str) -> dict[str, float]:
     """Return a worker's bytes up and down, of these parts together; the mean over steps and seeds."""
 
-    def of_record(record: Record, way: str) -> float:
-        return float(sum(mean(step[way] for step in record["bytes"][part][what]) for part in parts))
+    def of_record(record: Record, direction: str) -> float:
+        return float(sum(mean(step[direction] for step in record["bytes"][part][what]) for part in parts))
 
-    return {way: mean(of_record(record, way) for record in group.records) for way in ("up", "down")}
+    return {direction: mean(of_record(record, direction) for record in group.records) for direction in ("up", "down")}
 
 
 def _against(group: Group, dense: Group, model: str) -> str:

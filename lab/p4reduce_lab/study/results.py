@@ -89,5 +89,5 @@ class Group:
 
 
 def select(records: Iterable[Record], **wanted: Any) -> Group:
-    """Return the records with these fields, like model="mnist-mlp", workers=4, optimizer="sgd", way="dense"."""
+    """Return the records with these fields, like model="mnist-mlp", workers=4, optimizer="sgd", variant="dense"."""
     return Group([record for record in records if all(record[key] == value for key, value in wanted.items())])

@@ -1,4 +1,4 @@
-"""A ring of hosts in one process, and what INCEPTIONN's authors held it against: numbers cut to 16 bits.
+"""A ring of hosts in one process, and what INCEPTIONN's authors compared it with: numbers cut to 16 bits.
 
 The codec is the ring's own, and its schedule is followed hop by hop, without ranks that wait for each other.
 """
@@ -25,7 +25,7 @@ Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class RingWay:
+class RingVariant:
     """How gradients go round: in a codec, or dense with the gradients or the weights cut to their upper 16 bits."""
 
     name: str
@@ -34,16 +34,16 @@ class RingWay:
 
 
 RINGS = {
-    way.name: way
-    for way in (
-        RingWay("ring-dense"),
-        RingWay("ring-published-10", Inceptionn(2.0**-10, rule="published")),
-        RingWay("ring-bounded-10", Inceptionn(2.0**-10)),
-        RingWay("ring-bounded-6", Inceptionn(2.0**-6)),
-        RingWay("ring-absolute-10", Inceptionn(2.0**-10, rule="published", scale=1.0)),
-        RingWay("ring-absolute-finer", Inceptionn(2.0**-10, rule="published", scale=2.0**-5)),
-        RingWay("ring-gradients-16", cut="gradients"),
-        RingWay("ring-weights-16", cut="weights"),
+    variant.name: variant
+    for variant in (
+        RingVariant("ring-dense"),
+        RingVariant("ring-published-10", Inceptionn(2.0**-10, rule="published")),
+        RingVariant("ring-bounded-10", Inceptionn(2.0**-10)),
+        RingVariant("ring-bounded-6", Inceptionn(2.0**-6)),
+        RingVariant("ring-absolute-10", Inceptionn(2.0**-10, rule="published", scale=1.0)),
+        RingVariant("ring-absolute-finer", Inceptionn(2.0**-10, rule="published", scale=2.0**-5)),
+        RingVariant("ring-gradients-16", cut="gradients"),
+        RingVariant("ring-weights-16", cut="weights"),
     )
 }
 
@@ -51,22 +51,22 @@ RINGS = {
 class Ring:
     """All ranks of one ring, and what they have sent."""
 
-    def __init__(self, way: RingWay, world_size: int) -> None:
-        self._way, self._world_size = way, world_size
+    def __init__(self, variant: RingVariant, world_size: int) -> None:
+        self._variant, self._world_size = variant, world_size
         self._steps = self._elements = self._zeros = self._bytes = 0
 
     def mean(self, gradients: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
         """Return the mean of all ranks' gradients by parameter name, taken in one bucket."""
         flat = [torch.cat([own.reshape(-1) for own in of_rank.values()]).numpy() for of_rank in gradients]
-        if self._way.cut == "gradients":
+        if self._variant.cut == "gradients":
             flat = [cut(own) for own in flat]
         elements = len(flat[0])
-        if self._way.codec is None:
+        if self._variant.codec is None:
             found = np.mean(flat, axis=0, dtype=np.float32)
-            wide = FLOAT_BYTES if not self._way.cut else FLOAT_BYTES // 2
+            wide = FLOAT_BYTES if not self._variant.cut else FLOAT_BYTES // 2
             self._bytes += 2 * (self._world_size - 1) * wide * elements  # of all ranks
         else:
-            found, sent = mean_in_process(flat, self._way.codec)
+            found, sent = mean_in_process(flat, self._variant.codec)
             self._bytes += sent
         self._steps += 1
         self._elements += elements
@@ -77,7 +77,7 @@ class Ring:
 
     def after_step(self, parameters: Mapping[str, torch.Tensor]) -> None:
         """Cut the weights, where these are what the ranks send each other."""
-        if self._way.cut == "weights":
+        if self._variant.cut == "weights":
             for parameter in parameters.values():
                 parameter.copy_(torch.from_numpy(cut(parameter.numpy())))
 
@@ -93,7 +93,7 @@ class Ring:
 
 
 def mean_in_process(values: Sequence[Floats], codec: Inceptionn) -> tuple[Floats, int]:
-    """Return the mean over ranks that all live here, float32 [elements], and the bytes that all have sent.
+    """Return the mean over ranks that are all in this process, float32 [elements], and the bytes that all have sent.
 
     What `mean_over_ring` makes of them, bit for bit, part by part: a part begins at the rank of its number, passes all
     others, and the last one's encoding goes round to them.

@@ -47,7 +47,9 @@ def train(run: Run, cache: Path, controller: str, progress: Callable[[int, int],
             """The means of this part's parameters, and a worker's bytes."""
             own = [{name: of_rank[name] for name in parts[part]} for of_rank in gradients]
             outcomes, reports, _ = switch.exchange(compressors, own)
-            up, down = (sum(getattr(report, f"bytes_{way}") for report in reports) for way in ("up", "down"))
+            up, down = (
+                sum(getattr(report, f"bytes_{direction}") for report in reports) for direction in ("up", "down")
+            )
             return {"means": outcomes[0].means, "bytes": {"up": up / run.workers, "down": down / run.workers}}
 
         full = [{name: torch.randn_like(own) for name, own in parameters.items()} for _ in range(run.workers)]

@@ -16,7 +16,17 @@ from torch.nn import functional as F
 
 from p4reduce.compressors import Compressor
 from p4reduce_lab.study import data, models
-from p4reduce_lab.study.grid import BASELINES, CHARACTERS, MOMENTUM, NOVOGRAD_LR, OTHER_WAYS, TASKS, WAYS, Run, Task
+from p4reduce_lab.study.grid import (
+    BASELINES,
+    CHARACTERS,
+    MOMENTUM,
+    NOVOGRAD_LR,
+    OTHER_VARIANTS,
+    TASKS,
+    VARIANTS,
+    Run,
+    Task,
+)
 from p4reduce_lab.study.in_process import exchange_all, groups
 from p4reduce_lab.study.on_switch import OnSwitch
 from p4reduce_lab.study.ring import RINGS, Ring
@@ -24,10 +34,10 @@ from p4reduce_lab.study.similarity import leading_cosine
 
 SWITCH_STEPS = {"dense": 6}
 OTHER_SWITCH_STEPS = 40
-"""How many steps, spread evenly over the training, go through the switch; the sums are the same bits either way."""
+"""How many steps, spread evenly over the training, go through the switch; its sums are bit for bit the same."""
 LOSS_POINTS = 40
 RESIDUE_POINTS = 20
-SIMILARITY_WAYS = ("dense", "scalecom")
+SIMILARITY_VARIANTS = ("dense", "scalecom")
 TEST_CHARACTERS = 100_000
 PIECE = 100
 """Characters of test text read in one go, from a state of zeros."""
@@ -36,26 +46,26 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int, int], None]) -> dict[str, Any]:
-    """Train once; return what came of it, as plain numbers. `controller`: of a running switch, for the bytes."""
+    """Train once; return the results as plain numbers. `controller`: of a running switch, for the bytes."""
     started = time.monotonic()
     torch.manual_seed(run.seed)
     task = TASKS[run.model]
     batches, test, alphabet = _data(task, run, cache)
     model = models.make(task.model, alphabet)
     parameters = dict(model.named_parameters())
-    ring = Ring(RINGS[run.way], run.workers) if run.way in RINGS else None
+    ring = Ring(RINGS[run.variant], run.workers) if run.variant in RINGS else None
     if ring is not None:
         controller = None  # there is no switch
-    way = None if ring is not None else (WAYS | OTHER_WAYS)[run.way]
-    compressors = [] if way is None else [way.make(task) for _ in range(run.workers)]
+    variant = None if ring is not None else (VARIANTS | OTHER_VARIANTS)[run.variant]
+    compressors = [] if variant is None else [variant.make(task) for _ in range(run.workers)]
     for compressor in compressors:
         compressor.bind(model)
     places = groups(run.workers)
     optimizer = _optimizer(run, task, model)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, task.steps)
-    if run.way in BASELINES:  # not encoded for the wire, so the switch's bytes would be those of plain floats
+    if run.variant in BASELINES:  # not encoded for the wire, so the switch's bytes would be those of plain floats
         controller = None
-    switch_steps = _spread(SWITCH_STEPS.get(run.way, OTHER_SWITCH_STEPS), task.steps) if controller else set()
+    switch_steps = _spread(SWITCH_STEPS.get(run.variant, OTHER_SWITCH_STEPS), task.steps) if controller else set()
     loss_steps, residue_steps = _spread(LOSS_POINTS, task.steps), _spread(RESIDUE_POINTS, task.steps)
     losses: list[tuple[int, float]] = []
     residues: list[tuple[int, float]] = []
@@ -70,7 +80,7 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
                 diverged_at = step
                 break
             with torch.no_grad():
-                if step in residue_steps and run.way in SIMILARITY_WAYS:
+                if step in residue_steps and run.variant in SIMILARITY_VARIANTS:
                     similarities.append((step, *_similarities(compressors, gradients)))
                 if ring is not None:
                     means: Mapping[str, torch.Tensor] = ring.mean(gradients)

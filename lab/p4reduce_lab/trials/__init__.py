@@ -1,1 +1,1 @@
-"""Methods that are not built: small trainings that say what each would bring."""
+"""Methods that are not built: small trainings that measure what each would save."""

@@ -37,7 +37,7 @@ def main(cache: Path, only: str | None, report_only: bool) -> None:
                     continue
                 found: list[dict[str, Any]] = []
                 for record in TRIALS[name](seed, images):
-                    click.echo(f"{name}, seed {seed}, {record['way']}: {record['accuracy']}")
+                    click.echo(f"{name}, seed {seed}, {record['variant']}: {record['accuracy']}")
                     found.append(record)
                 records += found
                 keep(records, ROOT / "docs")

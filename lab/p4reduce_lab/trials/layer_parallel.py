@@ -45,7 +45,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Way:
+class Variant:
     """Which passes are made, in order, and how stages are tied in the parallel ones."""
 
     passes: str
@@ -59,16 +59,16 @@ class Way:
         return self.passes.count(SERIAL) + self.passes.count(PARALLEL) / self.stages
 
 
-WAYS = {
-    "serial, 3 passes": Way("sss"),
-    "serial, 4 passes": Way("ssss"),
-    "serial, 5 passes": Way("sssss"),
-    "penalty, K = 2": Way("spspsp", 2),
-    "augmented Lagrangian, K = 2": Way("spspsp", 2, multipliers=True),
-    "control beta = 0, K = 2": Way("spspsp", 2, control=True),
-    "penalty, K = 4": Way("spspsp", 4),
-    "augmented Lagrangian, K = 4": Way("spspsp", 4, multipliers=True),
-    "control beta = 0, K = 4": Way("spspsp", 4, control=True),
+VARIANTS = {
+    "serial, 3 passes": Variant("sss"),
+    "serial, 4 passes": Variant("ssss"),
+    "serial, 5 passes": Variant("sssss"),
+    "penalty, K = 2": Variant("spspsp", 2),
+    "augmented Lagrangian, K = 2": Variant("spspsp", 2, multipliers=True),
+    "control beta = 0, K = 2": Variant("spspsp", 2, control=True),
+    "penalty, K = 4": Variant("spspsp", 4),
+    "augmented Lagrangian, K = 4": Variant("spspsp", 4, multipliers=True),
+    "control beta = 0, K = 4": Variant("spspsp", 4, control=True),
 }
 
 
@@ -99,22 +99,22 @@ def make_stages(count: int, settings: Settings) -> nn.Sequential:
 class Training:
     """The stages, and each image's stored input and multiplier for every stage but the first."""
 
-    def __init__(self, way: Way, seed: int, images: Images, settings: Settings) -> None:
+    def __init__(self, variant: Variant, seed: int, images: Images, settings: Settings) -> None:
         torch.manual_seed(seed)
-        self.way, self.settings = way, settings
+        self.variant, self.settings = variant, settings
         self.x, self.y = images.x_train[: settings.images], images.y_train[: settings.images]
-        self.stages = make_stages(way.stages, settings)
+        self.stages = make_stages(variant.stages, settings)
         self.optimizer = torch.optim.SGD(self.stages.parameters(), settings.lr, settings.momentum)
-        steps = len(way.passes) * (len(self.y) // settings.batch)
+        steps = len(variant.passes) * (len(self.y) // settings.batch)
         self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, steps)
-        inner = way.stages - 1
+        inner = variant.stages - 1
         self.lam = [torch.zeros(len(self.y), settings.width) for _ in range(inner)]
         self.kappa = [torch.zeros(len(self.y), settings.width) for _ in range(inner)]
         self.generator = torch.Generator().manual_seed(1000 + seed)
         self.diverged = False
 
     def run(self) -> None:
-        for kind in self.way.passes:
+        for kind in self.variant.passes:
             order = torch.randperm(len(self.y), generator=self.generator)
             batch = self.settings.batch
             for indexes in torch.split(order, batch)[: len(order) // batch]:
@@ -139,7 +139,7 @@ class Training:
 
     def parallel_step(self, indexes: torch.Tensor) -> float:
         """Find each stage's gradients from its stored inputs alone, then move these. Return the last stage's loss."""
-        beta = 0.0 if self.way.control else self.settings.beta
+        beta = 0.0 if self.variant.control else self.settings.beta
         inputs = [self.x[indexes], *(lam[indexes].requires_grad_() for lam in self.lam)]
         last = len(self.stages) - 1
         gaps: list[torch.Tensor] = []  # X_k - lam_k+1, of every stage but the last
@@ -159,20 +159,20 @@ class Training:
             of_sum = gradient * len(indexes) - self.kappa[k][indexes] - beta * gap  # by lam_k+1, for each image
             moved = self.settings.lam_rate / beta * of_sum
             self.lam[k][indexes] -= moved
-            if self.way.multipliers:
+            if self.variant.multipliers:
                 self.kappa[k][indexes] += beta * (gap + moved)
         return loss.item()
 
 
 def run(seed: int, images: Images, settings: Settings | None = None) -> Iterator[dict[str, Any]]:
-    """Yield a record for each way."""
+    """Yield a record for each variant."""
     settings = settings or Settings()
-    for name, way in WAYS.items():
-        training = Training(way, seed, images, settings)
+    for name, variant in VARIANTS.items():
+        training = Training(variant, seed, images, settings)
         training.run()
         yield {
             "trial": "layer-parallel",
-            "way": name,
+            "variant": name,
             "seed": seed,
             "settings": asdict(settings),
             "accuracy": None if training.diverged else accuracy(training.stages, images),

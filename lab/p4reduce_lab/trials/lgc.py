@@ -9,7 +9,7 @@ ring      Every rank encodes its values; the mean of all codes is decoded. Codes
 server    The leader alone sends a code, and each rank its largest values beside it; each rank's are decoded.
 
 Beside it the same values as they are, in 8 bits, and as signs. Everything up to the compressed steps is shared by
-all ways of a seed.
+all variants of a seed.
 """
 
 from __future__ import annotations
@@ -144,33 +144,33 @@ def innovation_of(values: torch.Tensor, settings: Settings) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Way:
+class Variant:
     """How the chosen values travel, and in how many bits a value and rank, scales and the leader's choice left out."""
 
     send: Callable[[torch.Tensor, int, Autoencoder, Settings], Sent]
     bits: str
 
 
-def _way(send: Callable[..., Sent], bits: str, **options: Any) -> Way:
-    return Way(lambda *given: send(*given, **options), bits)
+def _variant(send: Callable[..., Sent], bits: str, **options: Any) -> Variant:
+    return Variant(lambda *given: send(*given, **options), bits)
 
 
-WAYS = {
-    "exact values": Way(exact, "32"),
-    "8 bits": Way(eight_bits, "8"),
-    "signs": Way(signs, "1"),
-    "LGC ring, residue cleared": _way(ring, "8", kept=False),
-    "LGC ring, residue kept": _way(ring, "8", kept=True),
-    "LGC ring, kept, codes in 8 bits": _way(ring, "2", kept=True, code_bits=8),
-    "LGC server, residue cleared": _way(server, "8 of the leader, 3.2 and places of each rank", kept=False),
-    "LGC server, residue kept": _way(server, "8 of the leader, 3.2 and places of each rank", kept=True),
+VARIANTS = {
+    "exact values": Variant(exact, "32"),
+    "8 bits": Variant(eight_bits, "8"),
+    "signs": Variant(signs, "1"),
+    "LGC ring, residue cleared": _variant(ring, "8", kept=False),
+    "LGC ring, residue kept": _variant(ring, "8", kept=True),
+    "LGC ring, kept, codes in 8 bits": _variant(ring, "2", kept=True, code_bits=8),
+    "LGC server, residue cleared": _variant(server, "8 of the leader, 3.2 and places of each rank", kept=False),
+    "LGC server, residue kept": _variant(server, "8 of the leader, 3.2 and places of each rank", kept=True),
 }
 """A code of k / 4 floats is 8 bits a value, of k / 4 bytes 2."""
 DENSE = "dense"
 
 
 class Training:
-    """A model that four ranks train, and their residues. A copy goes its own way."""
+    """A model that four ranks train, and their residues. A copy is trained independently."""
 
     def __init__(self, seed: int, settings: Settings) -> None:
         torch.manual_seed(seed)
@@ -200,14 +200,16 @@ class Training:
         vector_to_parameters(weights - rate * self.velocity, self.model.parameters())
         self.steps += 1
 
-    def sparse_step(self, x: torch.Tensor, y: torch.Tensor, way: Way, coder: Autoencoder) -> tuple[torch.Tensor, float]:
+    def sparse_step(
+        self, x: torch.Tensor, y: torch.Tensor, variant: Variant, coder: Autoencoder
+    ) -> tuple[torch.Tensor, float]:
         """Make a compressed step. Return the ranks' values at the leader's choice, and the mean's relative error."""
         totals = self.residues + self.gradients(x, y)
         leader = self.steps % self.settings.ranks
         places = totals[leader].abs().topk(self.chosen).indices
         values = totals[:, places]
         with torch.no_grad():
-            sent = way.send(values, leader, coder, self.settings)
+            sent = variant.send(values, leader, coder, self.settings)
         self.residues = totals
         self.residues[:, places] -= sent.own
         mean = torch.zeros(totals.shape[1])
@@ -235,7 +237,7 @@ def train_autoencoder(coder: Autoencoder, optimizer: torch.optim.Optimizer, valu
 
 
 def run(seed: int, images: Images, settings: Settings | None = None) -> Iterator[dict[str, Any]]:
-    """Yield a record for each way, the dense one first."""
+    """Yield a record for each variant, the dense one first."""
     settings = settings or Settings()
     given = list(batches(images, settings.batch, settings.steps, seed))
     dense = Training(seed, settings)
@@ -250,25 +252,25 @@ def run(seed: int, images: Images, settings: Settings | None = None) -> Iterator
     first = settings.dense_steps + settings.autoencoder_steps
     for x, y in given[settings.dense_steps : first]:
         leader = start.steps % settings.ranks
-        values, _ = start.sparse_step(x, y, WAYS["exact values"], coders["ring"])
+        values, _ = start.sparse_step(x, y, VARIANTS["exact values"], coders["ring"])
         for name, coder in coders.items():
             train_autoencoder(coder, optimizers[name], values, leader, settings, name)
-    for name, way in WAYS.items():
+    for name, variant in VARIANTS.items():
         training = copy.deepcopy(start)
         coder = coders["server" if "server" in name else "ring"]
         errors = []
         for x, y in given[first:]:
-            errors.append(training.sparse_step(x, y, way, coder)[1])
+            errors.append(training.sparse_step(x, y, variant, coder)[1])
             if training.diverged:
                 break
         yield _record(name, seed, training, images, errors)
 
 
-def _record(way: str, seed: int, training: Training, images: Images, errors: list[float]) -> dict[str, Any]:
+def _record(variant: str, seed: int, training: Training, images: Images, errors: list[float]) -> dict[str, Any]:
     known = [error for error in errors if math.isfinite(error)]
     return {
         "trial": "lgc",
-        "way": way,
+        "variant": variant,
         "seed": seed,
         "settings": asdict(training.settings),
         "accuracy": None if training.diverged else accuracy(training.model, images),

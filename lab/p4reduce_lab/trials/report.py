@@ -42,37 +42,37 @@ def write_tables(records: Sequence[Record], docs: Path) -> None:
 
 
 def _lgc(records: Sequence[Record]) -> Table:
-    bits = {lgc.DENSE: "", **{name: way.bits for name, way in lgc.WAYS.items()}}
+    bits = {lgc.DENSE: "", **{name: variant.bits for name, variant in lgc.VARIANTS.items()}}
 
-    def row(way: str, found: Sequence[Record]) -> list[str]:
+    def row(variant: str, found: Sequence[Record]) -> list[str]:
         errors = [record["error"] for record in found if record["error"] is not None]
         return [
-            bits[way],
+            bits[variant],
             mean_and_range([record["accuracy"] for record in found], 2),
             f"{mean(errors):.2f}" if errors else "",
         ]
 
-    heads = ["way", "bits a value and rank", "accuracy %", "relative error of the mean"]
+    heads = ["variant", "bits a value and rank", "accuracy %", "relative error of the mean"]
     return Table(heads, _rows(records, "lgc", bits, row))
 
 
 def _layer_parallel(records: Sequence[Record]) -> Table:
     def row(name: str, found: Sequence[Record]) -> list[str]:
-        way = layer_parallel.WAYS[name]
-        return [way.passes, f"{way.ideal_time:.2f}", _accuracies(found)]
+        variant = layer_parallel.VARIANTS[name]
+        return [variant.passes, f"{variant.ideal_time:.2f}", _accuracies(found)]
 
-    heads = ["way", "passes", "ideal time, serial passes", "accuracy %"]
-    return Table(heads, _rows(records, "layer-parallel", layer_parallel.WAYS, row))
+    heads = ["variant", "passes", "ideal time, serial passes", "accuracy %"]
+    return Table(heads, _rows(records, "layer-parallel", layer_parallel.VARIANTS, row))
 
 
 def _rows(
-    records: Sequence[Record], trial: str, ways: Sequence[str] | dict[str, Any], row: Callable[..., list[str]]
+    records: Sequence[Record], trial: str, variants: Sequence[str] | dict[str, Any], row: Callable[..., list[str]]
 ) -> list[list[str]]:
     rows = []
-    for way in ways:
-        found = [record for record in records if (record["trial"], record["way"]) == (trial, way)]
+    for variant in variants:
+        found = [record for record in records if (record["trial"], record["variant"]) == (trial, variant)]
         if found:
-            rows.append([way, *row(way, found)])
+            rows.append([variant, *row(variant, found)])
     return rows
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from p4reduce_lab.bench import links
 from p4reduce_lab.commands import run
-from p4reduce_lab.guardian import MARK
+from p4reduce_lab.reaper import MARK
 
 LIMIT_S = 300.0
 BENCH = (sys.executable, "-m", "p4reduce_contracts", "bench")

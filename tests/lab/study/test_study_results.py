@@ -21,8 +21,8 @@ DOCS = Path(__file__).parents[3] / "docs"
 MLP = "mnist-mlp"
 
 
-def of(way: str, seed: int = 0, *, model: str = MLP, workers: int = 4, optimizer: str = "sgd") -> Run:
-    return Run(model, workers, optimizer, way, seed)
+def of(variant: str, seed: int = 0, *, model: str = MLP, workers: int = 4, optimizer: str = "sgd") -> Run:
+    return Run(model, workers, optimizer, variant, seed)
 
 
 def ids(records: list[Record]) -> list[str]:
@@ -58,7 +58,7 @@ def test_files_of_runs_come_before_what_was_kept(tmp_path: Path) -> None:
 
 
 def test_records_are_kept_one_a_line(tmp_path: Path) -> None:
-    records = [record(of(way), 98.0, rates={"all": 3.5}) for way in ("dense", "adacomp-gather", "scalecom")]
+    records = [record(of(variant), 98.0, rates={"all": 3.5}) for variant in ("dense", "adacomp-gather", "scalecom")]
     write_records(tmp_path / "study.json", records)
     lines = (tmp_path / "study.json").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line.rstrip(",")) for line in lines[1:-1]] == records
@@ -94,13 +94,13 @@ def table(docs: Path, name: str) -> dict[tuple[str, ...], list[str]]:
 
 
 def everything() -> list[Record]:
-    """Some of every table's; the accuracy of ways other than dense is 1 point, or the loss 10 %, worse."""
+    """Some of every table's; the accuracy of variants other than dense is 1 point, or the loss 10 %, worse."""
     rates = {"all": 200.0, "linear": 250.4, "recurrent": 150.0}
     found = []
     for run in runs():
         best = 98.0 if TASKS[run.model].measure == "accuracy" else 1.5
         worse = best - 1 if best > 50 else 1.65
-        if run.way == "dense":
+        if run.variant == "dense":
             found.append(record(run, best, down=8000.0))
         else:
             found.append(record(run, worse, down=100.0, rates=rates))

@@ -35,7 +35,9 @@ def by_the_schedule(values: list[np.ndarray], codec: Inceptionn) -> tuple[list[b
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 4])
-@pytest.mark.parametrize("codec", [way.codec for way in RINGS.values() if way.codec], ids=lambda codec: codec.settings)
+@pytest.mark.parametrize(
+    "codec", [variant.codec for variant in RINGS.values() if variant.codec], ids=lambda codec: codec.settings
+)
 def test_the_bits_and_bytes_of_the_schedule(codec: Inceptionn, world_size: int) -> None:
     numbers = np.random.default_rng(world_size)
     values = [numbers.standard_cauchy(1003).astype(np.float32) for _ in range(world_size)]
@@ -74,10 +76,10 @@ def test_dense_is_the_mean_by_name_and_shape() -> None:
 def test_a_fixed_scale_far_above_the_numbers_leaves_only_zeros() -> None:
     given = [{name: 1e-4 * own for name, own in of_rank.items()} for of_rank in gradients(4)]
     counted = {}
-    for way in ("ring-absolute-10", "ring-published-10"):
-        ring = Ring(RINGS[way], 4)
+    for variant in ("ring-absolute-10", "ring-published-10"):
+        ring = Ring(RINGS[variant], 4)
         ring.mean(given)
-        counted[way] = ring.counted()
+        counted[variant] = ring.counted()
     assert counted["ring-absolute-10"]["zeros"] == 1.0
     assert counted["ring-published-10"]["zeros"] < 0.2
     assert counted["ring-absolute-10"]["bytes_a_step"] < counted["ring-published-10"]["bytes_a_step"] < 240

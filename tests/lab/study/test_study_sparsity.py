@@ -55,8 +55,8 @@ def test_untouched_rows_are_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     (embedding,), (rest,) = (found["bytes"][part]["dense"] for part in ("embedding", "rest"))
     assert embedding["up"] > 4 * 64 * VOCABULARY  # nothing of it is zero
     for step in found["bytes"]["embedding"]["steps"]:
-        for way in ("up", "down"):
-            assert 4 * 64 * 15 < step[way] < embedding[way] / 5  # at most 20 of 300 rows, and headers
+        for variant in ("up", "down"):
+            assert 4 * 64 * 15 < step[variant] < embedding[variant] / 5  # at most 20 of 300 rows, and headers
     for step in found["bytes"]["rest"]["steps"]:
         assert step["up"] > 0.95 * rest["up"]
 

@@ -18,7 +18,7 @@ from p4reduce_lab.study.results import is_current
 from rigs.torch_threads import one_thread  # noqa: F401 (a fixture)
 
 KEYS = {
-    "id", "model", "workers", "optimizer", "way", "seed", "settings", "parameters", "diverged_at", "train_loss",
+    "id", "model", "workers", "optimizer", "variant", "seed", "settings", "parameters", "diverged_at", "train_loss",
     "residue_norm", "similarity", "rates", "state_per_parameter", "switch", "weights", "seconds",
 }  # fmt: skip
 LETTERS = "abcdefgh "
@@ -43,9 +43,9 @@ def trained(run: Run) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("way", ["dense", "adacomp-auto", "scalecom", "block-top-k-ratio"])
-def test_the_record_of_a_training(way: str) -> None:
-    run = Run("mnist-mlp", 4, "sgd", way, 1)
+@pytest.mark.parametrize("variant", ["dense", "adacomp-auto", "scalecom", "block-top-k-ratio"])
+def test_the_record_of_a_training(variant: str) -> None:
+    run = Run("mnist-mlp", 4, "sgd", variant, 1)
     found = trained(run)
     assert set(found) == KEYS | {"accuracy"}
     assert found["id"] == run.id and is_current(found)
@@ -53,12 +53,12 @@ def test_the_record_of_a_training(way: str) -> None:
     assert [step for step, _ in found["train_loss"]] == [step for step, _ in found["residue_norm"]] == list(range(5))
     assert found["parameters"] == sum(p.numel() for p in models.make("mnist-mlp").parameters())
     assert found["switch"] == []
-    if way in ("dense", "scalecom"):  # the first of which has no residues, the second not yet
+    if variant in ("dense", "scalecom"):  # the first of which has no residues, the second not yet
         assert [step for step, _, _ in found["similarity"]] == list(range(5))
         assert all(-1 <= alone == with_residues <= 1 for _, alone, with_residues in found["similarity"])
     else:
         assert found["similarity"] == []
-    sparse_from_the_start = way not in ("dense", "scalecom")  # ScaleCom begins with 50 dense steps
+    sparse_from_the_start = variant not in ("dense", "scalecom")  # ScaleCom begins with 50 dense steps
     assert set(found["rates"]) == ({"all", "linear"} if sparse_from_the_start else set())
     assert (found["residue_norm"][-1][1] > 0) == sparse_from_the_start
     again = trained(run)
@@ -83,17 +83,17 @@ def test_similarity_with_residues_is_of_what_would_be_sent() -> None:
     assert training._similarities(ranks, gradients) == (-1.0, 0.9976)  # of 0.11 0.11 0.1 0.1 0.1 and 0.09 0.09 0.1 ...
 
 
-@pytest.mark.parametrize("way", ["ring-dense", "ring-bounded-6", "ring-weights-16"])
-def test_the_record_of_a_training_over_a_ring(way: str) -> None:
-    run = Run("mnist-hdc-1", 4, "sgd", way, 1)
+@pytest.mark.parametrize("variant", ["ring-dense", "ring-bounded-6", "ring-weights-16"])
+def test_the_record_of_a_training_over_a_ring(variant: str) -> None:
+    run = Run("mnist-hdc-1", 4, "sgd", variant, 1)
     found = trained(run)
     assert set(found) == KEYS | {"accuracy", "ring"}
     assert found["rates"] == {} and found["switch"] == []
     assert found["parameters"] == 1_149_010
     share = found["ring"]["bytes_a_step"] / found["ring"]["dense_bytes_a_step"]
-    assert {"ring-dense": share == 1, "ring-weights-16": share == 0.5, "ring-bounded-6": 0.05 < share < 0.5}[way]
-    dense = trained(replace(run, way="ring-dense"))
-    assert (found["weights"] == dense["weights"]) == (way == "ring-dense")
+    assert {"ring-dense": share == 1, "ring-weights-16": share == 0.5, "ring-bounded-6": 0.05 < share < 0.5}[variant]
+    dense = trained(replace(run, variant="ring-dense"))
+    assert (found["weights"] == dense["weights"]) == (variant == "ring-dense")
     assert found["train_loss"][0] == dense["train_loss"][0]
 
 

@@ -1,4 +1,4 @@
-"""Layer-parallel training: its gradients against those of the whole network, and a few steps of each way."""
+"""Layer-parallel training: its gradients against those of the whole network, and a few steps of each variant."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from p4reduce_lab.study.data import Images
 from p4reduce_lab.trials import layer_parallel
-from p4reduce_lab.trials.layer_parallel import WAYS, Settings, Training, Way, make_stages
+from p4reduce_lab.trials.layer_parallel import VARIANTS, Settings, Training, Variant, make_stages
 
 TINY = Settings(images=32, batch=16, blocks=4, width=8)
 
@@ -35,7 +35,7 @@ def test_stages_are_the_same_network(count: int) -> None:
 
 
 def test_a_serial_step_is_plain_back_propagation_and_stores_the_inputs(images: Images) -> None:
-    training = Training(Way("s", 2), 0, images, TINY)
+    training = Training(Variant("s", 2), 0, images, TINY)
     indexes = torch.arange(16, 32)
     training.serial_step(indexes)
     loss = F.cross_entropy(training.stages(images.x_train[16:]), images.y_train[16:])
@@ -50,7 +50,7 @@ def test_a_serial_step_is_plain_back_propagation_and_stores_the_inputs(images: I
 def test_a_stage_gets_the_true_gradient_a_pass_later(images: Images, multipliers: bool, times: int) -> None:
     """After a whole step of lam, the gap to the first stage pulls it along the labels' gradient; so does kappa."""
     settings = Settings(images=32, batch=32, blocks=4, width=8, lam_rate=1.0)
-    training = Training(Way("spp", 2, multipliers=multipliers), 0, images, settings)
+    training = Training(Variant("spp", 2, multipliers=multipliers), 0, images, settings)
     everything = torch.arange(32)
     training.serial_step(everything)
     wanted = gradients(training)
@@ -65,7 +65,7 @@ def test_a_stage_gets_the_true_gradient_a_pass_later(images: Images, multipliers
 
 
 def test_in_the_control_the_last_stage_alone_learns_and_inputs_stay(images: Images) -> None:
-    training = Training(Way("sp", 2, control=True), 0, images, TINY)
+    training = Training(Variant("sp", 2, control=True), 0, images, TINY)
     training.serial_step(torch.arange(16))
     stored = training.lam[0].clone()
     training.optimizer.zero_grad()
@@ -76,18 +76,18 @@ def test_in_the_control_the_last_stage_alone_learns_and_inputs_stay(images: Imag
 
 
 def test_ideal_time_counts_a_parallel_pass_as_its_longest_stage() -> None:
-    assert Way("spspsp", 4).ideal_time == 3.75
-    assert Way("ssss").ideal_time == 4
+    assert Variant("spspsp", 4).ideal_time == 3.75
+    assert Variant("ssss").ideal_time == 4
 
 
 def test_all_ways_are_recorded(images: Images) -> None:
     records = list(layer_parallel.run(1, images, TINY))
-    assert [record["way"] for record in records] == list(WAYS)
+    assert [record["variant"] for record in records] == list(VARIANTS)
     assert all(0 <= record["accuracy"] <= 100 for record in records)
     assert list(layer_parallel.run(1, images, TINY)) == records
 
 
 def test_what_diverges_is_recorded_as_such(images: Images, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layer_parallel, "WAYS", {"mad": Way("sp", 2)})
+    monkeypatch.setattr(layer_parallel, "VARIANTS", {"mad": Variant("sp", 2)})
     (found,) = layer_parallel.run(0, images, Settings(images=32, batch=16, blocks=4, width=8, lr=1e30))
     assert found["accuracy"] is None

@@ -9,7 +9,7 @@ import torch
 
 from p4reduce_lab.study.data import Images
 from p4reduce_lab.trials import lgc
-from p4reduce_lab.trials.lgc import WAYS, Autoencoder, Settings, Training
+from p4reduce_lab.trials.lgc import VARIANTS, Autoencoder, Settings, Training
 
 TINY = Settings(batch=16, dense_steps=2, autoencoder_steps=2, compressed_steps=3)
 
@@ -39,7 +39,9 @@ def test_a_code_is_a_quarter_as_many_floats_and_becomes_as_many_values_again(cod
 
 def test_plain_values_are_what_they_are_said_to_be(coder: Autoencoder) -> None:
     values = given()
-    exact, rounded, signs = (WAYS[way].send(values, 0, coder, TINY) for way in ("exact values", "8 bits", "signs"))
+    exact, rounded, signs = (
+        VARIANTS[variant].send(values, 0, coder, TINY) for variant in ("exact values", "8 bits", "signs")
+    )
     assert torch.equal(exact.own, values) and torch.equal(exact.mean, values.mean(0))
     unit = values.abs().max() / 127
     assert (rounded.own - values).abs().max() <= unit / 2 * 1.001
@@ -51,10 +53,10 @@ def test_plain_values_are_what_they_are_said_to_be(coder: Autoencoder) -> None:
 def test_the_ring_decodes_the_mean_of_codes_in_the_values_own_scale(coder: Autoencoder) -> None:
     values = given()
     with torch.no_grad():
-        kept = WAYS["LGC ring, residue kept"].send(values, 0, coder, TINY)
-        cleared = WAYS["LGC ring, residue cleared"].send(values, 0, coder, TINY)
-        larger = WAYS["LGC ring, residue kept"].send(1000 * values, 0, coder, TINY)
-        same = WAYS["LGC ring, residue kept"].send(values[:1].expand(4, -1), 0, coder, TINY)
+        kept = VARIANTS["LGC ring, residue kept"].send(values, 0, coder, TINY)
+        cleared = VARIANTS["LGC ring, residue cleared"].send(values, 0, coder, TINY)
+        larger = VARIANTS["LGC ring, residue kept"].send(1000 * values, 0, coder, TINY)
+        same = VARIANTS["LGC ring, residue kept"].send(values[:1].expand(4, -1), 0, coder, TINY)
     assert torch.equal(kept.mean, cleared.mean) and torch.equal(cleared.own, values)
     torch.testing.assert_close(larger.mean, 1000 * kept.mean)
     torch.testing.assert_close(same.mean, same.own[0])  # equal ranks: the mean of codes is each one's
@@ -66,7 +68,7 @@ def test_the_server_has_one_code_and_each_ranks_largest_values(coder: Autoencode
     assert (innovation != 0).sum(1).tolist() == [2] * 4
     assert innovation.abs().amax(1).tolist() == values.abs().amax(1).tolist()
     with torch.no_grad():
-        first, second = (WAYS["LGC server, residue kept"].send(values, leader, coder, TINY) for leader in (0, 1))
+        first, second = (VARIANTS["LGC server, residue kept"].send(values, leader, coder, TINY) for leader in (0, 1))
     assert not torch.equal(first.mean, second.mean)
     torch.testing.assert_close(first.own.mean(0), first.mean)
 
@@ -82,7 +84,7 @@ def test_a_sparse_step_moves_chosen_weights_only_and_keeps_the_rest(images: Imag
     training = Training(0, TINY)
     before = [p.detach().clone() for p in training.model.parameters()]
     gradients = training.gradients(images.x_train[:16], images.y_train[:16])
-    values, error = training.sparse_step(images.x_train[:16], images.y_train[:16], WAYS["exact values"], coder)
+    values, error = training.sparse_step(images.x_train[:16], images.y_train[:16], VARIANTS["exact values"], coder)
     assert error == 0.0 and values.shape == (4, training.chosen) and training.chosen % 16 == 0
     pairs = zip(before, training.model.parameters(), strict=True)
     moved = torch.cat([(b - p.detach()).flatten() for b, p in pairs])
@@ -94,8 +96,8 @@ def test_a_sparse_step_moves_chosen_weights_only_and_keeps_the_rest(images: Imag
 
 def test_all_ways_of_a_seed_are_recorded_and_start_from_the_same(images: Images) -> None:
     records = list(lgc.run(1, images, TINY))
-    assert [record["way"] for record in records] == [lgc.DENSE, *WAYS]
+    assert [record["variant"] for record in records] == [lgc.DENSE, *VARIANTS]
     assert all(0 <= record["accuracy"] <= 100 for record in records)
-    errors = {record["way"]: record["error"] for record in records}
+    errors = {record["variant"]: record["error"] for record in records}
     assert errors[lgc.DENSE] is None and errors["exact values"] == 0 < errors["8 bits"] < errors["signs"]
     assert list(lgc.run(1, images, TINY)) == records

@@ -16,8 +16,8 @@ from p4reduce_lab.trials import report
 PAGE = Path(__file__).parents[3] / "docs" / report.PAGE
 
 
-def record(trial: str, way: str, seed: int, accuracy: float | None, error: float | None = None) -> report.Record:
-    return {"trial": trial, "way": way, "seed": seed, "settings": {}, "accuracy": accuracy, "error": error}
+def record(trial: str, variant: str, seed: int, accuracy: float | None, error: float | None = None) -> report.Record:
+    return {"trial": trial, "variant": variant, "seed": seed, "settings": {}, "accuracy": accuracy, "error": error}
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def measure_adacomp(run: Run) -> None:
     for form in ("gather", "sum"):
         peers[f"a rank's step, form {form}"] = WholeStep(shape, form).seconds
     found = in_turn(peers, run.repetitions)
-    hand_in(run, work, found)
+    add_series(run, work, found)
     run.ratio(_SPARSE.name, found["torch.topk"], found["p4reduce"])
     run.note("torch.topk of the magnitudes, not sorted; ours adds the residue, chooses, takes away and encodes.")
     run.note(f"A rank's step: all that one of {_WORLD_SIZE} ranks does but send and receive, the mean of all included.")
@@ -52,15 +52,15 @@ def measure_selection(run: Run) -> None:
 
     peers = {"p4reduce": work.adacomp, "torch.topk": work.top_k, "torch.sort": work.sort, "a plain add": work.add}
     peers |= {f"zlib, level {level}": partial(deflate, level) for level in ZLIB_LEVELS}
-    hand_in(run, work, in_turn(peers, run.repetitions))
+    add_series(run, work, in_turn(peers, run.repetitions))
     for level in ZLIB_LEVELS:
         smaller = len(data) / len(zlib.compress(data, level))
         run.note(f"zlib, level {level}, makes float32 {smaller:.2f} times smaller.")
     run.note("ours adds the residue, chooses, takes away and encodes; topk and sort have the magnitudes alone.")
 
 
-def hand_in(run: Run, work: Compression, found: dict[str, list[float]]) -> None:
-    """Hand in a series for each peer, with nanoseconds an element."""
+def add_series(run: Run, work: Compression, found: dict[str, list[float]]) -> None:
+    """Add a series for each peer, with nanoseconds an element."""
     elements = work.flat.numel()
     what = f"{elements:,} elements, {work.chosen / elements:.2%} of them chosen, one core"
     for peer, seconds in found.items():

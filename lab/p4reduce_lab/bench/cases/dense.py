@@ -42,7 +42,7 @@ def measure(run: Run) -> None:
 
 
 def compare(cluster: Cluster, link: Link, megabytes: float, threshold: Threshold | None = None, axis: str = "") -> None:
-    """Measure both peers in turn, hand in their series, and the ratio for the threshold.
+    """Measure both peers in turn, add their series, and the ratio for the threshold.
 
     `axis`: "workers" or "size", where the series belong in a plot.
     """

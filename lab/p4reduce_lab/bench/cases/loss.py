@@ -17,7 +17,7 @@ _MODULE = (sys.executable, "-P", "-m")
 
 
 def measure(run: Run) -> None:
-    """Let the reference switch (p4reduce.testing) lose frames, on each way, at one rate after the other."""
+    """Make the reference switch (p4reduce.testing) drop frames, in each direction, at one rate after the other."""
     command = [*_MODULE, "p4reduce.testing.udp_switch", "--world-size", str(RANKS)]
     switch = run.children.start("reference switch", command)
     switch.wait_ready(lambda: switch.log.read_bytes().endswith(b"\n"), _READY_S)

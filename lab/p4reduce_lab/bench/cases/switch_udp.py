@@ -24,11 +24,11 @@ RANKS = 4
 SLOTS = DEFAULT_SLOTS
 """In flight at once, of every rank: what a job gets."""
 _FEWER_SLOTS = 32
-"""As many as fit the socket buffers that a system grants to whoever is not root."""
+"""As many as fit the socket buffers that a system grants without root."""
 _SECONDS, _QUICK_SECONDS = 2.0, 0.5
 _READY_S = 60.0
 REFLECTOR = "reflector"
-WAYS = {"GSO peers": True, "plain peers": False}
+VARIANTS = {"GSO peers": True, "plain peers": False}
 
 GSO = Threshold("switch over UDP, GSO peers: embedded switch / reflector, frames/s a core", 0.25)
 PLAIN = Threshold("switch over UDP, plain peers: embedded switch / reflector, frames/s a core", 0.7)
@@ -56,18 +56,18 @@ def measure(run: Run) -> None:
     slots = _slots(run)
     with contextlib.ExitStack() as stack:
         loaded: dict[tuple[str, str], Loaded] = {}
-        for way, runs in WAYS.items():
-            loaded[REFLECTOR, way] = _reflector(run, stack, way, runs)
-            loaded[EMBEDDED, way] = _switch(run, stack, way, runs)
+        for variant, runs in VARIANTS.items():
+            loaded[REFLECTOR, variant] = _reflector(run, stack, variant, runs)
+            loaded[EMBEDDED, variant] = _switch(run, stack, variant, runs)
         for process in loaded.values():
             process.a_core(0.2)  # warms up
             process.wall.clear()
         peers = {str(key): partial(process.a_core, seconds) for key, process in loaded.items()}
         found = in_turn(peers, run.repetitions)
-        for (name, way), process in loaded.items():
-            values = found[str((name, way))]
+        for (name, variant), process in loaded.items():
+            values = found[str((name, variant))]
             counted = {"CPU ns a frame": 1e9 / median(values), "frames/s by the clock": median(process.wall)}
-            what = f"{RANKS} ranks, {slots} slots, 1,114-byte frames, {way}"
+            what = f"{RANKS} ranks, {slots} slots, 1,114-byte frames, {variant}"
             run.add(Series(what, name, str(links.LOOPBACK), "frames/s a core", values, {}, counted))
     by = {key: found[str(key)] for key in loaded}
     run.ratio(GSO.name, by[EMBEDDED, "GSO peers"], by[REFLECTOR, "GSO peers"])
@@ -79,9 +79,9 @@ def _slots(run: Run) -> int:
     return SLOTS if run.networks else _FEWER_SLOTS
 
 
-def _switch(run: Run, stack: contextlib.ExitStack, way: str, runs: bool) -> Loaded:
+def _switch(run: Run, stack: contextlib.ExitStack, variant: str, runs: bool) -> Loaded:
     port = free_port(socket.SOCK_DGRAM)
-    switch = switches.over_udp(run.children, f"switch {way}", f"{LOOPBACK}:{port}")
+    switch = switches.over_udp(run.children, f"switch {variant}", f"{LOOPBACK}:{port}")
     stack.callback(switch.close)
     peers = UdpPeers(LOOPBACK, port, RANKS, runs=runs)
     stack.callback(peers.close)
@@ -91,10 +91,10 @@ def _switch(run: Run, stack: contextlib.ExitStack, way: str, runs: bool) -> Load
     return Loaded(switch.child, peers)
 
 
-def _reflector(run: Run, stack: contextlib.ExitStack, way: str, runs: bool) -> Loaded:
+def _reflector(run: Run, stack: contextlib.ExitStack, variant: str, runs: bool) -> Loaded:
     port = free_port(socket.SOCK_DGRAM)
     command = [sys.executable, "-P", "-m", "p4reduce_lab.bench.udp_reflector", f"{LOOPBACK}:{port}"]
-    child = run.children.start(f"{REFLECTOR} {way}", command + (["--runs"] if runs else []))
+    child = run.children.start(f"{REFLECTOR} {variant}", command + (["--runs"] if runs else []))
     child.wait_ready(lambda: b"ready" in child.log.read_bytes(), _READY_S)
     run.note(child.log.read_text().splitlines()[0])
     peers = UdpPeers(LOOPBACK, port, RANKS, runs=runs)

@@ -30,11 +30,11 @@ _OVER_BMV2 = Threshold("switch over veth: embedded switch / BMv2, frames/s", 10)
 def measure(run: Run) -> None:
     """Load every switch in turn, each on interfaces of its own."""
     seconds = _QUICK_SECONDS if run.quick else _SECONDS
-    ways = [(EMBEDDED, _ONE_BY_ONE), (EMBEDDED, _RUNS)]
+    variants = [(EMBEDDED, _ONE_BY_ONE), (EMBEDDED, _RUNS)]
     if shutil.which(targets.BMV2) is None:
         run.skip(BMV2, f"{targets.BMV2} is not on PATH")
     else:
-        ways.append((BMV2, _ONE_BY_ONE))
+        variants.append((BMV2, _ONE_BY_ONE))
         run.note(bmv2_text())
     shape = artifacts.geometry(artifacts.find(switches.GEOMETRY))
     with contextlib.ExitStack() as stack:
@@ -48,39 +48,37 @@ def measure(run: Run) -> None:
             a_core[key].append((cpu_seconds(switch.child.pid) - before) / frames)
             return frames / spent
 
-        for number, (name, way) in enumerate(ways):
-            peers = VethPeers(f"v{number}", RANKS, NetworkBuilder(run.children), runs=way == _RUNS)
+        for number, (name, variant) in enumerate(variants):
+            peers = VethPeers(f"v{number}", RANKS, NetworkBuilder(run.children), runs=variant == _RUNS)
             stack.callback(peers.close)
             target = "bmv2" if name == BMV2 else "embedded"
-            switch = switches.on_interfaces(run.children, f"switch {name} {way}", target, peers.inside)
+            switch = switches.on_interfaces(run.children, f"switch {name} {variant}", target, peers.inside)
             stack.callback(switch.close)
             grant = make_grant(ethernet_addresses(RANKS), SLOTS)
             switch.install(grant)
             peers.prepare(shape, grant)
-            loads[name, way] = switch, peers
-            a_core[name, way] = []
-            load((name, way), _WARM_UP_SECONDS)
-            a_core[name, way].clear()
+            loads[name, variant] = switch, peers
+            a_core[name, variant] = []
+            load((name, variant), _WARM_UP_SECONDS)
+            a_core[name, variant].clear()
         found = in_turn({str(key): partial(load, key, seconds) for key in loads}, run.repetitions)
-    for name, way in loads:
-        what = f"{RANKS} ranks, {SLOTS} slots, 1,114-byte frames {way}"
-        counted = {"CPU ns a frame": 1e9 * median(a_core[name, way])}
-        run.add(Series(what, name, "veth, not shaped", "frames/s", found[str((name, way))], {}, counted))
+    for name, variant in loads:
+        what = f"{RANKS} ranks, {SLOTS} slots, 1,114-byte frames {variant}"
+        counted = {"CPU ns a frame": 1e9 * median(a_core[name, variant])}
+        run.add(Series(what, name, "veth, not shaped", "frames/s", found[str((name, variant))], {}, counted))
     if bmv2 := found.get(str((BMV2, _ONE_BY_ONE))):
         run.ratio(_OVER_BMV2.name, found[str((EMBEDDED, _ONE_BY_ONE))], bmv2)
         run.note("The threshold is about frames one by one for both; BMv2 does not take super-frames.")
 
 
 def bmv2_text() -> str:
-    """Return what is known of BMv2: a program does not say how it was optimised."""
+    """Return version and build of BMv2; how it was optimised cannot be read from a program."""
     version = run_command([targets.BMV2, "--version"]).strip()
     path = shutil.which(targets.BMV2) or ""
     with open(path, "rb") as program:
         logs = b"Processing packet received on port" in program.read()
     build = "with" if logs else "without"
-    return (
-        f"BMv2 {version.split('-')[0]} as installed, {build} its logging macros; how it was optimised it does not say"
-    )
+    return f"BMv2 {version.split('-')[0]} as installed, {build} its logging macros; optimisation not known"
 
 
 CASE = Case(

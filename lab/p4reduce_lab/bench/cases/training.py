@@ -1,4 +1,4 @@
-"""A training step with DistributedDataParallel, and the time to an accuracy, each way to sum in turn."""
+"""A training step with DistributedDataParallel, and the time to an accuracy, each variant in turn."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ THRESHOLDS = {
 
 
 def measure(run: Run) -> None:
-    """Find the steps that each way takes to the accuracy, on loopback, then the time of a step on every link."""
+    """Find the steps that each variant takes to the accuracy, on loopback, then the time of a step on every link."""
     if missing := missing_packages():
         raise MissingToolError(f"{', '.join(missing)} not installed: pip install 'p4reduce[demo]'")
     needed: dict[str, int] = {}
@@ -48,7 +48,7 @@ def measure(run: Run) -> None:
 
 
 def steps_to_accuracy(cluster: Cluster, peer: str) -> int:
-    """Train from the start until TARGET of the test images are named rightly; return the steps, 0 if they never are.
+    """Train until TARGET of the test images are classified correctly; return the steps, 0 if they never are.
 
     The steps do not depend on the link: the same sums give the same weights.
     """
@@ -60,7 +60,7 @@ def steps_to_accuracy(cluster: Cluster, peer: str) -> int:
 
 
 def steps(cluster: Cluster, link: Link, needed: dict[str, int]) -> None:
-    """Measure a step of each way in turn, on this link."""
+    """Measure a step of each variant in turn, on this link."""
     run, count = cluster.run, _QUICK_STEPS if cluster.run.quick else _STEPS
     counts: dict[str, dict[str, list[float]]] = {peer: {} for peer in PEERS}
     for peer in PEERS:
