@@ -114,7 +114,7 @@ def expected_of_adacomp(
         if gradient.dim() < 2:
             continue
         step = Step(name, gradient, alone.state_of(name), Form(alone.form), group)
-        if first := alone.first_facts(step):
+        if first := alone.initial_metadata(step):
             scale = alone.agreed_scale(mean_over_ranks(torch.tensor([first])).numpy())
             step = replace(step, state=replace(step.state, scale=scale))
         compressed = alone.compress(step)
@@ -122,7 +122,7 @@ def expected_of_adacomp(
         scale = None
         if isinstance(message, Integers):
             sent = message.values * message.unit
-            scale = alone.agreed_scale(mean_over_ranks(torch.tensor([compressed.facts])).numpy())
+            scale = alone.agreed_scale(mean_over_ranks(torch.tensor([compressed.metadata])).numpy())
         else:
             assert isinstance(message, Stream)
             own, _ = coordinates.decode(message.data, alone.length_of(name, gradient.shape), gradient.numel())

@@ -114,7 +114,7 @@ def test_with_a_shared_scale_the_residue_is_of_what_was_sent() -> None:
     assert isinstance(message, Integers)
     assert message.values.tolist() == [0, -1, 0]
     assert message.unit == 3.0
-    assert compressed.facts == (4.0, 1.0)  # its own scale, and how many it selected
+    assert compressed.metadata == (4.0, 1.0)  # its own scale, and how many it selected
     assert residue_of(adacomp, "w").tolist() == [1.0, -1.0, 0.5]
 
 
@@ -234,11 +234,11 @@ def test_the_scale_of_large_gradients_does_not_overflow() -> None:
 def test_the_first_facts_change_nothing() -> None:
     adacomp = AdaComp(form="sum")
     step = gaussian((2, 600), 3)
-    (scale,) = adacomp.first_facts(begun(adacomp, "w", step, Form.SUM))
+    (scale,) = adacomp.initial_metadata(begun(adacomp, "w", step, Form.SUM))
     assert adacomp.residue("w") is None
     adacomp.commit_step({"w": ParameterState(scale=1.0)})
-    assert compress_alone(adacomp, "w", step, Form.SUM).facts[0] == scale
-    assert adacomp.first_facts(begun(adacomp, "w", step, Form.SUM)) == ()  # asked once
+    assert compress_alone(adacomp, "w", step, Form.SUM).metadata[0] == scale
+    assert adacomp.initial_metadata(begun(adacomp, "w", step, Form.SUM)) == ()  # asked once
 
 
 @pytest.mark.parametrize("elements", [0, 1, 7, 8, 9, 80, 83])

@@ -44,7 +44,7 @@ def as_values(outcome: Any) -> Any:
     message = {
         key: getattr(value, "_asdict", lambda value=value: value)() for key, value in vars(outcome.message).items()
     }
-    return bits([type(outcome.message).__name__, message, outcome.kept, outcome.sent_bits, list(outcome.facts)])
+    return bits([type(outcome.message).__name__, message, outcome.kept, outcome.sent_bits, list(outcome.metadata)])
 
 
 def compressed_alike(compressor: Compressor, gradient: torch.Tensor, residue: torch.Tensor | None) -> Any:

@@ -1,4 +1,7 @@
-"""Small numbers beside large ones: facts, scales and values of one parameter do not depend on what lies beside it."""
+"""Small numbers beside large ones.
+
+Metadata, scales and values of one parameter do not depend on what lies beside it.
+"""
 
 from __future__ import annotations
 

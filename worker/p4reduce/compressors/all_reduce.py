@@ -1,4 +1,4 @@
-"""One bucket through a communicator: the collectives that `exchange` asks for, and what they cost."""
+"""One bucket over a communicator: runs the collectives that `exchange` yields, and reports their cost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from p4reduce.group import Group, group_of
 
 @dataclass(frozen=True)
 class BucketReport:
-    """How a bucket travelled: forms and predictions agree on all ranks, the bytes up are this rank's."""
+    """How a bucket was sent. Forms and predictions are equal on all ranks, the bytes up are this rank's."""
 
     forms: dict[str, Form]
     """The wire form of each compressed parameter of the bucket; its other parameters were dense."""
@@ -30,7 +30,7 @@ class BucketReport:
 
 @dataclass(frozen=True)
 class Begun:
-    """A bucket that is compressed and has not travelled yet. Nobody else knows of it: it may be dropped."""
+    """A bucket that is compressed and not sent yet. It changed no state, so it may be dropped."""
 
     steps: Generator[Request, list[Any], Outcome]
     request: Request
@@ -42,13 +42,15 @@ def all_reduce_compressed(
 ) -> tuple[Outcome, BucketReport]:
     """Exchange a bucket's gradients: see `exchange`.
 
-    Raises InvalidTensorError for gradients that cannot be summed, which the other ranks are told, and PeerRefusedError
-    for another rank's. Raises CollectiveError when the ranks are at odds or one is lost. The compressor is then as it
+    Raises InvalidTensorError for gradients that cannot be summed, after a refusal to the other ranks, and
+    PeerRefusedError for another rank's. Raises CollectiveError as every collective does. The compressor is then as it
     was before; after a CollectiveError other ranks may have finished the step, so all go on from a checkpoint.
     """
     try:
         return finish(comm, begin(compressor, gradients, group_of(comm.lease)))
-    except InvalidTensorError as error:  # mostly found before any collective: the others must not wait for this rank
+    except (
+        InvalidTensorError
+    ) as error:  # found before any collective, in most cases: the others must not wait for this rank
         comm.refuse(error)
         raise
 
@@ -56,7 +58,7 @@ def all_reduce_compressed(
 def begin(compressor: Compressor, gradients: Gradients, group: Group, *, checked: bool = False) -> Begun:
     """Compress a bucket's gradients, up to its first collective; changes nothing.
 
-    May run while another bucket travels, of other parameters. `checked`: the caller has seen to what `exchange` would
+    May run while another bucket, of other parameters, is sent. `checked`: the caller has checked what `exchange` would
     refuse.
     """
     steps = exchange(compressor, gradients, group, checked=checked)

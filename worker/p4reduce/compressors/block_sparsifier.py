@@ -2,7 +2,7 @@
 
 Source: Fei et al., "Efficient Sparse Collective Communication and its application to Accelerate Distributed Deep
 Learning" (OmniReduce), SIGCOMM 2021. A block's weight is its L2 norm. What is not sent is added to the next gradient.
-The values travel as float32 (`value_bits` 32), or in lanes of 16 or 8 bits whose rounding goes into the residue too.
+The values are sent as float32 (`value_bits` 32), or in lanes of 16 or 8 bits whose rounding goes into the residue too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def check_ratio(ratio: float) -> float:
 
 
 class BlockSparsifier(Compressor):
-    """A compressor that sends some blocks whole. A subclass says which."""
+    """A compressor that sends some blocks uncompressed; a subclass selects them."""
 
     forms: ClassVar[tuple[Form, ...]] = (Form.SUM,)
 

@@ -40,13 +40,13 @@ def bytes_down(blocks: float, group: Group, slots: int | None = None) -> float:
 
 @cache
 def _geometry(columns: int, block_words: int) -> Geometry:
-    """Return the geometry; its checks take longer than a plan, which asks for it many times."""
+    """Return the geometry; cached, since its checks take longer than a plan."""
     return Geometry(columns, block_words)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a bucket travels, and what that should cost; the same on all ranks."""
+    """The forms in which a bucket is sent, and their predicted cost; equal on all ranks."""
 
     forms: dict[str, Form]
     """Of every compressed parameter."""
@@ -71,7 +71,7 @@ def plan(compressor: Compressor, shapes: Mapping[str, torch.Size], dense_element
     totals: dict[tuple[Form, ...], Total | None] = {}
 
     def total_of(forms: Mapping[str, Form]) -> Total | None:
-        """Return what a choice for all parameters costs; most choices come up several times."""
+        """Return what a choice for all parameters costs; cached, since most choices recur."""
         choice = tuple(forms.values())
         if choice not in totals:
             totals[choice] = _total(costs, forms, dense_elements, group)
@@ -93,7 +93,7 @@ def _cheapest_together(
 ) -> dict[str, Form]:
     """Choose the cheapest of: each parameter's own cheapest form, the same in one collective, and one form for all.
 
-    For a form costs something by itself: the form gather a block for every rank, the form shared a second collective.
+    A form has a fixed cost: the form gather a block for every rank, the form shared a second collective.
     """
     choices = [{key: _cheapest(costs[key], candidates) for key in costs}]
     in_one_collective = [form for form in candidates if WIRE_FORMS[form].second is None]

@@ -1,12 +1,12 @@
-"""One bucket's mean over all ranks with a compressor, without I/O: requests for collectives out, their results in.
+"""The mean of a bucket over all ranks with a compressor, without I/O: yields collectives, receives their results.
 
     first agreement   only where a compressor needs it before its very first step in the form sum: a few floats
-    first collective  dense gradients, every compressed parameter's message, and facts
+    first collective  dense gradients, every compressed parameter's message, and metadata
     second            only for parameters in a form that takes two: in the form shared the values at the leader's choice
 
 Every piece is part of a segment of one collective on the switch. `exchange` is a generator, so that the same code runs
-over a communicator (all_reduce.py) and, where one process plays many ranks, without one (the lab's in_process.py). The
-compressor changes in one place, at the end: whatever fails before leaves it as it was.
+over a communicator (all_reduce.py) and, where one process has many ranks, without one (the lab's in_process.py). The
+compressor changes in one place, at the end: a failure before it leaves it unchanged.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import torch
 from p4reduce.codecs import Segment
 from p4reduce.compressors.cost import Plan, plan
 from p4reduce.compressors.forms import second_collective
-from p4reduce.compressors.forms.dense import Whole
-from p4reduce.compressors.forms.facts import Facts
-from p4reduce.compressors.forms.interface import Journey, Message, Piece
+from p4reduce.compressors.forms.dense import Dense
+from p4reduce.compressors.forms.interface import Message, MessageExchange, Piece
+from p4reduce.compressors.forms.rank_metadata import RankMetadata
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.step import Answer, Step, is_finite
 from p4reduce.errors import InvalidTensorError, NotFiniteError
@@ -43,7 +43,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a bucket."""
+    """The result of a bucket."""
 
     means: dict[str, torch.Tensor]
     """The mean over all ranks of each gradient, in its shape; the same bits on every rank."""
@@ -53,7 +53,7 @@ class Outcome:
 def exchange(
     compressor: Compressor, gradients: Gradients, group: Group, *, checked: bool = False
 ) -> Generator[Request, list[Any], Outcome]:
-    """Find the mean over all ranks of each gradient of a bucket, and commit what the step leaves.
+    """Compute the mean over all ranks of each gradient of a bucket, and commit the compressor's new state.
 
     `gradients`: float32 on the CPU, by parameter name, the same names and shapes in the same order on every
     rank. Raises InvalidTensorError for other types, and NotFiniteError when one holds a NaN or an infinity, naming the
@@ -70,19 +70,19 @@ def exchange(
     steps |= yield from _agree_first(compressor, steps, group)
     compressed = {key: compressor.compress(step) for key, step in steps.items()}
 
-    messages: list[tuple[str, Message]] = [(key, Whole(gradients[key].detach().reshape(-1))) for key in dense]
+    messages: list[tuple[str, Message]] = [(key, Dense(gradients[key].detach().reshape(-1))) for key in dense]
     messages += [(key, sent.message) for key, sent in compressed.items()]
-    messages += [(key, Facts(sent.facts)) for key, sent in compressed.items() if sent.facts]
+    messages += [(key, RankMetadata(sent.metadata)) for key, sent in compressed.items() if sent.metadata]
     first_name = f"gradients, {compressor.agreement_text([step.state for step in steps.values()])}"
     names = [first_name, second_collective(chosen.forms.values())]
-    found = iter((yield from _travel(messages, compressor.name, group, names, chosen.blocks)))
+    found = iter((yield from _exchange_messages(messages, compressor.name, group, names, chosen.blocks)))
 
     flat_means = {key: next(found) for key in dense}
     results = {key: next(found) for key in compressed}
-    facts = {key: next(found) for key, sent in compressed.items() if sent.facts}
+    metadata = {key: next(found) for key, sent in compressed.items() if sent.metadata}
     none = np.zeros((group.world_size, 0), np.float32)
     done = {
-        key: compressor.decompress(step, compressed[key], Answer(results[key], facts.get(key, none)))
+        key: compressor.decompress(step, compressed[key], Answer(results[key], metadata.get(key, none)))
         for key, step in steps.items()
     }
     flat_means |= {key: left.mean for key, left in done.items()}
@@ -113,16 +113,16 @@ def _agree_first(
     compressor: Compressor, steps: Mapping[str, Step], group: Group
 ) -> Generator[Request, list[Any], dict[str, Step]]:
     """Return the steps that need a scale of all ranks before they can be made, with that scale in their states."""
-    facts = {key: values for key, step in steps.items() if (values := compressor.first_facts(step))}
-    if not facts:
+    metadata = {key: values for key, step in steps.items() if (values := compressor.initial_metadata(step))}
+    if not metadata:
         return {}
-    messages = [(key, Facts(values)) for key, values in facts.items()]
-    found = yield from _travel(messages, compressor.name, group, ["first agreement"], [1])
-    scales = {key: compressor.agreed_scale(rows) for key, rows in zip(facts, found, strict=True)}
+    messages = [(key, RankMetadata(values)) for key, values in metadata.items()]
+    found = yield from _exchange_messages(messages, compressor.name, group, ["first agreement"], [1])
+    scales = {key: compressor.agreed_scale(rows) for key, rows in zip(metadata, found, strict=True)}
     return {key: replace(steps[key], state=replace(steps[key].state, scale=scale)) for key, scale in scales.items()}
 
 
-def _travel(
+def _exchange_messages(
     messages: Sequence[tuple[str, Message]],
     owner: str,
     group: Group,
@@ -132,11 +132,11 @@ def _travel(
     """Send these parameters' messages together; return the answers, in the order of the messages.
 
     `names` and `expected_blocks`: of the first collective, which takes place in any case, and of a second, which does
-    when a message asks for it.
+    when a message needs it.
     """
-    journeys = [message.travel(owner, group) for _, message in messages]
+    exchanges = [message.exchange(owner, group) for _, message in messages]
     answers: dict[int, Any] = {}
-    pieces = _next_pieces(journeys, dict.fromkeys(range(len(messages))), answers)
+    pieces = _next_pieces(exchanges, dict.fromkeys(range(len(messages))), answers)
     for name, blocks in zip(names, expected_blocks, strict=True):
         requested = _segments_of(pieces)
         request = Request(
@@ -148,18 +148,23 @@ def _travel(
         received: dict[int, Any] = {}
         for (kind, indices), result in zip(requested, results, strict=True):
             received |= zip(indices, kind.answers([pieces[i] for i in indices], result, group), strict=True)
-        pieces = _next_pieces(journeys, received, answers)
+        pieces = _next_pieces(exchanges, received, answers)
         if not pieces:
             break
     return [answers[index] for index in range(len(messages))]
 
 
-def _next_pieces(journeys: Sequence[Journey], received: Mapping[int, Any], answers: dict[int, Any]) -> dict[int, Piece]:
-    """Hand on what was received; return what is sent next, or put the answer into `answers`. By place in `journeys`."""
+def _next_pieces(
+    exchanges: Sequence[MessageExchange], received: Mapping[int, Any], answers: dict[int, Any]
+) -> dict[int, Piece]:
+    """Pass each result to its exchange; return the next pieces, or store the answer in `answers`.
+
+    All by index in `exchanges`.
+    """
     pieces = {}
     for index in sorted(received):
         try:
-            pieces[index] = journeys[index].send(received[index])
+            pieces[index] = exchanges[index].send(received[index])
         except StopIteration as arrived:
             answers[index] = arrived.value
     return pieces

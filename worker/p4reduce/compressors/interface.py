@@ -1,13 +1,13 @@
-"""What every compressor is: `compress` turns a gradient into a message, `decompress` the answer into a mean.
+"""The interface of a compressor: `compress` turns a gradient into a message, `decompress` the answer into a mean.
 
-    message    wire form     what travels                                    the answer to it
+    message    wire form     what is sent                                    the answer to it
     Integers   sum           small integers in lanes, blocks of zeros not    int32 sums
     Values     sum           floats, blocks of zeros not                     Summed (mean, what this rank sent)
     Stream     gather        this rank's coordinates, beside all others'     RanksCoordinates
     Support    shared        the leader's choice of elements, then Values    AtSupport (indices, mean, sent)
 
-Both are functions of values (step.py) and change nothing. Exchange (exchange.py) carries the messages and commits what
-the step leaves; no compressor knows about collectives.
+Both are functions of values (step.py) and change nothing. `exchange.py` sends the messages and commits the new
+states; a compressor makes no collective calls.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ AUTO = "auto"
 
 
 class Compressor(ParameterStates, ABC):
-    """A method of compression, and what it remembers of one rank's parameters.
+    """A compression method, with its state of one rank's parameters.
 
     A subclass names its `forms` and implements `compress` and `decompress`; `@register` (registry.py) gives it its
     `name`. The other methods have defaults for a method that needs no more.
@@ -59,21 +59,21 @@ class Compressor(ParameterStates, ABC):
 
     @abstractmethod
     def compress(self, step: Step) -> Compressed:
-        """Return what this rank sends of the gradient, with what it keeps."""
+        """Return what this rank sends of the gradient, and what it keeps."""
 
     @abstractmethod
     def decompress(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
-        """Return the mean over all ranks, the same bits on each, with what the step leaves on this rank."""
+        """Return the mean over all ranks, the same bits on each, with this rank's new state."""
 
     # ----- settings
 
     @classmethod
     def default_policy(cls) -> Policy:
-        """Return the policy that counts where none is given."""
+        """Return the default policy."""
         return Policy()
 
     def bind(self, module: torch.nn.Module) -> None:
-        """Learn from the module which parameter belongs to which kind of layer."""
+        """Read from the module which parameter belongs to which kind of layer."""
         self.policy.bind(module)
 
     def check(self, group: Group) -> None:  # noqa: B027 (many fit every group)
@@ -87,7 +87,7 @@ class Compressor(ParameterStates, ABC):
         return length
 
     def is_dense(self, key: str, shape: torch.Size) -> bool:
-        """Return whether this parameter's next gradient travels whole: by the policy, or for the warm-up."""
+        """Return whether this parameter's next gradient is sent dense: by the policy, or for the warm-up."""
         return self.policy.length(key, shape) is None or self.state_of(key).steps < self.warmup_steps
 
     # ----- the choice of a form
@@ -97,19 +97,19 @@ class Compressor(ParameterStates, ABC):
         return self.forms
 
     def expected_bytes(self, key: str, shape: torch.Size, form: Form, group: Group) -> float | None:
-        """Return the expected payload bytes down in this form, with facts, by what all ranks know; None: not yet."""
+        """Return the expected payload bytes down in this form, with metadata, by what all ranks know; None: not yet."""
         return None
 
     # ----- what ranks agree on
 
-    def first_facts(self, step: Step) -> tuple[float, ...]:
-        """Return what all ranks must know of each other before `compress` can make this step; mostly nothing."""
+    def initial_metadata(self, step: Step) -> tuple[float, ...]:
+        """Return floats that all ranks must have of each other before `compress`; empty for most methods and steps."""
         return ()
 
-    def agreed_scale(self, facts: NDArray[np.float32]) -> float:
-        """Return the scale that follows from all ranks' first facts, float32 [world_size, facts]."""
-        raise NotImplementedError(f"{self.name} gives first facts: it must say what scale follows from them")
+    def agreed_scale(self, metadata: NDArray[np.float32]) -> float:
+        """Return the scale that follows from all ranks' initial metadata, float32 [world_size, metadata]."""
+        raise NotImplementedError(f"{self.name} gives initial metadata: it must say what scale follows from them")
 
     def agreement_text(self, states: Iterable[ParameterState]) -> str:
-        """Write what must be equal on all ranks before a step: those at odds get an error, not different gradients."""
+        """Return what must be equal on all ranks before a step; ranks that differ get an error, not other gradients."""
         return f"{self.name}, steps {[state.steps for state in states]}"

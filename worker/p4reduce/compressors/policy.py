@@ -29,7 +29,7 @@ class Policy:
 
     A bias, a norm layer's parameter, and anything else of fewer than two dimensions is dense unless `names` says
     otherwise; `first_layer` may be "dense" too, as ScaleCom's authors do it (unverified). Where the module (`bind`)
-    does not tell the kind, the shape does: two dimensions are a linear layer, more a convolution.
+    does not give the kind, the shape does: two dimensions are a linear layer, more a convolution.
     """
 
     conv: Length = 50
@@ -80,11 +80,11 @@ class Policy:
 
     @property
     def needs_module(self) -> bool:
-        """Whether it means anything only with a module's own names and layers."""
+        """Whether it needs a module's names and layers."""
         return bool(self.names) or self.first_layer == DENSE
 
     def bind(self, module: nn.Module) -> None:
-        """Tell layers apart by their type instead of their parameters' shapes.
+        """Classify layers by their type instead of their parameters' shapes.
 
         Raises ValueError when a name pattern matches no parameter.
         """

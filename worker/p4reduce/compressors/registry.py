@@ -1,4 +1,4 @@
-"""Compressors by name: those of this package, those that are registered, and those that installed packages bring.
+"""Compressors by name: those of this package, those that are registered, and those of other installed packages.
 
 @register("top-signs")              # then by_name("top-signs", k=25), once the module is imported
 class TopSigns(Compressor): ...
@@ -32,7 +32,7 @@ _TYPES: dict[Any, tuple[tuple[type, ...], str]] = {
 
 
 def register(name: str) -> Callable[[Class], Class]:
-    """Give a compressor its name, and make it known by it; a class decorator.
+    """Register a compressor under a name; a class decorator.
 
     Raises ValueError when another has that name.
     """
@@ -55,9 +55,9 @@ def registered() -> Mapping[str, type[Compressor]]:
 
 
 def class_of(name: str) -> type[Compressor]:
-    """Return the class of this name; import the module of an installed package that says it has it.
+    """Return the class of this name; import the module of an installed package that declares it.
 
-    Raises ValueError that lists the known names, or names the package that does not keep its word.
+    Raises ValueError that lists the known names, or names the package whose entry point fails.
     """
     if name not in _classes and (brought := _brought().get(name)) is not None:
         package = brought.dist.name if brought.dist else brought.value
@@ -102,7 +102,7 @@ def check_known(what: str, given: Iterable[str], known: Iterable[str]) -> None:
 
 
 def _brought() -> dict[str, EntryPoint]:
-    """Return what installed packages bring, by name."""
+    """Return the entry points of installed packages, by name."""
     return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
 
 

@@ -1,7 +1,7 @@
 """The choice of elements bin by bin, compiled where it can be; the same bits as the methods' own Python.
 
-The Python is what counts: what the kernels are not made for (no numba, numbers that are not finite, a residue that does
-not fit) returns None, and the caller goes that way.
+The Python is the reference. Where the kernels do not apply (no numba, numbers that are not finite, a residue of another
+length) these functions return None, and the caller uses the Python.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NOTHING = torch.zeros(0)
 
 
 class Selection(NamedTuple):
-    """What of a gradient and its residue is chosen."""
+    """The chosen elements of a gradient and its residue."""
 
     total: torch.Tensor
     """G = R + dW, a new tensor, float32 [elements]."""

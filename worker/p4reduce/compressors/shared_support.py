@@ -1,10 +1,10 @@
 """The form shared: each step one rank, the leader, selects elements for all, and all ranks' values there are summed.
 
-The leader of a parameter's step t is rank t mod N. Its choice travels once, as coordinates; the values of every rank
+The leader of a parameter's step t is rank t mod N. Its choice is sent once, as coordinates; the values of every rank
 at the chosen elements follow in a second collective, in 8, 16 or 32 bits each. What a rank does not send stays in its
 residue. So the bytes down do not grow with the number of ranks.
 
-A rank whose gradient is all zero still sends its values where another leads, and leads with an empty choice.
+A rank whose gradient is all zero still sends its values when another rank leads, and chooses nothing when it leads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from p4reduce.group import Group
 
 
 class SharedSupport(Compressor):
-    """A compressor that can travel in the form shared. A subclass says what a leader chooses."""
+    """A compressor for the form shared. A subclass defines what a leader chooses."""
 
     def __init__(
         self, policy: Policy | None = None, form: str = AUTO, *, value_bits: int = 16, warmup_steps: int = 0
@@ -83,13 +83,13 @@ class SharedSupport(Compressor):
         return total, torch.nonzero(self.chosen_of(step, total, length)).reshape(-1)
 
     def chosen_of(self, step: Step, total: torch.Tensor, length: int) -> torch.Tensor:
-        """Choose as `choose` does, but nothing of a gradient that is all zero: its residue waits."""
+        """Choose as `choose` does, but nothing of a gradient that is all zero, so its residue is kept."""
         if not bool(step.flat.any()):
             return torch.zeros_like(total, dtype=torch.bool)
         return self.choose(total, step.flat, length)
 
     def counts_of(self, chosen: int, elements: int, group: Group) -> tuple[float, ...]:
-        """Return what a step of the form shared tells about the cost of the next."""
+        """Return the counts of a step in the form shared that predict the cost of the next."""
         return (float(chosen),)
 
     def expected_bytes(self, key: str, shape: torch.Size, form: Form, group: Group) -> float | None:

@@ -1,4 +1,4 @@
-"""What a compressor remembers of all parameters: asked for, changed a step at a time, saved and loaded."""
+"""The state that a compressor keeps of all parameters."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class ParameterStates:
         self._states: dict[str, ParameterState] = {}
 
     def state_of(self, key: str) -> ParameterState:
-        """Return what is remembered of this parameter."""
+        """Return the state of this parameter."""
         return self._states.get(key, UNSEEN)
 
     def commit_step(self, states: Mapping[str, ParameterState]) -> None:
-        """Take over the states that a step of these parameters left: the only change that a step makes."""
+        """Store the states after a step of these parameters; nothing else in a step changes state."""
         self._states.update(states)
 
     def residue(self, key: str) -> torch.Tensor | None:
@@ -65,7 +65,7 @@ class ParameterStates:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up where `state_dict` was made. All ranks must load the same step's state.
+        """Restore what `state_dict` returned. All ranks must load the same step's state.
 
         Raises ValueError for the state of another compressor.
         """

@@ -1,12 +1,12 @@
 """One step of one parameter on one rank, as values: nothing in them changes the compressor.
 
-    ParameterState  +  gradient   =  Step          what goes into a step
-    compress(step)                -> Compressed    what to send, and what to keep until the answer is there
-    decompress(step, ..., answer) -> Decompressed  the mean over the ranks, and what the step leaves
+    ParameterState  +  gradient   =  Step          the input of a step
+    compress(step)                -> Compressed    what to send, and what to keep until the answer
+    decompress(step, ..., answer) -> Decompressed  the mean over the ranks, and the new state
     state.after(decompressed)     -> ParameterState
 
-Exchange commits the new states of all of a bucket's parameters at once, when nothing can fail any more. So a step that
-fails changes nothing, wherever it does.
+`exchange` commits the new states of a bucket's parameters at once, after everything that can fail. So a step that fails
+changes nothing.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ RECENT_STEPS = 2
 
 @dataclass(frozen=True)
 class ParameterState:
-    """What a rank remembers of one parameter between steps."""
+    """The state of one parameter on one rank between steps."""
 
     steps: int = 0
-    """Gradients exchanged so far, whole ones included."""
+    """Gradients exchanged so far, dense ones included."""
     residue: torch.Tensor | None = None
     """What was not sent yet, float32 [elements]; None before the first compressed step."""
     scale: float | None = None
@@ -57,7 +57,7 @@ class ParameterState:
         )
 
     def after_dense(self) -> ParameterState:
-        """Return the state after a gradient that travelled whole."""
+        """Return the state after a gradient that was sent dense."""
         return replace(self, steps=self.steps + 1)
 
     def _mean_with(self, counts: tuple[float, ...]) -> tuple[float, ...]:
@@ -68,7 +68,7 @@ class ParameterState:
 
 @dataclass(frozen=True)
 class Step:
-    """What goes into a step of one parameter."""
+    """The input of a step of one parameter."""
 
     key: str
     """The parameter's name."""
@@ -77,7 +77,7 @@ class Step:
     state: ParameterState
     """Before the step."""
     form: Form
-    """How it is to travel."""
+    """The form in which it is sent."""
     group: Group
 
     @cached_property
@@ -106,7 +106,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Compressed:
-    """What a rank makes of its gradient: what to send together with what to keep."""
+    """A rank's compressed gradient: the message, and what to keep until the answer."""
 
     message: Message
     """Stream, Integers, Values or Support, by the form."""
@@ -114,24 +114,24 @@ class Compressed:
     """What `decompress` makes the residue of, float32 [elements]: often that residue itself."""
     sent_bits: int = 0
     """Of this rank's choice, as the method's paper counts them, where `compress` knows already."""
-    facts: tuple[float, ...] = ()
+    metadata: tuple[float, ...] = ()
     """A few numbers of this rank that all ranks learn with the answer; as many on every rank."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the ranks together made of their messages."""
+    """The result of all ranks' messages."""
 
     result: Any
     """To a Stream all ranks' coordinates (RanksCoordinates), to Integers their int32 sums [elements], to Values a
     Summed (mean, and what this rank sent), to a Support an AtSupport (indices, mean, and what this rank sent)."""
-    facts: NDArray[np.float32]
-    """Every rank's, [world_size, facts]."""
+    metadata: NDArray[np.float32]
+    """Every rank's, [world_size, metadata]."""
 
 
 @dataclass(frozen=True)
 class Decompressed:
-    """What a step comes to."""
+    """The result of a step."""
 
     mean: torch.Tensor
     """Over all ranks, float32 [elements], the same bits on each."""

@@ -1,4 +1,4 @@
-"""The wire forms: how a compressed gradient travels. One file each: its messages, its segments, its answers, its cost.
+"""The wire forms: how a compressed gradient is sent. One file each: its messages, its segments, its answers, its cost.
 
 A form is added with a file beside this one, a member of `Form` and its line in `WIRE_FORMS`.
 """
@@ -16,7 +16,7 @@ from p4reduce.compressors.forms.sum import SumForm
 
 
 class Form(StrEnum):
-    """How a compressed gradient travels."""
+    """How a compressed gradient is sent."""
 
     SUM = "sum"
     GATHER = "gather"

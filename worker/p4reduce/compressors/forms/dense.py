@@ -9,34 +9,34 @@ from typing import ClassVar
 import torch
 
 from p4reduce.codecs import Float32, Segment
-from p4reduce.compressors.forms.interface import Blocks, Journey, Piece
+from p4reduce.compressors.forms.interface import Blocks, MessageExchange, Piece
 from p4reduce.group import Group
 
 
 @dataclass(frozen=True)
-class Whole:
+class Dense:
     """A whole gradient. The answer is the mean over the ranks, float32 [elements]."""
 
     values: torch.Tensor  #: float32 [elements]
 
-    def travel(self, owner: str, group: Group) -> Journey:
-        return (yield WholePiece(self.values))
+    def exchange(self, owner: str, group: Group) -> MessageExchange:
+        return (yield DensePiece(self.values))
 
 
 @dataclass(frozen=True)
-class WholePiece(Piece):
+class DensePiece(Piece):
     """One dense parameter."""
 
     order: ClassVar[int] = 0
     values: torch.Tensor
 
     @classmethod
-    def segment(cls, pieces: Mapping[str, WholePiece], owner: str, group: Group) -> Segment:
+    def segment(cls, pieces: Mapping[str, DensePiece], owner: str, group: Group) -> Segment:
         flat = torch.cat([piece.values for piece in pieces.values()])
         return Float32(flat, mean=True, name=f"the dense gradients ({', '.join(pieces)})")
 
     @classmethod
-    def answers(cls, pieces: Sequence[WholePiece], result: torch.Tensor, group: Group) -> list[torch.Tensor]:
+    def answers(cls, pieces: Sequence[DensePiece], result: torch.Tensor, group: Group) -> list[torch.Tensor]:
         return list(torch.split(result, [piece.values.numel() for piece in pieces]))
 
 

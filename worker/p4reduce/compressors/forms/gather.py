@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs import Segment, coordinates
 from p4reduce.codecs.coordinates import GatheredCoordinates, Part, RanksCoordinates
-from p4reduce.compressors.forms.interface import Blocks, Journey, Piece, WireForm
+from p4reduce.compressors.forms.interface import Blocks, MessageExchange, Piece, WireForm
 from p4reduce.group import Group
 
 Bytes = NDArray[np.uint8]
@@ -28,7 +28,7 @@ class Stream:
     data: Bytes
     part: Part  #: every rank sends: its `sender` is None
 
-    def travel(self, owner: str, group: Group) -> Journey:
+    def exchange(self, owner: str, group: Group) -> MessageExchange:
         return (yield CoordinatesPiece(self.data, self.part))
 
 

@@ -1,9 +1,9 @@
-"""What a wire form is: messages that travel through collectives in pieces, and what the pieces cost.
+"""The interface of a wire form: messages that are exchanged in pieces of collectives, and the pieces' cost.
 
-Exchange (exchange.py) knows nothing more of a form than this:
+`exchange.py` uses nothing more of a form than this:
 
-    message.travel(...)    yields a piece for a collective, gets the answer to it, perhaps yields one for a second
-                           collective, and returns the answer to the whole message
+    message.exchange(...)  yields a piece for a collective, receives its answer, may yield one for a second
+                           collective, and returns the answer to the message
     Piece                  one parameter's piece of a segment; pieces of equal `segment_key` share one
     WireForm               what a bucket's parameters in this form add to the blocks of the two collectives
 """
@@ -22,7 +22,7 @@ class Piece(ABC):
     """What one parameter puts into a segment of a collective."""
 
     order: ClassVar[int]
-    """Segments lie in a collective by rising order, those of one order as they come by."""
+    """A collective has its segments by rising order, and those of equal order as they were added."""
 
     @property
     def segment_key(self) -> Hashable:
@@ -40,15 +40,15 @@ class Piece(ABC):
         """Cut the answer to each piece from the segment's result."""
 
 
-Journey = Generator[Piece, Any, Any]
-"""A message under way: pieces out, their answers in, the answer to the message at the end."""
+MessageExchange = Generator[Piece, Any, Any]
+"""The exchange of one message: yields pieces, receives their answers, returns the answer to the message."""
 
 
 class Message(Protocol):
     """What a rank sends of one parameter."""
 
-    def travel(self, owner: str, group: Group) -> Journey:
-        """Go through one collective or two. `owner` is the compressor's name, for error messages."""
+    def exchange(self, owner: str, group: Group) -> MessageExchange:
+        """Exchange this message in one collective or two. `owner` is the compressor's name, for error messages."""
         ...
 
 

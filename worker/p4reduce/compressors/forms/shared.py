@@ -1,4 +1,4 @@
-"""The form shared: the leader's choice of elements travels once, then all ranks' values there are summed."""
+"""The form shared: the leader's choice of elements is sent once, then all ranks' values there are summed."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import torch
 from p4reduce.codecs import coordinates
 from p4reduce.codecs.coordinates import Part
 from p4reduce.compressors.forms.gather import Bytes, CoordinatesPiece
-from p4reduce.compressors.forms.interface import Blocks, Journey, WireForm
+from p4reduce.compressors.forms.interface import Blocks, MessageExchange, WireForm
 from p4reduce.compressors.forms.sum import ValuesPiece
 from p4reduce.group import Group
 
 
 @dataclass(frozen=True)
 class Support:
-    """The leader's choice of elements, and this rank's values wherever that may be. The answer is an AtSupport."""
+    """The leader's choice of elements, and this rank's values at them. The answer is an AtSupport."""
 
     data: Bytes  #: on the leader the encoded choice, no bytes elsewhere
     part: Part  #: its sender is the leader
     values: torch.Tensor  #: float32 [elements]: those at the choice are sent
     bits: int  #: 8, 16 or 32, of a value
 
-    def travel(self, owner: str, group: Group) -> Journey:
+    def exchange(self, owner: str, group: Group) -> MessageExchange:
         choice = yield CoordinatesPiece(self.data, self.part)
         indices = torch.from_numpy(choice.indices)
         summed = yield ValuesPiece(self.values[indices], self.bits)
@@ -33,7 +33,7 @@ class Support:
 
 
 class AtSupport(NamedTuple):
-    """What came of the elements that the leader chose."""
+    """The result at the elements that the leader chose."""
 
     indices: torch.Tensor  #: int64 [chosen]
     mean: torch.Tensor  #: over the ranks, float32 [chosen]
@@ -55,5 +55,5 @@ class SharedForm(WireForm):
 
 
 def payload_bytes(chosen: float, bin_length: int, value_bits: int) -> float:
-    """Return the bytes down of one parameter of which `chosen` elements travel."""
+    """Return the bytes down of one parameter of which `chosen` elements are sent."""
     return coordinates.STREAM_HEADER_BYTES + chosen * (coordinates.entry_bytes(bin_length) + value_bits / 8)

@@ -13,7 +13,7 @@ import torch
 
 from p4reduce.codecs import Float32, FloatLanes, Lanes, Segment
 from p4reduce.codecs.float_lanes import Summed
-from p4reduce.compressors.forms.interface import Blocks, Journey, Piece, WireForm
+from p4reduce.compressors.forms.interface import Blocks, MessageExchange, Piece, WireForm
 from p4reduce.errors import LaneOverflowError
 from p4reduce.group import Group
 from p4reduce_contracts.wire.lanes import check_lanes, check_width, lanes_per_word, narrowest
@@ -25,9 +25,9 @@ class Integers:
 
     values: torch.Tensor  #: int8 or int32 [elements]
     bound: int  #: no rank's |value| is larger; the same on all ranks
-    unit: float  #: what a value stands for; it does not travel
+    unit: float  #: what a value stands for; it is not sent
 
-    def travel(self, owner: str, group: Group) -> Journey:
+    def exchange(self, owner: str, group: Group) -> MessageExchange:
         return (yield IntegersPiece(self.values, lane_width(self.bound, group, owner), self.bound))
 
 
@@ -38,7 +38,7 @@ class Values:
     values: torch.Tensor  #: float32 [elements]
     bits: int = 32
 
-    def travel(self, owner: str, group: Group) -> Journey:
+    def exchange(self, owner: str, group: Group) -> MessageExchange:
         return (yield ValuesPiece(self.values, self.bits))
 
 

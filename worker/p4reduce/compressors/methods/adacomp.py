@@ -1,8 +1,7 @@
 """AdaComp: residual gradient compression with an adaptive number of elements a bin.
 
 Source: Chen et al., "AdaComp: Adaptive Residual Gradient Compression for Data-Parallel Distributed
-Training", AAAI 2018. What the paper's own text would settle beyond the selection rule below is not claimed
-here.
+Training", AAAI 2018. Beyond the selection rule below the paper's text was not at hand (unverified).
 
 For one parameter, with residue R and this step's gradient dW (all element-wise):
 
@@ -13,9 +12,9 @@ For one parameter, with residue R and this step's gradient dW (all element-wise)
     sent_j           =   sign(G_j) * scale where selected, else 0
     R                <-  G - sent
 
-How that meets a switch that only sums words depends on the form:
+How a switch that only adds words sums this depends on the form:
 
-gather   As published: each rank's coordinates travel with its own scale, and every rank adds them up in the order of
+gather   As published: each rank's coordinates are sent with its own scale, and every rank adds them up in the order of
          the ranks.
 sum      One factor must decode the sum, so all ranks use one unit: the mean over the ranks of the *previous* step's
          scales, and integers -1, 0 and 1. For unequal ranks give `levels` > 1: the unit t then is the largest scale
@@ -40,7 +39,7 @@ from numpy.typing import NDArray
 from p4reduce.codecs import coordinates
 from p4reduce.codecs.coordinates import Coordinates, Part, RanksCoordinates
 from p4reduce.compressors.bins import by_bin, count_bins_held, mean_of, without_padding
-from p4reduce.compressors.forms import Form, facts, gather, shared
+from p4reduce.compressors.forms import Form, gather, rank_metadata, shared
 from p4reduce.compressors.forms import sum as sum_form
 from p4reduce.compressors.forms.gather import Stream
 from p4reduce.compressors.forms.sum import Integers
@@ -127,7 +126,7 @@ class AdaComp(SharedSupport):
         if step.form is Form.SHARED:
             compressed = super().compress(step)
             # Where a later step may go in the form sum, it needs a scale.
-            return replace(compressed, facts=(self.scale_of(compressed.kept, length),) if self.form == AUTO else ())
+            return replace(compressed, metadata=(self.scale_of(compressed.kept, length),) if self.form == AUTO else ())
         total, indices, scale = self._select_signs(step, length)
         sent_bits = SCALE_BITS + 8 * coordinates.entry_bytes(length) * len(indices)
         if step.form is Form.GATHER:
@@ -144,10 +143,10 @@ class AdaComp(SharedSupport):
         )
         integers[indices] = signs.to(integers.dtype) * weight
         message = Integers(integers, self.levels, unit)
-        return Compressed(message, total, sent_bits, facts=(scale, float(len(indices))))
+        return Compressed(message, total, sent_bits, metadata=(scale, float(len(indices))))
 
     def decompress(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
-        scale = self.agreed_scale(answer.facts) if compressed.facts else None
+        scale = self.agreed_scale(answer.metadata) if compressed.metadata else None
         if step.form is Form.SHARED:
             return replace(super().decompress(step, compressed, answer), scale=scale)
         if step.form is Form.GATHER:
@@ -157,7 +156,7 @@ class AdaComp(SharedSupport):
         per_block = self._lanes_per_block(step.group)
         union = count_bins_held(answer.result, per_block)
         mean = answer.result * (compressed.message.unit / step.group.world_size)
-        counts = float(np.rint(answer.facts[:, 1]).sum()), float(union)
+        counts = float(np.rint(answer.metadata[:, 1]).sum()), float(union)
         return Decompressed(mean, compressed.kept, compressed.sent_bits, counts, scale)
 
     def _of_coordinates(self, step: Step, compressed: Compressed, result: RanksCoordinates) -> Decompressed:
@@ -171,14 +170,14 @@ class AdaComp(SharedSupport):
 
     # ----- what the ranks agree on
 
-    def first_facts(self, step: Step) -> tuple[float, ...]:
+    def initial_metadata(self, step: Step) -> tuple[float, ...]:
         if step.form is not Form.SUM or step.state.scale is not None:
             return ()
         return (self.scale_of(step.add_residue(), self.length_of(step.key, step.gradient.shape)),)
 
-    def agreed_scale(self, facts: NDArray[np.float32]) -> float:
+    def agreed_scale(self, metadata: NDArray[np.float32]) -> float:
         """Return the ranks' mean scale, or their largest where there are levels."""
-        scales = facts[:, 0]
+        scales = metadata[:, 0]
         return float(scales.mean(dtype=np.float64) if self.levels == 1 else scales.max(initial=0))
 
     def agreement_text(self, states: Iterable[ParameterState]) -> str:
@@ -196,10 +195,10 @@ class AdaComp(SharedSupport):
         length = self.length_of(key, shape)
         if form is Form.SHARED:
             payload = shared.payload_bytes(selected / group.world_size, length, self.value_bits)
-            return payload + facts.payload_bytes(1 if self.form == AUTO else 0, group)
+            return payload + rank_metadata.payload_bytes(1 if self.form == AUTO else 0, group)
         if form is Form.GATHER:
             return gather.payload_bytes(selected, length, group)
-        return sum_form.payload_bytes(union, group) + facts.payload_bytes(2, group)
+        return sum_form.payload_bytes(union, group) + rank_metadata.payload_bytes(2, group)
 
     def counts_of(self, chosen: int, elements: int, group: Group) -> tuple[float, ...]:
         selected = float(chosen * group.world_size)

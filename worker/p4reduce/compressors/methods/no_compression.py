@@ -1,4 +1,4 @@
-"""NoCompression: every gradient travels whole, as float32."""
+"""NoCompression: every gradient is sent dense, as float32."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ Training", NeurIPS 2020 (CLT-k: cyclic local top-k). For one parameter, with mem
     m_i <- (1 - b) m_i + b (p_i - sent_i)
 
 b = 1 is plain error feedback; b about 0.1 is for large batches or high learning rates. How many elements a chunk
-gives (here `per_chunk`, 1 by default), and which steps and layers stay dense, are the paper's to say (unverified).
+gives (here `per_chunk`, 1 by default), and which steps and layers stay dense, could not be read in the paper
+(unverified).
 """
 
 from __future__ import annotations

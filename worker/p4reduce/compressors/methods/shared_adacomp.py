@@ -1,4 +1,4 @@
-"""SharedAdaComp: AdaComp's selection, made by one rank a step for all (ours; the turn of leaders is ScaleCom's).
+"""SharedAdaComp: AdaComp's selection, made by one rank a step for all (ours; the rotation of leaders is ScaleCom's).
 
 It costs the same bytes down for any number of ranks, and learns more slowly than AdaComp: a step carries the elements
 of one rank's choice instead of N.
