@@ -19,9 +19,10 @@ from click.testing import CliRunner
 
 import p4reduce
 from p4reduce import transport
-from p4reduce.doctor import examination, ping
+from p4reduce.doctor import checks as checks_module
+from p4reduce.doctor import ping
+from p4reduce.doctor.checks import CHECKS, RankSpec, run_checks
 from p4reduce.doctor.cli import doctor
-from p4reduce.doctor.examination import CHECKS, Seat, examine
 from p4reduce.doctor.report import Check, Status
 from p4reduce_contracts.jobs.answers import JoinTicket
 from p4reduce_contracts.jobs.client import JobClient
@@ -82,7 +83,7 @@ def test_a_healthy_system(controller: str) -> None:
 def test_all_ranks_of_a_job(controller: str) -> None:
     with JobClient(controller) as client, ThreadPoolExecutor() as pool:
         client.create_job("pair", 2)
-        found = list(pool.map(lambda rank: examine(controller, Seat("pair", rank, 2), timeout_s=30.0), range(2)))
+        found = list(pool.map(lambda rank: run_checks(controller, RankSpec("pair", rank, 2), timeout_s=30.0), range(2)))
         client.remove_job("pair")
     for checks in found:
         named = by_name(checks)
@@ -95,22 +96,22 @@ def test_a_job_that_runs_is_left_alone(controller: str) -> None:
     with JobClient(controller) as client:
         client.create_job("running", 1)
         with p4reduce.join("running", rank=0, world_size=1, controller=controller) as comm:
-            found = failed(examine(controller, Seat("running", 0, 1)))
+            found = failed(run_checks(controller, RankSpec("running", 0, 1)))
             assert found.name == "job" and "running runs, with 1 ranks" in found.found
             comm.barrier()
-        found = failed(examine(controller, Seat("running", 0, 2)))
+        found = failed(run_checks(controller, RankSpec("running", 0, 2)))
         assert found.name == "job" and "has 1 ranks, not 2" in found.found
         client.remove_job("running")
         client.create_job("forming", 2)
         client.join("forming", 0, 2)
-        found = failed(examine(controller, Seat("forming", 0, 2)))
+        found = failed(run_checks(controller, RankSpec("forming", 0, 2)))
         assert found.name == "job" and "rank 0 of forming is taken by a worker that waits" in found.found
         client.remove_job("forming")
 
 
 def test_no_controller() -> None:
     address = free_address()
-    found = failed(examine(address))
+    found = failed(run_checks(address))
     assert found.name == "controller"
     assert f"no controller at {address}: start one with" in found.found
     done = CliRunner().invoke(doctor, ["--controller", address])
@@ -123,7 +124,7 @@ def test_no_switch(tmp_path: Path) -> None:
     controller = start_controller(tmp_path, switch)
     try:
         switch.process.send_signal(signal.SIGSTOP)
-        found = failed(examine(controller.address("jobs on"), timeout_s=SHORT_S))
+        found = failed(run_checks(controller.address("jobs on"), timeout_s=SHORT_S))
     finally:
         switch.process.send_signal(signal.SIGCONT)
         controller.end(signal.SIGKILL)
@@ -138,7 +139,7 @@ def test_a_switch_that_has_ended(tmp_path: Path) -> None:
     controller = start_controller(tmp_path, switch)
     try:
         switch.end(signal.SIGKILL)
-        found = failed(examine(controller.address("jobs on"), timeout_s=SHORT_S))
+        found = failed(run_checks(controller.address("jobs on"), timeout_s=SHORT_S))
     finally:
         controller.end(signal.SIGKILL)
     assert found.name == "HELLO" and "no connection to its switch" in found.found, found
@@ -152,7 +153,7 @@ def test_a_path_that_loses_frames(controller: str, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setenv("P4REDUCE_KERNELS", "off")  # compiled, frames do not pass the transport
     monkeypatch.setattr(transport.UdpTransport, "send", send_most)
-    found = by_name(examine(controller, timeout_s=30.0))
+    found = by_name(run_checks(controller, timeout_s=30.0))
     assert found["round trips"].status is Status.WARNING
     repeated = re.search(r" (\d+) of (\d+) were$", found["round trips"].found)
     assert repeated and 10 <= int(repeated[1]) < int(repeated[2]), found["round trips"]
@@ -179,7 +180,7 @@ def test_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for name, value in bench.environment("worker").items():
             monkeypatch.setenv(name, value)
         address = controller.address("jobs on")
-        checks = examine(address, timeout_s=30.0)
+        checks = run_checks(address, timeout_s=30.0)
         with JobClient(address) as client:
             assert not client.list_jobs().jobs
     finally:
@@ -190,7 +191,7 @@ def test_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_clear_text_beyond_loopback() -> None:
-    found = examine("10.9.8.7:9600")[0]
+    found = run_checks("10.9.8.7:9600")[0]
     assert (found.name, found.status) == ("certificates", Status.FAILED)
     assert "is beyond loopback" in found.found and "P4REDUCE_INSECURE=1" in found.found
 
@@ -205,27 +206,27 @@ def test_wrong_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with serving(config) as locked:
         for name, value in other.environment("worker").items():
             monkeypatch.setenv(name, value)
-        checks = examine(locked.address)
+        checks = run_checks(locked.address)
         found = failed(checks)
         assert found.name == "controller" and "no TLS connection" in found.found
         monkeypatch.setenv("P4REDUCE_KEY", str(files.key))
-        found = failed(examine(locked.address))
+        found = failed(run_checks(locked.address))
         assert found.name == "certificates" and "does not belong to the certificate" in found.found
         for name, value in bench.environment("worker").items():
             monkeypatch.setenv(name, value)
-        certificates, controller = examine(locked.address, Seat("nosuch", 0, 1))[:2]
+        certificates, controller = run_checks(locked.address, RankSpec("nosuch", 0, 1))[:2]
     assert certificates.status is Status.WARNING and "1 days from now" in certificates.found, "they last for two days"
     assert controller.status in RIGHT_OR_SLOW
 
 
 def test_socket_buffers_that_are_too_small(controller: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "BUFFER_BYTES", 4096)
-    found = by_name(examine(controller))["socket buffers"]
+    found = by_name(run_checks(controller))["socket buffers"]
     assert found.status is Status.FAILED
     assert "23 full frames fit" in found.found and "8388608 B wanted" in found.found
     assert "net.core.rmem_max=8388608" in found.advice
     monkeypatch.setattr(transport, "BUFFER_BYTES", 64 * SMALL.max_frame_bytes)
-    assert by_name(examine(controller))["socket buffers"].status is Status.WARNING
+    assert by_name(run_checks(controller))["socket buffers"].status is Status.WARNING
 
 
 def test_full_frames_that_are_lost(controller: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +238,7 @@ def test_full_frames_that_are_lost(controller: str, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setenv("P4REDUCE_KERNELS", "off")  # compiled, frames do not pass the transport
     monkeypatch.setattr(transport.UdpTransport, "send", send_short)
-    checks = examine(controller, timeout_s=SHORT_S)
+    checks = run_checks(controller, timeout_s=SHORT_S)
     found = failed(checks)
     assert found.name == "full frames"
     assert by_name(checks)["exact sum"].status is Status.OK
@@ -253,7 +254,7 @@ def test_sums_that_are_wrong(controller: str, monkeypatch: pytest.MonkeyPatch) -
         return total
 
     monkeypatch.setattr(p4reduce.Communicator, "all_reduce", off_by_one)
-    found = by_name(examine(controller))
+    found = by_name(run_checks(controller))
     assert found["exact sum"].status is Status.FAILED and "1 of 8 int32 sums are wrong" in found["exact sum"].found
     assert found["full frames"].status is Status.FAILED
     assert found["full frames"].found.startswith("1 of 512 int32 sums are wrong, 1 of 512 float32 sums")
@@ -261,9 +262,9 @@ def test_sums_that_are_wrong(controller: str, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_frame_shape_this_worker_cannot_speak() -> None:
     ticket = JoinTicket(1, "x", 1, 0, 9, "127.0.0.1", 1, 4, 8, 0.1)
-    found = examination._frames(ticket)
+    found = checks_module._frames(ticket)
     assert found.status is Status.FAILED and "suit 8 ranks, the job has 9" in found.found
-    found = examination._frames(replace(ticket, columns=9))
+    found = checks_module._frames(replace(ticket, columns=9))
     assert found.status is Status.FAILED and "1 to 8 columns, not 9" in found.found
 
 
@@ -271,10 +272,10 @@ def test_pings_that_may_not_be_sent_or_are_not_answered(monkeypatch: pytest.Monk
     def forbidden(host: str, count: int, timeout_s: float) -> list[float]:
         raise PermissionError("no")
 
-    monkeypatch.setattr(examination, "ping", forbidden)
-    assert examination._ping("127.0.0.1").status is Status.SKIPPED
-    monkeypatch.setattr(examination, "ping", lambda *arguments: [])
-    assert examination._ping("127.0.0.1").status is Status.WARNING
+    monkeypatch.setattr(checks_module, "ping", forbidden)
+    assert checks_module._ping("127.0.0.1").status is Status.SKIPPED
+    monkeypatch.setattr(checks_module, "ping", lambda *arguments: [])
+    assert checks_module._ping("127.0.0.1").status is Status.WARNING
 
 
 def test_echo_requests() -> None:

@@ -1,1 +1,1 @@
-"""`p4reduce doctor`: look from a worker's seat at all that a collective needs, and say what to change."""
+"""`p4reduce doctor`: check, as one rank, all that a collective needs, and say what to change."""

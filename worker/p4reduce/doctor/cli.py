@@ -42,17 +42,17 @@ def doctor(
     Looks at certificates, controller, frame shape, ping, socket buffers, HELLO, round trips, and sums in small and in
     full frames. The exit status is 0 only if nothing failed.
     """
-    from p4reduce.doctor.examination import Seat, examine
+    from p4reduce.doctor.checks import RankSpec, run_checks
     from p4reduce.doctor.report import Status
 
-    seat = None
+    spec = None
     if job is not None and rank is not None and world_size is not None:
         if rank >= world_size:
             raise click.UsageError(f"rank {rank} of world size {world_size}: ranks are 0 to {world_size - 1}", ctx)
-        seat = Seat(job, rank, world_size)
+        spec = RankSpec(job, rank, world_size)
     elif any(given is not None for given in (job, rank, world_size)):
         raise click.UsageError("--job, --rank and --world-size belong together", ctx)
-    checks = examine(address, seat, token=token, timeout_s=timeout_s)
+    checks = run_checks(address, spec, token=token, timeout_s=timeout_s)
     healthy = all(check.status is not Status.FAILED for check in checks)
     if as_json:
         print_json({"healthy": healthy, "checks": checks})

@@ -1,4 +1,4 @@
-"""What an examination finds: one check after the other, each with what to change."""
+"""The results of the checks, each with what to change."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Status(StrEnum):
     """It works, and will be slow or break later."""
     FAILED = "failed"
     SKIPPED = "skipped"
-    """It could not be looked at."""
+    """It could not be checked."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     status: Status

@@ -1,4 +1,4 @@
-"""The examination: from the certificates to full frames, each check on what those before it have shown to work."""
+"""The checks of `p4reduce doctor`, from certificates to full frames; each relies on those before it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ FULL_BLOCKS: Final = 64
 
 
 @dataclass(frozen=True)
-class Seat:
+class RankSpec:
     """The job and rank to take part as."""
 
     job: str
@@ -75,16 +75,16 @@ class Seat:
     world_size: int
 
 
-def examine(
-    address: str, seat: Seat | None = None, *, token: str | None = None, timeout_s: float = 10.0
+def run_checks(
+    address: str, spec: RankSpec | None = None, *, token: str | None = None, timeout_s: float = 10.0
 ) -> list[Check]:
-    """Look at everything between this worker and the switch, by way of the controller at `address` (HOST:PORT).
+    """Check everything between this worker and its switch, through the controller at `address` (HOST:PORT).
 
-    Without a `seat` it makes a job of one rank, and removes it at the end. With one, every rank of that job has to be
-    examined at the same time; `token` is the job's, if it is private. `timeout_s` bounds the wait for the other ranks,
-    and each collective. Returns all of `CHECKS` in their order; those behind one that failed may be SKIPPED.
+    Without a `spec` it makes a job of one rank, and removes it at the end. With one, run the checks on every rank
+    of that job at the same time; `token` is the job's, if it is private. `timeout_s` bounds the wait for the other
+    ranks, and each collective. Returns all of `CHECKS` in their order; those behind one that failed may be SKIPPED.
     """
-    found = list(_checks(address, seat, token, timeout_s))
+    found = list(_checks(address, spec, token, timeout_s))
     done = {check.name: check.status for check in found}
     failed = next((name for name, status in done.items() if status is Status.FAILED), "")
     return [
@@ -93,7 +93,7 @@ def examine(
     ]
 
 
-def _checks(address: str, seat: Seat | None, token: str | None, timeout_s: float) -> Iterator[Check]:
+def _checks(address: str, spec: RankSpec | None, token: str | None, timeout_s: float) -> Iterator[Check]:
     try:
         security = from_environment(os.environ)
         check_dialling(address, security, insecure=insecure_from_environment(os.environ))
@@ -106,32 +106,32 @@ def _checks(address: str, seat: Seat | None, token: str | None, timeout_s: float
         yield (controller := _controller(client))
         if controller.status is Status.FAILED:
             return
-        if seat is None:
+        if spec is None:
             try:
                 made = client.create_job(f"doctor-{secrets.token_hex(4)}", 1, OWN_SLOTS)
             except JobServiceError as error:
                 yield _own_job_failed(error)
                 return
-            seat, token = Seat(made.name, 0, 1), made.owner_token or token
+            spec, token = RankSpec(made.name, 0, 1), made.owner_token or token
             client = stack.enter_context(JobClient(address, security=security, token=token))
             stack.callback(_remove, client, made.name)
             yield Check(JOB, Status.OK, f"made {made.name} for one rank and {made.slots} slots, removed at the end")
         else:
-            yield (job := _job(client, seat))
+            yield (job := _job(client, spec))
             if job.status is Status.FAILED:
                 return
         try:
-            ticket = client.join(seat.job, seat.rank, seat.world_size, run_id(os.environ))
+            ticket = client.join(spec.job, spec.rank, spec.world_size, run_id(os.environ))
             client.leave(ticket.nonce)
         except JobServiceError as error:
-            yield Check(FRAMES, Status.FAILED, f"the controller lets nobody join: {error}")
+            yield Check(FRAMES, Status.FAILED, f"the controller refuses to let this rank join: {error}")
             return
         yield (frames := _frames(ticket))
         if frames.status is Status.FAILED:
             return
         yield _ping(ticket.switch_host)
         yield _buffers(ticket)
-        yield from _collectives(address, client, seat, ticket, security, token, timeout_s)
+        yield from _collectives(address, client, spec, ticket, security, token, timeout_s)
 
 
 def _certificates(address: str, security: Security | None) -> Check:
@@ -186,25 +186,25 @@ def _own_job_failed(error: JobServiceError) -> Check:
     return Check(JOB, Status.FAILED, f"no job of the doctor's own can be made: {error}", advice)
 
 
-def _job(client: JobClient, seat: Seat) -> Check:
+def _job(client: JobClient, spec: RankSpec) -> Check:
     try:
-        info = client.get_job(seat.job)
+        info = client.get_job(spec.job)
     except JobServiceError as error:
-        return Check(JOB, Status.FAILED, str(error), f"`p4reduce job create {seat.job}` makes one")
+        return Check(JOB, Status.FAILED, str(error), f"`p4reduce job create {spec.job}` makes one")
     if info.state == "ACTIVE":
         return Check(
             JOB,
             Status.FAILED,
-            f"{seat.job} runs, with {len(info.members)} ranks: taking a place in it would end that",
+            f"{spec.job} runs, with {len(info.members)} ranks: taking a place in it would end that",
             "wait for its end, or be examined in another job of the same size",
         )
-    if info.world_size != seat.world_size:
+    if info.world_size != spec.world_size:
         advice = f"run one doctor a rank, each with --world-size {info.world_size}"
-        return Check(JOB, Status.FAILED, f"{seat.job} has {info.world_size} ranks, not {seat.world_size}", advice)
-    if seat.rank in {member.rank for member in info.members}:
-        text = f"rank {seat.rank} of {seat.job} is taken by a worker that waits for the others"
+        return Check(JOB, Status.FAILED, f"{spec.job} has {info.world_size} ranks, not {spec.world_size}", advice)
+    if spec.rank in {member.rank for member in info.members}:
+        text = f"rank {spec.rank} of {spec.job} is taken by a worker that waits for the others"
         return Check(JOB, Status.FAILED, text, "end it first, or be examined in another job of the same size")
-    return Check(JOB, Status.OK, f"{seat.job} is free, with {info.world_size} ranks and {info.slots} slots")
+    return Check(JOB, Status.OK, f"{spec.job} is free, with {info.world_size} ranks and {info.slots} slots")
 
 
 def _remove(client: JobClient, name: str) -> None:
@@ -263,7 +263,7 @@ def _buffers(ticket: JoinTicket) -> Check:
 def _collectives(
     address: str,
     client: JobClient,
-    seat: Seat,
+    spec: RankSpec,
     ticket: JoinTicket,
     security: Security | None,
     token: str | None,
@@ -273,9 +273,9 @@ def _collectives(
     begun = time.monotonic()
     try:
         comm = join(
-            seat.job,
-            rank=seat.rank,
-            world_size=seat.world_size,
+            spec.job,
+            rank=spec.rank,
+            world_size=spec.world_size,
             controller=address,
             timeout_s=timeout_s,
             collective_timeout_s=timeout_s,
@@ -385,7 +385,7 @@ def _wrong_floats(comm: Communicator, blocks: int) -> int:
 
 
 def _random(rank: int) -> np.random.Generator:
-    """The same numbers for this rank, whoever asks: each rank knows what the sum must be."""
+    """Return a generator seeded by the rank, so that every rank can compute the expected sum."""
     return np.random.default_rng(1 + rank)
 
 
