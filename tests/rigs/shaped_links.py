@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from p4reduce.testing.terrible_network import Member, SwitchSide, TerribleNetwork, Weather
+from p4reduce.testing.terrible_network import Member, NetworkConditions, SwitchSide, TerribleNetwork
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 
 
@@ -41,14 +41,14 @@ class ShapedNetwork(TerribleNetwork):
         self,
         switch: SwitchSide,
         members: Sequence[Member],
-        weather: Weather,
+        conditions: NetworkConditions,
         seed: int,
         bits_per_s: float,
         burst: int,
         stall_after: int,
         stall_s: float,
     ) -> None:
-        super().__init__(switch, members, weather, seed)
+        super().__init__(switch, members, conditions, seed)
         links = [[Shaper(bits_per_s / 8, burst, burst) for _ in members] for _ in range(2)]
         self._uplinks, self._downlinks = links
         self._stall_after, self._stall_s = stall_after, stall_s
@@ -67,7 +67,7 @@ class ShapedNetwork(TerribleNetwork):
         self._taken += 1
         if self._taken % self._stall_after == 0:
             self._busy_until = max(self.now, self._busy_until) + self._stall_s
-        self._busy_until = max(self.now, self._busy_until) + self.weather.frame_s
+        self._busy_until = max(self.now, self._busy_until) + self.conditions.frame_s
         for to, answer in self.switch.process(rank, payload):
             leaves = self._downlinks[to].leaves(self._busy_until, len(answer) + ENCAP_BYTES)
             self._send(partial(self._down, self.members[to], answer), leaves)

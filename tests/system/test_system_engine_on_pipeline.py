@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from p4reduce.errors import CollectiveTimeoutError
-from p4reduce.testing.terrible_network import TerribleNetwork, Weather
+from p4reduce.testing.terrible_network import NetworkConditions, TerribleNetwork
 from p4reduce_contracts.wire import AGGREGATION_PORT, SMALL, unpack
 from p4reduce_switch.program import Program, Replica
 from rigs.pipeline import ipv4_header, payload_of
@@ -93,7 +93,9 @@ def switch() -> Iterator[PipelineSwitch]:
     yield PipelineSwitch(Program(ARTIFACT.read_bytes()))
 
 
-def run(switch: PipelineSwitch, *, seed: int, world_size: int, slots: int, weather: Weather, first_round: int) -> None:
+def run(
+    switch: PipelineSwitch, *, seed: int, world_size: int, slots: int, conditions: NetworkConditions, first_round: int
+) -> None:
     switch.epoch += 1
     scenario = build(
         seed,
@@ -107,7 +109,7 @@ def run(switch: PipelineSwitch, *, seed: int, world_size: int, slots: int, weath
         refusals=0.2 * (seed % 2),
     )
     switch.lease(switch.epoch, world_size, SLOTS - slots, slots)
-    scenario.check(TerribleNetwork(switch, scenario.members, weather, seed).run())
+    scenario.check(TerribleNetwork(switch, scenario.members, conditions, seed).run())
 
 
 @settings(
@@ -120,8 +122,8 @@ def run(switch: PipelineSwitch, *, seed: int, world_size: int, slots: int, weath
     seed=st.integers(0, 2**32),
     world_size=st.integers(1, 8),
     slots=st.integers(1, 6),
-    weather=st.builds(
-        Weather,
+    conditions=st.builds(
+        NetworkConditions,
         drop=st.sampled_from([0.0, 0.05, 0.3]),
         duplicate=st.sampled_from([0.0, 0.1, 0.4]),
         late=st.sampled_from([0.0, 0.1, 0.3]),
@@ -130,9 +132,9 @@ def run(switch: PipelineSwitch, *, seed: int, world_size: int, slots: int, weath
     first_round=st.sampled_from([0, 2**31 - 2, 2**32 - 3]),
 )
 def test_every_rank_ends_with_the_reference_sum(
-    *, switch: PipelineSwitch, seed: int, world_size: int, slots: int, weather: Weather, first_round: int
+    *, switch: PipelineSwitch, seed: int, world_size: int, slots: int, conditions: NetworkConditions, first_round: int
 ) -> None:
-    run(switch, seed=seed, world_size=world_size, slots=slots, weather=weather, first_round=first_round)
+    run(switch, seed=seed, world_size=world_size, slots=slots, conditions=conditions, first_round=first_round)
 
 
 def test_counters_agree_with_what_was_sent_on_a_calm_network(switch: PipelineSwitch) -> None:
@@ -141,7 +143,7 @@ def test_counters_agree_with_what_was_sent_on_a_calm_network(switch: PipelineSwi
     switch.epoch += 1
     scenario = build(5, 4, SMALL, SLOTS, epoch=switch.epoch, collectives=4)
     switch.lease(switch.epoch, 4, 0, SLOTS)
-    network = TerribleNetwork(switch, scenario.members, Weather(delay_s=0.0005, jitter=0.1), 1)
+    network = TerribleNetwork(switch, scenario.members, NetworkConditions(delay_s=0.0005, jitter=0.1), 1)
     scenario.check(network.run())
     rounds = scenario.members[0].stats.rounds
     assert rounds > 8
@@ -155,7 +157,7 @@ def test_an_absent_rank_is_named_by_the_pipelines_pending(switch: PipelineSwitch
     scenario = build(6, 4, SMALL, 4, epoch=switch.epoch, timeout_s=5.0)
     switch.lease(switch.epoch, 4, 0, 4)
     scenario.members[2].calls = []
-    network = TerribleNetwork(switch, scenario.members, Weather(), 1)
+    network = TerribleNetwork(switch, scenario.members, NetworkConditions(), 1)
     with pytest.raises(CollectiveTimeoutError, match=r"still waits for rank 2$") as caught:
         network.run()
     assert caught.value.missing_ranks == (2,)
@@ -164,12 +166,17 @@ def test_an_absent_rank_is_named_by_the_pipelines_pending(switch: PipelineSwitch
 @pytest.mark.slow
 def test_a_soak_of_20_s_with_loss_duplicates_and_reordering(switch: PipelineSwitch) -> None:
     """Job after job, 1 % lost, 1 % doubled, 2 % late: every sum of every rank is right."""
-    weather, began, jobs, collectives = Weather(drop=0.01, duplicate=0.01, late=0.02), time.monotonic(), 0, 0
+    conditions, began, jobs, collectives = (
+        NetworkConditions(drop=0.01, duplicate=0.01, late=0.02),
+        time.monotonic(),
+        0,
+        0,
+    )
     while time.monotonic() - began < 20.0:
         switch.epoch += 1
         scenario = build(jobs, 3, SMALL, 6, largest=400, epoch=switch.epoch, collectives=10)
         switch.lease(switch.epoch, 3, SLOTS - 6, 6)
-        scenario.check(TerribleNetwork(switch, scenario.members, weather, jobs).run())
+        scenario.check(TerribleNetwork(switch, scenario.members, conditions, jobs).run())
         jobs, collectives = jobs + 1, collectives + 10
     print(f"{collectives} collectives a rank in {jobs} jobs")
     assert jobs > 1

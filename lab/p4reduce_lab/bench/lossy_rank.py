@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from p4reduce.testing.udp_switch import connect, weather
+from p4reduce.testing.udp_switch import connect, drop_rate_message
 
 WORLD_SIZE, ELEMENTS, COLLECTIVES = 4, 20_000, 4
 LOSSES = (0.0, 0.01, 0.05, 0.1)
@@ -23,7 +23,7 @@ found: dict[str, dict[str, Any]] = {str(loss): {"seconds": [], "sent": 0, "again
 for cycle in range(cycles + 1):
     for loss in LOSSES:
         if rank == 0:
-            comm.transport.send([weather(loss)])
+            comm.transport.send([drop_rate_message(loss)])
         comm.all_reduce(tensor)
         before, begun = comm.stats.copy(), time.monotonic()
         for _ in range(COLLECTIVES):
@@ -34,7 +34,7 @@ for cycle in range(cycles + 1):
             found[str(loss)]["sent"] += spent.frames_up
             found[str(loss)]["again"] += spent.retransmissions
         if rank == 0:
-            comm.transport.send([weather(0.0)])
+            comm.transport.send([drop_rate_message(0.0)])
         comm.barrier()
 comm.close()
 print(json.dumps(found))

@@ -8,7 +8,7 @@ import pytest
 from p4reduce.codecs import Int32
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.testing.reference_switch import ReferenceSwitch
-from p4reduce.testing.terrible_network import Member, Weather
+from p4reduce.testing.terrible_network import Member, NetworkConditions
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import DEFAULT
 from rigs.shaped_links import ShapedNetwork
@@ -49,9 +49,9 @@ def test_few_frames_are_sent_again_while_the_switch_stands_still(density: float)
         )
         for rank, own in enumerate(tensors)
     ]
-    weather = Weather(delay_s=40e-6, jitter=0.0, frame_s=1e-6)
+    conditions = NetworkConditions(delay_s=40e-6, jitter=0.0, frame_s=1e-6)
     network = ShapedNetwork(
-        switch, members, weather, 1, bits_per_s=1e8, burst=65536, stall_after=STALL_AFTER, stall_s=STALL_S
+        switch, members, conditions, 1, bits_per_s=1e8, burst=65536, stall_after=STALL_AFTER, stall_s=STALL_S
     )
     for (total,) in (results[0] for results in network.run(1_000_000)):
         assert np.array_equal(total, sum(tensors))

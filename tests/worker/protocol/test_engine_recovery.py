@@ -14,7 +14,7 @@ from p4reduce.protocol.recovery import Recovery
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.slot import SlotState
 from p4reduce.testing.reference_switch import ReferenceSwitch
-from p4reduce.testing.terrible_network import Member, TerribleNetwork, Weather
+from p4reduce.testing.terrible_network import Member, NetworkConditions, TerribleNetwork
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import DEFAULT
 
@@ -204,15 +204,15 @@ def test_tries_come_slower_after_the_first_ones() -> None:
 N, SLOTS, ELEMENTS = 4, 64, 20_000
 """80 KB on each of 4 ranks."""
 
-LAN = Weather(delay_s=0.0005, jitter=0.2, frame_s=20e-6)
+LAN = NetworkConditions(delay_s=0.0005, jitter=0.2, frame_s=20e-6)
 """Frames queue at the ranks and at the switch, and rarely overtake each other."""
-WAN = Weather(delay_s=0.005, jitter=0.2, frame_s=20e-6)
-REORDERING = Weather(delay_s=0.002)
+WAN = NetworkConditions(delay_s=0.005, jitter=0.2, frame_s=20e-6)
+REORDERING = NetworkConditions(delay_s=0.002)
 """Every frame takes a time of its own: most are overtaken."""
 
 
 @functools.cache
-def train(weather: Weather, drop: float, seed: int = 1, collectives: int = 9) -> tuple[float, float]:
+def train(conditions: NetworkConditions, drop: float, seed: int = 1, collectives: int = 9) -> tuple[float, float]:
     """(virtual seconds a collective, share of the frames that were sent again)"""
     switch = ReferenceSwitch(DEFAULT, SLOTS)
     switch.add_job(1, 7, N, 0, SLOTS)
@@ -231,7 +231,7 @@ def train(weather: Weather, drop: float, seed: int = 1, collectives: int = 9) ->
         )
         for rank in range(N)
     ]
-    lossy = Weather(drop, 0.0, 0.0, weather.delay_s, weather.jitter, 0.0, weather.frame_s)
+    lossy = NetworkConditions(drop, 0.0, 0.0, conditions.delay_s, conditions.jitter, 0.0, conditions.frame_s)
     network = TerribleNetwork(switch, members, lossy, seed)
     for results in network.run(2_000_000):
         for (total,) in results:
@@ -240,28 +240,28 @@ def train(weather: Weather, drop: float, seed: int = 1, collectives: int = 9) ->
     return (network.now - network.first_end) / (collectives - 1), sent_again
 
 
-def on_average(weather: Weather, drop: float) -> tuple[float, float]:
+def on_average(conditions: NetworkConditions, drop: float) -> tuple[float, float]:
     """What `train` returns, on average: which frames are lost makes a large difference."""
-    seconds, sent_again = np.mean([train(weather, drop, seed) for seed in (1, 2, 3, 4)], axis=0)
+    seconds, sent_again = np.mean([train(conditions, drop, seed) for seed in (1, 2, 3, 4)], axis=0)
     return float(seconds), float(sent_again)
 
 
-@pytest.mark.parametrize("weather", [LAN, WAN, REORDERING], ids=["lan", "wan", "reordering"])
+@pytest.mark.parametrize("conditions", [LAN, WAN, REORDERING], ids=["lan", "wan", "reordering"])
 @pytest.mark.parametrize(("drop", "bar"), [(0.01, 1.5), (0.05, 4.0), (0.1, 10.0)])
-def test_loss_costs_no_more_than(weather: Weather, drop: float, bar: float) -> None:
+def test_loss_costs_no_more_than(conditions: NetworkConditions, drop: float, bar: float) -> None:
     """With the loss each way: times of the time without."""
-    assert on_average(weather, drop)[0] <= bar * train(weather, 0.0)[0]
+    assert on_average(conditions, drop)[0] <= bar * train(conditions, 0.0)[0]
 
 
 @pytest.mark.parametrize(("drop", "bar"), [(0.01, 2.0), (0.05, 4.0), (0.1, 10.0)])
 def test_loss_costs_no_more_than_where_nothing_but_the_path_takes_time(drop: float, bar: float) -> None:
     """Three round trips without loss, so 1.5 times is not to be had: one more is already 1.33."""
-    path = Weather(delay_s=0.002, jitter=0.0)
+    path = NetworkConditions(delay_s=0.002, jitter=0.0)
     assert on_average(path, drop)[0] <= bar * train(path, 0.0)[0]
 
 
 def test_without_loss_and_in_order_nothing_is_sent_again() -> None:
-    assert train(Weather(delay_s=0.0005, jitter=0.0, frame_s=20e-6), 0.0)[1] == 0.0
+    assert train(NetworkConditions(delay_s=0.0005, jitter=0.0, frame_s=20e-6), 0.0)[1] == 0.0
     assert train(LAN, 0.0)[1] < 0.03
 
 

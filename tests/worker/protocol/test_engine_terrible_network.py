@@ -7,15 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4reduce.testing.reference_switch import ReferenceSwitch
-from p4reduce.testing.terrible_network import TerribleNetwork, Weather
+from p4reduce.testing.terrible_network import NetworkConditions, TerribleNetwork
 from p4reduce_contracts.wire import DEFAULT, SMALL, Geometry, unpack
 from rigs.scenarios import EPOCH, JOB, build
 from rigs.secret import rank_secrets
 
 pytestmark = pytest.mark.usefixtures("each_engine")
 
-weathers = st.builds(
-    Weather,
+network_conditions = st.builds(
+    NetworkConditions,
     drop=st.sampled_from([0.0, 0.05, 0.3]),
     duplicate=st.sampled_from([0.0, 0.1, 0.4]),
     late=st.sampled_from([0.0, 0.1, 0.3]),
@@ -34,13 +34,20 @@ def reference(geometry: Geometry, world_size: int, slots: int) -> ReferenceSwitc
     seed=st.integers(0, 2**32),
     world_size=st.integers(1, 8),
     slots=st.integers(1, 6),
-    weather=weathers,
+    conditions=network_conditions,
     first_round=st.sampled_from([0, 2**31 - 2, 2**32 - 3]),
     geometry=st.sampled_from([SMALL, Geometry(8, 4), Geometry(1, 32)]),
     refusals=st.sampled_from([0.0, 0.2]),
 )
 def test_every_rank_ends_with_the_reference_sum(
-    *, seed: int, world_size: int, slots: int, weather: Weather, first_round: int, geometry: Geometry, refusals: float
+    *,
+    seed: int,
+    world_size: int,
+    slots: int,
+    conditions: NetworkConditions,
+    first_round: int,
+    geometry: Geometry,
+    refusals: float,
 ) -> None:
     """Or with the same refusals: those change nothing of the collectives before and after them."""
     count = 8 if refusals else 3
@@ -54,19 +61,19 @@ def test_every_rank_ends_with_the_reference_sum(
         collectives=count,
         refusals=refusals,
     )
-    network = TerribleNetwork(reference(geometry, world_size, slots), scenario.members, weather, seed)
+    network = TerribleNetwork(reference(geometry, world_size, slots), scenario.members, conditions, seed)
     scenario.check(network.run())
 
 
 def test_default_geometry_with_more_ranks_than_columns() -> None:
     scenario = build(1, 32, DEFAULT, 4, collectives=3, largest=3000)
-    network = TerribleNetwork(reference(DEFAULT, 32, 4), scenario.members, Weather(0.1, 0.1, 0.05), 5)
+    network = TerribleNetwork(reference(DEFAULT, 32, 4), scenario.members, NetworkConditions(0.1, 0.1, 0.05), 5)
     scenario.check(network.run())
 
 
 def test_retransmissions_are_byte_identical() -> None:
     scenario = build(3, 3, SMALL, 4, first_round=2**32 - 3)
-    network = TerribleNetwork(reference(SMALL, 3, 4), scenario.members, Weather(0.3, 0.2, 0.1), 11)
+    network = TerribleNetwork(reference(SMALL, 3, 4), scenario.members, NetworkConditions(0.3, 0.2, 0.1), 11)
     scenario.check(network.run())
     sent: dict[tuple[int, int, int], bytes] = {}
     for rank, payload in network.log:
@@ -78,7 +85,9 @@ def test_retransmissions_are_byte_identical() -> None:
 
 def test_a_calm_network_needs_no_retransmission() -> None:
     scenario = build(4, 4, SMALL, 8, collectives=6)
-    network = TerribleNetwork(reference(SMALL, 4, 8), scenario.members, Weather(delay_s=0.0005, jitter=0.1), 2)
+    network = TerribleNetwork(
+        reference(SMALL, 4, 8), scenario.members, NetworkConditions(delay_s=0.0005, jitter=0.1), 2
+    )
     scenario.check(network.run())
     stats = [m.stats for m in scenario.members]
     assert all(s.retransmissions == s.stale == s.malformed == s.foreign == 0 for s in stats)
@@ -88,7 +97,7 @@ def test_a_calm_network_needs_no_retransmission() -> None:
 def test_rounds_go_on_across_collectives_and_wrap() -> None:
     scenario = build(8, 2, SMALL, 2, collectives=5, first_round=2**32 - 4)
     starts = list(scenario.members[0].rounds)
-    network = TerribleNetwork(reference(SMALL, 2, 2), scenario.members, Weather(0.1, 0.1, 0.1), 3)
+    network = TerribleNetwork(reference(SMALL, 2, 2), scenario.members, NetworkConditions(0.1, 0.1, 0.1), 3)
     scenario.check(network.run())
     ends = scenario.members[0].rounds
     assert ends == scenario.members[1].rounds

@@ -1,4 +1,4 @@
-"""N communicators in one process, over the reference switch: for tests of what uses collectives."""
+"""N communicators in one process over the reference switch, for tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class SwitchSide(Protocol):
-    """Anything that plays the switch: the reference, or a real pipeline behind an adapter."""
+    """The switch: the reference, or a real pipeline behind an adapter."""
 
     def process(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]: ...
 

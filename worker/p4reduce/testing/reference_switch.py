@@ -46,7 +46,7 @@ class Cell:
 
 
 class ReferenceSwitch:
-    """`process(rank, payload)` stands for a frame that arrived from that rank's port."""
+    """`process(rank, payload)` handles a frame that arrived from that rank's port."""
 
     def __init__(self, geometry: Geometry, slots: int = 1024) -> None:
         self.geometry = geometry
@@ -64,7 +64,7 @@ class ReferenceSwitch:
         slot_count: int = 16,
         secrets: Sequence[int] | None = None,
     ) -> None:
-        """Let a job in. `secrets` by rank are those of the leases; None: 0, as in a Lease that was given none."""
+        """Add a job. `secrets` by rank are those of the leases; None: 0, as in a Lease that was given none."""
         self.jobs[job] = Job(epoch, world_size, slot_base, slot_count, tuple(secrets or (0,) * world_size))
 
     def remove_job(self, job: int) -> None:

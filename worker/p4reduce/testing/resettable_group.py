@@ -64,7 +64,7 @@ class ResettableGroup(LocalGroup):
             comm.recovery = Rejoin(_Joiner(self, comm.rank), rejoin_s)
 
     def reset(self, reason: str = RESTARTED) -> None:
-        """End the epoch: no frame of it is answered any more, and every rank is told `reason`."""
+        """End the epoch: none of its frames is answered any more, and every rank gets JobResetError with `reason`."""
         self.reason = reason
         self._restart(self.epoch + 1)
         self.epoch += 1  # last: a place that is given meanwhile is void, and has not the old secrets in a new epoch

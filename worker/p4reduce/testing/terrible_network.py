@@ -24,24 +24,24 @@ class SwitchSide(Protocol):
 
 
 @dataclass(frozen=True)
-class Weather:
-    """Chances for each datagram, and how long it takes (seconds)."""
+class NetworkConditions:
+    """Probabilities of faults of each datagram, and delays in seconds."""
 
     drop: float = 0.0
     duplicate: float = 0.0
     late: float = 0.0
-    """Chance of being held back for up to `late_s`, past many rounds."""
+    """Probability of an extra delay of up to `late_s`, longer than many rounds."""
     delay_s: float = 0.002
     jitter: float = 1.0
-    """How much of the delay varies from datagram to datagram, so that they overtake each other; 0: none does."""
+    """The part of the delay that varies between datagrams, which reorders them; 0: no reordering."""
     late_s: float = 3.0
     frame_s: float = 0.0
-    """How long a rank is busy with a frame that it sends, and the switch with each that comes or goes: they queue."""
+    """Processing time of a frame at the sending rank, and at the switch for each in and out; frames queue."""
 
 
 @dataclass
 class Member:
-    """One rank: the collectives it calls, one after the other, and what they returned (or who refused, and why)."""
+    """One rank: the collectives it calls, one after the other, and their results (or which ranks refused, and why)."""
 
     lease: Lease
     calls: Sequence[tuple[BlockSource, Call]]
@@ -59,8 +59,8 @@ class Member:
 class TerribleNetwork:
     """Runs all members to the end; `log` keeps every payload a member sent, in order."""
 
-    def __init__(self, switch: SwitchSide, members: Sequence[Member], weather: Weather, seed: int) -> None:
-        self.switch, self.members, self.weather = switch, members, weather
+    def __init__(self, switch: SwitchSide, members: Sequence[Member], conditions: NetworkConditions, seed: int) -> None:
+        self.switch, self.members, self.conditions = switch, members, conditions
         self.random = random.Random(seed)
         self.now = 0.0
         self.log: list[tuple[int, bytes]] = []
@@ -108,7 +108,7 @@ class TerribleNetwork:
     def _up(self, member: Member, frames: list[bytes]) -> None:
         for frame in frames:
             self.log.append((member.lease.rank, frame))
-            member.busy_until = max(self.now, member.busy_until) + self.weather.frame_s
+            member.busy_until = max(self.now, member.busy_until) + self.conditions.frame_s
             self._send(partial(self._at_switch, member.lease.rank, frame), member.busy_until)
         if member.running is not None and member.running.done:
             member.results.append(member.running.refusals or member.running.result())
@@ -117,9 +117,9 @@ class TerribleNetwork:
             self._begin(member)
 
     def _at_switch(self, rank: int, payload: bytes) -> None:
-        self._busy_until = max(self.now, self._busy_until) + self.weather.frame_s
+        self._busy_until = max(self.now, self._busy_until) + self.conditions.frame_s
         for to, answer in self.switch.process(rank, payload):
-            self._busy_until += self.weather.frame_s
+            self._busy_until += self.conditions.frame_s
             self._send(partial(self._down, self.members[to], answer), self._busy_until)
 
     def _down(self, member: Member, payload: bytes) -> None:
@@ -127,13 +127,13 @@ class TerribleNetwork:
             self._up(member, member.running.receive(payload, self.now))
 
     def _send(self, arrive: Callable[[], None], leaves: float = 0.0) -> None:
-        weather, chance = self.weather, self.random.random
-        if chance() < weather.drop:
+        conditions, chance = self.conditions, self.random.random
+        if chance() < conditions.drop:
             return
-        for _ in range(1 + (chance() < weather.duplicate)):
-            late = weather.late_s * chance() if chance() < weather.late else 0.0
-            delay = 1.1 - weather.jitter + weather.jitter * self.random.expovariate(1.0)
-            self._at(max(self.now, leaves) + late + weather.delay_s * delay, arrive)
+        for _ in range(1 + (chance() < conditions.duplicate)):
+            late = conditions.late_s * chance() if chance() < conditions.late else 0.0
+            delay = 1.1 - conditions.jitter + conditions.jitter * self.random.expovariate(1.0)
+            self._at(max(self.now, leaves) + late + conditions.delay_s * delay, arrive)
 
     def _at(self, time: float, event: Callable[[], None]) -> None:
         self._order += 1

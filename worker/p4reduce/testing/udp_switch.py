@@ -35,8 +35,8 @@ def greeting(rank: int) -> bytes:
     return _GREETING + str(rank).encode()
 
 
-def weather(drop: float) -> bytes:
-    """Return the datagram that sets the chance of every later frame to be lost."""
+def drop_rate_message(drop: float) -> bytes:
+    """Return the datagram that sets the probability that a later frame is lost."""
     return _DROP + str(drop).encode()
 
 
