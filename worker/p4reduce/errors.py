@@ -115,7 +115,7 @@ class ControllerLostError(JobResetError):
 
 
 class Reason(IntEnum):
-    """Why a rank refused, as one byte tells the others."""
+    """Why a rank refused, as one byte on the wire."""
 
     OTHER = 0
     NOT_FINITE = 1
@@ -140,7 +140,7 @@ class PeerRefusedError(P4ReduceError):
     """Another rank could not take part in this collective; `reasons` maps each such rank to why.
 
     Every rank raises in the same collective, the one that refused the error it had, and none has a result. The
-    communicator stays usable, and the ranks in step: call the next collective on all of them.
+    communicator stays usable: call the next collective on all ranks.
     """
 
     def __init__(self, call: str, reasons: Mapping[int, Reason]) -> None:

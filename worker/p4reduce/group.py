@@ -27,7 +27,7 @@ class Group:
 
 
 def group_of(lease: Lease) -> Group:
-    """Return the place in a group that a lease grants its holder."""
+    """Return the group of a lease."""
     return Group(
         name=lease.name,
         rank=lease.rank,

@@ -71,13 +71,13 @@ def join(
     a collective uses (default: adaptive); all ranks must give the same.
     `security` is this worker's certificate, if the controller wants one (else: P4REDUCE_CA, _CERT and _KEY), `token`
     the job's, if it is private (else: P4REDUCE_TOKEN).
-    With `rejoin`, on all ranks, a JobResetError that nobody asked for does not end the communicator: the next
+    With `rejoin`, on all ranks, a JobResetError without a request to reset does not end the communicator: the next
     collective, or the one that it interrupted, joins again, for `timeout_s` at most, and is finished in the job's next
     epoch. `metrics` is HOST:PORT, where Prometheus finds what this rank counts (else: P4REDUCE_METRICS, with a port
     that is higher by LOCAL_RANK).
-    `insecure` (else: P4REDUCE_INSECURE, 0 or 1) allows what is refused beyond loopback otherwise: a controller without
-    TLS, and `metrics`, which are HTTP without a lock.
-    What is not closed by the end of the interpreter is closed then.
+    `insecure` (else: P4REDUCE_INSECURE, 0 or 1) allows beyond loopback a controller without TLS, and
+    `metrics`, which are HTTP without authentication.
+    The communicator is closed at the end of the interpreter, if not before.
     Raises JoinError, whose message says what to change.
     """
     from p4reduce_runtime.security import insecure_from_environment
@@ -140,7 +140,7 @@ def join(
 
 
 def _load_kernels(wait_s: float) -> float:
-    """Load what every collective runs on, before a place is taken that the others then wait for.
+    """Load the compiled kernels, before this rank is a member that the others wait for.
 
     Returns how long this process waited for others that compile, `wait_s` at most.
     """
@@ -155,7 +155,7 @@ def _load_kernels(wait_s: float) -> float:
 
 
 class _Joiner:
-    """One rank that joins one job, once or whenever it has lost its place (see `rejoin.Joiner`)."""
+    """Joins one job as one rank, once or after each reset (see `rejoin.Joiner`)."""
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ _process = 0
 
 
 def _leave_at_exit(heartbeat: Heartbeat) -> None:
-    """See to it that the place is given up when the interpreter ends, but not by a forked child."""
+    """Leave the job when the interpreter ends, but not in a forked child."""
     global _process
     if _process != os.getpid():  # registered here, after gRPC is imported, so that it runs before gRPC's end
         _process = os.getpid()
@@ -256,7 +256,7 @@ def _leave_all(process: int) -> None:
     for comm in list(_communicators):
         with contextlib.suppress(Exception):
             comm.close()
-    for heartbeat in list(_heartbeats):  # of communicators that were forgotten: their heartbeats go on
+    for heartbeat in list(_heartbeats):  # of communicators that were not closed: their heartbeats still run
         with contextlib.suppress(Exception):
             heartbeat.leave()
 
@@ -279,7 +279,7 @@ def _number(what: str, variable: str, given: int | None, environment: Mapping[st
 
 
 class _Patience:
-    """The time that is left for joining; says every few seconds what it is waited for."""
+    """The time left for joining; logs every few seconds what is missing."""
 
     def __init__(self, job: str, rank: int, timeout_s: float, waited_s: float) -> None:
         self._who = f"rank {rank} could not join job {job!r}"
@@ -309,7 +309,7 @@ class _Patience:
             _log.warning("%s: %s (%.0f s of %g s left)", self._waits, what, self.left_s, self._timeout_s)
 
     def give_up(self, error: Exception) -> JoinError:
-        """Return the error for what no waiting mends."""
+        """Return the error for a failure that waiting does not help."""
         return JoinError(f"{self._who}: {error}")
 
 
@@ -331,7 +331,7 @@ def _admit(
             client.timeout_s = min(longest_call_s, patience.left_s)
             try:
                 return _admit_once(client, join, patience)
-            except passing as error:  # not up, reconnecting, or another launch or worker holds the place
+            except passing as error:  # not up, reconnecting, or another launch or worker has this rank
                 patience.pause(error)
             except JobServiceError as error:
                 raise patience.give_up(error) from error
@@ -340,7 +340,7 @@ def _admit(
 
 
 def _admit_once(client: JobClient, join: Callable[[], JoinTicket], patience: _Patience) -> tuple[Lease, Transport, int]:
-    """`join`, and say HELLO until the controller grants the lease; the place is given up on any error."""
+    """`join`, and send HELLO until the controller grants the lease; leave the job on any error."""
     from p4reduce_contracts.jobs.client import ControllerUnreachableError
 
     ticket = join()
@@ -385,7 +385,7 @@ def _wait_lease(client: JobClient, nonce: int, patience: _Patience) -> Lease:
 
 
 def _say_who_is_missing(client: JobClient, job: str, patience: _Patience) -> None:
-    with contextlib.suppress(Exception):  # a controller that does not answer is told by whoever needs its answer
+    with contextlib.suppress(Exception):  # whether the controller answers shows in the calls that need its answer
         info = client.get_job(job)
         joined = {member.rank for member in info.members}
         heard = {member.rank for member in info.members if member.host}

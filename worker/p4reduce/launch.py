@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 def run_id(environment: Mapping[str, str]) -> str:
-    """Return what all ranks of one launch have in common and another launch has not; "" where nothing says.
+    """Return an id that all ranks of one launch share and no other launch has; "" if the environment has none.
 
     torchrun's own run id is "none" unless it was given one, so its rendezvous, which two launches on one machine cannot
     share, is part of this; and so is how often torchrun has restarted the workers.

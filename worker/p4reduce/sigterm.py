@@ -1,4 +1,4 @@
-"""SIGTERM leaves in order: the other ranks are told that this one left before the process ends."""
+"""On SIGTERM leave the job before the process ends, so that the other ranks get JobResetError at once."""
 
 from __future__ import annotations
 

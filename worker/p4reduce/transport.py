@@ -40,7 +40,7 @@ class Transport(Protocol):
 
 
 class UdpTransport:
-    """A UDP socket connected to the switch. Whatever goes wrong on it counts as loss."""
+    """A UDP socket connected to the switch. Errors of the socket count as loss."""
 
     def __init__(self, host: str, port: int) -> None:
         family, socket_type, proto, _, address = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_DGRAM)[0]
@@ -67,7 +67,7 @@ class UdpTransport:
 
     @property
     def address(self) -> tuple[str, int]:
-        """This end of the socket: what the switch admits."""
+        """The socket's own address, which the switch admits."""
         host, port = self._socket.getsockname()[:2]
         return host, port
 
@@ -101,7 +101,7 @@ class UdpTransport:
                 with contextlib.suppress(OSError):
                     send(frame)
             except OSError:
-                continue  # nobody listens, or no route yet: the same as loss
+                continue  # port closed or no route yet: the same as loss
 
     def send_run(self, frames: Sequence[bytes]) -> bool:
         """Send frames of equal length as one; return False where the system, or the interface, refuses that."""

@@ -22,7 +22,9 @@ class Turns:
         self._line: deque[_Turn] = deque()
 
     def hold(self, timeout_s: float, body: Callable[[bool], T]) -> T:
-        """Return what `body` returns. It runs when it is its turn, or else after `timeout_s`; it is told which."""
+        """Return what `body` returns. It runs when all earlier calls have ended, or after `timeout_s`.
+
+        Its argument is whether it runs in time."""
         turn = _Turn()
         try:
             try:

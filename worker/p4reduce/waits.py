@@ -1,4 +1,4 @@
-"""The log lines of a collective that does not go on: for how long, and what it waits for.
+"""Log lines of a collective that makes no progress: for how long, and what it waits for.
 
 The first one comes when no round has ended for 10 s, the next ones after 20 s, 40 s and so on.
 """
@@ -19,11 +19,11 @@ _log = logging.getLogger(__name__)
 
 LOG_AFTER_S: Final = 10.0
 _SILENT_S: Final = 10.0
-"""Frames without an answer are repeated every second: after so long the switch, or the path to it, is gone."""
+"""Frames without an answer are repeated every second: after so long the switch, or the path to it, has failed."""
 
 
 class Waits:
-    """How long one collective has waited. Nothing is locked; `look` is called at least every tenth of a second."""
+    """Measures how long one collective has waited. `look` is called at least every tenth of a second."""
 
     def __init__(self, lease: Lease, transport: Transport, collective: AnyCollective, now: float) -> None:
         self._lease, self._transport, self._collective = lease, transport, collective
@@ -58,14 +58,14 @@ class Waits:
         return CollectiveTimeoutError(f"{error}{self._remarks(error.missing_ranks, now)}", error.missing_ranks)
 
     def _note(self, now: float) -> None:
-        """Take note of what has come since this was called last."""
+        """Record the progress since the last call."""
         if (rounds := self._collective.stats.rounds) != self._rounds:
             self._rounds, self._went_on_at, self._log_after_s = rounds, now, LOG_AFTER_S
         if (answers := self._count_answers()) != self._answers:
             self._answers, self._answered_at = answers, now
 
     def _remarks(self, missing_ranks: Sequence[int], now: float) -> str:
-        """Return what to add: that the switch no longer answers, and that full frames do not fit the path."""
+        """Return text to append: that the switch does not answer, or that full frames exceed the path's MTU."""
         text, silent_s = "", now - self._answered_at
         if self._answers and silent_s >= _SILENT_S:
             where = f"{self._lease.switch_host}:{self._lease.switch_port}"

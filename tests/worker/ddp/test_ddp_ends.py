@@ -98,15 +98,16 @@ def test_closing_a_state_leaves_the_communicator_open() -> None:
             comm.barrier()
 
 
-def test_an_exception_while_a_bucket_is_under_way_leaves_the_job_at_once() -> None:
+@pytest.mark.parametrize("kind", [ValueError, InvalidTensorError])
+def test_an_exception_while_a_bucket_is_under_way_leaves_the_job_at_once(kind: type[Exception]) -> None:
     lost = threading.Event()
     group = LocalGroup(1, timeout_s=30, lose=lambda rank, frame: lost.is_set())
     comm, membership = group.comms[0], Membership()
     comm.membership = membership
-    with contextlib.suppress(ValueError), DDPState(comm) as state:
+    with contextlib.suppress(kind), DDPState(comm) as state:
         lost.set()
         state.reduce(Bucket(torch.ones(3), last=False))  # type: ignore[arg-type]
-        raise ValueError
+        raise kind
     assert membership.left == 1
 
 

@@ -1,4 +1,4 @@
-"""The threads on which buckets of gradients are summed, while the rest of the backward pass goes on."""
+"""The threads that sum buckets of gradients during the rest of the backward pass."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from collections.abc import Callable
 from typing import Any
 
 _READY = 2
-"""Buckets that may be prepared and not done: one travels, the next waits for it. More would only take memory."""
+"""Buckets that may be prepared and not done: one is sent, the next waits for it. More would only take memory."""
 
 Prepare = Callable[[], Any]
-"""Makes a bucket ready to travel. Must not raise."""
-Travel = Callable[[Any], None]
-"""Takes what its `Prepare` returned. Must not raise."""
+"""Makes a bucket ready to be sent. Must not raise."""
+Send = Callable[[Any], None]
+"""Sums what its `Prepare` returned over the ranks. Must not raise."""
 
 
 class BucketThreads:
-    """Runs what it is given in the order it was given, so that every rank calls the same collectives in one order.
+    """Sums buckets in the order of `put`, so that every rank calls the same collectives in one order.
 
-    Buckets are prepared on one thread and travel on another: while one travels, the next is compressed.
+    Buckets are prepared on one thread and sent on another: while one is sent, the next is compressed.
     """
 
     def __init__(self) -> None:
-        self._given: queue.Queue[tuple[Prepare, Travel] | None] = queue.Queue()
-        self._ready: queue.SimpleQueue[tuple[Any, Travel] | None] = queue.SimpleQueue()
+        self._given: queue.Queue[tuple[Prepare, Send] | None] = queue.Queue()
+        self._ready: queue.SimpleQueue[tuple[Any, Send] | None] = queue.SimpleQueue()
         self._places = threading.Semaphore(_READY)
         # Daemons, because the interpreter joins other threads before atexit has ended their collectives.
         self._threads = [
             threading.Thread(target=work, name=f"p4reduce-{name}", daemon=True)
-            for name, work in (("compress", self._prepare), ("ddp", self._travel))
+            for name, work in (("compress", self._prepare), ("ddp", self._send))
         ]
         for thread in self._threads:
             thread.start()
 
-    def put(self, prepare: Prepare, travel: Travel) -> None:
-        """Prepare a bucket and let it travel, each after those before it."""
-        self._given.put((prepare, travel))
+    def put(self, prepare: Prepare, send: Send) -> None:
+        """Prepare a bucket and send it, each after those before it."""
+        self._given.put((prepare, send))
 
     @property
     def busy(self) -> bool:
@@ -54,19 +54,19 @@ class BucketThreads:
 
     def _prepare(self) -> None:
         while (task := self._given.get()) is not None:
-            prepare, travel = task
+            prepare, send = task
             self._places.acquire()
-            self._ready.put((prepare(), travel))
-            del task, prepare, travel  # not to keep the bucket's tensors until the next one
+            self._ready.put((prepare(), send))
+            del task, prepare, send  # not to keep the bucket's tensors until the next one
         self._given.task_done()  # the end counts as given
         self._ready.put(None)
 
-    def _travel(self) -> None:
+    def _send(self) -> None:
         while (task := self._ready.get()) is not None:
-            prepared, travel = task
+            prepared, send = task
             try:
-                travel(prepared)
+                send(prepared)
             finally:
-                del task, prepared, travel
+                del task, prepared, send
                 self._places.release()
                 self._given.task_done()

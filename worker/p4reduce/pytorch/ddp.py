@@ -63,7 +63,7 @@ REFUSED = (
     "a new DDPState"
 )
 _Prepared = Begun | BaseException | None
-"""A bucket that is compressed, one that was refused or broke, or one that goes as it is."""
+"""A compressed bucket, the error of one that failed, or None for a bucket that is sent dense."""
 _EXIT_S = 5.0
 """How long the end of the interpreter waits for the background threads."""
 
@@ -72,7 +72,7 @@ class DDPState:
     """What the hook keeps between buckets: communicator, compressor, names, and the threads that sum buckets.
 
     They run in the order of the buckets, so that every rank calls the same collectives in the same order, and overlap
-    with the rest of the backward pass; while a bucket travels, the next is compressed. Until `close()` no other
+    with the rest of the backward pass; while a bucket is sent, the next is compressed. Until `close()` no other
     collective may be called on the communicator while a backward pass runs. `close()` ends the threads and leaves the
     communicator open; at the end of the interpreter both are closed.
 
@@ -100,7 +100,7 @@ class DDPState:
         `on_nonfinite`: what happens when a bucket of any rank holds a NaN or an infinity. "raise" is an error on all
         ranks. With "skip" the gradients of that bucket and the later ones are NaN on all ranks, so that a GradScaler,
         or a check of your own for finite gradients, skips the step on all of them; the compressor's state is what it
-        was before the step, and training goes on. Without such a check the weights become NaN.
+        was before the step. Without such a check the weights become NaN.
 
         `fallback`: "gloo" lets training go on over a gloo group while the switch is away (docs/elastic.md).
 
@@ -130,7 +130,7 @@ class DDPState:
         self.skipped_steps = 0
         """Backward passes whose gradients are NaN since some rank's were not finite; equal on all ranks."""
         self._skipping = False
-        """Whether the rest of this backward pass is skipped; of the thread on which buckets travel."""
+        """Whether the rest of this backward pass is skipped; used only by the thread that sends buckets."""
         self._before: dict[str, Any] | None = None
         """The compressor's state before this backward pass, where the pass may still have to be undone."""
         self._names: dict[torch.Tensor, str] = {}
@@ -215,8 +215,10 @@ class DDPState:
     def __exit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None and self._threads.busy:
-            self._fail(error)  # the other ranks would wait for the buckets that this one does not send
+        if error is not None and self._threads.busy:  # the others would wait for buckets that this rank does not send
+            with self._failing:
+                self.error = self.error or error
+            self.comm.close(wait=False)
         self.close()
 
     def _end(self) -> None:
@@ -227,21 +229,21 @@ class DDPState:
             self._threads.end(_EXIT_S)
 
     def _fail(self, error: BaseException) -> None:
-        """Keep the first error; unless all ranks have it, leave the job: they must not wait for this one."""
-        told = isinstance(error, PeerRefusedError | InvalidTensorError)
+        """Keep the first error. Unless all ranks have it, leave the job, so that they do not wait for this one."""
+        on_all_ranks = isinstance(error, PeerRefusedError | InvalidTensorError)
         with self._failing:
             if self.error is not None:
                 return
             self.error = error
-            error.add_note(REFUSED if told else FINISHED)
-        if not told:
+            error.add_note(REFUSED if on_all_ranks else FINISHED)
+        if not on_all_ranks:
             self.comm.close(wait=False)
 
     def _names_of(self, parameters: list[torch.Tensor]) -> list[str]:
         return [self._names.setdefault(parameter, f"parameter{len(self._names)}") for parameter in parameters]
 
     def _prepare(self, index: int, buffer: torch.Tensor, parts: dict[str, torch.Tensor]) -> _Prepared:
-        """On the first thread: check and compress a bucket, which changes nothing; an error is returned."""
+        """On the first thread: check and compress a bucket, without changing any state; return an error."""
         try:
             if self.error is not None:
                 raise self.error
@@ -262,7 +264,7 @@ class DDPState:
         prepared: _Prepared,
         future: torch.futures.Future[torch.Tensor],
     ) -> None:
-        """On the second thread: one bucket travels, its mean is written over its gradients."""
+        """On the second thread: sum a bucket, and write its mean over its gradients."""
         try:
             if self.error is not None:
                 raise self.error
@@ -286,7 +288,7 @@ class DDPState:
         self._before = self.compressor.state_dict() if self.compressor is not None and undo else None
 
     def _sum_or_refuse(self, buffer: torch.Tensor, parts: dict[str, torch.Tensor], prepared: _Prepared) -> None:
-        """Sum a bucket. What one rank finds wrong with it all ranks learn, and all of them raise, or skip the step."""
+        """Sum a bucket. If one rank cannot, all ranks raise or skip the step."""
         refusal: P4ReduceError
         try:
             if isinstance(prepared, BaseException):

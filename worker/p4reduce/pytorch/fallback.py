@@ -122,7 +122,7 @@ def _tensor(data: bytes) -> torch.Tensor:
 def sum_blocks(group: Group, source: BlockSource, block_words: int) -> tuple[NDArray[np.uint8], NDArray[Any]]:
     """Return the agreed exponents [blocks] and the summed words [blocks, block_words], as the switch would."""
     held = np.where(source.nonzero, source.exponents + np.uint8(1), 0).astype(np.uint8)
-    exponents = group.largest(held) - np.uint8(1)  # 0, held by nobody, becomes UNTOUCHED
+    exponents = group.largest(held) - np.uint8(1)  # 0, held by no rank, becomes UNTOUCHED
     words = np.zeros((source.n_blocks, block_words), np.int64)
     mine = np.flatnonzero(source.nonzero)
     if len(mine):
@@ -154,7 +154,7 @@ def fall_back(comm: Communicator, peers: dist.ProcessGroup | None) -> None:
         return
     assert isinstance(recovery, Rejoin)
     ranks = dist.get_process_group_ranks(peers)
-    # A rank may notice as late as when a collective of its own times out, if the controller cannot tell it.
+    # Without the controller a rank may notice only when a collective of its own times out.
     patience_s = 2 * comm.timeout_s + _GRACE_S
     group = dist.new_group(ranks, timeout=timedelta(seconds=patience_s), backend="gloo", use_local_synchronization=True)
     assert isinstance(group, dist.ProcessGroup)
@@ -332,7 +332,7 @@ class _Return:
             try:
                 epoch = self._joiner.join(_JOIN_S)
                 check_same_job(self._communicator, epoch)
-            except Exception as error:  # whatever it is: nobody else would try again
+            except Exception as error:  # any error: no other thread would try again
                 level = logging.INFO if isinstance(error, JoinError) else logging.WARNING
                 _log.log(level, "not back on the switch yet: %s", error)
                 if epoch is not None:

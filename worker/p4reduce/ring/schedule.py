@@ -4,9 +4,9 @@ Every rank sends to the next and receives from the one before. In N - 1 hops eac
 decodes it, adds its own and encodes it anew; then the finished parts go round in N - 1 hops as they were encoded. The
 rank that finished a part takes what it decodes of it, as the others do: so all have the same bits.
 
-The bytes of a hop are a head, whose length all ranks know, and a body, whose length the head tells. A rank that cannot
+The bytes of a hop are a head, whose length all ranks know, and a body, whose length is in the head. A rank that cannot
 take part sends heads of another kind through all hops, and so does every rank that receives one. After N - 1 hops all
-have: they raise in the same collective, and are in step for the next.
+have: they raise in the same collective, and can go on with the next.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Hop(NamedTuple):
 def mean_over_ring(
     values: Floats, rank: int, world_size: int, codec: Inceptionn, name: str
 ) -> Generator[Hop, Bytes, Floats]:
-    """Return the mean over all ranks, float32 [elements], the same bits on all; asks for 2 (N - 1) hops on the way.
+    """Return the mean over all ranks, float32 [elements], the same bits on all; yields 2 (N - 1) hops.
 
     Raises, after all hops, InvalidTensorError for a NaN or an infinity, and PeerRefusedError for another rank's.
     """
