@@ -6,6 +6,7 @@ Imported by workers alone; it takes torch and scikit-learn.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ import torch.distributed as dist
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import p4reduce
@@ -28,12 +31,19 @@ _ONE_BUCKET_MB = 100
 class Trainer:
     """One variant of the training, on this rank; the same weights and data each time."""
 
-    def __init__(self, peer: str, comm: Any, rank: int, world_size: int) -> None:
+    def __init__(self, peer: str, comm: Any, rank: int, world_size: int, group_of: Callable[[str], Any]) -> None:
+        """`group_of` returns the process group of a backend."""
         torch.manual_seed(0)
         layers = [nn.Linear(64, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, 10)]
         # PowerSGD's collectives of several buckets may come in another order on each rank, which gloo does not bear.
         megabytes = _ONE_BUCKET_MB if peer == "gloo PowerSGD" else None
-        self._model = DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=megabytes)
+        backend = peer.partition(" ")[0] if peer.endswith((" backend", " FSDP2")) else "gloo"
+        group, model = group_of(backend), nn.Sequential(*layers)
+        self._model: Any
+        if peer.endswith(" FSDP2"):
+            self._model = fully_shard(model, mesh=DeviceMesh.from_group(group, "cpu"))
+        else:
+            self._model = DistributedDataParallel(model, bucket_cap_mb=megabytes, process_group=group)
         self.parameters = sum(parameter.numel() for parameter in self._model.parameters())
         self._optimizer = torch.optim.SGD(self._model.parameters(), _LEARNING_RATE, _MOMENTUM)
         self._add_hook(peer, comm)
@@ -63,7 +73,8 @@ class Trainer:
     @torch.no_grad()
     def accuracy(self) -> float:
         """Return the share of the test images that the model classifies correctly."""
-        return float((self._model.module(self._test_x).argmax(1) == self._test_y).float().mean())
+        model = getattr(self._model, "module", self._model)
+        return float((model(self._test_x).argmax(1) == self._test_y).float().mean())
 
     def _add_hook(self, peer: str, comm: Any) -> None:
         if peer == "gloo fp16":
@@ -71,7 +82,7 @@ class Trainer:
         elif peer == "gloo PowerSGD":
             state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
             self._model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-        elif peer.startswith("p4reduce"):
+        elif peer in ("p4reduce dense", "p4reduce AdaComp"):
             compressor = p4reduce.AdaComp() if peer.endswith("AdaComp") else None
             summing = p4reduce.DDPState(comm, compressor, module=self._model)
             self._model.register_comm_hook(summing, p4reduce.ddp_hook)

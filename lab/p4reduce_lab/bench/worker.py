@@ -40,6 +40,7 @@ class Worker:
         self._dist: Any = None
         self._sources: dict[Kind, Any] = {}
         self._trainers: dict[str, Any] = {}
+        self._switch_group: Any = None
         self._memory_before = peak_memory("self")
 
     def join(self, gloo: bool = True, p4reduce: bool = True) -> Reply:
@@ -105,12 +106,43 @@ class Worker:
                 raise AssertionError(f"the sum by {peer} is wrong by up to {np.abs(found - expected).max()}")
         return measured
 
+    def collective(self, peer: str, name: str, elements: int, dtype: str) -> Reply:
+        """Run a collective of torch.distributed and measure it. `peer`: the backend, "gloo" or "p4reduce".
+
+        `elements`: of this rank's tensor.
+        """
+        import torch
+
+        group = self._group(peer)
+        mine = torch.ones(elements, dtype=getattr(torch, dtype))
+        gathered = torch.empty(elements * self._world_size, dtype=mine.dtype)
+        work = {
+            "all_reduce": lambda: self._dist.all_reduce(mine, group=group),
+            "broadcast": lambda: self._dist.broadcast(mine, 0, group=group),
+            "all_gather": lambda: self._dist.all_gather(list(gathered.chunk(self._world_size)), mine, group=group),
+        }[name]
+        _, measured = self._measure(work)
+        expected = self._world_size if name == "all_reduce" else 1
+        if not bool((mine == expected).all()) or (name == "all_gather" and not bool((gathered == 1).all())):
+            raise AssertionError(f"{name} by {peer} gave a wrong result")
+        return measured
+
+    def _group(self, peer: str) -> Any:
+        """Return the process group of a backend; all ranks call it at once."""
+        if peer == "gloo":
+            return self._dist.group.WORLD
+        if self._switch_group is None:
+            from p4reduce.pytorch.backend.options import Options
+
+            self._switch_group = self._dist.new_group(backend="p4reduce", pg_options=Options(slots=128))
+        return self._switch_group
+
     def train(self, peer: str, steps: int) -> Reply:
         """Train one variant for so many steps more; measure that, and the accuracy after it."""
         from p4reduce_lab.bench.models import Trainer
 
         if peer not in self._trainers:
-            self._trainers[peer] = Trainer(peer, self._comm, self._rank, self._world_size)
+            self._trainers[peer] = Trainer(peer, self._comm, self._rank, self._world_size, self._group)
         trainer = self._trainers[peer]
         spent, measured = self._measure(lambda: trainer.steps(steps))
         return {**measured, "seconds": spent, "accuracy": trainer.accuracy(), "parameters": trainer.parameters}
@@ -184,6 +216,7 @@ def main() -> None:
     requests: dict[str, Callable[..., Reply]] = {
         "join": worker.join,
         "all_reduce": worker.all_reduce,
+        "collective": worker.collective,
         "train": worker.train,
         "memory": worker.memory,
         "close": worker.close,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from p4reduce_lab.bench.case import Case
 from p4reduce_lab.bench.cases import (
+    backend,
     bmv2_words,
     compression,
     dense,
@@ -30,6 +31,7 @@ CASES: tuple[Case, ...] = (
     scale.WORKERS_CASE,
     scale.SIZE_CASE,
     training.CASE,
+    backend.CASE,
     compression.ADACOMP_CASE,
     compression.SELECTION_CASE,
     memory.CASE,
