@@ -1,4 +1,4 @@
-"""A lock that is given in the order in which it was asked for, and that a native loop need not hold while it waits."""
+"""A fair, reentrant lock that a native loop can release while it is idle, without a call of Python."""
 
 from __future__ import annotations
 
@@ -10,52 +10,52 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-WANTED: Final = 0
-"""Not 0 while another thread than the loop's waits for the lock, or has it."""
+WAITERS: Final = 0
+"""Not 0 while a thread other than the native loop's waits for the lock or holds it."""
 IDLE: Final = 1
-"""1 while the loop does without the lock."""
-CLAIMS: Final = 2
-"""How often it was claimed."""
+"""1 while the native loop does not need the lock."""
+REQUESTS: Final = 2
+"""How often the lock was requested of the native loop."""
 
-Claim = Callable[[NDArray[np.int64]], bool]
-"""Count a claim, set WANTED and return whether IDLE is set, in this order for all processors: `pump.lock_kernels`."""
+RequestLock = Callable[[NDArray[np.int64]], bool]
+"""Count a request, set WAITERS and return whether IDLE is set, sequentially consistent: `datapath.lock_kernels`."""
 
 
 class FairLock:
-    """Like `threading.RLock`, a Condition's too; whoever asks gets it before its holder gets it again.
+    """A lock like `threading.RLock`, also for a Condition, that is granted in the order of the calls of `acquire`.
 
-    The holder can lend it to its native loop. The loop sets IDLE before it waits for something to do, and clears it
-    afterwards. Each time it looks at the other words then, and goes back to Python when the lock is wanted or was
-    claimed. So the lock is there for others while the loop is idle, and soon when it is not.
+    The thread that holds it can run a native loop without releasing it. The loop sets IDLE before it waits for events,
+    and clears it afterwards; then it checks the other words, and returns to Python when there are waiters or were
+    requests. So other threads get the lock at once while the loop is idle, and soon while it is not.
     """
 
     def __init__(self) -> None:
         self.words = np.zeros(3, np.int64)
-        self._claim: Claim | None = None
+        self._request: RequestLock | None = None
         self._state = threading.Lock()
         self._owner: int | None = None
         self._depth = 0
         self._queue: deque[tuple[int, threading.Lock]] = deque()
-        self._lender: int | None = None
+        self._native_owner: int | None = None
 
-    def lend(self, claim: Claim) -> None:
-        """Let the native loop that this thread begins now do without the lock while it is idle."""
-        self._claim = claim
+    def begin_native(self, request: RequestLock) -> None:
+        """Let other threads take the lock while the native loop that this thread is about to run is idle."""
+        self._request = request
         with self._state:
-            self._lender = self._owner
+            self._native_owner = self._owner
             self.words[IDLE] = 0
-            self._note_wanted()
+            self._publish_waiters()
 
-    def take_back(self) -> None:
-        """After the loop: this thread has the lock again, once those before it have had it."""
+    def end_native(self) -> None:
+        """After the native loop: hold the lock again, after the threads that wait for it."""
         with self._state:
-            self._lender = None
+            self._native_owner = None
             if self._owner == threading.get_ident():
                 return
         self.acquire()
 
     def acquire(self) -> bool:
-        """Wait until this thread has the lock; it may have it already."""
+        """Wait until this thread holds the lock; it may hold it already."""
         me = threading.get_ident()
         if self._owner == me:
             self._depth += 1
@@ -64,25 +64,25 @@ class FairLock:
             if self._owner is None or self._is_idle():
                 self._owner, self._depth = me, 1
                 return True
-            turn = threading.Lock()
-            turn.acquire()
-            self._queue.append((me, turn))
-            self._note_wanted()
+            granted = threading.Lock()
+            granted.acquire()
+            self._queue.append((me, granted))
+            self._publish_waiters()
         try:
-            turn.acquire()
-        except BaseException:  # such as KeyboardInterrupt: nobody is here to take the turn
-            self._give_up(me, turn)
+            granted.acquire()
+        except BaseException:  # such as KeyboardInterrupt
+            self._cancel(me, granted)
             raise
         return True
 
     def release(self) -> None:
-        """Give it back as often as it was acquired; then it is at once that of the thread that waits for longest."""
+        """Release it as often as it was acquired; the thread that has waited longest holds it then."""
         if self._owner != threading.get_ident():
-            raise RuntimeError("this thread does not have the lock")
+            raise RuntimeError("this thread does not hold the lock")
         self._depth -= 1
         if self._depth == 0:
             with self._state:
-                self._hand_over()
+                self._pass_on()
 
     def __enter__(self) -> bool:
         return self.acquire()
@@ -91,34 +91,34 @@ class FairLock:
         self.release()
 
     def _is_idle(self) -> bool:
-        """Whether the lock is with the loop, and the loop will not go on before it is given back."""
-        if self._lender is None or self._owner != self._lender or self._claim is None:
+        """Return whether the native loop holds the lock, and will not continue before it is released."""
+        if self._native_owner is None or self._owner != self._native_owner or self._request is None:
             return False
-        return self._claim(self.words)
+        return self._request(self.words)
 
-    def _hand_over(self) -> None:
+    def _pass_on(self) -> None:
         if self._queue:
-            self._owner, turn = self._queue.popleft()
+            self._owner, granted = self._queue.popleft()
             self._depth = 1
-            self._note_wanted()
-            turn.release()
+            self._publish_waiters()
+            granted.release()
         else:
-            self._owner, self._depth = self._lender, 1
-            self._note_wanted()
+            self._owner, self._depth = self._native_owner, 1
+            self._publish_waiters()
 
-    def _give_up(self, me: int, turn: threading.Lock) -> None:
+    def _cancel(self, me: int, granted: threading.Lock) -> None:
         with self._state:
-            if (me, turn) in self._queue:
-                self._queue.remove((me, turn))
-                self._note_wanted()
+            if (me, granted) in self._queue:
+                self._queue.remove((me, granted))
+                self._publish_waiters()
             else:
-                self._hand_over()
+                self._pass_on()
 
-    def _note_wanted(self) -> None:
-        others = self._lender is not None and self._owner != self._lender
-        self.words[WANTED] = len(self._queue) + others
+    def _publish_waiters(self) -> None:
+        others = self._native_owner is not None and self._owner != self._native_owner
+        self.words[WAITERS] = len(self._queue) + others
 
-    # what threading.Condition asks of a lock that can be acquired more than once
+    # what threading.Condition requires of a reentrant lock
 
     def _is_owned(self) -> bool:
         return self._owner == threading.get_ident()

@@ -21,7 +21,7 @@ from p4reduce_runtime.security import given
 from p4reduce_runtime.settings import ConfigError
 from p4reduce_switch.metrics import samples
 from p4reduce_switch.p4runtime import RequestError, Server
-from p4reduce_switch.ports import PortError, Ports, Runs
+from p4reduce_switch.ports import Gso, PortError, Ports
 from p4reduce_switch.ports.ethernet import EthernetPorts, parse_interface
 from p4reduce_switch.ports.link_states import LinkStates
 from p4reduce_switch.ports.udp import UdpUnderlay
@@ -59,20 +59,20 @@ class SwitchOptions:
     insecure: bool = False
     """Serve P4Runtime beyond loopback without TLS, and metrics too."""
     gso: str = "auto"
-    """Name of one of `Runs`, in small letters."""
+    """Name of one of `Gso`, in small letters."""
     metrics: str | None = None
     """HOST:PORT at which Prometheus gets metrics; None: nowhere."""
 
 
 def print_line(line: str) -> None:
-    """For whoever waits for the line, at once."""
+    """Print a line without buffering."""
     print(line, flush=True)
 
 
 def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line) -> None:
-    """Runs a switch until SIGINT or SIGTERM. `ready` gets one line when all of it answers.
+    """Run a switch until SIGINT or SIGTERM. `ready` gets one line when all of it answers.
 
-    Raises SwitchError when an address is taken or open to strangers, an interface is missing, or the pipeline is
+    Raises SwitchError when an address is in use or reachable without TLS, an interface is missing, or the pipeline is
     not one.
     Handles signals only in the main thread; elsewhere the process must end by other means.
     """
@@ -117,10 +117,10 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
 
 def _ports(options: SwitchOptions, switch: Switch) -> tuple[Ports, str]:
     """The ports and what to say about them."""
-    runs = Runs[options.gso.upper()]
+    gso = Gso[options.gso.upper()]
     if not options.interfaces:
         host, _, number = options.listen.rpartition(":")
-        underlay = UdpUnderlay((host, int(number)), cpu_port=options.cpu_port, in_use=switch.ports_in_use, runs=runs)
+        underlay = UdpUnderlay((host, int(number)), cpu_port=options.cpu_port, in_use=switch.ports_in_use, gso=gso)
         return underlay, "UDP {}:{}".format(*underlay.address)
     interfaces: dict[int, str] = {}
     for text in options.interfaces:
@@ -129,7 +129,7 @@ def _ports(options: SwitchOptions, switch: Switch) -> tuple[Ports, str]:
             raise PortError(f"{text}: this port or interface is given twice, or it is the CPU port")
         interfaces[port] = name
     listed = ", ".join(f"{port}@{name}" for port, name in interfaces.items())
-    return EthernetPorts(interfaces, runs), f"interfaces {listed}"
+    return EthernetPorts(interfaces, gso), f"interfaces {listed}"
 
 
 def _load(server: Server, name: str) -> None:
@@ -149,14 +149,14 @@ def _files(name: str) -> tuple[Path, Path]:
         folder = artifacts.find(name)
         return folder / artifacts.PROGRAM, folder / artifacts.P4INFO
     program = Path(name).expanduser()
-    wanted = [program.with_suffix(ending) for ending in P4INFO_ENDINGS]
+    expected = [program.with_suffix(ending) for ending in P4INFO_ENDINGS]
     if not program.is_file():
         raise SwitchError(f"there is no file {program}; write it with: p4c-bm2-ss -o {program} PROGRAM.p4")
-    found = [path for path in wanted if path.is_file()]
+    found = [path for path in expected if path.is_file()]
     if not found:
         raise SwitchError(
             f"there is no P4Info beside {program}; write it with: "
-            f"p4c-bm2-ss --p4runtime-files {wanted[0]} -o {program} PROGRAM.p4"
+            f"p4c-bm2-ss --p4runtime-files {expected[0]} -o {program} PROGRAM.p4"
         )
     return program, found[0]
 

@@ -1,4 +1,4 @@
-"""The switch: one program, its ports, and the frames between them and the controller."""
+"""The switch: one program, its ports, and packet-ins and packet-outs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 
 from p4reduce_runtime import kernels
 from p4reduce_runtime.logs import Sparing, event
+from p4reduce_switch.datapath import BatchProgram, Reason, batch_program
 from p4reduce_switch.fair_lock import FairLock
-from p4reduce_switch.ports import Ports, Pump
+from p4reduce_switch.ports import DatapathLoop, Ports
 from p4reduce_switch.program import DigestHandler, ExecutionError, Program
-from p4reduce_switch.pump import Batched, Reason, batched
 
 _log = logging.getLogger(__name__)
 
@@ -24,9 +24,9 @@ DEFAULT_CPU_PORT = 510
 
 
 class Switch:
-    """Runs frames through the program, under one lock: one at a time, or batches in a native loop (`pump`).
+    """Runs frames through the program, under one lock: one at a time, or batches in a native loop (`loop`).
 
-    The P4Runtime server holds `lock` while it changes tables, so a frame sees each write whole or not at all.
+    The P4Runtime server holds `lock` while it changes tables, so each write is atomic for frames.
     """
 
     def __init__(self, device_id: int = 1, cpu_port: int = DEFAULT_CPU_PORT) -> None:
@@ -36,7 +36,7 @@ class Switch:
         self.program: Program | None = None
         self.ports: list[Ports] = []
         self.on_packet_in: Callable[[bytes], None] | None = None
-        """Takes each frame that leaves by the CPU port, packet-in header first."""
+        """Receives each frame sent to the CPU port, packet-in header first."""
         self.on_digest: DigestHandler | None = None
         self.frames_without_program = 0
         self.frames_to_no_port = 0
@@ -48,27 +48,27 @@ class Switch:
         self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
         self._stopping = threading.Event()
-        self._pump: Pump | None = None
-        self._pump_made = False
-        self._claim: Any = None
+        self._loop: DatapathLoop | None = None
+        self._loop_made = False
+        self._request: Any = None
         self._installed_us = 0
         self._ports_down: set[int] = set()
 
     def add_ports(self, ports: Ports) -> None:
-        """Serve these ports too; `close` closes them."""
+        """Add ports to serve; `close` closes them."""
         self.ports.append(ports)
         for fileno in ports.filenos():
             self._selector.register(fileno, selectors.EVENT_READ, ports)
 
     def ports_in_use(self) -> frozenset[int]:
-        """The ports that the program's multicast groups name."""
+        """Return the ports in the program's multicast groups."""
         with self.lock:
             groups = {} if self.program is None else self.program.replication.multicast_groups
             return frozenset(replica.port for replicas in groups.values() for replica in replicas)
 
     def install(self, program: Program) -> None:
-        """Run this program from the next frame on; its tables and registers start fresh."""
-        self.prepare(batched(program) is not None)
+        """Run this program from the next frame on, with its initial state."""
+        self.prepare(batch_program(program) is not None)
         with self.lock:
             program.on_digest = self._digest
             for profile in program.action_profiles.values():
@@ -79,34 +79,34 @@ class Switch:
         self.wake()
 
     def prepare(self, native: bool = True) -> None:
-        """Have the native loop ready for programs with a native batch, if there is one: this may compile it."""
-        if native and not self._pump_made and len(self.ports) == 1:
-            self._pump_made = True
-            pump = self.ports[0].pump(self._wake_reader)
-            compiled = kernels.load("p4reduce_switch.pump.lock_kernels") if pump is not None else None
+        """Load the native loop for programs with a native function, if the ports have one; this may compile it."""
+        if native and not self._loop_made and len(self.ports) == 1:
+            self._loop_made = True
+            loop = self.ports[0].datapath_loop(self._wake_reader)
+            compiled = kernels.load("p4reduce_switch.datapath.lock_kernels") if loop is not None else None
             if compiled is not None:
-                self._pump, self._claim = pump, compiled.claim
+                self._loop, self._request = loop, compiled.request
                 event(_log, logging.INFO, "native loop ready", device=self.device_id)
 
     @property
     def wake_descriptor(self) -> int:
-        """A pipe: a byte written to it makes `run` look around; for `signal.set_wakeup_fd`."""
+        """The write end of a pipe that wakes `run`; for `signal.set_wakeup_fd`."""
         return self._wake_writer
 
     def wake(self) -> None:
-        """Make `run` look around."""
+        """Wake `run`."""
         with contextlib.suppress(BlockingIOError):  # a full pipe wakes as well
             os.write(self._wake_writer, b"x")
 
     def port_changed(self, port: int, up: bool) -> None:
-        """A port has come up or gone down: members of groups that watch a port that is down are not chosen."""
+        """Set the link state of a port: group members whose watch port is down are not selected."""
         with self.lock:
             (self._ports_down.discard if up else self._ports_down.add)(port)
             for profile in () if self.program is None else self.program.action_profiles.values():
                 profile.set_port(port, up)
 
     def receive(self, port: int, frame: bytes) -> None:
-        """One frame that arrived at `port`; what comes out is sent before this returns."""
+        """Run one frame that arrived at `port`, and send the results."""
         with self.lock:
             if self.program is None:
                 self.frames_without_program += 1
@@ -124,14 +124,14 @@ class Switch:
         self._sparing.event(logging.WARNING, "frame failed", port=port, cause=str(error))
 
     def packet_out(self, frame: bytes) -> None:
-        """One frame from the controller, packet-out header first."""
+        """Inject one frame from the controller, packet-out header first."""
         self.packet_outs += 1
         self.receive(self.cpu_port, frame)
 
     def run(self) -> None:
         """Serve the ports until `stop` is called."""
         while not self._stopping.is_set():
-            if self._pump is None or not self._turn(self._pump):
+            if self._loop is None or not self._run_native(self._loop):
                 self._serve_in_python()
 
     def _serve_in_python(self) -> None:
@@ -141,44 +141,44 @@ class Switch:
             else:
                 self._woken()
 
-    def _turn(self, pump: Pump) -> bool:
-        """Let the native loop serve the ports, and do what it came back for; False if the program is not for it."""
+    def _run_native(self, loop: DatapathLoop) -> bool:
+        """Run the native loop once, and handle what it returned for; False if the program has no native function."""
         with self.lock:
-            program = batched(self.program)
+            program = batch_program(self.program)
             if program is None:
-                self._finish(pump)
+                self._finish(loop)
                 return False
-            pump.buffers.bind(program.batch, self._installed_us)
-            self.lock.lend(self._claim)
+            loop.buffers.bind(program.batch, self._installed_us)
+            self.lock.begin_native(self._request)
             try:
-                reason = pump.turn(self.lock.words)
+                reason = loop.run_once(self.lock.words)
             finally:
-                self.lock.take_back()
-            if reason is Reason.EVENT or pump.buffers.take_event():  # before another thread may run a frame
-                self._collect(program, pump)
+                self.lock.end_native()
+            if reason is Reason.EVENT or loop.buffers.clear_event():  # before another thread may run a frame
+                self._collect(program, loop)
             elif reason is Reason.NO_ROOM:
-                pump.buffers.make_room(program.batch)
+                loop.buffers.enlarge(program.batch)
         if reason is Reason.WOKEN:
             self._woken()
-        elif reason is Reason.RESULT:
-            self._send(*pump.buffers.result())
-        elif reason is Reason.STRANGER:
-            pump.take_held(self.receive)
+        elif reason is Reason.OTHER_PORT:
+            self._send(*loop.buffers.result())
+        elif reason is Reason.UNKNOWN_PEER:
+            loop.receive_pending(self.receive)
         return True
 
-    def _collect(self, program: Batched, pump: Pump) -> None:
+    def _collect(self, program: BatchProgram, loop: DatapathLoop) -> None:
         try:
             program.collect()
         except ExecutionError as error:
-            self._failed(pump.buffers.last_taken(), error)
+            self._failed(loop.buffers.last_port(), error)
 
-    def _finish(self, pump: Pump) -> None:
-        """Do in Python what the native loop has begun: another program has come that is not for it."""
-        while (result := pump.buffers.take_result()) is not None:
+    def _finish(self, loop: DatapathLoop) -> None:
+        """Finish in Python what the native loop has begun, for a new program without a native function."""
+        while (result := loop.buffers.next_result()) is not None:
             self._send(*result)
-        while (frame := pump.buffers.take_frame()) is not None:
+        while (frame := loop.buffers.next_frame()) is not None:
             self.receive(*frame)
-        pump.take_held(self.receive)
+        loop.receive_pending(self.receive)
 
     def stop(self) -> None:
         """Make `run` return; callable from any thread or signal handler, more than once."""

@@ -18,7 +18,7 @@ class RememberingPorts:
     def __init__(self) -> None:
         self.sent: list[tuple[int, bytes]] = []
 
-    def pump(self, wake: int) -> None:
+    def datapath_loop(self, wake: int) -> None:
         return None
 
     def filenos(self) -> list[int]:

@@ -73,13 +73,13 @@ class PythonBatch:
             _array(words[word], frames) for word in (batch.IN_OFFSETS, batch.IN_LENGTHS, batch.IN_PORTS)
         )
         table = [_array(words[word], capacity) for word in (batch.OUT_OFFSETS, batch.OUT_LENGTHS, batch.OUT_PORTS)]
-        self.batches.append(frames - int(words[batch.TAKEN]))
-        while words[batch.TAKEN] < frames:
+        self.batches.append(frames - int(words[batch.FRAMES_RUN]))
+        while words[batch.FRAMES_RUN] < frames:
             free = words[batch.OUT_SIZE] - words[batch.BYTES_OUT], capacity - words[batch.FRAMES_OUT]
             if free[0] < self.room or free[1] < self.copies:
                 return batch.FULL
-            index = int(words[batch.TAKEN])
-            words[batch.TAKEN] += 1
+            index = int(words[batch.FRAMES_RUN])
+            words[batch.FRAMES_RUN] += 1
             frame = ctypes.string_at(int(words[batch.IN_BYTES] + starts[index]), int(lengths[index]))
             try:
                 outputs = self.program.process(int(ports[index]), frame)

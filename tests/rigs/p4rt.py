@@ -46,7 +46,7 @@ class MemoryPorts:
         self.sent.put((port, frame))
         return True
 
-    def pump(self, wake: int) -> None:
+    def datapath_loop(self, wake: int) -> None:
         return None
 
     def close(self) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce_runtime.datagrams import ENCAP_BYTES
+from p4reduce_switch.datapath.addresses import copy_bytes, load_word, store_word
 from p4reduce_switch.program import batch
 from p4reduce_switch.program.state.replication import Replication
-from p4reduce_switch.pump.addresses import copy_bytes, load_word, store_word
 
 
 class Reflector:
@@ -58,13 +58,13 @@ class Reflector:
 def reflect(words: Any) -> Any:
     """Send every frame back: `words` is the address of the batch's words."""
     frames, capacity = load_word(words + 8 * batch.FRAMES), load_word(words + 8 * batch.OUT_CAPACITY)
-    while load_word(words + 8 * batch.TAKEN) < frames:
-        index, row = load_word(words + 8 * batch.TAKEN), load_word(words + 8 * batch.FRAMES_OUT)
+    while load_word(words + 8 * batch.FRAMES_RUN) < frames:
+        index, row = load_word(words + 8 * batch.FRAMES_RUN), load_word(words + 8 * batch.FRAMES_OUT)
         at = load_word(words + 8 * batch.BYTES_OUT)
         length = load_word(load_word(words + 8 * batch.IN_LENGTHS) + 8 * index)
         if row == capacity or at + length > load_word(words + 8 * batch.OUT_SIZE):
             return batch.FULL
-        store_word(words + 8 * batch.TAKEN, index + 1)
+        store_word(words + 8 * batch.FRAMES_RUN, index + 1)
         if length < ENCAP_BYTES:
             continue
         frame = load_word(words + 8 * batch.IN_BYTES) + load_word(load_word(words + 8 * batch.IN_OFFSETS) + 8 * index)

@@ -193,7 +193,7 @@ def test_nor_is_anything_compiled_ahead_then(no_numba: None) -> None:
 
 PACKAGES = {
     "p4reduce_runtime": {"datagrams", "kernels"},
-    "p4reduce_switch": {"pump"},
+    "p4reduce_switch": {"datapath"},
     "p4reduce_switch.program": {"batch"},
 }
 """What kernels take from packages whose own text is not among the listed modules."""

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from p4reduce_switch.fair_lock import CLAIMS, IDLE, WANTED, FairLock
+from p4reduce_switch.fair_lock import IDLE, REQUESTS, WAITERS, FairLock
 
 LIMIT_S = 10.0
 
 
 def until(lock: FairLock, waiting: int) -> None:
     deadline = time.monotonic() + LIMIT_S
-    while lock.words[WANTED] != waiting:
+    while lock.words[WAITERS] != waiting:
         assert time.monotonic() < deadline
         time.sleep(0.001)
 
@@ -38,20 +38,20 @@ def test_whoever_waits_comes_before_the_holder_comes_again() -> None:
     for thread in threads:
         thread.join(LIMIT_S)
     assert order == ["a", "b", "c", "holder again"]
-    assert lock.words[WANTED] == 0
+    assert lock.words[WAITERS] == 0
 
 
-def claim(words: Any) -> bool:
+def request(words: Any) -> bool:
     """What the kernel of that name does."""
-    words[CLAIMS] += 1
-    words[WANTED] = 1
+    words[REQUESTS] += 1
+    words[WAITERS] = 1
     return bool(words[IDLE] == 1)
 
 
 def test_while_the_loop_is_idle_the_lock_is_there_for_others() -> None:
     lock, order = FairLock(), []
     lock.acquire()
-    lock.lend(claim)
+    lock.begin_native(request)
     lock.words[IDLE] = 1
 
     def take(name: str, taken: threading.Event, go: threading.Event) -> None:
@@ -69,7 +69,7 @@ def test_while_the_loop_is_idle_the_lock_is_there_for_others() -> None:
     threads[1].start()
     until(lock, 2)
     threading.Timer(0.01, go.set).start()
-    lock.take_back()
+    lock.end_native()
     order.append("lender")
     for thread in threads:
         thread.join(LIMIT_S)
@@ -80,23 +80,23 @@ def test_while_the_loop_is_idle_the_lock_is_there_for_others() -> None:
 def test_the_loop_goes_on_with_the_lock_when_others_are_done() -> None:
     lock = FairLock()
     lock.acquire()
-    lock.lend(claim)
+    lock.begin_native(request)
     lock.words[IDLE] = 1
     thread = threading.Thread(target=lambda: lock.acquire() and lock.release())
     thread.start()
     thread.join(LIMIT_S)
     assert not thread.is_alive()
-    assert lock.words[WANTED] == 0
+    assert lock.words[WAITERS] == 0
     lock.words[IDLE] = 0
     thread = threading.Thread(target=lambda: lock.acquire() and lock.release())
     thread.start()
     until(lock, 1)
-    lock.take_back()
+    lock.end_native()
     assert thread.is_alive(), "the loop had the lock, and its thread has it now"
     lock.release()
     thread.join(LIMIT_S)
     with lock:
-        assert lock.words[WANTED] == 0
+        assert lock.words[WAITERS] == 0
 
 
 def test_it_can_be_acquired_more_than_once() -> None:
@@ -141,12 +141,12 @@ def test_who_gives_up_waiting_holds_up_nobody() -> None:
     lock._queue.append((threading.get_ident(), turn))
     thread.start()
     until(lock, 2)
-    lock._give_up(threading.get_ident(), turn)
-    assert lock.words[WANTED] == 1
+    lock._cancel(threading.get_ident(), turn)
+    assert lock.words[WAITERS] == 1
     lock.release()
     assert told.wait(LIMIT_S)
     thread.join(LIMIT_S)
     lock._owner, lock._depth = threading.get_ident(), 1  # its turn came just before it gave up
-    lock._give_up(threading.get_ident(), turn)
+    lock._cancel(threading.get_ident(), turn)
     with lock:
-        assert lock.words[WANTED] == 0
+        assert lock.words[WAITERS] == 0

@@ -63,7 +63,7 @@ class Runner:
             for word, row in zip((batch.OUT_OFFSETS, batch.OUT_LENGTHS, batch.OUT_PORTS), self._results, strict=True):
                 words[word] = row.ctypes.data
             words[batch.OUT_CAPACITY] = self._capacity
-            words[batch.TAKEN] = words[batch.FRAMES_OUT] = words[batch.BYTES_OUT] = 0
+            words[batch.FRAMES_RUN] = words[batch.FRAMES_OUT] = words[batch.BYTES_OUT] = 0
             address = words.ctypes.data
             began = time.thread_time_ns()
             why = self._call(address)

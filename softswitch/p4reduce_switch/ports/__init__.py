@@ -1,4 +1,4 @@
-"""Where frames come from and go to: a UDP underlay (no root) or Linux interfaces."""
+"""Switch ports: a UDP underlay, which needs no root, or Linux interfaces."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce_switch.pump import Buffers, Reason
+from p4reduce_switch.datapath import Buffers, Reason
 
 Receiver = Callable[[int, bytes], None]
-"""Takes (port, frame) for each frame that arrived."""
+"""Called with (port, frame) for each received frame."""
 
 
 class PortError(Exception):
     """A port cannot be opened; the message says what to do."""
 
 
-class Runs(enum.IntEnum):
-    """Whether the native loop sends frames of equal length as one super-frame, which is cut up on its way (GSO)."""
+class Gso(enum.IntEnum):
+    """Whether the native loop uses generic segmentation offload: equally long datagrams sent as one super-frame."""
 
     OFF = 0
     AUTO = 1
-    """On an interface once such a one has come by it, since what is behind it can cut them up; on UDP always."""
+    """On an interface once it has received a super-frame, so that its peer can segment them; on UDP always."""
     ON = 2
 
 
-class Pump(Protocol):
-    """The native loop of a set of ports. One thread uses it, and lends it the switch's lock for `turn`."""
+class DatapathLoop(Protocol):
+    """The native loop of a set of ports, for one thread, which holds the switch's lock during `run_once`."""
 
     @property
     def buffers(self) -> Buffers:
-        """The batch that it has run in part."""
+        """Its buffers, with the current batch."""
 
-    def turn(self, lock: NDArray[np.int64]) -> Reason:
-        """Serve the ports until Python is needed, or somebody wants the lock that is lent (its words)."""
+    def run_once(self, lock: NDArray[np.int64]) -> Reason:
+        """Serve the ports until Python is needed, or the lock, given by its words, has waiters."""
 
-    def take_held(self, receive: Receiver) -> None:
-        """Hand over, in Python, what it received and has made no frames of."""
+    def receive_pending(self, receive: Receiver) -> None:
+        """Pass the received datagrams that are no frames yet to `receive`."""
 
 
 class Ports(Protocol):
@@ -49,19 +49,19 @@ class Ports(Protocol):
         """The descriptors to wait on for arriving frames."""
 
     def drain(self, fileno: int, receive: Receiver) -> None:
-        """Hand over what has arrived at `fileno`, up to a bounded burst; never blocks."""
+        """Pass the frames that have arrived at `fileno` to `receive`, up to a bounded burst; do not block."""
 
     def send(self, port: int, frame: bytes) -> bool:
-        """Send a frame out of `port`; False if the port is not one of these. Never blocks."""
+        """Send a frame out of `port`; False if the port is not one of these. Does not block."""
 
-    def pump(self, wake: int) -> Pump | None:
-        """Return the native loop, whose waiting ends when the descriptor `wake` is readable; None: there is none here.
+    def datapath_loop(self, wake: int) -> DatapathLoop | None:
+        """Return the native loop, which a readable descriptor `wake` wakes up; None: these ports have none.
 
-        It may be called once. The ports can still be drained in Python afterwards.
+        To be called once. The ports can still be drained in Python afterwards.
         """
 
     def close(self) -> None:
         """Close the sockets."""
 
 
-__all__ = ["PortError", "Ports", "Pump", "Receiver", "Runs"]
+__all__ = ["PortError", "Ports", "DatapathLoop", "Receiver", "Gso"]

@@ -15,9 +15,18 @@ from numpy.typing import NDArray
 
 from p4reduce_runtime import datagrams, kernels
 from p4reduce_runtime.datagrams import ENCAP_BYTES
-from p4reduce_switch.ports import PortError, Pump, Receiver, Runs
+from p4reduce_switch.datapath import (
+    MAX_PORT,
+    PENDING_AT,
+    PENDING_BYTES,
+    PENDING_PORT,
+    PENDING_SEGMENT,
+    Buffers,
+    Reason,
+    ethernet,
+)
+from p4reduce_switch.ports import DatapathLoop, Gso, PortError, Receiver
 from p4reduce_switch.ports.super_frames import HEADER, NEEDS_CHECKSUM, PLAIN, UDP_RUN, complete
-from p4reduce_switch.pump import HELD_AT, HELD_BYTES, HELD_PORT, HELD_SEGMENT, MAX_PORT, Buffers, Reason, ethernet
 
 BURST: Final = 256
 SOCKET_BUFFER_BYTES: Final = 8 << 20
@@ -39,7 +48,7 @@ def parse_interface(text: str) -> tuple[int, str]:
 
 @dataclass
 class InterfaceCounters:
-    """What has passed through one interface."""
+    """Counters of one interface."""
 
     frames_in: int = 0
     bytes_in: int = 0
@@ -49,14 +58,14 @@ class InterfaceCounters:
 
 
 class EthernetPorts:
-    """One AF_PACKET socket an interface."""
+    """Interfaces as ports, with an AF_PACKET socket each."""
 
-    def __init__(self, interfaces: dict[int, str], runs: Runs = Runs.AUTO) -> None:
+    def __init__(self, interfaces: dict[int, str], gso: Gso = Gso.AUTO) -> None:
         self._counters = {port: InterfaceCounters() for port in interfaces}
         self._sockets: dict[int, socket.socket] = {}
         self._ports: dict[int, int] = {}
         self._words: dict[int, NDArray[np.int64]] = {}
-        self._runs = runs
+        self._gso = gso
         self._names = interfaces
         try:
             for port, name in interfaces.items():
@@ -69,7 +78,7 @@ class EthernetPorts:
 
     @property
     def counters(self) -> dict[int, InterfaceCounters]:
-        """What each port has counted until now, in Python and by the native loop."""
+        """The counters of each port, of Python and of the native loop together."""
         return {port: _sum(counters, self._words.get(port)) for port, counters in self._counters.items()}
 
     @property
@@ -104,22 +113,22 @@ class EthernetPorts:
         counters = self._counters[port]
         try:
             opened.send(PLAIN + frame if self._with_header else frame)
-        except OSError:  # buffer full, interface down, frame over the MTU: lost, as on a wire
+        except OSError:  # buffer full, interface down, frame above the MTU: lost, as on a wire
             counters.send_errors += 1
         else:
             counters.frames_out += 1
             counters.bytes_out += len(frame)
         return True
 
-    def pump(self, wake: int) -> Pump | None:
+    def datapath_loop(self, wake: int) -> DatapathLoop | None:
         usable = self._with_header and datagrams.supported()
-        compiled = kernels.load("p4reduce_switch.pump.ethernet_kernels") if usable else None
+        compiled = kernels.load("p4reduce_switch.datapath.ethernet_kernels") if usable else None
         if compiled is None:
             return None
-        loop = EthernetPump(compiled, {port: opened.fileno() for port, opened in self._sockets.items()}, wake)
+        loop = EthernetLoop(compiled, {port: opened.fileno() for port, opened in self._sockets.items()}, wake)
         self._words = dict(zip(self._sockets, loop.interfaces, strict=True))
         for port, words in self._words.items():
-            words[ethernet.RUNS_ALLOWED] = self._runs
+            words[ethernet.GSO_ALLOWED] = self._gso
             words[ethernet.MAX_FRAME] = _longest_frame(self._names[port])
         return loop
 
@@ -128,14 +137,14 @@ class EthernetPorts:
             opened.close()
 
 
-class EthernetPump:
-    """The native loop over interfaces: see `p4reduce_switch.pump`."""
+class EthernetLoop:
+    """The native loop over interfaces: see `p4reduce_switch.datapath`."""
 
     def __init__(self, compiled: Any, descriptors: dict[int, int], wake: int) -> None:
-        """`descriptors` are the sockets by port; frames pass them with the header of `super_frames`."""
+        """`descriptors` are the sockets by port; frames have the header of `super_frames` on them."""
         self.buffers = Buffers()
         self.interfaces = np.zeros((len(descriptors), ethernet.INTERFACE_WORDS), np.int64)
-        self._compiled_turn = compiled.turn
+        self._run_once = compiled.run_once
         self._rows = np.full(MAX_PORT + 1, -1, np.int64)
         for row, (port, descriptor) in enumerate(descriptors.items()):
             self.interfaces[row, [ethernet.DESCRIPTOR, ethernet.PORT]] = descriptor, port
@@ -145,10 +154,10 @@ class EthernetPump:
         self._scratch = np.zeros(ethernet.SCRATCH_WORDS, np.int64)
         self._octets = self._scratch.view(np.uint8)
 
-    def turn(self, lock: NDArray[np.int64]) -> Reason:
+    def run_once(self, lock: NDArray[np.int64]) -> Reason:
         buffers = self.buffers
         return Reason(
-            self._compiled_turn(
+            self._run_once(
                 buffers.loop,
                 buffers.words,
                 self._scratch,
@@ -166,16 +175,16 @@ class EthernetPump:
             )
         )
 
-    def take_held(self, receive: Receiver) -> None:
+    def receive_pending(self, receive: Receiver) -> None:
         loop = self.buffers.loop
-        if loop[HELD_AT] < 0:
+        if loop[PENDING_AT] < 0:
             return
-        segment, size = int(loop[HELD_SEGMENT]), int(loop[HELD_BYTES])
+        segment, size = int(loop[PENDING_SEGMENT]), int(loop[PENDING_BYTES])
         header = HEADER.pack(NEEDS_CHECKSUM, UDP_RUN, ENCAP_BYTES, segment, 34, 6) if segment else PLAIN
         frames = complete(header + self.buffers.received[:size].tobytes())
-        done = (int(loop[HELD_AT]) - ENCAP_BYTES) // segment if segment else 0
-        loop[HELD_AT] = -1
-        words = self.interfaces[loop[HELD_PORT]]
+        done = (int(loop[PENDING_AT]) - ENCAP_BYTES) // segment if segment else 0
+        loop[PENDING_AT] = -1
+        words = self.interfaces[loop[PENDING_PORT]]
         for frame in frames[done:]:
             words[ethernet.FRAMES_IN] += 1
             words[ethernet.BYTES_IN] += len(frame)
@@ -189,7 +198,7 @@ def _sum(counters: InterfaceCounters, words: NDArray[np.int64] | None) -> Interf
 
 
 def _ask_for_headers(opened: socket.socket) -> bool:
-    """Let the kernel say what it leaves undone; False where it cannot."""
+    """Enable the header with the offloads that the kernel left to do; False where it has none."""
     try:
         opened.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
     except OSError:
@@ -200,7 +209,7 @@ def _ask_for_headers(opened: socket.socket) -> bool:
 
 
 def _longest_frame(name: str) -> int:
-    """Bytes of the longest frame that an interface takes, without a VLAN tag."""
+    """Return the bytes of the longest frame that an interface accepts, without a VLAN tag."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16si12x", name.encode(), 0)
         answer = fcntl.ioctl(any_socket.fileno(), _SIOCGIFMTU, request)

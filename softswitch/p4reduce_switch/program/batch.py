@@ -17,7 +17,7 @@ A compiled program is a C function `int64_t run_batch(int64_t *batch)`. The batc
 | OUT_LENGTHS | address of int64[OUT_CAPACITY]: bytes of each | |
 | OUT_PORTS | address of int64[OUT_CAPACITY]: the port where each leaves | |
 | OUT_CAPACITY | results that fit in these three arrays | |
-| TAKEN | frames of the batch that were run | both: 0 to begin, the function goes on from there |
+| FRAMES_RUN | frames of the batch that were run | both: 0 to begin, the function goes on from there |
 | FRAMES_OUT | results written | both: 0 when what was written is sent |
 | BYTES_OUT | bytes of OUT_BYTES in use | both, likewise |
 
@@ -44,7 +44,7 @@ OUT_OFFSETS = 9
 OUT_LENGTHS = 10
 OUT_PORTS = 11
 OUT_CAPACITY = 12
-TAKEN = 13
+FRAMES_RUN = 13
 FRAMES_OUT = 14
 BYTES_OUT = 15
 WORDS = 16
@@ -54,7 +54,7 @@ DONE = 0
 FULL = 1
 """There is no room for what the next frame may cause at most; nothing of that frame was run. Send, and go on."""
 EVENT = 2
-"""The frame just run (it counts as TAKEN) left digests or a failure: call the program's `collect`, and go on."""
+"""The frame just run (it counts as FRAMES_RUN) left digests or a failure: call the program's `collect`, and go on."""
 
 
 class NativeBatch(Protocol):

@@ -15,10 +15,10 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
 from p4reduce_contracts.wire import DROP_REASONS, HELLO_BYTES, pack_hello
+from p4reduce_switch.datapath import Reason
 from p4reduce_switch.fair_lock import FairLock
-from p4reduce_switch.ports import PortError, Pump
-from p4reduce_switch.ports.udp import AGGREGATION_PORT, JOINING_S, SEARCH_S, UdpUnderlay
-from p4reduce_switch.pump import Reason
+from p4reduce_switch.ports import DatapathLoop, PortError
+from p4reduce_switch.ports.udp import AGGREGATION_PORT, EVICT_AFTER_S, EVICTION_RETRY_S, UdpUnderlay
 from rigs.batch_of_python import PythonBatch
 from rigs.pipeline import SWITCH_MAC, PipelineRig
 
@@ -48,8 +48,8 @@ class Bench:
         self.underlay = UdpUnderlay((address, 0), clock=lambda: self.now, in_use=lambda: self.in_use)
         self.peers: list[socket.socket] = []
         self.wake_reader, self.wake_writer = os.pipe()
-        self.pump = self.underlay.pump(self.wake_reader) if native else None
-        if native and self.pump is None:
+        self.loop = self.underlay.datapath_loop(self.wake_reader) if native else None
+        if native and self.loop is None:
             pytest.skip("needs numba")
         self.program = PythonBatch(Sink())
 
@@ -77,21 +77,21 @@ class Bench:
         assert select.select([fileno], [], [], 10)[0]
         frames = self.program.program.frames
         frames.clear()
-        if self.pump is None:
+        if self.loop is None:
             self.underlay.drain(fileno, lambda port, frame: frames.append((port, frame)))
         else:
-            self.turn_until_idle(self.pump)
+            self.run_until_idle(self.loop)
         return list(frames)
 
-    def turn_until_idle(self, pump: Pump) -> None:
-        pump.buffers.bind(self.program, 0)
+    def run_until_idle(self, loop: DatapathLoop) -> None:
+        loop.buffers.bind(self.program, 0)
         os.write(self.wake_writer, b"x")
-        while (reason := pump.turn(FairLock().words)) is not Reason.WOKEN:
-            assert reason in (Reason.STRANGER, Reason.TURN)
-            pump.take_held(self.program.process)
+        while (reason := loop.run_once(FairLock().words)) is not Reason.WOKEN:
+            assert reason in (Reason.UNKNOWN_PEER, Reason.YIELD)
+            loop.receive_pending(self.program.process)
         os.read(self.wake_reader, 1)
         for port in {port for port, _ in self.program.program.frames}:
-            self.underlay._by_port[port].heard(self.now)  # the loop itself looks at the true clock
+            self.underlay._by_port[port].seen(self.now)  # the loop itself looks at the true clock
 
     def close(self) -> None:
         self.underlay.close()
@@ -199,7 +199,7 @@ def test_each_peer_keeps_its_port(bench: Bench) -> None:
     first, second = bench.peer(), bench.peer()
     assert [port for port, _ in bench.receive(b"a", peer=first)] == [1]
     assert [port for port, _ in bench.receive(b"b", peer=second)] == [2]
-    bench.now += 100 * JOINING_S
+    bench.now += 100 * EVICT_AFTER_S
     assert [port for port, _ in bench.receive(b"c", peer=first)] == [1], "nobody is evicted without need"
     assert [(port, frame[42:]) for port, frame in bench.receive(b"d", b"e", peer=second)] == [(2, b"d"), (2, b"e")]
     assert bench.underlay.counters.datagrams_in == 5 + 2
@@ -290,7 +290,7 @@ def test_ports_run_out_and_those_of_peers_that_have_gone_are_given_away(bench: B
         assert ports_of(bench, peer) == [number]
     assert ports_of(bench, peers[509]) == []
     assert bench.underlay.counters.no_free_port == 1
-    bench.now += JOINING_S - 1
+    bench.now += EVICT_AFTER_S - 1
     ports_of(bench, peers[0])
     bench.now += 1
     assert ports_of(bench, peers[509]) == [2], "the one silent for longest"
@@ -307,12 +307,12 @@ def test_a_port_in_use_stays_with_its_silent_peer(bench: Bench) -> None:
     for number, peer in enumerate(peers[3:509], 4):
         assert ports_of(bench, peer, b"alive") == [number]
     assert ports_of(bench, peers[509]) == [1], "the only one that is silent and not in use"
-    bench.now += SEARCH_S
+    bench.now += EVICTION_RETRY_S
     assert ports_of(bench, peers[510]) == []
     assert ports_of(bench, peers[1], b"alive") == [2]
     assert ports_of(bench, peers[2], b"alive") == [3]
     bench.in_use.remove(3)
-    bench.now += JOINING_S + 1
+    bench.now += EVICT_AFTER_S + 1
     for peer in (*peers[3:510], peers[1]):
         ports_of(bench, peer, b"alive")
     assert ports_of(bench, peers[510]) == [3], "its job has ended"
@@ -325,7 +325,7 @@ def test_a_flood_of_hellos_searches_for_ports_now_and_then_only(bench: Bench, mo
         bench.peer()
     stranger = bench.stranger()
     for _ in range(50):
-        bench.now += SEARCH_S / 10
+        bench.now += EVICTION_RETRY_S / 10
         assert ports_of(bench, stranger) == []
     assert bench.underlay.counters.no_free_port == 50
     assert len(searches) <= 6
@@ -361,9 +361,9 @@ def test_ports_given_evicted_and_refused_are_told_and_a_flood_is_not(
     stranger = bench.stranger()
     for _ in range(50):
         bench.receive(b"x", peer=stranger)
-    bench.now += JOINING_S + 1
+    bench.now += EVICT_AFTER_S + 1
     bench.receive(HELLO, peer=stranger)
     told = [(record.getMessage(), record.__dict__["p4reduce_fields"]) for record in caplog.records]
     assert [name for name, _ in told] == ["port given", "datagram refused", "port evicted"]
-    assert told[2][1]["silent_s"] == JOINING_S + 1
+    assert told[2][1]["silent_s"] == EVICT_AFTER_S + 1
     assert str(0xFEED) not in caplog.text

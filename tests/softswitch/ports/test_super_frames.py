@@ -18,11 +18,11 @@ from scapy.layers.l2 import Ether
 
 from p4reduce_contracts.wire import DROP_REASONS
 from p4reduce_runtime import datagrams, kernels
+from p4reduce_switch.datapath import Reason, ethernet
 from p4reduce_switch.fair_lock import FairLock
-from p4reduce_switch.ports import Runs
-from p4reduce_switch.ports.ethernet import EthernetPorts, EthernetPump
+from p4reduce_switch.ports import Gso
+from p4reduce_switch.ports.ethernet import EthernetLoop, EthernetPorts
 from p4reduce_switch.ports.super_frames import HEADER, PLAIN, UDP_RUN, complete
-from p4reduce_switch.pump import Reason, ethernet
 from p4reduce_switch.switch import Switch
 from rigs.batch_of_python import PythonBatch
 from rigs.pipeline import SWITCH_IP, PipelineRig
@@ -176,8 +176,8 @@ class Sent:
 class Wire:
     """The native loop on one end of a socket pair that takes the part of an interface."""
 
-    def __init__(self, runs: Runs) -> None:
-        compiled = kernels.load("p4reduce_switch.pump.ethernet_kernels") if datagrams.supported() else None
+    def __init__(self, gso: Gso) -> None:
+        compiled = kernels.load("p4reduce_switch.datapath.ethernet_kernels") if datagrams.supported() else None
         if compiled is None:
             pytest.skip("needs numba and 64-bit Linux")
         self.near, self.far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -185,9 +185,9 @@ class Wire:
         for end in (self.near, self.far):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
             end.setblocking(False)
-        self.pump = EthernetPump(compiled, {5: self.near.fileno()}, self.wake_reader)
-        self.words = self.pump.interfaces[0]
-        self.words[ethernet.RUNS_ALLOWED] = runs
+        self.loop = EthernetLoop(compiled, {5: self.near.fileno()}, self.wake_reader)
+        self.words = self.loop.interfaces[0]
+        self.words[ethernet.GSO_ALLOWED] = gso
         self.program = PythonBatch(Sent(), room=1 << 19, copies=300)
 
     def turn(self, *received: bytes) -> list[bytes]:
@@ -195,11 +195,11 @@ class Wire:
         os.write(self.wake_writer, b"x")
         for frame in received:
             self.far.send(frame)
-        self.pump.buffers.bind(self.program, 0)
-        while (reason := self.pump.turn(FairLock().words)) is not Reason.WOKEN:
-            assert reason in (Reason.TURN, Reason.NO_ROOM)
+        self.loop.buffers.bind(self.program, 0)
+        while (reason := self.loop.run_once(FairLock().words)) is not Reason.WOKEN:
+            assert reason in (Reason.YIELD, Reason.NO_ROOM)
             if reason is Reason.NO_ROOM:
-                self.pump.buffers.make_room(self.program)
+                self.loop.buffers.enlarge(self.program)
         os.read(self.wake_reader, 1)
         sent = []
         while select.select([self.far], [], [], 0)[0]:
@@ -213,7 +213,7 @@ class Wire:
         self.far.close()
 
 
-@pytest.fixture(params=[Runs.ON])
+@pytest.fixture(params=[Gso.ON])
 def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
     one = Wire(request.param)
     yield one
@@ -304,7 +304,7 @@ def test_what_leaves_in_runs_is_cut_up_into_the_same_frames(wire: Wire) -> None:
     assert wire.words[ethernet.SEND_ERRORS] == 0
 
 
-@pytest.mark.parametrize("wire", [Runs.OFF, Runs.AUTO], indirect=True)
+@pytest.mark.parametrize("wire", [Gso.OFF, Gso.AUTO], indirect=True)
 def test_runs_leave_only_where_they_may(wire: Wire) -> None:
     leaving = [datagram(bytes(1000))] * 40
 
@@ -314,7 +314,7 @@ def test_runs_leave_only_where_they_may(wire: Wire) -> None:
 
     assert sent(PLAIN + b"go", unfinished(b"no run, but of this machine")) == [PLAIN + leaving[0]] * 40
     after_a_run = sent(unfinished(bytes(3000), 1000))
-    assert len(after_a_run) == (1 if wire.words[ethernet.RUNS_ALLOWED] else 40)
+    assert len(after_a_run) == (1 if wire.words[ethernet.GSO_ALLOWED] else 40)
     assert wire.words[ethernet.FRAMES_OUT] == 80
     assert wire.words[ethernet.BYTES_OUT] == 80 * len(leaving[0])
 
@@ -333,7 +333,7 @@ def reflecting(pair: tuple[str, str]) -> Iterator[tuple[EthernetPorts, socket.so
     if not kernels.enabled():
         pytest.skip("needs numba")
     switch.install(Reflector())  # type: ignore[arg-type]
-    assert switch._pump is not None
+    assert switch._loop is not None
     thread = threading.Thread(target=switch.run)
     thread.start()
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as far:

@@ -88,7 +88,7 @@ class BatchWriter:
         head, start, room, event, done = e.block(), e.block(), e.block(), e.block(), e.block()
         behind, after, full = e.block(), e.block(), e.block()
         e.go_on_in(head)
-        taken, frames = self._in(batch.TAKEN), self._in(batch.FRAMES)
+        taken, frames = self._in(batch.FRAMES_RUN), self._in(batch.FRAMES)
         e.b.cbranch(self.n.less(taken, frames, True), room, done)
 
         e.b.position_at_end(room)
@@ -117,7 +117,7 @@ class BatchWriter:
         e.b.branch(behind)
 
         e.b.position_at_end(behind)
-        e.store(e.b.add(taken, e.i64(1)), e.word(self.batch, batch.TAKEN))
+        e.store(e.b.add(taken, e.i64(1)), e.word(self.batch, batch.FRAMES_RUN))
         told = e.b.or_(self.context.word(Word.DIGEST), self.context.word(Word.FAILURE))
         e.b.cbranch(self.n.is_zero(told), after, event)
         e.b.position_at_end(after)

@@ -64,7 +64,7 @@ class BatchRunner:
         self._in_frame[1:, 0] = length, port
         one = self._one
         one[words.NOW_US] = microseconds() - self.started_us
-        one[words.TAKEN] = one[words.FRAMES_OUT] = one[words.BYTES_OUT] = 0
+        one[words.FRAMES_RUN] = one[words.FRAMES_OUT] = one[words.BYTES_OUT] = 0
         stopped = self._run(self._one_at)
         assert stopped != words.FULL
         if stopped == words.EVENT:

@@ -1,4 +1,4 @@
-"""The loop over interfaces, compiled: AF_PACKET sockets with PACKET_VNET_HDR, see `ports/super_frames.py`."""
+"""The datapath loop over interfaces: AF_PACKET sockets with PACKET_VNET_HDR, see `ports/super_frames.py`."""
 
 from __future__ import annotations
 
@@ -10,28 +10,26 @@ from numba.extending import register_jitable
 from p4reduce_runtime.datagrams import ENCAP_BYTES, RUN_BYTES
 from p4reduce_runtime.datagrams import kernels as udp
 from p4reduce_runtime.kernels import kernel
-from p4reduce_switch.fair_lock import CLAIMS, WANTED
-from p4reduce_switch.program import batch as words
-from p4reduce_switch.pump import (
+from p4reduce_switch.datapath import (
     ACTIVE,
     BATCH_FRAMES,
     FRAME_BYTES,
     HEAD,
-    HELD_AT,
-    HELD_BYTES,
-    HELD_PORT,
-    HELD_SEGMENT,
     LENGTHS,
     MAX_PORT,
     NEXT,
     OFFSETS,
+    PENDING_AT,
+    PENDING_BYTES,
+    PENDING_PORT,
+    PENDING_SEGMENT,
     PORTS,
     RECEIVE_BYTES,
     SENT,
     Reason,
 )
-from p4reduce_switch.pump import ethernet as e
-from p4reduce_switch.pump.addresses import (
+from p4reduce_switch.datapath import ethernet as e
+from p4reduce_switch.datapath.addresses import (
     address_of,
     copy_bytes,
     internet_checksum,
@@ -42,9 +40,20 @@ from p4reduce_switch.pump.addresses import (
     ones_sum,
     udp_checksum,
 )
-from p4reduce_switch.pump.batches import IDLE_MS, NOTHING_LEFT, RESULTS, TURN_US, become_idle, link, may_go_on, run_on
+from p4reduce_switch.datapath.batch_kernels import (
+    BATCH_DONE,
+    IDLE_MS,
+    MAX_RUN_US,
+    SEND_RESULTS,
+    append_result,
+    enter_idle,
+    leave_idle,
+    run_batch,
+)
+from p4reduce_switch.fair_lock import REQUESTS, WAITERS
+from p4reduce_switch.program import batch as words
 
-_TURN, _WOKEN, _RESULT = int(Reason.TURN), int(Reason.WOKEN), int(Reason.RESULT)
+_YIELD, _WOKEN, _OTHER_PORT = int(Reason.YIELD), int(Reason.WOKEN), int(Reason.OTHER_PORT)
 _REFUSALS = (errno.EINVAL, errno.EIO, errno.EMSGSIZE, errno.EOPNOTSUPP)
 _VIRTIO_BYTES = 10
 _UDP_RUN = 1 | 5 << 8 | ENCAP_BYTES << 16 | 34 << 48
@@ -91,7 +100,7 @@ def _finish(frames: Any, at: Any, length: Any) -> None:
 
 @register_jitable
 def _receive(loop: Any, scratch: Any, interface: Any, received: Any) -> Any:
-    """Receive one frame or run, and hold it; return its bytes, NOTHING, or OWN for one that the machine itself sent."""
+    """Receive one frame or super-frame as pending; return its bytes, NOTHING, or OWN for an outgoing one."""
     base = address_of(scratch)
     scratch[e.VECTOR], scratch[e.VECTOR + 1] = base + 8 * e.VIRTIO, _VIRTIO_BYTES
     scratch[e.VECTOR + 2], scratch[e.VECTOR + 3] = address_of(received), RECEIVE_BYTES
@@ -107,10 +116,10 @@ def _receive(loop: Any, scratch: Any, interface: Any, received: Any) -> Any:
         return _OWN
     virtio, segment = scratch[e.VIRTIO], scratch[e.VIRTIO] >> 32 & 0xFFFF
     frame, start, offset = address_of(received), virtio >> 48 & 0xFFFF, scratch[e.VIRTIO + 1] & 0xFFFF
-    loop[HELD_AT], loop[HELD_BYTES], loop[HELD_SEGMENT] = 0, length, 0
+    loop[PENDING_AT], loop[PENDING_BYTES], loop[PENDING_SEGMENT] = 0, length, 0
     if virtio >> 8 & 0xFF == 5 and 0 < segment < length - ENCAP_BYTES and start == _UDP and _is_udp(frame):
-        loop[HELD_AT], loop[HELD_SEGMENT] = ENCAP_BYTES, segment
-        interface[e.RUNS_SEEN] = 1
+        loop[PENDING_AT], loop[PENDING_SEGMENT] = ENCAP_BYTES, segment
+        interface[e.GSO_SEEN] = 1
     elif virtio & 1 != 0 and start + offset + 2 <= length:
         total = ones_sum(frame + start, length - start)
         checksum = udp_checksum(total) if offset == _CHECKSUM_OFFSET else internet_checksum(total)
@@ -125,30 +134,30 @@ def _is_udp(frame: Any) -> Any:
 
 
 @register_jitable
-def _frame_held(loop: Any, batch: Any, interface: Any, received: Any, frames: Any, table: Any) -> Any:
-    """Make frames of what the receive buffer holds, as many as there is room for; return whether there is more room."""
+def _frame_pending(loop: Any, batch: Any, interface: Any, received: Any, frames: Any, table: Any) -> Any:
+    """Turn the receive buffer into frames; return whether all of them found space."""
     count, at = batch[words.FRAMES], 0
     if count > 0:
         at = table[OFFSETS, count - 1] + table[LENGTHS, count - 1]
-    while loop[HELD_AT] >= 0:
+    while loop[PENDING_AT] >= 0:
         if count == BATCH_FRAMES or at + FRAME_BYTES > len(frames):
             batch[words.FRAMES] = count
             return False
         at += -(at + ENCAP_BYTES) % 8
-        length, start, segment = loop[HELD_BYTES], address_of(received), loop[HELD_SEGMENT]
+        length, start, segment = loop[PENDING_BYTES], address_of(received), loop[PENDING_SEGMENT]
         if segment == 0:
             copy_bytes(address_of(frames) + at, start, length)
-            loop[HELD_AT] = -1
+            loop[PENDING_AT] = -1
         else:
-            number = (loop[HELD_AT] - ENCAP_BYTES) // segment
-            size = min(segment, length - loop[HELD_AT])
+            number = (loop[PENDING_AT] - ENCAP_BYTES) // segment
+            size = min(segment, length - loop[PENDING_AT])
             copy_bytes(address_of(frames) + at, start, ENCAP_BYTES)
-            copy_bytes(address_of(frames) + at + ENCAP_BYTES, start + loop[HELD_AT], size)
+            copy_bytes(address_of(frames) + at + ENCAP_BYTES, start + loop[PENDING_AT], size)
             _put(frames, at + 18, ((load_byte(start + 18) << 8 | load_byte(start + 19)) + number) & 0xFFFF)
             _finish(frames, at, ENCAP_BYTES + size)
-            loop[HELD_AT] += size
-            if loop[HELD_AT] >= length:
-                loop[HELD_AT] = -1
+            loop[PENDING_AT] += size
+            if loop[PENDING_AT] >= length:
+                loop[PENDING_AT] = -1
             length = ENCAP_BYTES + size
         table[OFFSETS, count], table[LENGTHS, count], table[PORTS, count] = at, length, interface[e.PORT]
         at += length
@@ -221,7 +230,7 @@ def _send_chain(scratch: Any, octets: Any, interface: Any, order: Any, results: 
     while index >= 0:
         first, length, after = address_of(results) + table[OFFSETS, index], table[LENGTHS, index], order[NEXT, index]
         count, total, last = 1, length - ENCAP_BYTES, length
-        allowed = interface[e.RUNS_ALLOWED] + interface[e.RUNS_SEEN] >= 2 and interface[e.RUNS_ALLOWED] > 0
+        allowed = interface[e.GSO_ALLOWED] + interface[e.GSO_SEEN] >= 2 and interface[e.GSO_ALLOWED] > 0
         if alone > 0:
             alone -= 1
         elif allowed and after >= 0 and _may_run(first, length, interface[e.MAX_FRAME]):
@@ -242,7 +251,7 @@ def _send_chain(scratch: Any, octets: Any, interface: Any, order: Any, results: 
         elif count > 1:
             alone = count
             if udp.errno_now() in _REFUSALS:
-                interface[e.RUNS_ALLOWED] = 0
+                interface[e.GSO_ALLOWED] = 0
             continue
         else:
             interface[e.SEND_ERRORS] += 1
@@ -253,16 +262,16 @@ def _send_chain(scratch: Any, octets: Any, interface: Any, order: Any, results: 
 def _send_results(
     loop: Any, batch: Any, scratch: Any, octets: Any, interfaces: Any, rows: Any, order: Any, results: Any, table: Any
 ) -> Any:
-    """Send the results from SENT on, up to one whose port is not an interface; return whether there is such a one."""
+    """Send the results from SENT on, up to one whose port is not an interface; return whether there is one."""
     active = 0
     for index in range(loop[SENT], batch[words.FRAMES_OUT]):
         port = table[PORTS, index]
         if port < 0 or port > MAX_PORT or rows[port] < 0:
             break
         loop[SENT] = index + 1
-        active = link(order, index, port, active)
-    for turn in range(active):
-        port = order[ACTIVE, turn]
+        active = append_result(order, index, port, active)
+    for number in range(active):
+        port = order[ACTIVE, number]
         index = order[HEAD, port] - 1
         order[HEAD, port] = 0
         _send_chain(scratch, octets, interfaces[rows[port]], order, results, table, index)
@@ -273,7 +282,7 @@ def _send_results(
     "int64(int64[::1], int64[::1], int64[::1], uint8[::1], int64[::1], int64[::1], int64[:,::1], int64[::1], "
     "uint8[::1], uint8[::1], int64[:,::1], uint8[::1], int64[:,::1], int64[:,::1])"
 )
-def turn(
+def run_once(
     loop: Any,
     batch: Any,
     scratch: Any,
@@ -293,30 +302,30 @@ def turn(
 
     `octets` are the bytes of `scratch`; `interfaces` has a row of words for each socket, `rows` the row of each port
     or -1; `polled` has the same rows, and after them the descriptor that ends a wait. `lock` are the words of the lock
-    that the caller has lent.
+    that the caller holds.
     """
-    begun, claims = udp.microseconds(scratch), lock[CLAIMS]
+    begun, requests = udp.microseconds(scratch), lock[REQUESTS]
     now, idle = begun, 0
     while True:
-        while True:  # what is left of a batch
+        while True:  # the rest of a batch
             if _send_results(loop, batch, scratch, octets, interfaces, rows, order, results, result_table):
-                return _RESULT
-            stopped = run_on(loop, batch, now)
-            if stopped == NOTHING_LEFT:
+                return _OTHER_PORT
+            stopped = run_batch(loop, batch, now)
+            if stopped == BATCH_DONE:
                 break
-            if stopped != RESULTS:
+            if stopped != SEND_RESULTS:
                 return stopped
         now = udp.microseconds(scratch)
-        if load_shared_word(address_of(lock) + 8 * WANTED) != 0 or now - begun > TURN_US:
-            return _TURN
+        if load_shared_word(address_of(lock) + 8 * WAITERS) != 0 or now - begun > MAX_RUN_US:
+            return _YIELD
         room = True
-        if loop[HELD_AT] >= 0:
-            room = _frame_held(loop, batch, interfaces[loop[HELD_PORT]], received, frames, frame_table)
+        if loop[PENDING_AT] >= 0:
+            room = _frame_pending(loop, batch, interfaces[loop[PENDING_PORT]], received, frames, frame_table)
         if room:
-            ready = 0 if idle > 0 and become_idle(lock) else udp.wait(polled, idle)
-            if idle > 0:  # there is no work: time to see who woke this
-                if not may_go_on(lock, claims):
-                    return _TURN
+            ready = 0 if idle > 0 and enter_idle(lock) else udp.wait(polled, idle)
+            if idle > 0:  # no work: check what ended the wait
+                if not leave_idle(lock, requests):
+                    return _YIELD
                 if ready < 0 or ready == 1 and polled[len(interfaces)] >> 48 != 0:
                     return _WOKEN
                 begun = udp.microseconds(scratch)
@@ -327,6 +336,6 @@ def turn(
                     if got == _NOTHING:
                         break
                     if got != _OWN:
-                        loop[HELD_PORT] = row
-                        room = _frame_held(loop, batch, interfaces[row], received, frames, frame_table)
+                        loop[PENDING_PORT] = row
+                        room = _frame_pending(loop, batch, interfaces[row], received, frames, frame_table)
         idle = IDLE_MS if batch[words.FRAMES] == 0 else 0

@@ -1,4 +1,4 @@
-"""What the loop over interfaces and Python both know: one row of words for each interface."""
+"""The state of interfaces that the native loop and Python share: a row of words for each."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 # words of an interface
 DESCRIPTOR: Final = 0
 PORT: Final = 1
-RUNS_ALLOWED: Final = 2
-"""0: every frame goes by itself; 1: runs go as one once a run has come; 2: always."""
-RUNS_SEEN: Final = 3
+GSO_ALLOWED: Final = 2
+"""0: no GSO; 1: GSO once a super-frame was received; 2: always."""
+GSO_SEEN: Final = 3
 MAX_FRAME: Final = 4
-"""Bytes of the longest frame that the interface takes."""
-# and what it counts: see InterfaceCounters
+"""Bytes of the longest frame that the interface accepts."""
+# and its counters: see InterfaceCounters
 COUNTERS: Final = ("frames_in", "bytes_in", "frames_out", "bytes_out", "send_errors")
 FRAMES_IN, BYTES_IN, FRAMES_OUT, BYTES_OUT, SEND_ERRORS = range(8, 8 + len(COUNTERS))
 INTERFACE_WORDS: Final = 8 + len(COUNTERS)

@@ -1,4 +1,4 @@
-"""The loop over the UDP underlay, compiled."""
+"""The datapath loop over the UDP underlay."""
 
 from __future__ import annotations
 
@@ -10,36 +10,34 @@ from p4reduce_runtime import datagrams
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 from p4reduce_runtime.datagrams import kernels as udp
 from p4reduce_runtime.kernels import kernel
-from p4reduce_switch import pump
-from p4reduce_switch.fair_lock import CLAIMS, WANTED
-from p4reduce_switch.program import batch as words
-from p4reduce_switch.pump import (
+from p4reduce_switch import datapath
+from p4reduce_switch.datapath import (
     ACTIVE,
     ADDRESSES,
     BATCH_FRAMES,
     FRAME_BYTES,
     HEAD,
     HEADER_BYTES,
-    HELD_AT,
-    HELD_BYTES,
-    HELD_IP,
-    HELD_PORT,
-    HELD_SEGMENT,
     LENGTHS,
     MAX_PORT,
     NEXT,
     OFFSETS,
-    PEER_HEARD_US,
     PEER_IP_SUM,
+    PEER_LAST_SEEN_US,
     PEER_PRESENT,
     PEER_UDP_SUM,
+    PENDING_AT,
+    PENDING_BYTES,
+    PENDING_IP,
+    PENDING_PORT,
+    PENDING_SEGMENT,
     PORTS,
     SENT,
     SIZE,
     SIZES,
     Reason,
 )
-from p4reduce_switch.pump.addresses import (
+from p4reduce_switch.datapath.addresses import (
     address_of,
     copy_bytes,
     internet_checksum,
@@ -47,11 +45,27 @@ from p4reduce_switch.pump.addresses import (
     ones_sum,
     udp_checksum,
 )
-from p4reduce_switch.pump.batches import IDLE_MS, NOTHING_LEFT, RESULTS, TURN_US, become_idle, link, may_go_on, run_on
+from p4reduce_switch.datapath.batch_kernels import (
+    BATCH_DONE,
+    IDLE_MS,
+    MAX_RUN_US,
+    SEND_RESULTS,
+    append_result,
+    enter_idle,
+    leave_idle,
+    run_batch,
+)
+from p4reduce_switch.fair_lock import REQUESTS, WAITERS
+from p4reduce_switch.program import batch as words
 
-_TURN, _WOKEN, _STRANGER, _RESULT = int(Reason.TURN), int(Reason.WOKEN), int(Reason.STRANGER), int(Reason.RESULT)
+_YIELD, _WOKEN, _UNKNOWN_PEER, _OTHER_PORT = (
+    int(Reason.YIELD),
+    int(Reason.WOKEN),
+    int(Reason.UNKNOWN_PEER),
+    int(Reason.OTHER_PORT),
+)
 _IP_BYTES = 20
-_hashed: Any = register_jitable(pump.hashed)
+_hashed: Any = register_jitable(datapath.hashed)
 
 
 @register_jitable
@@ -67,7 +81,7 @@ def _put(frames: Any, at: Any, number: Any) -> None:
 
 @register_jitable
 def _wrap(peer: Any, header: Any, payload: Any, length: Any, frames: Any, at: Any) -> None:
-    """Write the frame around a payload at `frames[at:]`, as `UdpUnderlay.wrap` does.
+    """Write a payload with its headers at `frames[at:]`, as `UdpUnderlay.wrap` does.
 
     `header` and `payload` are addresses.
     """
@@ -84,7 +98,7 @@ def _wrap(peer: Any, header: Any, payload: Any, length: Any, frames: Any, at: An
 
 @register_jitable
 def _payload_bytes(peer: Any, results: Any, at: Any, length: Any) -> Any:
-    """Return the bytes of payload in a frame to this peer, -1 where `UdpUnderlay._unwrap` refuses it."""
+    """Return the payload bytes of a frame to this peer; -1 where `UdpUnderlay._unwrap` returns None."""
     if length < ENCAP_BYTES or results[at + 12] != 8 or results[at + 13] != 0 or results[at + 14] != 0x45:
         return -1
     size = (int(results[at + 38]) << 8 | int(results[at + 39])) - 8
@@ -97,9 +111,9 @@ def _payload_bytes(peer: Any, results: Any, at: Any, length: Any) -> Any:
 
 @register_jitable
 def _send_results(loop: Any, batch: Any, io: Any, peers: Any, order: Any, results: Any, table: Any) -> Any:
-    """Send the results from SENT on, up to one whose port is not a peer's; return whether there is such a one.
+    """Send the results from SENT on, up to one whose port is not a peer's; return whether there is such a result.
 
-    Those to one peer stay in their order; each peer gets its own in runs.
+    Results to one peer keep their order, and use GSO.
     """
     active = 0
     for index in range(loop[SENT], batch[words.FRAMES_OUT]):
@@ -109,12 +123,12 @@ def _send_results(loop: Any, batch: Any, io: Any, peers: Any, order: Any, result
         loop[SENT] = index + 1
         size = _payload_bytes(peers[port], results, table[OFFSETS, index], table[LENGTHS, index])
         if size < 0:
-            loop[pump.NOT_FOR_PEER] += 1
+            loop[datapath.NOT_FOR_PEER] += 1
             continue
         order[SIZE, index] = size
-        active = link(order, index, port, active)
-    for turn in range(active):
-        port = order[ACTIVE, turn]
+        active = append_result(order, index, port, active)
+    for number in range(active):
+        port = order[ACTIVE, number]
         index, count, total = order[HEAD, port] - 1, 0, 0
         order[HEAD, port] = 0
         while index >= 0:
@@ -125,16 +139,16 @@ def _send_results(loop: Any, batch: Any, io: Any, peers: Any, order: Any, result
         tried = udp.send(io, peers[port], order[ADDRESSES], order[SIZES], 0, count)
         for place in range(tried):
             total += order[SIZES, place]
-        loop[pump.DATAGRAMS_OUT] += tried - io[datagrams.LOST]
-        loop[pump.BYTES_OUT] += total - io[datagrams.LOST_BYTES]
-        loop[pump.SEND_ERRORS] += io[datagrams.LOST]
-        loop[pump.BUFFER_FULL] += count - tried
+        loop[datapath.DATAGRAMS_OUT] += tried - io[datagrams.LOST]
+        loop[datapath.BYTES_OUT] += total - io[datagrams.LOST_BYTES]
+        loop[datapath.SEND_ERRORS] += io[datagrams.LOST]
+        loop[datapath.BUFFER_FULL] += count - tried
     return loop[SENT] < batch[words.FRAMES_OUT]
 
 
 @register_jitable
 def _port_of(ip: Any, udp_port: Any, table: Any) -> Any:
-    """Return the port of a peer, 0 of a stranger."""
+    """Return the port of a peer; 0 for an unknown address."""
     key = ip << 16 | udp_port
     row = _hashed(key)
     while table[row, 1] != 0 and table[row, 0] != key:
@@ -143,28 +157,28 @@ def _port_of(ip: Any, udp_port: Any, table: Any) -> Any:
 
 
 @register_jitable
-def _frame_held(
+def _frame_pending(
     loop: Any, batch: Any, peer: Any, header: Any, port: Any, received: Any, frames: Any, table: Any
 ) -> Any:
-    """Make frames of what the receive buffer holds, as many as there is room for; return whether there is more room."""
+    """Turn the datagrams in the receive buffer into frames; return whether all of them found space."""
     count, at = batch[words.FRAMES], 0
     if count > 0:
         at = table[OFFSETS, count - 1] + table[LENGTHS, count - 1]
-    while loop[HELD_AT] >= 0:
+    while loop[PENDING_AT] >= 0:
         if count == BATCH_FRAMES or at + FRAME_BYTES > len(frames):
             batch[words.FRAMES] = count
             return False
-        length = min(loop[HELD_SEGMENT], loop[HELD_BYTES] - loop[HELD_AT])
+        length = min(loop[PENDING_SEGMENT], loop[PENDING_BYTES] - loop[PENDING_AT])
         at += -(at + ENCAP_BYTES) % 8
-        _wrap(peer, header, address_of(received) + loop[HELD_AT], length, frames, at)
+        _wrap(peer, header, address_of(received) + loop[PENDING_AT], length, frames, at)
         table[OFFSETS, count], table[LENGTHS, count], table[PORTS, count] = at, ENCAP_BYTES + length, port
         at += ENCAP_BYTES + length
         count += 1
-        loop[pump.DATAGRAMS_IN] += 1
-        loop[pump.BYTES_IN] += length
-        loop[HELD_AT] += length
-        if loop[HELD_AT] >= loop[HELD_BYTES]:
-            loop[HELD_AT] = -1
+        loop[datapath.DATAGRAMS_IN] += 1
+        loop[datapath.BYTES_IN] += length
+        loop[PENDING_AT] += length
+        if loop[PENDING_AT] >= loop[PENDING_BYTES]:
+            loop[PENDING_AT] = -1
     batch[words.FRAMES] = count
     return True
 
@@ -173,7 +187,7 @@ def _frame_held(
     "int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1], uint8[:,::1], int64[:,::1], "
     "uint8[::1], uint8[::1], int64[:,::1], uint8[::1], int64[:,::1], int64[:,::1])"
 )
-def turn(
+def run_once(
     loop: Any,
     batch: Any,
     io: Any,
@@ -191,44 +205,44 @@ def turn(
 ) -> Any:
     """Serve the socket until Python is needed; return the `Reason`. The arrays are those of `Buffers` and `PeerTable`.
 
-    `lock` are the words of the lock that the caller has lent.
+    `lock` are the words of the lock that the caller holds.
     """
-    begun, claims = udp.microseconds(io), lock[CLAIMS]
+    begun, requests = udp.microseconds(io), lock[REQUESTS]
     now = begun
     while True:
-        while True:  # what is left of a batch
+        while True:  # the rest of a batch
             if _send_results(loop, batch, io, peers, order, results, result_table):
-                return _RESULT
-            stopped = run_on(loop, batch, now)
-            if stopped == NOTHING_LEFT:
+                return _OTHER_PORT
+            stopped = run_batch(loop, batch, now)
+            if stopped == BATCH_DONE:
                 break
-            if stopped != RESULTS:
+            if stopped != SEND_RESULTS:
                 return stopped
         now = udp.microseconds(io)
-        if load_shared_word(address_of(lock) + 8 * WANTED) != 0 or now - begun > TURN_US:
-            return _TURN
-        while True:  # all that is there, as far as there is room
-            if loop[HELD_AT] < 0:
+        if load_shared_word(address_of(lock) + 8 * WAITERS) != 0 or now - begun > MAX_RUN_US:
+            return _YIELD
+        while True:  # receive until nothing is left, or the frames are full
+            if loop[PENDING_AT] < 0:
                 got = udp.receive(io, received, 0)
-                if got < 0:  # nothing, or an answer to an earlier datagram: its peer is gone
+                if got < 0:  # nothing, or an ICMP error for an earlier datagram
                     break
-                loop[HELD_AT], loop[HELD_BYTES], loop[HELD_SEGMENT] = 0, got, io[datagrams.SEGMENT]
-                loop[HELD_IP], loop[HELD_PORT] = io[datagrams.SENDER_IP], io[datagrams.SENDER_PORT]
-            port = _port_of(loop[HELD_IP], loop[HELD_PORT], addresses)
+                loop[PENDING_AT], loop[PENDING_BYTES], loop[PENDING_SEGMENT] = 0, got, io[datagrams.SEGMENT]
+                loop[PENDING_IP], loop[PENDING_PORT] = io[datagrams.SENDER_IP], io[datagrams.SENDER_PORT]
+            port = _port_of(loop[PENDING_IP], loop[PENDING_PORT], addresses)
             if port == 0:
                 break
-            if loop[HELD_AT] == 0:
-                udp.follow(io, peers[port], loop[HELD_BYTES])
-            peers[port, PEER_HEARD_US] = now
+            if loop[PENDING_AT] == 0:
+                udp.follow(io, peers[port], loop[PENDING_BYTES])
+            peers[port, PEER_LAST_SEEN_US] = now
             header = address_of(headers) + HEADER_BYTES * port
-            if not _frame_held(loop, batch, peers[port], header, port, received, frames, frame_table):
+            if not _frame_pending(loop, batch, peers[port], header, port, received, frames, frame_table):
                 break
         if batch[words.FRAMES] == 0:
-            if loop[HELD_AT] >= 0:
-                return _STRANGER
-            ready = 0 if become_idle(lock) else udp.wait(polled, IDLE_MS)
-            if not may_go_on(lock, claims):
-                return _TURN
+            if loop[PENDING_AT] >= 0:
+                return _UNKNOWN_PEER
+            ready = 0 if enter_idle(lock) else udp.wait(polled, IDLE_MS)
+            if not leave_idle(lock, requests):
+                return _YIELD
             if ready < 0 or polled[1] >> 48 != 0:
                 return _WOKEN
             begun = udp.microseconds(io)

@@ -1,4 +1,4 @@
-"""What compiled code does with an address, a number, without an array there: for kernels alone."""
+"""Memory access by address, atomics, and Internet checksums (RFC 1071). For kernels only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _intrinsic(function: Any) -> Any:
 
 @register_jitable
 def address_of(array: Any) -> Any:
-    """Return where the bytes of an array are."""
+    """Return the address of an array's data."""
     return np.int64(array.ctypes.data)
 
 
@@ -51,7 +51,7 @@ def copy_bytes(_typing: Any, to: Any, start: Any, count: Any) -> Any:
 
 @_intrinsic
 def load_uint32(_typing: Any, address: Any, index: Any) -> Any:
-    """Read one of the 32-bit numbers from an address on; LLVM sees that they are neighbours."""
+    """Read element `index` of an array of 32-bit numbers; LLVM can vectorise over it."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         first = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
@@ -93,7 +93,7 @@ def store_word(_typing: Any, address: Any, word: Any) -> Any:
 
 @_intrinsic
 def exchange_word(_typing: Any, address: Any, word: Any) -> Any:
-    """Write the 64 bits at an address and return what they were; all processors see it before what follows."""
+    """Exchange the 64 bits at an address (sequentially consistent); return the old ones."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[0], _WORD.as_pointer())
@@ -104,7 +104,7 @@ def exchange_word(_typing: Any, address: Any, word: Any) -> Any:
 
 @_intrinsic
 def load_shared_word(_typing: Any, address: Any) -> Any:
-    """Read the 64 bits at an address that another thread may write, in this order."""
+    """Read the 64 bits at an address that another thread may write (sequentially consistent)."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.load_atomic(builder.inttoptr(arguments[0], _WORD.as_pointer()), "seq_cst", 8)
@@ -137,5 +137,5 @@ def internet_checksum(total: Any) -> Any:
 
 @register_jitable
 def udp_checksum(total: Any) -> Any:
-    """Return the same as UDP writes it: 0xFFFF in the place of 0, which means that there is none (RFC 768)."""
+    """Return the UDP checksum: 0xFFFF in place of 0, which stands for none (RFC 768)."""
     return 0xFFFF - total % 0xFFFF

@@ -18,11 +18,11 @@ import pytest
 
 from p4reduce_contracts.wire import pack_hello
 from p4reduce_runtime import datagrams, kernels
-from p4reduce_switch.ports import Runs
+from p4reduce_switch.datapath import BATCH_FRAMES
+from p4reduce_switch.ports import Gso
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.program import ExecutionError
 from p4reduce_switch.program.state.replication import Replication
-from p4reduce_switch.pump import BATCH_FRAMES
 from p4reduce_switch.switch import Switch
 from rigs.batch_of_python import PythonBatch
 from rigs.reflector import Reflector
@@ -81,8 +81,8 @@ class Mixture:
 class Running:
     """A switch with UDP ports that runs in a thread; `native` has a batch, and the native loop if there is one."""
 
-    def __init__(self, program: Any, native: bool = True, runs: Runs = Runs.AUTO) -> None:
-        self.switch, self.underlay = Switch(), UdpUnderlay(("127.0.0.1", 0), runs=runs)
+    def __init__(self, program: Any, native: bool = True, gso: Gso = Gso.AUTO) -> None:
+        self.switch, self.underlay = Switch(), UdpUnderlay(("127.0.0.1", 0), gso=gso)
         self.switch.add_ports(self.underlay)
         self.packet_ins: list[bytes] = []
         self.digests: list[Any] = []
@@ -90,13 +90,13 @@ class Running:
         self.switch.on_digest = lambda *digest: self.digests.append(digest)
         self.program = PythonBatch(program) if native and not hasattr(program, "batch") else program
         self.switch.install(self.program)
-        assert (self.switch._pump is not None) == native
+        assert (self.switch._loop is not None) == native
         self.thread = threading.Thread(target=self.switch.run)
         self.thread.start()
         self.peers: list[socket.socket] = []
 
     def peer(self, runs: bool = False) -> socket.socket:
-        """A peer that has said HELLO, and has heard what the program answered."""
+        """A peer that has said HELLO, and has seen what the program answered."""
         peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         datagrams.enlarge_buffers(peer, 8 << 20)
         peer.bind(("127.0.0.1", 0))
@@ -130,10 +130,10 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(program: Any, native: bool = True, runs: Runs = Runs.AUTO) -> Iterator[Running]:
+def running(program: Any, native: bool = True, gso: Gso = Gso.AUTO) -> Iterator[Running]:
     if native and not (kernels.enabled() and datagrams.supported()):
         pytest.skip("needs numba and 64-bit Linux")
-    one = Running(program, native, runs)
+    one = Running(program, native, gso)
     try:
         yield one
     finally:
@@ -232,15 +232,15 @@ def test_the_reflector_sends_everything_back() -> None:
 
 
 def test_without_gso_every_datagram_leaves_by_itself() -> None:
-    def longest(runs: Runs) -> int:
-        with running(Reflector(), runs=runs) as one:
+    def longest(gso: Gso) -> int:
+        with running(Reflector(), gso=gso) as one:
             peer = one.peer(runs=True)
             send(peer, [bytes(1000)] * 50, run=True)
             one.until(lambda: one.underlay.counters.datagrams_out == 51)
             return len(peer.recv(70000))
 
-    assert longest(Runs.OFF) == 1000
-    assert longest(Runs.AUTO) > 1000
+    assert longest(Gso.OFF) == 1000
+    assert longest(Gso.AUTO) > 1000
 
 
 def test_strangers_get_no_port_and_disturb_nobody() -> None:

@@ -1,14 +1,14 @@
-"""The data-plane loop as one native call: wait, receive all that is there, run the batch, send.
+"""The datapath loop in one native call: wait, receive what has arrived, run the batch, send.
 
 `udp_kernels.py` has the loop over the UDP underlay and `ethernet_kernels.py` the one over interfaces; they run without
-the GIL and come back to Python for a `Reason`. What they work on is here: arrays that both sides write, the native loop
-inside its call and Python between two.
+the GIL and return to Python for a `Reason`. Their data is here: arrays that the native loop writes during a call and
+Python between two calls.
 
-    receive buffer   one super-datagram: what one sender sent in a row
-    frames           its datagrams as Ethernet frames, those of the next super-datagrams too: a batch
-    results          what the program made of a batch, until it is sent
+    receive buffer   one super-datagram (GRO): consecutive datagrams of one sender
+    frames           datagrams of one or more super-datagrams as Ethernet frames: a batch
+    results          the frames that the program made of a batch, until they are sent
 
-The loop never waits for more to arrive. It can leave at any point, and goes on there when it is called again.
+The loop does not wait for a batch to fill. It can return at any point, and continues there in the next call.
 """
 
 from __future__ import annotations
@@ -25,61 +25,61 @@ from p4reduce_switch.program import batch
 MAX_PORT: Final = 511
 BATCH_FRAMES: Final = 256
 RECEIVE_BYTES: Final = 65536 + 64
-"""Whatever arrives at once fits, with Ethernet's header."""
+"""The longest super-datagram with its Ethernet header."""
 FRAME_BYTES: Final = 65536 + 64 + 8
-"""Room that the longest datagram needs as a frame, wherever it starts."""
+"""Space for the longest datagram as a frame, with alignment."""
 _FRAMES_BYTES: Final = 512 << 10
 _RESULTS_BYTES: Final = 1 << 20
 _RESULTS: Final = 2048
 
 
-class Batched(Protocol):
-    """A program that runs many frames in one native call."""
+class BatchProgram(Protocol):
+    """A program with a native function for batches."""
 
     @property
     def batch(self) -> batch.NativeBatch:
-        """Its function."""
+        """The native function."""
 
     def collect(self) -> None:
-        """Give the digests of the frame run last to `on_digest`; ExecutionError: it met undefined behaviour."""
+        """Pass the digests of the last frame to `on_digest`; raise ExecutionError if it met undefined behaviour."""
 
 
-def batched(program: object) -> Batched | None:
-    """Return the program if it has a native batch."""
-    return None if getattr(program, "batch", None) is None else cast(Batched, program)
+def batch_program(program: object) -> BatchProgram | None:
+    """Return the program if it has a native function for batches."""
+    return None if getattr(program, "batch", None) is None else cast(BatchProgram, program)
 
 
 def started_us(native: batch.NativeBatch, otherwise: int) -> int:
-    """Return when the program's time began, on the monotonic clock in microseconds, as far as it says so."""
+    """Return the origin of the program's time, on the monotonic clock in us; `otherwise` if it has none of its own."""
     return getattr(native, "started_us", otherwise)
 
 
 class Reason(enum.IntEnum):
-    """Why the native loop came back."""
+    """Why the native loop returned."""
 
-    TURN = 0  # somebody wants the lock or has had it, or it is time to look at signals
-    WOKEN = 1  # by the descriptor that is polled beside the socket, or by a signal
-    STRANGER = 2  # the datagram at HELD_AT is of no known peer
-    RESULT = 3  # the result SENT leaves by a port that is not the loop's: the CPU port, or none
-    EVENT = 4  # the program has digests or a failure to collect, of the frame before TAKEN
-    NO_ROOM = 5  # one frame may cause more results than there is room for
+    YIELD = 0  # for waiters of the lock, or to handle signals
+    WOKEN = 1  # the wake-up descriptor is readable, or a signal arrived
+    UNKNOWN_PEER = 2  # the datagram at PENDING_AT is from an unknown address
+    OTHER_PORT = 3  # the next result goes to a port that is not the loop's: the CPU port, or none
+    EVENT = 4  # the last frame run left digests or a failure to collect
+    NO_ROOM = 5  # the results of one frame may exceed the buffers
 
 
-# words of the loop's own state
+# words of the loop's state
 FUNCTION: Final = 0
-"""Address of the program's function."""
+"""Address of the program's native function."""
 STARTED_US: Final = 1
-"""When the program started, on the monotonic clock."""
+"""The origin of the program's time, on the monotonic clock."""
 SENT: Final = 2
-"""Results that are done with."""
+"""Results that are sent."""
 EVENT_DUE: Final = 3
-HELD_AT: Final = 4
-"""Where the next datagram of the receive buffer starts; -1: there is none."""
-HELD_BYTES: Final = 5
-HELD_SEGMENT: Final = 6
-HELD_IP: Final = 7
-HELD_PORT: Final = 8
-# and what it counts: see UnderlayCounters
+PENDING_AT: Final = 4
+"""Offset of the next datagram in the receive buffer; -1: none."""
+PENDING_BYTES: Final = 5
+PENDING_SEGMENT: Final = 6
+PENDING_IP: Final = 7
+PENDING_PORT: Final = 8
+# and its counters: see UnderlayCounters
 COUNTERS: Final = (
     "datagrams_in",
     "bytes_in",
@@ -94,19 +94,19 @@ LOOP_WORDS: Final = 16 + len(COUNTERS)
 
 # words of a peer, after those of a `datagrams` destination
 PEER_PRESENT: Final = TO_WORDS
-PEER_HEARD_US: Final = TO_WORDS + 1
-"""When a datagram of it arrived last, on the monotonic clock."""
+PEER_LAST_SEEN_US: Final = TO_WORDS + 1
+"""When its last datagram arrived, on the monotonic clock."""
 PEER_IP_SUM: Final = TO_WORDS + 2
-"""Of its IPv4 header's other fields, as if total length and checksum were 0."""
+"""One's complement sum of its IPv4 header with total length and checksum 0."""
 PEER_UDP_SUM: Final = TO_WORDS + 3
-"""Of the pseudo header and both ports."""
+"""One's complement sum of the pseudo header and both ports."""
 PEER_WORDS: Final = TO_WORDS + 4
 HEADER_BYTES: Final = 48
-"""Of a row of header templates: Ethernet, IPv4, UDP, unused."""
+"""Bytes of a header template: Ethernet, IPv4, UDP, padding."""
 
 # rows of a batch's frames, and of results
 OFFSETS, LENGTHS, PORTS = range(3)
-# rows of the memory in which results are put in order
+# rows of the memory that chains results by port
 NEXT, SIZE, HEAD, TAIL, ACTIVE, ADDRESSES, SIZES = range(7)
 _ORDER_ROWS: Final = 7
 
@@ -116,20 +116,20 @@ _HASH_SHIFT: Final = 40
 
 
 class Buffers:
-    """The memory of one loop, and the batch that it has run in part."""
+    """The buffers of one loop, and its current batch."""
 
     def __init__(self) -> None:
         self.loop = np.zeros(LOOP_WORDS, np.int64)
-        self.loop[HELD_AT] = -1
+        self.loop[PENDING_AT] = -1
         self.received = np.zeros(RECEIVE_BYTES, np.uint8)
         self.frames = np.zeros(_FRAMES_BYTES, np.uint8)
         self.frame_table = np.zeros((3, BATCH_FRAMES), np.int64)
         self.words = np.zeros(batch.WORDS, np.int64)
         self._bound: batch.NativeBatch | None = None
-        self._make_room(_RESULTS_BYTES, _RESULTS)
+        self._allocate(_RESULTS_BYTES, _RESULTS)
 
     def bind(self, native: batch.NativeBatch, installed_us: int) -> None:
-        """Run what is left of the batch, and all that follow, with this program."""
+        """Run the rest of the batch, and all later ones, with this program."""
         if native is self._bound:
             return
         left = self.words
@@ -142,11 +142,11 @@ class Buffers:
             0,
         )
 
-    def make_room(self, native: batch.NativeBatch) -> None:
-        """Have room for all that a frame may cause, now that every result is sent."""
-        self._make_room(max(_RESULTS_BYTES, 2 * native.room), max(_RESULTS, 2 * native.copies))
+    def enlarge(self, native: batch.NativeBatch) -> None:
+        """Enlarge the result buffers to the results of one frame; all earlier results are sent."""
+        self._allocate(max(_RESULTS_BYTES, 2 * native.room), max(_RESULTS, 2 * native.copies))
 
-    def _make_room(self, size: int, count: int) -> None:
+    def _allocate(self, size: int, count: int) -> None:
         self.results = np.zeros(size, np.uint8)
         self.result_table = np.zeros((3, count), np.int64)
         self.order = np.zeros((_ORDER_ROWS, max(count, MAX_PORT + 1)), np.int64)
@@ -159,31 +159,31 @@ class Buffers:
             words[word] = row.ctypes.data
 
     def result(self) -> tuple[int, bytes]:
-        """Return port and frame of the result that the loop came back for; it goes on after it."""
+        """Return port and frame of the next result; the loop continues after it."""
         index = int(self.loop[SENT])
         self.loop[SENT] += 1
         return self._cut(self.results, self.result_table, index)
 
-    def take_event(self) -> bool:
-        """Return whether an event of the frame that was run last is still to be collected; the loop forgets it."""
+    def clear_event(self) -> bool:
+        """Return whether an event of the last frame run is still to be collected, and clear it."""
         due = bool(self.loop[EVENT_DUE])
         self.loop[EVENT_DUE] = 0
         return due
 
-    def last_taken(self) -> int:
-        """Return the port where the frame arrived that was run last."""
-        return int(self.frame_table[PORTS, self.words[batch.TAKEN] - 1])
+    def last_port(self) -> int:
+        """Return the ingress port of the last frame run."""
+        return int(self.frame_table[PORTS, self.words[batch.FRAMES_RUN] - 1])
 
-    def take_frame(self) -> tuple[int, bytes] | None:
-        """Return port and frame of the next that is not run, for whoever runs it instead; None if there is none."""
-        index = int(self.words[batch.TAKEN])
+    def next_frame(self) -> tuple[int, bytes] | None:
+        """Return port and frame of the next frame that was not run, and skip it; None if there is none."""
+        index = int(self.words[batch.FRAMES_RUN])
         if index == self.words[batch.FRAMES]:
             return None
-        self.words[batch.TAKEN] += 1
+        self.words[batch.FRAMES_RUN] += 1
         return self._cut(self.frames, self.frame_table, index)
 
-    def take_result(self) -> tuple[int, bytes] | None:
-        """Return port and frame of the next result that is not sent; None if there is none."""
+    def next_result(self) -> tuple[int, bytes] | None:
+        """Return port and frame of the next unsent result; None if there is none."""
         return self.result() if self.loop[SENT] < self.words[batch.FRAMES_OUT] else None
 
     @staticmethod
@@ -193,32 +193,32 @@ class Buffers:
 
 
 class PeerTable:
-    """The peers as the native loop looks them up: by port, and by address in a hash table of linear probing."""
+    """The peers for the native loop: by port, and by address in a hash table with linear probing."""
 
     def __init__(self, plain: bool) -> None:
-        """`plain`: what is sent to any of them goes datagram by datagram."""
+        """`plain`: send without GSO."""
         self._plain = plain
         self.peers = np.zeros((MAX_PORT + 1, PEER_WORDS), np.int64)
         self.headers = np.zeros((MAX_PORT + 1, HEADER_BYTES), np.uint8)
         self.table = np.zeros((_TABLE_ROWS, 2), np.int64)
 
     def add(self, port: int, ip: int, udp_port: int, header: bytes, ip_sum: int, udp_sum: int) -> NDArray[np.int64]:
-        """Enter a peer; return its words."""
+        """Add a peer; return its words."""
         self.peers[port, :TO_WORDS] = destination(ip, udp_port, self._plain, SHORT_RUN_BYTES)
         self.peers[port, TO_WORDS:] = 1, 0, ip_sum, udp_sum
         self.headers[port, : len(header)] = np.frombuffer(header, np.uint8)
-        self._enter(port)
+        self._insert(port)
         words: NDArray[np.int64] = self.peers[port]
         return words
 
     def remove(self, port: int) -> None:
-        """Forget a peer."""
+        """Remove a peer."""
         self.peers[port, PEER_PRESENT] = 0
         self.table[:] = 0
         for left in np.flatnonzero(self.peers[:, PEER_PRESENT]).tolist():
-            self._enter(left)
+            self._insert(left)
 
-    def _enter(self, port: int) -> None:
+    def _insert(self, port: int) -> None:
         key = int(self.peers[port, 0]) << 16 | int(self.peers[port, 1])
         row = hashed(key)
         while self.table[row, 1]:
@@ -227,5 +227,5 @@ class PeerTable:
 
 
 def hashed(key: Any) -> Any:
-    """Return the row of the hash table where a key is looked for first; compiled code calls it too."""
+    """Return the first row of the hash table to probe for a key; compiled code calls it too."""
     return (key * _HASH >> _HASH_SHIFT) & _TABLE_ROWS - 1
