@@ -1,0 +1,23 @@
+"""The version stands in pyproject.toml alone, and the changelog begins with it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+
+
+def test_the_changelog_begins_with_the_version_or_with_what_is_unreleased() -> None:
+    newest, *others = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert newest == VERSION or (newest == "Unreleased" and others[0] == VERSION)
+
+
+def test_no_module_repeats_the_version() -> None:
+    """Programs read it from the metadata of the installed package."""
+    command = ["git", "grep", "-lwF", f'"{VERSION}"', "--", "*.py", "*.toml", "*.yml", "Makefile"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["pyproject.toml"]
