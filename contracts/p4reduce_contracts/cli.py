@@ -32,7 +32,7 @@ class _Commands(click.Group):
         for entry in metadata.entry_points(group=COMMANDS, name=cmd_name):
             try:
                 command = entry.load()
-            except Exception as error:  # whatever goes wrong in somebody's module
+            except Exception as error:  # any error in a plugin's module
                 return _broken(cmd_name, error)
             assert isinstance(command, click.Command)
             return command

@@ -52,7 +52,7 @@ def make_all(folder: Path, days: int) -> list[Path]:
 
 
 def add_worker(folder: Path, name: str, days: int) -> list[Path]:
-    """Make a certificate for another worker, or whoever owns jobs, of that name. Raises CertificatesError."""
+    """Make a certificate with that name for another worker or job owner. Raises CertificatesError."""
     if not name.replace("-", "").replace("_", "").isalnum() or len(name) > 63:
         raise CertificatesError(f"{name!r} is no name for a file: use up to 63 letters, digits, - and _")
     if (folder / f"{name}.pem").exists():

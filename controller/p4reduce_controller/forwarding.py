@@ -59,12 +59,12 @@ class MacTable:
             entry for mac, port in self._learned.items() for entry in (self._forward(mac, port), self._known(mac, port))
         ]
 
-    def learn(self, sightings: Iterable[tuple[int, ...]]) -> list[Update]:
+    def learn(self, mac_learn_events: Iterable[tuple[int, ...]]) -> list[Update]:
         """The writes for a digest's (MAC, port) pairs. Static, group and the switch's own addresses stay."""
         updates: list[Update] = []
         if not self._learn:
             return updates
-        for mac, port in sightings:
+        for mac, port in mac_learn_events:
             if mac & _GROUP_BIT or mac in self._static or mac == self._own:
                 continue
             before = self._learned.get(mac)

@@ -29,7 +29,7 @@ DropCounts = Mapping[str, Count]
 
 
 class CountingSwitch(Protocol):
-    """Whoever reads the switch's counters."""
+    """The part of SwitchReconciler that reads the switch's counters."""
 
     async def all_counters(self, jobs: list[Job]) -> tuple[JobCounts, DropCounts]:
         """Counters by job name and counter, and drops by reason, soon. Raises SwitchAwayError."""

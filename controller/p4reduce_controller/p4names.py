@@ -19,10 +19,10 @@ class P4Names:
     """Table: the switch's own IP address; `is_switch` is its action."""
     is_switch: str
     own_ip: str
-    """Table: IP addresses that nobody but the switch may send from; `claims_ip` is its action."""
+    """Table: IP addresses that only the switch may send from; `claims_ip` is its action."""
     claims_ip: str
     own_mac: str
-    """Table: MAC addresses that nobody but the switch may send from; `claims_mac` is its action."""
+    """Table: MAC addresses that only the switch may send from; `claims_mac` is its action."""
     claims_mac: str
     admit: str
     """Table: who may contribute to what; `admit_rank` is its action."""

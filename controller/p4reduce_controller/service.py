@@ -17,10 +17,10 @@ from p4reduce_contracts.jobs import jobs_pb2_grpc
 from p4reduce_controller.config import Config
 from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs import pipeline as pipelines
-from p4reduce_controller.jobs.keeper import SwitchKeeper
-from p4reduce_controller.jobs.programmer import SwitchClient, SwitchProgrammer
-from p4reduce_controller.jobs.pulse import Pulse
+from p4reduce_controller.jobs.entry_writer import EntryWriter, SwitchClient
+from p4reduce_controller.jobs.notifier import Notifier
 from p4reduce_controller.jobs.quotas import Quotas
+from p4reduce_controller.jobs.reconciler import SwitchReconciler
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.servicer import JobsServicer, Terms
 from p4reduce_controller.jobs.store import Store
@@ -46,7 +46,7 @@ def _halves(election_id: int | str) -> tuple[int, int] | None:
 
 
 def _roles(security: Security | None) -> frozenset[str]:
-    """Whom the job service answers, by role; without TLS nobody has one, and none is asked for."""
+    """The roles that the job service answers; without TLS there are no roles, and none is asked for."""
     return frozenset() if security is None else frozenset({CONTROLLER, WORKER})
 
 
@@ -84,7 +84,7 @@ class Controller:
         self.config = config
         self.address: str = settings.listen
         self._clock = clock
-        self.pulse = Pulse()
+        self.notifier = Notifier()
         files = config.security
         self._security = given(files.ca, files.certificate, files.key, "ca, certificate and key under [security]")
         self._store = Store(settings.state_path)
@@ -103,20 +103,20 @@ class Controller:
                 timeout_s=min(_CALL_LIMIT_S, switch.connect_timeout_s),
                 security=self._p4runtime_security(),
             )
-        programmer = SwitchProgrammer(client, switch, pipeline, MacTable(config, pipeline.names))
-        self.keeper = SwitchKeeper(
-            programmer=programmer,
+        entry_writer = EntryWriter(client, switch, pipeline, MacTable(config, pipeline.names))
+        self.reconciler = SwitchReconciler(
+            entry_writer=entry_writer,
             registry=self.registry,
             store=self._store,
             clock=clock,
-            pulse=self.pulse,
+            notifier=self.notifier,
             address=switch.p4runtime,
         )
         terms = Terms(switch.address, switch.udp_port, settings.hello_interval_s, settings.heartbeat_interval_s)
         self._servicer = JobsServicer(
-            self.registry, self.keeper, terms, clock, self.pulse, self.sweep, _roles(self._security)
+            self.registry, self.reconciler, terms, clock, self.notifier, self.sweep, _roles(self._security)
         )
-        self._metrics = ControllerMetrics(self.registry, self.keeper, self._servicer.refusals, clock)
+        self._metrics = ControllerMetrics(self.registry, self.reconciler, self._servicer.refusals, clock)
         self._metrics_server: MetricsServer | None = None
         self._server: grpc.aio.Server | None = None
         self._stop = asyncio.Event()
@@ -148,10 +148,10 @@ class Controller:
         try:
             self._store.open()
             self.registry.restore(self._store.jobs(), self._clock())
-            await self.keeper.connect(self.config.switch.connect_timeout_s)
+            await self.reconciler.connect(self.config.switch.connect_timeout_s)
             self._open_metrics()
         except BaseException:
-            await self.keeper.close()
+            await self.reconciler.close()
             self._store.close()
             raise
         self.registry.give_time(self._clock())  # connecting took a while
@@ -205,10 +205,10 @@ class Controller:
 
     async def run(self) -> None:
         """Serve until `stop`. Jobs go on without the controller: another one with its state takes them up."""
-        keeper = asyncio.create_task(self.keeper.run(), name="keeper")
+        reconciler = asyncio.create_task(self.reconciler.run(), name="reconciler")
         sweeper = asyncio.create_task(self._keep_sweeping(), name="sweeper")
         stopped = asyncio.create_task(self._stop.wait(), name="stopped")
-        tasks: list[asyncio.Task[Any]] = [keeper, sweeper, stopped]
+        tasks: list[asyncio.Task[Any]] = [reconciler, sweeper, stopped]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -227,7 +227,7 @@ class Controller:
         """Drop members that have gone silent. `run` does this by itself.
 
         After a pause of the controller itself, give them time instead: their heartbeats may be waiting in its sockets,
-        and whoever is gone will be silent still.
+        and a member that has ended will be silent still.
         """
         before = self.registry.version
         now = asyncio.get_running_loop().time()
@@ -238,7 +238,7 @@ class Controller:
         self._awake_at = now
         self.registry.sweep(self._clock())
         if self.registry.version != before:
-            self.pulse.fire()
+            self.notifier.notify()
 
     async def _keep_sweeping(self) -> None:
         self._awake_at = asyncio.get_running_loop().time()
@@ -253,7 +253,7 @@ class Controller:
             await asyncio.to_thread(self._metrics_server.close)
         if self._server is not None:
             await self._server.stop(_GRACE_S)
-        await self.keeper.close()
+        await self.reconciler.close()
         self._store.close()
 
 

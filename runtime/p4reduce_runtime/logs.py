@@ -1,6 +1,6 @@
 """Logs: one line an event, with its fields by name, for people (`job created job=train slots=0..3`) or as JSON.
 
-A program that runs as a process calls `configure` once; a library only logs. What may be told nobody has no field:
+A program that runs as a process calls `configure` once; a library only logs. Secrets have no field:
 `event` refuses the names of secrets.
 """
 
@@ -19,8 +19,8 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 SECRET_FIELDS: Final = frozenset(
     {"secret", "secrets", "nonce", "token", "tokens", "owner_token", "member_token", "owner_lock", "member_lock", "key"}
 )
-SAY_EVERY_S: Final = 10.0
-"""How often `Sparing` logs one kind of event."""
+LOG_EVERY_S: Final = 10.0
+"""How often `RateLimitedLog` logs one kind of event."""
 _MOST_KINDS = 1024
 
 Field = str | int | float | bool | None
@@ -34,14 +34,14 @@ def event(log: logging.Logger, level: int, name: str, /, **fields: Field) -> Non
         log.log(level, "%s", name, extra={"p4reduce_fields": fields})
 
 
-class Sparing:
-    """Logs the events that anybody may cause as often as he likes: each kind at most once in `every_s` seconds.
+class RateLimitedLog:
+    """Rate-limits log lines that remote peers can trigger: each kind at most once in `every_s` seconds.
 
     The field `times` says how often it happened since its last line, this time included. Thread-safe.
     """
 
     def __init__(
-        self, log: logging.Logger, every_s: float = SAY_EVERY_S, clock: Callable[[], float] = time.monotonic
+        self, log: logging.Logger, every_s: float = LOG_EVERY_S, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._log = log
         self._every_s = every_s

@@ -110,7 +110,7 @@ NO_PROGRAM_FRAMES: Final = Metric(
 REFUSED_DATAGRAMS: Final = Metric(
     "p4reduce_switch_refused_datagrams_total",
     "datagrams",
-    "Datagrams of strangers: no HELLO, or no port was free.",
+    "Datagrams from unknown peers: no HELLO, or no port was free.",
     ("reason",),
 )
 EVICTED_PORTS: Final = Metric(

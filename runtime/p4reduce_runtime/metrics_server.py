@@ -1,4 +1,4 @@
-"""The HTTP server for Prometheus: prometheus_client's own, on loopback unless the program is told `insecure`."""
+"""The HTTP server for Prometheus: prometheus_client's own, on loopback unless `insecure`."""
 
 from __future__ import annotations
 

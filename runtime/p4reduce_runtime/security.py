@@ -1,8 +1,8 @@
 """The lock on the doors: mutual TLS between controller, switch and workers.
 
 Each program has a certificate by one authority (`p4reduce certs init` makes all of them), and the certificate names its
-role as a DNS name: whoever dials asks for the role it wants to talk to, so a worker cannot pass for a controller,
-whatever its address is. A server without TLS listens on the loopback interface only, unless it is told `insecure`, and
+role as a DNS name: a client asks for the role of the server that it dials, so a worker cannot pass for a controller,
+whatever its address is. A server without TLS listens on the loopback interface only, unless `insecure`, and
 a client of the job service dials no other without TLS, unless P4REDUCE_INSECURE allows it.
 """
 
@@ -119,7 +119,7 @@ def check_dialling(address: str, security: Security | None, *, insecure: bool) -
 
 
 def dial(address: str, security: Security | None, *, role: str, options: Options = ()) -> Any:
-    """Open a gRPC channel to whoever has `role` at HOST:PORT; in the clear without `security`."""
+    """Open a gRPC channel to the server with `role` at HOST:PORT; in the clear without `security`."""
     if security is None:
         return grpc.insecure_channel(address, options=list(options))
     named = [*options, ("grpc.ssl_target_name_override", role)]

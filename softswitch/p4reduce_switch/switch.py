@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from p4reduce_runtime import kernels
-from p4reduce_runtime.logs import Sparing, event
+from p4reduce_runtime.logs import RateLimitedLog, event
 from p4reduce_switch.datapath import BatchProgram, Reason, batch_program
 from p4reduce_switch.fair_lock import FairLock
 from p4reduce_switch.ports import DatapathLoop, Ports
@@ -43,7 +43,7 @@ class Switch:
         self.frames_failed = 0
         self.packet_ins = 0
         self.packet_outs = 0
-        self._sparing = Sparing(_log)
+        self._rate_limited_log = RateLimitedLog(_log)
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
@@ -121,7 +121,7 @@ class Switch:
 
     def _failed(self, port: int, error: ExecutionError) -> None:
         self.frames_failed += 1
-        self._sparing.event(logging.WARNING, "frame failed", port=port, cause=str(error))
+        self._rate_limited_log.event(logging.WARNING, "frame failed", port=port, cause=str(error))
 
     def packet_out(self, frame: bytes) -> None:
         """Inject one frame from the controller, packet-out header first."""
@@ -207,7 +207,7 @@ class Switch:
             if ports.send(port, frame):
                 return
         self.frames_to_no_port += 1
-        self._sparing.event(logging.INFO, "frame to no port", str(port), port=port)
+        self._rate_limited_log.event(logging.INFO, "frame to no port", str(port), port=port)
 
     def _digest(self, name: str, values: list[tuple[int, ...]]) -> None:
         if self.on_digest is not None:

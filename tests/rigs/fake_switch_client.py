@@ -228,7 +228,7 @@ class Running:
         async def run() -> None:
             async with asyncio.timeout(LIMIT_S):
                 while not condition():
-                    await self.controller.pulse.wait()
+                    await self.controller.notifier.wait()
 
         asyncio.run_coroutine_threadsafe(run(), self.loop).result(2 * LIMIT_S)
 

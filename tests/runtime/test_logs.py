@@ -82,11 +82,11 @@ def test_a_secret_is_no_field(name: str) -> None:
 
 def test_a_flood_is_one_line_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
-    sparing = logs.Sparing(LOG, 10.0, lambda: now)
+    rate_limited_log = logs.RateLimitedLog(LOG, 10.0, lambda: now)
     caplog.set_level(logging.INFO)
     for _ in range(1000):
-        sparing.event(logging.INFO, "datagram refused", "no HELLO")
-    sparing.event(logging.INFO, "datagram refused", "no free port")
+        rate_limited_log.event(logging.INFO, "datagram refused", "no HELLO")
+    rate_limited_log.event(logging.INFO, "datagram refused", "no free port")
     now = 10.0
-    sparing.event(logging.INFO, "datagram refused", "no HELLO")
+    rate_limited_log.event(logging.INFO, "datagram refused", "no HELLO")
     assert [record.__dict__["p4reduce_fields"]["times"] for record in caplog.records] == [1, 1, 1000]

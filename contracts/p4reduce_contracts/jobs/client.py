@@ -244,7 +244,7 @@ class JobClient:
         )
 
     def heartbeat(self, nonce: int, slot_wait: WaitingSlot | None = None) -> tuple[bool, str]:
-        """Say that this member lives, and what it waits for.
+        """Send a heartbeat, and what this member waits for.
 
         Returns (reset, reason): reset means that the lease is void and the member must join again.
         """
@@ -255,7 +255,7 @@ class JobClient:
         return reply.reset, reply.reason
 
     def watch(self, nonce: int, on_reset: Callable[[str], None]) -> Watch:
-        """Have the controller notice at once when this process ends, and be told at once of a reset.
+        """Have the controller notice at once when this process ends, and receive a reset at once.
 
         `on_reset` is called with the reason, from a thread; close what is returned before this client.
         """
@@ -309,7 +309,7 @@ class JobClient:
         return from_status(code, details, *names[:1])
 
     def _unreachable(self, details: str) -> str:
-        """What to do when nothing answers. gRPC says in words only whether somebody turned us away."""
+        """Return the advice for an unanswered call. gRPC distinguishes a refused connection only in the error text."""
         if "refused" in details:
             return f"no controller at {self.address}: start one with `p4reduce controller run`"
         if self._security is None and "Socket closed" in details:
@@ -361,8 +361,8 @@ def _job(job: jobs_pb2.Job) -> JobInfo:
 def _slot_wait(member: jobs_pb2.Member) -> WaitingSlot | None:
     if not member.HasField("slot_wait"):
         return None
-    told = member.slot_wait
-    return WaitingSlot(told.slot, told.round, told.missing, told.waited_s, told.in_flight)
+    wait = member.slot_wait
+    return WaitingSlot(wait.slot, wait.round, wait.missing, wait.waited_s, wait.in_flight)
 
 
 def _count(count: jobs_pb2.Count) -> Count:

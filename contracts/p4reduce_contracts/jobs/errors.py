@@ -4,7 +4,7 @@ The registry raises them, the servicer sends them as gRPC statuses with the erro
 metadata, and the client raises the same ones again:
 
     JobServiceError
-     ├── ControllerUnreachableError  nobody answers at the address (client only)
+     ├── ControllerUnreachableError  no server answers at the address (client only)
      ├── UnknownJobError             NOT_FOUND
      ├── JobExistsError              ALREADY_EXISTS
      ├── InvalidRequestError         INVALID_ARGUMENT     a bad name, rank, world size...

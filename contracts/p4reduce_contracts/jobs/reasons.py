@@ -1,4 +1,4 @@
-"""Why a job was reset, in the words in which its members are told, where a worker acts upon them."""
+"""Why a job was reset, in the words that its members receive, where a worker acts upon them."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def job_removed(name: str) -> str:
 
 
 def was_asked_for(reason: str) -> bool:
-    """Return whether somebody wanted this end of the job, so that joining again would wait for nobody."""
+    """Return whether the end of the job was requested, so that joining again would wait in vain."""
     return _ASKED_FOR.fullmatch(reason) is not None

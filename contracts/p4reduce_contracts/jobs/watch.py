@@ -1,4 +1,4 @@
-"""A member's watch: a call that stays open for as long as the member lives, and by which it hears of a reset at once.
+"""A member's watch: a call that stays open while the member's process runs, and delivers a reset at once.
 
 While it is open the controller counts the member as alive. gRPC's own threads answer the controller's pings, so that
 holds too while the interpreter is busy in one long call; and when the process ends, however it does, its connection

@@ -31,7 +31,7 @@ def init(folder: Path, days: int) -> None:
     except CertificatesError as error:
         raise click.ClickException(one_line(error)) from error
     _tell(files)
-    click.echo("keep ca.key to yourself: whoever has it can make certificates; see docs/security.md")
+    click.echo("keep ca.key secret: it can sign certificates; see docs/security.md")
 
 
 @certs.command()

@@ -31,7 +31,7 @@ def controller() -> None:
     help=f"The switch as workers see it, IPv4:UDPPORT. [default: 127.0.0.1:{AGGREGATION_PORT}]",
 )
 @click.option("--pipeline", help="Geometry name, or folder of a compiled program. [default: default]")
-@click.option("--insecure", is_flag=True, help="Serve beyond loopback without TLS, to whoever comes.")
+@click.option("--insecure", is_flag=True, help="Serve beyond loopback without TLS, to every caller.")
 @click.option("--metrics", type=HostPort(), help="Serve metrics for Prometheus there. [default: nowhere]")
 @log_options
 def run(

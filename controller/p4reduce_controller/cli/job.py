@@ -79,7 +79,7 @@ def create(
             where = f"in {token_file}" if token_file else made.owner_token
             click.echo(f"owner's token, to remove it: {where}")
             click.echo(f"members' token, to join it: {made.member_token}")
-            click.echo("they are told only now; give one with --token or in P4REDUCE_TOKEN")
+            click.echo("they are shown only now; give one with --token or in P4REDUCE_TOKEN")
 
 
 @contextlib.contextmanager
@@ -193,7 +193,7 @@ def _print_slots(info: JobInfo) -> None:
 @_token_option
 @controller_option
 def remove(address: str, name: str, token: str | None) -> None:
-    """Remove a job, even while it runs: its members are told at once."""
+    """Remove a job, even while it runs: its members receive the reset at once."""
     with JobClient(address, timeout_s=10.0, token=token) as client:
         client.remove_job(name)
     click.echo(f"job {name} removed")

@@ -28,7 +28,7 @@ class Rate:
         return max(0.0, (1.0 - self._now_left(owner, now)) * _MINUTE_S / self._most)
 
     def spend(self, owner: str, now: float) -> None:
-        """Count one. Whoever was not heard of for longest is forgotten first."""
+        """Count one. The owner whose last call is oldest is dropped first."""
         self._left[owner] = (self._now_left(owner, now) - 1.0, now)
         self._left.move_to_end(owner)
         while len(self._left) > _REMEMBERED:

@@ -1,7 +1,7 @@
 """The registry: every job and its members, as a state machine without I/O.
 
 Events (create, join, HELLO, heartbeat, leave, ...) come in with the time in seconds; what the switch must
-hold as a consequence is `grants()`. Whoever programs the switch reports back with `installed` or
+hold as a consequence is `grants()`. The reconciler reports back with `installed` or
 `install_failed`.
 A job goes
 
@@ -12,7 +12,7 @@ A job goes
 and each time round its grant has a fresh epoch. On the way back from ACTIVE all members are dropped: each
 one's nonce is then answered with the reason, and it must join again.
 
-What a later run of the controller has to know is saved at every step (`Books`), and taken up with `restore`. Only
+What a later run of the controller has to know is saved at every step (`JobStore`), and taken up with `restore`. Only
 making and removing a job, and drawing an epoch, depend on that: else a disk that fails stops nothing. What an older
 state of the disk says is safe, since the switch is compared with it, and silent members are dropped.
 """
@@ -60,12 +60,12 @@ from p4reduce_runtime.logs import event
 _log = logging.getLogger(__name__)
 
 RECONNECT_S = 1.0
-"""How long after its connection ended a member is taken for gone: it may only have to connect again."""
+"""How long after its connection ended a member is dropped: it may reconnect in that time."""
 NEVER_JOINED_S = 300.0
 """How long an ephemeral job stays that no rank has joined yet: kernels may be compiled first."""
 _MOST_WAITS = 4  # of one member at a time: every change wakes each of them
 _REMEMBERED = 4096
-_STRANGER = "the controller does not know this member: it restarted after the job's reset, or that was long ago"
+_UNKNOWN_MEMBER = "the controller does not know this member: it restarted after the job's reset, or that was long ago"
 
 
 class Cause(StrEnum):
@@ -82,7 +82,7 @@ class Cause(StrEnum):
 
     @property
     def level(self) -> int:
-        """How it is logged: what somebody asked for is no warning."""
+        """The log level: a reset that was requested is no warning."""
         return logging.INFO if self in (Cause.LEFT, Cause.REMOVED) else logging.WARNING
 
 
@@ -90,7 +90,7 @@ def _at(member: Member) -> str:
     return "" if member.address is None else f" at {member.address.host}:{member.address.udp_port}"
 
 
-class Books(Protocol):
+class JobStore(Protocol):
     """Where the registry's jobs are kept; see `store.Store`. Each method raises StoreError when it cannot."""
 
     def draw_epoch(self, slots: SlotRange, in_use: Collection[int]) -> int: ...
@@ -112,7 +112,7 @@ class Registry:
     def __init__(
         self,
         geometry: SwitchGeometry,
-        books: Books,
+        store: JobStore,
         heartbeat_timeout_s: float = 10.0,
         draw_nonce: Callable[[], int] = _random_nonce,
         draw_secret: Callable[[], int] = _random_secret,
@@ -128,7 +128,7 @@ class Registry:
         self.grants_given = 0
         self.resets: Counter[Cause] = Counter()
         """Of jobs that were ACTIVE."""
-        self._books = books
+        self._store = store
         self._quotas = quotas or Quotas(QuotaConfig())
         self._unsaved: set[str] = set()
         self._draw_nonce = draw_nonce
@@ -187,7 +187,7 @@ class Registry:
             job.owner_lock, job.member_lock = lock(tokens.owner), lock(tokens.member)
         try:
             self._quotas.check_create(owner, job.slots.count, self._jobs.values())
-            self._books.save(job)
+            self._store.save(job)
         except (QuotaExceededError, StoreError):
             self.slots.release(name)
             raise
@@ -210,7 +210,7 @@ class Registry:
     def remove(self, name: str) -> None:
         """Remove a job in any state. Raises UnknownJobError, or StoreError, and then the job stays."""
         job = self.get(name)
-        self._books.delete(name)
+        self._store.delete(name)
         del self._jobs[name]
         self._unsaved.discard(name)
         self._reset(job, job_removed(name), Cause.REMOVED)
@@ -225,13 +225,13 @@ class Registry:
         for job in jobs:
             if job.world_size > self._max_world_size:
                 event(_log, logging.WARNING, "job dropped", job=job.name, cause="world size too large for the pipeline")
-                self._books.delete(job.name)
+                self._store.delete(job.name)
                 continue
             try:
                 self.slots.hold(job.name, job.slots)
             except SwitchFullError as error:
                 event(_log, logging.WARNING, "job dropped", job=job.name, cause=str(error))
-                self._books.delete(job.name)
+                self._store.delete(job.name)
                 continue
             self._jobs[job.name] = job
             self._last_id = max(self._last_id, job.id)
@@ -292,7 +292,7 @@ class Registry:
         return member
 
     def hello(self, hello: Hello, now: float) -> bool:
-        """A HELLO came through the switch. False if it is nobody's; the first address of a nonce stays."""
+        """A HELLO came through the switch. False if no member has its nonce; the first address of a nonce stays."""
         if hello.nonce not in self._members:
             return False
         job, member = self._members[hello.nonce]
@@ -321,7 +321,7 @@ class Registry:
     def member(self, nonce: int) -> tuple[Job, Member]:
         """Whose nonce this is. Raises MemberResetError with the reason if it is void."""
         if nonce not in self._members:
-            raise MemberResetError(f"{self._gone.get(nonce, _STRANGER)}; join again")
+            raise MemberResetError(f"{self._gone.get(nonce, _UNKNOWN_MEMBER)}; join again")
         return self._members[nonce]
 
     def wait_started(self, nonce: int) -> None:
@@ -347,7 +347,7 @@ class Registry:
                 self._withdraw(job)
 
     def heartbeat(self, nonce: int, now: float, slot_wait: WaitingSlot | None = None) -> str:
-        """A member lives, and waits for that slot. The answer is why its lease is void, or "" while it is good."""
+        """Record a heartbeat and the slot that the member waits for. Return why its lease is void, else ""."""
         if reason := self.void(nonce):
             return reason
         member = self._members[nonce][1]
@@ -358,16 +358,16 @@ class Registry:
 
     def void(self, nonce: int) -> str:
         """Why a lease is void, or "" while it is good."""
-        return "" if nonce in self._members else self._gone.get(nonce, _STRANGER)
+        return "" if nonce in self._members else self._gone.get(nonce, _UNKNOWN_MEMBER)
 
     def watch_started(self, nonce: int) -> None:
-        """A member holds a connection open: it lives for as long as it does. Raises MemberResetError."""
+        """Record that a member's watch is open; the member stays while it is. Raises MemberResetError."""
         _, member = self.member(nonce)
         member.watching += 1
         member.gone_at = None
 
     def watch_ended(self, nonce: int, now: float) -> None:
-        """The connection ended. Unless there is another, or soon will be, the member is gone."""
+        """Record that a watch ended. Without another one soon the member is dropped."""
         if nonce in self._members:
             _, member = self._members[nonce]
             member.watching -= 1
@@ -375,7 +375,7 @@ class Registry:
                 member.last_seen = member.gone_at = now
 
     def leave(self, nonce: int) -> None:
-        """A member goes. Somebody who is no member any more may leave too."""
+        """Drop a member at its own request; a former member may call it too."""
         if nonce in self._members:
             job, member = self._members[nonce]
             self._drop(job, member.rank, rank_left(member.rank), Cause.LEFT)
@@ -458,7 +458,7 @@ class Registry:
                     member.address = None
 
     def _free_id(self) -> int:
-        """The next id nobody has; ids come round as late as possible, since counters are kept by id."""
+        """The next free id; ids come round as late as possible, since counters are kept by id."""
         used = {job.id for job in self._jobs.values()}
         for step in range(MAX_JOBS):
             job_id = (self._last_id + step) % MAX_JOBS + 1
@@ -482,7 +482,7 @@ class Registry:
             return
         job.problem = ""
         try:
-            epoch = self._books.draw_epoch(job.slots, {grant.epoch for grant in self.grants().values()})
+            epoch = self._store.draw_epoch(job.slots, {grant.epoch for grant in self.grants().values()})
         except ControllerFailedError as error:
             self._reset(job, str(error), Cause.NO_EPOCH)
             return
@@ -500,7 +500,7 @@ class Registry:
             event(_log, cause.level, "rank dropped", job=job.name, rank=rank, cause=reason)
 
     def _withdraw(self, job: Job) -> None:
-        """Take back a grant that nobody has been told of yet."""
+        """Take back a grant that no rank has received yet."""
         if not job.active:
             job.grant = None
         self._changed(job)
@@ -528,7 +528,7 @@ class Registry:
     def _save(self, job: Job) -> None:
         """Save a job; where that fails, at the next sweep."""
         try:
-            self._books.save(job)
+            self._store.save(job)
             self._unsaved.discard(job.name)
         except StoreError as error:
             if job.name not in self._unsaved:

@@ -15,7 +15,7 @@ _RUNNING_ONLY = ("last_seen", "waiting", "watching", "gone_at", "problem", "slot
 
 
 def to_text(job: Job) -> str:
-    """Write a job as JSON. The grant of a job that is not ACTIVE is left out: nobody has been told of it."""
+    """Write a job as JSON. The grant of a job that is not ACTIVE is left out: no rank has received it."""
     fields = asdict(job)
     fields["members"] = [
         {key: value for key, value in member.items() if key not in _RUNNING_ONLY}

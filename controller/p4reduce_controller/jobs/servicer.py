@@ -31,9 +31,9 @@ from p4reduce_contracts.jobs.errors import (
 )
 from p4reduce_controller.jobs import tokens
 from p4reduce_controller.jobs.model import Job
-from p4reduce_controller.jobs.pulse import Pulse
+from p4reduce_controller.jobs.notifier import Notifier
 from p4reduce_controller.jobs.registry import RECONNECT_S, Registry
-from p4reduce_runtime.logs import Sparing
+from p4reduce_runtime.logs import RateLimitedLog
 from p4reduce_runtime.security import is_local_peer, peer_name, peer_owner, peer_roles
 
 _log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Terms:
-    """What every worker is told: where the switch is, and how often to call (seconds)."""
+    """What every worker receives: where the switch is, and how often to call (seconds)."""
 
     switch_host: str
     switch_port: int
@@ -55,12 +55,12 @@ class Terms:
 
 
 class Switch(Protocol):
-    """What the servicer asks of whoever keeps the switch."""
+    """The part of SwitchReconciler that the servicer uses."""
 
-    def complaint(self) -> str:
+    def unavailable_reason(self) -> str:
         """Why the switch cannot be used now, or ""."""
 
-    async def settled(self) -> None:
+    async def wait_synced(self) -> None:
         """Return when the switch holds what the registry wants now, or is away, or takes too long."""
 
     async def job_counters(self, job: Job) -> dict[str, Count]:
@@ -97,7 +97,7 @@ class JobsServicer:
         switch: Switch,
         terms: Terms,
         clock: Callable[[], float],
-        pulse: Pulse,
+        notifier: Notifier,
         sweep: Callable[[], None],
         roles: frozenset[str],
     ) -> None:
@@ -106,11 +106,11 @@ class JobsServicer:
         self._switch = switch
         self._terms = terms
         self._clock = clock
-        self._pulse = pulse
+        self._notifier = notifier
         self._sweep = sweep
         self._roles = roles
         self._stopping = False
-        self._sparing = Sparing(_log)
+        self._rate_limited_log = RateLimitedLog(_log)
         self.refusals: Counter[tuple[str, str]] = Counter()
         """Refused calls by call and reason."""
 
@@ -126,7 +126,7 @@ class JobsServicer:
         """Count a refused call, and log it once in a while for each call and reason."""
         reason = name_of(error)
         self.refusals[call, reason] += 1
-        self._sparing.event(
+        self._rate_limited_log.event(
             logging.INFO,
             "call refused",
             f"{call} {reason}",
@@ -139,11 +139,11 @@ class JobsServicer:
     def stop(self) -> None:
         """End the calls that wait, because the controller ends."""
         self._stopping = True
-        self._pulse.fire()
+        self._notifier.notify()
 
     @_answers
     async def CreateJob(self, request: jobs_pb2.CreateJobRequest, context: Any) -> jobs_pb2.Job:
-        """Make a job. Over TLS, where the callers may be anybody's, it is private in any case."""
+        """Create a job. Over TLS, where callers may belong to other users, it is always private."""
         drawn = tokens.draw() if request.private or self._roles else None
         job = self._registry.create(
             request.name,
@@ -180,8 +180,8 @@ class JobsServicer:
         if not tokens.opens(request.token, job.owner_lock):
             raise ForbiddenError(f"job {job.name} is private: to remove it takes its owner's token (--token)")
         self._registry.remove(request.name)
-        self._pulse.fire()
-        await self._switch.settled()
+        self._notifier.notify()
+        await self._switch.wait_synced()
         return jobs_pb2.RemoveJobReply()
 
     @_answers
@@ -201,7 +201,7 @@ class JobsServicer:
             former=request.former,
             owner=peer_owner(context),
         )
-        self._pulse.fire()
+        self._notifier.notify()
         geometry = self._registry.geometry
         return jobs_pb2.JoinTicket(
             nonce=member.nonce,
@@ -220,7 +220,7 @@ class JobsServicer:
         if math.isnan(timeout_s) or not 0 <= timeout_s <= _LONGEST_WAIT_S:
             raise InvalidRequestError(f"timeout_s must be between 0 and {_LONGEST_WAIT_S:g}, not {timeout_s}")
         self._registry.wait_started(request.nonce)
-        self._pulse.fire()
+        self._notifier.notify()
         gone = False
         try:
             async with asyncio.timeout(timeout_s):
@@ -232,11 +232,11 @@ class JobsServicer:
             raise
         finally:
             self._connection_ended(lambda: self._registry.wait_ended(request.nonce, self._clock(), gone))
-            self._pulse.fire()
+            self._notifier.notify()
 
     @_answers
     async def Heartbeat(self, request: jobs_pb2.HeartbeatRequest, context: Any) -> jobs_pb2.HeartbeatReply:
-        """A member lives."""
+        """Record a heartbeat."""
         reason = self._registry.heartbeat(request.nonce, self._clock(), _slot_wait(request))
         return jobs_pb2.HeartbeatReply(reset=bool(reason), reason=reason)
 
@@ -254,7 +254,7 @@ class JobsServicer:
             try:
                 yield jobs_pb2.WatchEvent()
                 while not self._stopping and not (reason := self._registry.void(nonce)):
-                    await self._pulse.wait()
+                    await self._notifier.wait()
             finally:
                 self._connection_ended(lambda: self._registry.watch_ended(nonce, self._clock()))
         if reason:
@@ -270,7 +270,7 @@ class JobsServicer:
     async def Leave(self, request: jobs_pb2.LeaveRequest, context: Any) -> jobs_pb2.LeaveReply:
         """A member goes."""
         self._registry.leave(request.nonce)
-        self._pulse.fire()
+        self._notifier.notify()
         return jobs_pb2.LeaveReply()
 
     @_answers
@@ -291,7 +291,7 @@ class JobsServicer:
         while (held := self._registry.lease(nonce)) is None:
             if self._stopping:
                 raise ControllerStoppedError("the controller was stopped")
-            await self._pulse.wait()
+            await self._notifier.wait()
         job, member = held
         grant = job.grant
         assert grant is not None, "an ACTIVE job has a grant"
@@ -315,16 +315,16 @@ class JobsServicer:
 
     def _too_late(self, nonce: int, timeout_s: float) -> str:
         job, _ = self._registry.member(nonce)
-        complaint = self._switch.complaint()
+        reason = self._switch.unavailable_reason()
         missing = job.missing(f"{self._terms.switch_host}:{self._terms.switch_port}")
         return f"job {job.name} was not complete within {rounded(timeout_s)} s: {missing}" + (
-            f"; {complaint}" if complaint else ""
+            f"; {reason}" if reason else ""
         )
 
     def _may_see(self, job: Job, token: str, context: Any) -> bool:
         """Whether the caller may know the epoch and the addresses, with which frames could be forged.
 
-        That is whoever shows a token of a private job; of another one, everybody on this machine.
+        A private job takes one of its tokens; of another one, callers on this machine may.
         """
         if job.private:
             return tokens.opens(token, job.owner_lock, job.member_lock)
@@ -362,10 +362,10 @@ class JobsServicer:
 
 def _slot_wait(request: jobs_pb2.HeartbeatRequest) -> WaitingSlot | None:
     """What a member says that it waits for; None for nothing, and for what is no time."""
-    told = request.slot_wait
-    if not request.HasField("slot_wait") or not 0 <= told.waited_s < math.inf:
+    wait = request.slot_wait
+    if not request.HasField("slot_wait") or not 0 <= wait.waited_s < math.inf:
         return None
-    return WaitingSlot(told.slot, told.round, told.missing, told.waited_s, told.in_flight)
+    return WaitingSlot(wait.slot, wait.round, wait.missing, wait.waited_s, wait.in_flight)
 
 
 def _count(count: Count) -> jobs_pb2.Count:

@@ -35,7 +35,7 @@ class SlotAllocator:
 
     @property
     def free(self) -> int:
-        """How many slots nobody holds, in however many pieces."""
+        """How many slots are free, in however many pieces."""
         return self.slots - sum(held.count for held in self._held.values())
 
     def take(self, owner: str, count: int | None) -> SlotRange:
@@ -58,7 +58,7 @@ class SlotAllocator:
     def hold(self, owner: str, slots: SlotRange) -> None:
         """Give `owner` these very slots.
 
-        Raises SwitchFullError if this switch lacks them or somebody has some of them.
+        Raises SwitchFullError if this switch lacks them or some of them are held.
         """
         if not any(gap.base <= slots.base and slots.end <= gap.end for gap in self._gaps()):
             raise SwitchFullError(f"slots {slots.base} to {slots.end - 1} are not all free on this switch")

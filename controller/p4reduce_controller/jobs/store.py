@@ -54,7 +54,7 @@ class Store:
 
         Raises StoreError, which says what is wrong with it and what to do.
         """
-        with self._told():
+        with self._store_errors():
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._restrict_access()
@@ -81,7 +81,7 @@ class Store:
     @property
     def era(self) -> int:
         """The number of the present era, 64 bits and never 0."""
-        with self._told():
+        with self._store_errors():
             return int(self._fact("era"), 16)
 
     def begin_era(self) -> int:
@@ -94,12 +94,12 @@ class Store:
 
     def given_epochs(self) -> frozenset[int]:
         """The epochs of this era."""
-        with self._told():
+        with self._store_errors():
             return frozenset(epoch for (epoch,) in self._rows("SELECT DISTINCT epoch FROM epochs"))
 
     def count_epochs(self) -> int:
         """How many epochs were given in this era."""
-        with self._told():
+        with self._store_errors():
             ((count,),) = self._rows("SELECT COUNT(DISTINCT epoch) FROM epochs")
             return int(count)
 
@@ -124,7 +124,7 @@ class Store:
 
     def jobs(self) -> list[Job]:
         """All jobs as they were saved last. Raises StoreError."""
-        with self._told():
+        with self._store_errors():
             rows = self._rows("SELECT name, job FROM jobs ORDER BY name")
         found: dict[int, Job] = {}
         for name, text in rows:
@@ -220,7 +220,7 @@ class Store:
     @contextlib.contextmanager
     def _written(self) -> Iterator[sqlite3.Connection]:
         """One transaction: on disk when the block ends, or nothing of it."""
-        with self._told():
+        with self._store_errors():
             db = self._opened()
             db.execute("BEGIN IMMEDIATE")
             try:
@@ -232,7 +232,7 @@ class Store:
                 raise
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _store_errors(self) -> Iterator[None]:
         """Turn what SQLite complains of into a StoreError that says what to do."""
         try:
             yield

@@ -1,6 +1,6 @@
-"""A job's tokens: whoever shows the owner's may remove the job, whoever shows either may join it.
+"""A job's tokens: the owner's allows removing the job, either one allows joining it.
 
-The controller keeps a digest of each, a lock; the tokens themselves are told once, to whoever makes the job.
+The controller keeps a digest of each, a lock; the tokens themselves are only in the answer to the job's creation.
 """
 
 from __future__ import annotations

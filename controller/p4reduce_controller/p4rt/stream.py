@@ -60,7 +60,7 @@ class Stream:
 
     @property
     def largest(self) -> tuple[int, int]:
-        """The largest election id that the switch has told of; (0, 0) before it has."""
+        """The largest election id that the switch has sent; (0, 0) before the first."""
         with self._changed:
             if self._arbitration is None:
                 return 0, 0
@@ -107,7 +107,7 @@ class Stream:
             if self.cannot_be_outbid:
                 return (
                     f"another controller is primary with the largest election id there is, {largest}: end it or "
-                    "restart the switch, and keep strangers from its P4Runtime port (docs/security.md)"
+                    "restart the switch, and restrict who can reach its P4Runtime port (docs/security.md)"
                 )
             if self._arbitration.status.code == _NOT_FOUND:
                 return f"the last primary had election id {largest}, so only one at least as large can follow"

@@ -9,8 +9,8 @@ from p4reduce_contracts import artifacts
 from p4reduce_controller.config import Config, SwitchConfig
 from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs import pipeline as pipelines
+from p4reduce_controller.jobs.entry_writer import EntryWriter
 from p4reduce_controller.jobs.model import Grant
-from p4reduce_controller.jobs.programmer import SwitchProgrammer
 from p4reduce_controller.p4rt.client import Client
 from p4reduce_lab import targets
 from p4reduce_lab.addresses import answers, free_address
@@ -35,12 +35,12 @@ class SwitchProcess:
         self._client.connect()
         pipeline = pipelines.read(artifacts.find(GEOMETRY) if folder is None else folder)
         mac_table = MacTable(Config(), pipeline.names)
-        self._programmer = SwitchProgrammer(self._client, SwitchConfig(), pipeline, mac_table)
-        self._programmer.start_afresh(1)
+        self._entry_writer = EntryWriter(self._client, SwitchConfig(), pipeline, mac_table)
+        self._entry_writer.start_afresh(1)
 
     def install(self, grant: Grant) -> None:
         """Write a job's entries."""
-        self._programmer.install(grant)
+        self._entry_writer.install(grant)
 
     def close(self) -> None:
         """End the connection; the process is its starter's."""

@@ -17,7 +17,7 @@ import grpc
 from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.status import NO_PIPELINE
-from p4reduce_runtime.logs import Sparing, event
+from p4reduce_runtime.logs import RateLimitedLog, event
 from p4reduce_runtime.security import Security, listen
 from p4reduce_switch.p4runtime import pipeline as pipelines
 from p4reduce_switch.p4runtime.arbitration import MAX_CONTROLLERS, Arbitration, Controller
@@ -89,7 +89,7 @@ class Server:
         self.packet_in_dropped = 0
         """Frames to the CPU port without a primary controller to receive them, or shorter than the packet_in header."""
         self._refusals: Counter[str] = Counter()
-        self._sparing = Sparing(_log)
+        self._rate_limited_log = RateLimitedLog(_log)
         self._lock = switch.lock
         self._compiling = threading.Lock()
         """Held while a program is compiled: one at a time. Acquired before `_lock`, never while holding it."""
@@ -267,7 +267,7 @@ class Server:
         reason = str(error.code.name)
         with self._lock:
             self._refusals[reason] += 1
-        self._sparing.event(
+        self._rate_limited_log.event(
             logging.INFO, "call refused", f"{call} {reason}", call=call, reason=reason, detail=error.message
         )
 
@@ -385,7 +385,7 @@ class Server:
         if kind == "arbitration":
             changed = self._arbitration.update(controller, request.arbitration)
             if changed:
-                self._sparing.event(
+                self._rate_limited_log.event(
                     logging.INFO, "primary changed", device=self.switch.device_id, election_id=_election(controller)
                 )
             if changed and self._committed is not None:

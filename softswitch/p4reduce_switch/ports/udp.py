@@ -27,7 +27,7 @@ from p4reduce_contracts.errors import FrameError
 from p4reduce_contracts.wire import AGGREGATION_PORT, HELLO_BYTES, internet_checksum, unpack_hello
 from p4reduce_runtime import datagrams, kernels
 from p4reduce_runtime.datagrams import ENCAP_BYTES
-from p4reduce_runtime.logs import Sparing
+from p4reduce_runtime.logs import RateLimitedLog
 from p4reduce_switch.datapath import (
     COUNTERS,
     DATAGRAMS_IN,
@@ -133,7 +133,7 @@ class UdpUnderlay:
         self._counters = UnderlayCounters()
         self._counted_natively = np.zeros(LOOP_WORDS, np.int64)
         self._receives_runs = False  # the socket receives super-datagrams
-        self._sparing = Sparing(_log, clock=clock)
+        self._rate_limited_log = RateLimitedLog(_log, clock=clock)
         self._clock = clock
         self._in_use = in_use
         self._next_eviction = 0.0
@@ -281,12 +281,12 @@ class UdpUnderlay:
         peer = Peer(port, address, ip, ethernet, address_sum, words)
         peer.seen(now)
         self._peers[address] = self._by_port[port] = peer
-        self._sparing.event(logging.INFO, "port given", port=port, peer=_text(address))
+        self._rate_limited_log.event(logging.INFO, "port given", port=port, peer=_text(address))
         return peer
 
     def _refused(self, reason: str, address: Address) -> None:
         """Log a refused datagram, rate-limited for each reason."""
-        self._sparing.event(logging.INFO, "datagram refused", reason, reason=reason, peer=_text(address))
+        self._rate_limited_log.event(logging.INFO, "datagram refused", reason, reason=reason, peer=_text(address))
 
     def _evict_peer(self, now: float) -> int | None:
         """Evict the peer without a job that is silent for longest, and return its port; None if there is none."""
@@ -300,7 +300,9 @@ class UdpUnderlay:
             return None
         self._counters.evicted_ports += 1
         silent_s = round(now - peer.last_seen, 1)
-        self._sparing.event(logging.INFO, "port evicted", port=peer.port, peer=_text(peer.address), silent_s=silent_s)
+        self._rate_limited_log.event(
+            logging.INFO, "port evicted", port=peer.port, peer=_text(peer.address), silent_s=silent_s
+        )
         del self._peers[peer.address], self._by_port[peer.port]
         self._table.remove(peer.port)
         return peer.port

@@ -20,7 +20,7 @@ def test_an_authority_and_a_certificate_for_each_program(tmp_path: Path) -> None
     assert made.exit_code == 0
     files = [Path(line).name for line in made.stdout.splitlines()[:-1]]
     assert files == [f"{name}.{kind}" for name in ("ca", "controller", "switch", "worker") for kind in ("pem", "key")]
-    assert "keep ca.key to yourself" in made.stdout
+    assert "keep ca.key secret" in made.stdout
     assert certs("add", folder, "alice").exit_code == 0
     for name in ("controller", "switch", "worker", "alice"):
         Security(folder / "ca.pem", folder / f"{name}.pem", folder / f"{name}.key").check()

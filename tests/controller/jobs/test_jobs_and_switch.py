@@ -22,11 +22,11 @@ from p4reduce_contracts.p4runtime.entries import DigestConfig, Entry, MulticastG
 from p4reduce_contracts.p4runtime.errors import NotPrimaryError, SwitchUnreachableError
 from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
 from p4reduce_controller.forwarding import MacTable
-from p4reduce_controller.jobs import keeper
 from p4reduce_controller.jobs import pipeline as pipelines
+from p4reduce_controller.jobs import reconciler
+from p4reduce_controller.jobs.entry_writer import EntryWriter
 from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant
-from p4reduce_controller.jobs.programmer import SwitchProgrammer
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.jobs.store import FILE
 from p4reduce_controller.service import ControllerError
@@ -76,7 +76,7 @@ def test_a_switch_restart_resets_active_jobs_and_jobs_form_again(running: Runnin
     client.create_job("train", 2)
     tickets, leases = form(running, client, "train", 2)
     running.client.restart()
-    running.wait(lambda: running.client.connections == 2 and not running.controller.keeper.complaint())
+    running.wait(lambda: running.client.connections == 2 and not running.controller.reconciler.unavailable_reason())
     reset, reason = client.heartbeat(tickets[1].nonce)
     assert reset
     assert "the switch restarted" in reason
@@ -91,7 +91,7 @@ def test_while_the_switch_is_away_answers_say_so(running: Running, client: JobCl
     ticket = client.join("train", 0, 1)
     running.client.reachable = False
     running.client.lose()
-    running.wait(lambda: bool(running.controller.keeper.complaint()))
+    running.wait(lambda: bool(running.controller.reconciler.unavailable_reason()))
     with pytest.raises(SwitchAwayError, match=r"no connection to its switch at 127\.0\.0\.1:9559"):
         client.stats()
     with pytest.raises(LeaseTimeoutError, match="no connection to its switch"):
@@ -99,7 +99,7 @@ def test_while_the_switch_is_away_answers_say_so(running: Running, client: JobCl
     client.create_job("other", 1)
     client.remove_job("other")
     running.client.reachable = True
-    running.wait(lambda: not running.controller.keeper.complaint())
+    running.wait(lambda: not running.controller.reconciler.unavailable_reason())
     running.hello(ticket.job_id, ticket.nonce, 0)
     assert client.wait_lease(ticket.nonce, 10.0).epoch == 1
 
@@ -110,7 +110,7 @@ def changes(switch: FakeSwitchClient) -> list[tuple[str, Entry]]:
 
 
 def connected_again(running: Running, times: int = 2) -> None:
-    running.wait(lambda: running.client.connections == times and not running.controller.keeper.complaint())
+    running.wait(lambda: running.client.connections == times and not running.controller.reconciler.unavailable_reason())
 
 
 def test_a_broken_stream_to_a_switch_that_kept_its_entries_resets_nothing(running: Running, client: JobClient) -> None:
@@ -138,8 +138,8 @@ def test_another_primary_controller_that_changed_nothing_ends_no_job(running: Ru
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs are reset as soon as the connection to the switch is lost, and the controller bids again after 0.01 s."""
-    monkeypatch.setattr(keeper, "_LOST_AFTER_S", 0.0)
-    monkeypatch.setattr(keeper, "_LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(reconciler, "_LOST_AFTER_S", 0.0)
+    monkeypatch.setattr(reconciler, "_LONGEST_PAUSE_S", 0.01)
 
 
 @pytest.mark.usefixtures("short_pauses")
@@ -155,13 +155,13 @@ def test_jobs_outlive_another_primary_controller_that_cannot_be_outbid(running: 
     running.wait(lambda: switch.connections > 5)
     assert client.heartbeat(tickets[0].nonce) == (False, "")
     waiting = client.join("forming", 0, 1)
-    complaint = "the controller cannot change its switch at 127.0.0.1:9559: another controller is primary"
-    with pytest.raises(LeaseTimeoutError, match=complaint):
+    reason = "the controller cannot change its switch at 127.0.0.1:9559: another controller is primary"
+    with pytest.raises(LeaseTimeoutError, match=reason):
         client.wait_lease(waiting.nonce, 0.1)
-    with pytest.raises(SwitchAwayError, match=complaint):
+    with pytest.raises(SwitchAwayError, match=reason):
         client.stats()
     switch.other_primary = ""
-    running.wait(lambda: not running.controller.keeper.complaint())
+    running.wait(lambda: not running.controller.reconciler.unavailable_reason())
     assert (client.get_job("train").epoch, client.get_job("train").last_reset) == (leases[0].epoch, "")
     assert changes(switch) == []
     running.hello(waiting.job_id, waiting.nonce, 1)
@@ -232,7 +232,7 @@ def test_a_switch_that_stays_away_resets_the_jobs(running: Running, client: JobC
     running.client.reachable = False
     running.client.lose()
     running.wait(lambda: not running.controller.registry.get("train").active)
-    assert client.heartbeat(tickets[0].nonce) == (True, keeper.RESTARTED)
+    assert client.heartbeat(tickets[0].nonce) == (True, reconciler.RESTARTED)
     running.client.reachable = True
     connected_again(running)
     assert running.client.tables() == OWN_TABLES, "what the job left is gone"
@@ -313,7 +313,7 @@ def test_a_job_is_reset_when_controller_and_switch_start_again(config: Config) -
     switch.pipeline = None
     switch.entries.clear()
     with serving(config, switch) as running, JobClient(running.address) as client:
-        assert client.get_job("train").last_reset == keeper.RESTARTED
+        assert client.get_job("train").last_reset == reconciler.RESTARTED
         _, again = form(running, client, "train", 2)
         assert again[0].epoch == leases[0].epoch + 1
 
@@ -361,7 +361,7 @@ def test_a_controller_of_another_store_starts_the_switch_afresh_and_so_does_the_
 def test_the_registers_are_cleared_while_no_job_runs_long_before_epochs_repeat(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "_ENOUGH_EPOCHS", 3)
+    monkeypatch.setattr(reconciler, "_ENOUGH_EPOCHS", 3)
     with serving(config) as running, JobClient(running.address) as client:
         client.create_job("train", 1)
         for number in range(3):
@@ -376,7 +376,7 @@ def test_the_registers_are_cleared_while_no_job_runs_long_before_epochs_repeat(
 def test_epochs_that_run_short_while_jobs_run_are_told_long_before(
     config: Config, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(keeper, "_ENOUGH_EPOCHS", 3)
+    monkeypatch.setattr(reconciler, "_ENOUGH_EPOCHS", 3)
     with serving(config) as running, JobClient(running.address) as client:
         client.create_job("always", 1, 4)
         client.create_job("train", 1, 4)
@@ -449,14 +449,14 @@ def test_groups_of_another_program_are_deleted_before_the_program_is_set() -> No
     deleted: list[int] = []
     for number, geometry in enumerate(("small", "default")):
         pipeline = pipelines.read(find(geometry))
-        programmer = SwitchProgrammer(client, config.switch, pipeline, MacTable(config, pipeline.names))
+        entry_writer = EntryWriter(client, config.switch, pipeline, MacTable(config, pipeline.names))
         before = [entry.group_id for entry in client.read_groups()]
         client.log.clear()
-        programmer.start_afresh(1 + number)
+        entry_writer.start_afresh(1 + number)
         deleted = [
             entry.group_id for done, entry in client.log if done == "delete" and isinstance(entry, MulticastGroup)
         ]
         assert sorted(deleted) == sorted(before)
         address = Address(ingress_port=1, mac=0x020000000A00, ip=0x0A00000A, udp_port=4000)
-        programmer.install(Grant(1, "job", 1, SlotRange(0, 4), (address,), (1,)))
+        entry_writer.install(Grant(1, "job", 1, SlotRange(0, 4), (address,), (1,)))
     assert deleted, "the first program had groups"

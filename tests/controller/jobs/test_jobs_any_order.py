@@ -14,7 +14,7 @@ from p4reduce_contracts.jobs.errors import JobExistsError, MemberResetError, Pla
 from p4reduce_controller.jobs.hello import Address, Hello
 from p4reduce_controller.jobs.model import Job
 from p4reduce_controller.jobs.registry import Registry
-from rigs.books import MemoryBooks
+from rigs.memory_job_store import MemoryJobStore
 
 
 def place(number: int) -> Address:
@@ -32,8 +32,8 @@ class AnyOrder(RuleBasedStateMachine):
         numbers = itertools.count(1)
 
         self.draw_nonce = lambda: next(numbers)
-        self.books = MemoryBooks()
-        self.registry = Registry(SwitchGeometry(4, 8, 16), self.books, 10.0, self.draw_nonce)
+        self.store = MemoryJobStore()
+        self.registry = Registry(SwitchGeometry(4, 8, 16), self.store, 10.0, self.draw_nonce)
 
     def some_job(self, number: int) -> Job:
         jobs = self.registry.jobs()
@@ -130,8 +130,8 @@ class AnyOrder(RuleBasedStateMachine):
     def controller_restarts(self) -> None:
         before = {job.name: (job.id, job.slots, job.epoch) for job in self.registry.jobs()}
         members = {job.name: set(job.members) for job in self.registry.jobs()}
-        self.registry = Registry(SwitchGeometry(4, 8, 16), self.books, 10.0, self.draw_nonce)
-        self.registry.restore(self.books.jobs(), self.now)
+        self.registry = Registry(SwitchGeometry(4, 8, 16), self.store, 10.0, self.draw_nonce)
+        self.registry.restore(self.store.jobs(), self.now)
         self.told.clear()  # a nonce that was told of a reset is a stranger's now
         assert {job.name: (job.id, job.slots, job.epoch) for job in self.registry.jobs()} == before
         assert {job.name: set(job.members) for job in self.registry.jobs()} == members

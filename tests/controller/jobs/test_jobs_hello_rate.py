@@ -24,7 +24,7 @@ from p4reduce_contracts.wire import DROP_REASONS
 from p4reduce_controller.config import Config
 from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs import pipeline as pipelines
-from p4reduce_controller.jobs.programmer import SwitchProgrammer
+from p4reduce_controller.jobs.entry_writer import EntryWriter
 from p4reduce_controller.p4names import V1MODEL
 from p4reduce_controller.p4rt.client import Client
 from rigs.pipeline import SWITCH_IP, udp_frame
@@ -35,19 +35,19 @@ RATE = next(index for index, reason in DROP_REASONS.items() if reason == "RATE")
 SLOW = MeterConfig(1, 5, 1, 5)
 
 
-def programmer(address: str, limit: MeterConfig) -> SwitchProgrammer:
+def entry_writer(address: str, limit: MeterConfig) -> EntryWriter:
     config = Config()
     switch = replace(
         config.switch, address=str(IPv4Address(SWITCH_IP)), hellos_a_second=limit.cir, hello_burst=limit.cburst
     )
     pipeline = pipelines.read(find("small"))
     mac_table = MacTable(config, pipeline.names)
-    made = SwitchProgrammer(Client(address, timeout_s=LIMIT_S), switch, pipeline, mac_table)
+    made = EntryWriter(Client(address, timeout_s=LIMIT_S), switch, pipeline, mac_table)
     made.client.connect()
     return made
 
 
-def limits(made: SwitchProgrammer) -> set[MeterConfig | None]:
+def limits(made: EntryWriter) -> set[MeterConfig | None]:
     """The rates of all ports."""
     assert isinstance(made.client, Client)
     cells = made.client.read_meters(V1MODEL.hello_rate)
@@ -57,11 +57,11 @@ def limits(made: SwitchProgrammer) -> set[MeterConfig | None]:
 
 def check_limits(address: str) -> None:
     """A fresh switch gets the rates of the configuration, a switch that is taken over those of the new one."""
-    first = programmer(address, SLOW)
+    first = entry_writer(address, SLOW)
     first.start_afresh(7)
     assert limits(first) == {SLOW}
     first.client.close()
-    second = programmer(address, MeterConfig(100, 200, 100, 200))
+    second = entry_writer(address, MeterConfig(100, 200, 100, 200))
     assert second.take_over(7, [], ()) == frozenset()
     assert limits(second) == {MeterConfig(100, 200, 100, 200)}
     second.client.close()
@@ -87,7 +87,7 @@ def test_every_port_has_a_rate_on_bmv2() -> None:
 def test_a_flood_at_one_port_of_bmv2_leaves_the_others_theirs() -> None:
     heard: queue.SimpleQueue[int] = queue.SimpleQueue()
     with Bmv2Target() as bmv2:
-        made = programmer(bmv2.address, SLOW)
+        made = entry_writer(bmv2.address, SLOW)
         made.client.on_packet_in = lambda payload, metadata: heard.put(metadata["ingress_port"])
         made.start_afresh(7)
         bmv2.pipeline_set()

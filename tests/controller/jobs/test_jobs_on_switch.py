@@ -22,9 +22,9 @@ from p4reduce_contracts.jobs.client import (
 from p4reduce_controller.config import Config
 from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs import pipeline as pipelines
+from p4reduce_controller.jobs.entry_writer import EntryWriter
 from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant
-from p4reduce_controller.jobs.programmer import SwitchProgrammer
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.p4names import V1MODEL
 from p4reduce_controller.p4rt import elections
@@ -241,14 +241,14 @@ def test_a_controller_that_is_killed_takes_its_jobs_up_again_on_bmv2() -> None:
     """Frames come by interfaces there, so HELLO is not sent here: what counts is that BMv2 keeps cookie and entries."""
     with bmv2() as address:
         grants = [_grant(number) for number in range(2)]
-        first = _programmer(address)
+        first = _entry_writer(address)
         first.client.connect()
         assert first.take_over(7, [], ()) is None
         first.start_afresh(7)
         for grant in grants:
             first.install(grant)
         first.client.close()
-        second = _programmer(address)
+        second = _entry_writer(address)
         second.client.connect()
         assert second.take_over(8, grants, {1, 2}) is None, "another era's"
         assert second.take_over(7, grants, {1}) is None, "an epoch that this controller never gave"
@@ -258,9 +258,9 @@ def test_a_controller_that_is_killed_takes_its_jobs_up_again_on_bmv2() -> None:
         second.client.close()
 
 
-def _programmer(address: str) -> SwitchProgrammer:
+def _entry_writer(address: str) -> EntryWriter:
     config, client, pipeline = Config(), Client(address, timeout_s=LIMIT_S), pipelines.read(find("small"))
-    return SwitchProgrammer(client, config.switch, pipeline, MacTable(config, pipeline.names))
+    return EntryWriter(client, config.switch, pipeline, MacTable(config, pipeline.names))
 
 
 def _grant(number: int) -> Grant:

@@ -24,9 +24,9 @@ from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_controller.config import Config
 from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs import pipeline as pipelines
+from p4reduce_controller.jobs.entry_writer import EntryWriter
 from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant
-from p4reduce_controller.jobs.programmer import SwitchProgrammer
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.p4names import TOFINO
 from p4reduce_controller.p4rt.client import Client
@@ -181,12 +181,12 @@ def test_a_switch_goes_on_or_starts_afresh(tmp_path: Path) -> None:
     grants = [grant(number) for number in range(2)]
     with tna_switch("tofino1-4x8") as switch:
 
-        def programmer() -> SwitchProgrammer:
+        def entry_writer() -> EntryWriter:
             config, client = Config(), Client(switch.p4runtime, timeout_s=LIMIT_S)
             client.connect()
-            return SwitchProgrammer(client, config.switch, pipeline, MacTable(config, pipeline.names))
+            return EntryWriter(client, config.switch, pipeline, MacTable(config, pipeline.names))
 
-        first = programmer()
+        first = entry_writer()
         assert first.take_over(7, [], ()) is None, "it has no pipeline"
         first.start_afresh(7)
         assert isinstance(first.client, Client)
@@ -197,7 +197,7 @@ def test_a_switch_goes_on_or_starts_afresh(tmp_path: Path) -> None:
             first.install(given)
         first.learn([(0x020000000A00, 3)])
         first.client.close()
-        second = programmer()
+        second = entry_writer()
         assert second.take_over(8, grants, {1, 2}) is None, "another era's"
         assert second.take_over(7, grants, {1}) is None, "an epoch that this controller never gave"
         assert second.take_over(7, grants, {1, 2}) == {1, 2}

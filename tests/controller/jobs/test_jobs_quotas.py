@@ -20,12 +20,12 @@ from p4reduce_controller.config import Config, QuotaConfig
 from p4reduce_controller.jobs.hello import Address, Hello
 from p4reduce_controller.jobs.quotas import Quotas, Rate
 from p4reduce_controller.jobs.registry import Registry
-from rigs.books import MemoryBooks
 from rigs.fake_switch_client import LIMIT_S, serving
+from rigs.memory_job_store import MemoryJobStore
 
 
 def make_registry(**quotas: int) -> Registry:
-    return Registry(SwitchGeometry(8, 32, 64), MemoryBooks(), 1000.0, quotas=Quotas(QuotaConfig(**quotas)))
+    return Registry(SwitchGeometry(8, 32, 64), MemoryJobStore(), 1000.0, quotas=Quotas(QuotaConfig(**quotas)))
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)

@@ -27,14 +27,14 @@ from p4reduce_controller.jobs.model import Member
 from p4reduce_controller.jobs.quotas import Quotas
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.slots import SlotRange
-from rigs.books import MemoryBooks
+from rigs.memory_job_store import MemoryJobStore
 
 GEOMETRY = SwitchGeometry(columns=8, block_words=32, slots=1024)
 
 
 def make_registry(geometry: SwitchGeometry = GEOMETRY) -> Registry:
     nonces = itertools.count(1000)
-    return Registry(geometry, MemoryBooks(), 10.0, lambda: next(nonces), quotas=Quotas(QuotaConfig(jobs=MAX_JOBS)))
+    return Registry(geometry, MemoryJobStore(), 10.0, lambda: next(nonces), quotas=Quotas(QuotaConfig(jobs=MAX_JOBS)))
 
 
 def place(number: int) -> Address:
@@ -367,8 +367,8 @@ def test_there_are_255_job_ids_and_they_come_round_late(registry: Registry) -> N
         registry.create("one-more", 1, 1)
 
 
-class UsedUp(MemoryBooks):
-    """Books with no epoch left."""
+class UsedUp(MemoryJobStore):
+    """JobStore with no epoch left."""
 
     def draw_epoch(self, slots: SlotRange, in_use: Collection[int]) -> int:
         raise EpochError("all epochs are used")
@@ -434,7 +434,7 @@ def test_an_ephemeral_job_stays_until_its_removal_can_be_saved(
         raise StoreError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(registry._books, "delete", fail)
+        patch.setattr(registry._store, "delete", fail)
         registry.sweep(20.0)
         registry.get("launch")
     registry.sweep(21.0)

@@ -24,7 +24,7 @@ from p4reduce_controller.jobs.hello import Address, Hello
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.jobs.store import FILE, LAST_EPOCH, Store
-from rigs.books import MemoryBooks
+from rigs.memory_job_store import MemoryJobStore
 
 SLOTS = SlotRange(0, 4)
 
@@ -274,7 +274,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_a_full_disk_is_told_and_over_when_there_is_room(store: Store) -> None:
     (pages,) = next(store._opened().execute("PRAGMA page_count"))
     store._opened().execute(f"PRAGMA max_page_count = {pages}")
-    jobs = Registry(SwitchGeometry(4, 8, 64), MemoryBooks(), 10.0)
+    jobs = Registry(SwitchGeometry(4, 8, 64), MemoryJobStore(), 10.0)
     job = jobs.create("train", 2)
     job.last_reset = "x" * 100_000
     with pytest.raises(StoreError, match="no space is left on the disk; make room"):
@@ -285,13 +285,13 @@ def test_a_full_disk_is_told_and_over_when_there_is_room(store: Store) -> None:
 
 
 def test_a_disk_that_fails_stops_no_job_and_what_happened_is_saved_later() -> None:
-    books = MemoryBooks()
-    registry = Registry(SwitchGeometry(4, 8, 16), books, 10.0)
+    store = MemoryJobStore()
+    registry = Registry(SwitchGeometry(4, 8, 16), store, 10.0)
     job = registry.create("train", 1, 8)
     member = registry.join("train", 0, 1, 0.0)
     registry.hello(Hello(job.id, member.nonce, Address(1, 2, 3, 4)), 0.0)
     assert job.grant is not None
-    books.failing = True
+    store.failing = True
     registry.installed(job.grant, 0.0)
     assert job.active
     with pytest.raises(StoreError):
@@ -300,34 +300,34 @@ def test_a_disk_that_fails_stops_no_job_and_what_happened_is_saved_later() -> No
         registry.remove("train")
     assert [one.name for one in registry.jobs()] == ["train"]
     registry.sweep(1.0)
-    assert not books.jobs()[0].active
-    books.failing = False
+    assert not store.jobs()[0].active
+    store.failing = False
     registry.sweep(2.0)
-    assert books.jobs()[0].active
+    assert store.jobs()[0].active
     assert registry.create("other", 1).slots == SlotRange(8, 8), "nothing is left of the refused job"
 
 
 def test_jobs_that_the_pipeline_has_no_room_for_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    books = MemoryBooks()
-    large = Registry(SwitchGeometry(8, 32, 64), books, 10.0)
+    store = MemoryJobStore()
+    large = Registry(SwitchGeometry(8, 32, 64), store, 10.0)
     for name, world_size, slots in (("fits", 2, 8), ("many", 30, 2), ("wide", 2, 40)):
         large.create(name, world_size, slots)
-    small = Registry(SwitchGeometry(4, 8, 16), books, 10.0)
-    small.restore(books.jobs(), 0.0)
+    small = Registry(SwitchGeometry(4, 8, 16), store, 10.0)
+    small.restore(store.jobs(), 0.0)
     assert [job.name for job in small.jobs()] == ["fits"]
     told = [record.__dict__["p4reduce_fields"] for record in caplog.records if record.getMessage() == "job dropped"]
     assert [fields["job"] for fields in told] == ["many", "wide"]
     assert told[0]["cause"].startswith("world size too large")
     assert told[1]["cause"].startswith("slots 10 to 49 are not all free")
-    assert list(books.texts) == ["fits"]
+    assert list(store.texts) == ["fits"]
 
 
 def test_a_job_is_text_that_says_no_more_than_that() -> None:
-    books = MemoryBooks()
-    registry = Registry(SwitchGeometry(4, 8, 16), books, 10.0)
+    store = MemoryJobStore()
+    registry = Registry(SwitchGeometry(4, 8, 16), store, 10.0)
     registry.create("train", 2)
     with pytest.raises(ValueError, match="job: Object missing required field `id`"):
-        saved.from_text(books.texts["train"].replace('"id"', '"nobody"'))
+        saved.from_text(store.texts["train"].replace('"id"', '"nobody"'))
 
 
 @pytest.mark.parametrize(
@@ -351,9 +351,9 @@ def test_a_job_is_text_that_says_no_more_than_that() -> None:
 )
 def test_a_saved_job_with_a_wrong_value_is_refused(key: str, value: object) -> None:
     """It would break the controller later, at whatever uses that value first."""
-    books = MemoryBooks()
-    Registry(SwitchGeometry(4, 8, 16), books, 10.0).create("train", 2)
-    fields = json.loads(books.texts["train"])
+    store = MemoryJobStore()
+    Registry(SwitchGeometry(4, 8, 16), store, 10.0).create("train", 2)
+    fields = json.loads(store.texts["train"])
     with pytest.raises(ValueError, match=rf"{key.split('_')[0]}|ranks and members|cannot name a job"):
         saved.from_text(json.dumps({**fields, key: value}))
 
@@ -370,14 +370,14 @@ def test_a_saved_job_with_a_wrong_value_is_refused(key: str, value: object) -> N
     ],
 )
 def test_a_saved_grant_that_does_not_fit_its_job_is_refused(key: str, value: object, message: str) -> None:
-    books = MemoryBooks()
-    registry = Registry(SwitchGeometry(4, 8, 16), books, 10.0)
+    store = MemoryJobStore()
+    registry = Registry(SwitchGeometry(4, 8, 16), store, 10.0)
     job = registry.create("train", 2, 4)
     for rank in range(2):
         registry.hello(Hello(job.id, registry.join("train", rank, 2, 0.0).nonce, Address(rank, 2, 3, 4)), 0.0)
     assert job.grant is not None
     registry.installed(job.grant, 0.0)
-    fields = json.loads(books.texts["train"])
+    fields = json.loads(store.texts["train"])
     with pytest.raises(ValueError, match=message):
         saved.from_text(json.dumps({**fields, "grant": {**fields["grant"], key: value}}))
     with pytest.raises(ValueError, match=r"2 ranks and a grant, but only the members \[0\]"):

@@ -11,7 +11,7 @@ from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.client import JobClient, SwitchAwayError
 from p4reduce_contracts.p4runtime.errors import ReadError, SwitchUnreachableError
 from p4reduce_controller.config import Config
-from p4reduce_controller.jobs import keeper
+from p4reduce_controller.jobs import reconciler
 from rigs.fake_switch_client import Running, form, serving
 
 CONTRIBUTIONS = "MainIngress.contributions"
@@ -33,10 +33,10 @@ def test_the_first_connection_sets_the_pipeline_and_later_ones_only_another(conf
         switch = running.client
         assert switch.commits == 1
         switch.lose()
-        running.wait(lambda: switch.connections == 2 and not running.controller.keeper.complaint())
+        running.wait(lambda: switch.connections == 2 and not running.controller.reconciler.unavailable_reason())
         assert switch.commits == 1
         switch.restart()
-        running.wait(lambda: switch.connections == 3 and not running.controller.keeper.complaint())
+        running.wait(lambda: switch.connections == 3 and not running.controller.reconciler.unavailable_reason())
         assert switch.commits == 2
     with serving(config, switch):
         assert switch.commits == 2, "the cookie says that the registers hold this controller's epochs only"
@@ -52,7 +52,7 @@ def test_a_switch_that_comes_back_with_its_pipeline_and_no_counts(running: Runni
     switch.entries.clear()
     switch.counters.clear()
     switch.lose()
-    running.wait(lambda: switch.connections == 2 and not running.controller.keeper.complaint())
+    running.wait(lambda: switch.connections == 2 and not running.controller.reconciler.unavailable_reason())
     assert contributions(client) == Count(0, 0)
     form(running, client, "train", 1)
     switch.counters[CONTRIBUTIONS, 1] = (4, 400)
@@ -82,13 +82,13 @@ def test_probes_without_an_answer_lose_the_switch(
 ) -> None:
     client.create_job("train", 1)
     tickets, _ = form(hanging, client, "train", 1)
-    monkeypatch.setattr(keeper, "_PROBE_INTERVAL_S", 0.02)
-    monkeypatch.setattr(keeper, "_PROBE_LIMIT_S", 0.05)
+    monkeypatch.setattr(reconciler, "_PROBE_INTERVAL_S", 0.02)
+    monkeypatch.setattr(reconciler, "_PROBE_LIMIT_S", 0.05)
     hanging.client.answering.clear()
-    hanging.wait(lambda: bool(hanging.controller.keeper.complaint()))
-    assert client.heartbeat(tickets[0].nonce) == (True, keeper.RESTARTED)
+    hanging.wait(lambda: bool(hanging.controller.reconciler.unavailable_reason()))
+    assert client.heartbeat(tickets[0].nonce) == (True, reconciler.RESTARTED)
     hanging.client.answering.set()
-    hanging.wait(lambda: not hanging.controller.keeper.complaint())
+    hanging.wait(lambda: not hanging.controller.reconciler.unavailable_reason())
     form(hanging, client, "train", 1)
 
 
@@ -99,7 +99,7 @@ def test_controllers_that_depose_each_other_do_so_ever_less_often(
     tickets, _ = form(running, client, "train", 1)
     for times in range(4):
         running.wait(lambda times=times: running.client.connections == 1 + times)  # type: ignore[misc]
-        running.wait(lambda: not running.controller.keeper.complaint())
+        running.wait(lambda: not running.controller.reconciler.unavailable_reason())
         assert running.client.on_primary is not None
         running.client.on_primary(False)
     running.wait(lambda: running.client.connections == 5)
@@ -116,15 +116,15 @@ def test_controllers_that_depose_each_other_do_so_ever_less_often(
 @pytest.mark.parametrize(
     ("error", "times", "lost"),
     [
-        (SwitchUnreachableError("no answer"), keeper._PROBE_FAILURES - 1, False),
-        (SwitchUnreachableError("no answer"), keeper._PROBE_FAILURES, True),
-        (ReadError("UNIMPLEMENTED"), 2 * keeper._PROBE_FAILURES, False),
+        (SwitchUnreachableError("no answer"), reconciler._PROBE_FAILURES - 1, False),
+        (SwitchUnreachableError("no answer"), reconciler._PROBE_FAILURES, True),
+        (ReadError("UNIMPLEMENTED"), 2 * reconciler._PROBE_FAILURES, False),
     ],
 )
 def test_how_many_failed_probes_it_takes(
     config: Config, monkeypatch: pytest.MonkeyPatch, error: Exception, times: int, lost: bool
 ) -> None:
-    monkeypatch.setattr(keeper, "_PROBE_INTERVAL_S", 0.01)
+    monkeypatch.setattr(reconciler, "_PROBE_INTERVAL_S", 0.01)
     failures = [error] * times
 
     def capabilities() -> str:

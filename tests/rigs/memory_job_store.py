@@ -1,4 +1,4 @@
-"""For tests of the registry: books that are kept in memory."""
+"""For tests of the registry: store that are kept in memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from p4reduce_controller.jobs.model import Job
 from p4reduce_controller.jobs.slots import SlotRange
 
 
-class MemoryBooks:
+class MemoryJobStore:
     """Draws epochs 1, 2, ...; every job as text, as it was saved last. `failing`: the disk takes nothing."""
 
     def __init__(self) -> None:

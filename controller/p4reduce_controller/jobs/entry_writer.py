@@ -34,7 +34,7 @@ _OUR_GROUPS = (FLOOD_GROUP, *(switch_entries.group_number(job) for job in range(
 
 
 class SwitchClient(Protocol):
-    """The part of p4rt.client.Client that is used here and by the keeper; see there."""
+    """The part of p4rt.client.Client that is used here and by the reconciler; see there."""
 
     on_packet_in: Callable[[bytes, dict[str, int]], None] | None
     on_digest: Callable[[str, list[tuple[int, ...]]], None] | None
@@ -55,7 +55,7 @@ class SwitchClient(Protocol):
     def capabilities(self) -> str: ...
 
 
-class SwitchProgrammer:
+class EntryWriter:
     """All that the controller writes to one switch."""
 
     def __init__(self, client: SwitchClient, switch: SwitchConfig, pipeline: Pipeline, mac_table: MacTable) -> None:
@@ -122,9 +122,9 @@ class SwitchProgrammer:
         except WriteError:
             self._clear_job(grant.job_id)
 
-    def learn(self, sightings: Iterable[tuple[int, ...]]) -> None:
+    def learn(self, mac_learn_events: Iterable[tuple[int, ...]]) -> None:
         """Note where MAC addresses were seen."""
-        updates = self._mac_table.learn(sightings)
+        updates = self._mac_table.learn(mac_learn_events)
         if updates:
             self.client.write(updates)
 

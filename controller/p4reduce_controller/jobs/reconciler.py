@@ -1,8 +1,8 @@
-"""Keeps the switch in step with the registry, and the connection to it alive.
+"""Reconciles the switch with the registry, and keeps the connection to it.
 
-The registry says what the switch should hold; the keeper remembers what it does hold, and writes the
-difference: first all deletes, so that slots pass cleanly from one job to the next, then the inserts.
-P4Runtime calls block, so they run one after the other on a thread of their own; the rest on the event loop.
+The registry has the desired entries, the reconciler the actual ones, and it writes the difference: first all
+deletes, so that slots pass cleanly from one job to the next, then the inserts. P4Runtime calls block, so they run one
+after the other on a thread of their own; the rest on the event loop.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from p4reduce_contracts.p4runtime.errors import (
     SwitchUnreachableError,
     WriteError,
 )
+from p4reduce_controller.jobs.entry_writer import EntryWriter, SwitchClient
 from p4reduce_controller.jobs.hello import parse_hello
 from p4reduce_controller.jobs.model import Grant, Job
-from p4reduce_controller.jobs.programmer import SwitchClient, SwitchProgrammer
-from p4reduce_controller.jobs.pulse import Pulse
+from p4reduce_controller.jobs.notifier import Notifier
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.store import LAST_EPOCH, Store
 from p4reduce_runtime.logs import event
@@ -37,7 +37,7 @@ RESTARTED = "the switch restarted, another controller changed its entries, or th
 _LOST_AFTER_S = 1.0  # a connection that is back by then, to a switch that kept its entries, is no loss
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
-_PEACE_S = 300.0  # after which a controller that is deposed takes its switch back at once
+_STABLE_MASTERSHIP_S = 300.0  # primary for so long, and after losing mastership it bids again at once
 _LONGEST_CONTEST_S = 60.0
 _ANSWER_LIMIT_S = 2.0  # of what a caller of the job service waits for: well below JobClient's 5 s
 _ENOUGH_EPOCHS = LAST_EPOCH // 2
@@ -49,24 +49,24 @@ _PROBE_FAILURES = 3  # in a row, and the switch counts as lost
 T = TypeVar("T")
 
 
-class SwitchKeeper:
+class SwitchReconciler:
     """The controller's side of the switch at `address`. Call its methods on the event loop only."""
 
     def __init__(
         self,
         *,
-        programmer: SwitchProgrammer,
+        entry_writer: EntryWriter,
         registry: Registry,
         store: Store,
         clock: Callable[[], float],
-        pulse: Pulse,
+        notifier: Notifier,
         address: str,
     ) -> None:
-        self._programmer = programmer
+        self._entry_writer = entry_writer
         self._registry = registry
         self._store = store
         self._clock = clock
-        self._pulse = pulse
+        self._notifier = notifier
         self._address = address
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="p4runtime")
         self._connected = False
@@ -77,12 +77,12 @@ class SwitchKeeper:
         self._lost = False
         self._generation = 0
         self._installed: dict[int, Grant] = {}
-        self._settled_version = -1
-        self._sightings: list[tuple[int, ...]] = []
+        self._synced_version = -1
+        self._mac_learn_events: list[tuple[int, ...]] = []
         self._next_probe = 0.0
         self._probes_failed = 0
         self._giving_up: asyncio.TimerHandle | None = None
-        self._deposed_at = -_PEACE_S
+        self._deposed_at = -_STABLE_MASTERSHIP_S
         self._contest_pause_s = 0.0
         self._next_warning = _ENOUGH_EPOCHS
 
@@ -107,7 +107,7 @@ class SwitchKeeper:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def run(self) -> None:
-        """Keep the switch in step until cancelled."""
+        """Reconcile until cancelled."""
         loop = asyncio.get_running_loop()
         pause_s = _FIRST_PAUSE_S
         while True:
@@ -137,60 +137,62 @@ class SwitchKeeper:
                 until = min(self._next_probe, self._next_bid) if self._not_primary else self._next_probe
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout_at(until):
-                        await self._pulse.wait()
+                        await self._notifier.wait()
 
     def _has_work(self) -> bool:
-        return bool(self._sightings) or self._settled_version != self._registry.version
+        return bool(self._mac_learn_events) or self._synced_version != self._registry.version
 
     async def close(self) -> None:
         """End the connection and its thread. Entries stay: remove the jobs and settle first to have none."""
         self._connected = False
         self._stop_giving_up()
-        client = self._programmer.client
+        client = self._entry_writer.client
         client.on_packet_in = client.on_digest = client.on_lost = client.on_primary = None
         await asyncio.get_running_loop().run_in_executor(self._thread, client.close)
         self._thread.shutdown(wait=False)
 
-    def complaint(self) -> str:
-        """Why the switch cannot be used now, or ""."""
+    def unavailable_reason(self) -> str:
+        """Return why the switch cannot be used now, or ""."""
         if not self._connected or self._lost:
             return f"the controller has no connection to its switch at {self._address}"
         if self._not_primary:
             return f"the controller cannot change its switch at {self._address}: {self._not_primary}"
         return ""
 
-    async def settled(self, limit_s: float = _ANSWER_LIMIT_S) -> None:
+    async def wait_synced(self, limit_s: float = _ANSWER_LIMIT_S) -> None:
         """Return when the switch holds what the registry wants now, or is away, or after `limit_s`."""
         version = self._registry.version
         try:
             async with asyncio.timeout(limit_s):
-                while not self.complaint() and self._settled_version < version:
-                    await self._pulse.wait()
+                while not self.unavailable_reason() and self._synced_version < version:
+                    await self._notifier.wait()
         except TimeoutError:
             event(_log, logging.WARNING, "switch slow", switch=self._address, waited_s=limit_s)
 
     async def job_counters(self, job: Job) -> dict[str, Count]:
         """Counters of one job by name, since it was made or the switch was lost. Raises SwitchAwayError."""
-        return _since(job, await self._ask(lambda: self._programmer.job_counters(job.id)))
+        return _since(job, await self._ask(lambda: self._entry_writer.job_counters(job.id)))
 
     async def drop_counters(self) -> dict[str, Count]:
         """Drops by reason. Raises SwitchAwayError."""
-        return await self._ask(self._programmer.drop_counters)
+        return await self._ask(self._entry_writer.drop_counters)
 
     async def all_counters(self, jobs: list[Job]) -> tuple[dict[str, dict[str, Count]], dict[str, Count]]:
         """The counters of `jobs` by job name, as `job_counters` has them, and drops by reason.
 
         Raises SwitchAwayError.
         """
-        cells, drops = await self._ask(lambda: (self._programmer.all_job_counters(), self._programmer.drop_counters()))
+        cells, drops = await self._ask(
+            lambda: (self._entry_writer.all_job_counters(), self._entry_writer.drop_counters())
+        )
         counts = {
             job.name: _since(job, {name: by_id.get(job.id, Count()) for name, by_id in cells.items()}) for job in jobs
         }
         return counts, drops
 
     async def _ask(self, call: Callable[[], T]) -> T:
-        if self.complaint():
-            raise SwitchAwayError(f"{self.complaint()}; it tries again by itself")
+        if self.unavailable_reason():
+            raise SwitchAwayError(f"{self.unavailable_reason()}; it tries again by itself")
         try:
             async with asyncio.timeout(_ANSWER_LIMIT_S):
                 return await self._on_thread(call)
@@ -206,7 +208,7 @@ class SwitchKeeper:
 
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         """Bring the client's callbacks, which come on its own threads, to the event loop."""
-        client: SwitchClient = self._programmer.client
+        client: SwitchClient = self._entry_writer.client
         client.on_packet_in = lambda payload, metadata: _post(loop, self._packet_in, payload, metadata)
         client.on_digest = lambda name, values: _post(loop, self._digest, values)
         generation = self._generation
@@ -219,23 +221,23 @@ class SwitchKeeper:
             before = self._registry.version
             self._registry.hello(hello, self._clock())
             if self._registry.version != before:
-                self._pulse.fire()
+                self._notifier.notify()
 
     def _digest(self, values: list[tuple[int, ...]]) -> None:
-        self._sightings += values
-        self._pulse.fire()
+        self._mac_learn_events += values
+        self._notifier.notify()
 
     def _stream_lost(self, generation: int) -> None:
         if generation == self._generation:
             self._lost = True
-            self._pulse.fire()
+            self._notifier.notify()
 
     def _deposed(self, generation: int) -> None:
-        """Another controller is primary now. What the switch holds is as before, until a look shows otherwise."""
+        """Another controller has become primary. The entries count as unchanged until they are read."""
         if generation != self._generation or self._not_primary:
             return
         now = asyncio.get_running_loop().time()
-        if now - self._deposed_at > _PEACE_S:
+        if now - self._deposed_at > _STABLE_MASTERSHIP_S:
             self._contest_pause_s = 0.0
         else:
             self._contest_pause_s = min(2 * self._contest_pause_s + _FIRST_PAUSE_S, _LONGEST_CONTEST_S)
@@ -251,15 +253,15 @@ class SwitchKeeper:
             back_in_s=round(self._contest_pause_s, 1),
             advice="do two of them control one switch?" if self._contest_pause_s else "",
         )
-        self._pulse.fire()
+        self._notifier.notify()
 
     def _disconnected(self) -> None:
-        """What the switch holds is not known now. If that lasts, the jobs are told."""
+        """Mark the switch's entries as unknown. If that lasts, the jobs are reset."""
         event(_log, logging.WARNING, "switch lost", switch=self._address)
         self._lost = self._connected = False
         self._not_primary = ""
         self._installed.clear()
-        self._sightings.clear()
+        self._mac_learn_events.clear()
         self._begin_giving_up()
 
     def _begin_giving_up(self) -> None:
@@ -268,9 +270,9 @@ class SwitchKeeper:
             self._giving_up = asyncio.get_running_loop().call_later(_LOST_AFTER_S, self._give_up)
 
     def _give_up(self) -> None:
-        """The switch has been away for too long: whoever is in a job is told."""
+        """Reset the jobs: the switch has been away for too long."""
         self._registry.switch_lost(RESTARTED)
-        self._pulse.fire()
+        self._notifier.notify()
 
     def _stop_giving_up(self) -> None:
         if self._giving_up is not None:
@@ -280,9 +282,9 @@ class SwitchKeeper:
     async def _open(self) -> None:
         """Connect, and take the switch over or start it afresh; where another controller is primary, look at it only.
 
-        News of earlier connections no longer count.
+        Events of earlier connections are ignored from here on.
         """
-        client = self._programmer.client
+        client = self._entry_writer.client
         client.on_packet_in = client.on_digest = client.on_lost = client.on_primary = None
         self._generation += 1
         self._lost = self._connected = False
@@ -293,8 +295,8 @@ class SwitchKeeper:
             self._listen(loop)
             client.connect(require_primary=False)
             if why_not := client.why_not_primary():
-                return why_not, self._programmer.look(era, active.values(), given)
-            return "", self._programmer.take_over(era, active.values(), given)
+                return why_not, self._entry_writer.look(era, active.values(), given)
+            return "", self._entry_writer.take_over(era, active.values(), given)
 
         loop = asyncio.get_running_loop()
         era, given = self._store.era, self._store.given_epochs()
@@ -332,7 +334,7 @@ class SwitchKeeper:
                 pipeline="set afresh" if kept is None else "kept",
                 jobs=len(self._installed),
             )
-        self._pulse.fire()
+        self._notifier.notify()
 
     async def _start_afresh(self) -> None:
         """Begin an era: the switch's registers are zeroed, and no epoch counts as used."""
@@ -340,14 +342,14 @@ class SwitchKeeper:
         self._stop_giving_up()
         self._installed.clear()
         self._registry.switch_lost(RESTARTED)
-        await self._on_thread(lambda: self._programmer.start_afresh(era))
+        await self._on_thread(lambda: self._entry_writer.start_afresh(era))
 
     async def _probe(self) -> None:
         """See whether the switch answers: one that hangs, or a host that vanished, does not end the stream."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_PROBE_LIMIT_S):
-                await self._on_thread(self._programmer.client.capabilities)
+                await self._on_thread(self._entry_writer.client.capabilities)
         except (TimeoutError, SwitchUnreachableError) as error:
             self._probes_failed += 1
             cause = str(error) or "no answer to a probe"
@@ -356,7 +358,7 @@ class SwitchKeeper:
             self._next_probe = loop.time() + _FIRST_PAUSE_S
             return
         except P4RuntimeError:
-            pass  # it does not know the call, but it lives
+            pass  # it does not know the call, but it answers
         self._probes_failed = 0
         self._next_probe = loop.time() + _PROBE_INTERVAL_S
 
@@ -372,14 +374,14 @@ class SwitchKeeper:
             event(_log, logging.WARNING, "switch write failed", switch=self._address, cause=str(error))
             self._lost = True
             return
-        self._settled_version = version
-        self._pulse.fire()
+        self._synced_version = version
+        self._notifier.notify()
 
     async def _remove_stale(self) -> None:
         wanted = self._registry.grants()
         for job_id, grant in list(self._installed.items()):
             if wanted.get(job_id) != grant:
-                await self._on_thread(lambda grant=grant: self._programmer.remove(grant))  # type: ignore[misc]
+                await self._on_thread(lambda grant=grant: self._entry_writer.remove(grant))  # type: ignore[misc]
                 del self._installed[job_id]
 
     async def _clear_registers(self) -> None:
@@ -410,14 +412,14 @@ class SwitchKeeper:
                 continue
             await self._count_from_now(grant)
             try:
-                await self._on_thread(lambda grant=grant: self._programmer.install(grant))  # type: ignore[misc]
+                await self._on_thread(lambda grant=grant: self._entry_writer.install(grant))  # type: ignore[misc]
             except WriteError as error:
                 reason = f"the switch refused the entries of job {grant.name}: {error}"
                 self._registry.install_failed(grant, reason)
                 continue
             self._installed[job_id] = grant
             self._registry.installed(grant, self._clock())
-            self._pulse.fire()
+            self._notifier.notify()
 
     async def _count_from_now(self, grant: Grant) -> None:
         """Note the job's counters, unless that was done; the job has had no entries yet."""
@@ -425,17 +427,17 @@ class SwitchKeeper:
         if job is None or job.counted_from is not None:
             return
         try:
-            counts = await self._on_thread(lambda: self._programmer.job_counters(grant.job_id))
+            counts = await self._on_thread(lambda: self._entry_writer.job_counters(grant.job_id))
         except ReadError as error:
             event(_log, logging.WARNING, "stats begin with old counts", job=grant.name, cause=str(error))
             counts = {}
         self._registry.count_from(grant, counts)
 
     async def _learn(self) -> None:
-        sightings, self._sightings = self._sightings, []
-        if sightings:
+        mac_learn_events, self._mac_learn_events = self._mac_learn_events, []
+        if mac_learn_events:
             try:
-                await self._on_thread(lambda: self._programmer.learn(sightings))
+                await self._on_thread(lambda: self._entry_writer.learn(mac_learn_events))
             except WriteError as error:
                 event(_log, logging.WARNING, "MAC addresses not noted", cause=str(error))
 
