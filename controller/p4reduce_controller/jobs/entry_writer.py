@@ -1,7 +1,6 @@
 """Writes to the switch what the jobs need, through a P4Runtime client. Each method blocks until it answers.
 
-Entries are written so that no frame is ever admitted before replies to it can be addressed: first the members
-and the multicast group, then admission; and they are taken away the other way round.
+`Pipeline.entries` says which entries a grant has and in which order they are written.
 """
 
 from __future__ import annotations
@@ -106,24 +105,26 @@ class EntryWriter:
         self._ask_for_digests()
 
     def install(self, grant: Grant) -> None:
-        """Let a job's ranks in. On an error nothing of it stays."""
+        """Write a grant's entries. On an error none of them stays."""
+        entries = self._pipeline.entries(grant, self._switch)
         try:
-            self.client.insert(*self._replies(grant))
-            self.client.insert(*self._pipeline.admission(grant))
+            self.client.insert(*entries.replies)
+            self.client.insert(*entries.admission)
         except WriteError:
             self._clear_job(grant.job_id)
             raise
 
     def remove(self, grant: Grant) -> None:
-        """Let a job's ranks in no longer."""
+        """Delete a grant's entries."""
+        entries = self._pipeline.entries(grant, self._switch)
         try:
-            self.client.delete(*self._pipeline.admission(grant))
-            self.client.delete(*self._replies(grant))
+            self.client.delete(*entries.admission)
+            self.client.delete(*entries.replies)
         except WriteError:
             self._clear_job(grant.job_id)
 
     def learn(self, mac_learn_events: Iterable[tuple[int, ...]]) -> None:
-        """Note where MAC addresses were seen."""
+        """Write the MAC addresses that the switch reported."""
         updates = self._mac_table.learn(mac_learn_events)
         if updates:
             self.client.write(updates)
@@ -148,13 +149,6 @@ class EntryWriter:
         cells = self.client.read_counter(self._names.drops)
         by_index = {cell.index: Count(cell.packets, cell.bytes) for cell in cells}
         return {reason: by_index.get(index, Count()) for index, reason in DROP_REASONS.items()}
-
-    def _replies(self, grant: Grant) -> list[Held]:
-        """What addresses replies to a job's ranks."""
-        return [*switch_entries.members(grant, self._switch, self._names), switch_entries.group(grant)]
-
-    def _entries_of(self, grant: Grant) -> list[Held]:
-        return [*self._replies(grant), *self._pipeline.admission(grant)]
 
     def _closing_order(self, entries: Iterable[Held]) -> list[Held]:
         """Entries in the order in which they may be deleted: admission first."""
@@ -188,7 +182,8 @@ class EntryWriter:
         return found
 
     def _wanted(self, grants: Iterable[Grant]) -> dict[int, list[Held]]:
-        return {grant.job_id: self._entries_of(grant) for grant in grants}
+        entries = {grant.job_id: self._pipeline.entries(grant, self._switch) for grant in grants}
+        return {job_id: [*replies, *admission] for job_id, (replies, admission) in entries.items()}
 
     def _everything(self) -> list[Held]:
         """Every entry of our tables and every group of ours."""

@@ -10,15 +10,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from p4reduce_contracts.artifacts import P4INFO, PROGRAM, PipelineNotFoundError, SwitchGeometry, geometry
-from p4reduce_contracts.p4runtime.entries import TableEntry
+from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
+from p4reduce_contracts.p4runtime.entries import MulticastGroup, TableEntry
 from p4reduce_contracts.p4runtime.schema import parse_p4info
+from p4reduce_controller.config import SwitchConfig
 from p4reduce_controller.jobs import switch_entries, tofino_entries
 from p4reduce_controller.jobs.model import Grant
 from p4reduce_controller.p4names import TOFINO, V1MODEL, P4Names
 from p4reduce_controller.p4rt import stratum
+
+
+class GrantEntries(NamedTuple):
+    """What a switch holds for one job: `replies` address the frames to its ranks, `admission` admits theirs.
+
+    No frame may be admitted before replies to it can be addressed: `replies` are inserted first and deleted last.
+    """
+
+    replies: list[TableEntry | MulticastGroup]
+    admission: list[TableEntry]
 
 
 @dataclass(frozen=True)
@@ -26,13 +38,21 @@ class Pipeline:
     """A compiled program. `p4info` and `device_config` are what P4Runtime gives a switch."""
 
     geometry: SwitchGeometry
-    p4info: Any
+    p4info: p4i.P4Info
     device_config: bytes
     names: P4Names
     admission: Callable[[Grant], list[TableEntry]]
-    """The entries that let the ranks of a job in."""
+    """The target's entries that admit frames of a job's ranks; `entries` has them."""
     max_world_size: int
     """The most ranks of one job."""
+
+    def entries(self, grant: Grant, switch: SwitchConfig) -> GrantEntries:
+        """Return all entries of a grant."""
+        replies: list[TableEntry | MulticastGroup] = [
+            *switch_entries.members(grant, switch, self.names),
+            switch_entries.group(grant),
+        ]
+        return GrantEntries(replies, self.admission(grant))
 
 
 def read(folder: Path) -> Pipeline:
@@ -56,7 +76,7 @@ def read(folder: Path) -> Pipeline:
         raise PipelineNotFoundError(f"cannot use the pipeline in {folder}: {error}") from None
 
 
-def _tofino(folder: Path, sizes: SwitchGeometry, p4info: Any) -> Pipeline:
+def _tofino(folder: Path, sizes: SwitchGeometry, p4info: p4i.P4Info) -> Pipeline:
     """Raise ValueError where P4Info does not say what entries need, OSError where the switch's files are missing."""
     registers = tofino_entries.Registers.of(p4info)
     if registers.slots != sizes.slots:

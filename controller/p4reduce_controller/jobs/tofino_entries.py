@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
 from p4reduce_contracts.p4runtime.entries import TableEntry
 from p4reduce_controller.jobs.model import Grant
 from p4reduce_controller.jobs.switch_entries import group_number, places
@@ -27,7 +27,7 @@ class Registers:
     rank_cells: int
 
     @classmethod
-    def of(cls, p4info: Any) -> Registers:
+    def of(cls, p4info: p4i.P4Info) -> Registers:
         """Return the sizes that P4Info says. Raises ValueError where it has not these registers."""
         sizes = {register.preamble.name: register.size for register in p4info.registers}
         missing = {_TAGS, _RANK_TAGS} - sizes.keys()
