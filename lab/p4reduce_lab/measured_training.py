@@ -10,6 +10,7 @@ of the weights, which have to be the same on all ranks.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import hashlib
 import importlib
@@ -28,6 +29,8 @@ from typing import Any
 import torch.distributed as dist
 from torch.multiprocessing.spawn import start_processes
 
+from p4reduce.compressors import Compressor
+from p4reduce.compressors.all_reduce import BucketReport
 from p4reduce_lab.addresses import LOOPBACK, free_port
 from p4reduce_lab.training import find_script
 
@@ -38,7 +41,7 @@ TcpCounts = dict[int, tuple[int, int, int]]
 """By inode of a socket: bytes up and bytes down, both with headers, and segments sent again."""
 
 
-def measure(script: ModuleType, args: Any) -> None:
+def measure(script: ModuleType, args: argparse.Namespace) -> None:
     """Train once on this rank; rank 0 writes the result of all ranks.
 
     Raises SystemExit if the ranks end with different weights.
@@ -99,7 +102,7 @@ def _wire(counted: list[tuple[int, int, int] | None], steps: int) -> dict[str, A
     }
 
 
-def _compression(compressor: Any, reports: list[Any]) -> dict[str, Any]:
+def _compression(compressor: Compressor | None, reports: list[BucketReport]) -> dict[str, Any]:
     """Return the compression rate of the training, and the wire forms and bytes down of its last step."""
     rate = compressor.effective_compression_rate if compressor else math.nan
     predicted = [report.predicted_bytes_down for report in reports if report.predicted_bytes_down is not None]
@@ -161,7 +164,7 @@ def run_trainings(script: ModuleType, path: str) -> None:
     """Run all trainings of the file in one process group of the script's, as the rank of the environment."""
     trainings = [script.parse(options) for options in json.loads(Path(path).read_text(encoding="utf-8"))]
 
-    def measure_all(trainings: list[Any]) -> None:
+    def measure_all(trainings: list[argparse.Namespace]) -> None:
         for number, args in enumerate(trainings, start=1):
             if dist.get_rank() == 0:
                 print(f"training {number}/{len(trainings)}: {args.out.stem}", flush=True)

@@ -110,7 +110,7 @@ def _draw_bytes(axes: Axes, results: list[Result]) -> None:
     _name_bars(axes, results)
 
 
-def _name_bars(axes: Any, results: list[Result]) -> None:
+def _name_bars(axes: Axes, results: list[Result]) -> None:
     names = [name.replace("-", "\n", 1) for name, _ in _by_variant(results)]
     axes.set_xticks(range(len(names)), names)
     axes.tick_params(axis="x", length=0)

@@ -6,13 +6,16 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from p4reduce_lab.errors import SetupError
 from p4reduce_lab.targets import TARGETS
 from p4reduce_testbed.networks import DEFAULT_MANAGEMENT
+
+if TYPE_CHECKING:
+    from p4reduce_testbed.topology import Topology
 
 TOPOLOGIES = Path(__file__).parent / "topologies"
 JOB = "testbed"
@@ -70,7 +73,7 @@ def _building(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--job", "name", default=JOB, show_default=True, help="The job made for the hosts.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds for --exec. [default: any]")
 def run(
-    topology: Path | None, command: str | None, name: str, timeout: float | None, out: Path, **building: Any
+    topology: Path | None, command: str | None, name: str, timeout: float | None, out: Path, **building: str
 ) -> None:
     """Build TOPOLOGY (JSON; default: four workers), then run a command on every host, or give a prompt."""
     from p4reduce_testbed.testbed import Settings, running_testbed
@@ -103,7 +106,7 @@ def run(
 @_building
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Repetitions.")
 @click.option("--epochs", type=click.IntRange(min=1), help="Training epochs. [default: the script's own]")
-def train(topology: Path | None, out: Path, seeds: int, epochs: int | None, **building: Any) -> None:
+def train(topology: Path | None, out: Path, seeds: int, epochs: int | None, **building: str) -> None:
     """Train a small model on the hosts of TOPOLOGY, with gloo and over the switch, and compare."""
     from p4reduce_testbed.testbed import Settings
     from p4reduce_testbed.train import train_on_testbed
@@ -112,7 +115,7 @@ def train(topology: Path | None, out: Path, seeds: int, epochs: int | None, **bu
         train_on_testbed(_load(topology), Settings(**building), out, seeds, epochs)
 
 
-def _load(path: Path | None) -> Any:
+def _load(path: Path | None) -> Topology:
     from p4reduce_testbed.topology import load
 
     return load(path or TOPOLOGIES / "four_workers.json")

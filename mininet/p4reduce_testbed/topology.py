@@ -171,7 +171,7 @@ def _links(links: tuple[Any, ...], hosts: dict[str, Any], switch: str) -> dict[s
     return found
 
 
-def _shape(where: str, delay: Any = None, rate: Any = None, loss: Any = None) -> Shape:
+def _shape(where: str, delay: object = None, rate: object = None, loss: object = None) -> Shape:
     return Shape(
         delay_ms=_delay(where, delay),
         rate_mbit=None if rate is None else settings.convert(rate, _RateMbit, f"{where}: the rate in Mbit/s"),
@@ -179,7 +179,7 @@ def _shape(where: str, delay: Any = None, rate: Any = None, loss: Any = None) ->
     )
 
 
-def _delay(where: str, delay: Any) -> float:
+def _delay(where: str, delay: object) -> float:
     """Return the milliseconds of "2ms", "500us", "2" or a number of milliseconds."""
     if delay is None:
         return 0.0

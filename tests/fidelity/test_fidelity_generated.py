@@ -1,4 +1,4 @@
-"""The reader of p4testgen's tests: what it reads, and that anything else is an error that says what is wrong."""
+"""The reader of p4testgen's tests: what it reads, and the errors about anything else."""
 
 from __future__ import annotations
 

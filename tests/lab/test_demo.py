@@ -1,4 +1,4 @@
-"""The whole demo, short: it works, it says what failed, and it leaves no process behind."""
+"""The whole demo, short: it works, its errors name what failed, and no process is left."""
 
 import io
 import json

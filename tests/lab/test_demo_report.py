@@ -1,4 +1,4 @@
-"""The demo's table, report and picture, from made-up runs."""
+"""The demo's table, report and picture, from synthetic results."""
 
 import io
 import json

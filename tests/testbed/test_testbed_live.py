@@ -40,7 +40,7 @@ POLL_S = 0.02
 CLI = [sys.executable, "-c", "from p4reduce_testbed.cli import testbed; testbed()"]
 CHECK_SUMS = Path(errors.__file__).with_name("check_sums.py")
 MININET_LIMITS = "*** Error setting resource limits. Mininet's performance may be affected.\n"
-"""Said by Mininet in a network namespace, because some of the limits are the whole machine's."""
+"""Printed by Mininet in a network namespace, because some of the limits are the whole machine's."""
 TRACE = "P4REDUCE_TEST_TRACE"
 """In the environment of the testbed that a test starts, and so of all its descendants."""
 
@@ -130,7 +130,7 @@ class Started:
         for line in self.process.stdout:
             if text in line:
                 return
-        pytest.fail(f"it ended without {text!r}; it said {self.finish()[1]}")
+        pytest.fail(f"it ended without {text!r} and printed {self.finish()[1]}")
 
     def finish(self, given: str | None = None) -> tuple[int, str, str]:
         """Wait for its end: status, stdout, stderr."""

@@ -22,7 +22,7 @@ Outputs = tuple[tuple[int, bytes], ...]
 
 
 class BadTestError(ValueError):
-    """The text is no test; says what is wrong with it."""
+    """The text is no test; the message names what is wrong."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _correct_matches(entry: Any, keys: Mapping[int, Any]) -> None:
 
 
 def _corrected_match(given: Any, key: Any) -> Iterator[Any]:
-    """The match of a key, unless it matches all; `key` is what P4Info says of it, None for an unknown one."""
+    """The match of a key, unless it matches all; `key` is its P4Info entry, None for an unknown one."""
     all_ones = (1 << (0 if key is None else key.bitwidth)) - 1
     match = type(given)()
     match.CopyFrom(given)
@@ -180,7 +180,7 @@ def _number(value: bytes) -> int:
 
 
 def _without_traces(text: str) -> str:
-    """The text without what p4testgen tells of the program's way: quotes in it are not escaped."""
+    """The text without p4testgen's trace of the program: quotes in it are not escaped."""
     return "\n".join(line for line in text.split("\n") if not line.startswith(("traces:", "metadata:")))
 
 

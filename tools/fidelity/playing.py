@@ -1,4 +1,4 @@
-"""Play generated tests on switches, through P4Runtime, and say how each ended."""
+"""Play generated tests on switches, through P4Runtime, and return how each ended."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Player:
         return self._play(built, test)[0] if ended else outcome
 
     def _play(self, built: Built, test: GeneratedTest) -> tuple[Outcome, bool]:
-        """The outcome, and whether the switch is gone."""
+        """The outcome, and whether the switch has ended."""
         try:
             target, connection = self._started()
             refused = _set_pipeline(connection, built)

@@ -1,4 +1,4 @@
-"""What came of the tests: outcomes by program, test and switch; kept between runs, counted, and written as a table."""
+"""The results of the tests by program, test and switch: kept between runs, counted, and written as a table."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def same(ours: Outputs, theirs: Outputs) -> bool:
 
 
 def shown(outputs: Outputs) -> str:
-    """What left, for people."""
+    """What left, as text."""
     return " ".join(f"{port}:{frame.hex()}" for port, frame in outputs) or "nothing"
 
 

@@ -167,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _records(run: Run, wanted: Sequence[Source], deadline: float | None) -> list[Record]:
-    """The programs' records, each told of when it is there."""
+    """The programs' records, each printed when it is complete."""
     records: list[Record] = []
     for number, source in enumerate(wanted, 1):
         if deadline is not None and time.monotonic() > deadline:
@@ -175,8 +175,8 @@ def _records(run: Run, wanted: Sequence[Source], deadline: float | None) -> list
             break
         record = run.record(source)
         records.append(record)
-        told = {switch: dict(record.counts(switch)) for switch in record.outcomes}
-        print(f"{number}/{len(wanted)} {source.name}: {record.tests} tests {record.problem} {told}", file=sys.stderr)
+        counts = {switch: dict(record.counts(switch)) for switch in record.outcomes}
+        print(f"{number}/{len(wanted)} {source.name}: {record.tests} tests {record.problem} {counts}", file=sys.stderr)
         for switch in SWITCHES:
             for line in record.behind(switch):
                 print(f"  {switch} {line[:300]}", file=sys.stderr)

@@ -119,7 +119,7 @@ def command(arguments: Sequence[str], limit_s: float, folder: Path, processor_s:
     if processor_s is not None:
         resource.prlimit(process.pid, resource.RLIMIT_CPU, (processor_s, processor_s + 1))
     try:
-        _, said = process.communicate(timeout=limit_s)
+        _, output = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
@@ -127,7 +127,7 @@ def command(arguments: Sequence[str], limit_s: float, folder: Path, processor_s:
     if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         return Done(f"not ready within {processor_s} s of processor time")
     if process.returncode:
-        return Done(_error(said) or f"ended with status {process.returncode}")
+        return Done(_error(output) or f"ended with status {process.returncode}")
     return Done("")
 
 
@@ -138,9 +138,9 @@ def version(tool: str) -> str:
     return found.group() if found else "unknown"
 
 
-def _error(said: str) -> str:
-    """The line of a compiler's messages that says why it ended, without paths."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _error(output: str) -> str:
+    """The line of a compiler's messages with the error, without paths."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = [line for line in lines if re.search(r"\b(error|bug|unsupported|unimplemented)\b", line, re.IGNORECASE)]
     line = telling[0] if telling else lines[-1] if lines else ""
     return re.sub(r"(/[^\s:()]+)+/", "", line)[:200]

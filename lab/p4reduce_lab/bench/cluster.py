@@ -55,7 +55,7 @@ class Workers:
             by_rank[int(json.loads(lines.readline())["rank"])] = lines
         self._lines = [by_rank[rank] for rank in range(len(children))]
 
-    def ask(self, do: str, **arguments: Any) -> list[Reply]:
+    def ask(self, do: str, **arguments: object) -> list[Reply]:
         """Send a request to all ranks; return their replies, by rank. Raises ProcessError when one fails."""
         request = json.dumps({"do": do, **arguments})
         for lines in self._lines:
@@ -91,7 +91,7 @@ class Cluster:
         links.shape(self.hosts, link)
         self.link = link
 
-    def timed(self, do: str, counts: dict[str, list[float]] | None = None, **arguments: Any) -> float:
+    def timed(self, do: str, counts: dict[str, list[float]] | None = None, **arguments: object) -> float:
         """Send a request to all ranks; return the seconds of the slowest.
 
         Appends what was counted to the lists of `counts`, by name with unit.

@@ -31,7 +31,14 @@ _ONE_BUCKET_MB = 100
 class Trainer:
     """One variant of the training, on this rank; the same weights and data each time."""
 
-    def __init__(self, peer: str, comm: Any, rank: int, world_size: int, group_of: Callable[[str], Any]) -> None:
+    def __init__(
+        self,
+        peer: str,
+        comm: p4reduce.Communicator,
+        rank: int,
+        world_size: int,
+        group_of: Callable[[str], dist.ProcessGroup],
+    ) -> None:
         """`group_of` returns the process group of a backend."""
         torch.manual_seed(0)
         layers = [nn.Linear(64, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, 10)]
@@ -64,8 +71,8 @@ class Trainer:
             dist.barrier()
             began = time.perf_counter()
             self._optimizer.zero_grad()
-            loss: Any = nn.functional.cross_entropy(self._model(self._x[mine]), self._y[mine])
-            loss.backward()
+            loss: torch.Tensor = nn.functional.cross_entropy(self._model(self._x[mine]), self._y[mine])
+            loss.backward()  # type: ignore[no-untyped-call]
             self._optimizer.step()
             spent += time.perf_counter() - began
         return spent
@@ -76,7 +83,7 @@ class Trainer:
         model = getattr(self._model, "module", self._model)
         return float((model(self._test_x).argmax(1) == self._test_y).float().mean())
 
-    def _add_hook(self, peer: str, comm: Any) -> None:
+    def _add_hook(self, peer: str, comm: p4reduce.Communicator) -> None:
         if peer == "gloo fp16":
             self._model.register_comm_hook(None, default_hooks.fp16_compress_hook)
         elif peer == "gloo PowerSGD":

@@ -3,7 +3,7 @@
     python -m p4reduce_lab.bench.udp_reflector HOST:PORT [--runs]
 
 With --runs it takes runs of datagrams from the kernel as one (GRO) and gives them back as one (GSO), without it one at
-a time. Compiled by numba, where that is installed; it prints which when it is ready.
+a time. It prints a line when it is ready.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from __future__ import annotations
 import argparse
 import signal
 import socket
-import struct
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
+from numpy.typing import NDArray
 
 _SOL_UDP, _UDP_SEGMENT, _UDP_GRO = 17, 103, 104
 _BUFFER_BYTES = 65536
@@ -25,21 +26,19 @@ _IDLE_MS = 100
 _MESSAGE, _NAME, _VECTOR, _CONTROL, _POLL, _WORDS = 0, 7, 9, 11, 19, 20
 
 
-def compiled_turn() -> Callable[[int, Any, Any], int]:
-    """Compile `turn(descriptor, buffer, words)`: wait, and send back what came; return how many runs. ImportError.
+def compiled_turn() -> Callable[[int, NDArray[np.uint8], NDArray[np.int64]], int]:
+    """Compile `turn(descriptor, buffer, words)`: wait, and send back what came; return how many runs.
 
     The structures lie in `words` (int64): msghdr at _MESSAGE, sockaddr_in at _NAME, iovec at _VECTOR, the control
     message at _CONTROL and pollfd at _POLL, as Linux lays them out on 64-bit little-endian processors.
     """
-    import numba
-
     types: Any = numba.types
     poll = types.ExternalFunction("poll", types.int32(types.uintp, types.uint64, types.int32))
     receive = types.ExternalFunction("recvmsg", types.int64(types.int32, types.uintp, types.int32))
     send = types.ExternalFunction("sendmsg", types.int64(types.int32, types.uintp, types.int32))
     gro, segment = _SOL_UDP | _UDP_GRO << 32, _SOL_UDP | _UDP_SEGMENT << 32
 
-    def turn(descriptor: int, buffer: Any, words: Any) -> int:
+    def turn(descriptor: int, buffer: NDArray[np.uint8], words: NDArray[np.int64]) -> int:
         base, runs = np.int64(words.ctypes.data), 0
         words[_POLL] = descriptor | 1 << 32
         if poll(base + 8 * _POLL, 1, _IDLE_MS) <= 0:
@@ -64,25 +63,8 @@ def compiled_turn() -> Callable[[int, Any, Any], int]:
             runs += 1
         return runs
 
-    compiled: Any = numba.njit("int64(int64, uint8[::1], int64[::1])", nogil=True)(turn)
+    compiled = numba.njit("int64(int64, uint8[::1], int64[::1])", nogil=True)(turn)
     return lambda descriptor, buffer, words: int(compiled(descriptor, buffer, words))
-
-
-def python_turn(opened: socket.socket) -> Callable[[int, Any, Any], int]:
-    """Return the same in Python; it waits for one run at a time."""
-    opened.settimeout(_IDLE_MS / 1000)
-
-    def turn(descriptor: int, buffer: Any, words: Any) -> int:
-        try:
-            got, control, _, sender = opened.recvmsg_into([buffer], 64)
-        except TimeoutError:
-            return 0
-        length = next((struct.unpack("i", data[:4])[0] for _, kind, data in control if kind == _UDP_GRO), got)
-        run = [(_SOL_UDP, _UDP_SEGMENT, struct.pack("H", length))] if length < got else []
-        opened.sendmsg([buffer[:got]], run, 0, sender)
-        return 1
-
-    return turn
 
 
 def main() -> None:
@@ -99,12 +81,9 @@ def main() -> None:
             opened.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER_BYTES)
         if args.runs:
             opened.setsockopt(_SOL_UDP, _UDP_GRO, 1)
-        try:
-            turn, how = compiled_turn(), "compiled by numba"
-        except ImportError:
-            turn, how = python_turn(opened), "in Python"
+        turn = compiled_turn()
         opened.bind((host, int(port)))
-        print(f"reflector ready: {how}", flush=True)
+        print("reflector ready: compiled by numba", flush=True)
         buffer, words = np.zeros(_BUFFER_BYTES, np.uint8), np.zeros(_WORDS, np.int64)
         while not stopped:
             turn(opened.fileno(), buffer, words)

@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -80,7 +80,7 @@ class VethPeers:
         self._payload_bytes = size if self._runs else size - ENCAP_BYTES
         self._heads = [run_head(address, switch, self._payload_bytes, slots) for address in grant.addresses]
         first = self._frames.bytes.ctypes.data
-        self._messages: list[Any] = []
+        self._messages: list[ctypes.Array[_Message]] = []
         for rank in range(ranks):
             numbers = range(rank, len(self._frames), ranks)
             vectors = (_Vector * len(numbers))(*(_Vector(first + size * number, size) for number in numbers))
@@ -131,7 +131,7 @@ class VethPeers:
             for opened, messages in zip(self._sockets, self._messages, strict=True):
                 self._send_all(opened.fileno(), messages, first, min(slots, first + _BATCH))
 
-    def _send_all(self, descriptor: int, messages: Any, first: int, end: int) -> None:
+    def _send_all(self, descriptor: int, messages: ctypes.Array[_Message], first: int, end: int) -> None:
         while first < end:
             at = ctypes.byref(messages, first * ctypes.sizeof(_Message))
             sent = self._libc.sendmmsg(descriptor, at, end - first, 0)

@@ -14,9 +14,11 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from p4reduce_lab.bench.tensors import Kind, tensor
 from p4reduce_lab.network import interface_bytes
@@ -191,13 +193,14 @@ class Worker:
         return float(moment[0])
 
 
-def torch_sum(dist: Any, source: Any) -> Any:
+def torch_sum(dist: ModuleType, source: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return gloo's sum of a numpy array over all ranks."""
     import torch
 
     copied = torch.from_numpy(source.copy())
     dist.all_reduce(copied)
-    return copied.numpy()
+    summed: NDArray[np.float32] = copied.numpy()
+    return summed
 
 
 def peak_memory(process: int | str) -> int:

@@ -153,8 +153,8 @@ def digits(path: Path) -> Arrays:
     return arrays
 
 
-_RECONSTRUCT: Any = np.empty(0).__reduce__()[0]  # numpy's own, whichever module this numpy keeps it in
-_ALLOWED: dict[tuple[str, str], Any] = {
+_RECONSTRUCT: object = np.empty(0).__reduce__()[0]  # numpy's own, whichever module this numpy keeps it in
+_ALLOWED: dict[tuple[str, str], object] = {
     ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
     ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
     ("numpy", "ndarray"): np.ndarray,
@@ -163,7 +163,7 @@ _ALLOWED: dict[tuple[str, str], Any] = {
 
 
 class _ArraysOnly(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         if (module, name) not in _ALLOWED:
             raise DataError(f"the pickle asks for {module}.{name}, which is refused: use the release that is pinned")
         return _ALLOWED[module, name]

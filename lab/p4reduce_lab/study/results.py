@@ -88,6 +88,6 @@ class Group:
         return float(mean(values)) if values else None
 
 
-def select(records: Iterable[Record], **wanted: Any) -> Group:
+def select(records: Iterable[Record], **wanted: object) -> Group:
     """Return the records with these fields, like model="mnist-mlp", workers=4, optimizer="sgd", variant="dense"."""
     return Group([record for record in records if all(record[key] == value for key, value in wanted.items())])

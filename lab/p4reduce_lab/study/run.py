@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import multiprocessing.queues
 import queue
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 import torch
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from p4reduce_lab.processes import Children, terminable
 from p4reduce_lab.study import data, sparsity
@@ -21,10 +22,13 @@ from p4reduce_lab.system import running_system
 
 POLL_S = 0.5
 
-_progress: Any = None
+Steps: TypeAlias = "multiprocessing.queues.Queue[tuple[str, int, int]]"
+"""(run, step, steps) as the processes of the pool go."""
+
+_progress: Steps | None = None
 
 
-def _begin(progress: Any) -> None:
+def _begin(progress: Steps) -> None:
     """Begin a new process of the pool."""
     global _progress
     _progress = progress
@@ -33,6 +37,7 @@ def _begin(progress: Any) -> None:
 
 def _run(run: Run, cache: Path, controller: str) -> dict[str, Any]:
     def progress(step: int, steps: int) -> None:
+        assert _progress is not None
         _progress.put((run.id, step, steps))
 
     if run.model in PLAYS_WORDS:
@@ -47,7 +52,7 @@ def train_all(missing: list[Run], out: Path, jobs: int) -> int:
     data.mnist(cache)
     data.shakespeare(cache)
     context = multiprocessing.get_context("spawn")
-    steps: Any = context.Queue()
+    steps: Steps = context.Queue()
     failed = 0
     logs = out / "logs"
     logs.mkdir(exist_ok=True)
@@ -60,7 +65,7 @@ def train_all(missing: list[Run], out: Path, jobs: int) -> int:
         ProcessPoolExecutor(jobs, context, _begin, (steps,)) as pool,
     ):
         everything = bars.add_task("all runs", total=len(missing))
-        shown: dict[str, Any] = {}
+        shown: dict[str, TaskID] = {}
         futures: dict[Future[dict[str, Any]], Run] = {}
         waiting = list(reversed(missing))
         try:
@@ -89,7 +94,7 @@ def train_all(missing: list[Run], out: Path, jobs: int) -> int:
     return failed
 
 
-def _show(steps: Any, bars: Progress, shown: dict[str, Any]) -> None:
+def _show(steps: Steps, bars: Progress, shown: dict[str, TaskID]) -> None:
     while True:
         try:
             name, step, total = steps.get_nowait()

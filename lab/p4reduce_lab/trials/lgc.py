@@ -151,7 +151,7 @@ class Variant:
     bits: str
 
 
-def _variant(send: Callable[..., Sent], bits: str, **options: Any) -> Variant:
+def _variant(send: Callable[..., Sent], bits: str, **options: object) -> Variant:
     return Variant(lambda *given: send(*given, **options), bits)
 
 

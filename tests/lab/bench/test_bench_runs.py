@@ -78,22 +78,22 @@ def processes_in(folder: Path) -> list[str]:
 @pytest.mark.root
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
-@pytest.mark.parametrize("victim", ["bench", "case"])
-def test_nothing_is_left_after_kill_9(own_network: list[str], tmp_path: Path, victim: str) -> None:
+@pytest.mark.parametrize("killed", ["bench", "case"])
+def test_nothing_is_left_after_kill_9(own_network: list[str], tmp_path: Path, killed: str) -> None:
     links_before = run([*own_network, "ip", "-oneline", "link"])
     command = [*own_network, *BENCH, "--quick", "--only", "workers", "--out", str(tmp_path)]
     environment = {key: value for key, value in os.environ.items() if key != MARK}
-    with (tmp_path / "said").open("w") as said:
-        bench = subprocess.Popen(command, stdout=said, stderr=said, env=environment)
+    with (tmp_path / "output.log").open("w") as output:
+        bench = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
     try:
         deadline = time.monotonic() + LIMIT_S
         hosts = tmp_path / "quick-cases/workers-logs/host-1.log"
         while not hosts.exists() and bench.poll() is None and time.monotonic() < deadline:
             time.sleep(0.1)
-        assert hosts.exists(), (tmp_path / "said").read_text()
+        assert hosts.exists(), (tmp_path / "output.log").read_text()
         running = processes_in(tmp_path)
         assert any("sleep infinity" in line for line in running)
-        if victim == "bench":
+        if killed == "bench":
             bench.send_signal(signal.SIGKILL)
         else:
             inside = [pid for pid in children_of(bench.pid) if "bench.inside" in command_of(pid)]

@@ -40,11 +40,11 @@ def test_other_settings_and_runs_that_are_not_of_the_grid_do_not_count(tmp_path:
     older = record(of("scalecom"), 97.0)
     older["settings"]["steps"] += 1
     unknown = record(of("top-secret"), 97.0)
-    gone = {**record(of("dense", 1), 97.0), "model": "resnet", "id": "resnet-4-sgd-dense-1"}
-    put(tmp_path, good, older, unknown, gone)
+    removed = {**record(of("dense", 1), 97.0), "model": "resnet", "id": "resnet-4-sgd-dense-1"}
+    put(tmp_path, good, older, unknown, removed)
     (tmp_path / "mnist-mlp-4-sgd-adacomp-auto-0.partial").write_text("{", encoding="utf-8")
     assert read(tmp_path) == [good]
-    assert not is_current(older) and not is_current(gone) and is_current(good)
+    assert not is_current(older) and not is_current(removed) and is_current(good)
 
 
 def test_files_of_runs_come_before_what_was_kept(tmp_path: Path) -> None:
