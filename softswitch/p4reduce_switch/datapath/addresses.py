@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
+from numpy.typing import NDArray
 
+Words: TypeAlias = NDArray[np.int64]
+Octets: TypeAlias = NDArray[np.uint8]
 _types: Any = numba.types
 _memcpy: Any = cgutils.raw_memcpy
 _WORD = ir.IntType(64)
@@ -20,16 +24,16 @@ def _intrinsic(function: Any) -> Any:
 
 
 @register_jitable
-def address_of(array: Any) -> Any:
+def address_of(array: NDArray[np.generic]) -> Any:
     """Return the address of an array's data."""
     return np.int64(array.ctypes.data)
 
 
 @_intrinsic
-def call_function(_typing: Any, function: Any, argument: Any) -> Any:
+def call_function(_typing: object, function: int, argument: int) -> Any:
     """Call the C function int64_t f(void *) at an address."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> Any:
         pointer = builder.inttoptr(arguments[0], ir.FunctionType(_WORD, [_WORD]).as_pointer())
         return builder.call(pointer, [arguments[1]])
 
@@ -37,10 +41,10 @@ def call_function(_typing: Any, function: Any, argument: Any) -> Any:
 
 
 @_intrinsic
-def copy_bytes(_typing: Any, to: Any, start: Any, count: Any) -> Any:
+def copy_bytes(_typing: object, to: int, start: int, count: int) -> Any:
     """Copy `count` bytes to an address from another one."""
 
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+    def generate(context: Any, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> Any:
         octet = ir.IntType(8).as_pointer()
         target, source = (builder.inttoptr(address, octet) for address in arguments[:2])
         _memcpy(builder, target, source, arguments[2], 1)
@@ -50,10 +54,10 @@ def copy_bytes(_typing: Any, to: Any, start: Any, count: Any) -> Any:
 
 
 @_intrinsic
-def load_uint32(_typing: Any, address: Any, index: Any) -> Any:
+def load_uint32(_typing: object, address: int, index: int) -> Any:
     """Read element `index` of an array of 32-bit numbers; LLVM can vectorise over it."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> Any:
         first = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
         return builder.zext(builder.load(builder.gep(first, [arguments[1]]), align=1), _WORD)
 
@@ -61,30 +65,30 @@ def load_uint32(_typing: Any, address: Any, index: Any) -> Any:
 
 
 @_intrinsic
-def load_byte(_typing: Any, address: Any) -> Any:
+def load_byte(_typing: object, address: int) -> Any:
     """Read the byte at an address."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> Any:
         return builder.zext(builder.load(builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())), _WORD)
 
     return _types.int64(_types.int64), generate
 
 
 @_intrinsic
-def load_word(_typing: Any, address: Any) -> Any:
+def load_word(_typing: object, address: int) -> Any:
     """Read the 64 bits at an address."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> Any:
         return builder.load(builder.inttoptr(arguments[0], _WORD.as_pointer()), align=1)
 
     return _types.int64(_types.int64), generate
 
 
 @_intrinsic
-def store_word(_typing: Any, address: Any, word: Any) -> Any:
+def store_word(_typing: object, address: int, word: int) -> Any:
     """Write the 64 bits at an address."""
 
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+    def generate(context: Any, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> Any:
         builder.store(arguments[1], builder.inttoptr(arguments[0], _WORD.as_pointer()), align=1)
         return context.get_dummy_value()
 
@@ -92,10 +96,10 @@ def store_word(_typing: Any, address: Any, word: Any) -> Any:
 
 
 @_intrinsic
-def exchange_word(_typing: Any, address: Any, word: Any) -> Any:
+def exchange_word(_typing: object, address: int, word: int) -> Any:
     """Exchange the 64 bits at an address (sequentially consistent); return the old ones."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> Any:
         pointer = builder.inttoptr(arguments[0], _WORD.as_pointer())
         return builder.atomic_rmw("xchg", pointer, arguments[1], "seq_cst")
 
@@ -103,17 +107,17 @@ def exchange_word(_typing: Any, address: Any, word: Any) -> Any:
 
 
 @_intrinsic
-def load_shared_word(_typing: Any, address: Any) -> Any:
+def load_shared_word(_typing: object, address: int) -> Any:
     """Read the 64 bits at an address that another thread may write (sequentially consistent)."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> Any:
         return builder.load_atomic(builder.inttoptr(arguments[0], _WORD.as_pointer()), "seq_cst", 8)
 
     return _types.int64(_types.int64), generate
 
 
 @register_jitable
-def ones_sum(address: Any, length: Any) -> Any:
+def ones_sum(address: int, length: int) -> Any:
     """Return a number that is, modulo 2**16 - 1, the one's complement sum of some bytes as little-endian numbers.
 
     The sum of them as big-endian numbers has its two bytes exchanged: RFC 1071.
@@ -127,7 +131,7 @@ def ones_sum(address: Any, length: Any) -> Any:
 
 
 @register_jitable
-def internet_checksum(total: Any) -> Any:
+def internet_checksum(total: int) -> Any:
     """Return the Internet checksum of bytes that are not all zero, from their sum modulo 2**16 - 1.
 
     It has the byte order of the sum.
@@ -136,6 +140,6 @@ def internet_checksum(total: Any) -> Any:
 
 
 @register_jitable
-def udp_checksum(total: Any) -> Any:
+def udp_checksum(total: int) -> Any:
     """Return the UDP checksum: 0xFFFF in place of 0, which stands for none (RFC 768)."""
     return 0xFFFF - total % 0xFFFF

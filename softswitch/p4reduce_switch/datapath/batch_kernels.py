@@ -8,7 +8,7 @@ from numba.extending import register_jitable
 
 from p4reduce_switch import datapath
 from p4reduce_switch.datapath import ACTIVE, EVENT_DUE, HEAD, NEXT, SENT, TAIL, Reason
-from p4reduce_switch.datapath.addresses import address_of, call_function, exchange_word, load_shared_word
+from p4reduce_switch.datapath.addresses import Words, address_of, call_function, exchange_word, load_shared_word
 from p4reduce_switch.fair_lock import IDLE, REQUESTS, WAITERS
 from p4reduce_switch.program import batch as words
 
@@ -20,7 +20,7 @@ IDLE_MS = 1000
 
 
 @register_jitable
-def run_batch(loop: Any, batch: Any, now: Any) -> Any:
+def run_batch(loop: Words, batch: Words, now: int) -> Any:
     """Run more of the batch; all results must be sent. Return a `Reason` to return, SEND_RESULTS or BATCH_DONE."""
     loop[SENT], batch[words.FRAMES_OUT], batch[words.BYTES_OUT] = 0, 0, 0
     if loop[EVENT_DUE] != 0:
@@ -36,7 +36,7 @@ def run_batch(loop: Any, batch: Any, now: Any) -> Any:
 
 
 @register_jitable
-def append_result(order: Any, index: Any, port: Any, active: Any) -> Any:
+def append_result(order: Words, index: int, port: int, active: int) -> Any:
     """Append a result to the chain of its port; return the number of ports with results."""
     order[NEXT, index] = -1
     if order[HEAD, port] == 0:
@@ -49,14 +49,14 @@ def append_result(order: Any, index: Any, port: Any, active: Any) -> Any:
 
 
 @register_jitable
-def enter_idle(lock: Any) -> Any:
+def enter_idle(lock: Words) -> Any:
     """Set IDLE; return whether the lock has waiters."""
     exchange_word(address_of(lock) + 8 * IDLE, 1)
     return load_shared_word(address_of(lock) + 8 * WAITERS) != 0
 
 
 @register_jitable
-def leave_idle(lock: Any, requests: Any) -> Any:
+def leave_idle(lock: Words, requests: int) -> Any:
     """Clear IDLE; return False if other threads hold the lock, wait for it, or have requested it since."""
     exchange_word(address_of(lock) + 8 * IDLE, 0)
     waiters = load_shared_word(address_of(lock) + 8 * WAITERS)

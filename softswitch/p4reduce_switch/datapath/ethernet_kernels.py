@@ -30,6 +30,8 @@ from p4reduce_switch.datapath import (
 )
 from p4reduce_switch.datapath import ethernet as e
 from p4reduce_switch.datapath.addresses import (
+    Octets,
+    Words,
     address_of,
     copy_bytes,
     internet_checksum,
@@ -64,29 +66,29 @@ _NOTHING, _OWN = -1, -2
 
 
 @register_jitable
-def _put(frames: Any, at: Any, number: Any) -> None:
+def _put(frames: Octets, at: int, number: int) -> None:
     frames[at], frames[at + 1] = number >> 8, number & 0xFF
 
 
 @register_jitable
-def _put_little(frames: Any, at: Any, number: Any) -> None:
+def _put_little(frames: Octets, at: int, number: int) -> None:
     """Write a checksum made of a `ones_sum`."""
     frames[at], frames[at + 1] = number & 0xFF, number >> 8
 
 
 @register_jitable
-def _swapped(number: Any) -> Any:
+def _swapped(number: int) -> Any:
     return number >> 8 | (number & 0xFF) << 8
 
 
 @register_jitable
-def _pseudo_sum(frame: Any, udp_bytes: Any) -> Any:
+def _pseudo_sum(frame: int, udp_bytes: int) -> Any:
     """The `ones_sum` of the pseudo header: addresses, protocol and length."""
     return ones_sum(frame + 26, 8) + _swapped(17) + _swapped(udp_bytes)
 
 
 @register_jitable
-def _finish(frames: Any, at: Any, length: Any) -> None:
+def _finish(frames: Octets, at: int, length: int) -> None:
     """Write lengths and checksums into the headers of one datagram of a run."""
     frame = address_of(frames) + at
     udp_bytes = length - _UDP
@@ -99,7 +101,7 @@ def _finish(frames: Any, at: Any, length: Any) -> None:
 
 
 @register_jitable
-def _receive(loop: Any, scratch: Any, interface: Any, received: Any) -> Any:
+def _receive(loop: Words, scratch: Words, interface: Words, received: Octets) -> Any:
     """Receive one frame or super-frame as pending; return its bytes, NOTHING, or OWN for an outgoing one."""
     base = address_of(scratch)
     scratch[e.VECTOR], scratch[e.VECTOR + 1] = base + 8 * e.VIRTIO, _VIRTIO_BYTES
@@ -128,13 +130,13 @@ def _receive(loop: Any, scratch: Any, interface: Any, received: Any) -> Any:
 
 
 @register_jitable
-def _is_udp(frame: Any) -> Any:
+def _is_udp(frame: int) -> Any:
     """Ethernet, IPv4 without options, UDP."""
     return load_word(frame + 8) >> 32 & 0xFFFFFF == 0x450008 and load_byte(frame + 23) == 17
 
 
 @register_jitable
-def _frame_pending(loop: Any, batch: Any, interface: Any, received: Any, frames: Any, table: Any) -> Any:
+def _frame_pending(loop: Words, batch: Words, interface: Words, received: Octets, frames: Octets, table: Words) -> Any:
     """Turn the receive buffer into frames; return whether all of them found space."""
     count, at = batch[words.FRAMES], 0
     if count > 0:
@@ -169,7 +171,7 @@ def _frame_pending(loop: Any, batch: Any, interface: Any, received: Any, frames:
 
 
 @register_jitable
-def _may_run(frame: Any, length: Any, limit: Any) -> Any:
+def _may_run(frame: int, length: int, limit: int) -> Any:
     """Whether the kernel makes the same frame of it when it cuts up a run: a whole UDP datagram, and all is right.
 
     A datagram that is never fragmented needs no identification, and one without a checksum may get one.
@@ -186,7 +188,7 @@ def _may_run(frame: Any, length: Any, limit: Any) -> Any:
 
 
 @register_jitable
-def _same_way(one: Any, other: Any) -> Any:
+def _same_way(one: int, other: int) -> Any:
     """Whether two headers differ in lengths, identification and checksums alone."""
     return (
         load_word(one) == load_word(other)
@@ -198,7 +200,9 @@ def _same_way(one: Any, other: Any) -> Any:
 
 
 @register_jitable
-def _send_run(scratch: Any, octets: Any, interface: Any, first: Any, count: Any, segment: Any, total: Any) -> Any:
+def _send_run(
+    scratch: Words, octets: Octets, interface: Words, first: int, count: int, segment: int, total: Any
+) -> Any:
     """Send `count` datagrams, whose payloads are in the vector, as one frame; return whether the kernel took it."""
     base = address_of(scratch)
     headers, at = base + 8 * e.HEADERS, 8 * e.HEADERS
@@ -224,7 +228,9 @@ def _send_run(scratch: Any, octets: Any, interface: Any, first: Any, count: Any,
 
 
 @register_jitable
-def _send_chain(scratch: Any, octets: Any, interface: Any, order: Any, results: Any, table: Any, index: Any) -> None:
+def _send_chain(
+    scratch: Words, octets: Octets, interface: Words, order: Words, results: Octets, table: Words, index: int
+) -> None:
     """Send the results of one port, from this one on."""
     alone = 0  # frames that go by themselves because their run was refused
     while index >= 0:
@@ -260,7 +266,15 @@ def _send_chain(scratch: Any, octets: Any, interface: Any, order: Any, results: 
 
 @register_jitable
 def _send_results(
-    loop: Any, batch: Any, scratch: Any, octets: Any, interfaces: Any, rows: Any, order: Any, results: Any, table: Any
+    loop: Words,
+    batch: Words,
+    scratch: Words,
+    octets: Octets,
+    interfaces: Words,
+    rows: Words,
+    order: Words,
+    results: Octets,
+    table: Words,
 ) -> Any:
     """Send the results from SENT on, up to one whose port is not an interface; return whether there is one."""
     active = 0
@@ -283,20 +297,20 @@ def _send_results(
     "uint8[::1], uint8[::1], int64[:,::1], uint8[::1], int64[:,::1], int64[:,::1])"
 )
 def run_once(
-    loop: Any,
-    batch: Any,
-    scratch: Any,
-    octets: Any,
-    polled: Any,
-    lock: Any,
-    interfaces: Any,
-    rows: Any,
-    received: Any,
-    frames: Any,
-    frame_table: Any,
-    results: Any,
-    result_table: Any,
-    order: Any,
+    loop: Words,
+    batch: Words,
+    scratch: Words,
+    octets: Octets,
+    polled: Words,
+    lock: Words,
+    interfaces: Words,
+    rows: Words,
+    received: Octets,
+    frames: Octets,
+    frame_table: Words,
+    results: Octets,
+    result_table: Words,
+    order: Words,
 ) -> Any:
     """Serve the sockets until Python is needed; return the `Reason`. Most arrays are those of `Buffers`.
 

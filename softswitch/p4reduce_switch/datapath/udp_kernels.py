@@ -38,6 +38,8 @@ from p4reduce_switch.datapath import (
     Reason,
 )
 from p4reduce_switch.datapath.addresses import (
+    Octets,
+    Words,
     address_of,
     copy_bytes,
     internet_checksum,
@@ -69,18 +71,18 @@ _hashed: Any = register_jitable(datapath.hashed)
 
 
 @register_jitable
-def _swapped(number: Any) -> Any:
+def _swapped(number: int) -> Any:
     """Exchange the two bytes of a 16-bit number."""
     return number >> 8 | (number & 0xFF) << 8
 
 
 @register_jitable
-def _put(frames: Any, at: Any, number: Any) -> None:
+def _put(frames: Octets, at: int, number: int) -> None:
     frames[at], frames[at + 1] = number >> 8, number & 0xFF
 
 
 @register_jitable
-def _wrap(peer: Any, header: Any, payload: Any, length: Any, frames: Any, at: Any) -> None:
+def _wrap(peer: Words, header: int, payload: int, length: int, frames: Octets, at: int) -> None:
     """Write a payload with its headers at `frames[at:]`, as `UdpUnderlay.wrap` does.
 
     `header` and `payload` are addresses.
@@ -97,7 +99,7 @@ def _wrap(peer: Any, header: Any, payload: Any, length: Any, frames: Any, at: An
 
 
 @register_jitable
-def _payload_bytes(peer: Any, results: Any, at: Any, length: Any) -> Any:
+def _payload_bytes(peer: Words, results: Octets, at: int, length: int) -> Any:
     """Return the payload bytes of a frame to this peer; -1 where `UdpUnderlay._unwrap` returns None."""
     if length < ENCAP_BYTES or results[at + 12] != 8 or results[at + 13] != 0 or results[at + 14] != 0x45:
         return -1
@@ -110,7 +112,9 @@ def _payload_bytes(peer: Any, results: Any, at: Any, length: Any) -> Any:
 
 
 @register_jitable
-def _send_results(loop: Any, batch: Any, io: Any, peers: Any, order: Any, results: Any, table: Any) -> Any:
+def _send_results(
+    loop: Words, batch: Words, io: Words, peers: Words, order: Words, results: Octets, table: Words
+) -> Any:
     """Send the results from SENT on, up to one whose port is not a peer's; return whether there is such a result.
 
     Results to one peer keep their order, and use GSO.
@@ -147,7 +151,7 @@ def _send_results(loop: Any, batch: Any, io: Any, peers: Any, order: Any, result
 
 
 @register_jitable
-def _port_of(ip: Any, udp_port: Any, table: Any) -> Any:
+def _port_of(ip: int, udp_port: int, table: Words) -> Any:
     """Return the port of a peer; 0 for an unknown address."""
     key = ip << 16 | udp_port
     row = _hashed(key)
@@ -158,7 +162,7 @@ def _port_of(ip: Any, udp_port: Any, table: Any) -> Any:
 
 @register_jitable
 def _frame_pending(
-    loop: Any, batch: Any, peer: Any, header: Any, port: Any, received: Any, frames: Any, table: Any
+    loop: Words, batch: Words, peer: Words, header: int, port: int, received: Octets, frames: Octets, table: Words
 ) -> Any:
     """Turn the datagrams in the receive buffer into frames; return whether all of them found space."""
     count, at = batch[words.FRAMES], 0
@@ -188,20 +192,20 @@ def _frame_pending(
     "uint8[::1], uint8[::1], int64[:,::1], uint8[::1], int64[:,::1], int64[:,::1])"
 )
 def run_once(
-    loop: Any,
-    batch: Any,
-    io: Any,
-    polled: Any,
-    lock: Any,
-    peers: Any,
-    headers: Any,
-    addresses: Any,
-    received: Any,
-    frames: Any,
-    frame_table: Any,
-    results: Any,
-    result_table: Any,
-    order: Any,
+    loop: Words,
+    batch: Words,
+    io: Words,
+    polled: Words,
+    lock: Words,
+    peers: Words,
+    headers: Octets,
+    addresses: Words,
+    received: Octets,
+    frames: Octets,
+    frame_table: Words,
+    results: Octets,
+    result_table: Words,
+    order: Words,
 ) -> Any:
     """Serve the socket until Python is needed; return the `Reason`. The arrays are those of `Buffers` and `PeerTable`.
 
