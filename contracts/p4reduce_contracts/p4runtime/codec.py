@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from typing import Any
 
+from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
+
+from p4reduce_contracts.p4.v1 import p4data_pb2 as p4d
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime import bytestrings, quirks
 from p4reduce_contracts.p4runtime.entries import (
@@ -41,7 +44,7 @@ class _Kind:
     decode: Callable[[Schema, Any], Entry]
 
 
-def encode(schema: Schema, entry: Entry) -> Any:
+def encode(schema: Schema, entry: Entry) -> p4r.Entity:
     """Return the P4Runtime Entity of an entry; SchemaError when a name or a value does not fit the program."""
     kind = _KINDS.get(type(entry))
     if kind is None:
@@ -51,7 +54,7 @@ def encode(schema: Schema, entry: Entry) -> Any:
     return entity
 
 
-def decode(schema: Schema, entity: Any) -> Entry:
+def decode(schema: Schema, entity: p4r.Entity) -> Entry:
     """Return the entry an Entity stands for; SchemaError for kinds and ids the program does not have."""
     path, message = _message_of(entity)
     if path not in _BY_PATH:
@@ -59,7 +62,7 @@ def decode(schema: Schema, entity: Any) -> Entry:
     return _BY_PATH[path].decode(schema, message)
 
 
-def _message_of(entity: Any) -> tuple[tuple[str, ...], Any]:
+def _message_of(entity: p4r.Entity) -> tuple[tuple[str, ...], Any]:
     """The path to the one message that an Entity holds, and that message."""
     kind = entity.WhichOneof("entity")
     if kind is None:
@@ -80,7 +83,7 @@ def _bytes(info: FieldInfo, value: int, where: str) -> bytes:
         raise SchemaError(f"{where}: {info.name}: {error}") from error
 
 
-def _encode_table_entry(schema: Schema, entry: TableEntry, out: Any) -> None:
+def _encode_table_entry(schema: Schema, entry: TableEntry, out: p4r.TableEntry) -> None:
     table = schema.tables[entry.table]
     out.table_id = table.id
     out.priority = entry.priority
@@ -114,7 +117,7 @@ def _encode_table_entry(schema: Schema, entry: TableEntry, out: Any) -> None:
         _encode_config(entry.meter, out.meter_config)
 
 
-def _encode_match(key: FieldInfo, value: MatchValue, where: str, out: Any) -> None:
+def _encode_match(key: FieldInfo, value: MatchValue, where: str, out: p4r.TableEntry | p4r.ValueSetMember) -> None:
     """Adds one key to an entry's `match`; a value that matches everything is left out, as the spec asks."""
     if key.kind in ("exact", "optional"):
         if not isinstance(value, int):
@@ -144,7 +147,7 @@ def _encode_match(key: FieldInfo, value: MatchValue, where: str, out: Any) -> No
 
 
 def _encode_action(
-    schema: Schema, allowed: Collection[int], name: str, params: Mapping[str, int], where: str, out: Any
+    schema: Schema, allowed: Collection[int], name: str, params: Mapping[str, int], where: str, out: p4r.Action
 ) -> None:
     action = schema.actions[name]
     if action.id not in allowed:
@@ -158,7 +161,7 @@ def _encode_action(
         out.params.add(param_id=param.id, value=_bytes(param, params[param.name], f"action {action.name}"))
 
 
-def _decode_action(schema: Schema, given: Any) -> tuple[str, dict[str, int]]:
+def _decode_action(schema: Schema, given: p4r.Action) -> tuple[str, dict[str, int]]:
     action = schema.actions.find(given.action_id)
     names = by_id(action.params)
     params = {}
@@ -169,7 +172,7 @@ def _decode_action(schema: Schema, given: Any) -> tuple[str, dict[str, int]]:
     return action.name, params
 
 
-def _encode_watch_port(port: int, out: Any) -> None:
+def _encode_watch_port(port: int, out: p4r.ActionProfileAction | p4r.ActionProfileGroup.Member) -> None:
     if port:
         try:
             out.watch_port = bytestrings.encode(port, 32)
@@ -177,12 +180,12 @@ def _encode_watch_port(port: int, out: Any) -> None:
             raise SchemaError(f"watch port: {error}") from error
 
 
-def _decode_watch_port(weighted: Any) -> int:
+def _decode_watch_port(weighted: p4r.ActionProfileAction | p4r.ActionProfileGroup.Member) -> int:
     """The watch port, whichever of the two fields carries it; 0 for none."""
     return bytestrings.decode(weighted.watch_port) or int(weighted.watch)
 
 
-def _decode_table_entry(schema: Schema, entry: Any) -> TableEntry:
+def _decode_table_entry(schema: Schema, entry: p4r.TableEntry) -> TableEntry:
     table = schema.tables.find(entry.table_id)
     keys = by_id(table.keys)
     match: dict[str, MatchValue] = {}
@@ -225,7 +228,7 @@ def _decode_table_entry(schema: Schema, entry: Any) -> TableEntry:
     )
 
 
-def _decode_match(field: Any) -> MatchValue:
+def _decode_match(field: p4r.FieldMatch) -> MatchValue:
     kind = field.WhichOneof("field_match_type")
     if kind in ("exact", "optional"):
         return bytestrings.decode(getattr(field, kind).value)
@@ -238,33 +241,33 @@ def _decode_match(field: Any) -> MatchValue:
     raise SchemaError(f"a match of kind {kind} is not supported by this client")
 
 
-def _encode_counts(counts: CounterData | CounterEntry | DirectCounterEntry, out: Any) -> None:
+def _encode_counts(counts: CounterData | CounterEntry | DirectCounterEntry, out: p4r.CounterData) -> None:
     out.packet_count, out.byte_count = counts.packets, counts.bytes
 
 
-def _encode_counter(schema: Schema, entry: CounterEntry, out: Any) -> None:
+def _encode_counter(schema: Schema, entry: CounterEntry, out: p4r.CounterEntry) -> None:
     out.counter_id = schema.counters[entry.counter].id
     if entry.index is not None:
         out.index.index = entry.index
     _encode_counts(entry, out.data)
 
 
-def _decode_counter(schema: Schema, cell: Any) -> CounterEntry:
+def _decode_counter(schema: Schema, cell: p4r.CounterEntry) -> CounterEntry:
     counter = schema.counters.find(cell.counter_id)
     return CounterEntry(counter.name, cell.index.index, cell.data.packet_count, cell.data.byte_count)
 
 
-def _encode_direct_counter(schema: Schema, entry: DirectCounterEntry, out: Any) -> None:
+def _encode_direct_counter(schema: Schema, entry: DirectCounterEntry, out: p4r.DirectCounterEntry) -> None:
     _encode_table_entry(schema, replace(entry.entry, action=None), out.table_entry)
     _encode_counts(entry, out.data)
 
 
-def _decode_direct_counter(schema: Schema, direct: Any) -> DirectCounterEntry:
+def _decode_direct_counter(schema: Schema, direct: p4r.DirectCounterEntry) -> DirectCounterEntry:
     entry = _decode_table_entry(schema, direct.table_entry)
     return DirectCounterEntry(entry, direct.data.packet_count, direct.data.byte_count)
 
 
-def _encode_config(config: MeterConfig, out: Any) -> None:
+def _encode_config(config: MeterConfig, out: p4r.MeterConfig) -> None:
     """SchemaError when a number is not one of a rate or burst."""
     out.SetInParent()
     for name, value in asdict(config).items():
@@ -274,11 +277,11 @@ def _encode_config(config: MeterConfig, out: Any) -> None:
             raise SchemaError(f"{name} {value!r} of a meter is not a whole number of 64 bits with a sign") from error
 
 
-def _decode_config(config: Any) -> MeterConfig:
+def _decode_config(config: p4r.MeterConfig) -> MeterConfig:
     return MeterConfig(config.cir, config.cburst, config.pir, config.pburst)
 
 
-def _encode_meter(schema: Schema, entry: MeterEntry, out: Any) -> None:
+def _encode_meter(schema: Schema, entry: MeterEntry, out: p4r.MeterEntry) -> None:
     out.meter_id = schema.meters[entry.meter].id
     if entry.index is not None:
         out.index.index = entry.index
@@ -286,57 +289,57 @@ def _encode_meter(schema: Schema, entry: MeterEntry, out: Any) -> None:
         _encode_config(entry.config, out.config)
 
 
-def _decode_meter(schema: Schema, cell: Any) -> MeterEntry:
+def _decode_meter(schema: Schema, cell: p4r.MeterEntry) -> MeterEntry:
     config = _decode_config(cell.config) if cell.HasField("config") else None
     return MeterEntry(schema.meters.find(cell.meter_id).name, cell.index.index, config)
 
 
-def _encode_direct_meter(schema: Schema, entry: DirectMeterEntry, out: Any) -> None:
+def _encode_direct_meter(schema: Schema, entry: DirectMeterEntry, out: p4r.DirectMeterEntry) -> None:
     _encode_table_entry(schema, replace(entry.entry, action=None), out.table_entry)
     if entry.config is not None:
         _encode_config(entry.config, out.config)
 
 
-def _decode_direct_meter(schema: Schema, direct: Any) -> DirectMeterEntry:
+def _decode_direct_meter(schema: Schema, direct: p4r.DirectMeterEntry) -> DirectMeterEntry:
     config = _decode_config(direct.config) if direct.HasField("config") else None
     return DirectMeterEntry(_decode_table_entry(schema, direct.table_entry), config)
 
 
-def _encode_group(schema: Schema, group: MulticastGroup, out: Any) -> None:
+def _encode_group(schema: Schema, group: MulticastGroup, out: p4r.MulticastGroupEntry) -> None:
     out.multicast_group_id = group.group_id
     _encode_replicas(group.replicas, out.replicas)
 
 
-def _decode_group(schema: Schema, group: Any) -> MulticastGroup:
+def _decode_group(schema: Schema, group: p4r.MulticastGroupEntry) -> MulticastGroup:
     return MulticastGroup(group.multicast_group_id, _decode_replicas(group.replicas))
 
 
-def _encode_session(schema: Schema, session: CloneSession, out: Any) -> None:
+def _encode_session(schema: Schema, session: CloneSession, out: p4r.CloneSessionEntry) -> None:
     out.session_id = session.session_id
     out.class_of_service = session.class_of_service
     out.packet_length_bytes = session.packet_length_bytes
     _encode_replicas(session.replicas, out.replicas)
 
 
-def _decode_session(schema: Schema, session: Any) -> CloneSession:
+def _decode_session(schema: Schema, session: p4r.CloneSessionEntry) -> CloneSession:
     replicas = _decode_replicas(session.replicas)
     return CloneSession(session.session_id, replicas, session.packet_length_bytes, session.class_of_service)
 
 
-def _encode_digest(schema: Schema, digest: DigestConfig, out: Any) -> None:
+def _encode_digest(schema: Schema, digest: DigestConfig, out: p4r.DigestEntry) -> None:
     out.digest_id = schema.digests[digest.name].id
     out.config.max_timeout_ns = digest.max_timeout_ns
     out.config.max_list_size = digest.max_list_size
     out.config.ack_timeout_ns = digest.ack_timeout_ns
 
 
-def _decode_digest(schema: Schema, digest: Any) -> DigestConfig:
+def _decode_digest(schema: Schema, digest: p4r.DigestEntry) -> DigestConfig:
     config = digest.config
     name = schema.digests.find(digest.digest_id).name
     return DigestConfig(name, config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns)
 
 
-def _encode_member(schema: Schema, member: ActionProfileMember, out: Any) -> None:
+def _encode_member(schema: Schema, member: ActionProfileMember, out: p4r.ActionProfileMember) -> None:
     profile = schema.action_profiles[member.profile]
     out.action_profile_id, out.member_id = profile.id, _id(member.member_id)
     if member.action is not None:
@@ -345,19 +348,19 @@ def _encode_member(schema: Schema, member: ActionProfileMember, out: Any) -> Non
         _encode_action(schema, allowed, member.action, member.params, where, out.action)
 
 
-def _decode_member(schema: Schema, member: Any) -> ActionProfileMember:
+def _decode_member(schema: Schema, member: p4r.ActionProfileMember) -> ActionProfileMember:
     name = schema.action_profiles.find(member.action_profile_id).name
     return ActionProfileMember(name, member.member_id, *_decode_action(schema, member.action))
 
 
-def _encode_profile_group(schema: Schema, group: ActionProfileGroup, out: Any) -> None:
+def _encode_profile_group(schema: Schema, group: ActionProfileGroup, out: p4r.ActionProfileGroup) -> None:
     out.action_profile_id, out.group_id = schema.action_profiles[group.profile].id, _id(group.group_id)
     out.max_size = group.max_size
     for member, weight, watch_port in group.members:
         _encode_watch_port(watch_port, out.members.add(member_id=_id(member), weight=weight))
 
 
-def _decode_profile_group(schema: Schema, group: Any) -> ActionProfileGroup:
+def _decode_profile_group(schema: Schema, group: p4r.ActionProfileGroup) -> ActionProfileGroup:
     """Its members sorted: the spec gives them no order."""
     members = tuple(sorted((each.member_id, each.weight, _decode_watch_port(each)) for each in group.members))
     name = schema.action_profiles.find(group.action_profile_id).name
@@ -370,7 +373,7 @@ def _id(id: int) -> int:
     return id
 
 
-def _encode_register(schema: Schema, entry: RegisterEntry, out: Any) -> None:
+def _encode_register(schema: Schema, entry: RegisterEntry, out: p4r.RegisterEntry) -> None:
     register = schema.registers[entry.register]
     out.register_id = register.id
     if entry.index is not None:
@@ -379,13 +382,13 @@ def _encode_register(schema: Schema, entry: RegisterEntry, out: Any) -> None:
         encode_cell(register, entry.value, out.data)
 
 
-def _decode_register(schema: Schema, cell: Any) -> RegisterEntry:
+def _decode_register(schema: Schema, cell: p4r.RegisterEntry) -> RegisterEntry:
     register = schema.registers.find(cell.register_id)
     value = decode_cell(register, cell.data) if cell.HasField("data") else None
     return RegisterEntry(register.name, cell.index.index, value)
 
 
-def encode_cell(register: RegisterInfo, value: int, out: Any) -> None:
+def encode_cell(register: RegisterInfo, value: int, out: p4d.P4Data) -> None:
     """Write a register cell as P4Data; SchemaError for values that do not fit, and types without a single number."""
     low = -(1 << register.bitwidth - 1) if register.kind == "int" else 0
     if not register.kind:
@@ -399,7 +402,7 @@ def encode_cell(register: RegisterInfo, value: int, out: Any) -> None:
         setattr(out, "enum_value" if register.kind == "enum" else "bitstring", data)
 
 
-def decode_cell(register: RegisterInfo, data: Any) -> int:
+def decode_cell(register: RegisterInfo, data: p4d.P4Data) -> int:
     """The value of a register cell; SchemaError when the P4Data is not of its type, or does not fit."""
     wanted = {"bool": "bool", "enum": "enum_value", "bit": "bitstring", "int": "bitstring"}.get(register.kind)
     if wanted is None:
@@ -415,7 +418,7 @@ def decode_cell(register: RegisterInfo, data: Any) -> int:
     return value - (1 << register.bitwidth) if negative else value
 
 
-def _encode_value_set(schema: Schema, entry: ValueSetEntry, out: Any) -> None:
+def _encode_value_set(schema: Schema, entry: ValueSetEntry, out: p4r.ValueSetEntry) -> None:
     value_set = schema.value_sets[entry.value_set]
     out.value_set_id = value_set.id
     for member in entry.members:
@@ -427,7 +430,7 @@ def _encode_value_set(schema: Schema, entry: ValueSetEntry, out: Any) -> None:
                 _encode_match(key, value, f"value set {value_set.name}", added)
 
 
-def _decode_value_set(schema: Schema, entry: Any) -> ValueSetEntry:
+def _decode_value_set(schema: Schema, entry: p4r.ValueSetEntry) -> ValueSetEntry:
     value_set = schema.value_sets.find(entry.value_set_id)
     members = []
     for member in entry.members:
@@ -436,12 +439,12 @@ def _decode_value_set(schema: Schema, entry: Any) -> ValueSetEntry:
     return ValueSetEntry(value_set.name, tuple(members))
 
 
-def _encode_replicas(replicas: tuple[tuple[int, int], ...], out: Any) -> None:
+def _encode_replicas(replicas: tuple[tuple[int, int], ...], out: RepeatedCompositeFieldContainer[p4r.Replica]) -> None:
     for port, instance in replicas:
         quirks.set_replica_port(out.add(instance=instance), port)
 
 
-def _decode_replicas(replicas: Any) -> tuple[tuple[int, int], ...]:
+def _decode_replicas(replicas: Iterable[p4r.Replica]) -> tuple[tuple[int, int], ...]:
     """(port, instance) pairs, sorted: the spec gives replicas no order."""
     return tuple(sorted((quirks.replica_port(replica), replica.instance) for replica in replicas))
 
@@ -465,7 +468,7 @@ _KINDS: Mapping[type[Any], _Kind] = {
 _BY_PATH = {kind.path: kind for kind in _KINDS.values()}
 
 
-def decode_data(data: Any) -> tuple[int, ...]:
+def decode_data(data: p4d.P4Data) -> tuple[int, ...]:
     """The values of one digest message: those of a struct or tuple, or a single bit string."""
     kind = data.WhichOneof("data")
     if kind in ("struct", "tuple"):

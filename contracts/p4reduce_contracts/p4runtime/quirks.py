@@ -21,12 +21,11 @@ id adds its copies to theirs. So they have to be deleted before the pipeline is 
 
 from __future__ import annotations
 
-from typing import Any
-
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime import bytestrings
 
 
-def set_replica_port(replica: Any, port: int) -> None:
+def set_replica_port(replica: p4r.Replica, port: int) -> None:
     """Writes a replica's port into the old 32-bit field.
 
     P4Runtime 1.4 brought the byte string `port` and deprecated `egress_port`. Targets with an older PI know only the
@@ -35,14 +34,14 @@ def set_replica_port(replica: Any, port: int) -> None:
     replica.egress_port = port
 
 
-def replica_port(replica: Any) -> int:
+def replica_port(replica: p4r.Replica) -> int:
     """A replica's port, whichever of the two fields carries it."""
     if replica.WhichOneof("port_kind") == "port":
         return bytestrings.decode(replica.port)
     return int(replica.egress_port)
 
 
-def is_no_pipeline(config: Any) -> bool:
+def is_no_pipeline(config: p4r.ForwardingPipelineConfig) -> bool:
     """Whether GetForwardingPipelineConfig answered "no program".
 
     The spec wants an unset config for that. BMv2 answers FAILED_PRECONDITION until the first attempt to set a

@@ -16,6 +16,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, TypeVar
 
+import grpc
+import grpc.aio
+
 from p4reduce_contracts.jobs import jobs_pb2
 from p4reduce_contracts.jobs.answers import Count, WaitingSlot
 from p4reduce_contracts.jobs.errors import (
@@ -40,6 +43,7 @@ _log = logging.getLogger(__name__)
 
 _LONGEST_WAIT_S = 86400.0
 
+Context = grpc.aio.ServicerContext[Any, Any]
 Q = TypeVar("Q")
 R = TypeVar("R")
 
@@ -76,7 +80,7 @@ def _answers(
     """Send the exceptions of the job service as gRPC statuses."""
 
     @functools.wraps(method)
-    async def call(self: JobsServicer, request: Q, context: Any) -> R:
+    async def call(self: JobsServicer, request: Q, context: Context) -> R:
         try:
             self.check_peer(context)
             return await method(self, request, context)
@@ -114,7 +118,7 @@ class JobsServicer:
         self.refusals: Counter[tuple[str, str]] = Counter()
         """Refused calls by call and reason."""
 
-    def check_peer(self, context: Any) -> None:
+    def check_peer(self, context: Context) -> None:
         """Raise ForbiddenError unless the caller has a role that is answered."""
         if self._roles and not self._roles & peer_roles(context):
             raise ForbiddenError(
@@ -122,7 +126,7 @@ class JobsServicer:
                 "worker's (`p4reduce certs add` makes one)"
             )
 
-    def refused(self, call: str, error: JobServiceError, context: Any) -> None:
+    def refused(self, call: str, error: JobServiceError, context: Context) -> None:
         """Count a refused call, and log it once in a while for each call and reason."""
         reason = name_of(error)
         self.refusals[call, reason] += 1
@@ -142,7 +146,7 @@ class JobsServicer:
         self._notifier.notify()
 
     @_answers
-    async def CreateJob(self, request: jobs_pb2.CreateJobRequest, context: Any) -> jobs_pb2.Job:
+    async def CreateJob(self, request: jobs_pb2.CreateJobRequest, context: Context) -> jobs_pb2.Job:
         """Create a job. Over TLS, where callers may belong to other users, it is always private."""
         drawn = tokens.draw() if request.private or self._roles else None
         job = self._registry.create(
@@ -161,20 +165,20 @@ class JobsServicer:
         return reply
 
     @_answers
-    async def ListJobs(self, request: jobs_pb2.ListJobsRequest, context: Any) -> jobs_pb2.ListJobsReply:
+    async def ListJobs(self, request: jobs_pb2.ListJobsRequest, context: Context) -> jobs_pb2.ListJobsReply:
         """All jobs."""
         slots = self._registry.slots
         jobs = [self._job(job, self._may_see(job, "", context)) for job in self._registry.jobs()]
         return jobs_pb2.ListJobsReply(jobs=jobs, slots=slots.slots, free_slots=slots.free)
 
     @_answers
-    async def GetJob(self, request: jobs_pb2.GetJobRequest, context: Any) -> jobs_pb2.Job:
+    async def GetJob(self, request: jobs_pb2.GetJobRequest, context: Context) -> jobs_pb2.Job:
         """One job."""
         job = self._registry.get(request.name)
         return self._job(job, self._may_see(job, request.token, context))
 
     @_answers
-    async def RemoveJob(self, request: jobs_pb2.RemoveJobRequest, context: Any) -> jobs_pb2.RemoveJobReply:
+    async def RemoveJob(self, request: jobs_pb2.RemoveJobRequest, context: Context) -> jobs_pb2.RemoveJobReply:
         """Remove a job; answers when the switch has forgotten it."""
         job = self._registry.get(request.name)
         if not tokens.opens(request.token, job.owner_lock):
@@ -185,7 +189,7 @@ class JobsServicer:
         return jobs_pb2.RemoveJobReply()
 
     @_answers
-    async def Join(self, request: jobs_pb2.JoinRequest, context: Any) -> jobs_pb2.JoinTicket:
+    async def Join(self, request: jobs_pb2.JoinRequest, context: Context) -> jobs_pb2.JoinTicket:
         """Take part in a job as one rank."""
         job = self._registry.get(request.job)
         if not tokens.opens(request.token, job.member_lock, job.owner_lock):
@@ -214,7 +218,7 @@ class JobsServicer:
         )
 
     @_answers
-    async def WaitLease(self, request: jobs_pb2.WaitLeaseRequest, context: Any) -> jobs_pb2.Lease:
+    async def WaitLease(self, request: jobs_pb2.WaitLeaseRequest, context: Context) -> jobs_pb2.Lease:
         """Wait for the lease until the caller's deadline; a caller that goes away ends the wait."""
         timeout_s = request.timeout_s
         if math.isnan(timeout_s) or not 0 <= timeout_s <= _LONGEST_WAIT_S:
@@ -235,13 +239,13 @@ class JobsServicer:
             self._notifier.notify()
 
     @_answers
-    async def Heartbeat(self, request: jobs_pb2.HeartbeatRequest, context: Any) -> jobs_pb2.HeartbeatReply:
+    async def Heartbeat(self, request: jobs_pb2.HeartbeatRequest, context: Context) -> jobs_pb2.HeartbeatReply:
         """Record a heartbeat."""
         reason = self._registry.heartbeat(request.nonce, self._clock(), _slot_wait(request))
         return jobs_pb2.HeartbeatReply(reset=bool(reason), reason=reason)
 
-    async def Watch(self, request: jobs_pb2.WatchRequest, context: Any) -> AsyncIterator[jobs_pb2.WatchEvent]:
-        """Tell a member of its reset; see whether its connection holds."""
+    async def Watch(self, request: jobs_pb2.WatchRequest, context: Context) -> AsyncIterator[jobs_pb2.WatchEvent]:
+        """Send a member its reset; the call ends with its connection."""
         try:
             self.check_peer(context)
         except ForbiddenError as error:
@@ -267,14 +271,14 @@ class JobsServicer:
             asyncio.get_running_loop().call_later(RECONNECT_S, self._sweep)
 
     @_answers
-    async def Leave(self, request: jobs_pb2.LeaveRequest, context: Any) -> jobs_pb2.LeaveReply:
-        """A member goes."""
+    async def Leave(self, request: jobs_pb2.LeaveRequest, context: Context) -> jobs_pb2.LeaveReply:
+        """Drop a member at its own request."""
         self._registry.leave(request.nonce)
         self._notifier.notify()
         return jobs_pb2.LeaveReply()
 
     @_answers
-    async def Stats(self, request: jobs_pb2.StatsRequest, context: Any) -> jobs_pb2.StatsReply:
+    async def Stats(self, request: jobs_pb2.StatsRequest, context: Context) -> jobs_pb2.StatsReply:
         """The switch's counters."""
         jobs = [self._registry.get(request.job)] if request.job else self._registry.jobs()
         reply = jobs_pb2.StatsReply()
@@ -321,7 +325,7 @@ class JobsServicer:
             f"; {reason}" if reason else ""
         )
 
-    def _may_see(self, job: Job, token: str, context: Any) -> bool:
+    def _may_see(self, job: Job, token: str, context: Context) -> bool:
         """Whether the caller may know the epoch and the addresses, with which frames could be forged.
 
         A private job takes one of its tokens; of another one, callers on this machine may.

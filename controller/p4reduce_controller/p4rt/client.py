@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import grpc
 
+from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime import bytestrings, codec, quirks
 from p4reduce_contracts.p4runtime.entries import (
@@ -44,7 +45,7 @@ _TYPES: dict[str, int] = {name: getattr(p4r.Update, name.upper()) for name in ("
 class Pipeline:
     """The program of a switch."""
 
-    p4info: Any
+    p4info: p4i.P4Info
     device_config: bytes
     cookie: int | None
 
@@ -155,7 +156,7 @@ class Client:
     # ---- program
 
     def set_pipeline(
-        self, p4info: Any, device_config: bytes, *, verify_only: bool = False, cookie: int | None = None
+        self, p4info: p4i.P4Info | str, device_config: bytes, *, verify_only: bool = False, cookie: int | None = None
     ) -> None:
         """Gives the switch a program (P4Info message or text, BMv2 JSON); it starts empty. PipelineError if refused."""
         schema = Schema.from_p4info(p4info)
@@ -223,7 +224,7 @@ class Client:
 
     # ---- read
 
-    def read(self, *entities: Any) -> list[Entry]:
+    def read(self, *entities: p4r.Entity) -> list[Entry]:
         """Reads P4Runtime entities (with their wildcards) in one request."""
         request = p4r.ReadRequest(device_id=self._connection.device_id, entities=entities)
         try:
@@ -327,7 +328,7 @@ class Client:
             request.packet.metadata.add(metadata_id=field.id, value=value)
         self._connection.send(request)
 
-    def _received(self, message: Any) -> None:
+    def _received(self, message: p4r.StreamMessageResponse) -> None:
         """Runs on the stream's thread: hands packets and digests to the dispatcher."""
         kind = message.WhichOneof("update")
         if kind == "packet":
@@ -337,7 +338,7 @@ class Client:
         elif kind == "error":
             _log.warning("switch %s: %s", self.address, message.error.message or message.error)
 
-    def _packet_in(self, packet: Any) -> None:
+    def _packet_in(self, packet: p4r.PacketIn) -> None:
         if self.on_packet_in is None or self._schema is None:
             return
         names = {field.id: field.name for field in self._schema.packet_in}
@@ -346,7 +347,7 @@ class Client:
         }
         self.on_packet_in(packet.payload, metadata)
 
-    def _digest(self, digest: Any) -> None:
+    def _digest(self, digest: p4r.DigestList) -> None:
         if self._schema is None or digest.digest_id not in self._schema.digests.by_id:
             return
         info = self._schema.digests.by_id[digest.digest_id]

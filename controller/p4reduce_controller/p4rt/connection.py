@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4.v1 import p4runtime_pb2_grpc
 from p4reduce_contracts.p4runtime.errors import NotPrimaryError, P4RuntimeError, SwitchUnreachableError
 from p4reduce_controller.p4rt import elections
 from p4reduce_controller.p4rt.stream import Stream
 from p4reduce_runtime.security import SWITCH, Security, dial
+
+Request = TypeVar("Request", p4r.WriteRequest, p4r.SetForwardingPipelineConfigRequest)
 
 _BIDS = 3  # for another controller may outbid at the same time
 _CHANNEL_OPTIONS = [
@@ -37,7 +40,7 @@ class Connection:
         timeout_s: float,
         *,
         security: Security | None,
-        on_message: Callable[[Any], None],
+        on_message: Callable[[p4r.StreamMessageResponse], None],
         on_primary: Callable[[bool], None],
         on_lost: Callable[[P4RuntimeError], None],
     ) -> None:
@@ -49,7 +52,7 @@ class Connection:
         self._security = security
         self._on_message, self._on_primary, self._on_lost = on_message, on_primary, on_lost
         self._lock = threading.RLock()
-        self._channel: Any = None
+        self._channel: grpc.Channel | None = None
         self._rpc: p4runtime_pb2_grpc.P4RuntimeStub | None = None
         self._stream: Stream | None = None
 
@@ -60,22 +63,22 @@ class Connection:
                 raise P4RuntimeError("already connected; use reconnect()")
             if self._outbids:
                 self.election_id = elections.first()
-            self._channel = dial(self.address, self._security, role=SWITCH, options=_CHANNEL_OPTIONS)
+            self._channel = channel = dial(self.address, self._security, role=SWITCH, options=_CHANNEL_OPTIONS)
             try:
-                self._arbitrate(require_primary)
+                self._arbitrate(channel, require_primary)
             except BaseException:
                 self.close()
                 raise
 
-    def _arbitrate(self, require_primary: bool) -> None:
+    def _arbitrate(self, channel: grpc.Channel, require_primary: bool) -> None:
         try:
-            grpc.channel_ready_future(self._channel).result(timeout=self.timeout_s)
+            grpc.channel_ready_future(channel).result(timeout=self.timeout_s)
         except grpc.FutureTimeoutError:
             raise SwitchUnreachableError(
                 f"no P4Runtime server answers at {self.address} within {self.timeout_s} s; is the switch running"
                 + ("?" if self._security is None else ", with TLS and a certificate of the same authority?")
             ) from None
-        self._rpc = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)
+        self._rpc = p4runtime_pb2_grpc.P4RuntimeStub(channel)
         self._stream = stream = Stream(
             self._rpc.StreamChannel,
             self.device_id,
@@ -134,14 +137,14 @@ class Connection:
         timeout_s = max(self.timeout_s, least_s)
         return list(rpc(request, timeout=timeout_s)) if name == "Read" else rpc(request, timeout=timeout_s)
 
-    def send(self, request: Any) -> None:
+    def send(self, request: p4r.StreamMessageRequest) -> None:
         """Queues a message on the stream; SwitchUnreachableError when there is none."""
         stream = self._stream
         if stream is None:
             raise self._not_connected()
         stream.send(request)
 
-    def addressed(self, request: Any) -> Any:
+    def addressed(self, request: Request) -> Request:
         """`request` with the device id and the election id filled in."""
         request.device_id = self.device_id
         request.election_id.high, request.election_id.low = self.election_id

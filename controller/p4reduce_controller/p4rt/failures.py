@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 import grpc
+from google.protobuf import any_pb2
 from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, status_pb2
 
@@ -22,7 +23,7 @@ from p4reduce_contracts.p4runtime.errors import (
 from p4reduce_contracts.p4runtime.status import DETAILS
 
 
-def of_write(error: Any, batch: Sequence[tuple[str, object]], address: str) -> P4RuntimeError:
+def of_write(error: grpc.RpcError, batch: Sequence[tuple[str, object]], address: str) -> P4RuntimeError:
     """What a failed Write means: one Failure for each refused update of `batch` (operation, entry)."""
     common = _common(error, address)
     if common is not None:
@@ -35,7 +36,7 @@ def of_write(error: Any, batch: Sequence[tuple[str, object]], address: str) -> P
             code = _code_name(detail.canonical_code)
             failed.append(Failure(index, operation, entry, code, detail.message))
     if not failed and len(batch) == 1:  # a target that gives no details: there is only one update it can mean
-        failed = [Failure(0, *batch[0], error.code().name, error.details())]
+        failed = [Failure(0, *batch[0], error.code().name, error.details() or "")]
     if failed:
         more = f" (and {len(failed) - 3} more)" if len(failed) > 3 else ""
         text = "; ".join(str(failure) for failure in failed[:3])
@@ -43,17 +44,17 @@ def of_write(error: Any, batch: Sequence[tuple[str, object]], address: str) -> P
     return WriteError(f"write refused: {_words(error)}", (), error.code().name)
 
 
-def of_read(error: Any, address: str) -> P4RuntimeError:
+def of_read(error: grpc.RpcError, address: str) -> P4RuntimeError:
     """What a failed Read means."""
     return _common(error, address) or ReadError(f"read refused: {_words(error)}", error.code().name)
 
 
-def of_pipeline(error: Any, address: str) -> P4RuntimeError:
+def of_pipeline(error: grpc.RpcError, address: str) -> P4RuntimeError:
     """What a failed Set/GetForwardingPipelineConfig means."""
     return _common(error, address) or PipelineError(f"the switch at {address} refused the program: {_words(error)}")
 
 
-def _common(error: Any, address: str) -> P4RuntimeError | None:
+def _common(error: grpc.RpcError, address: str) -> P4RuntimeError | None:
     code = error.code()
     if code is grpc.StatusCode.UNAVAILABLE:
         return SwitchUnreachableError(f"the switch at {address} cannot be reached: {error.details()}")
@@ -68,9 +69,9 @@ def _common(error: Any, address: str) -> P4RuntimeError | None:
     return None
 
 
-def _details(error: Any) -> list[Any]:
+def _details(error: grpc.RpcError) -> list[any_pb2.Any]:
     """The packed p4.v1.Error messages of a batch, one for each update; empty when the target sent none."""
-    for key, value in error.trailing_metadata() or ():
+    for key, value in cast(Iterable[tuple[str, bytes]], error.trailing_metadata() or ()):
         if key == DETAILS:
             try:
                 return list(status_pb2.Status.FromString(value).details)
@@ -86,5 +87,5 @@ def _code_name(number: int) -> str:
         return f"code {number}"
 
 
-def _words(error: Any) -> str:
+def _words(error: grpc.RpcError) -> str:
     return f"{error.code().name}: {error.details()}" if error.details() else str(error.code().name)

@@ -6,7 +6,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import grpc
 
@@ -26,20 +25,20 @@ class Stream:
 
     def __init__(
         self,
-        call: Any,
+        call: grpc.StreamStreamMultiCallable[p4r.StreamMessageRequest, p4r.StreamMessageResponse],
         device_id: int,
         election_id: tuple[int, int],
         *,
-        on_message: Callable[[Any], None],
+        on_message: Callable[[p4r.StreamMessageResponse], None],
         on_primary: Callable[[bool], None],
         on_end: Callable[[Stream, P4RuntimeError], None],
     ) -> None:
         self._device_id = device_id
         self._election_id = election_id
         self._on_message, self._on_primary, self._on_end = on_message, on_primary, on_end
-        self._outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._outgoing: queue.SimpleQueue[p4r.StreamMessageRequest | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
-        self._arbitration: Any = None
+        self._arbitration: p4r.MasterArbitrationUpdate | None = None
         self._ended: P4RuntimeError | None = None
         self._closing = False
         self._call = call(self._requests())
@@ -113,7 +112,7 @@ class Stream:
                 return f"the last primary had election id {largest}, so only one at least as large can follow"
             return f"another controller is primary, with election id {largest}"
 
-    def send(self, request: Any) -> None:
+    def send(self, request: p4r.StreamMessageRequest) -> None:
         """Queues a message; SwitchUnreachableError when the stream has ended."""
         with self._changed:
             if self._ended is not None:
@@ -131,7 +130,7 @@ class Stream:
                 self._call.cancel()
                 self._thread.join(timeout_s)
 
-    def _requests(self) -> Iterator[Any]:
+    def _requests(self) -> Iterator[p4r.StreamMessageRequest]:
         while (request := self._outgoing.get()) is not None:
             yield request
 
@@ -153,7 +152,7 @@ class Stream:
         if not closing:
             self._on_end(self, reason)
 
-    def _arbitrated(self, arbitration: Any) -> None:
+    def _arbitrated(self, arbitration: p4r.MasterArbitrationUpdate) -> None:
         with self._changed:
             before = self._arbitration
             self._arbitration = arbitration
@@ -163,9 +162,9 @@ class Stream:
             self._on_primary(primary)
 
 
-def _stream_error(error: Any) -> P4RuntimeError:
+def _stream_error(error: grpc.RpcError) -> P4RuntimeError:
     """What the end of a stream means. BMv2 answers a used election id by ending it with INVALID_ARGUMENT."""
-    code, text = error.code().name, error.details()
+    code, text = error.code().name, error.details() or ""
     if code == "INVALID_ARGUMENT" and "lection" in text:
         return NotPrimaryError(f"the switch refused this election id: {text}; is another controller running?")
     return SwitchUnreachableError(f"the stream to the switch broke ({code}: {text})")
