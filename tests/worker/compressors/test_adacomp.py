@@ -231,7 +231,7 @@ def test_the_scale_of_large_gradients_does_not_overflow() -> None:
     assert sent.scale == pytest.approx(2e38)
 
 
-def test_the_first_facts_change_nothing() -> None:
+def test_the_initial_metadata_changes_nothing() -> None:
     adacomp = AdaComp(form="sum")
     step = gaussian((2, 600), 3)
     (scale,) = adacomp.initial_metadata(begun(adacomp, "w", step, Form.SUM))

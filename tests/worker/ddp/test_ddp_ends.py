@@ -108,6 +108,7 @@ def test_an_exception_while_a_bucket_is_under_way_leaves_the_job_at_once(kind: t
         lost.set()
         state.reduce(Bucket(torch.ones(3), last=False))  # type: ignore[arg-type]
         raise kind
+    assert isinstance(state.error, kind), "not the timeout of the bucket"
     assert membership.left == 1
 
 
