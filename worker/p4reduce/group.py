@@ -9,7 +9,7 @@ from p4reduce_contracts.jobs.lease import Lease
 
 @dataclass(frozen=True)
 class Group:
-    """One rank's place among the ranks of a job, and the shape of what carries their words."""
+    """One rank among the ranks of a job, and the shape of the frames that carry their words."""
 
     name: str
     rank: int

@@ -1,4 +1,4 @@
-"""A lock that is granted in the order it was asked for."""
+"""A FIFO lock: granted in the order of the requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 class Turns:
     """Collectives have to start in call order; a plain lock promises no order.
 
-    An exception anywhere, a KeyboardInterrupt too, leaves the line in order. That takes locks of the
+    An exception anywhere, a KeyboardInterrupt too, leaves the queue in order. That takes locks of the
     interpreter itself: a Condition is Python code, which an interrupt can leave half done.
     """
 
@@ -43,7 +43,7 @@ class Turns:
         return turn.wait(timeout_s)
 
     def _give_back(self, turn: _Turn) -> None:
-        """Leave the line, if not done yet, and let the first one in it pass."""
+        """Leave the queue, if not done yet, and grant the lock to the first caller in it."""
         with self._lock:
             if turn in self._line:
                 self._line.remove(turn)
@@ -52,7 +52,7 @@ class Turns:
 
 
 class _Turn:
-    """One caller's place in the line."""
+    """One caller in the queue."""
 
     def __init__(self) -> None:
         self._gate = threading.Lock()

@@ -53,7 +53,7 @@ def test_weights_and_residues_are_those_of_an_undisturbed_run(
     with ResettableGroup(1) as undisturbed:
         wanted = train(undisturbed, fallback, set())
     if away:
-        monkeypatch.setattr(ResettableGroup, "place", lambda self, rank, timeout_s: time.sleep(3600))
+        monkeypatch.setattr(ResettableGroup, "join_epoch", lambda self, rank, timeout_s: time.sleep(3600))
     found = train(group, fallback, {2} if away else {2, 4})
     recovery = group.comms[0].recovery
     if away:

@@ -62,7 +62,7 @@ def test_a_switch_that_stays_away_changes_nothing(
     undisturbed: list[list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All kinds of collectives over the group: the same bits."""
-    monkeypatch.setattr(ResettableGroup, "place", lambda self, rank, timeout_s: time.sleep(3600))
+    monkeypatch.setattr(ResettableGroup, "join_epoch", lambda self, rank, timeout_s: time.sleep(3600))
     for cut in (0, 5, 11):
         with CutGroup(2, {cut}) as group:
             fallbacks = fallen_back(group)
@@ -101,18 +101,18 @@ def test_they_come_back_together() -> None:
 
 def test_whatever_hinders_a_return_it_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fallback, "_PAUSE_S", 0.01)
-    place, hindered = ResettableGroup.place, set[int]()
+    join_epoch, hindered = ResettableGroup.join_epoch, set[int]()
 
-    def place_at_last(self: ResettableGroup, rank: int, timeout_s: float) -> Any:
+    def join_at_last(self: ResettableGroup, rank: int, timeout_s: float) -> Any:
         if rank not in hindered:
             hindered.add(rank)
             raise OSError("no route to the switch")
-        return place(self, rank, timeout_s)
+        return join_epoch(self, rank, timeout_s)
 
     with ResettableGroup(2) as group:
         fallen_back(group)
         group.run(lambda comm: comm.all_reduce(ONES))
-        monkeypatch.setattr(ResettableGroup, "place", place_at_last)
+        monkeypatch.setattr(ResettableGroup, "join_epoch", join_at_last)
         group.reset()
         deadline = time.monotonic() + 20
         while [comm.lease.epoch for comm in group.comms] != [8, 8]:
@@ -122,7 +122,7 @@ def test_whatever_hinders_a_return_it_is_tried_again(monkeypatch: pytest.MonkeyP
 
 
 def test_frames_that_are_all_lost_are_a_switch_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ResettableGroup, "place", lambda self, rank, timeout_s: time.sleep(3600))
+    monkeypatch.setattr(ResettableGroup, "join_epoch", lambda self, rank, timeout_s: time.sleep(3600))
     lost = False
     with ResettableGroup(2, timeout_s=0.5, lose=lambda rank, payload: lost) as group:
         fallbacks = fallen_back(group)
@@ -142,7 +142,7 @@ def errors(group: ResettableGroup, call: Callable[[Communicator], Any]) -> list[
 
 
 def test_different_calls_are_told_there_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ResettableGroup, "place", lambda self, rank, timeout_s: time.sleep(3600))
+    monkeypatch.setattr(ResettableGroup, "join_epoch", lambda self, rank, timeout_s: time.sleep(3600))
     with ResettableGroup(2) as group:
         fallen_back(group)
         group.reset()
@@ -152,7 +152,7 @@ def test_different_calls_are_told_there_too(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_rank_that_does_not_come_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ResettableGroup, "place", lambda self, rank, timeout_s: time.sleep(3600))
+    monkeypatch.setattr(ResettableGroup, "join_epoch", lambda self, rank, timeout_s: time.sleep(3600))
     with ResettableGroup(2) as group:
         recovery = fallen_back(group)[0]
         recovery._patience_s = 0.2
@@ -166,7 +166,7 @@ def test_a_rank_that_does_not_come_is_an_error(monkeypatch: pytest.MonkeyPatch) 
 def test_a_wait_for_a_rank_in_the_group_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(ResettableGroup, "place", lambda self, rank, timeout_s: time.sleep(3600))
+    monkeypatch.setattr(ResettableGroup, "join_epoch", lambda self, rank, timeout_s: time.sleep(3600))
     monkeypatch.setattr(waits, "LOG_AFTER_S", 0.05)
     with ResettableGroup(2) as group:
         recovery = fallen_back(group)[0]
@@ -182,7 +182,7 @@ def test_a_wait_for_a_rank_in_the_group_is_logged(
 
 def test_an_interrupt_in_the_group_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others may be in the middle of what this rank has left: its next call must not go into it."""
-    monkeypatch.setattr(ResettableGroup, "place", lambda self, rank, timeout_s: time.sleep(3600))
+    monkeypatch.setattr(ResettableGroup, "join_epoch", lambda self, rank, timeout_s: time.sleep(3600))
 
     def interrupt(record: bytes) -> list[bytes]:
         raise KeyboardInterrupt

@@ -195,7 +195,7 @@ def _job(client: JobClient, spec: RankSpec) -> Check:
         return Check(
             JOB,
             Status.FAILED,
-            f"{spec.job} runs, with {len(info.members)} ranks: taking a place in it would end that",
+            f"{spec.job} runs, with {len(info.members)} ranks: joining it would reset the job",
             "wait for its end, or be examined in another job of the same size",
         )
     if info.world_size != spec.world_size:

@@ -69,11 +69,11 @@ class Group(Peers, Protocol):
     patience_s: float
 
     def largest(self, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return the largest value of all ranks at each place."""
+        """Return the elementwise maximum over all ranks."""
         ...
 
     def total(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sum over all ranks at each place."""
+        """Return the elementwise sum over all ranks."""
         ...
 
 
@@ -98,11 +98,11 @@ class GlooGroup:
         return held.numpy().tobytes()
 
     def largest(self, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return the largest value of all ranks at each place."""
+        """Return the elementwise maximum over all ranks."""
         return self._reduce(values, dist.ReduceOp.MAX)
 
     def total(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sum over all ranks at each place."""
+        """Return the elementwise sum over all ranks."""
         return self._reduce(values, dist.ReduceOp.SUM)
 
     def _reduce(self, values: NDArray[Any], operation: Any) -> NDArray[Any]:

@@ -17,7 +17,7 @@ _HEAD_TAG, _BODY_TAG = 1, 2
 
 
 class Neighbours:
-    """This rank's place in the ring of a process group on the CPU, such as gloo's."""
+    """This rank and its neighbours in the ring of a process group on the CPU, such as gloo's."""
 
     def __init__(self, group: dist.ProcessGroup, codec: Inceptionn, timeout_s: float) -> None:
         """`timeout_s`: of the wait for a neighbour, in each hop."""

@@ -38,7 +38,7 @@ class _Joiner:
         self._group, self._rank = group, rank
 
     def join(self, timeout_s: float) -> EpochMembership:
-        return self._group.place(self._rank, timeout_s)
+        return self._group.join_epoch(self._rank, timeout_s)
 
     def cancel(self) -> None:
         self._group.gate.abort()
@@ -60,22 +60,22 @@ class ResettableGroup(LocalGroup):
         self.gate = threading.Barrier(world_size, self._grant)
         self._restart(EPOCH)
         for comm in self.comms:
-            comm.enter_epoch(self._place(comm.rank, EPOCH))
+            comm.enter_epoch(self._membership_of(comm.rank, EPOCH))
             comm.recovery = Rejoin(_Joiner(self, comm.rank), rejoin_s)
 
     def reset(self, reason: str = RESTARTED) -> None:
         """End the epoch: none of its frames is answered any more, and every rank gets JobResetError with `reason`."""
         self.reason = reason
         self._restart(self.epoch + 1)
-        self.epoch += 1  # last: a place that is given meanwhile is void, and has not the old secrets in a new epoch
+        self.epoch += 1  # last: a membership granted meanwhile is void, and no new epoch has the old secrets
 
-    def place(self, rank: int, timeout_s: float) -> EpochMembership:
-        """Return a rank's place in the present epoch, once all ranks ask. Raises JoinError."""
+    def join_epoch(self, rank: int, timeout_s: float) -> EpochMembership:
+        """Return a rank's membership of the present epoch, once all ranks have joined. Raises JoinError."""
         try:
             self.gate.wait(timeout_s)
         except threading.BrokenBarrierError:
             raise JoinError(f"rank {rank} could not join in {timeout_s:g} s: other ranks did not") from None
-        return self._place(rank, self._granted)
+        return self._membership_of(rank, self._granted)
 
     def _grant(self) -> None:
         self._granted = self.epoch
@@ -86,7 +86,7 @@ class ResettableGroup(LocalGroup):
         switch.add_job(JOB, epoch, self.world_size, 0, self._slots, self._drawn)
         self.switch = switch
 
-    def _place(self, rank: int, epoch: int) -> EpochMembership:
+    def _membership_of(self, rank: int, epoch: int) -> EpochMembership:
         self.inboxes[rank] = queue.SimpleQueue()
         lease = replace(self.comms[rank].lease, epoch=epoch, secret=self._drawn[rank])
         return EpochMembership(lease, MemoryTransport(self, rank), _Membership(self, epoch))
