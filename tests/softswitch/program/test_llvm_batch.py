@@ -73,7 +73,7 @@ def test_a_batch_answers_as_one_by_one() -> None:
     expected = [result for port, data in frames for result in other.process(port, data)]
     call = Call(loaded, frames)
     assert call.run() == batch.DONE
-    assert int(call.words[batch.TAKEN]) == 60
+    assert int(call.words[batch.FRAMES_RUN]) == 60
     assert call.sent() == expected and len(expected) > 10
     assert call.run() == batch.DONE and call.sent() == []
 
@@ -87,7 +87,7 @@ def test_a_full_ring_stops_before_the_frame(capacity: int, size: int) -> None:
     call, results, stops = Call(loaded, frames, capacity, size), [], 0
     while call.run() == batch.FULL:
         stops += 1
-        assert int(call.words[batch.TAKEN]) == len(results) + int(call.words[batch.FRAMES_OUT])
+        assert int(call.words[batch.FRAMES_RUN]) == len(results) + int(call.words[batch.FRAMES_OUT])
         results += call.sent()
     assert stops >= 4 and results + call.sent() == [(4, data) for _, data in frames]
     assert loaded.tables["MainIngress.mac"].has_direct_counter
@@ -111,7 +111,7 @@ def test_a_digest_stops_the_batch_until_it_is_collected() -> None:
     call = Call(loaded, frames)
     for number in (1, 2):
         assert call.run() == batch.EVENT
-        assert int(call.words[batch.TAKEN]) == number
+        assert int(call.words[batch.FRAMES_RUN]) == number
         loaded.collect()
     assert call.run() == batch.DONE
     assert digests == [("learn_t", [(10, 3)]), ("learn_t", [(11, 3)])]
@@ -123,7 +123,7 @@ def test_a_frame_that_fails_sends_nothing_and_the_next_one_runs() -> None:
     good, bad = (struct.pack(">BBHHbB", 8, 0, value, 0, 0, 0) for value in (1, 2))  # an assert of the value
     call = Call(loaded, [(1, good), (1, bad), (1, good)])
     assert call.run() == batch.EVENT
-    assert int(call.words[batch.TAKEN]) == 2
+    assert int(call.words[batch.FRAMES_RUN]) == 2
     with pytest.raises(ExecutionError, match="assert"):
         loaded.collect()
     assert call.run() == batch.DONE
