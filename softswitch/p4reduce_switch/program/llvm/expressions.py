@@ -11,38 +11,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from p4reduce_switch.program.errors import UnsupportedConstructError
-from p4reduce_switch.program.ir import expressions
+from p4reduce_switch.program.ir import expressions as ir
 from p4reduce_switch.program.ir.data import Data
-from p4reduce_switch.program.ir.expressions import (
-    Argument,
-    Binary,
-    Choose,
-    ChooseTruth,
-    Compare,
-    Complement,
-    Condition,
-    Constant,
-    Cut,
-    FieldValue,
-    Hash,
-    Join,
-    Junction,
-    Lookahead,
-    NonZero,
-    Not,
-    RegisterCell,
-    Relation,
-    Result,
-    SameHeader,
-    SameTruth,
-    SameUnion,
-    Saturate,
-    StackCount,
-    Truth,
-    Valid,
-    Validity,
-    ValidUnion,
-)
 from p4reduce_switch.program.ir.externs import Calculation, Register
 from p4reduce_switch.program.ir.features import walk
 from p4reduce_switch.program.ir.intervals import WIDEST_SHIFT, Op
@@ -111,9 +81,9 @@ class Expressions:
     def low(self, node: Data, size: int) -> Number:
         """Return the value modulo 2^size."""
         self.e.count()
-        if isinstance(node, Constant):
+        if isinstance(node, ir.Constant):
             return self.n.constant(node.value, size)
-        if isinstance(node, Cut):
+        if isinstance(node, ir.Cut):
             return self._cut(node, size)
         if self._follows_size(node):
             own = self._size_of(node)
@@ -134,20 +104,20 @@ class Expressions:
 
     def _follows_size(self, node: Data) -> bool:
         """Return whether the low bits can be computed without the others."""
-        return isinstance(node, (Complement, Choose)) or (
-            isinstance(node, Binary) and (node.op in RING or node.op is Op.SHIFT_LEFT)
+        return isinstance(node, (ir.Complement, ir.Choose)) or (
+            isinstance(node, ir.Binary) and (node.op in RING or node.op is Op.SHIFT_LEFT)
         )
 
     def _low(self, node: Data, size: int) -> Number:
         """Return a node that can be computed in any size, modulo 2^size."""
         match node:
-            case Complement():
+            case ir.Complement():
                 return self.n.inverse(self.low(node.operand, size))
-            case Choose():
+            case ir.Choose():
                 return self._choose(node, size)
-            case Binary(op=Op.SHIFT_LEFT):
+            case ir.Binary(op=Op.SHIFT_LEFT):
                 return self._shift_left(node, size)
-            case Binary():
+            case ir.Binary():
                 a, b = self.low(node.left, size), self.low(node.right, size)
                 return self._ring(node.op, a, b)
         raise AssertionError(f"unknown expression {type(node).__name__}")
@@ -169,18 +139,20 @@ class Expressions:
     def stream(self, node: Data, count: int) -> Iterator[Value]:
         """Yield the lowest limbs of a wide value, each emitted when it is used, to keep few values live."""
         match node:
-            case FieldValue() if self._is_wide(node, count):
+            case ir.FieldValue() if self._is_wide(node, count):
                 cell = self.references.field(node.field)
                 return self.n.load_limbs(cell.pointer, cell.kind.bytes_, cell.kind.signed)
-            case Binary() if node.op in RING and node.op is not Op.MULTIPLY and self._own_size(node, count):
+            case ir.Binary() if node.op in RING and node.op is not Op.MULTIPLY and self._own_size(node, count):
                 return self._ring_stream(node.op, self.stream(node.left, count), self.stream(node.right, count))
-            case Complement() if self._own_size(node, count):
+            case ir.Complement() if self._own_size(node, count):
                 return (self.e.b.not_(limb) for limb in self.stream(node.operand, count))
-            case Choose() | Binary() | Complement() if self._follows_size(node) and self._own_size(node, count):
+            case ir.Choose() | ir.Binary() | ir.Complement() if self._follows_size(node) and self._own_size(
+                node, count
+            ):
                 return iter(self.n.limbs(self._low(node, 64 * count)))
         return iter(self.n.limbs(self.low(node, 64 * count)))
 
-    def _is_wide(self, node: FieldValue, count: int) -> bool:
+    def _is_wide(self, node: ir.FieldValue, count: int) -> bool:
         """Return whether a field is stored as the bytes of that many limbs."""
         return not node.field.type.varbit and node.field.type.width > NATIVE and self._size_of(node) == 64 * count
 
@@ -196,14 +168,14 @@ class Expressions:
             return self.n.subtracted(a, b)
         return (self._ring(op, x, y) for x, y in zip(a, b, strict=True))
 
-    def _cut(self, node: Cut, size: int) -> Number:
+    def _cut(self, node: ir.Cut, size: int) -> Number:
         own = size_for(node.bits)
         value = self.low(node.operand, min(own, size))
         if own > size:  # the higher bits are not used
             return value
         return self.n.resize(self.n.cut(value, node.bits, node.to_signed), size, node.to_signed)
 
-    def _choose(self, node: Choose, size: int) -> Number:
+    def _choose(self, node: ir.Choose, size: int) -> Number:
         condition = self.test(node.condition)
         return self._either(condition, lambda: self.low(node.yes, size), lambda: self.low(node.no, size), size)
 
@@ -221,7 +193,7 @@ class Expressions:
         self.e.choose(condition, branch(yes), branch(no))
         return self.n.whole([self.e.load(I64, where) for where in limbs])
 
-    def _shift_left(self, node: Binary, size: int) -> Number:
+    def _shift_left(self, node: ir.Binary, size: int) -> Number:
         by = node.right.interval.constant
         if by is not None:
             value = self.low(node.left, size)
@@ -246,7 +218,7 @@ class Expressions:
         inside = self.n.less(value, self.n.constant(count, self.n.size(value)), False)
         return self.e.b.select(inside, self.n.limbs(value)[0], self.e.i64(0)), inside
 
-    def _shift_right(self, node: Binary, size: int) -> Number:
+    def _shift_right(self, node: ir.Binary, size: int) -> Number:
         """Shift; by more than the width leaves the sign, by a negative number gives 0."""
         signed = self.bit_widths.of(node.left).signed
         by = node.right.interval.constant
@@ -265,7 +237,7 @@ class Expressions:
         positive = self.e.b.not_(self.n.less(amount, self.n.constant(0, self.n.size(amount)), True))
         return self._unless_zero(positive, shifted, size)
 
-    def _divide(self, node: Binary, size: int) -> Number:
+    def _divide(self, node: ir.Binary, size: int) -> Number:
         a, b = self.low(node.left, size), self.low(node.right, size)
         low = node.right.interval.low
         if low is None or low <= 0:
@@ -282,39 +254,39 @@ class Expressions:
     def _whole(self, node: Data, size: int) -> Number:
         """Compute a node exactly, in the size of its bit width."""
         match node:
-            case FieldValue() if node.field.type.varbit:
+            case ir.FieldValue() if node.field.type.varbit:
                 return self._varbit(node, size)
-            case FieldValue():
+            case ir.FieldValue():
                 return self._loaded(self.references.field(node.field), size)
-            case Validity():
+            case ir.Validity():
                 return self.packet.load(self.references.valid(node.header))
-            case Argument():
+            case ir.Argument():
                 return self._loaded(self.scope.arguments[node.index], size)
-            case StackCount():
+            case ir.StackCount():
                 return self.packet.number(node.stack.next)
-            case Result():
+            case ir.Result():
                 return self._result(node, size)
-            case expressions.Number():
+            case ir.Number():
                 return self.e.b.zext(self.test(node.condition), I64)
-            case RegisterCell():
+            case ir.RegisterCell():
                 cell = self.outside.register_cell(node.register, self.index(node.index, node.register.size))
                 return self._loaded(cell, size)
-            case Lookahead():
+            case ir.Lookahead():
                 assert self.scope.frame is not None
                 return self.n.load_bits(self.scope.frame(), node.skip, node.bits, False)
-            case Saturate():
+            case ir.Saturate():
                 return self._saturate(node, size)
-            case Hash():
+            case ir.Hash():
                 return self._hash(node, size)
-            case Binary(op=Op.SHIFT_RIGHT):
+            case ir.Binary(op=Op.SHIFT_RIGHT):
                 wide = max(size, size_for(self.bit_widths.of(node.left).bits))
                 return self.n.resize(self._shift_right(node, wide), size, False)
-            case Binary(op=Op.DIVIDE | Op.MODULO):
+            case ir.Binary(op=Op.DIVIDE | Op.MODULO):
                 wide = max(size, *(size_for(self.bit_widths.of(side).bits) for side in (node.left, node.right)))
                 return self.n.resize(self._divide(node, wide), size, False)
         raise AssertionError(f"unknown expression {type(node).__name__}")
 
-    def _varbit(self, node: FieldValue, size: int) -> Number:
+    def _varbit(self, node: ir.FieldValue, size: int) -> Number:
         """Return the value of a varbit field; its bytes are at the start of its cell, followed by zeros."""
         header = self.references.header(node.field.header)
         cell = header.slot(node.field.offset)
@@ -327,13 +299,13 @@ class Expressions:
     def _loaded(self, cell: Cell, size: int) -> Number:
         return self.n.resize(self.packet.load(cell), size, cell.kind.signed)
 
-    def _result(self, node: Result, size: int) -> Number:
+    def _result(self, node: ir.Result, size: int) -> Number:
         found = self.scope.result
         if isinstance(found, Cell):
             return self._loaded(found, size)
         return self.n.resize(found, size, node.signed)
 
-    def _saturate(self, node: Saturate, size: int) -> Number:
+    def _saturate(self, node: ir.Saturate, size: int) -> Number:
         value, signed = self.full(node.operand)
         wide = max(self.n.size(value), size)
         value = self.n.resize(value, wide, signed)
@@ -347,7 +319,7 @@ class Expressions:
             value = self.n.choose(self.n.less(most, value, signed), most, value)
         return self.n.resize(value, size, node.to_signed)
 
-    def _hash(self, node: Hash, size: int) -> Number:
+    def _hash(self, node: ir.Hash, size: int) -> Number:
         """Return the modulus; 0 counts as 1."""
         found = self.outside.calculation(node.calculation)
         if node.modulus is not None:
@@ -388,7 +360,7 @@ class Expressions:
 
     def _stored_stream(self, value: Data, count: int) -> Iterator[Value]:
         """Yield the limbs of a stored value, truncated to the cell."""
-        if isinstance(value, Cut) and size_for(value.bits) == 64 * count:
+        if isinstance(value, ir.Cut) and size_for(value.bits) == 64 * count:
             limbs = self.stream(value.operand, count)
             return self._last_cut(limbs, count, value.bits, value.to_signed)
         return self.stream(value, count)
@@ -399,44 +371,44 @@ class Expressions:
 
     def _memory(self, value: Data) -> Cell | None:
         """Return the cell that already holds a value, or None."""
-        if isinstance(value, FieldValue) and not value.field.type.varbit:
+        if isinstance(value, ir.FieldValue) and not value.field.type.varbit:
             return self.references.field(value.field)
-        if isinstance(value, Result) and isinstance(self.scope.result, Cell):
+        if isinstance(value, ir.Result) and isinstance(self.scope.result, Cell):
             return self.scope.result
-        if isinstance(value, RegisterCell):
+        if isinstance(value, ir.RegisterCell):
             return self.outside.register_cell(value.register, self.index(value.index, value.register.size))
-        if isinstance(value, Argument):
+        if isinstance(value, ir.Argument):
             return self.scope.arguments[value.index]
         return None
 
     # ---- conditions
 
-    def test(self, node: Condition) -> Value:
+    def test(self, node: ir.Condition) -> Value:
         """Return a condition as an i1."""
         self.e.count()
         match node:
-            case Truth():
+            case ir.Truth():
                 return self.e.bit(node.value)
-            case NonZero():
+            case ir.NonZero():
                 return self.e.b.not_(self.n.is_zero(self.full(node.operand)[0]))
-            case Join():
+            case ir.Join():
                 return self._join(node)
-            case Not():
+            case ir.Not():
                 return self.e.b.not_(self.test(node.operand))
-            case Compare():
+            case ir.Compare():
                 return self._compare(node)
-            case SameTruth():
+            case ir.SameTruth():
                 return self.e.b.not_(self.e.b.xor(self.test(node.left), self.test(node.right)))
-            case Valid():
+            case ir.Valid():
                 return self.valid(self.references.valid(node.header))
-            case ValidUnion():
+            case ir.ValidUnion():
                 return self._valid_union(node.union)
-            case SameHeader():
+            case ir.SameHeader():
                 left, right = self.references.header(node.left), self.references.header(node.right)
                 return self._same(left.slots(), right.slots())
-            case SameUnion():
+            case ir.SameUnion():
                 return self._same_union(node)
-            case ChooseTruth():
+            case ir.ChooseTruth():
                 return self._choose_truth(node)
         raise AssertionError(f"unknown condition {type(node).__name__}")
 
@@ -453,30 +425,30 @@ class Expressions:
         )
         return self.e.load(I1, where, align=1)
 
-    def _join(self, node: Join) -> Value:
+    def _join(self, node: ir.Join) -> Value:
         left = self.test(node.left)
-        if node.how is Junction.AND:
+        if node.how is ir.Junction.AND:
             return self._chosen(left, lambda: self.test(node.right), lambda: self.e.bit(False))
         return self._chosen(left, lambda: self.e.bit(True), lambda: self.test(node.right))
 
-    def _choose_truth(self, node: ChooseTruth) -> Value:
+    def _choose_truth(self, node: ir.ChooseTruth) -> Value:
         return self._chosen(self.test(node.condition), lambda: self.test(node.yes), lambda: self.test(node.no))
 
-    def _compare(self, node: Compare) -> Value:
+    def _compare(self, node: ir.Compare) -> Value:
         a, b = self.bit_widths.of(node.left), self.bit_widths.of(node.right)
         signed = a.signed or b.signed
         bits = max(a.signed_bits, b.signed_bits) if signed else max(a.bits, b.bits)
         left, right = self.low(node.left, size_for(bits)), self.low(node.right, size_for(bits))
         match node.how:
-            case Relation.EQUAL:
+            case ir.Relation.EQUAL:
                 return self.n.equal(left, right)
-            case Relation.UNEQUAL:
+            case ir.Relation.UNEQUAL:
                 return self.e.b.not_(self.n.equal(left, right))
-            case Relation.LESS:
+            case ir.Relation.LESS:
                 return self.n.less(left, right, signed)
-            case Relation.GREATER:
+            case ir.Relation.GREATER:
                 return self.n.less(right, left, signed)
-            case Relation.AT_MOST:
+            case ir.Relation.AT_MOST:
                 return self.e.b.not_(self.n.less(right, left, signed))
         return self.e.b.not_(self.n.less(left, right, signed))
 
@@ -493,7 +465,7 @@ class Expressions:
             found = self.e.b.or_(found, self.valid(header.slots()[-1]))
         return found
 
-    def _same_union(self, node: SameUnion) -> Value:
+    def _same_union(self, node: ir.SameUnion) -> Value:
         found = self.e.bit(False)
         pairs = zip(self.references.members(node.left), self.references.members(node.right), strict=True)
         for left, right in pairs:
@@ -504,7 +476,7 @@ class Expressions:
 def _may_fail(node: Data) -> bool:
     """Return whether computing the value may fail the frame."""
     return any(
-        isinstance(part, (RegisterCell, HeaderElement, UnionElement))
-        or (isinstance(part, Binary) and part.op in (Op.DIVIDE, Op.MODULO))
+        isinstance(part, (ir.RegisterCell, HeaderElement, UnionElement))
+        or (isinstance(part, ir.Binary) and part.op in (Op.DIVIDE, Op.MODULO))
         for part in walk(node)
     )

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from p4reduce_switch.program import packet
+from p4reduce_switch.program.ir import statements as ir
 from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.flow import loop_heads, order
 from p4reduce_switch.program.ir.places import HeaderElement, HeaderRef, Member, Stack
 from p4reduce_switch.program.ir.program import Parser, ParserErrors, SetCase, State
-from p4reduce_switch.program.ir.statements import (
-    Advance,
-    Extract,
-    ParserOperation,
-    RequireBytes,
-    RequireElement,
-    Verify,
-)
 from p4reduce_switch.program.llvm.emitter import I64, Value
 from p4reduce_switch.program.llvm.expressions import Scope
 from p4reduce_switch.program.llvm.failures import Failure
@@ -97,21 +90,21 @@ class ParserWriter:
     def _skip(self, count: Value) -> None:
         self.e.store(self.e.b.add(self.e.load(I64, self.offset), count), self.offset)
 
-    def _operation(self, operation: ParserOperation) -> None:
+    def _operation(self, operation: ir.ParserOperation) -> None:
         match operation:
-            case Extract():
+            case ir.Extract():
                 self._extract(operation)
-            case Advance():
+            case ir.Advance():
                 count = self._whole_bytes(operation.bits)
                 self._too_short(count)
                 self._skip(count)
-            case Verify():
+            case ir.Verify():
                 with self.e.when(self.e.b.not_(self.x.test(operation.condition))):
                     self.packet.set(packet.PARSER_ERROR, self.x.small(operation.error))
                     self.e.jump(self._end)
-            case RequireBytes():
+            case ir.RequireBytes():
                 self._too_short(self.e.i64(operation.count))
-            case RequireElement():
+            case ir.RequireElement():
                 empty = self.n.is_zero(self.packet.number(operation.stack.next))
                 self._fail(empty, self.errors.stack_out_of_bounds)
             case _:
@@ -133,7 +126,7 @@ class ParserWriter:
 
     # ---- extraction
 
-    def _extract(self, node: Extract) -> None:
+    def _extract(self, node: ir.Extract) -> None:
         stack = _stack_of(node.header)
         if stack is not None:
             full = self.n.less(self.e.i64(stack.size - 1), self.packet.number(stack.next), True)

@@ -7,33 +7,8 @@ from typing import Any
 
 from p4reduce_switch.program import packet
 from p4reduce_switch.program.errors import UnsupportedConstructError
+from p4reduce_switch.program.ir import statements as ir
 from p4reduce_switch.program.ir.places import HeaderStack, UnionStack
-from p4reduce_switch.program.ir.statements import (
-    AddHeader,
-    Assert,
-    Assignment,
-    Clone,
-    CopyHeader,
-    CopyStack,
-    CopyUnion,
-    CopyVarbit,
-    Count,
-    Exit,
-    Log,
-    MeterExecute,
-    PopFront,
-    PushFront,
-    RandomNumber,
-    Recirculate,
-    RegisterRead,
-    RegisterWrite,
-    RemoveHeader,
-    Resubmit,
-    SendDigest,
-    Statement,
-    Store,
-    Truncate,
-)
 from p4reduce_switch.program.llvm.codegen_context import CodegenContext
 from p4reduce_switch.program.llvm.emitter import Value
 from p4reduce_switch.program.llvm.expressions import Expressions
@@ -53,16 +28,16 @@ class Statements:
         self.packet = expressions.packet
         self.context = context
 
-    def write(self, statement: Statement) -> None:
+    def write(self, statement: ir.Statement) -> None:
         """Emit one statement."""
         _WRITERS[type(statement)](self, statement)
 
     # ---- assignments
 
-    def _store(self, node: Store) -> None:
+    def _store(self, node: ir.Store) -> None:
         self.x.store(self.x.references.field(node.target), node.value)
 
-    def _register_write(self, node: RegisterWrite) -> None:
+    def _register_write(self, node: ir.RegisterWrite) -> None:
         index, inside = self.x.inside(node.index, node.register.size)
 
         def write() -> None:
@@ -77,13 +52,13 @@ class Statements:
         with self.e.when(inside):
             write()
 
-    def _into(self, target: Assignment, result: Cell | Value) -> None:
+    def _into(self, target: ir.Assignment, result: Cell | Value) -> None:
         """Emit an assignment whose Result is `result`."""
         before, self.x.scope.result = self.x.scope.result, result
         self.write(target)
         self.x.scope.result = before
 
-    def _copy_varbit(self, node: CopyVarbit) -> None:
+    def _copy_varbit(self, node: ir.CopyVarbit) -> None:
         target, source = self.x.references.header(node.target.header), self.x.references.header(node.source.header)
         offsets = ((node.target.offset, node.source.offset), (target.type.length_offset, source.type.length_offset))
         for to, of in offsets:
@@ -94,7 +69,7 @@ class Statements:
             raise UnsupportedConstructError("a varbit field copied to one of another size")
         self.packet.copy(target, source)
 
-    def _copy_header(self, node: CopyHeader) -> None:
+    def _copy_header(self, node: ir.CopyHeader) -> None:
         target, source = self.x.references.header(node.target), self.x.references.header(node.source)
         valid = source.type.valid_offset
 
@@ -112,12 +87,12 @@ class Statements:
         for rival in header.rivals():
             self.packet.clear(rival)
 
-    def _copy_union(self, node: CopyUnion) -> None:
+    def _copy_union(self, node: ir.CopyUnion) -> None:
         targets, sources = self.x.references.members(node.target), self.x.references.members(node.source)
         for target, source in zip(targets, sources, strict=True):
             self._copy_slots(target, source)
 
-    def _copy_stack(self, node: CopyStack) -> None:
+    def _copy_stack(self, node: ir.CopyStack) -> None:
         to, source = node.target, node.source
         self.packet.set(to.next, self.packet.number(source.next))
         if self._kinds(to) != self._kinds(source):
@@ -130,7 +105,7 @@ class Statements:
 
     # ---- validity
 
-    def _add_header(self, node: AddHeader) -> None:
+    def _add_header(self, node: ir.AddHeader) -> None:
         header = self.x.references.header(node.header)
         valid = header.slot(header.type.valid_offset)
         with self.e.when(self.e.b.not_(self.x.valid(valid))):
@@ -140,7 +115,7 @@ class Statements:
             self._invalidate(header)
             self._lengthen(self.e.i64(header.type.fixed_bits // 8))
 
-    def _remove_header(self, node: RemoveHeader) -> None:
+    def _remove_header(self, node: ir.RemoveHeader) -> None:
         header = self.x.references.header(node.header)
         kind, valid = header.type, header.slot(header.type.valid_offset)
         with self.e.when(self.x.valid(valid)):
@@ -154,7 +129,7 @@ class Statements:
     def _lengthen(self, by: Value) -> None:
         self.packet.set(packet.LENGTH, self.e.b.add(self.packet.number(packet.LENGTH), by))
 
-    def _push(self, node: PushFront) -> None:
+    def _push(self, node: ir.PushFront) -> None:
         stack, stride = node.stack, self.packet.layout.stride(node.stack)
         count = self.e.b.add(self.packet.number(stack.next), self.e.i64(node.count))
         most = self.e.i64(stack.size)
@@ -163,7 +138,7 @@ class Statements:
         self.e.move(self.e.at(start, node.count * stride), start, kept)
         self.e.clear(start, node.count * stride)
 
-    def _pop(self, node: PopFront) -> None:
+    def _pop(self, node: ir.PopFront) -> None:
         stack, stride = node.stack, self.packet.layout.stride(node.stack)
         count, zero = self.e.b.sub(self.packet.number(stack.next), self.e.i64(node.count)), self.e.i64(0)
         self.packet.set(stack.next, self.e.b.select(self.n.less(count, zero, True), zero, count))
@@ -173,37 +148,37 @@ class Statements:
 
     # ---- packet primitives
 
-    def _exit(self, _node: Exit) -> None:
+    def _exit(self, _node: ir.Exit) -> None:
         self.packet.set(packet.EXIT, 1)
 
-    def _clone(self, node: Clone) -> None:
+    def _clone(self, node: ir.Clone) -> None:
         self.packet.set(packet.CLONE, self.e.b.add(self.x.small(node.session), self.e.i64(1)))
         self.packet.set(packet.CLONE_FIELDS, self.x.small(node.field_list))
 
-    def _resubmit(self, node: Resubmit) -> None:
+    def _resubmit(self, node: ir.Resubmit) -> None:
         self.packet.set(packet.RESUBMIT, self.x.small(node.field_list))
 
-    def _recirculate(self, node: Recirculate) -> None:
+    def _recirculate(self, node: ir.Recirculate) -> None:
         self.packet.set(packet.RECIRCULATE, self.x.small(node.field_list))
 
-    def _digest(self, node: SendDigest) -> None:
+    def _digest(self, node: ir.SendDigest) -> None:
         self.packet.set(packet.DIGEST, self.x.small(node.digest))
 
-    def _truncate(self, node: Truncate) -> None:
+    def _truncate(self, node: ir.Truncate) -> None:
         length, before = self.x.small(node.length), self.packet.number(packet.TRUNCATE)
         self.packet.set(packet.TRUNCATE, self.e.b.select(self.n.less(length, before, False), length, before))
 
     # ---- state
 
-    def _count(self, node: Count) -> None:
+    def _count(self, node: ir.Count) -> None:
         index, inside = self.x.inside(node.index, node.counter.size)
         self._guarded(inside, lambda: self.context.count(self.context.counter(node.counter, index)))
 
-    def _register_read(self, node: RegisterRead) -> None:
+    def _register_read(self, node: ir.RegisterRead) -> None:
         index, inside = self.x.inside(node.index, node.register.size)
         self._guarded(inside, lambda: self._into(node.into, self.context.register_cell(node.register, index)))
 
-    def _execute_meter(self, node: MeterExecute) -> None:
+    def _execute_meter(self, node: ir.MeterExecute) -> None:
         index, inside = self.x.inside(node.index, node.meter.size)
 
         def execute() -> None:
@@ -212,7 +187,7 @@ class Statements:
 
         self._guarded(inside, execute)
 
-    def _random(self, node: RandomNumber) -> None:
+    def _random(self, node: ir.RandomNumber) -> None:
         bounds = []
         for side in (node.low, node.high):
             if self.x.bit_widths.of(side).signed_bits > 64:
@@ -223,11 +198,11 @@ class Statements:
 
     # ---- checks and messages
 
-    def _assert(self, node: Assert) -> None:
+    def _assert(self, node: ir.Assert) -> None:
         with self.e.when(self.e.b.not_(self.x.test(node.condition))):
             self.context.fail(Failure.ASSERT, self.e.i64(0), False, 0)
 
-    def _log(self, node: Log) -> None:
+    def _log(self, node: ir.Log) -> None:
         """The values are always computed, since that may fail the frame."""
         values = [self.x.full(value) for value in node.values]
         with self.e.when(self.e.b.not_(self.n.is_zero(self.context.word(Word.LOGGING)))):
@@ -237,26 +212,26 @@ class Statements:
 
 
 _WRITERS: dict[type, Callable[[Statements, Any], None]] = {
-    Store: Statements._store,
-    RegisterWrite: Statements._register_write,
-    RegisterRead: Statements._register_read,
-    MeterExecute: Statements._execute_meter,
-    RandomNumber: Statements._random,
-    Count: Statements._count,
-    CopyVarbit: Statements._copy_varbit,
-    CopyHeader: Statements._copy_header,
-    CopyUnion: Statements._copy_union,
-    CopyStack: Statements._copy_stack,
-    AddHeader: Statements._add_header,
-    RemoveHeader: Statements._remove_header,
-    PushFront: Statements._push,
-    PopFront: Statements._pop,
-    Exit: Statements._exit,
-    Clone: Statements._clone,
-    Resubmit: Statements._resubmit,
-    Recirculate: Statements._recirculate,
-    SendDigest: Statements._digest,
-    Truncate: Statements._truncate,
-    Assert: Statements._assert,
-    Log: Statements._log,
+    ir.Store: Statements._store,
+    ir.RegisterWrite: Statements._register_write,
+    ir.RegisterRead: Statements._register_read,
+    ir.MeterExecute: Statements._execute_meter,
+    ir.RandomNumber: Statements._random,
+    ir.Count: Statements._count,
+    ir.CopyVarbit: Statements._copy_varbit,
+    ir.CopyHeader: Statements._copy_header,
+    ir.CopyUnion: Statements._copy_union,
+    ir.CopyStack: Statements._copy_stack,
+    ir.AddHeader: Statements._add_header,
+    ir.RemoveHeader: Statements._remove_header,
+    ir.PushFront: Statements._push,
+    ir.PopFront: Statements._pop,
+    ir.Exit: Statements._exit,
+    ir.Clone: Statements._clone,
+    ir.Resubmit: Statements._resubmit,
+    ir.Recirculate: Statements._recirculate,
+    ir.SendDigest: Statements._digest,
+    ir.Truncate: Statements._truncate,
+    ir.Assert: Statements._assert,
+    ir.Log: Statements._log,
 }

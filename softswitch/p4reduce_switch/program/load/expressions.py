@@ -6,24 +6,8 @@ from collections.abc import Callable, Mapping
 
 from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir import build
+from p4reduce_switch.program.ir import expressions as ir
 from p4reduce_switch.program.ir.data import Data
-from p4reduce_switch.program.ir.expressions import (
-    Argument,
-    ChooseTruth,
-    Compare,
-    Condition,
-    Join,
-    Junction,
-    Not,
-    RegisterCell,
-    Relation,
-    SameHeader,
-    SameTruth,
-    SameUnion,
-    Truth,
-    Valid,
-    ValidUnion,
-)
 from p4reduce_switch.program.ir.externs import Register
 from p4reduce_switch.program.ir.intervals import Interval, Op
 from p4reduce_switch.program.ir.places import (
@@ -48,11 +32,11 @@ from p4reduce_switch.program.load.reader import Place, shorten
 from p4reduce_switch.program.load.trampoline import Task, run
 
 ARITHMETIC = {op.value: op for op in Op}
-COMPARISON = {relation.value: relation for relation in Relation}
-JUNCTION = {junction.value: junction for junction in Junction}
+COMPARISON = {relation.value: relation for relation in ir.Relation}
+JUNCTION = {junction.value: junction for junction in ir.Junction}
 BINARY = {*ARITHMETIC, *COMPARISON, *JUNCTION, "two_comp_mod", "sat_cast", "usat_cast"}
 
-Expression = Data | Condition | HeaderRef | UnionRef | Stack
+Expression = Data | ir.Condition | HeaderRef | UnionRef | Stack
 
 
 class Expressions:
@@ -73,7 +57,7 @@ class Expressions:
         """An integer expression; a condition counts as 0 or 1."""
         return self.as_data(run(self._any(place)), place)
 
-    def condition(self, place: Place) -> Condition:
+    def condition(self, place: Place) -> ir.Condition:
         """A condition; an integer counts as true when it is not 0."""
         return self.as_condition(run(self._any(place)), place)
 
@@ -105,12 +89,12 @@ class Expressions:
     def as_data(self, found: Expression, place: Place) -> Data:
         if isinstance(found, Data):
             return found
-        if isinstance(found, Condition):
+        if isinstance(found, ir.Condition):
             return build.number(found)
         raise UnsupportedConstructError(f"expression of type {_word(place)}")
 
-    def as_condition(self, found: Expression, place: Place) -> Condition:
-        return found if isinstance(found, Condition) else build.truth(self.as_data(found, place))
+    def as_condition(self, found: Expression, place: Place) -> ir.Condition:
+        return found if isinstance(found, ir.Condition) else build.truth(self.as_data(found, place))
 
     def as_header(self, found: Expression, place: Place) -> HeaderRef:
         if isinstance(found, (Header, HeaderElement, Member)):
@@ -139,7 +123,7 @@ class Expressions:
             case "hexstr":
                 return build.constant(value.hexadecimal())
             case "bool":
-                return Truth(value.boolean())
+                return ir.Truth(value.boolean())
             case "field":
                 owner, name = value.pair()
                 if owner.is_object and name.text() == VALID:  # p4c's JSON for stack[index].isValid(); BMv2 refuses it
@@ -148,12 +132,12 @@ class Expressions:
                 return self._field(value)
             case "local" | "runtime_data":
                 index = value.integer(0, len(self.widths) - 1)
-                return Argument(Interval.unsigned(self.widths[index]), index)
+                return ir.Argument(Interval.unsigned(self.widths[index]), index)
             case "register":
                 name, index_place = value.pair()
                 register = find(self.registers, name, "register")
                 cell = self.as_data((yield self._any(index_place)), index_place)
-                return RegisterCell(Interval.unsigned(register.bitwidth), register, cell)
+                return ir.RegisterCell(Interval.unsigned(register.bitwidth), register, cell)
             case "header":
                 return self.layout.header(value)
             case "header_union":
@@ -213,15 +197,15 @@ class Expressions:
             case "size_stack":
                 return build.stack_count(self.stack(right))
             case "not":
-                return Not(self.as_condition((yield self._any(right)), right))
+                return ir.Not(self.as_condition((yield self._any(right)), right))
             case "d2b":
                 return build.truth(self.as_data((yield self._any(right)), right))
             case "b2d":
                 return build.number(self.as_condition((yield self._any(right)), right))
             case "valid":
-                return Valid(self.as_header((yield self._any(right)), right))
+                return ir.Valid(self.as_header((yield self._any(right)), right))
             case "valid_union":
-                return ValidUnion(self.as_union((yield self._any(right)), right))
+                return ir.ValidUnion(self.as_union((yield self._any(right)), right))
             case "~":
                 return build.complement(self.as_data((yield self._any(right)), right))
         found = yield self._binary(place, op)
@@ -240,12 +224,12 @@ class Expressions:
         right: Expression = yield self._any(right_place)
         if op in ("==", "!="):
             equal = self._equality(left, right, left_place, right_place, COMPARISON[op])
-            return equal if op == "==" or isinstance(equal, Compare) else Not(equal)
+            return equal if op == "==" or isinstance(equal, ir.Compare) else ir.Not(equal)
         if op in JUNCTION:
-            return Join(JUNCTION[op], self.as_condition(left, left_place), self.as_condition(right, right_place))
+            return ir.Join(JUNCTION[op], self.as_condition(left, left_place), self.as_condition(right, right_place))
         a, b = self.as_data(left, left_place), self.as_data(right, right_place)
         if op in COMPARISON:
-            return Compare(COMPARISON[op], a, b)
+            return ir.Compare(COMPARISON[op], a, b)
         if op in ARITHMETIC:
             return self._arithmetic(ARITHMETIC[op], a, b)
         return self._cast(op, a, b, right_place)
@@ -270,29 +254,29 @@ class Expressions:
         left: Expression = yield self._any(left_place)
         right: Expression = yield self._any(right_place)
         condition = self.as_condition((yield self._any(condition_place)), condition_place)
-        if isinstance(left, Condition):
-            return ChooseTruth(condition, left, self.as_condition(right, right_place))
+        if isinstance(left, ir.Condition):
+            return ir.ChooseTruth(condition, left, self.as_condition(right, right_place))
         return build.choose(condition, self.as_data(left, left_place), self.as_data(right, right_place))
 
     def _equality(
-        self, left: Expression, right: Expression, left_place: Place, right_place: Place, how: Relation
-    ) -> Condition:
+        self, left: Expression, right: Expression, left_place: Place, right_place: Place, how: ir.Relation
+    ) -> ir.Condition:
         """Both are equal; of integers, the comparison itself."""
         if isinstance(left, Data):
-            return Compare(how, left, self.as_data(right, right_place))
-        if isinstance(left, Condition):
-            return SameTruth(left, self.as_condition(right, right_place))
+            return ir.Compare(how, left, self.as_data(right, right_place))
+        if isinstance(left, ir.Condition):
+            return ir.SameTruth(left, self.as_condition(right, right_place))
         if isinstance(left, (HeaderStack, UnionStack)):
             raise UnsupportedConstructError("comparison of stacks")
         if isinstance(left, (Union, UnionElement)):
             other = self.as_union(right, right_place)
             if not union_of(left).same_as(union_of(other)):
                 right_place.fail("unions of different types are compared")
-            return SameUnion(left, other)
+            return ir.SameUnion(left, other)
         header = self.as_header(right, right_place)
         if not left.type.same_as(header.type):
             right_place.fail("headers of different types are compared")
-        return SameHeader(left, header)
+        return ir.SameHeader(left, header)
 
     def _element(self, place: Place, union: bool) -> Task[Expression]:
         name = place["left"]["value"]

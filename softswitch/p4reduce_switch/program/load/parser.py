@@ -6,19 +6,12 @@ from collections.abc import Sequence
 
 from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir import build
+from p4reduce_switch.program.ir import statements as ir
 from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.expressions import FieldValue, Lookahead, Validity
 from p4reduce_switch.program.ir.intervals import Interval
 from p4reduce_switch.program.ir.places import End, FieldRef, HeaderElement, HeaderRef, Stack, UnionElement, member
 from p4reduce_switch.program.ir.program import Case, Parser, SetCase, State, ValueSet
-from p4reduce_switch.program.ir.statements import (
-    Advance,
-    Extract,
-    ParserOperation,
-    RequireBytes,
-    RequireElement,
-    Verify,
-)
 from p4reduce_switch.program.load.expressions import Expressions, member_index
 from p4reduce_switch.program.load.layout import VALID, Layout, check_bytes, find, put
 from p4reduce_switch.program.load.limits import MAX_BITS, MAX_HEADER_BITS, MAX_NODES
@@ -62,7 +55,7 @@ class _States:
         self.expressions = expressions
         self.statements = statements
         self.numbers = numbers
-        self.operations: list[ParserOperation] = []
+        self.operations: list[ir.ParserOperation] = []
         self.declared: dict[str, int] = {}
         """The value sets there are, and the bits of their keys together."""
         self.value_sets: dict[str, ValueSet] = {}
@@ -79,7 +72,7 @@ class _States:
         return State(item["name"].text(), tuple(self.operations), tuple(keys), loaded, default)
 
     def _require(self, stack: Stack) -> None:
-        self.operations.append(RequireElement(stack))
+        self.operations.append(ir.RequireElement(stack))
 
     # ---- operations
 
@@ -101,12 +94,12 @@ class _States:
             case "verify":
                 condition = self.expressions.condition(parameters[0])
                 error = build.cut(self.expressions.data(parameters[1]), ERROR_BITS, False)
-                self.operations.append(Verify(condition, error))
+                self.operations.append(ir.Verify(condition, error))
             case "shift":
                 bits = parameters[0].integer(0, MAX_HEADER_BITS) * BITS_OF_SHIFT
-                self.operations.append(Advance(build.constant(bits)))
+                self.operations.append(ir.Advance(build.constant(bits)))
             case "advance":
-                self.operations.append(Advance(self.expressions.data(parameters[0])))
+                self.operations.append(ir.Advance(self.expressions.data(parameters[0])))
             case "primitive":
                 self.operations += self.statements.load(parameters[0])
 
@@ -115,7 +108,7 @@ class _States:
         check_bytes(header.type)
         if header.type.varbit and bits is None:
             raise UnsupportedConstructError(f"length expression in the varbit header type {shorten(header.type.name)}")
-        self.operations.append(Extract(header, bits if header.type.varbit else None))
+        self.operations.append(ir.Extract(header, bits if header.type.varbit else None))
 
     def _target(self, target: Place) -> HeaderRef:
         match target["type"].text():
@@ -145,7 +138,7 @@ class _States:
     def _lookahead(self, place: Place) -> Data:
         skip_place, bits_place = place.pair()
         skip, bits = skip_place.integer(0, MAX_HEADER_BITS), bits_place.integer(1, MAX_BITS)
-        self.operations.append(RequireBytes((skip + bits + 7) // 8))
+        self.operations.append(ir.RequireBytes((skip + bits + 7) // 8))
         return Lookahead(Interval.unsigned(bits), skip, bits)
 
     # ---- select

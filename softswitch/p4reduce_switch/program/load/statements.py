@@ -6,36 +6,11 @@ from collections.abc import Callable
 
 from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir import build
+from p4reduce_switch.program.ir import statements as ir
 from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.expressions import Hash
 from p4reduce_switch.program.ir.intervals import Interval
 from p4reduce_switch.program.ir.places import FieldRef, HeaderRef, HeaderStack, Stack, union_of
-from p4reduce_switch.program.ir.statements import (
-    AddHeader,
-    Assert,
-    Assignment,
-    Clone,
-    CopyHeader,
-    CopyStack,
-    CopyUnion,
-    CopyVarbit,
-    Count,
-    Exit,
-    Log,
-    MeterExecute,
-    PopFront,
-    PushFront,
-    RandomNumber,
-    Recirculate,
-    RegisterRead,
-    RegisterWrite,
-    RemoveHeader,
-    Resubmit,
-    SendDigest,
-    Statement,
-    Store,
-    Truncate,
-)
 from p4reduce_switch.program.load.expressions import Expressions, unwrapped
 from p4reduce_switch.program.load.externs import Externs
 from p4reduce_switch.program.load.layout import Layout, find
@@ -53,7 +28,7 @@ class Statements:
         self.expressions = expressions
         self.externs = externs
 
-    def load(self, call: Place) -> list[Statement]:
+    def load(self, call: Place) -> list[ir.Statement]:
         """One primitive call."""
         op = call["op"].text()
         loader = _LOADERS.get(op)
@@ -67,7 +42,7 @@ class Statements:
 
     # ---- assignments
 
-    def assignment(self, target: Place, value: Data) -> Assignment:
+    def assignment(self, target: Place, value: Data) -> ir.Assignment:
         """`value` into a field, a field of a stack element, or a register cell."""
         target = unwrapped(target)
         field = self.expressions.field(target)
@@ -78,16 +53,16 @@ class Statements:
             return self._register_write(name, index, value)
         raise UnsupportedConstructError(f"assignment to {target['type'].name()}")
 
-    def _store(self, field: FieldRef, value: Data) -> Store:
+    def _store(self, field: FieldRef, value: Data) -> ir.Store:
         kind = field.type
         if kind.varbit:
             raise UnsupportedConstructError(f"assignment of a number to the varbit field {shorten(kind.name)}")
-        return Store(field, build.cut(value, kind.width, kind.signed))
+        return ir.Store(field, build.cut(value, kind.width, kind.signed))
 
-    def _assign(self, target: Place, value: Place) -> list[Statement]:
+    def _assign(self, target: Place, value: Place) -> list[ir.Statement]:
         return [self.assignment(target, self.expressions.data(value))]
 
-    def copy_varbit(self, target: Place, value: Place) -> list[Statement]:
+    def copy_varbit(self, target: Place, value: Place) -> list[ir.Statement]:
         fields = []
         for place in (target, value):
             if place["type"].text() != "field":
@@ -96,21 +71,21 @@ class Statements:
             if not field.type.varbit:
                 place.fail("assign_VL with a field that is not varbit")
             fields.append(field)
-        return [CopyVarbit(*fields)]
+        return [ir.CopyVarbit(*fields)]
 
-    def _copy_header(self, target: Place, value: Place) -> list[Statement]:
+    def _copy_header(self, target: Place, value: Place) -> list[ir.Statement]:
         to, source = self.expressions.header(target), self.expressions.header(value)
         if not to.type.same_as(source.type):
             value.fail("a header is copied to one of another type")
-        return [CopyHeader(to, source)]
+        return [ir.CopyHeader(to, source)]
 
-    def _copy_union(self, target: Place, value: Place) -> list[Statement]:
+    def _copy_union(self, target: Place, value: Place) -> list[ir.Statement]:
         to, source = self.expressions.union(target), self.expressions.union(value)
         if not union_of(to).same_as(union_of(source)):
             value.fail("a union is copied to one of another type")
-        return [CopyUnion(to, source)]
+        return [ir.CopyUnion(to, source)]
 
-    def _copy_stack(self, target: Place, value: Place) -> list[Statement]:
+    def _copy_stack(self, target: Place, value: Place) -> list[ir.Statement]:
         to, source = self.expressions.stack(target), self.expressions.stack(value)
         if isinstance(to, HeaderStack):
             same = isinstance(source, HeaderStack) and to.type.same_as(source.type)
@@ -118,15 +93,15 @@ class Statements:
             same = not isinstance(source, HeaderStack) and to.elements[0].same_as(source.elements[0])
         if not same or to.size != source.size:
             value.fail("a stack is copied to one of another type or size")
-        return [CopyStack(to, source)]
+        return [ir.CopyStack(to, source)]
 
     # ---- validity
 
-    def _add_header(self, target: Place) -> list[Statement]:
-        return [AddHeader(self.expressions.header(target))]
+    def _add_header(self, target: Place) -> list[ir.Statement]:
+        return [ir.AddHeader(self.expressions.header(target))]
 
-    def _remove_header(self, target: Place) -> list[Statement]:
-        return [RemoveHeader(self.expressions.header(target))]
+    def _remove_header(self, target: Place) -> list[ir.Statement]:
+        return [ir.RemoveHeader(self.expressions.header(target))]
 
     def _amount(self, stack: Stack, count: Place) -> int:
         number = self.expressions.data(count).interval.constant
@@ -136,22 +111,22 @@ class Statements:
             count.fail("the amount is negative")
         return min(number, stack.size)
 
-    def _push(self, target: Place, count: Place) -> list[Statement]:
+    def _push(self, target: Place, count: Place) -> list[ir.Statement]:
         stack = self.expressions.stack(target)
-        return [PushFront(stack, self._amount(stack, count))]
+        return [ir.PushFront(stack, self._amount(stack, count))]
 
-    def _pop(self, target: Place, count: Place) -> list[Statement]:
+    def _pop(self, target: Place, count: Place) -> list[ir.Statement]:
         stack = self.expressions.stack(target)
-        return [PopFront(stack, self._amount(stack, count))]
+        return [ir.PopFront(stack, self._amount(stack, count))]
 
     # ---- what happens to the packet
 
-    def _mark_to_drop(self, *metadata: Place) -> list[Statement]:
+    def _mark_to_drop(self, *metadata: Place) -> list[ir.Statement]:
         """The argument may be a copy of standard_metadata; without one it is standard_metadata itself."""
         if len(metadata) > 1:
             metadata[1].fail("mark_to_drop takes one parameter")
         argument = self.expressions.header(metadata[0]) if metadata else None
-        found: list[Statement] = []
+        found: list[ir.Statement] = []
         for name, value in (("standard_metadata.egress_spec", DROP_PORT), ("intrinsic_metadata.mcast_grp", 0)):
             field = self.layout.target_field(name)
             if field is not None:
@@ -159,54 +134,54 @@ class Statements:
                 found.append(self._store(field, build.constant(value)))
         return found
 
-    def _exit(self) -> list[Statement]:
-        return [Exit()]
+    def _exit(self) -> list[ir.Statement]:
+        return [ir.Exit()]
 
-    def _nothing(self) -> list[Statement]:
+    def _nothing(self) -> list[ir.Statement]:
         return []
 
     def _number(self, place: Place, bits: int) -> Data:
         return build.cut(self.expressions.data(place), bits, False)
 
-    def _clone(self, session: Place, field_list: Place) -> list[Statement]:
-        return [Clone(self._number(session, SESSION_BITS), self._number(field_list, LIST_BITS))]
+    def _clone(self, session: Place, field_list: Place) -> list[ir.Statement]:
+        return [ir.Clone(self._number(session, SESSION_BITS), self._number(field_list, LIST_BITS))]
 
-    def _resubmit(self, field_list: Place) -> list[Statement]:
-        return [Resubmit(self._number(field_list, LIST_BITS))]
+    def _resubmit(self, field_list: Place) -> list[ir.Statement]:
+        return [ir.Resubmit(self._number(field_list, LIST_BITS))]
 
-    def _recirculate(self, field_list: Place) -> list[Statement]:
-        return [Recirculate(self._number(field_list, LIST_BITS))]
+    def _recirculate(self, field_list: Place) -> list[ir.Statement]:
+        return [ir.Recirculate(self._number(field_list, LIST_BITS))]
 
-    def _digest(self, _receiver: Place, digest: Place) -> list[Statement]:
-        return [SendDigest(self._number(digest, LIST_BITS))]
+    def _digest(self, _receiver: Place, digest: Place) -> list[ir.Statement]:
+        return [ir.SendDigest(self._number(digest, LIST_BITS))]
 
-    def _truncate(self, length: Place) -> list[Statement]:
-        return [Truncate(self._number(length, LENGTH_BITS))]
+    def _truncate(self, length: Place) -> list[ir.Statement]:
+        return [ir.Truncate(self._number(length, LENGTH_BITS))]
 
     # ---- state
 
-    def _count(self, counter: Place, index: Place) -> list[Statement]:
+    def _count(self, counter: Place, index: Place) -> list[ir.Statement]:
         found = find(self.externs.counters, counter["value"], "counter")
-        return [Count(found, self.expressions.data(index))]
+        return [ir.Count(found, self.expressions.data(index))]
 
-    def _register_read(self, target: Place, register: Place, index: Place) -> list[Statement]:
+    def _register_read(self, target: Place, register: Place, index: Place) -> list[ir.Statement]:
         found = find(self.externs.registers, register["value"], "register")
         cell = build.result(Interval.unsigned(found.bitwidth))
-        return [RegisterRead(found, self.expressions.data(index), self.assignment(target, cell))]
+        return [ir.RegisterRead(found, self.expressions.data(index), self.assignment(target, cell))]
 
-    def _write_register(self, register: Place, index: Place, value: Place) -> list[Statement]:
+    def _write_register(self, register: Place, index: Place, value: Place) -> list[ir.Statement]:
         return [self._register_write(register["value"], index, self.expressions.data(value))]
 
-    def _register_write(self, name: Place, index: Place, value: Data) -> RegisterWrite:
+    def _register_write(self, name: Place, index: Place, value: Data) -> ir.RegisterWrite:
         found = find(self.externs.registers, name, "register")
-        return RegisterWrite(found, self.expressions.data(index), build.cut(value, found.bitwidth, False))
+        return ir.RegisterWrite(found, self.expressions.data(index), build.cut(value, found.bitwidth, False))
 
-    def _execute_meter(self, meter: Place, index: Place, target: Place) -> list[Statement]:
+    def _execute_meter(self, meter: Place, index: Place, target: Place) -> list[ir.Statement]:
         found = find(self.externs.meters, meter["value"], "meter")
         into = self.assignment(target, build.result(Interval(0, 2)))
-        return [MeterExecute(found, self.expressions.data(index), into)]
+        return [ir.MeterExecute(found, self.expressions.data(index), into)]
 
-    def _hash(self, target: Place, base: Place, calculation: Place, size: Place) -> list[Statement]:
+    def _hash(self, target: Place, base: Place, calculation: Place, size: Place) -> list[ir.Statement]:
         """Base and size are 64 bits wide on BMv2, and a size of 0 counts as 1."""
         found = find(self.externs.calculations, calculation["value"], "calculation")
         start, modulus = self._number(base, OFFSET_BITS), self._number(size, OFFSET_BITS)
@@ -218,21 +193,21 @@ class Statements:
         interval = Interval(start.interval.low, start.interval.high + most)
         return [self.assignment(target, Hash(interval, found, start, None if whole else modulus))]
 
-    def _random(self, target: Place, low: Place, high: Place) -> list[Statement]:
+    def _random(self, target: Place, low: Place, high: Place) -> list[ir.Statement]:
         least, most = self.expressions.data(low), self.expressions.data(high)
         number = build.result(Interval(least.interval.low, most.interval.high))
-        return [RandomNumber(least, most, self.assignment(target, number))]
+        return [ir.RandomNumber(least, most, self.assignment(target, number))]
 
     # ---- checks and messages
 
-    def _assert(self, condition: Place) -> list[Statement]:
-        return [Assert(self.expressions.condition(condition))]
+    def _assert(self, condition: Place) -> list[ir.Statement]:
+        return [ir.Assert(self.expressions.condition(condition))]
 
-    def _log(self, text: Place, values: Place) -> list[Statement]:
+    def _log(self, text: Place, values: Place) -> list[ir.Statement]:
         # p4c writes an object for a message without values, and BMv2 takes it for an empty list.
         given = [] if values["value"].is_empty_object else values["value"].elements()
         items = tuple(self.expressions.data(item) for item in given)
-        return [Log(text["value"].text(), items)]
+        return [ir.Log(text["value"].text(), items)]
 
 
 def _counterpart(field: FieldRef, argument: HeaderRef) -> FieldRef:
@@ -242,7 +217,7 @@ def _counterpart(field: FieldRef, argument: HeaderRef) -> FieldRef:
     return field if offset is None else FieldRef(argument, offset)
 
 
-_LOADERS: dict[str, tuple[int | None, Callable[..., list[Statement]]]] = {
+_LOADERS: dict[str, tuple[int | None, Callable[..., list[ir.Statement]]]] = {
     "assign": (2, Statements._assign),
     "modify_field": (2, Statements._assign),
     "assign_VL": (2, Statements.copy_varbit),
