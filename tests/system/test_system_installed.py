@@ -1,0 +1,74 @@
+"""The sdist and the wheel that is built from it, as an installed user has them: outside the checkout."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+import venv
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Return what a command prints; it fails the test if it ends with another status than 0."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    done = subprocess.run([*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of programs of a new environment with the wheel; its dependencies are this environment's."""
+    folder = tmp_path_factory.mktemp("installed")
+    run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", folder, cwd=ROOT)
+    (sdist,) = folder.glob("p4reduce-*.tar.gz")
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
+    run(*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, sdist, cwd=folder)
+    (wheel,) = folder.glob("p4reduce-*.whl")
+    venv.create(folder / "venv", with_pip=False, symlinks=True)
+    programs = folder / "venv/bin"
+    (site,) = (folder / "venv/lib").glob("python*/site-packages")
+    run(*pip, "--python", programs / "python", "install", "--no-deps", "--no-index", wheel, cwd=folder)
+    # .pth files in that folder, such as the one of the editable installation, are not read
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    return programs
+
+
+@pytest.mark.slow
+def test_the_sdist_has_the_license_the_readme_and_no_build_outputs(installed: Path) -> None:
+    (sdist,) = installed.parents[1].glob("p4reduce-*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"LICENSE", "README.md", "pyproject.toml", "p4src/v1model/main.p4"} <= names
+    assert not {name for name in names if name.split("/")[0] in (".venv", "out")}
+
+
+@pytest.mark.slow
+def test_every_command_loads_and_the_version_is_that_of_the_project(installed: Path, tmp_path: Path) -> None:
+    program = installed / "p4reduce"
+    where = run(installed / "python", "-c", "import p4reduce; print(p4reduce.__file__)", cwd=tmp_path)
+    assert Path(where.strip()).is_relative_to(installed.parent)
+    assert PROJECT["version"] in run(program, "--version", cwd=tmp_path)
+    listed = run(program, "--help", cwd=tmp_path)
+    assert "cannot be loaded" not in listed
+    for command in metadata.entry_points(group="p4reduce.commands").names:
+        assert command in listed
+        run(program, command, "--help", cwd=tmp_path)
+
+
+@pytest.mark.slow
+def test_the_demo_runs_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
+    run(installed / "p4reduce", "demo", "--epochs", "1", cwd=tmp_path)
+    report = json.loads((tmp_path / "demo-out/report.json").read_text(encoding="utf-8"))
+    assert report
