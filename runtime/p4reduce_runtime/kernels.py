@@ -1,8 +1,10 @@
 """Compiled kernels: functions of plain Python over arrays that numba compiles, once on a machine.
 
-A kernel module has functions marked `@kernel(signature)`, and nothing imports it but `load`. Its plain functions, under
-`.py_func`, are the oracle of the compiled ones. With P4REDUCE_KERNELS=off, and where numba refuses to be imported,
-`load` returns None and the caller goes the way it goes in Python.
+A kernel module has functions marked `@kernel(signature)`. With P4REDUCE_KERNELS=off, and where numba cannot be
+imported, the same functions are interpreted: the same results, for debugging and for machines without a working numba.
+What cannot be interpreted, since it makes system calls of its own, is imported by `load`, which returns None then.
+Import kernel modules when they are needed first, not at the top of a module: the first time on a machine they are
+compiled.
 
 What was compiled is kept in the user's cache folder (`cache.py`, `kernel_cache.py`). It belongs to this processor, to
 the versions of numba and numpy, and to the sources of all kernel modules, since one may call another's functions.
@@ -18,6 +20,7 @@ import importlib.util
 import itertools
 import logging
 import os
+import re
 import subprocess
 import sys
 import time
@@ -26,9 +29,11 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, TypeVar, cast
+from typing import Annotated, Any, Final, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from p4reduce_runtime import cache, kernel_cache
+import numpy as np
+
+from p4reduce_runtime import cache, kernel_cache, records
 from p4reduce_runtime.settings import ConfigError
 
 _log = logging.getLogger(__name__)
@@ -44,6 +49,7 @@ _DONE: Final = "all"
 """A file that says that all kernels of these sources were compiled."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Fields = TypeVar("Fields", bound=tuple[Any, ...])
 
 
 class CompilationError(RuntimeError):
@@ -68,10 +74,16 @@ def enabled() -> bool:
 def kernel(signature: str, *, allocates: bool = False) -> Callable[[Function], Function]:
     """Mark a function that is compiled for these types, such as "void(float32[::1], int64)", when it is defined.
 
-    It runs without the GIL. Overflow wraps, and no index is checked: the caller sees to it that all are inside. Only
-    one that `allocates` may make arrays: the others do not count references to arrays, which took a sixth of the time
-    of a collective. Views are free.
+    Beside numba's types, a signature may name the records (records.py) and the NamedTuples of arrays that the module of
+    the function has; their fields are tables of records, `Table[...]`, or arrays annotated with numba's type.
+    `arguments` makes such a tuple of what Python has.
+
+    A compiled function runs without the GIL. Overflow wraps, and no index is checked: the caller has to keep all
+    inside. Only one that `allocates` may make arrays: the others do not count references to arrays, which took a sixth
+    of the time of a collective. Views are free. An interpreted function wraps as well, without numpy's warning.
     """
+    if not compiles():
+        return np.errstate(over="ignore")
     import numba
     from numba.core.options import DefaultOptions
 
@@ -81,25 +93,83 @@ def kernel(signature: str, *, allocates: bool = False) -> Callable[[Function], F
         options["_nrt"] = False
 
     def compiled(function: Function) -> Function:
-        if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
-            return function
         dispatcher = njit(**options)(function)
         with contextlib.ExitStack() as stack:
             kept = _cache_of(function, signature)
             if kept is not None:
                 dispatcher._cache = stack.enter_context(kept)  # as Dispatcher.enable_caching does
-            dispatcher.compile(signature)
+            dispatcher.compile(_signature(signature, function))
         dispatcher.disable_compile()
         return cast(Function, dispatcher)
 
     return compiled
 
 
+@functools.cache
+def compiles() -> bool:
+    """Return whether this process compiles kernels: they are `enabled`, and numba can be imported. Found out once."""
+    return enabled() and _numba_error() is None
+
+
 def load(module: str) -> ModuleType | None:
-    """Import a kernel module, compiled; None where kernels are not `enabled`, and where numba cannot be imported."""
-    if not enabled() or _numba_error() is not None:
+    """Import a kernel module that cannot be interpreted; None where kernels are not compiled."""
+    if not enabled() or _numba_error() is not None or not compiles():
         return None
     return importlib.import_module(module)
+
+
+def arguments(fields: Fields) -> Fields:
+    """Return a NamedTuple of arrays as kernels take it: where these are interpreted, records have attributes."""
+    return fields if compiles() else type(fields)(*map(argument, fields))
+
+
+def argument(array: Any) -> Any:
+    """Return one array as kernels take it: see `arguments`."""
+    return array if array.dtype.names is None or compiles() else array.view(np.recarray)
+
+
+def direct(function: Function) -> Function:
+    """Return a kernel for callers in Python that give it arguments of exactly its types: they are not looked at.
+
+    For many arrays numba needs 10 us to look at their types, which a collective would spend several times.
+    """
+    overloads = getattr(function, "overloads", None)
+    if overloads is None:
+        return function
+    (compiled,) = overloads.values()
+    return cast(Function, compiled.entry_point)
+
+
+def _signature(text: str, function: Callable[..., Any]) -> Any:
+    """Return a signature as numba's; names that numba does not have are those of the function's module."""
+    import numba
+
+    types = vars(numba.types)
+    known = function.__globals__
+    own = {
+        name: _type_of(known[name]) for name in re.findall(r"[A-Za-z_]\w*", text) if name not in types and name in known
+    }
+    return eval(text, {}, {**types, **own})  # as numba does: it is the kernel module's own text
+
+
+@functools.cache
+def _type_of(declared: Any) -> Any:
+    """Return numba's type of a record, of a NamedTuple of arrays, or of one of its fields."""
+    import numba
+    from numba.np import numpy_support
+
+    supported: Any = numpy_support
+    dtype_of: Any = records.dtype_of
+    types: Any = numba.types
+    if isinstance(declared, type) and issubclass(declared, records.Record):
+        return supported.from_dtype(dtype_of(declared))
+    if get_origin(declared) is records.Table:
+        return types.Array(_type_of(get_args(declared)[0]), 1, "C")
+    if get_origin(declared) is Annotated:
+        return eval(get_args(declared)[1], {}, vars(types))
+    return types.NamedTuple(
+        [_type_of(field) for field in get_type_hints(declared, include_extras=True).values()], declared
+    )
 
 
 @functools.cache
@@ -152,7 +222,7 @@ def load_alone(modules: list[str]) -> None:
             if spec is not None:
                 sys.modules[above] = importlib.util.module_from_spec(spec)
     for module in modules:
-        load(module)
+        importlib.import_module(module)
     if (reason := cache.why_not_kept()) is not None:
         print(reason, file=sys.stderr)
         sys.exit(_NOT_KEPT)
@@ -229,7 +299,7 @@ def _made_folder() -> Path:
         f"{numba.__version__} {numpy.__version__} {sys.implementation.cache_tag} {processor}".encode()
     )
     try:
-        for source in (Path(__file__), Path(kernel_cache.__file__), *_sources()):
+        for source in (Path(__file__), Path(kernel_cache.__file__), Path(records.__file__), *_sources()):
             digest.update(source.read_bytes())
         folder = parent / f"kernels-{digest.hexdigest()[:16]}"
         if not folder.exists():

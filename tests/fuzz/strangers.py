@@ -24,7 +24,7 @@ if __name__ == "__main__":
 from fuzz.mutations import mutated
 from p4reduce.codecs import Int32
 from p4reduce.protocol.call import Call, CodecId, Kind
-from p4reduce.protocol.collective import AnyCollective, make_collective
+from p4reduce.protocol.collective import Collective
 from p4reduce_contracts import wire
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_runtime.datagrams import ENCAP_BYTES
@@ -78,7 +78,7 @@ class Strangers:
             shape = (geometry.columns, geometry.block_words)
             lease = Lease(JOB, "fuzzed", EPOCH, rank, RANKS, SLOT_COUNT, *shape, secret=rank_secret(rank))
             source = Int32(tensors[rank]).bind(RANKS, geometry.block_words, True)
-            engines.append(make_collective(lease, self._rounds[rank], source, call, 100.0))
+            engines.append(Collective(lease, self._rounds[rank], source, call, 100.0))
         flying = [(rank, payload) for rank, engine in enumerate(engines) for payload in engine.start(0.0)]
         while flying:
             rank, payload = flying.pop(0)
@@ -94,7 +94,7 @@ class Strangers:
             assert engine.done, "no frame was lost, so none has to be repeated"
             assert np.array_equal(engine.result()[0], expected), f"a wrong sum after {self.sent} mutated frames"
 
-    def _mutated_frames(self, engines: list[AnyCollective]) -> None:
+    def _mutated_frames(self, engines: list[Collective]) -> None:
         for _ in range(A_FRAME):
             if self._random.random() < 0.1:
                 payload = self._without_secret(mutated(self._random, self._down, RANKS), 0, range(RANKS))

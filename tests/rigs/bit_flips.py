@@ -27,7 +27,7 @@ if __name__ == "__main__":
 from p4reduce.codecs import Float32, FloatLanes, Gathered, Int32, Lanes, Segment
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError, CorruptSumError
 from p4reduce.protocol.call import Call, Kind
-from p4reduce.protocol.collective import AnyCollective, make_collective
+from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.source import BlockSource
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import BASE_BYTES, GUARD_BYTES
@@ -131,7 +131,7 @@ class BitFlips:
                 secret=rank_secret(rank),
             )
             sources.append(segments[rank].bind(RANKS, geometry.block_words, True))
-            engines.append(make_collective(lease, self._rounds[rank], sources[rank], call, TIMEOUT_S))
+            engines.append(Collective(lease, self._rounds[rank], sources[rank], call, TIMEOUT_S))
         self._seen = 0
         try:
             self._to_the_end(engines)
@@ -143,7 +143,7 @@ class BitFlips:
         got = [engine.result()[0] for engine in engines]
         return RIGHT if all(np.array_equal(*pair) for pair in zip(got, expected, strict=True)) else WRONG
 
-    def _to_the_end(self, engines: Sequence[AnyCollective]) -> None:
+    def _to_the_end(self, engines: Sequence[Collective]) -> None:
         """Pass frames until every rank is done, or one has an error."""
         now = 0.0
         flying = [(rank, frame) for rank, engine in enumerate(engines) for frame in engine.start(now)]

@@ -31,7 +31,7 @@ from p4reduce.errors import (
 )
 from p4reduce.membership import EpochMembership, Membership
 from p4reduce.protocol.call import Call, Kind
-from p4reduce.protocol.collective import AnyCollective, load_kernels
+from p4reduce.protocol.collective import Collective, load_kernels
 from p4reduce.protocol.refusal import reason_of
 from p4reduce.protocol.source import BlockSource, check_size
 from p4reduce.resync import FinishedCollective
@@ -317,9 +317,7 @@ class Communicator:
             self.operations -= 1
             raise
 
-    def _take_part(
-        self, contribution: Contribution, number: int, timeout_s: float, alike: Call | None
-    ) -> AnyCollective:
+    def _take_part(self, contribution: Contribution, number: int, timeout_s: float, alike: Call | None) -> Collective:
         """Take part in one collective over the switch, and count it.
 
         `alike`: what this call has in common with later ones like it; None: nothing is remembered for them.

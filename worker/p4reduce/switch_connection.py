@@ -14,9 +14,8 @@ import numpy as np
 from p4reduce.errors import CollectiveTimeoutError, P4ReduceError
 from p4reduce.gso import FEWEST_SLOTS, GsoProbe
 from p4reduce.protocol.call import Call
-from p4reduce.protocol.collective import AnyCollective, make_channel, make_collective
-from p4reduce.protocol.compiled.channel import Channel
-from p4reduce.protocol.compiled.collective import CompiledCollective
+from p4reduce.protocol.channel import Channel
+from p4reduce.protocol.collective import Collective, make_channel
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.source import UNTOUCHED, BlockSource, ConcatenatedBlocks
 from p4reduce.protocol.window import Window
@@ -53,9 +52,9 @@ class SwitchConnection:
         self.window = Window(lease.slot_count, window)
         self._clock = clock
         self._gso = GsoProbe()
-        self._running: AnyCollective | None = None
+        self._running: Collective | None = None
         self.channel = self._open_channel()
-        """What lets the compiled engine use the transport's socket by itself; None where it cannot."""
+        """What lets a collective use the transport's socket by itself; None where it cannot."""
 
     def slots_of(self, alike: Call | None, expected_blocks: int | None) -> int:
         """Return how many slots the next collective opens, the same number on all ranks (protocol/window.py)."""
@@ -76,13 +75,13 @@ class SwitchConnection:
         lost: Callable[[], P4ReduceError | None],
         *,
         keep_words: bool,
-    ) -> AnyCollective:
+    ) -> Collective:
         """Take part in a collective that opens `slots` slots, until it is done; return it.
 
         Raises CollectiveError, and what `lost` returns once it returns an error, after the frames that have arrived
         were read.
         """
-        collective = make_collective(
+        collective = Collective(
             self.lease,
             self.slot_rounds,
             source,
@@ -106,9 +105,7 @@ class SwitchConnection:
             self._running = None
         return collective
 
-    def finished(
-        self, collective: AnyCollective, source: BlockSource, slots: int, alike: Call | None
-    ) -> tuple[int, ...]:
+    def finished(self, collective: Collective, source: BlockSource, slots: int, alike: Call | None) -> tuple[int, ...]:
         """Adapt the window to a collective that is done; return how many blocks at least one rank held, by segment.
 
         Empty for a collective that was refused. `alike`: what this call has in common with later ones like it; None:
@@ -125,10 +122,10 @@ class SwitchConnection:
         return union_blocks
 
     def _exchange_frames(
-        self, collective: AnyCollective, now: float, lost: Callable[[], P4ReduceError | None], waits: Waits
+        self, collective: Collective, now: float, lost: Callable[[], P4ReduceError | None], waits: Waits
     ) -> None:
         clock, receive = self._clock, self.transport.receive
-        if self.channel is not None and isinstance(collective, CompiledCollective):
+        if self.channel is not None:
             collective.begin(now)
             while not collective.done and lost() is None:
                 self._send(collective.run(self.channel, clock() + _LONGEST_WAIT_S), collective.stats)
@@ -152,18 +149,18 @@ class SwitchConnection:
                 self._send(collective.on_timer(now), collective.stats)
             waits.look(now)
 
-    def probe_gso(self, collective: AnyCollective) -> None:
+    def probe_gso(self, collective: Collective) -> None:
         """Measure whether the path carries GSO datagrams, and how long ones, unless that is known."""
         channel, transport = self.channel, self.transport
         if channel is None or self._gso.known or collective.slots < FEWEST_SLOTS:
             return
-        if isinstance(collective, CompiledCollective) and isinstance(transport, UdpTransport):
+        if isinstance(transport, UdpTransport):
             timeout_s = min(_LONGEST_PROBE_S, 2 * self.round_trip.timeout_s)
             self._gso.probe(transport, self.lease, collective.answered_frame, timeout_s)
             channel.plain, channel.run_bytes = not self._gso.allowed, self._gso.longest
 
     def close_channel(self) -> None:
-        """Give the compiled engine's hold on the socket back; only when no collective runs over it."""
+        """Give the channel's hold on the socket back; only when no collective runs over it."""
         if self.channel is not None:
             self.channel.close()
             self.channel = None
@@ -185,7 +182,7 @@ class SwitchConnection:
             self.transport.send(frames)
 
 
-def _union_blocks(source: BlockSource, collective: AnyCollective) -> tuple[int, ...]:
+def _union_blocks(source: BlockSource, collective: Collective) -> tuple[int, ...]:
     """Return how many blocks at least one rank held, of each segment."""
     held = collective.agreed_exponents != UNTOUCHED
     if not isinstance(source, ConcatenatedBlocks):

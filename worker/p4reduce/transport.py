@@ -84,7 +84,7 @@ class UdpTransport:
 
     @property
     def descriptor(self) -> int:
-        """The socket's own, for the compiled engine; -1 once it is closed."""
+        """The socket's own, for the compiled loop; -1 once it is closed."""
         return self._socket.fileno()
 
     def forbid_fragments(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from p4reduce.errors import CollectiveTimeoutError
-from p4reduce.protocol.collective import AnyCollective
+from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.deadline import IP_UDP_BYTES
 from p4reduce.transport import Transport, UdpTransport
 from p4reduce_contracts.jobs.lease import Lease
@@ -25,7 +25,7 @@ _SILENT_S: Final = 10.0
 class Waits:
     """Measures how long one collective has waited. `look` is called at least every tenth of a second."""
 
-    def __init__(self, lease: Lease, transport: Transport, collective: AnyCollective, now: float) -> None:
+    def __init__(self, lease: Lease, transport: Transport, collective: Collective, now: float) -> None:
         self._lease, self._transport, self._collective = lease, transport, collective
         self._rounds = collective.stats.rounds
         self._answers = self._count_answers()

@@ -25,8 +25,6 @@ from p4reduce_contracts.wire import SMALL
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 from rigs.scenarios import random_tensors, sum_of_float32
 
-pytestmark = pytest.mark.usefixtures("each_engine")
-
 
 @pytest.mark.parametrize("world_size", [1, 2, 5, 8])
 @pytest.mark.parametrize("density", [0.0, 0.1, 1.0])

@@ -19,8 +19,6 @@ from p4reduce.errors import CollectiveError, CollectiveTimeoutError, Communicato
 from p4reduce.membership import EpochMembership
 from p4reduce.testing.local_group import LocalGroup
 
-pytestmark = pytest.mark.usefixtures("each_engine")
-
 
 class Busy:
     """Rank 0 of two; `start()` has another thread of it in a barrier that rank 1 does not come to."""

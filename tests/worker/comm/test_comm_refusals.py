@@ -26,8 +26,6 @@ from p4reduce.errors import (
 )
 from p4reduce.testing.local_group import LocalGroup
 
-pytestmark = pytest.mark.usefixtures("each_engine")
-
 BIG = np.ones(5000, np.float32)
 
 

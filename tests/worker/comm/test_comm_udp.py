@@ -13,14 +13,12 @@ import pytest
 from p4reduce import Communicator
 from p4reduce.errors import CollectiveTimeoutError, P4ReduceError
 from p4reduce.gso import GsoProbe
-from p4reduce.protocol.collective import load_kernels
+from p4reduce.protocol.collective import load_pump
 from p4reduce.testing.udp_switch import UdpSwitch, connect
 from p4reduce.transport import UdpTransport
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import DEFAULT, MAX_COLUMNS, RESULT, SMALL, Frame, Geometry, pack, unpack
 from p4reduce_runtime.datagrams import RUN_BYTES, SHORT_RUN_BYTES
-
-pytestmark = pytest.mark.usefixtures("each_engine")
 
 
 def test_all_reduce_over_udp_sockets() -> None:
@@ -71,8 +69,8 @@ def test_the_largest_legal_frame_is_received_whole() -> None:
 
 @pytest.mark.parametrize("chosen", ["auto", "on", "off"])
 def test_frames_leave_in_runs_where_the_switch_sees_each_of_them(chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if load_kernels() is None:
-        pytest.skip("only the compiled engine sends runs")
+    if load_pump() is None:
+        pytest.skip("only the compiled loop over a socket sends runs")
     monkeypatch.setenv("P4REDUCE_SEGMENTATION", chosen)
     tensor = np.arange(20_000, dtype=np.int32)
     with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=30) as comm:

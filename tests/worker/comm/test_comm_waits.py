@@ -24,8 +24,6 @@ from p4reduce.transport import UdpTransport
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import SMALL
 
-pytestmark = pytest.mark.usefixtures("each_engine")
-
 SLOTS = 4
 
 

@@ -20,7 +20,7 @@ from p4reduce.ring import RingState
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_lab.study.in_process import exchange_all
 
-pytestmark = pytest.mark.usefixtures("each_engine", "process_group")
+pytestmark = pytest.mark.usefixtures("process_group")
 
 
 class Net(nn.Module):

@@ -7,13 +7,10 @@ import pytest
 
 from p4reduce.codecs import Float32, Int32
 from p4reduce.protocol.call import Call, CodecId, Kind
-from p4reduce.protocol.collective import make_collective
-from p4reduce.protocol.growth import with_zero_blocks, zero_blocks
+from p4reduce.protocol.collective import Collective
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import DEFAULT, unpack
-
-pytestmark = pytest.mark.usefixtures("each_engine")
 
 SLOTS, BLOCKS = 4, 152
 
@@ -31,7 +28,7 @@ def run(tensors: list[np.ndarray], codec: type[Int32] | type[Float32]) -> tuple[
         lease = Lease(1, "test", 7, rank, world_size, SLOTS, DEFAULT.columns, DEFAULT.block_words)
         source = codec(tensor).bind(world_size, DEFAULT.block_words, False)
         call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, tensor.size)
-        ranks.append(make_collective(lease, [0] * SLOTS, source, call, 5.0))
+        ranks.append(Collective(lease, [0] * SLOTS, source, call, 5.0))
     queue = [(rank, frame) for rank, collective in enumerate(ranks) for frame in collective.start(0.0)]
     sent = []
     while queue:
@@ -69,12 +66,23 @@ def test_every_rank_holds_other_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "present", "zeros"),
-    [(0xFF, 0xFF, 0), (0xFF, 0x0F, 0), (0xFF, 0x07, 0x08), (0xFF, 0, 0x0F), (0xF1, 0x10, 0), (0x1F, 0, 0x01)],
+    ("expected", "own", "sent"),
+    [
+        (0xFF, 0xFF, 0xFF),
+        (0xFF, 0x0F, 0x0F),
+        (0xFF, 0x07, 0x0F),
+        (0xFF, 0x00, 0x0F),
+        (0xF1, 0x10, 0x10),
+        (0x1F, 0x00, 0x01),
+    ],
 )
-def test_only_as_many_zeros_as_needed(expected: int, present: int, zeros: int) -> None:
-    assert zero_blocks(expected, present, DEFAULT.block_bytes) == zeros
-
-
-def test_zeros_lie_at_their_columns() -> None:
-    assert with_zero_blocks(b"aabbcc", 0b1011, 0b10100, 2) == b"aabb\0\0cc\0\0"
+def test_only_as_many_zeros_as_needed_and_at_their_columns(expected: int, own: int, sent: int) -> None:
+    """One slot; rank 1 holds the columns of `own`, rank 0 those of `expected`."""
+    columns = np.arange(DEFAULT.columns)
+    tensors = [np.repeat(mask >> columns & 1, DEFAULT.block_words).astype(np.int32) for mask in (expected, own)]
+    results, frames = run(tensors, Int32)
+    assert all(np.array_equal(result, tensors[0] + tensors[1]) for result in results)
+    first, second = (unpack(DEFAULT, frame) for frame in frames[-2:])
+    assert (first.present, second.present) == (expected, sent)
+    blocks = np.frombuffer(second.blocks, ">i4").reshape(-1, DEFAULT.block_words)
+    assert blocks.tolist() == [[own >> column & 1] * DEFAULT.block_words for column in columns if sent >> column & 1]

@@ -13,8 +13,6 @@ from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import DEFAULT
 from rigs.shaped_links import ShapedNetwork
 
-pytestmark = pytest.mark.usefixtures("each_engine")
-
 RANKS, SLOTS, BLOCKS = 4, 64, 8192
 """1 MB on each rank."""
 STALL_AFTER, STALL_S, PROBES = 600, 0.06, 5

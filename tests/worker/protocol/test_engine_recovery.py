@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 from p4reduce.codecs import Int32
 from p4reduce.protocol.call import Call, CodecId, Kind
-from p4reduce.protocol.recovery import Recovery
+from p4reduce.protocol.collective import Collective
+from p4reduce.protocol.recovery import (
+    add_sample,
+    begin,
+    on_frame_sent,
+    on_loss_detection_timeout,
+    on_result,
+    set_loss_detection_timer,
+)
 from p4reduce.protocol.rtt import RoundTrip
-from p4reduce.protocol.slot import SlotState
+from p4reduce.protocol.timing import MAX_PTO_S
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.testing.terrible_network import Member, NetworkConditions, TerribleNetwork
 from p4reduce_contracts.jobs.lease import Lease
@@ -24,27 +33,52 @@ ROUND_S = 0.004
 class Slots:
     """Slots in their second round, of which each sends a frame at 0, 1 µs apart; the path is known."""
 
-    def __init__(self, count: int, *, opening: bool = False) -> None:
+    def __init__(self, count: int, *, opening: bool = False, sent: int | None = None) -> None:
+        """`sent`: how many of them send a frame; None: all."""
         self.round_trip = RoundTrip()
+        tensor = np.ones(count * DEFAULT.frame_words, np.int32)
+        lease = Lease(1, "test", 7, 0, 1, count, DEFAULT.columns, DEFAULT.block_words)
+        source = Int32(tensor).bind(1, DEFAULT.block_words, True)
+        call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, len(tensor))
+        self.engine = Collective(lease, [0] * count, source, call, 40.0, round_trip=self.round_trip).engine
+        self.path: Any = self.engine.path[0]
+        self.loss: Any = self.engine.loss[0]
+        self.slots: Any = self.engine.slots
         for _ in range(50):
-            self.round_trip.sample(ROUND_S, 0.00001)
-        self.recovery = Recovery(self.round_trip, 10.0)
-        self.slots = [SlotState(index, 0, 8, 0) for index in range(count)]
-        self.recovery.start(0.0)
-        for slot in self.slots:
-            slot.opening = opening
-            self.recovery.sent(slot, slot.index * 1e-6)
+            add_sample(self.path, ROUND_S, 0.00001)
+        begin(self.engine, 0.0)
+        self.slots["opening"], self.slots["seen"] = opening, -1
+        for index in range(count if sent is None else sent):
+            self.sent(index, index * 1e-6)
+
+    def sent(self, index: int, now: float) -> None:
+        on_frame_sent(self.loss, self.slots, index, now)
+
+    def answered(self, index: int, now: float) -> None:
+        on_result(self.loss, self.path, self.slots, index, now)
 
     def due(self, now: float) -> list[int]:
-        return [slot.index for slot in self.recovery.due(now)]
+        count = on_loss_detection_timeout(self.engine, now)
+        contributions: Any = self.engine.contributions
+        return list(contributions["slot"][:count].tolist())
+
+    @property
+    def timer(self) -> float:
+        """When something may have to be sent again."""
+        set_loss_detection_timer(self.loss, self.path, self.slots)
+        return float(self.loss["timer_at"])
+
+    def no_queue(self) -> None:
+        """Let the reordering window be that of the path alone."""
+        self.path["result_interval"] = 0.0
 
 
 def test_a_frame_is_lost_when_a_later_one_was_answered_and_a_margin_has_passed() -> None:
     slots = Slots(10)
     for index in (0, 1, 3, 4):
-        slots.recovery.answered(slots.slots[index], ROUND_S)
-    slots.round_trip.gap_s = 0.0
-    assert slots.recovery.next_timer == pytest.approx(1.25 * ROUND_S, rel=0.01)
+        slots.answered(index, ROUND_S)
+    slots.no_queue()
+    assert slots.timer == pytest.approx(1.25 * ROUND_S, rel=0.01)
     assert slots.due(1.2 * ROUND_S) == []
     assert slots.due(1.3 * ROUND_S) == [2], "and not 5 to 9: nothing that was sent after them has an answer"
 
@@ -53,9 +87,9 @@ def test_the_margin_is_the_queues_length_but_at_most_the_round_again() -> None:
     """After a loss the ranks do not send in the same order: a frame may have to wait for the others' last."""
     for gap_s, rounds in ((ROUND_S / 16, 1.5), (ROUND_S / 10, 1.8), (ROUND_S, 2.0)):
         slots = Slots(9)
-        slots.recovery.answered(slots.slots[8], ROUND_S)
-        slots.round_trip.gap_s = gap_s
-        assert slots.recovery.next_timer == pytest.approx(rounds * ROUND_S, rel=0.01)
+        slots.answered(8, ROUND_S)
+        slots.path["result_interval"] = gap_s
+        assert slots.timer == pytest.approx(rounds * ROUND_S, rel=0.01)
 
 
 def test_order_and_not_time_makes_a_frame_lost() -> None:
@@ -63,136 +97,129 @@ def test_order_and_not_time_makes_a_frame_lost() -> None:
     slots = Slots(10, opening=True)
     assert slots.due(0.1) == [9]
     for index in range(10):
-        slots.recovery.answered(slots.slots[index], 1.0 + index * 1e-4)
+        slots.answered(index, 1.0 + index * 1e-4)
         assert slots.due(1.0 + index * 1e-4) == []
 
 
-def test_a_late_rank_costs_one_frame_a_silence_while_nothing_is_answered() -> None:
+def test_a_late_rank_costs_one_frame_a_probe_timeout_while_nothing_is_answered() -> None:
     slots = Slots(64, opening=True)
     probes, now = [], 0.0
     while now < 1.0:
-        timer = slots.recovery.next_timer
-        assert timer is not None
+        timer = slots.timer
         now = timer
         probes.append(slots.due(now))
     assert probes == [[63 - index] for index in range(len(probes))]
     assert len(probes) == 7  # after 10, 20, 40, ... ms more
 
 
-def test_silences_after_one_another_cost_two_frames_each() -> None:
+def test_probe_timeouts_after_one_another_cost_two_frames_each() -> None:
     """Nothing tells a loss from a switch that stands still, and each frame is asked for in the end."""
     slots = Slots(7)
-    slots.recovery.answered(slots.slots[0], ROUND_S)
+    slots.answered(0, ROUND_S)
     probes = []
     for _ in range(5):
-        timer = slots.recovery.next_timer
-        assert timer is not None
+        timer = slots.timer
         probes.append(slots.due(timer))
     assert probes == [[6], [5, 4], [3, 2], [1, 6], [5, 4]]
 
 
-def test_a_result_ends_the_count_of_silences() -> None:
+def test_a_result_ends_the_count_of_probe_timeouts() -> None:
     slots = Slots(12)
     probes = []
-    for index, silences in enumerate((2, 3, 1, 2)):
-        slots.recovery.answered(slots.slots[index], 1.0 + index)
-        for _ in range(silences):
-            timer = slots.recovery.next_timer
-            assert timer is not None
+    for index, timeouts in enumerate((2, 3, 1, 2)):
+        slots.answered(index, 1.0 + index)
+        for _ in range(timeouts):
+            timer = slots.timer
             probes.append(len(slots.due(timer)))
     assert probes == [1, 2, 1, 2, 2, 1, 1, 2]
 
 
 def test_the_frame_sent_last_is_the_probe_and_shows_which_others_are_lost() -> None:
     slots = Slots(6)
-    slots.recovery.answered(slots.slots[0], ROUND_S)
-    timer = slots.recovery.next_timer
-    assert timer is not None
+    slots.answered(0, ROUND_S)
+    timer = slots.timer
     assert slots.due(timer) == [5]
-    slots.recovery.answered(slots.slots[5], timer + ROUND_S)
-    timer = slots.recovery.next_timer
-    assert timer is not None
+    slots.answered(5, timer + ROUND_S)
+    timer = slots.timer
     assert slots.due(timer + 0.0001) == [1, 2, 3, 4]
 
 
 def test_a_frame_that_the_switch_has_is_asked_for_half_as_often() -> None:
     slots = Slots(3)
-    slots.slots[0].seen = 1  # a PENDING said so
-    slots.recovery.answered(slots.slots[2], ROUND_S)
-    slots.round_trip.gap_s = 0.0
+    slots.slots["seen"][0] = 1  # a PENDING said so
+    slots.answered(2, ROUND_S)
+    slots.no_queue()
     assert slots.due(1.3 * ROUND_S) == [1]
     assert slots.due(2.4 * ROUND_S) == []
     assert slots.due(2.6 * ROUND_S) == [0]
 
 
-def slots_in_doubt(count: int) -> Slots:
+def slots_lost_ambiguously(count: int) -> Slots:
     """Slots 2 and on, overtaken by nothing but slot 0's frame, which was sent again."""
     slots = Slots(count)
-    slots.recovery.answered(slots.slots[1], ROUND_S)
-    slots.round_trip.gap_s = 0.0
+    slots.answered(1, ROUND_S)
+    slots.no_queue()
     assert slots.due(1.3 * ROUND_S) == [0]
-    slots.recovery.answered(slots.slots[0], 1.31 * ROUND_S)
+    slots.answered(0, 1.31 * ROUND_S)
     return slots
 
 
 def test_of_frames_that_only_a_repeated_one_overtook_the_last_is_a_probe() -> None:
     """The answer to the repeated one may be to what was sent first: then the others are on their way."""
-    slots = slots_in_doubt(10)
-    slots.round_trip.numbers = ROUND_S, ROUND_S / 5, ROUND_S, 0.0
+    slots = slots_lost_ambiguously(10)
+    slots.round_trip.table[0] = ROUND_S, ROUND_S / 5, ROUND_S, 0.0
     assert slots.round_trip.timeout_s == pytest.approx(1.8 * ROUND_S)
-    assert slots.recovery.next_timer == pytest.approx(1.8 * ROUND_S, rel=0.01)
+    assert slots.timer == pytest.approx(1.8 * ROUND_S, rel=0.01)
     assert slots.due(1.7 * ROUND_S) == []
     assert slots.due(1.81 * ROUND_S) == [9]
     assert slots.due(3.5 * ROUND_S) == []
     assert slots.due(3.62 * ROUND_S) == [9]
-    slots.recovery.answered(slots.slots[9], 3.7 * ROUND_S)
+    slots.answered(9, 3.7 * ROUND_S)
     assert slots.due(4.7 * ROUND_S) == list(range(2, 9)), "its place is where it was: it overtook the others"
 
 
-def test_a_rank_that_stalls_costs_few_frames_while_others_are_in_doubt() -> None:
-    slots = slots_in_doubt(64)
+def test_a_rank_that_stalls_costs_few_frames_while_the_loss_of_others_is_ambiguous() -> None:
+    slots = slots_lost_ambiguously(64)
     repeated, timer = [], 0.0
     while timer < 3.0:
-        found = slots.recovery.next_timer
-        assert found is not None and found > timer
+        found = slots.timer
+        assert found > timer
         timer = found
         repeated += slots.due(timer)
         for index in repeated:
-            slots.slots[index].seen = 1  # a PENDING said so
+            slots.slots["seen"][index] = 1  # a PENDING said so
     assert 5 < len(repeated) < 40
 
 
 def test_tries_without_number_are_no_trouble() -> None:
     slots = Slots(2)
-    slots.slots[0].tries = 5000
-    slots.recovery.answered(slots.slots[1], ROUND_S)
-    slots.recovery._silent_until = math.inf
-    assert slots.due(0.99 * Recovery.LONGEST_SILENCE_S) == []
-    assert slots.due(1.01 * Recovery.LONGEST_SILENCE_S) == [0]
+    slots.slots["retransmits"][0] = 5000
+    slots.answered(1, ROUND_S)
+    slots.loss["pto_at"] = math.inf
+    assert slots.due(0.99 * MAX_PTO_S) == []
+    assert slots.due(1.01 * MAX_PTO_S) == [0]
 
 
 def test_frames_that_were_sent_again_overtake_each_other() -> None:
     slots = Slots(3)
-    slots.recovery.answered(slots.slots[2], ROUND_S)
-    slots.round_trip.gap_s = 0.0
+    slots.answered(2, ROUND_S)
+    slots.no_queue()
     assert slots.due(1.3 * ROUND_S) == [0, 1]
-    slots.recovery.answered(slots.slots[1], 2.3 * ROUND_S)
-    slots.round_trip.gap_s = 0.0
+    slots.answered(1, 2.3 * ROUND_S)
+    slots.no_queue()
     assert slots.due(2.4 * ROUND_S) == []
     assert slots.due(2.6 * ROUND_S) == [0]
 
 
 def test_tries_come_slower_after_the_first_ones() -> None:
-    slots = Slots(1)
+    slots = Slots(2, sent=1)
     times, now = [], 0.0
-    later = SlotState(99, 0, 8, 0)
-    later.opening = False
     for _ in range(4):
-        slots.recovery.sent(later, now)
-        slots.recovery.answered(later, now + ROUND_S)
-        slots.round_trip.gap_s = 0.0
-        timer = slots.recovery.next_timer
-        assert timer is not None
+        slots.sent(1, now)
+        slots.slots["retransmits"][1] = 0
+        slots.answered(1, now + ROUND_S)
+        slots.no_queue()
+        timer = slots.timer
         times.append((timer - now) / ROUND_S)
         now = timer
         slots.due(now)

@@ -16,19 +16,20 @@ from p4reduce.errors import (
     InvalidTensorError,
 )
 from p4reduce.protocol.call import Call, CodecId, Kind
-from p4reduce.protocol.collective import AnyCollective, make_collective
-from p4reduce.protocol.lookahead import keys_at_or_after
-from p4reduce.protocol.rtt import GRANULARITY_S, INITIAL_S, RoundTrip
+from p4reduce.protocol.collective import Collective
+from p4reduce.protocol.lookahead import look_ahead
+from p4reduce.protocol.recovery import add_sample
+from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.source import BlockSource, NoBlocks
+from p4reduce.protocol.timing import GRANULARITY_S, INITIAL_RTO_S
 from p4reduce.protocol.window import Window
 from p4reduce.stats import CollectiveStats
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import KEY_NONE, MAX_BLOCKS, PENDING, SMALL, Frame, Geometry, pack, unpack
 from p4reduce_contracts.wire.check import check_of
+from p4reduce_runtime.kernels import argument
 from rigs.secret import rank_secret, rank_secrets
-
-pytestmark = pytest.mark.usefixtures("each_engine")
 
 TIMEOUT_S = 5.0
 
@@ -37,14 +38,12 @@ def lease(rank: int = 0, world_size: int = 2, slots: int = 4) -> Lease:
     return Lease(1, "test", 7, rank, world_size, slots, SMALL.columns, SMALL.block_words, secret=rank_secret(rank))
 
 
-def make(
-    source: BlockSource | None = None, call: Call | None = None, rank: int = 0, world_size: int = 2
-) -> AnyCollective:
+def make(source: BlockSource | None = None, call: Call | None = None, rank: int = 0, world_size: int = 2) -> Collective:
     """One rank's collective; by default of a tensor of 5 frames that is all ones."""
     tensor = np.ones(5 * SMALL.frame_words, np.int32)
     source = Int32(tensor).bind(world_size, SMALL.block_words, False) if source is None else source
     call = call or Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, tensor.size)
-    return make_collective(lease(rank, world_size), [0] * 4, source, call, TIMEOUT_S)
+    return Collective(lease(rank, world_size), [0] * 4, source, call, TIMEOUT_S)
 
 
 def switch(world_size: int = 2) -> ReferenceSwitch:
@@ -63,7 +62,7 @@ def exchange(reference: ReferenceSwitch, sent: dict[int, list[bytes]]) -> dict[i
     return got
 
 
-def opened(received: int = 1) -> tuple[AnyCollective, list[bytes]]:
+def opened(received: int = 1) -> tuple[Collective, list[bytes]]:
     """A collective of two ranks that has `received` RESULTs, and all RESULTs of its opening rounds."""
     mine, other = make(), make(rank=1)
     got = exchange(switch(), {0: mine.start(0.0), 1: other.start(0.0)})
@@ -172,7 +171,7 @@ def flipped(payload: bytes, bit: int, place: int = -1) -> bytes:
     return bytes(changed)
 
 
-def in_data_round() -> tuple[AnyCollective, ReferenceSwitch, list[bytes], dict[int, list[bytes]]]:
+def in_data_round() -> tuple[Collective, ReferenceSwitch, list[bytes], dict[int, list[bytes]]]:
     """Rank 0 of two, the switch, what rank 0 sent in the first round with blocks, and the answers, not yet received."""
     ranks, reference = [make(), make(rank=1)], switch()
     got = exchange(reference, {rank: member.start(0.0) for rank, member in enumerate(ranks)})
@@ -283,7 +282,7 @@ def test_blocks_outside_the_tensor_are_refused() -> None:
     assert mine.stats.malformed == 1
 
 
-def test_silence_doubles_and_repeats_the_same_bytes_of_one_slot() -> None:
+def test_the_probe_timeout_doubles_and_repeats_the_same_bytes_of_one_slot() -> None:
     mine = make()
     first = mine.start(0.0)
     times, repeated, now = [], [], 0.0
@@ -355,7 +354,7 @@ def test_the_deadline_says_when_full_frames_alone_are_lost(blocks: int, passed: 
     source = Int32(np.ones(blocks * small.block_words, np.int32)).bind(1, small.block_words, False)
     granted = Lease(1, "test", 7, 0, 1, 4, small.columns, small.block_words)
     call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, blocks * small.block_words)
-    mine = make_collective(granted, [0] * 4, source, call, TIMEOUT_S)
+    mine = Collective(granted, [0] * 4, source, call, TIMEOUT_S)
     reference = ReferenceSwitch(small, 4)
     reference.add_job(1, 7, 1, 0, 4)
     sent, full = mine.start(0.0), small.max_frame_bytes
@@ -435,34 +434,53 @@ def test_more_ranks_than_descriptors_fit_are_refused() -> None:
 def test_look_ahead_keys_are_the_next_non_zero_of_each_column() -> None:
     nonzero = np.zeros(23, bool)
     nonzero[[1, 6, 9, 22]] = True
-    keys = keys_at_or_after(nonzero, np.arange(23, dtype=np.uint8), 5)
+    keys = np.zeros(30, np.uint32)
+    look_ahead(nonzero, np.arange(23, dtype=np.uint8), 5, keys)
     for block in range(23):
         following = [b for b in (1, 6, 9, 22) if b >= block and b % 5 == block % 5]
         assert keys[block] == (following[0] << 8 | 255 - following[0] if following else KEY_NONE)
-    assert len(keys) == 30
-    assert set(keys[25:]) == {KEY_NONE}
+    assert set(keys[25:].tolist()) == {KEY_NONE}
+
+
+@pytest.mark.parametrize("stride", [1, 2, 8, 40, 64])
+@pytest.mark.parametrize("blocks", [0, 1, 7, 8, 9, 64, 65, 1003])
+@pytest.mark.parametrize("held", [0.0, 0.1, 1.0])
+def test_look_ahead_is_the_least_key_of_those_that_follow(blocks: int, stride: int, held: float) -> None:
+    rng = np.random.default_rng(blocks * stride)
+    nonzero, exponents = rng.random(blocks) < held, rng.integers(0, 255, blocks).astype(np.uint8)
+    grid = np.full((-(-blocks // stride) + 1, stride), KEY_NONE, np.uint32)
+    own = np.flatnonzero(nonzero)
+    grid.reshape(-1)[own] = own << 8 | 255 - exponents[own].astype(np.int64)
+    expected = np.minimum.accumulate(grid[::-1])[::-1].reshape(-1)
+    keys = np.zeros(len(expected), np.uint32)
+    look_ahead(nonzero, exponents, stride, keys)
+    assert keys.tolist() == expected.tolist()
+
+
+def sample(estimate: RoundTrip, seconds: float) -> None:
+    add_sample(argument(estimate.table)[0], seconds, 0.0)
 
 
 def test_round_trip_follows_rfc_6298() -> None:
     estimate = RoundTrip()
-    assert estimate.timeout_s == INITIAL_S
-    estimate.sample(0.1, 0.0)
+    assert estimate.timeout_s == INITIAL_RTO_S
+    sample(estimate, 0.1)
     assert estimate.timeout_s == pytest.approx(0.1 + 4 * 0.05)
-    estimate.sample(0.2, 0.0)
+    sample(estimate, 0.2)
     assert estimate.timeout_s == pytest.approx(0.1125 + 4 * (0.75 * 0.05 + 0.25 * 0.1))
     for _ in range(200):
-        estimate.sample(0.0001, 0.0)
+        sample(estimate, 0.0001)
     assert estimate.timeout_s == pytest.approx(0.0001 + GRANULARITY_S)
-    assert estimate.fastest_s == 0.0001
+    assert estimate.table["min_rtt"] == 0.0001
 
 
 def test_a_few_rounds_that_waited_for_anothers_recovery_do_not_prolong_the_timeout_much() -> None:
     estimate = RoundTrip()
     for number in range(300):
-        estimate.sample(0.05 if number % 5 == 4 else 0.002, 0.0)
+        sample(estimate, 0.05 if number % 5 == 4 else 0.002)
     assert estimate.timeout_s < 0.02  # by RFC 6298 alone about 0.08
     for _ in range(60):
-        estimate.sample(0.05, 0.0)
+        sample(estimate, 0.05)
     assert 0.05 < estimate.timeout_s < 0.5  # but a path that became slower is followed
 
 

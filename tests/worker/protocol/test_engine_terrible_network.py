@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,8 +10,6 @@ from p4reduce.testing.terrible_network import NetworkConditions, TerribleNetwork
 from p4reduce_contracts.wire import DEFAULT, SMALL, Geometry, unpack
 from rigs.scenarios import EPOCH, JOB, build
 from rigs.secret import rank_secrets
-
-pytestmark = pytest.mark.usefixtures("each_engine")
 
 network_conditions = st.builds(
     NetworkConditions,

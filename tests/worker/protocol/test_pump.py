@@ -13,8 +13,7 @@ import pytest
 
 from p4reduce.codecs import Int32
 from p4reduce.protocol.call import Call, CodecId, Kind
-from p4reduce.protocol.collective import load_kernels, make_channel, make_collective
-from p4reduce.protocol.compiled import layout as at
+from p4reduce.protocol.collective import Collective, load_pump, make_channel
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease
@@ -47,6 +46,14 @@ def path() -> Iterator[tuple[Any, socket.socket]]:
         channel.close()
 
 
+def engine_of(slots: int) -> Any:
+    """The state of a collective of one rank that has not begun."""
+    tensor = np.ones(slots * COLUMNS * BLOCK_WORDS, np.int32)
+    lease = Lease(1, "test", 7, 0, 1, slots, COLUMNS, BLOCK_WORDS)
+    call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, len(tensor))
+    return Collective(lease, [0] * slots, Int32(tensor).bind(1, BLOCK_WORDS, False), call, 10.0).engine
+
+
 @pytest.mark.parametrize(
     ("together", "order"),
     [(9, [5, 4, 1, 7, 3, 0, 8, 6, 2]), (4, [5, 7, 8, 6, 4, 1, 3, 2, 0]), (1, [8, 7, 6, 5, 4, 3, 2, 1, 0])],
@@ -56,17 +63,12 @@ def test_frames_of_one_length_leave_as_a_run(path: tuple[Any, socket.socket], to
     blocks = [3, 8, 0, 3, 8, 8, 0, 3, 1]
     count = len(blocks)
     channel.make_room(count)
-    head = np.zeros(at.HEAD, np.int64)
-    head[at.COLUMNS], head[at.BLOCK_WORDS], head[at.HEADER_WORDS] = COLUMNS, BLOCK_WORDS, HEADER_WORDS
-    head[at.ENCAP] = ENCAP_BYTES
-    slots = np.zeros((count, at.FIELDS), np.int64)
+    engine = engine_of(count)
     sizes = [4 * (HEADER_WORDS + block * BLOCK_WORDS) for block in blocks]
-    slots[:, at.FRAME_BYTES] = sizes
-    frames = np.repeat(np.arange(count, dtype=np.uint32)[:, None], HEADER_WORDS + COLUMNS * BLOCK_WORDS, axis=1)
-    answers = np.zeros((3, count), np.int64)
-    answers[0] = range(count)[::-1]
-    send: Any = channel.pump.send_frames
-    send(channel.io, channel.to, channel.polled[1], channel.vector, head, slots, frames, answers, count, together)
+    engine.slots["frame_bytes"] = sizes
+    engine.frames[:] = np.arange(count)[:, None]
+    engine.contributions["slot"] = range(count)[::-1]
+    channel.pump.send_frames(channel.socket, engine, count, together)
     runs = []
     while select.select([there], [], [], 0 if runs else 10)[0]:
         runs.append(np.frombuffer(there.recv(1 << 16), np.uint32))
@@ -74,7 +76,8 @@ def test_frames_of_one_length_leave_as_a_run(path: tuple[Any, socket.socket], to
     sent = [int(slot) for run in runs for slot in run[np.r_[True, run[1:] != run[:-1]]]]
     assert sent == order
     assert together < count or len(runs) < 5
-    assert (head[at.FRAMES_UP], head[at.BYTES_UP]) == (count, sum(sizes) + count * ENCAP_BYTES)
+    stats = engine.stats[0]
+    assert (stats["frames_up"], stats["bytes_up"]) == (count, sum(sizes) + count * ENCAP_BYTES)
 
 
 def test_a_burst_keeps_its_order_at_first_and_where_rounds_take_long(path: tuple[Any, socket.socket]) -> None:
@@ -87,10 +90,10 @@ def test_a_burst_keeps_its_order_at_first_and_where_rounds_take_long(path: tuple
     switch.add_job(1, 7, 1, 0, SLOTS)
     lease = Lease(1, "test", 7, 0, 1, SLOTS, COLUMNS, BLOCK_WORDS)
     round_trip = RoundTrip()
-    round_trip.numbers = 100.0, 0.0, 100.0, 1.0
+    round_trip.table[0] = 100.0, 0.0, 100.0, 1.0
     call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, len(tensor))
     source = Int32(tensor).bind(1, BLOCK_WORDS, False)
-    collective: Any = make_collective(lease, [0] * SLOTS, source, call, 10.0, round_trip=round_trip)
+    collective: Any = Collective(lease, [0] * SLOTS, source, call, 10.0, round_trip=round_trip)
     collective.begin(time.monotonic())
     collective.run(channel, time.monotonic())
     sent = _frames(there, SLOTS)
@@ -115,17 +118,16 @@ def _frames(there: socket.socket, count: int) -> list[bytes]:
 
 
 def test_frames_change_places_within_a_quarter_of_what_is_answered_in_a_millisecond() -> None:
-    if load_kernels() is None:
+    pump = load_pump()
+    if pump is None:
         pytest.skip("needs numba and 64-bit Linux")
-    from p4reduce.protocol.compiled.pump import frames_together
-
-    head, times = np.zeros(at.HEAD, np.int64), np.zeros(at.TIMES)
-    head[at.WAITING], times[at.GRANULARITY], times[at.SMOOTHED] = 128, 0.001, 0.001
-    head[at.SLOTS] = head[at.ROUNDS] = 128
-    assert frames_together(head, times) == 1, "the first round with blocks"
-    head[at.ROUNDS] += 1
+    engine = engine_of(128)
+    engine.loss["in_flight"], engine.path["smoothed_rtt"] = 128, 0.001
+    engine.stats["rounds"] = 128
+    assert pump.frames_together(engine) == 1, "the first round with blocks"
+    engine.stats["rounds"] += 1
     found = []
     for smoothed_s in (np.nan, 0.0002, 0.001, 0.004, 0.1):
-        times[at.SMOOTHED] = smoothed_s
-        found.append(frames_together(head, times))
+        engine.path["smoothed_rtt"] = smoothed_s
+        found.append(pump.frames_together(engine))
     assert found == [1, 32, 32, 8, 1]

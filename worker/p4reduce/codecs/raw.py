@@ -22,7 +22,7 @@ class RawSource:
     """This rank's bytes, in blocks that are its own among those of `senders` ranks; blocks of zeros do not travel.
 
     Block i of sender s is block i · senders + (s + i) mod senders of the space. So every frame carries blocks of many
-    ranks, which keeps it from growing on the switch (protocol/growth.py), and one rank's blocks still spread over
+    ranks, which keeps it from growing on the switch (protocol/contribute.py), and one rank's blocks still spread over
     the columns. The result is uint8 [senders, L]: L is as many whole blocks as some rank's bytes reach.
     """
 

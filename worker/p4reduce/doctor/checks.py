@@ -24,7 +24,7 @@ from p4reduce.errors import GeometryMismatchError, JoinError, P4ReduceError
 from p4reduce.join import join
 from p4reduce.launch import run_id
 from p4reduce.protocol.deadline import IP_UDP_BYTES
-from p4reduce.protocol.recovery import Recovery
+from p4reduce.protocol.timing import MAX_PTO_S
 from p4reduce.transport import BUFFER_BYTES, UdpTransport
 from p4reduce_contracts.jobs.client import JobClient, JobServiceError, JoinTicket
 from p4reduce_contracts.wire import Geometry
@@ -321,8 +321,8 @@ def _round_trips(comm: Communicator) -> Check:
         f"{ROUNDS} rounds of {_ms(min(times))} to {_ms(max(times))}, median {_ms(median)}; a frame is repeated after "
         f"{_ms(comm.retransmission_timeout_s)}, and {spent.retransmissions} of {spent.frames_up} were"
     )
-    if median > Recovery.LONGEST_SILENCE_S:
-        longest = _ms(Recovery.LONGEST_SILENCE_S)
+    if median > MAX_PTO_S:
+        longest = _ms(MAX_PTO_S)
         advice = f"timeouts end at {longest}, so every frame will be repeated: bring the switch nearer"
         return Check(ROUND_TRIPS, Status.WARNING, text, advice)
     if spent.retransmissions > REPEATS_WARNING * spent.frames_up:

@@ -1,71 +1,529 @@
-"""Which engine runs a collective: the compiled one where it can, else the one in Python."""
+"""One collective, without I/O: (frame | timer, now) in, frames out.
+
+Frames are UDP payloads. Every slot used walks through rounds: an opening round that carries keys only (and, in slot 0,
+every rank's call descriptor), then one round per set of agreed blocks, until no rank holds a further block.
+
+The state is records and arrays (state.py) that kernels work on: receive.py, contribute.py, recovery.py, lookahead.py.
+Here is what is rare, and how the state begins. `Collective` can also be given a socket (channel.py), which its loop
+then serves (pump.py).
+"""
 
 from __future__ import annotations
 
 import functools
-import sys
+import importlib
+import time
+from collections.abc import Iterable, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-from p4reduce.protocol.call import Call
-from p4reduce.protocol.compiled.channel import Channel
-from p4reduce.protocol.compiled.collective import CompiledCollective
-from p4reduce.protocol.compiled.segments import Segments
-from p4reduce.protocol.engine import Collective
-from p4reduce.protocol.source import BlockSource, check_size
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.errors import CorruptSumError, Reason
+from p4reduce.protocol.call import Call, compare_calls, opening_columns, read_opening
+from p4reduce.protocol.channel import Channel
+from p4reduce.protocol.deadline import Obstacle, obstacle, refused_frames, too_late
+from p4reduce.protocol.rtt import RoundTrip
+from p4reduce.protocol.segments import Segments
+from p4reduce.protocol.source import UNTOUCHED, BlockSource, check_size
+from p4reduce.protocol.state import (
+    COMPARE_CALLS,
+    END,
+    HOLD_BACK,
+    Config,
+    Contribution,
+    Engine,
+    Loss,
+    Received,
+    Slot,
+    State,
+    Stats,
+)
+from p4reduce.protocol.timing import MAX_PTO_S
+from p4reduce.stats import CollectiveStats
+from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire import KEY_NONE, MAX_GROWTH_BYTES, WORDS_PER_CALL
+from p4reduce_contracts.wire.check import COLUMN_FACTOR, weight
 from p4reduce_runtime import datagrams, kernels
+from p4reduce_runtime.datagrams import ENCAP_BYTES
+from p4reduce_runtime.records import dtype_of, zeros
 
-AnyCollective = Collective | CompiledCollective
-
-
-def make_collective(
-    lease: Lease,
-    slot_rounds: list[int],
-    source: BlockSource,
-    call: Call,
-    timeout_s: float,
-    *,
-    keep_words: bool = False,
-    **options: Any,
-) -> AnyCollective:
-    """Return one rank's side of one collective; the other arguments are Collective's, and so is all that it does.
-
-    Only with `keep_words` it has `sums`; the compiled engine decodes them on arrival otherwise.
-    """
-    compiled = load_kernels()
-    if compiled is not None:
-        check_size(source)
-        segments = Segments.of(source, floats=not keep_words)
-        if segments is not None:
-            return CompiledCollective(compiled, lease, slot_rounds, segments, call, timeout_s, **options)
-    return Collective(lease, slot_rounds, source, call, timeout_s, **options)
-
-
-def load_kernels() -> ModuleType | None:
-    """Return the compiled engine's kernels; None when they are switched off, and on big-endian machines.
-
-    The first time on a machine they are compiled, which takes seconds.
-    """
-    return _kernels() if kernels.enabled() and sys.byteorder == "little" else None
+SAME_CORRUPT_ANSWERS: Final = 3
+"""So often the same wrong sum, each time in answer to another send: it is the switch's, not the path's."""
+_COUNTS: Final = dtype_of(Stats).names or ()
 
 
 def make_channel(descriptor: int, *, plain: bool) -> Channel | None:
-    """Return what lets the compiled engine use a connected UDP socket by itself; None where it cannot."""
+    """Return what lets a collective use a connected UDP socket by itself; None where kernels are not compiled."""
     pump = load_pump()
     return None if pump is None else Channel(pump, descriptor, plain=plain)
 
 
+@functools.cache
+def load_kernels() -> ModuleType:
+    """Return the kernels of collectives. The first time on a machine they are compiled, which takes seconds."""
+    return importlib.import_module("p4reduce.protocol.kernels")
+
+
 def load_pump() -> ModuleType | None:
-    """Return the compiled engine's loop over a socket, compiled if need be; None where there is none."""
-    return None if load_kernels() is None or not datagrams.supported() else _pump()
+    """Return the loop over a socket, compiled if need be; None where there is none."""
+    return kernels.load("p4reduce.protocol.pump") if datagrams.supported() else None
+
+
+class Snapshot(NamedTuple):
+    """A collective's whole state, but for what it was made with. Equal ones go on in the same way; hashable."""
+
+    arrays: tuple[bytes, ...]
+    slot_rounds: tuple[int, ...]
+    deadline: float
+    next_window: int
+    refusals: tuple[tuple[int, Reason], ...]
+    early: tuple[tuple[int, bytes], ...]
+    corrupt: tuple[tuple[int, bytes], ...]
+    counts: tuple[int, ...]
+    """All fields of `stats`."""
+
+
+class Collective:
+    """One rank's side of one collective.
+
+    `slot_rounds` (one 32-bit round number per slot of the lease) is kept for the epoch; the collective advances it when
+    it is done. `window` is how many slots may be used, equal on all ranks; `proposal` is the window that this rank asks
+    for in the next collective. `refusal_window` is how many slots are opened when a rank refuses, equal on all ranks
+    whatever they called. Only with `keep_words` it has `sums`; else they are decoded on arrival.
+
+    Raises InvalidTensorError when the source has more blocks than a key can number.
+    """
+
+    def __init__(
+        self,
+        lease: Lease,
+        slot_rounds: list[int],
+        source: BlockSource,
+        call: Call,
+        timeout_s: float,
+        *,
+        keep_words: bool = False,
+        round_trip: RoundTrip | None = None,
+        window: int | None = None,
+        proposal: int | None = None,
+        stats: CollectiveStats | None = None,
+        refusal_window: int | None = None,
+    ) -> None:
+        check_size(source)
+        self.call = call
+        self.stats = CollectiveStats() if stats is None else stats
+        self._kernels = load_kernels()
+        self._lease, self._geometry = lease, lease.geometry
+        self._segments = segments = Segments(source, floats=not keep_words)
+        self._rounds = slot_rounds
+        self._timeout_s = timeout_s
+        self._deadline = 0.0
+        self._refused_before = refused_frames(self.stats)
+        limit = min(window or lease.slot_count, lease.slot_count)
+        count = max(1, min(limit, -(-segments.n_blocks // lease.columns)))
+        self._refusal_window = max(count, min(refusal_window or limit, lease.slot_count))
+        self.next_window = limit
+        """Known after the opening round: the smallest window any rank proposed for the next collective."""
+        self.refusals: dict[int, Reason] = {}
+        """Known after slot 0's opening round: the ranks that cannot take part. With any, no block is sent."""
+        self._early: dict[int, bytes] = {}
+        """By slot: opening RESULTs that came before slot 0's, which says whether all ranks take part."""
+        self._corrupt: dict[int, bytes] = {}
+        """By slot: the last RESULT that cannot be right."""
+        self._unsent: list[bytes] = []
+        words = call.words(limit if proposal is None else min(proposal, lease.slot_count))
+        stride = lease.columns * count
+        keys = np.empty((-(-segments.n_blocks // stride) + 1) * stride, np.uint32)
+        self._kernels.look_ahead(segments.nonzero, segments.exponents, stride, keys)
+        slots, frames = self._new_slots(range(count))
+        slots["expected"][0] = (1 << opening_columns(lease.world_size, lease.block_words)) - 1
+        slots["keys"][:, : lease.columns] = keys[:stride].reshape(count, lease.columns)
+        self._engine: Any = Engine(
+            config=self._new_config(words, stride),
+            state=zeros(State),
+            stats=zeros(Stats),
+            loss=zeros(Loss),
+            path=(RoundTrip() if round_trip is None else round_trip).table,
+            slots=slots,
+            segments=segments.table,
+            contributions=zeros(Contribution, count),
+            scales=segments.scales,
+            units=segments.units,
+            weights=_weights(lease.block_words, lease.columns),
+            keys=keys,
+            elements=segments.elements,
+            sums=np.zeros(0, np.uint32),
+            agreed=np.full(segments.n_blocks, UNTOUCHED, np.uint8),
+            frames=frames,
+        )
+        self._has_room = False
+        """Whether `sums` is as long as it must be; that may take milliseconds, in which the opening frames travel."""
+        self._replace()
+        self._state["open_slots"] = count
+        self._loss["oldest"] = self._loss["newest"] = -1
+        self._loss["max_pto"] = min(MAX_PTO_S, timeout_s / 4)
+        self._loss["timer_at"] = np.inf
+        self._received = zeros(Received, 0)
+        self._counted = [0] * len(_COUNTS)
+
+    @property
+    def done(self) -> bool:
+        """Whether every slot has its last RESULT."""
+        return not self._state["open_slots"]
+
+    @property
+    def slots(self) -> int:
+        """How many slots of the lease this collective uses."""
+        return len(self._engine.slots)
+
+    @property
+    def engine(self) -> Engine:
+        """The state as the kernels work on it."""
+        engine: Engine = self._arguments
+        return engine
+
+    def waiting(self, now: float) -> WaitingSlot | None:
+        """Return the slot that waits longest; None if none does. May be called from another thread."""
+        slots = self._slots
+        waiting = np.flatnonzero(slots["frame_bytes"])
+        if not len(waiting):
+            return None
+        oldest = int(waiting[slots["sent_at"][waiting].argmin()])
+        seen = int(slots["seen"][oldest])
+        missing = 0 if seen < 0 else self._lease.full & ~seen
+        waited_s = max(0.0, now - float(slots["sent_at"][oldest]))
+        return WaitingSlot(oldest, int(slots["round_number"][oldest]), missing, waited_s, len(waiting))
+
+    def obstacle(self) -> Obstacle:
+        """Return why the collective does not go on."""
+        slots, state = self._slots[~self._slots["done"]], self._state
+        pairs = zip(slots["seen"].tolist(), slots["expected"].tolist(), strict=True)
+        open_slots = [(None if seen < 0 else seen, columns) for seen, columns in pairs]
+        names = ("foreign_at_progress", "malformed_at_progress", "stale_at_progress")
+        heard = [before + int(state[name]) for before, name in zip(self._refused_before, names, strict=True)]
+        longest = int(state["longest_result"])
+        return obstacle(self._lease, open_slots, longest, self.stats, (heard[0], heard[1], heard[2]))
+
+    @property
+    def next_timer(self) -> float | None:
+        """When `on_timer` wants to be called next; None once the collective is done."""
+        return None if self.done else min(float(self._loss["timer_at"]), self._deadline)
+
+    @property
+    def agreed_exponents(self) -> NDArray[np.uint8]:
+        """[blocks]: the exponent agreed for each block, UNTOUCHED where no rank held it."""
+        agreed: NDArray[np.uint8] = self._engine.agreed
+        return agreed
+
+    @property
+    def sums(self) -> NDArray[np.int32]:
+        """[blocks, block_words]: the words as summed so far, where the collective keeps words."""
+        sums: NDArray[np.int32] = self._engine.sums.view(np.int32).reshape(-1, self._lease.block_words)
+        return sums
+
+    def result(self) -> list[NDArray[Any]]:
+        """Return the summed tensors; RuntimeError before `done`, and when a rank refused."""
+        if not self.done or self.refusals:
+            raise RuntimeError(f"{self.call} {'was refused' if self.refusals else 'is not done'}")
+        return self._segments.decode(self._engine.sums, self._engine.agreed, self._lease.block_words)
+
+    def start(self, now: float) -> list[bytes]:
+        """Return the opening frame of every slot."""
+        self.begin(now)
+        self._make_room()
+        return self._contribute(self._arguments, now)
+
+    @property
+    def answered_frame(self) -> bytes:
+        """The last frame that slot 0 sent; once the collective is done it was answered."""
+        frame: bytes = self._engine.frames[0].tobytes()
+        return frame[: self._geometry.lengths[frame[2]]]
+
+    def begin(self, now: float) -> None:
+        """Do as `start`, but leave the opening frames to the first `run`."""
+        self._deadline = now + self._timeout_s
+        self._kernels.begin(self._arguments, now)
+        contributions = self._engine.contributions
+        contributions[:] = 0
+        contributions["slot"] = range(self.slots)
+        contributions["own"][0] = 1 << int(self._engine.config["call_column"][0])
+        self._state["contributions"] = self.slots
+
+    def run(self, channel: Channel, until: float) -> list[bytes]:
+        """Take part over a socket, until the collective is done or the monotonic clock says `until`.
+
+        Return what the caller has to send. Raises CollectiveError.
+        """
+        pump, state = channel.pump, self._state
+        unsent: list[bytes] = []
+        until = min(until, self._deadline)
+        event = None
+        try:
+            if not self._has_room:
+                self._pump(channel, 0.0)
+                self._make_room()
+            while event != pump.PAUSE and not unsent:
+                event = self._pump(channel, until)
+                if event == pump.RELEASE:
+                    self._release(time.monotonic())
+                elif event != pump.PAUSE:
+                    place = int(state["next_received"]) - (event != COMPARE_CALLS)
+                    self._see_to(event, _payload(channel.socket.ring, channel.socket.received[place]), time.monotonic())
+                unsent, self._unsent = self._unsent, []
+        finally:
+            self._take_over_counts()
+        now = time.monotonic()
+        return unsent + self.on_timer(now) if now >= self._deadline else unsent
+
+    def _pump(self, channel: Channel, until: float) -> int:
+        """Send what is to be sent and, until it is `until` or Python is needed, all else; return why it stopped."""
+        channel.make_room(self.slots)
+        event: int = channel.pump.run(channel.socket, self._arguments, until)
+        return event
+
+    def _make_room(self) -> None:
+        self._has_room = True
+        self._replace(sums=self._segments.make_room(self._lease.block_words))
+
+    def receive(self, frame: bytes, now: float) -> list[bytes]:
+        """Take in one datagram; return what to send."""
+        return self.receive_burst((frame,), now)
+
+    def receive_burst(self, frames: Iterable[bytes], now: float) -> list[bytes]:
+        """Take in several datagrams; return what to send."""
+        try:
+            self._receive(list(frames), now)
+            if self._early and not self._slots[0]["opening"]:
+                self._release(now)
+            unsent, self._unsent = self._unsent, []
+            return unsent + self._contribute(self._arguments, now)
+        finally:
+            self._take_over_counts()
+
+    def on_timer(self, now: float) -> list[bytes]:
+        """Return the frames that were not answered in time, to be sent again.
+
+        CollectiveTimeoutError at the deadline.
+        """
+        if self.done:
+            return []
+        if now >= self._deadline:
+            raise too_late(self.call, self._timeout_s, self.obstacle())
+        count = self._kernels.on_loss_detection_timeout(self._arguments, now)
+        self._take_over_counts()
+        return self._frames_of(self._arguments, count)
+
+    def snapshot(self) -> Snapshot:
+        """Return a copy of the whole state, between two calls of the methods that take frames and times.
+
+        Not while a channel is used: what it has received is not in it.
+        """
+        records = self._engine
+        sums = records.sums.copy()
+        if not np.may_share_memory(records.sums, records.elements):  # else what has no sum is this rank's data
+            sums[np.repeat(records.agreed == UNTOUCHED, self._lease.block_words)[: len(sums)]] = 0
+        return Snapshot(
+            (*(np.asarray(getattr(records, name)).tobytes() for name in _COPIED), sums.tobytes()),
+            tuple(self._rounds),
+            self._deadline,
+            self.next_window,
+            tuple(self.refusals.items()),
+            tuple(self._early.items()),
+            tuple(self._corrupt.items()),
+            tuple(vars(self.stats).values()),
+        )
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to a state that `snapshot` returned, of this collective or of one that was made alike."""
+        replaced: dict[str, Any] = {}
+        *copied, sums = snapshot.arrays
+        for name, content in zip(_COPIED, copied, strict=True):
+            array: Any = getattr(self._engine, name)
+            restored = np.frombuffer(content, array.dtype).reshape(-1, *array.shape[1:])
+            if len(restored) == len(array):
+                array[...] = restored
+            else:
+                replaced[name] = np.frombuffer(bytearray(content), array.dtype).reshape(restored.shape)
+        self._replace(**replaced, contributions=zeros(Contribution, len(replaced.get("slots", self._slots))))
+        if sums:
+            if not self._has_room:
+                self._make_room()
+            self._engine.sums[:] = np.frombuffer(sums, np.uint32)
+        self._rounds[:] = snapshot.slot_rounds
+        self._deadline, self.next_window = snapshot.deadline, snapshot.next_window
+        self.refusals = dict(snapshot.refusals)
+        self._early, self._corrupt, self._unsent = dict(snapshot.early), dict(snapshot.corrupt), []
+        for name, count in zip(vars(self.stats), snapshot.counts, strict=True):
+            setattr(self.stats, name, count)
+        self._counted = self._engine.stats[0].tolist()
+
+    def _replace(self, **arrays: Any) -> None:
+        """Work on other arrays in the place of these."""
+        self._engine = engine = self._engine._replace(**arrays)
+        self._arguments = kernels.arguments(engine)
+        self._slots: Any = engine.slots
+        self._state: Any = engine.state[0]
+        self._loss: Any = engine.loss[0]
+
+    def _receive(self, payloads: Sequence[bytes], now: float) -> None:
+        state = self._state
+        data = self._load(payloads)
+        received = kernels.argument(self._received)
+        while (event := self._kernels.receive(self._arguments, data, received, now)) != END:
+            place = int(state["next_received"]) - (event != COMPARE_CALLS)
+            self._see_to(event, _payload(data, self._received[place]), now)
+        state["received"] = state["next_received"] = 0
+
+    def _see_to(self, event: int, payload: bytes, now: float) -> None:
+        """Do what `receive` stopped for."""
+        index = int.from_bytes(payload[6:8], "big")
+        if event == COMPARE_CALLS:
+            self._compare_calls(payload, now)
+        elif event == HOLD_BACK:
+            self._early[index] = payload
+            self._state["early_results"] = len(self._early)
+        else:
+            self._count_corrupt(index, payload)
+
+    def _release(self, now: float) -> None:
+        """Take in the opening RESULTs that had to wait for slot 0's."""
+        early = list(self._early.values())
+        self._early.clear()
+        self._state["early_results"] = 0
+        self._receive(early, now)
+
+    def _load(self, payloads: Sequence[bytes]) -> NDArray[np.uint32]:
+        """Lay the burst's frames out for the kernels, each at a whole word; return the words."""
+        count = len(payloads)
+        if len(self._received) < count:
+            self._received = zeros(Received, count)
+        lengths = np.fromiter(map(len, payloads), np.int64, count)
+        if (lengths & 3).any():
+            payloads = [payload + bytes(-len(payload) % 4) for payload in payloads]
+        words = (lengths + 3) >> 2
+        self._received["start"][:count] = np.cumsum(words) - words
+        self._received["length"][:count] = lengths
+        self._state["received"], self._state["next_received"], self._state["calls_compared"] = count, 0, False
+        return np.frombuffer(b"".join(payloads) or bytes(4), np.uint32)
+
+    def _compare_calls(self, payload: bytes, now: float) -> None:
+        calls = read_opening(payload[self._geometry.frame_header_bytes :], self._lease.world_size)
+        self.refusals, self.next_window = compare_calls(calls)
+        self._state["calls_compared"] = True
+        if self.refusals:
+            self._state["refused"] = True
+            self._open_all(now)
+
+    def _open_all(self, now: float) -> None:
+        """After a refusal: open every slot of the window that this rank has not opened.
+
+        Other ranks may have opened any of them, and a slot's rounds go in lock step: the opening round has to end.
+        """
+        self.stats.refused += 1
+        before, state = self.slots, self._state
+        slots, frames = self._new_slots(range(before, self._refusal_window))
+        slots["keys"] = KEY_NONE
+        opened, pending = zeros(Contribution, len(slots)), state["contributions"]
+        opened["slot"] = range(before, before + len(slots))
+        self._replace(
+            slots=_joined(Slot, self._slots, slots),
+            frames=np.concatenate([self._engine.frames, frames]),
+            contributions=_joined(Contribution, self._engine.contributions, opened),
+        )
+        state["open_slots"] += len(slots)
+        state["contributions"] = len(slots)
+        self._unsent += self._contribute(self._arguments._replace(contributions=kernels.argument(opened)), now)
+        state["contributions"] = pending
+
+    def _contribute(self, engine: Engine, now: float) -> list[bytes]:
+        """Make the frames of the slots in `contributions` and return them."""
+        count = int(self._state["contributions"])
+        self._kernels.contribute(engine, now)
+        return self._frames_of(engine, count)
+
+    def _frames_of(self, engine: Engine, count: int) -> list[bytes]:
+        """Return what the first slots in `contributions` sent last."""
+        contributions: Any = engine.contributions
+        indices = contributions["slot"][:count]
+        lengths = self._slots["frame_bytes"][indices].tolist()
+        room = 4 * engine.frames.shape[1]
+        frames = engine.frames.data.cast("B")
+        starts = (indices * room).tolist()
+        return [frames[start : start + length].tobytes() for start, length in zip(starts, lengths, strict=True)]
+
+    def _count_corrupt(self, index: int, payload: bytes) -> None:
+        """Count a RESULT that cannot be right as lost.
+
+        CorruptSumError if repeating the contribution changes nothing.
+        """
+        slot = self._slots[index]
+        if not slot["corrupt_results"] or payload != self._corrupt[index]:
+            self._corrupt[index] = payload
+            slot["corrupt_results"] = 1
+        elif slot["retransmits"] != slot["corrupt_retransmits"]:  # not a copy that the network made
+            slot["corrupt_results"] += 1
+        slot["corrupt_retransmits"] = slot["retransmits"]
+        if slot["corrupt_results"] >= SAME_CORRUPT_ANSWERS:
+            raise CorruptSumError(self._lease.name, index, int(slot["round_number"]), int(slot["corrupt_results"]))
+
+    def _take_over_counts(self) -> None:
+        """Let others see what the kernels counted."""
+        stats = self.stats
+        counted = self._engine.stats[0].tolist()
+        for name, count, before in zip(_COUNTS, counted, self._counted, strict=True):
+            if count != before:
+                setattr(stats, name, getattr(stats, name) + count - before)
+        self._counted = counted
+        if self.done:
+            self._rounds[: self.slots] = self._slots["round_number"].tolist()
+
+    def _new_config(self, call_words: Sequence[int], stride: int) -> Any:
+        lease, geometry = self._lease, self._geometry
+        table = zeros(Config)
+        config = table[0]
+        config["columns"], config["block_words"] = geometry.columns, geometry.block_words
+        config["header_words"] = geometry.frame_header_bytes // 4
+        config["growth_blocks"] = MAX_GROWTH_BYTES // geometry.block_bytes
+        config["encap_bytes"] = ENCAP_BYTES
+        config["job"], config["epoch"], config["all_ranks"] = lease.job_id, lease.epoch, lease.full
+        config["secret_high"], config["secret_low"] = divmod(lease.secret, 1 << 32)
+        config["stride"], config["sparse"] = stride, not self._segments.dense
+        config["call_column"], config["call_offset"] = divmod(WORDS_PER_CALL * lease.rank, lease.block_words)
+        config["call_words"] = call_words
+        return table
+
+    def _new_slots(self, indices: range) -> tuple[Any, NDArray[np.uint32]]:
+        """Return slots that open, and room for what each sends."""
+        slots = zeros(Slot, len(indices))
+        slots["round_number"] = self._rounds[indices.start : indices.stop]
+        slots["opening"] = True
+        slots["seen"] = -1
+        slots["last_blocks"] = -1
+        return slots, np.zeros((len(indices), self._geometry.max_frame_bytes // 4), np.uint32)
+
+
+_COPIED: Final = ("state", "stats", "loss", "path", "slots", "agreed", "frames")
+"""The arrays of a snapshot, before the sums."""
 
 
 @functools.cache
-def _pump() -> ModuleType | None:
-    return kernels.load("p4reduce.protocol.compiled.pump")
+def _weights(block_words: int, columns: int) -> NDArray[np.uint32]:
+    """Return the check word's weights of a block's words, and then its columns'."""
+    words = [weight(0, word) for word in range(block_words)]
+    return np.array(words + [pow(COLUMN_FACTOR, column, 1 << 32) for column in range(columns)], np.uint32)
 
 
-@functools.cache
-def _kernels() -> ModuleType | None:
-    return kernels.load("p4reduce.protocol.compiled.kernels")
+def _joined(record: type[Slot] | type[Contribution], first: Any, second: Any) -> Any:
+    """Return two tables as one; numpy.concatenate leaves the bytes between fields undefined, which snapshots have."""
+    joined = zeros(record, len(first) + len(second))
+    joined[: len(first)], joined[len(first) :] = first, second
+    return joined
+
+
+def _payload(data: NDArray[np.uint32], datagram: Any) -> bytes:
+    """Return a frame of a burst."""
+    start, length = int(datagram["start"]), int(datagram["length"])
+    return data[start : start + (length + 3 >> 2)].tobytes()[:length]

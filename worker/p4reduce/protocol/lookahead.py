@@ -1,24 +1,27 @@
-"""Which block comes next: the look-ahead keys of one rank, computed once per collective."""
+"""Which block comes next: the look-ahead keys of one rank, computed once per collective. Kernels."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce_contracts.wire import KEY_NONE
+from p4reduce_contracts.wire.numbers import KEY_NONE
+from p4reduce_runtime.kernels import kernel
 
 
-def keys_at_or_after(nonzero: NDArray[np.bool_], exponents: NDArray[np.uint8], stride: int) -> memoryview:
-    """`view[b]`: the key of the first non-zero block at or after block b in b's column.
+@kernel("void(boolean[::1], uint8[::1], int64, uint32[::1])")
+def look_ahead(nonzero: NDArray[np.bool_], exponents: NDArray[np.uint8], stride: int, keys: NDArray[np.uint32]) -> None:
+    """Set `keys` [at least blocks + stride]: the key of the first held block at or after each in its column.
 
-    A column holds every `stride`-th block (`stride` = columns x slots used). The view is one
-    stride longer than the blocks, rounded up, so `view[b + stride]` is the key after block b.
+    A column holds every `stride`-th block (`stride` = columns x slots used).
     """
-    blocks = len(nonzero)
-    rows = -(-blocks // stride)
-    keys = np.full((rows + 1) * stride, KEY_NONE, np.uint32)
-    held = np.flatnonzero(nonzero)
-    keys[held] = (held.astype(np.uint32) << np.uint32(8)) | (255 - exponents[held])
-    grid = keys.reshape(rows + 1, stride)
-    np.minimum.accumulate(grid[::-1], axis=0, out=grid[::-1])
-    return keys.data
+    count = len(nonzero)
+    for block in range(count, len(keys)):
+        keys[block] = np.uint32(KEY_NONE)
+    for begin in range((count - 1) // stride * stride, -1, -stride):
+        row, later = keys[begin : begin + stride], keys[begin + stride : begin + 2 * stride]
+        held, fields = nonzero[begin : begin + stride], exponents[begin : begin + stride]
+        for place in range(min(stride, count - begin)):  # no two of a row are of one column: several at a time
+            own = np.uint32(begin + place) << np.uint32(8) | (np.uint32(255) - np.uint32(fields[place]))
+            chosen = np.uint32(0xFFFFFFFF) * np.uint32(held[place])
+            row[place] = own & chosen | later[place] & ~chosen

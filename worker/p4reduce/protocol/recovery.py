@@ -1,150 +1,215 @@
-"""Which frames to send again, and when.
+"""Which frames to send again, and when: loss detection as in RFC 8985 (RACK-TLP) and RFC 9002. Kernels.
 
-A frame that has no answer is lost, or its answer is, or the switch waits for other ranks: for a frame of theirs that
+A frame that has no RESULT is lost, or its RESULT is, or the switch waits for other ranks: for a frame of theirs that
 was lost, or because they are late. Time alone cannot tell these apart, and late ranks are what happens most. Order can.
 Every rank sends the slots' frames in the order in which their last RESULTs came, and paths mostly keep the order, so
-the switch finishes the slots' rounds in that order too. A RESULT for a frame that was sent *after* one still without
-an answer therefore means a loss. Hence two rules:
+the switch finishes the slots' rounds in that order too. A RESULT for a frame that was sent *after* one still in flight
+therefore means a loss. Each transmission has a packet number, in the order of sending. Hence two rules:
 
-overtaken   A frame is sent again when a later one was answered, and it is older than that one was then, and a margin.
-            The margin is for paths that reorder, a quarter of that time, and for ranks that do not send in the same
-            order after a loss: the time in which that many frames are usually answered as are without an answer now.
-            A frame that was sent again is later than all that left before it, but its answer may be to what was sent
-            first. So it overtakes only others that were sent again: else one needless repetition would make all that
-            left in between look lost, and so on. Of these, in doubt, one is sent again, as a probe, when they are older
-            than a round takes at most: the last of them, whose answer says which of the others are lost. Until a RESULT
-            comes the next one waits twice as long, and so on.
-silence     When no RESULT has come for a longer time, nothing tells loss from late ranks, or from a switch that is kept
-            waiting by its machine. Then the frame that was sent last is sent again, as a tail loss probe (RFC 8985,
-            section 7.3): its RESULT overtakes the others that are lost. After each further silence two frames are, and
-            no more (RFC 9002, section 6.2.4), those before it, and so on, so that in the end each is. The silence that
-            is waited out doubles until a RESULT comes. There is no more than one probe while no RESULT has come in this
+loss time   A frame is sent again when one of a larger packet number was acknowledged by a RESULT, and it is older than
+            that one was then, and a reordering window. The window is for paths that reorder, a quarter of that time,
+            and for ranks that do not send in the same order after a loss: the time in which that many frames are
+            usually acknowledged as are in flight now. A retransmitted frame gets a new packet number, but its RESULT
+            may be for what was sent first (retransmission ambiguity). So it is evidence only against others that were
+            sent again: else one spurious retransmission would make all that left in between look lost, and so on. Of
+            frames whose loss is ambiguous in this way one is sent again, as a probe, when they are older than the
+            retransmission timeout: the last of them, whose RESULT says which of the others are lost. Until a RESULT
+            comes the next probe waits twice as long, and so on.
+probe       When no RESULT has come for the probe timeout (PTO), nothing tells loss from late ranks, or from a switch
+timeout     that is kept waiting by its machine. Then the frame that was sent last is sent again, as a tail loss probe
+            (RFC 8985, section 7.3): its RESULT shows which of the others are lost. At each further probe timeout two
+            frames are, and no more (RFC 9002, section 6.2.4), those before it, and so on, so that in the end each is.
+            The PTO doubles until a RESULT comes. There is no more than one probe while no RESULT has come in this
             collective, for then most likely a rank has not begun.
 
-So a loss in the middle of a burst is mended after about one more round trip, however long the ranks wait for each
-other, and one at the end of a collective after a silence. Whoever has a PENDING knows that the switch has its frame and
-waits for others; it asks half as often, for the RESULT may be lost on its way down.
+So a loss in the middle of a burst is repaired after about one more round trip, however long the ranks wait for each
+other, and one at the end of a collective after a probe timeout. A rank that has a PENDING knows that the switch has its
+frame and waits for others; it sends half as often, for the RESULT may be lost on its way down.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+import numpy as np
 
-from p4reduce.protocol.rtt import GRANULARITY_S, RoundTrip
-from p4reduce.protocol.slot import SlotState
+from p4reduce.protocol.state import Engine, Loss, Path, Slot
+from p4reduce.protocol.timing import (
+    FAST_RETRANSMITS,
+    GRANULARITY_S,
+    INITIAL_RTO_S,
+    MAX_DEVIATION,
+    MAX_LOSS_DELAY_S,
+    MIN_PTO_S,
+)
+from p4reduce_runtime.kernels import kernel
+from p4reduce_runtime.records import Table
 
 
-class Recovery:
-    """The unanswered frames of one collective, in the order in which they were sent."""
+@kernel("float64(Path)")
+def retransmission_timeout(path: Path) -> float:
+    """Return how long a round takes at most (RFC 6298, section 2)."""
+    if np.isnan(path.smoothed_rtt):
+        return INITIAL_RTO_S
+    return path.smoothed_rtt + max(GRANULARITY_S, 4 * path.rttvar)
 
-    SHORTEST_SILENCE_S: Final = 0.005
-    LONGEST_SILENCE_S: Final = 1.0
-    QUICK_TRIES: Final = 2
-    """So often a frame is sent again before the time between two tries doubles."""
 
-    def __init__(self, round_trip: RoundTrip, longest_silence_s: float) -> None:
-        """`longest_silence_s`: that is waited out, whatever is known of the path."""
-        self._round_trip = round_trip
-        self._longest_silence_s = min(self.LONGEST_SILENCE_S, longest_silence_s)
-        self._unanswered: dict[int, SlotState] = {}
-        self._sent = 0
-        self._answered = 0
-        """The latest place in the order of sending that has its RESULT; 0: none has."""
-        self._answer_took_s = 0.0
-        """How long the frame at that place waited for it."""
-        self._answered_again = 0
-        """The latest place of all that have their RESULT, frames that were sent again included."""
-        self._answered_at = 0.0
-        self._doubt_s = 0.0
-        """How long the last probe for frames in doubt is waited for; 0 when a RESULT came since."""
-        self._doubt_until = 0.0
-        self._timeouts = 0
-        """How many silences ended with a probe since the last RESULT."""
-        self._silence_s = 0.0
-        self._silent_until = 0.0
+@kernel("void(Loss, Path, float64)")
+def restart_pto(loss: Loss, path: Path, now: float) -> None:
+    """Wait a whole probe timeout for the next RESULT."""
+    loss.pto_count = 0
+    loss.pto = min(max(MIN_PTO_S, 2 * retransmission_timeout(path)), loss.max_pto)
+    loss.pto_at = now + loss.pto
 
-    def start(self, now: float) -> None:
-        """Begin to wait for the first RESULT."""
-        self._answered_at = now
-        self._begin_silence(now)
 
-    def sent(self, slot: SlotState, now: float) -> None:
-        """Wait for the answer to the frame that the slot sends now."""
-        self._sent += 1
-        slot.order, slot.sent_at = self._sent, now
-        self._unanswered.pop(slot.index, None)
-        self._unanswered[slot.index] = slot
+@kernel("void(Engine, float64)")
+def begin(engine: Engine, now: float) -> None:
+    """Begin to wait for the first RESULT."""
+    engine.loss[0].last_result_at = now
+    restart_pto(engine.loss[0], engine.path[0], now)
 
-    def answered(self, slot: SlotState, now: float) -> None:
-        """Take note of a RESULT; of one that was held back and is taken up now, nothing more."""
-        if self._unanswered.pop(slot.index, None) is None:
-            return
-        self._answered_again = max(self._answered_again, slot.order)
-        if slot.order > self._answered and not slot.moved:
-            took_s = now - slot.sent_at
-            if not slot.tries and not slot.opening:  # the opening waits for late ranks, and says nothing of the path
-                self._round_trip.sample(took_s, now - self._answered_at)
-            self._answered, self._answer_took_s = slot.order, took_s
-        self._answered_at = now
-        self._doubt_s = 0.0
-        self._begin_silence(now)
 
-    @property
-    def next_timer(self) -> float | None:
-        """When something may have to be sent again; None when all is answered."""
-        if not self._unanswered:
-            return None
-        return min([self._silent_until, *map(self._again_at, self._overtaken())])
+@kernel("void(Loss, Slot[::1], int64)")
+def take_out(loss: Loss, slots: Table[Slot], index: int) -> None:
+    """Take a slot out of the list of frames in flight."""
+    slot = slots[index]
+    if slot.previous < 0:
+        loss.oldest = slot.next
+    else:
+        slots[slot.previous].next = slot.next
+    if slot.next < 0:
+        loss.newest = slot.previous
+    else:
+        slots[slot.next].previous = slot.previous
+    slot.in_flight = False
+    loss.in_flight -= 1
 
-    def due(self, now: float) -> list[SlotState]:
-        """Return the slots whose frames are to be sent again now."""
-        late = [slot for slot in self._overtaken() if self._again_at(slot) <= now]
-        due = [slot for slot in late if not self._in_doubt(slot)]
-        for slot in due:
-            slot.tries += 1
-            slot.moved = True
-            self.sent(slot, now)
-        if late and not due:
-            due = late[-1:]
-            due[0].tries += 1  # it keeps its place in the order
-            self._doubt_s = min(2 * self._doubt_s or self._round_trip.timeout_s, self.LONGEST_SILENCE_S)
-            self._doubt_until = now + self._doubt_s
-        if now >= self._silent_until and self._unanswered and not due:
-            latest = sorted(self._unanswered.values(), key=lambda slot: (slot.tries, -slot.order))
-            due = latest[: 2 if self._answered and self._timeouts else 1]
-            for slot in due:
-                slot.tries += 1  # it keeps its place in the order: its RESULT overtakes all that was sent before it
-            self._timeouts += 1
-            self._silence_s = min(2 * self._silence_s, self._longest_silence_s)
-            self._silent_until = now + self._silence_s
-        return due
 
-    def _begin_silence(self, now: float) -> None:
-        wanted_s = max(self.SHORTEST_SILENCE_S, 2 * self._round_trip.timeout_s)
-        self._timeouts = 0
-        self._silence_s = min(wanted_s, self._longest_silence_s)
-        self._silent_until = now + self._silence_s
+@kernel("void(Loss, Slot[::1], int64, float64)")
+def on_frame_sent(loss: Loss, slots: Table[Slot], index: int, now: float) -> None:
+    """Give the frame that a slot sends now a packet number, and wait for its RESULT."""
+    slot = slots[index]
+    if slot.in_flight:
+        take_out(loss, slots, index)
+    loss.largest_sent += 1
+    slot.packet_number = loss.largest_sent
+    slot.sent_at = now
+    slot.previous = loss.newest
+    slot.next = -1
+    slot.in_flight = True
+    if loss.newest < 0:
+        loss.oldest = index
+    else:
+        slots[loss.newest].next = index
+    loss.newest = index
+    loss.in_flight += 1
 
-    def _overtaken(self) -> Iterator[SlotState]:
-        for slot in self._unanswered.values():
-            if slot.order > self._answered_again:
-                return
-            yield slot
 
-    def _in_doubt(self, slot: SlotState) -> bool:
-        """Return whether nothing overtook this frame, sent once, but frames that were sent again."""
-        return not slot.moved and slot.order > self._answered
+@kernel("void(Path, float64, float64)")
+def add_sample(path: Path, rtt: float, interval: float) -> None:
+    """Learn from a round that took `rtt`, and whose RESULT came `interval` after the one before (RFC 6298)."""
+    if np.isnan(path.smoothed_rtt):
+        path.smoothed_rtt = rtt
+        path.rttvar = rtt / 2
+        path.min_rtt = rtt
+        path.result_interval = interval
+        return
+    path.min_rtt = min(path.min_rtt, rtt)
+    deviation = min(rtt - path.smoothed_rtt, MAX_DEVIATION * max(path.rttvar, GRANULARITY_S))
+    path.rttvar += (abs(deviation) - path.rttvar) / 4
+    path.smoothed_rtt += deviation / 8
+    path.result_interval += (interval - path.result_interval) / 8
 
-    def _again_at(self, slot: SlotState) -> float:
-        """When an overtaken frame is to be sent again; of those in doubt one at a time."""
-        if self._in_doubt(slot):
-            return max(slot.sent_at + self._round_trip.timeout_s, self._doubt_until)
-        return self._late_at(slot)
 
-    def _late_at(self, slot: SlotState) -> float:
-        took_s = max(self._answer_took_s, self._round_trip.fastest_s)
-        queue_s = len(self._unanswered) * self._round_trip.gap_s
-        late_s = took_s + max(GRANULARITY_S, took_s / 4, min(took_s, queue_s))
-        doublings = max(0, slot.tries - self.QUICK_TRIES) + (slot.seen is not None)
-        return slot.sent_at + min(late_s * (1 << min(doublings, 60)), self.LONGEST_SILENCE_S)
+@kernel("void(Loss, Path, Slot[::1], int64, float64)")
+def on_result(loss: Loss, path: Path, slots: Table[Slot], index: int, now: float) -> None:
+    """Take note of a RESULT; of one that was held back and is taken in now, nothing more."""
+    slot = slots[index]
+    if not slot.in_flight:
+        return
+    take_out(loss, slots, index)
+    loss.largest_acked_any = max(loss.largest_acked_any, slot.packet_number)
+    if slot.packet_number > loss.largest_acked and not slot.renumbered:
+        rtt = now - slot.sent_at
+        if slot.retransmits == 0 and not slot.opening:  # the opening waits for late ranks, and says nothing of the path
+            add_sample(path, rtt, now - loss.last_result_at)
+        loss.largest_acked = slot.packet_number
+        loss.latest_rtt = rtt
+    loss.last_result_at = now
+    loss.ambiguous_wait = 0.0
+    restart_pto(loss, path, now)
+
+
+@kernel("boolean(Loss, Slot)")
+def is_ambiguous(loss: Loss, slot: Slot) -> bool:
+    """Return whether only retransmitted frames were acknowledged after this one, which was not renumbered."""
+    return not slot.renumbered and slot.packet_number > loss.largest_acked
+
+
+@kernel("float64(Loss, Path, Slot)")
+def loss_time(loss: Loss, path: Path, slot: Slot) -> float:
+    """Return when a frame that later ones passed is sent again; of ambiguous ones one at a time is."""
+    if is_ambiguous(loss, slot):
+        return max(slot.sent_at + retransmission_timeout(path), loss.ambiguous_until)
+    rtt = max(loss.latest_rtt, path.min_rtt)
+    queue = loss.in_flight * path.result_interval
+    delay = rtt + max(max(GRANULARITY_S, rtt / 4), min(rtt, queue))
+    doublings = max(0, slot.retransmits - FAST_RETRANSMITS)
+    if slot.seen >= 0:
+        doublings += 1
+    return slot.sent_at + min(delay * float(1 << min(doublings, 60)), MAX_LOSS_DELAY_S)
+
+
+@kernel("void(Loss, Path, Slot[::1])")
+def set_loss_detection_timer(loss: Loss, path: Path, slots: Table[Slot]) -> None:
+    """Set `timer_at` (RFC 9002, SetLossDetectionTimer)."""
+    index = loss.oldest
+    timer_at = np.inf if index < 0 else loss.pto_at
+    while index >= 0 and slots[index].packet_number <= loss.largest_acked_any:
+        timer_at = min(timer_at, loss_time(loss, path, slots[index]))
+        index = slots[index].next
+    loss.timer_at = timer_at
+
+
+@kernel("int64(Engine, float64)")
+def on_loss_detection_timeout(engine: Engine, now: float) -> int:
+    """Return how many slots' frames are to be sent again, the first in `contributions` (OnLossDetectionTimeout)."""
+    loss, path, slots, found = engine.loss[0], engine.path[0], engine.slots, engine.contributions
+    count, ambiguous = 0, -1
+    index = loss.oldest
+    while index >= 0 and slots[index].packet_number <= loss.largest_acked_any:
+        if loss_time(loss, path, slots[index]) <= now:
+            if is_ambiguous(loss, slots[index]):
+                ambiguous = index
+            else:
+                found[count].slot = index
+                count += 1
+        index = slots[index].next
+    for i in range(count):
+        slots[found[i].slot].retransmits += 1
+        slots[found[i].slot].renumbered = True
+        on_frame_sent(loss, slots, found[i].slot, now)
+    if count == 0 and ambiguous >= 0:
+        found[0].slot = ambiguous
+        count = 1
+        slots[ambiguous].retransmits += 1  # it keeps its packet number
+        wait = 2 * loss.ambiguous_wait if loss.ambiguous_wait > 0 else retransmission_timeout(path)
+        loss.ambiguous_wait = min(wait, MAX_LOSS_DELAY_S)
+        loss.ambiguous_until = now + loss.ambiguous_wait
+    if count == 0 and now >= loss.pto_at and loss.in_flight > 0:
+        probes = min(2 if loss.largest_acked > 0 and loss.pto_count > 0 else 1, loss.in_flight)
+        retransmits = 0
+        while count < probes:  # those sent again least often, and of these the latest first
+            index = loss.newest
+            while index >= 0 and count < probes:
+                if slots[index].retransmits == retransmits:
+                    found[count].slot = index
+                    count += 1
+                index = slots[index].previous
+            retransmits += 1
+        for i in range(count):
+            slots[found[i].slot].retransmits += 1  # it keeps its packet number: its RESULT shows what is lost before it
+        loss.pto_count += 1
+        loss.pto = min(2 * loss.pto, loss.max_pto)
+        loss.pto_at = now + loss.pto
+    engine.stats[0].retransmissions += count
+    set_loss_detection_timer(loss, path, slots)
+    return count

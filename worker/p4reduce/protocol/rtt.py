@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Final
 
-INITIAL_S: Final = 0.1
-GRANULARITY_S: Final = 0.001
+from p4reduce.protocol.state import Path
+from p4reduce_runtime.kernels import argument
+from p4reduce_runtime.records import zeros
 
 
 class RoundTrip:
@@ -16,52 +15,25 @@ class RoundTrip:
     A sample is the time from sending a frame to its RESULT, which waits for the slowest rank. Rounds that say more of
     a loss than of the path must not be samples, or every recovery would make the next one slower: those that were sent
     more than once (Karn's rule), and those whose RESULT came after one of a later frame (recovery.py). What is left of
-    them, where a collective's last frames wait for another rank's patience, counts as a mild surprise: a sample is
-    taken for at most SURPRISE variations above the smoothed time. A path that becomes slower is followed all the same,
-    since the variation then grows by a quarter with every sample.
+    them, where a collective's last frames wait for another rank's probe timeout, counts as a mild deviation: a sample
+    is taken for at most MAX_DEVIATION variations above the smoothed time. A path that becomes slower is followed all
+    the same, since the variation then grows by a quarter with every sample.
     """
 
-    SURPRISE: Final = 2
-
     def __init__(self) -> None:
-        self._smoothed_s: float | None = None
-        self._variation_s = 0.0
-        self.fastest_s = 0.0
-        """No RESULT came sooner after its frame."""
-        self.gap_s = 0.0
-        """How long after one RESULT the next one comes, smoothed."""
+        self.table = zeros(Path)
+        """One record, which the kernels of running collectives read and write."""
+        self.table["smoothed_rtt"] = math.nan
 
     @property
     def timeout_s(self) -> float:
-        """How long a round takes at most, by all that is known."""
-        if self._smoothed_s is None:
-            return INITIAL_S
-        return self._smoothed_s + max(GRANULARITY_S, 4 * self._variation_s)
+        """How long a round takes at most, by all that is known: the retransmission timeout."""
+        from p4reduce.protocol.recovery import retransmission_timeout
+
+        return float(retransmission_timeout(argument(self.table)[0]))
 
     @property
     def smoothed_s(self) -> float:
         """The smoothed time to an answer; 0 before the first sample."""
-        return self._smoothed_s or 0.0
-
-    @property
-    def numbers(self) -> tuple[float, float, float, float]:
-        """All that is known: the smoothed time (NaN before the first sample), its variation, `fastest_s`, `gap_s`."""
-        smoothed_s = math.nan if self._smoothed_s is None else self._smoothed_s
-        return smoothed_s, self._variation_s, self.fastest_s, self.gap_s
-
-    @numbers.setter
-    def numbers(self, numbers: Sequence[float]) -> None:
-        smoothed_s, self._variation_s, self.fastest_s, self.gap_s = numbers
-        self._smoothed_s = None if math.isnan(smoothed_s) else smoothed_s
-
-    def sample(self, seconds: float, gap_s: float) -> None:
-        """Learn from a round that took `seconds`, and whose RESULT came `gap_s` after the one before."""
-        if self._smoothed_s is None:
-            self._smoothed_s, self._variation_s = seconds, seconds / 2
-            self.fastest_s, self.gap_s = seconds, gap_s
-            return
-        self.fastest_s = min(self.fastest_s, seconds)
-        surprise_s = min(seconds - self._smoothed_s, self.SURPRISE * max(self._variation_s, GRANULARITY_S))
-        self._variation_s += (abs(surprise_s) - self._variation_s) / 4
-        self._smoothed_s += surprise_s / 8
-        self.gap_s += (gap_s - self.gap_s) / 8
+        smoothed = float(self.table["smoothed_rtt"][0])
+        return 0.0 if math.isnan(smoothed) else smoothed

@@ -24,7 +24,7 @@ UNTOUCHED = 255
 
 @dataclass(frozen=True)
 class Elements:
-    """A source's data as it lies in memory: what the compiled engine needs to encode blocks by itself.
+    """A source's data as it lies in memory: what the kernels need to encode blocks.
 
     Block b holds the elements from b // step · block_words · max(1, lanes) on; what lies beyond the last one is zero.
     """
@@ -76,7 +76,7 @@ class BlockSource(Protocol):
 
 
 class FlatSource(BlockSource, Protocol):
-    """A source that the compiled engine can encode and decode; any other is left to the engine in Python."""
+    """A source whose data lies in one array: what a collective takes, by itself or as a part of ConcatenatedBlocks."""
 
     @property
     def elements(self) -> Elements: ...
@@ -92,13 +92,6 @@ def check_size(source: BlockSource) -> None:
         raise InvalidTensorError(
             f"{source.n_blocks} blocks, more than the {MAX_BLOCKS} of a collective: split the tensor"
         )
-
-
-def largest_sums(source: BlockSource) -> NDArray[np.int64]:
-    """Return the largest absolute value that a summed word can have, of each block: [n_blocks]."""
-    parts = source.parts if isinstance(source, ConcatenatedBlocks) else [source]
-    largest = [part.elements.largest_sum if hasattr(part, "elements") else ANY_SUM for part in parts]
-    return np.repeat(np.array(largest, np.int64), [part.n_blocks for part in parts])
 
 
 class ConcatenatedBlocks:

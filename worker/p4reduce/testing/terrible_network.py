@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from typing import Any, Protocol
 
 from p4reduce.protocol.call import Call
-from p4reduce.protocol.collective import AnyCollective, make_collective
+from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.source import BlockSource
 from p4reduce.stats import CollectiveStats
@@ -50,8 +50,8 @@ class Member:
     window: int | None = None
     round_trip: RoundTrip = field(default_factory=RoundTrip)
     stats: CollectiveStats = field(default_factory=CollectiveStats)
-    make: Callable[..., AnyCollective] = make_collective
-    running: AnyCollective | None = None
+    make: Callable[..., Collective] = Collective
+    running: Collective | None = None
     results: list[Any] = field(default_factory=list)
     busy_until: float = 0.0
 

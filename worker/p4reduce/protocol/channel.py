@@ -5,15 +5,31 @@ from __future__ import annotations
 import os
 import weakref
 from types import ModuleType
-from typing import Final
+from typing import Annotated, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from p4reduce_runtime import datagrams
+from p4reduce.protocol.state import Received, Words
+from p4reduce_runtime import datagrams, kernels
+from p4reduce_runtime.records import Table, zeros
 
 _RING_BYTES: Final = 4 * datagrams.RECEIVE_BYTES
 _BURST: Final = 1024
 """Datagrams that are taken in at once."""
+
+
+class Socket(NamedTuple):
+    """A connected UDP socket, and memory for what it receives and sends."""
+
+    io: Annotated[NDArray[np.int64], "int64[::1]"]
+    to: Annotated[NDArray[np.int64], "int64[::1]"]
+    polled: Annotated[NDArray[np.int64], "int64[:, ::1]"]
+    """The words to wait until the socket is readable, and writable."""
+    vector: Annotated[NDArray[np.int64], "int64[:, ::1]"]
+    """[2, frames]: the address and the length of each frame that is sent."""
+    ring: Words
+    received: Table[Received]
 
 
 class Channel:
@@ -29,13 +45,17 @@ class Channel:
         descriptor = os.dup(descriptor)
         self._finalizer = weakref.finalize(self, os.close, descriptor)
         self._finalizer.atexit = False  # at exit the last collective still needs it
-        self.io = datagrams.words(descriptor)
-        self.to = datagrams.destination(plain=plain, run_bytes=datagrams.SHORT_RUN_BYTES)
         events = datagrams.READABLE, datagrams.WRITABLE
-        self.polled = np.array([[datagrams.polled(descriptor, event)] for event in events])
-        self.ring = np.empty(_RING_BYTES // 4, np.uint32)
-        self.spans = np.empty((3, _BURST), np.int64)
-        self.vector = np.empty((2, 0), np.int64)
+        self.socket = kernels.arguments(
+            Socket(
+                io=datagrams.words(descriptor),
+                to=datagrams.destination(plain=plain, run_bytes=datagrams.SHORT_RUN_BYTES),
+                polled=np.array([[datagrams.polled(descriptor, event)] for event in events]),
+                vector=np.empty((2, 0), np.int64),
+                ring=np.empty(_RING_BYTES // 4, np.uint32),
+                received=zeros(Received, _BURST),
+            )
+        )
 
     def close(self) -> None:
         """Give the descriptor back; only when no collective runs over it. What is forgotten gives it back too."""
@@ -44,22 +64,22 @@ class Channel:
     @property
     def plain(self) -> bool:
         """Whether every frame is sent by itself, and not in runs of equal length."""
-        return bool(self.to[datagrams.TO_PLAIN])
+        return bool(self.socket.to[datagrams.TO_PLAIN])
 
     @plain.setter
     def plain(self, plain: bool) -> None:
-        self.to[datagrams.TO_PLAIN] = plain
+        self.socket.to[datagrams.TO_PLAIN] = plain
 
     @property
     def run_bytes(self) -> int:
         """How long a run may be."""
-        return int(self.to[datagrams.TO_RUN_BYTES])
+        return int(self.socket.to[datagrams.TO_RUN_BYTES])
 
     @run_bytes.setter
     def run_bytes(self, size: int) -> None:
-        self.to[datagrams.TO_RUN_BYTES] = size
+        self.socket.to[datagrams.TO_RUN_BYTES] = size
 
     def make_room(self, frames: int) -> None:
         """See to it that so many frames can be sent at once."""
-        if self.vector.shape[1] < frames:
-            self.vector = np.empty((2, frames), np.int64)
+        if self.socket.vector.shape[1] < frames:
+            self.socket = self.socket._replace(vector=np.empty((2, frames), np.int64))

@@ -7,17 +7,20 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.protocol.compiled import layout as at
-from p4reduce.protocol.source import BlockSource, ConcatenatedBlocks, Elements, FlatSource
+from p4reduce.protocol.source import BlockSource, ConcatenatedBlocks, FlatSource
+from p4reduce.protocol.state import Segment
+from p4reduce_runtime.records import zeros
 
 
 class Segments:
-    """The parts of a source, one after the other; `of` makes them.
+    """The parts of a source, one after the other.
 
-    `elements` is the data itself where there is one part, else a copy of all parts'.
+    `elements` is the data itself where there is one part, else a copy of all parts'; read-only.
     """
 
-    def __init__(self, parts: list[FlatSource], whole: BlockSource, floats: bool) -> None:
+    def __init__(self, whole: BlockSource, *, floats: bool = True) -> None:
+        """`floats`: sums of parts that have units are made floats when they are stored; else all stay words."""
+        parts = cast(list[FlatSource], whole.parts if isinstance(whole, ConcatenatedBlocks) else [whole])
         self._floats = floats
         self.n_blocks = whole.n_blocks
         self.nonzero, self.exponents = whole.nonzero, whole.exponents
@@ -27,36 +30,23 @@ class Segments:
         self._starts = np.cumsum([0] + [part.n_blocks for part in parts])
         data = [part.elements.values.view(np.uint32) for part in parts]
         self.elements: NDArray[np.uint32] = (
-            data[0] if len(data) == 1 else np.concatenate([*data, np.zeros(0, np.uint32)])
+            data[0][:] if len(data) == 1 else np.concatenate([*data, np.zeros(0, np.uint32)])
         )
-        self.table = np.zeros((len(parts), 7), np.int64)
-        self.scales = np.ones((len(parts), 2, 256))
-        """[parts, 2, 256], by exponent: what a number is multiplied by to become a word, and back."""
+        self.elements.flags.writeable = False
+        self.table = zeros(Segment, len(parts))
+        self.scales, self.units = np.ones((len(parts), 256)), np.ones((len(parts), 256))
+        """[parts, 256], by exponent: what a number is multiplied by to become a word, and back."""
         end = 0
         for row, part in enumerate(parts):
             elements = part.elements
             begin, end = end, end + len(data[row])
             decodes = floats and elements.units is not None
-            self.table[row, at.SEGMENT_FIRST] = self._starts[row]
-            self.table[row, at.SEGMENT_BEGIN], self.table[row, at.SEGMENT_END] = begin, end
-            self.table[row, at.SEGMENT_STEP], self.table[row, at.SEGMENT_LANES] = elements.step, elements.lanes
-            self.table[row, at.SEGMENT_DECODES] = decodes
-            self.table[row, at.SEGMENT_LARGEST] = elements.largest_sum
+            place = self._starts[row], begin, end, elements.step
+            self.table[row] = *place, elements.lanes, decodes, elements.largest_sum
             if elements.scales is not None:
-                self.scales[row, 0] = elements.scales
+                self.scales[row] = elements.scales
             if elements.units is not None:
-                self.scales[row, 1] = elements.units
-
-    @staticmethod
-    def of(source: BlockSource, *, floats: bool = True) -> Segments | None:
-        """Return a source's segments; None when the kernels cannot encode it.
-
-        `floats`: sums of parts that have units are made floats when they are stored; else all stay words.
-        """
-        parts = source.parts if isinstance(source, ConcatenatedBlocks) else [source]
-        if not all(isinstance(getattr(part, "elements", None), Elements) for part in parts):
-            return None
-        return Segments(cast(list[FlatSource], parts), source, floats)
+                self.units[row] = elements.units
 
     def make_room(self, block_words: int) -> NDArray[np.uint32]:
         """Return memory for the sums, flat, zero where no sum comes; the last block may find less room than a block."""
@@ -67,7 +57,7 @@ class Segments:
         return new(self.n_blocks * block_words, np.uint32)
 
     def decode(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8], block_words: int) -> list[NDArray[Any]]:
-        """Return the summed tensors. `sums` is what `make_room` returned: words, or float32 as `of` says."""
+        """Return the summed tensors. `sums` is what `make_room` returned: words, or float32, see `floats`."""
         found: list[NDArray[Any]] = []
         for part, start, end in zip(self._parts, self._starts[:-1], self._starts[1:], strict=True):
             own = sums[start * block_words : end * block_words]

@@ -1,0 +1,54 @@
+"""Records: rows of structured numpy arrays with named fields, each declared once, as a class.
+
+    class Slot(Record):
+        round_number: int
+        keys: Annotated[NDArray[np.int64], 8]
+
+    slots = zeros(Slot, 4)
+
+Kernels read and write the fields of `slots[2]` as attributes (kernels.py): `slots[2].round_number += 1`. Other Python
+code does as always with structured arrays: `slots["round_number"]`, `slots[2]["round_number"]`. A field must not have
+the name of an attribute of numpy's scalars, such as `round` or `size`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Final, Protocol, TypeVar, get_args, get_type_hints
+
+import numpy as np
+
+_SCALARS: Final = {int: np.dtype(np.int64), float: np.dtype(np.float64), bool: np.dtype(np.bool_)}
+
+
+class Record:
+    """The base of declarations. Fields: int (int64), float (float64), bool, or an array, Annotated with its length."""
+
+
+R_co = TypeVar("R_co", bound=Record, covariant=True)
+
+
+class Table(Protocol[R_co]):
+    """A one-dimensional array of records, as a kernel sees it."""
+
+    def __getitem__(self, index: int, /) -> R_co: ...
+
+    def __len__(self) -> int: ...
+
+
+@functools.cache
+def dtype_of(record: Any) -> np.dtype[np.void]:
+    """Return the structured data type of a record, aligned as C aligns it."""
+    fields: list[Any] = []
+    for name, kind in get_type_hints(record, include_extras=True).items():
+        if kind in _SCALARS:
+            fields.append((name, _SCALARS[kind]))
+        else:
+            array, length = get_args(kind)
+            fields.append((name, get_args(get_args(array)[1])[0], length))
+    return np.dtype(fields, align=True)
+
+
+def zeros(record: Any, count: int = 1) -> Any:
+    """Return a structured array of `count` records whose fields are all 0."""
+    return np.zeros(count, dtype_of(record))

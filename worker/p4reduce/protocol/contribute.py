@@ -1,0 +1,140 @@
+"""The frames that this rank sends: its blocks as words, check word, look-ahead keys. Kernels.
+
+A RESULT may be at most MAX_GROWTH_BYTES longer than the frame that it answers: BMv2 gives each packet a buffer of its
+length and 512 bytes more, and aborts when the program makes the packet longer. Any contribution may be the one that
+completes its round and becomes the RESULT. Every rank knows from the agreed keys which blocks the RESULT will carry, so
+one that holds too few of them sends blocks of zeros for others (`zeros` of a Contribution).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.protocol.prefetch import prefetch
+from p4reduce.protocol.recovery import on_frame_sent, set_loss_detection_timer
+from p4reduce.protocol.state import Config, Contribution, Engine, Segment, Slot
+from p4reduce.protocol.words import segment_of, swap
+from p4reduce_contracts.wire.numbers import CONTRIBUTE, WIRE_VERSION
+from p4reduce_runtime.kernels import kernel
+from p4reduce_runtime.records import Table
+
+AHEAD = 4
+"""How many frames before it is encoded a block of a sparse tensor is fetched from memory."""
+
+
+@kernel("int64(Config, Segment, int64)")
+def first_element(config: Config, segment: Segment, block: int) -> int:
+    """Return where in `elements` a block of this segment begins."""
+    row = block - segment.first_block
+    if segment.step != 1:  # a division takes as long as the rest
+        row //= segment.step
+    return segment.begin + row * config.block_words * max(1, segment.lanes)
+
+
+@kernel("void(Config, Slot[::1], Segment[::1], Array(uint32, 1, 'C', True), Contribution)")
+def fetch(
+    config: Config,
+    slots: Table[Slot],
+    segments: Table[Segment],
+    elements: NDArray[np.uint32],
+    contribution: Contribution,
+) -> None:
+    """Have the blocks that a slot sends next fetched from memory."""
+    slot = slots[contribution.slot]
+    for column in range(config.columns):
+        if (contribution.own >> column) & 1 and not slot.opening:
+            block = slot.blocks[column]
+            segment = segments[segment_of(segments, block)]
+            prefetch(elements, first_element(config, segment, block), config.block_words * max(1, segment.lanes))
+
+
+@kernel("void(Engine, float64)")
+def contribute(engine: Engine, now: float) -> None:
+    """Make the frames of the slots in `contributions`, and wait for what answers them."""
+    config, state, stats, loss = engine.config[0], engine.state[0], engine.stats[0], engine.loss[0]
+    slots, segments, weights, elements = engine.slots, engine.segments, engine.weights, engine.elements
+    contributions, count = engine.contributions, state.contributions
+    columns, size = config.columns, np.uint64(config.block_words)
+    numbers = elements.view(np.float32)
+    for i in range(min(AHEAD, count) if config.sparse else 0):
+        fetch(config, slots, segments, elements, contributions[i])
+    for i in range(count):
+        if config.sparse and i + AHEAD < count:
+            fetch(config, slots, segments, elements, contributions[i + AHEAD])
+        index, own = contributions[i].slot, contributions[i].own
+        present = own | contributions[i].zeros
+        slot, frame = slots[index], engine.frames[index]
+        start = np.uint64(config.header_words)
+        check = np.uint32(0)
+        for column in range(columns):
+            if not (present >> column) & 1:
+                continue
+            filled = np.uint64(0)
+            part = np.uint32(0)
+            if (own >> column) & 1 and not slot.opening:
+                stats.blocks_up += 1
+                block = slot.blocks[column]
+                number = segment_of(segments, block)
+                segment = segments[number]
+                lanes = segment.lanes
+                begin = first_element(config, segment, block)
+                rest = segment.end - begin
+                scale = engine.scales[number, slot.exponents[column]]
+                at = np.uint64(begin)
+                filled = min(size, np.uint64((rest + lanes - 1) // lanes if lanes else rest))
+                if lanes == 0:
+                    for j in range(filled):
+                        word = elements[at + j]
+                        frame[start + j] = swap(word)
+                        part = np.uint32(part + word * weights[j])
+                elif lanes == 1:
+                    for j in range(filled):
+                        word = np.uint32(np.int32(np.rint(numbers[at + j] * scale)))
+                        frame[start + j] = swap(word)
+                        part = np.uint32(part + word * weights[j])
+                else:
+                    for j in range(filled):
+                        word = np.uint32(0)
+                        left: Any = rest - np.int64(j) * lanes
+                        for lane in range(min(lanes, left)):
+                            level = np.int64(np.rint(numbers[begin + np.int64(j) * lanes + lane] * scale))
+                            word = np.uint32(word + (level << (lane * (32 // lanes))))
+                        frame[start + j] = swap(word)
+                        part = np.uint32(part + word * weights[j])
+            for j in range(filled, size):
+                frame[start + j] = 0
+            if slot.opening:
+                for j in range(4):
+                    word = np.uint32(config.call_words[j])
+                    place = np.uint64(config.call_offset + j)
+                    frame[start + place] = swap(word)
+                    part = np.uint32(part + word * weights[place])
+            check = np.uint32(check + part * weights[size + np.uint64(column)])
+            start += size
+        frame_bytes: Any = 4 * np.int64(start)
+        slot.frame_bytes = frame_bytes
+        slot.retransmits = 0
+        slot.renumbered = False
+        slot.seen = -1
+        slot.corrupt_results = 0
+        first = (WIRE_VERSION << 28) | (CONTRIBUTE << 24) | (config.job << 16) | (present << 8)
+        second = (config.epoch << 16) | index
+        total = first + second + slot.round_number + check
+        for column in range(columns):
+            total += slot.keys[column]
+            frame[8 + column] = swap(np.uint32(slot.keys[column]))
+        total %= 0xFFFF
+        frame[0] = swap(np.uint32(first))
+        frame[1] = swap(np.uint32(second))
+        frame[2] = swap(np.uint32(slot.round_number))
+        frame[3] = 0
+        frame[4] = swap(np.uint32(config.secret_high))
+        frame[5] = swap(np.uint32(config.secret_low))
+        frame[6] = swap(check)
+        frame[7] = swap(np.uint32((0xFFFF - (total if total else 0xFFFF)) << 16))
+        on_frame_sent(loss, slots, index, now)
+    state.contributions = 0
+    set_loss_detection_timer(loss, engine.path[0], slots)

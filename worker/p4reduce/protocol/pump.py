@@ -1,0 +1,137 @@
+"""A collective over a socket in one native call: receive, take in, contribute, repeat, until Python is needed.
+
+Kernels that make system calls: they cannot be interpreted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from p4reduce.protocol.channel import Socket
+from p4reduce.protocol.contribute import contribute
+from p4reduce.protocol.receive import receive
+from p4reduce.protocol.recovery import on_loss_detection_timeout, set_loss_detection_timer
+from p4reduce.protocol.state import END, Engine
+from p4reduce.protocol.timing import GRANULARITY_S
+from p4reduce_runtime.datagrams import RECEIVE_BYTES, SEGMENT
+from p4reduce_runtime.datagrams.kernels import microseconds, send, wait
+from p4reduce_runtime.datagrams.kernels import receive as receive_datagrams
+from p4reduce_runtime.kernels import direct, kernel
+
+# why `run` stopped, beside what `receive` stops for
+PAUSE, RELEASE = 10, 11
+LONGEST_LATENESS = 0.1
+"""After so many seconds a timer is seen to although frames keep coming."""
+
+
+@kernel("int64(Socket, Engine)")
+def receive_burst(socket: Socket, engine: Engine) -> int:
+    """Receive all that has arrived and finds room, as the burst that `receive` takes in; return how many datagrams."""
+    state, stats, received = engine.state[0], engine.stats[0], socket.received
+    data = socket.ring.view(np.uint8)
+    count, at, room = 0, 0, len(received)
+    while at + RECEIVE_BYTES <= len(data) and count < room:
+        got = receive_datagrams(socket.io, data, at)
+        if got < 0:
+            break
+        size, start = max(1, socket.io[SEGMENT]), 0
+        while start == 0 or start < got and count < room:
+            datagram = received[count]
+            datagram.start = (at + start) >> 2
+            datagram.length = min(size, got - start) if start == 0 or size & 3 == 0 else 0  # else no frame, nor behind
+            start += size
+            count += 1
+        stats.bytes_down += got
+        at += (got + 7) & ~7
+    state.received = count
+    state.next_received = 0
+    stats.frames_down += count
+    stats.bytes_down += count * engine.config[0].encap_bytes
+    return count
+
+
+@kernel("int64(Engine)")
+def frames_together(engine: Engine) -> int:
+    """Return how many frames that leave one after the other may change places.
+
+    Every rank puts others together, and loss detection takes it that all send in one order, give or take GRANULARITY_S:
+    so a quarter of what is answered in that time, and of all in flight. None in a collective's first round with blocks:
+    how long rounds take says nothing then, where a link lets a burst pass before it slows down.
+    """
+    smoothed_rtt = engine.path[0].smoothed_rtt
+    if engine.stats[0].rounds <= len(engine.slots) or not smoothed_rtt > 0:
+        return 1
+    answered: Any = np.int64(engine.loss[0].in_flight * min(1.0, GRANULARITY_S / smoothed_rtt) / 4)
+    together: int = max(1, answered)
+    return together
+
+
+@kernel("void(Socket, Engine, int64, int64)")
+def send_frames(socket: Socket, engine: Engine, count: int, together: int) -> None:
+    """Send the frames of the first `count` slots in `contributions`; what the socket does not take in time is lost.
+
+    Of `together` frames in turn, those with as many blocks leave one after the other, so that they can leave in runs.
+    """
+    config, stats, slots, contributions = engine.config[0], engine.stats[0], engine.slots, engine.contributions
+    vector = socket.vector
+    base, room = np.int64(engine.frames.ctypes.data), 4 * engine.frames.shape[1]
+    put = 0
+    for begin in range(0, count, together):
+        end = min(begin + together, count)
+        for blocks in range(config.columns, -1, -1):
+            size = 4 * (config.header_words + blocks * config.block_words)
+            for i in range(begin, end if put < end else begin):
+                if slots[contributions[i].slot].frame_bytes == size:
+                    vector[0, put] = base + contributions[i].slot * room
+                    vector[1, put] = size
+                    stats.bytes_up += size + config.encap_bytes
+                    put += 1
+    stats.frames_up += count
+    first, tried = 0, -1
+    while first < count:
+        first = send(socket.io, socket.to, vector[0], vector[1], first, count)
+        if first == tried:  # nothing has left for a while: the rest is lost
+            break
+        if first < count:
+            tried = first
+            wait(socket.polled[1], 50)
+
+
+@kernel("int64(Socket, Engine, float64)")
+def _run(socket: Socket, engine: Engine, until: float) -> int:
+    """Go on with the collective; return PAUSE when it is done, or `until` is over.
+
+    Else an event of `receive`, or RELEASE: the frames that waited for slot 0's opening may be taken in now.
+    """
+    state, loss, slots = engine.state[0], engine.loss[0], engine.slots
+    while True:
+        now = microseconds(socket.io) * 1e-6
+        if state.next_received < state.received:
+            event = receive(engine, socket.ring, socket.received, now)
+            if event != END:
+                return event
+        if state.early_results and not slots[0].opening:
+            return RELEASE
+        count = state.contributions
+        if count:
+            contribute(engine, now)
+            send_frames(socket, engine, count, frames_together(engine))
+        else:  # what was received may have ended slots, and shown that others are lost
+            set_loss_detection_timer(loss, engine.path[0], slots)
+        if state.open_slots == 0 or now >= until:
+            return PAUSE
+        late = now - loss.timer_at  # what has arrived comes first: it may be the answer that the timer misses
+        if receive_burst(socket, engine) and late < LONGEST_LATENESS:
+            continue
+        if late >= 0:
+            count = on_loss_detection_timeout(engine, now)
+            send_frames(socket, engine, count, frames_together(engine))
+            continue
+        wait_ms: Any = np.int64(max(0.0, min(until, loss.timer_at) - now) * 1000) + 1
+        if wait(socket.polled[0], wait_ms) < 0:
+            return PAUSE  # a signal: Python has its handler
+
+
+run = direct(_run)

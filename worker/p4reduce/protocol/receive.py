@@ -1,0 +1,248 @@
+"""The frames that come: which are for this rank, what they add to the sums, and which slots go on. Kernels.
+
+What is rare is left to `collective.py`: the events that `receive` returns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.protocol.prefetch import prefetch
+from p4reduce.protocol.recovery import on_result
+from p4reduce.protocol.state import (
+    COLUMN_DONE,
+    COMPARE_CALLS,
+    CORRUPT_RESULT,
+    END,
+    HOLD_BACK,
+    IGNORED,
+    Config,
+    Engine,
+    Received,
+    Slot,
+    State,
+    Stats,
+)
+from p4reduce.protocol.words import segment_of, swap
+from p4reduce_contracts.wire.numbers import CONTRIBUTE, KEY_NONE, PENDING, ROUND_MASK, WIRE_VERSION
+from p4reduce_runtime.kernels import kernel
+from p4reduce_runtime.records import Table
+
+
+@kernel("void(Config, State, Stats, Array(uint32, 1, 'C', True), Received[::1])")
+def classify(config: Config, state: State, stats: Stats, data: NDArray[np.uint32], received: Table[Received]) -> None:
+    """Set the type of each frame of the burst; those that are none, or not for this rank, are counted."""
+    header = config.header_words
+    for i in range(state.received):
+        datagram = received[i]
+        datagram.type = IGNORED
+        length = datagram.length
+        if length < 4 * header or length & 3:
+            stats.malformed += 1
+            continue
+        frame = data[datagram.start : datagram.start + header]
+        first: Any = np.int64(swap(frame[0]))
+        second = swap(frame[1])
+        guard = np.int64(swap(frame[7]))
+        kind, present = (first >> 24) & 15, (first >> 8) & 255
+        columns = np.int64(0)
+        total = first + second + swap(frame[2]) + swap(frame[3]) + swap(frame[6])
+        for column in range(header - 8):
+            columns += (present >> column) & 1
+            total += swap(frame[8 + column])
+        total %= 0xFFFF
+        if (
+            first >> 28 != WIRE_VERSION
+            or kind < CONTRIBUTE
+            or kind > PENDING
+            or first & 255
+            or guard & 0xFFFF
+            or present >> (header - 8)
+            or length != 4 * (header + columns * config.block_words)
+            or guard >> 16 != 0xFFFF - (total if total else 0xFFFF)
+        ):
+            stats.malformed += 1
+        elif (
+            (first >> 16) & 255 != config.job
+            or second >> 16 != config.epoch
+            or swap(frame[4]) != config.secret_high
+            or swap(frame[5]) != config.secret_low
+            or kind == CONTRIBUTE
+        ):
+            stats.foreign += 1
+        else:
+            datagram.type = kind
+
+
+@kernel("boolean(Config, Slot, Array(uint32, 1, 'C', True), int64, int64)")
+def plausible(config: Config, slot: Slot, keys: NDArray[np.uint32], index: int, n_blocks: int) -> bool:
+    """Return whether the keys of a RESULT are no later than this rank's own and stay in their column."""
+    for column in range(config.columns):
+        key = np.int64(swap(keys[column]))
+        if key > slot.keys[column]:
+            return False
+        if key != KEY_NONE:
+            block = key >> 8
+            if block <= slot.last_blocks[column] or block >= n_blocks or key & 255 == 0:
+                return False  # exponent 255 stands for Inf and NaN: no rank sends it
+            if block % config.stride != index * config.columns + column:
+                return False
+    return True
+
+
+@kernel("void(State, Stats)")
+def note_progress(state: State, stats: Stats) -> None:
+    """Remember how many frames were refused when an answer of use came."""
+    state.foreign_at_progress = stats.foreign
+    state.malformed_at_progress = stats.malformed
+    state.stale_at_progress = stats.stale
+
+
+@kernel("int64(Engine, Array(uint32, 1, 'C', True), Received[::1], float64)")
+def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received], now: float) -> int:
+    """Take in the burst from `next_received` on: store sums, and put the slots that go on into `contributions`.
+
+    Returns END, or what Python has to see to: COMPARE_CALLS, the descriptors in the RESULT of slot 0's opening round
+    (set `calls_compared`, and `refused` if so, and call again); HOLD_BACK, the frame before `next_received` has to wait
+    for that one; CORRUPT_RESULT, its check word is wrong, or one of its words larger than the ranks' can add up to.
+    """
+    config, state, stats = engine.config[0], engine.state[0], engine.stats[0]
+    loss, path = engine.loss[0], engine.path[0]
+    slots, segments, sums, weights, mine = engine.slots, engine.segments, engine.sums, engine.weights, engine.keys
+    if state.next_received == 0 and not state.calls_compared:
+        classify(config, state, stats, data, received)
+    columns, size = config.columns, np.uint64(config.block_words)  # unsigned: an index that needs no look at its sign
+    header = np.uint64(config.header_words)
+    floats = sums.view(np.float32)
+    while state.next_received < state.received:
+        place = state.next_received
+        state.next_received = place + 1
+        datagram = received[place]
+        if datagram.type == IGNORED:
+            continue
+        frame = data[datagram.start : datagram.start + (datagram.length >> 2)]
+        keys = frame[8:]
+        index: Any = np.int64(swap(frame[1])) & 0xFFFF
+        if index >= len(slots):
+            stats.stale += 1
+            continue
+        slot = slots[index]
+        if slot.frame_bytes == 0 or swap(frame[2]) != slot.round_number:  # done, or no frame is sent that this answers
+            stats.stale += 1
+            continue
+        if datagram.type == PENDING:
+            stats.pendings += 1
+            seen: Any = swap(frame[3])
+            slot.seen = seen
+            note_progress(state, stats)
+            continue
+        present = np.int64(swap(frame[0]) >> np.uint32(8)) & 255
+        if present != slot.expected or swap(frame[3]) != config.all_ranks:
+            stats.malformed += 1
+            continue
+        opening = slot.opening
+        check = np.uint32(0)
+        beyond = False
+        start = header
+        for column in range(columns):
+            if (present >> column) & 1:
+                largest: Any = np.int64(1) << 31
+                if not opening:
+                    largest = segments[segment_of(segments, slot.blocks[column])].largest_sum
+                above, low = np.uint32(0), np.uint32(largest)
+                part = np.uint32(0)
+                for j in range(size):
+                    word = swap(frame[start + j])
+                    part = np.uint32(part + word * weights[j])
+                    above = max(above, np.uint32(word + low))  # how far above -largest
+                check = np.uint32(check + part * weights[size + np.uint64(column)])
+                if np.int64(above) > 2 * largest:
+                    beyond = True
+                start += size
+        if check != swap(frame[6]) or beyond:
+            stats.corrupt += 1
+            return CORRUPT_RESULT
+        if opening and index == 0:
+            if not state.calls_compared:  # first: between different calls the keys make no sense
+                state.next_received = place
+                return COMPARE_CALLS
+            state.calls_compared = False
+        fits = plausible(config, slot, keys, index, len(engine.agreed))
+        if opening and slots[0].opening and index and fits or state.refused:
+            on_result(loss, path, slots, index, now)
+            if index and slots[0].opening:
+                return HOLD_BACK
+            stats.rounds += 1
+            slot.round_number = (slot.round_number + 1) & ROUND_MASK
+            slot.opening = False
+            slot.done = True
+            slot.frame_bytes = 0
+            state.open_slots -= 1
+            continue
+        if not fits:
+            stats.malformed += 1
+            continue
+        on_result(loss, path, slots, index, now)
+        if not opening and slot.retransmits > 0 and slot.seen < 0:
+            stats.losses += 1
+        start = header
+        expected, own, missing = 0, 0, 0
+        for column in range(columns):
+            bit = 1 << column
+            if not opening and present & bit:
+                block, exponent = slot.blocks[column], slot.exponents[column]
+                engine.agreed[block] = exponent
+                stats.blocks_down += 1
+                segment = segment_of(segments, block)
+                to = np.uint64(block) * size
+                room = min(size, np.uint64(len(sums)) - to)
+                if segments[segment].decodes:
+                    unit = engine.units[segment, exponent]
+                    for j in range(room):
+                        floats[to + j] = np.float32(np.int32(swap(frame[start + j])) * unit)
+                else:
+                    for j in range(room):
+                        sums[to + j] = swap(frame[start + j])
+                start += size
+            key: Any = np.int64(swap(keys[column]))
+            if key == KEY_NONE:
+                slot.keys[column] = key
+                slot.last_blocks[column] = COLUMN_DONE
+            else:
+                block = key >> 8
+                slot.last_blocks[column] = block
+                slot.blocks[column] = block
+                slot.exponents[column] = 255 - (key & 255)
+                slot.keys[column] = mine[block + config.stride]
+                if config.sparse:
+                    prefetch(mine, (slot.keys[column] >> 8) + config.stride, 1)  # for the next RESULT
+                expected |= bit
+                if mine[block] >> np.uint32(8) == block:
+                    own |= bit
+                else:
+                    missing += 1
+        stats.rounds += 1
+        note_progress(state, stats)
+        state.longest_result = max(state.longest_result, datagram.length)
+        slot.round_number = (slot.round_number + 1) & ROUND_MASK
+        slot.opening = False
+        slot.frame_bytes = 0
+        if expected == 0:
+            slot.done = True
+            state.open_slots -= 1
+            continue
+        slot.expected = expected
+        zeros = 0
+        for column in range(columns):
+            if missing > config.growth_blocks and ((expected & ~own) >> column) & 1:
+                zeros |= 1 << column
+                missing -= 1
+        contribution = engine.contributions[state.contributions]
+        contribution.slot = index
+        contribution.own = own
+        contribution.zeros = zeros
+        state.contributions += 1
+    return END

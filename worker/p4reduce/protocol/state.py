@@ -1,0 +1,237 @@
+"""The whole state of a collective, as records and arrays: `collective.py` makes it, and the kernels work on it.
+
+Words are uint32 in this machine's order, frames big-endian.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce_contracts.wire.numbers import MAX_BLOCKS
+from p4reduce_runtime.records import Record, Table
+
+COLUMN_DONE: Final = MAX_BLOCKS + 1
+"""As the last block of a column: no further one may come."""
+
+Columns = Annotated[NDArray[np.int64], 8]
+"""One number for each column of a frame."""
+Words = Annotated[NDArray[np.uint32], "uint32[::1]"]
+
+
+class Config(Record):
+    """What a collective is; it stays."""
+
+    columns: int
+    block_words: int
+    header_words: int
+    growth_blocks: int
+    """By how many blocks a RESULT may be longer than the frame that it answers."""
+    encap_bytes: int
+    job: int
+    epoch: int
+    secret_high: int
+    secret_low: int
+    all_ranks: int
+    """Bitmap."""
+    stride: int
+    """Columns times slots: from one block of a column to the next."""
+    sparse: bool
+    """Whether blocks are missing between those held, so that the processor does not fetch the next by itself."""
+    call_column: int
+    call_offset: int
+    call_words: Annotated[NDArray[np.int64], 4]
+    """This rank's call descriptor, and where in the opening frame of slot 0 it belongs."""
+
+
+class State(Record):
+    """How far a collective is."""
+
+    open_slots: int
+    """Slots that do not have their last RESULT."""
+    refused: bool
+    """Whether a rank refused: opening rounds end, and no block is sent."""
+    calls_compared: bool
+    """Whether the calls in the RESULT at hand, of slot 0's opening round, are compared already."""
+    received: int
+    """Frames of the burst at hand."""
+    next_received: int
+    """The first of them that is not taken in yet."""
+    contributions: int
+    """Slots whose next frame is to be made."""
+    early_results: int
+    """Opening RESULTs that are held back, since that of slot 0 has not come."""
+    longest_result: int
+    """Bytes of the longest RESULT that came."""
+    foreign_at_progress: int
+    malformed_at_progress: int
+    stale_at_progress: int
+    """The frames refused when the last answer came that was of use."""
+
+
+class Stats(Record):
+    """What kernels count, named as in `stats.CollectiveStats`."""
+
+    rounds: int
+    blocks_up: int
+    blocks_down: int
+    retransmissions: int
+    losses: int
+    pendings: int
+    foreign: int
+    malformed: int
+    stale: int
+    corrupt: int
+    frames_up: int
+    bytes_up: int
+    frames_down: int
+    bytes_down: int
+
+
+class Path(Record):
+    """What is known of the path to the switch, in seconds; collectives of one lease share it (rtt.py)."""
+
+    smoothed_rtt: float
+    """NaN before the first sample."""
+    rttvar: float
+    min_rtt: float
+    result_interval: float
+    """How long after one RESULT the next one comes, smoothed."""
+
+
+class Loss(Record):
+    """Loss detection's state (recovery.py); times are seconds of the caller's clock."""
+
+    largest_sent: int
+    """The packet number of the frame sent last; the first one has 1."""
+    largest_acked: int
+    """The largest packet number that has its RESULT, of frames sent once; 0: none has."""
+    largest_acked_any: int
+    """The largest of all that have their RESULT, retransmitted frames included."""
+    latest_rtt: float
+    """How long frame `largest_acked` waited for its RESULT."""
+    last_result_at: float
+    in_flight: int
+    """Slots whose frame has no RESULT, a list in the order of packet numbers: `oldest` to `newest`, or -1."""
+    oldest: int
+    newest: int
+    pto_count: int
+    """Probe timeouts since the last RESULT."""
+    pto: float
+    """The probe timeout at present, and when it expires."""
+    pto_at: float
+    max_pto: float
+    ambiguous_wait: float
+    """How long the last probe for an ambiguous loss is waited for; 0 when a RESULT came since."""
+    ambiguous_until: float
+    timer_at: float
+    """When something may have to be sent again; infinity when nothing is in flight."""
+
+
+class Slot(Record):
+    """The round that a slot is in."""
+
+    round_number: int
+    opening: bool
+    done: bool
+    expected: int
+    """The columns that the RESULT of this round has, as a bitmap."""
+    frame_bytes: int
+    """Length of this round's frame; 0: none is sent, or it was answered."""
+    seen: int
+    """The ranks that had contributed, as the last PENDING of this round said; -1: none came."""
+    sent_at: float
+    packet_number: int
+    in_flight: bool
+    previous: int
+    next: int
+    """Its neighbours in the list of frames in flight."""
+    retransmits: int
+    """How often this round's frame was sent again."""
+    renumbered: bool
+    """Whether it has a new packet number since."""
+    corrupt_results: int
+    """How many sends of this round's frame were answered with the same RESULT that cannot be right."""
+    corrupt_retransmits: int
+    """`retransmits` when that came last."""
+    keys: Columns
+    """The look-ahead keys that this rank sent in this round."""
+    last_blocks: Columns
+    """The last block of each column that the ranks agreed on; -1: none."""
+    blocks: Columns
+    exponents: Columns
+    """The blocks summed in this round, and their exponents, of the columns in `expected`."""
+
+
+class Segment(Record):
+    """One tensor, or another part of the data."""
+
+    first_block: int
+    begin: int
+    end: int
+    """The span of its numbers in `elements`."""
+    step: int
+    """Blocks of other senders between two of it, plus one."""
+    lanes: int
+    """Numbers in a word; 0: the elements are the words."""
+    decodes: bool
+    """Whether its sums are stored as floats."""
+    largest_sum: int
+    """No summed word has a larger absolute value."""
+
+
+class Contribution(Record):
+    """A slot whose next frame is to be made."""
+
+    slot: int
+    own: int
+    """The columns with blocks that this rank holds, as a bitmap."""
+    zeros: int
+    """The columns that it fills with zeros."""
+
+
+class Received(Record):
+    """A datagram of the burst at hand."""
+
+    start: int
+    """Its first word in the data."""
+    length: int
+    """Bytes."""
+    type: int
+    """The frame's type; IGNORED: no frame for this rank."""
+
+
+class Engine(NamedTuple):
+    """The state of one collective. The first five are tables of one record."""
+
+    config: Table[Config]
+    state: Table[State]
+    stats: Table[Stats]
+    loss: Table[Loss]
+    path: Table[Path]
+    slots: Table[Slot]
+    segments: Table[Segment]
+    contributions: Table[Contribution]
+    """[slots]: those in `state.contributions`; also where those to be sent again are put."""
+    scales: Annotated[NDArray[np.float64], "float64[:, ::1]"]
+    units: Annotated[NDArray[np.float64], "float64[:, ::1]"]
+    """[segments, 256], by exponent: what a number is multiplied by to become a word, and back."""
+    weights: Words
+    """The check word's weights of a block's words, and then its columns'."""
+    keys: Words
+    """[blocks + stride at least]: the key of the first held block at or after each in its column."""
+    elements: Annotated[NDArray[np.uint32], "Array(uint32, 1, 'C', True)"]
+    sums: Words
+    agreed: Annotated[NDArray[np.uint8], "uint8[::1]"]
+    """[blocks]: the exponent agreed for each, UNTOUCHED where no rank held it."""
+    frames: Annotated[NDArray[np.uint32], "uint32[:, ::1]"]
+    """[slots, words]: what each slot sent last, as it is on the wire."""
+
+
+IGNORED: Final = 0
+"""As the type of what was received: no frame for this rank."""
+
+# why `receive` stopped: all frames are taken in, or Python has to see to frame `next_received`, or the one before it
+END, COMPARE_CALLS, HOLD_BACK, CORRUPT_RESULT = range(4)

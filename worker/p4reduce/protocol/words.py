@@ -1,0 +1,30 @@
+"""Words and blocks: what the kernels that read frames and those that make them share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from p4reduce.protocol.state import Segment
+from p4reduce_runtime.kernels import kernel
+from p4reduce_runtime.records import Table
+
+
+@kernel("uint32(uint32)")
+def swap(word: np.uint32) -> np.uint32:
+    """Return a word in the other byte order."""
+    high = (word << np.uint32(24)) | ((word & np.uint32(0xFF00)) << np.uint32(8))
+    low = ((word >> np.uint32(8)) & np.uint32(0xFF00)) | (word >> np.uint32(24))
+    return np.uint32(high | low)
+
+
+@kernel("int64(Segment[::1], int64)")
+def segment_of(segments: Table[Segment], block: int) -> int:
+    """Return the segment that a block is of: the last one that begins at it or before."""
+    low, high = 0, len(segments)
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if segments[middle].first_block <= block:
+            low = middle
+        else:
+            high = middle
+    return low
