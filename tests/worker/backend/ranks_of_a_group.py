@@ -111,6 +111,9 @@ def check_not_finite() -> None:
                 mine[7], mine[8] = float("inf"), float("nan")
             dist.all_reduce(mine, op=op)
             assert mine[7].isinf() and mine[8].isnan() and mine[9] == (size if op == SUM else 1)
+    mine = torch.full((50,), complex(1, float("inf") if rank == 1 else 2), dtype=torch.complex64)
+    dist.all_reduce(mine)
+    assert torch.view_as_real(mine)[9].tolist() == [size, float("inf")]
     mine = torch.ones(5)
     dist.all_reduce(mine)
     assert mine.tolist() == [size] * 5

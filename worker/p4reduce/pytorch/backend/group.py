@@ -278,7 +278,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             self._repeating = self._make_gloo("repeat")
         for tensor in tensors:
             total = tensor.detach().clone(memory_format=torch.contiguous_format)
-            self._repeating.allreduce([total]).wait()
+            self._repeating.allreduce([torch.view_as_real(total) if total.is_complex() else total]).wait()
             if op == dist.ReduceOp.AVG:
                 total = total / self.size()
             tensor.detach().copy_(total)
