@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from p4reduce.codecs import Int32
+from p4reduce.errors import Reason
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.recovery import (
@@ -21,6 +22,7 @@ from p4reduce.protocol.recovery import (
     set_loss_detection_timer,
 )
 from p4reduce.protocol.rtt import RoundTrip
+from p4reduce.protocol.source import BlockSource, NoBlocks
 from p4reduce.protocol.timing import MAX_PTO_S
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.testing.terrible_network import Member, NetworkConditions, TerribleNetwork
@@ -95,7 +97,7 @@ def test_the_margin_is_the_queues_length_but_at_most_the_round_again() -> None:
 def test_order_and_not_time_makes_a_frame_lost() -> None:
     """The ranks are late, by any time: what comes then comes in order, and nothing is sent again but probes."""
     slots = Slots(10, opening=True)
-    assert slots.due(0.1) == [9]
+    assert slots.due(0.1) == [0]
     for index in range(10):
         slots.answered(index, 1.0 + index * 1e-4)
         assert slots.due(1.0 + index * 1e-4) == []
@@ -108,8 +110,41 @@ def test_a_late_rank_costs_one_frame_a_probe_timeout_while_nothing_is_answered()
         timer = slots.timer
         now = timer
         probes.append(slots.due(now))
-    assert probes == [[63 - index] for index in range(len(probes))]
-    assert len(probes) == 7  # after 10, 20, 40, ... ms more
+    assert probes == [[0]] * 7  # after 10, 20, 40, ... ms more
+
+
+@pytest.mark.parametrize("lost", ["contribution", "result"])
+def test_a_loss_in_slot_0_of_a_refused_collective_costs_one_probe(lost: str) -> None:
+    """A rank that refuses opens slot 0 alone: no other slot is answered, which could show that its frame is lost."""
+    switch = ReferenceSwitch(DEFAULT, 64)
+    switch.add_job(1, 7, 3, 0, 64)
+    ranks = []
+    for rank in range(3):
+        lease = Lease(1, "test", 7, rank, 3, 64, DEFAULT.columns, DEFAULT.block_words)
+        source: BlockSource = NoBlocks()
+        call = Call(0, Kind.REFUSED, detail=Reason.NOT_FINITE)
+        if rank != 1:
+            tensor = np.ones(64 * DEFAULT.frame_words, np.int32)
+            source = Int32(tensor).bind(3, DEFAULT.block_words, True)
+            call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, len(tensor))
+        ranks.append(Collective(lease, [0] * 64, source, call, 60.0, window=64))
+
+    def carry(sent: list[tuple[int, bytes]], drop: str = "") -> None:
+        """To the switch and back, until no rank has an answer to give."""
+        for rank, frame in sent:
+            is_slot_0 = rank == 0 and frame[6:8] == b"\0\0"
+            for to, answer in () if drop == "contribution" and is_slot_0 else switch.process(rank, frame):
+                if not (drop == "result" and to == 0 and answer[6:8] == b"\0\0"):
+                    sent += [(to, more) for more in ranks[to].receive(answer, now)]
+
+    now = 0.0
+    carry([(rank, frame) for rank, collective in enumerate(ranks) for frame in collective.start(now)], lost)
+    while not all(collective.done for collective in ranks):
+        now = min(collective.next_timer for collective in ranks if collective.next_timer is not None)
+        carry([(rank, frame) for rank, collective in enumerate(ranks) for frame in collective.on_timer(now)])
+    assert all(collective.refusals == {1: Reason.NOT_FINITE} for collective in ranks)
+    assert ranks[0].stats.retransmissions == 1
+    assert sum(collective.stats.retransmissions for collective in ranks) <= 5
 
 
 def test_probe_timeouts_after_one_another_cost_two_frames_each() -> None:

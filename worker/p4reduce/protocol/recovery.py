@@ -20,7 +20,9 @@ timeout     that is kept waiting by its machine. Then the frame that was sent la
             (RFC 8985, section 7.3): its RESULT shows which of the others are lost. At each further probe timeout two
             frames are, and no more (RFC 9002, section 6.2.4), those before it, and so on, so that in the end each is.
             The PTO doubles until a RESULT comes. There is no more than one probe while no RESULT has come in this
-            collective, for then most likely a rank has not begun.
+            collective, for then most likely a rank has not begun. Until slot 0 has its opening RESULT its frame is the
+            first probe: every rank opens slot 0, but a rank that refuses opens no other, so no other frame can show
+            that this one is lost.
 
 So a loss in the middle of a burst is repaired after about one more round trip, however long the ranks wait for each
 other, and one at the end of a collective after a probe timeout. A rank that has a PENDING knows that the switch has its
@@ -196,11 +198,15 @@ def on_loss_detection_timeout(engine: Engine, now: float) -> int:
         loss.ambiguous_until = now + loss.ambiguous_wait
     if count == 0 and now >= loss.pto_at and loss.in_flight > 0:
         probes = min(2 if loss.largest_acked > 0 and loss.pto_count > 0 else 1, loss.in_flight)
+        first = slots[0].opening and slots[0].in_flight
+        if first:
+            found[0].slot = 0
+            count = 1
         retransmits = 0
         while count < probes:  # those sent again least often, and of these the latest first
             index = loss.newest
             while index >= 0 and count < probes:
-                if slots[index].retransmits == retransmits:
+                if slots[index].retransmits == retransmits and not (first and index == 0):
                     found[count].slot = index
                     count += 1
                 index = slots[index].previous
