@@ -1,4 +1,4 @@
-"""Kill workers, switch and controller at random for a while, under a training that has to end well (docs/elastic.md).
+"""Kill workers, switch and controller at random under a training, which must end correctly (docs/reliability.md).
 
     python tests/system/chaos.py --seconds 300 --seed 1     # or: make chaos CHAOS_SECONDS=300
 
