@@ -1,55 +1,31 @@
-"""The compressors' and codecs' kernels, switched off for a while: then the Python path, their oracle, runs."""
+"""Kernels interpreted, in a process of its own; and results compared bit for bit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, TypeVar
-from unittest import mock
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
-import pytest
 import torch
 
-from p4reduce.codecs import coordinates
-from p4reduce.compressors import selection
-
-T = TypeVar("T")
-
-MODULES = (coordinates, selection)
-"""Those that have kernels: `compiled` in each."""
+TESTS = Path(__file__).parents[1]
 
 
-def needs_kernels() -> None:
-    """Skip a test of the kernels where there are none."""
-    if any(module.compiled() is None for module in MODULES):
-        pytest.skip("no kernels: numba is not installed, or P4REDUCE_KERNELS=off")
+def interpreted(*command: str) -> str:
+    """Run a Python command without compiled kernels, warnings as errors; return what it prints."""
+    environment = {**os.environ, "P4REDUCE_KERNELS": "off", "PYTHONPATH": str(TESTS)}
+    command = (sys.executable, "-W", "error", *command)
+    done = subprocess.run(command, env=environment, cwd=TESTS, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
 
 
-@contextmanager
-def in_python() -> Iterator[None]:
-    """Go without kernels."""
-    patches = [mock.patch.object(module, "compiled", lambda: None) for module in MODULES]
-    for patch in patches:
-        patch.start()
-    try:
-        yield
-    finally:
-        for patch in patches:
-            patch.stop()
-
-
-def both(call: Callable[[], T]) -> tuple[T | str, T | str]:
-    """What `call` returns, or the error it raises, with kernels and without."""
-    with_kernels = _outcome(call)
-    with in_python():
-        return with_kernels, _outcome(call)
-
-
-def _outcome(call: Callable[[], T]) -> T | str:
-    try:
-        return call()
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
+def passes_interpreted(*tests: str) -> None:
+    """Run tests, named as pytest's arguments, without compiled kernels."""
+    said = interpreted("-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
+    assert " passed" in said and " failed" not in said
 
 
 def bits(value: Any) -> Any:

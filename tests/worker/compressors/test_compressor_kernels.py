@@ -1,8 +1,11 @@
-"""Compressors with kernels against those in Python, bit for bit: messages, what is kept, states, means, and errors."""
+"""Compressors' kernels against a definition in torch, bit for bit: messages, what is kept, states, means, errors."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,10 +13,14 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from p4reduce.compressors import AdaComp, Compressor, Form, Policy, ScaleCom, SharedAdaComp, Step, selection
+from p4reduce.compressors import AdaComp, Compressor, Form, Policy, ScaleCom, SharedAdaComp, Step, kernels
+from p4reduce.compressors.bins import by_bin, without_padding
+from p4reduce.compressors.methods import adacomp, scalecom
+from p4reduce.compressors.selection import Selection
 from p4reduce.compressors.step import ParameterState
+from p4reduce.errors import InvalidTensorError
 from p4reduce_lab.study.in_process import exchange_all, groups
-from rigs.kernels import bits, both, needs_kernels
+from rigs.kernels import bits
 from rigs.ranks import MAKERS, group, make, odd
 
 NASTY = [0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, -1e-45, 1.2e-38, 3e38, -3e38, 1e30, 2.0, -2.0]
@@ -28,13 +35,63 @@ METHODS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _kernels() -> None:
-    needs_kernels()
+T = TypeVar("T")
+
+
+def select_by_bin(step: Step, length: int, *, per_bin: int = 0) -> Selection:
+    total = step.add_residue().float()
+    if not torch.isfinite(total).all():
+        raise step.not_finite()
+    if not step.flat.any():
+        return Selection(total, torch.zeros(0, dtype=torch.int64))
+    binned = by_bin(total, length)
+    if per_bin:
+        order = binned.abs().sort(dim=1, descending=True, stable=True).indices[:, :per_bin]
+        chosen = torch.zeros_like(binned, dtype=torch.bool).scatter_(1, order, True) & (binned != 0)
+    else:
+        most = binned.abs().amax(dim=1, keepdim=True)
+        chosen = ((binned + by_bin(step.flat, length)).abs() >= most) & (most > 0)
+    return Selection(total, torch.nonzero(without_padding(chosen, total.numel())).reshape(-1))
+
+
+def largest_by_bin(total: torch.Tensor, length: int) -> torch.Tensor:
+    return by_bin(total.abs(), length).amax(dim=1) if total.numel() else total
+
+
+def subtract_signs(total: torch.Tensor, indices: torch.Tensor, amount: float) -> tuple[torch.Tensor, torch.Tensor]:
+    indices = indices[total[indices] != 0]
+    signs = total[indices].sign()
+    total[indices] -= signs * amount
+    return indices, signs.to(torch.int8)
+
+
+@contextmanager
+def by_definition() -> Iterator[None]:
+    with (
+        mock.patch.multiple(
+            adacomp, select_by_bin=select_by_bin, largest_by_bin=largest_by_bin, subtract_signs=subtract_signs
+        ),
+        mock.patch.object(scalecom, "select_by_bin", select_by_bin),
+    ):
+        yield
+
+
+def both(call: Callable[[], T]) -> tuple[T | str, T | str]:
+    """What `call` returns, or the error it raises: of the kernels, and by definition."""
+    found = outcome(call)
+    with by_definition():
+        return found, outcome(call)
+
+
+def outcome(call: Callable[[], T]) -> T | str:
+    try:
+        return call()
+    except InvalidTensorError as error:
+        return str(error)
 
 
 def policy(length: int) -> Policy:
-    return Policy(length, length, length, length)
+    return Policy(length, length, length, length, names=[("w", length)])
 
 
 def as_values(outcome: Any) -> Any:
@@ -54,9 +111,9 @@ def compressed_alike(compressor: Compressor, gradient: torch.Tensor, residue: to
     def compress() -> Any:
         return as_values(compressor.compress(Step("w", gradient, state, form, group())))
 
-    with_kernels, in_python = both(compress)
-    assert with_kernels == in_python
-    return with_kernels
+    found, defined = both(compress)
+    assert found == defined
+    return found
 
 
 numbers = st.one_of(st.sampled_from(NASTY), st.floats(width=32, allow_nan=False, allow_infinity=False))
@@ -71,6 +128,7 @@ numbers = st.one_of(st.sampled_from(NASTY), st.floats(width=32, allow_nan=False,
 )
 @example("gather", 3, [(3e38, 3e38)], True)
 @example("scalecom", 3, [(1.0, 0.0), (-1.0, 0.0), (0.5, 0.25)], True)
+@example("scalecom, two", 5, [(0.0, 1.0), (0.0, 2.0), (0.0, -1.0), (0.0, 1.0), (0.0, 0.0)], True)
 @example("gather", 2, [(1.0, 0.0), (1.0, -0.0)], True)
 @example("shared", 2, [(-1.0, 1.0), (0.5, 0.1)], True)
 def test_strange_numbers(method: str, length: int, pairs: list[tuple[float, float]], first: bool) -> None:
@@ -94,13 +152,12 @@ def test_normal_numbers(method: str, elements: int, length: int) -> None:
 @pytest.mark.parametrize("where", [0, 57, 99])
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_what_is_not_finite(method: str, where: int, bad: float) -> None:
-    """With a residue it is refused; a first gradient is checked before (exchange.py), so here only alike."""
+    """It is refused, with a residue and without."""
     gradient = torch.randn(10, 10, generator=torch.Generator().manual_seed(1))
     gradient.view(-1)[where] = bad
-    outcome = compressed_alike(METHODS[method](7), gradient, torch.zeros(100))
-    assert outcome.startswith("InvalidTensorError: the residue of 'w' overflows float32")
-    if method not in ("gather", "sum"):
-        compressed_alike(METHODS[method](7), gradient, None)
+    said = compressed_alike(METHODS[method](7), gradient, torch.zeros(100))
+    assert said.startswith("the residue of 'w' overflows float32")
+    assert compressed_alike(METHODS[method](7), gradient, None).startswith("the gradient of 'w' overflows float32")
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
@@ -138,18 +195,18 @@ def test_whole_steps(name: str, world_size: int) -> None:
             seen += [compressor.state_dict() for compressor in compressors]
         return bits(seen)
 
-    with_kernels, in_python = both(run)
-    assert not isinstance(with_kernels, str)
-    assert with_kernels == in_python
+    found, defined = both(run)
+    assert not isinstance(found, str)
+    assert found == defined
 
 
 class ChoosesTheFirst(AdaComp):
-    """AdaComp with another choice: what it inherits must not go past it."""
+    """AdaComp with another choice."""
 
     name = "chooses-the-first"
 
-    def choose(self, total: torch.Tensor, gradient: torch.Tensor, length: int) -> torch.Tensor:
-        return torch.arange(total.numel()) == 0
+    def select(self, step: Step, length: int) -> Selection:
+        return Selection(step.add_residue(), torch.zeros(1, dtype=torch.int64))
 
 
 @pytest.mark.parametrize("form", ["gather", "shared"])
@@ -159,13 +216,10 @@ def test_a_subclass_with_another_choice_makes_that(form: str) -> None:
     assert len(message.data) == 9  # type: ignore[union-attr]  # one entry
 
 
-def test_the_compiled_kernels_run_in_these_tests() -> None:
-    """And the function that is compiled gives the same in Python."""
-    module = selection.compiled()
-    assert module is not None
+def test_a_choice_by_hand() -> None:
     residue, gradient = np.array([1, -2, 0, 0, 2], np.float32), np.array([1, 1, 0, 0, 1], np.float32)
-    for select in (module.select, module.select.py_func):
+    for per_bin, expected in ((0, [0, 4]), (1, [0, 4]), (2, [0, 1, 4])):
         total, largest, indices = np.empty(5, np.float32), np.empty(3, np.uint32), np.empty(6, np.int64)
-        assert select(residue, gradient, 2, True, False, total, total.view(np.uint32), largest, indices) == 2
+        count = kernels.select(residue, gradient, 2, per_bin, total, total.view(np.uint32), largest, indices)
         assert total.tolist() == [2, -1, 0, 0, 3] and largest.view(np.float32).tolist() == [2, 0, 3]
-        assert indices[:2].tolist() == [0, 4]
+        assert indices[:count].tolist() == expected

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from typing import Any, NamedTuple
 
@@ -10,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.errors import InvalidTensorError
-from p4reduce_runtime import kernels
 
 
 def is_torch(tensor: object) -> bool:
@@ -68,27 +66,17 @@ class Exponents(NamedTuple):
 
 def exponents_of(flat: NDArray[np.float32], block_numbers: int) -> Exponents:
     """Return the exponents of each block of floats."""
-    compiled = load_kernels()
-    if compiled is None:
-        rows = blocks_of(flat, block_numbers)
-        bits = rows.view(np.uint32)
-        largest = (bits & np.uint32(0x7FFFFFFF)).max(axis=1, initial=0)
-        nonzero = largest != 0
-        return Exponents((largest >> np.uint32(23)).astype(np.uint8), nonzero, bool(bits[~nonzero].any()))
+    import p4reduce.codecs.kernels as kernels
+
     blocks = -(-len(flat) // block_numbers)
     exponents, nonzero = np.empty(blocks, np.uint8), np.empty(blocks, np.bool_)
-    negative_zeros = compiled.scan(flat.view(np.uint32), block_numbers, exponents, nonzero)
+    negative_zeros = kernels.scan(flat.view(np.uint32), block_numbers, exponents, nonzero)
     return Exponents(exponents, nonzero, bool(negative_zeros))
 
 
-def load_kernels() -> Any:
-    """Return the kernels of this module, compiled if need be; None where there are none."""
-    return _compiled() if kernels.enabled() else None
-
-
-@functools.cache
-def _compiled() -> Any:
-    return kernels.load("p4reduce.codecs.kernels")
+def load_kernels() -> None:
+    """Load the kernels. The first time on a machine they are compiled, which takes seconds."""
+    import p4reduce.codecs.kernels  # noqa: F401
 
 
 def name_element(tensor: str | None, shape: tuple[int, ...], index: int) -> str:

@@ -16,8 +16,7 @@ tensor needs an end-of-bin entry for about one bin in forty.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, cached_property
-from types import ModuleType
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,21 +24,18 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs.raw import Gathered
 from p4reduce.errors import InvalidTensorError
-from p4reduce_runtime import kernels
 
 SHORT_BIN = 64
 """Bins of fewer elements take 8 bits an element, others 16."""
 LONGEST_BIN = 16 * 1024
 STREAM_HEADER_BYTES = 8
-_MINUS, _UNUSED, _END = 1, 2, 3
 _AT_ONCE = 4096
 """Elements whose sums are made at once: their float64 stay in the processor's cache."""
 
 
-@cache
-def compiled() -> ModuleType | None:
-    """The kernels, compiled if need be; None where there are none. The Python beside each call is what counts."""
-    return kernels.load("p4reduce.codecs.coordinates_kernels")
+def load_kernels() -> None:
+    """Load the kernels. The first time on a machine they are compiled, which takes seconds."""
+    import p4reduce.codecs.coordinates_kernels  # noqa: F401
 
 
 class Coordinates(NamedTuple):
@@ -62,43 +58,17 @@ def most_bytes(elements: int, bin_length: int) -> int:
 
 def encode(coordinates: Coordinates, bin_length: int) -> NDArray[np.uint8]:
     """The bytes of a tensor's coordinates."""
+    import p4reduce.codecs.coordinates_kernels as kernels
+
     size = entry_bytes(bin_length)
-    module = compiled()
-    entries = _encode(coordinates, bin_length) if module is None else _encode_compiled(module, coordinates, bin_length)
-    header = np.array([coordinates.scale], "<f4").tobytes() + np.array([len(entries)], "<u4").tobytes()
-    return np.frombuffer(header + entries.astype(f"<u{size}").tobytes(), np.uint8)
-
-
-def _encode_compiled(module: ModuleType, coordinates: Coordinates, bin_length: int) -> NDArray[np.uint16]:
-    _, indices, signs = coordinates
-    passed_at_once = _passed_at_once(bin_length)
+    passed_at_once = 1 << 8 * size - 2  # bins that one end-of-bin entry passes, at most
+    indices = np.ascontiguousarray(coordinates.indices, np.int64)
+    signs = np.ascontiguousarray(coordinates.signs, np.int8)
     ends = len(indices) + int(indices.max(initial=0)) // (bin_length * passed_at_once)  # at most
     entries = np.empty(len(indices) + ends, np.uint16)
-    own = np.ascontiguousarray(indices, np.int64), np.ascontiguousarray(signs, np.int8)
-    count: int = module.encode(*own, bin_length, passed_at_once, entries)
-    return entries[:count]
-
-
-def _encode(coordinates: Coordinates, bin_length: int) -> NDArray[np.int64]:
-    passed_at_once = _passed_at_once(bin_length)
-    bins, offsets = np.divmod(coordinates.indices, bin_length)
-    gaps = np.diff(bins, prepend=0)
-    evident = (gaps == 0) | ((gaps == 1) & (np.diff(offsets, prepend=LONGEST_BIN) <= 0))
-    if len(evident):
-        evident[0] = gaps[0] == 0  # nothing before it to compare with
-    ends = np.where(evident, 0, -(-gaps // passed_at_once))
-    places = np.arange(len(bins)) + np.cumsum(ends)
-    count = int(len(bins) + ends.sum())
-    entries = np.full(count, (passed_at_once - 1) << 2 | _END, np.int64)
-    entries[places] = offsets << 2 | np.where(coordinates.signs < 0, _MINUS, 0)
-    ended = ends > 0
-    entries[places[ended] - 1] = (gaps[ended] - 1) % passed_at_once << 2 | _END  # the last of each run of ends
-    return entries
-
-
-def _passed_at_once(bin_length: int) -> int:
-    """The most bins that an end-of-bin entry passes."""
-    return 1 << 8 * entry_bytes(bin_length) - 2
+    count = kernels.encode(indices, signs, bin_length, passed_at_once, entries)
+    header = np.array([coordinates.scale], "<f4").tobytes() + np.array([count], "<u4").tobytes()
+    return np.frombuffer(header + entries[:count].astype(f"<u{size}").tobytes(), np.uint8)
 
 
 def decode(data: NDArray[np.uint8], bin_length: int, elements: int) -> tuple[Coordinates, int]:
@@ -106,35 +76,8 @@ def decode(data: NDArray[np.uint8], bin_length: int, elements: int) -> tuple[Coo
 
     InvalidTensorError when the bytes are no encoding of a tensor of `elements` elements.
     """
-    size = entry_bytes(bin_length)
-    head = _take(data, 0, STREAM_HEADER_BYTES)
-    scale = float(head[:4].view("<f4")[0])
-    count = int(head[4:].view("<u4")[0])
-    used = STREAM_HEADER_BYTES + size * count
-    if used > most_bytes(elements, bin_length):
-        raise InvalidTensorError(f"{count} entries for a tensor of {elements} elements: the ranks encode differently")
-    entries = _take(data, STREAM_HEADER_BYTES, used).view(f"<u{size}")
-    return Coordinates(scale, *_decode(entries.astype(np.int64), scale, bin_length, elements)), used
-
-
-def _decode(
-    entries: NDArray[np.int64], scale: float, bin_length: int, elements: int
-) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
-    """(indices, signs). Raises InvalidTensorError as `decode` does."""
-    codes, offsets = entries & 3, entries >> 2
-    is_end = codes == _END
-    if not np.isfinite(scale) or ((offsets >= bin_length) & ~is_end | (codes == _UNUSED)).any():
-        raise InvalidTensorError(
-            f"entries of no bin of {bin_length} elements (scale {scale}): the ranks encode differently"
-        )
-    restarts = np.zeros(len(entries), bool)
-    restarts[1:] = ~is_end[1:] & ~is_end[:-1] & (offsets[1:] <= offsets[:-1])
-    bins = np.cumsum(np.where(is_end, offsets + 1, restarts))
-    values = ~is_end
-    indices = bins[values] * bin_length + offsets[values]
-    if len(indices) and indices[-1] >= elements:
-        raise InvalidTensorError(f"element {indices[-1]} of {elements}: the ranks encode differently")
-    return indices, np.where(codes[values] == _MINUS, -1, 1).astype(np.int8)
+    found, end = _decode_ranks(np.ascontiguousarray(data)[None], np.zeros(1, np.int64), bin_length, elements)
+    return Coordinates(float(found.scales[0]), found.indices, found.signs), int(end[0])
 
 
 class Part(NamedTuple):
@@ -180,24 +123,13 @@ class RanksCoordinates:
 
         Added up as float64, so that the mean is finite even where the sum is beyond float32.
         """
-        found = self._mean_compiled()
-        if found is not None:
-            return found
-        total = np.zeros(self.elements)
-        begin = 0
-        for end, scale in zip(self.ends.tolist(), self.scales.tolist(), strict=True):
-            total[self.indices[begin:end]] += scale * self.signs[begin:end]
-            begin = end
-        return (total / len(self.ends)).astype(np.float32)
+        import p4reduce.codecs.coordinates_kernels as kernels
 
-    def _mean_compiled(self) -> NDArray[np.float32] | None:
-        """The same without float64 of all elements; None where there are no kernels, or indices that do not rise."""
-        module = compiled()
-        if module is None:
-            return None
         mean = np.zeros(self.elements, np.float32)
         sums = np.zeros(max(1, min(self.elements, _AT_ONCE)))
-        return mean if module.add_mean(self.indices, self.signs, self.ends, self.scales, sums, mean) else None
+        if not kernels.add_mean(self.indices, self.signs, self.ends, self.scales, sums, mean):
+            raise InvalidTensorError(f"coordinates that do not rise, or beyond {self.elements} elements; give others")
+        return mean
 
 
 class GatheredCoordinates(Gathered):
@@ -212,41 +144,37 @@ class GatheredCoordinates(Gathered):
 
     def wrap(self, result: NDArray[Any]) -> list[RanksCoordinates]:
         at = np.zeros(len(result), np.int64)
-        # enough for the coordinates whose entries are there: each has a byte or more
-        room = np.empty(result.size, np.int64), np.empty(result.size, np.int8)
         wrapped = []
         for elements, bin_length, sender in self._parts:
             senders = slice(None) if sender is None else slice(sender, sender + 1)
-            found, at[senders], room = _decode_ranks(result[senders], at[senders], bin_length, elements, room)
+            found, at[senders] = _decode_ranks(result[senders], at[senders], bin_length, elements)
             wrapped.append(found)
         return wrapped
 
 
-Room = tuple[NDArray[np.int64], NDArray[np.int8]]
-
-
 def _decode_ranks(
-    data: NDArray[np.uint8], begin: NDArray[np.int64], bin_length: int, elements: int, room: Room
-) -> tuple[RanksCoordinates, NDArray[np.int64], Room]:
-    """(coordinates, places behind them, room left) of the tensor in each row of `data`, from its place in `begin` on.
+    data: NDArray[np.uint8], begin: NDArray[np.int64], bin_length: int, elements: int
+) -> tuple[RanksCoordinates, NDArray[np.int64]]:
+    """(coordinates, places behind them) of the tensor in each row of `data`, from its place in `begin` on.
 
-    The coordinates take their memory of `room`, but those that go on beyond a row, where bytes read as 0.
     InvalidTensorError as `decode` raises it.
     """
-    module = compiled()
-    if module is not None:
-        end, ends, scales = np.empty_like(begin), np.empty_like(begin), np.empty(len(begin))
-        size, most = entry_bytes(bin_length), most_bytes(elements, bin_length)
-        count = module.decode(data, begin, end, size, most, bin_length, elements, *room, ends, scales)
-        if count >= 0:
-            found = RanksCoordinates(elements, room[0][:count], room[1][:count], ends, scales)
-            return found, end, (room[0][count:], room[1][count:])
-    sent = [decode(row[start:], bin_length, elements) for row, start in zip(data, begin.tolist(), strict=True)]
-    used = np.array([used for _, used in sent], np.int64)
-    return RanksCoordinates.of(elements, [own for own, _ in sent]), begin + used, room
+    import p4reduce.codecs.coordinates_kernels as kernels
 
-
-def _take(data: NDArray[np.uint8], start: int, stop: int) -> NDArray[np.uint8]:
-    part = data[start:stop]
-    missing = stop - start - len(part)
-    return np.concatenate([part, np.zeros(missing, np.uint8)]) if missing else np.ascontiguousarray(part)
+    ranks, size, most = len(begin), entry_bytes(bin_length), most_bytes(elements, bin_length)
+    scales, counts, end, ends = np.empty(ranks), *np.empty((3, ranks), np.int64)
+    entries, longest = kernels.read_headers(data, begin, size, most, scales, counts, end)
+    if entries < 0:
+        raise InvalidTensorError(
+            f"{counts[longest]} entries for a tensor of {elements} elements (scale {scales[longest]}): "
+            "the ranks encode differently"
+        )
+    if longest > data.shape[1]:  # zeros at the end are not sent
+        data = np.pad(data, ((0, 0), (0, longest - data.shape[1])))
+    indices, signs = np.empty(entries, np.int64), np.empty(entries, np.int8)
+    bad = kernels.decode(data, begin, counts, size, bin_length, elements, indices, signs, ends)
+    if bad == kernels.NO_ELEMENT:
+        raise InvalidTensorError(f"entries of no bin of {bin_length} elements: the ranks encode differently")
+    if bad >= 0:
+        raise InvalidTensorError(f"element {bad} of {elements}: the ranks encode differently")
+    return RanksCoordinates(elements, indices[: ends[-1]], signs[: ends[-1]], ends, scales), end

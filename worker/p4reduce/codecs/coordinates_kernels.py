@@ -1,4 +1,4 @@
-"""Coordinates into entries, entries into coordinates, and the mean of all ranks', compiled: for coordinates.py."""
+"""Kernels of coordinates: into entries, back, and the mean of all ranks'."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from numpy.typing import NDArray
 
 from p4reduce_runtime.kernels import kernel
 
+Bytes = NDArray[np.uint8]
 Indices = NDArray[np.int64]
 Signs = NDArray[np.int8]
 Entries = NDArray[np.uint16]
 
 _MINUS, _UNUSED, _END = 1, 2, 3
+HEADER_BYTES = 8
+NO_ELEMENT = -2
+"""An entry's code is not in use, or its offset is beyond the bin."""
 
 
 @kernel("int64(int64[::1], int8[::1], int64, int64, uint16[::1])")
@@ -41,49 +45,74 @@ def encode(indices: Indices, signs: Signs, bin_length: int, passed_at_once: int,
     return count
 
 
+@kernel("int64(Array(uint8, 1, 'C', True), int64)")
+def _word(row: Bytes, at: int) -> int:
+    """Return the little-endian word at a place of a row; beyond its end there are zeros, which are not sent."""
+    word = 0
+    for place in range(at, min(at + 4, len(row))):
+        word |= int(row[place]) << 8 * (place - at)
+    return word
+
+
 @kernel(
-    "int64(Array(uint8, 2, 'C', True), int64[::1], int64[::1], int64, int64, int64, int64, int64[::1], int8[::1], "
-    "int64[::1], float64[::1])"
+    "UniTuple(int64, 2)(Array(uint8, 2, 'C', True), int64[::1], int64, int64, float64[::1], int64[::1], int64[::1])"
 )
-def decode(
-    data: NDArray[np.uint8],
+def read_headers(
+    data: Bytes,
     begin: Indices,
-    end: Indices,
     size: int,
     most_bytes: int,
+    scales: NDArray[np.float64],
+    counts: Indices,
+    end: Indices,
+) -> tuple[int, int]:
+    """Read the headers of the tensor that begins at `begin` of each rank's row.
+
+    Writes each rank's scale, its number of entries of `size` bytes, and the place behind them. Returns the number of
+    all ranks' entries and the last of those places; for a header that is no encoding (a scale that is not finite, more
+    than `most_bytes`) -1 and its rank.
+    """
+    entries = longest = 0
+    for rank in range(len(begin)):
+        bits = np.uint32(_word(data[rank], begin[rank]))
+        scales[rank] = bits.view(np.float32)
+        counts[rank] = _word(data[rank], begin[rank] + 4)
+        end[rank] = begin[rank] + HEADER_BYTES + size * counts[rank]
+        if end[rank] - begin[rank] > most_bytes or bits >> np.uint32(23) & np.uint32(0xFF) == 0xFF:
+            return -1, rank
+        entries += counts[rank]
+        longest = max(longest, end[rank])
+    return entries, longest
+
+
+@kernel(
+    "int64(Array(uint8, 2, 'C', True), int64[::1], int64[::1], int64, int64, int64, int64[::1], int8[::1], int64[::1])"
+)
+def decode(
+    data: Bytes,
+    begin: Indices,
+    counts: Indices,
+    size: int,
     bin_length: int,
     elements: int,
     indices: Indices,
     signs: Signs,
     ends: Indices,
-    scales: NDArray[np.float64],
 ) -> int:
-    """Write the coordinates of a tensor that each rank's row stands for from `begin` on; return how many in all.
+    """Write the coordinates of the tensor that begins at `begin` of each rank's row; return -1.
 
-    `size`: bytes of an entry, 1 or 2. Writes those of the ranks one after the other, each up to its place in `ends`,
-    the ranks' scales, and the places in `data` behind them to `end`. Returns -1 where they are no encoding, go on
-    beyond the row, or do not fit in `indices` and `signs`.
+    `counts`: the entries of each rank, all of them in the row, with `size` (1 or 2) bytes each. `indices` and `signs`
+    have a place for each entry of all ranks. Those of the ranks are written one after the other, each up to its place
+    in `ends`. Returns instead, of the first entry that is no encoding, the element that it stands for, which is beyond
+    `elements`, or NO_ELEMENT.
     """
     count = 0
     for rank in range(len(begin)):
         row = data[rank]
-        at = begin[rank]
-        if at + 8 > len(row):
-            return -1
-        bits, entries = np.uint32(0), 0
-        for place in range(4):
-            bits |= np.uint32(row[at + place]) << np.uint32(8 * place)
-            entries |= int(row[at + 4 + place]) << 8 * place
-        at += 8
-        end[rank] = at + size * entries
-        if 8 + size * entries > most_bytes or end[rank] > len(row) or bits >> np.uint32(23) & np.uint32(0xFF) == 0xFF:
-            return -1
-        if entries > len(indices) - count or entries > len(signs) - count:
-            return -1
-        scales[rank] = np.uint32(bits).view(np.float32)
+        at = begin[rank] + HEADER_BYTES
         start = 0
         last = -1  # the offset of the entry before; of an end of bin, below all
-        for _ in range(entries):
+        for _ in range(counts[rank]):
             entry = int(row[at])
             if size == 2:
                 entry |= int(row[at + 1]) << 8
@@ -96,13 +125,15 @@ def decode(
             if offset <= last:
                 start += bin_length
             last = offset
-            if code == _UNUSED or offset >= bin_length or start + offset >= elements:
-                return -1
+            if code == _UNUSED or offset >= bin_length:
+                return NO_ELEMENT
+            if start + offset >= elements:
+                return start + offset
             indices[count] = start + offset
             signs[count] = 1 - 2 * code
             count += 1
         ends[rank] = count
-    return count
+    return -1
 
 
 @kernel("boolean(int64[::1], int8[::1], int64[::1], float64[::1], float64[::1], float32[::1])", allocates=True)

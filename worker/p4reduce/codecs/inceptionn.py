@@ -26,9 +26,7 @@ numbers, and tells how long the rest is. What was decoded and is encoded again c
 from __future__ import annotations
 
 import math
-from functools import cache
 from itertools import pairwise
-from types import ModuleType
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -36,7 +34,6 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs.arrays import name_element, to_numpy
 from p4reduce.errors import InvalidTensorError
-from p4reduce_runtime import kernels
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
@@ -46,12 +43,6 @@ MOST_BITS: Final = 15
 _SCALE_BYTES: Final = 2
 _EXPONENTS: Final = range(-148, 129)
 """Of scales: the smallest power of two above any float32 that is not 0."""
-
-
-@cache
-def compiled() -> ModuleType | None:
-    """The kernels, compiled if need be; None where there are none. The Python beside each call is what counts."""
-    return kernels.load("p4reduce.codecs.inceptionn_kernels")
 
 
 class _Classes(NamedTuple):
@@ -124,9 +115,7 @@ class Inceptionn:
                 f"{name_element(name, array.shape, index)} is {flat[index]}; skip this step or clip"
             )
         exponent = math.frexp(max(-least, most))[1] if self._exponent is None else self._exponent
-        module = compiled()
-        encode = _encode if module is None else _encode_compiled
-        return np.concatenate([np.array([exponent], "<i2").view(np.uint8), *encode(flat, self._classes(exponent))])
+        return np.concatenate([np.array([exponent], "<i2").view(np.uint8), *_encode(flat, self._classes(exponent))])
 
     def decode(self, data: Bytes, elements: int) -> Floats:
         """Return the numbers, float32 [elements].
@@ -146,8 +135,7 @@ class Inceptionn:
         ends = np.cumsum([head, *sizes])
         units_8, units_16, whole = (data[start:end] for start, end in pairwise(ends))
         streams = _aligned(units_8, "u1"), _aligned(units_16, "<u2"), _aligned(whole, "<f4")
-        decode = _decode if compiled() is None else _decode_compiled
-        return decode(tags, streams, self._classes(exponent), elements)
+        return _decode(tags, streams, self._classes(exponent), elements)
 
     def _classes(self, exponent: int) -> _Classes:
         """For the scale 2^exponent."""
@@ -192,50 +180,20 @@ def _aligned(data: Bytes, kind: str) -> NDArray[Any]:
 
 def _encode(flat: Floats, classes: _Classes) -> list[Bytes]:
     """The tags and the streams, as bytes."""
-    size = np.abs(flat).astype(np.float64)
-    negative = flat < 0
-    units_8 = np.minimum(size * classes.per_8 + classes.rounding, classes.most_8).astype(np.uint8)
-    units_16 = np.minimum(size * classes.per_16 + classes.rounding, classes.most_16).astype(np.uint16)
-    tags = np.zeros(-(-len(flat) // 4) * 4, np.uint8)
-    own = tags[: len(flat)]
-    own[(size >= classes.least_8) & ((units_8 > 0) | classes.keep_zeros)] = 1
-    own[size >= classes.least_16] = 2
-    own[size >= classes.least_32] = 3
-    units_8 |= negative.astype(np.uint8) << 7
-    units_16 |= negative.astype(np.uint16) << 15
-    packed = tags[0::4] | tags[1::4] << 2 | tags[2::4] << 4 | tags[3::4] << 6
-    return [packed, units_8[own == 1], *_as_bytes(units_16[own == 2], flat[own == 3])]
+    import p4reduce.codecs.inceptionn_kernels as kernels
 
-
-def _encode_compiled(flat: Floats, classes: _Classes) -> list[Bytes]:
-    module = compiled()
-    assert module is not None
     tags = np.empty(-(-len(flat) // 4), np.uint8)
     units_8, units_16 = np.empty(len(flat) + 1, np.uint8), np.empty(len(flat) + 1, np.uint16)
     whole = np.empty(len(flat) + 1, np.float32)  # only the pages that are written to take memory
-    one, two, four = module.encode(flat, *classes, tags, units_8, units_16, whole)
-    return [tags, units_8[:one], *_as_bytes(units_16[:two], whole[:four])]
-
-
-def _as_bytes(units_16: NDArray[Any], whole: NDArray[Any]) -> list[Bytes]:
-    return [units_16.astype("<u2", copy=False).view(np.uint8), whole.astype("<f4", copy=False).view(np.uint8)]
+    one, two, four = kernels.encode(flat, *classes, tags, units_8, units_16, whole)
+    streams = units_16[:two].astype("<u2", copy=False), whole[:four].astype("<f4", copy=False)
+    return [tags, units_8[:one], *(stream.view(np.uint8) for stream in streams)]
 
 
 def _decode(tags: Bytes, streams: Streams, classes: _Classes, elements: int) -> Floats:
-    units_8, units_16, whole = streams
-    own = np.stack([tags >> at & 3 for at in (0, 2, 4, 6)], axis=1).reshape(-1)[:elements]
-    values = np.zeros(elements, np.float32)
-    for tag, units, mask, per in ((1, units_8, 0x7F, classes.per_8), (2, units_16, 0x7FFF, classes.per_16)):
-        numbers = (units & mask).astype(np.int64)
-        values[own == tag] = (np.where(units > mask, -numbers, numbers) / per)[:-1]
-    values[own == 3] = whole[:-1]
-    return values
+    import p4reduce.codecs.inceptionn_kernels as kernels
 
-
-def _decode_compiled(tags: Bytes, streams: Streams, classes: _Classes, elements: int) -> Floats:
-    module = compiled()
-    assert module is not None
     values = np.empty(4 * len(tags), np.float32)
     shift = int(classes.per_16 / classes.per_8).bit_length() - 1
-    module.decode(tags, *streams, shift, 1 / classes.per_16, values)
+    kernels.decode(tags, *streams, shift, 1 / classes.per_16, values)
     return values[:elements]

@@ -1,7 +1,7 @@
-"""INCEPTIONN's numbers into tags and streams and back, compiled: for inceptionn.py.
+"""Kernels of INCEPTIONN: numbers into tags and streams, and back.
 
-Without branches on a number's class, which a processor would guess wrong: it is made in every width, and the place in a
-stream moves on for the one it has.
+There are no branches on a number's class, which a processor would predict wrong: each number is made in every width,
+and the place in a stream moves on for the one it has.
 """
 
 from __future__ import annotations

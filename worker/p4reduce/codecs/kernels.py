@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import NDArray
 
 from p4reduce_runtime.kernels import kernel
 
 
 @kernel("boolean(Array(uint32, 1, 'C', True), int64, uint8[::1], boolean[::1])")
-def scan(numbers: Any, block_numbers: Any, exponents: Any, nonzero: Any) -> Any:
+def scan(
+    numbers: NDArray[np.uint32], block_numbers: int, exponents: NDArray[np.uint8], nonzero: NDArray[np.bool_]
+) -> bool:
     """Set the largest exponent field in each block of these floats, and whether any of them is not zero.
 
     Return whether a block of nothing but zeros has a negative one.

@@ -53,7 +53,7 @@ class Compressor(ParameterStates, ABC):
         self.form = form
         self.warmup_steps = warmup_steps
         if set(self.forms) - {Form.SUM}:
-            coordinates.compiled()  # now, and not in a step, where the other ranks would wait
+            coordinates.load_kernels()  # now, and not in a step, where the other ranks would wait
 
     # ----- a step
 

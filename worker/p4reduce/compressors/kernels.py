@@ -1,4 +1,4 @@
-"""The choice of elements in one pass over a parameter, compiled: selection.py loads and calls these."""
+"""Kernels of compressors: the choice of elements in one pass over a parameter, and what is sent of them."""
 
 from __future__ import annotations
 
@@ -9,34 +9,87 @@ from p4reduce_runtime.kernels import kernel
 
 Floats = NDArray[np.float32]
 Bits = NDArray[np.uint32]
+Indices = NDArray[np.int64]
+
+_MAGNITUDE = np.uint32(0x7FFF_FFFF)
+"""Without the sign, bits rise with numbers, and a NaN's are above an infinity's."""
+_INFINITY = np.uint32(0x7F80_0000)
 
 
-@kernel(
-    "int64(float32[::1], float32[::1], int64, boolean, boolean, float32[::1], uint32[::1], uint32[::1], int64[::1])"
-)
+@kernel("uint32(uint32[::1])")
+def largest_magnitude(bits: Bits) -> np.uint32:
+    """Return the bits of the largest |x| of these floats."""
+    most = np.uint32(0)
+    for i in range(len(bits)):
+        most = max(most, bits[i] & _MAGNITUDE)
+    return most
+
+
+@kernel("void(uint32[::1], int64, uint32[::1])")
+def largest_by_bin(bits: Bits, length: int, largest: Bits) -> None:
+    """Write the bits of each bin's largest |x| to `largest`, [bins]. The last bin may be shorter than `length`."""
+    for number in range(len(largest)):
+        largest[number] = largest_magnitude(bits[number * length : (number + 1) * length])
+
+
+@kernel("int64(float32[::1], float32[::1], float32, int64, int64[::1], int64)")
+def _reaching(sums: Floats, own: Floats, most: np.float32, start: int, indices: Indices, count: int) -> int:
+    """Append the elements where |sums + own| is `most` or more, and return the new count."""
+    for i in range(len(sums)):  # without branches, which a processor would predict wrong
+        indices[count] = start + i
+        count += int(abs(sums[i] + own[i]) >= most)
+    return count
+
+
+@kernel("int64(uint32[::1], uint32, int64, int64, int64[::1], int64)")
+def _largest(bits: Bits, most: np.uint32, per_bin: int, start: int, indices: Indices, count: int) -> int:
+    """Append the `per_bin` elements of the largest magnitude, no zeros, the first among equals; return the new count.
+
+    `most`: the largest magnitude, not 0.
+    """
+    least, room = most, per_bin  # `room`: how many of the magnitude `least` are chosen
+    while room > 1:
+        equal, below = 0, np.uint32(0)
+        for i in range(len(bits)):
+            magnitude = bits[i] & _MAGNITUDE
+            equal += int(magnitude == least)
+            if magnitude < least:
+                below = max(below, magnitude)
+        if equal >= room or below == 0:
+            break
+        least, room = below, room - equal
+    for i in range(len(bits)):
+        magnitude = bits[i] & _MAGNITUDE
+        if magnitude >= least and (magnitude > least or room > 0):
+            room -= int(magnitude == least)
+            indices[count] = start + i
+            count += 1
+    return count
+
+
+@kernel("int64(float32[::1], float32[::1], int64, int64, float32[::1], uint32[::1], uint32[::1], int64[::1])")
 def select(
     residue: Floats,
     gradient: Floats,
     length: int,
-    doubled: bool,
-    zeros: bool,
+    per_bin: int,
     total: Floats,
     total_bits: Bits,
     largest: Bits,
-    indices: NDArray[np.int64],
+    indices: Indices,
 ) -> int:
-    """Add up G = residue + gradient, and choose where |G| (`doubled`: |G + gradient|) reaches its bin's largest |G|.
+    """Add up G = residue + gradient, and choose elements bin by bin.
 
-    `residue` may be empty: G is the gradient. Bins have `length` elements, the last perhaps fewer; one of zeros has no
-    choice, and without `zeros` no element where G is 0. Writes G to `total`, [elements], whose bits `total_bits` are;
-    the bits of each bin's largest |G| to `largest`, [bins]; and the chosen elements, rising, to `indices`, which has
-    a place more than there are elements. Returns how many are chosen, none where the gradient is all zero; -1 where G
-    is not all finite.
+    With `per_bin` 0 those where |G + gradient| reaches the bin's largest |G|; else the `per_bin` elements of the
+    largest |G|, the first among equals, none where G is 0. Nothing of a bin where G is all zero.
+
+    `residue` may be empty: G is the gradient. Bins have `length` elements, the last perhaps fewer. Writes G to `total`,
+    [elements], whose bits `total_bits` are; the bits of each bin's largest |G| to `largest`, [bins]; and the chosen
+    elements, rising, to `indices`, which has a place more than there are elements. Returns how many are chosen, none
+    where the gradient is all zero; -1 where G is not all finite.
     """
-    magnitude = np.uint32(0x7FFF_FFFF)  # without the sign bits rise with numbers, and a NaN's are above an infinity's
     count = 0
     nonzero = False
-    ahead = np.float32(doubled)
     for number in range(len(largest)):
         start = number * length
         stop = min(start + length, len(gradient))
@@ -48,35 +101,36 @@ def select(
         else:
             for i in range(len(sums)):
                 sums[i] = own[i]
-        most_bits = np.uint32(0)
-        for i in range(len(bits)):
-            most_bits = max(most_bits, bits[i] & magnitude)
-        largest[number] = most_bits
-        if most_bits >= np.uint32(0x7F80_0000):
+        most = largest_magnitude(bits)
+        largest[number] = most
+        if most >= _INFINITY:
             return -1
         if not nonzero:
             for i in range(len(own)):
                 if own[i] != 0:
                     nonzero = True
                     break
-        if most_bits == 0:
+        if most == 0:
             continue
-        most = np.uint32(most_bits).view(np.float32)
-        for i in range(len(sums)):  # without branches, which a processor would guess wrong
-            indices[count] = start + i
-            count += int(abs(sums[i] + ahead * own[i]) >= most)
-    if not zeros:
-        chosen, count = count, 0
-        for i in range(chosen):
-            indices[count] = indices[i]
-            count += int(total[indices[i]] != 0)
+        if per_bin:
+            count = _largest(bits, most, per_bin, start, indices, count)
+        else:
+            count = _reaching(sums, own, np.uint32(most).view(np.float32), start, indices, count)
     return count if nonzero else 0
 
 
-@kernel("void(float32[::1], int64[::1], float32, int8[::1])")
-def subtract(total: Floats, indices: NDArray[np.int64], amount: float, signs: NDArray[np.int8]) -> None:
-    """Write the sign, -1 or 1, of each of these elements to `signs`, and subtract `amount` times that from it."""
+@kernel("int64(float32[::1], int64[::1], float32, int64[::1], int8[::1])")
+def subtract(total: Floats, indices: Indices, amount: np.float32, kept: Indices, signs: NDArray[np.int8]) -> int:
+    """Subtract `amount` times its sign from each of these elements that is not 0, and return how many are not.
+
+    Writes those elements to `kept`, and their signs, -1 or 1, to `signs`.
+    """
+    count = 0
     for i in range(len(indices)):
-        sign = 2 * np.int8(total[indices[i]] > 0) - 1
-        signs[i] = sign
-        total[indices[i]] -= np.float32(sign) * amount
+        value = total[indices[i]]
+        sign = np.int8(value > 0) - np.int8(value < 0)
+        kept[count] = indices[i]
+        signs[count] = sign
+        total[indices[i]] = value - np.float32(sign) * amount
+        count += int(sign != 0)
+    return count

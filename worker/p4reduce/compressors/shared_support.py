@@ -9,19 +9,17 @@ A rank whose gradient is all zero still sends its values when another rank leads
 
 from __future__ import annotations
 
-from abc import abstractmethod
-
 import numpy as np
 import torch
 
 from p4reduce.codecs import coordinates
 from p4reduce.codecs.coordinates import Coordinates, Part
 from p4reduce.codecs.float_lanes import levels
-from p4reduce.compressors import selection
 from p4reduce.compressors.forms import Form, shared
 from p4reduce.compressors.forms.shared import Support
 from p4reduce.compressors.interface import AUTO, Compressor
 from p4reduce.compressors.policy import Policy
+from p4reduce.compressors.selection import Selection, load_kernels
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, Step
 from p4reduce.group import Group
 
@@ -39,11 +37,11 @@ class SharedSupport(Compressor):
         super().__init__(policy, form, warmup_steps=warmup_steps)
         self.policy = self.policy.limited(coordinates.LONGEST_BIN)
         self.value_bits = value_bits
-        selection.compiled()  # as in Compressor
+        load_kernels()  # as in Compressor
 
-    @abstractmethod
     def choose(self, total: torch.Tensor, gradient: torch.Tensor, length: int) -> torch.Tensor:
-        """Choose the elements to send, bool [elements], from G = R + dW and dW."""
+        """Choose the elements to send, bool [elements], from G = R + dW and dW, for `select`."""
+        raise NotImplementedError(f"{self.name} defines neither what `choose` nor what `select` returns")
 
     def next_residue(self, total: torch.Tensor, gradient: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
         """Return the next residue, from G, dW and what this rank sent of G; all float32 [elements]."""
@@ -58,7 +56,7 @@ class SharedSupport(Compressor):
         leader = step.state.steps % step.group.world_size
         data = np.zeros(0, np.uint8)
         if step.group.rank == leader:
-            total, indices = self.select(step, length)
+            total, indices, _ = self.select(step, length)
             data = coordinates.encode(Coordinates(0.0, indices.numpy(), np.ones(len(indices), np.int8)), length)
         else:
             total = step.add_residue()
@@ -77,16 +75,16 @@ class SharedSupport(Compressor):
             counts=self.counts_of(len(indices), total.numel(), step.group),
         )
 
-    def select(self, step: Step, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return G = R + dW, a new tensor [elements], and the elements of it that `choose` chooses, rising."""
-        total = step.add_residue()
-        return total, torch.nonzero(self.chosen_of(step, total, length)).reshape(-1)
+    def select(self, step: Step, length: int) -> Selection:
+        """Return G = R + dW and the elements of it to send: those that `choose` chooses.
 
-    def chosen_of(self, step: Step, total: torch.Tensor, length: int) -> torch.Tensor:
-        """Choose as `choose` does, but nothing of a gradient that is all zero, so its residue is kept."""
+        Of a gradient that is all zero nothing is chosen, so its residue is kept. Raises InvalidTensorError as
+        `Step.add_residue` does.
+        """
+        total = step.add_residue()
         if not bool(step.flat.any()):
-            return torch.zeros_like(total, dtype=torch.bool)
-        return self.choose(total, step.flat, length)
+            return Selection(total, torch.zeros(0, dtype=torch.int64))
+        return Selection(total, torch.nonzero(self.choose(total, step.flat, length)).reshape(-1))
 
     def counts_of(self, chosen: int, elements: int, group: Group) -> tuple[float, ...]:
         """Return the counts of a step in the form shared that predict the cost of the next."""

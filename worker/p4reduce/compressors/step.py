@@ -90,18 +90,27 @@ class Step:
 
         Raises InvalidTensorError when the two differ in length, or a sum is no longer finite.
         """
-        residue = self.state.residue
-        if residue is None:
+        self.check_residue()
+        if self.state.residue is None:
             return self.flat.clone()
-        if residue.numel() != self.flat.numel():
+        total = self.state.residue + self.flat
+        if not is_finite(total):
+            raise self.not_finite()
+        return total
+
+    def check_residue(self) -> None:
+        """Raise InvalidTensorError when gradient and residue differ in length."""
+        residue = self.state.residue
+        if residue is not None and residue.numel() != self.flat.numel():
             raise InvalidTensorError(
                 f"gradient of {self.key!r} has {self.flat.numel()} elements, its residue {residue.numel()}: "
                 "load the state of the same model"
             )
-        total = residue + self.flat
-        if not is_finite(total):
-            raise InvalidTensorError(f"the residue of {self.key!r} overflows float32: lower the learning rate or clip")
-        return total
+
+    def not_finite(self) -> InvalidTensorError:
+        """Return the error of a step whose G = R + dW is not all finite."""
+        what = "gradient" if self.state.residue is None else "residue"
+        return InvalidTensorError(f"the {what} of {self.key!r} overflows float32: lower the learning rate or clip")
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs import coordinates
 from p4reduce.codecs.coordinates import Coordinates, Part, RanksCoordinates
-from p4reduce.compressors.bins import by_bin, count_bins_held, mean_of, without_padding
+from p4reduce.compressors.bins import count_bins_held, mean_of
 from p4reduce.compressors.forms import Form, gather, rank_metadata, shared
 from p4reduce.compressors.forms import sum as sum_form
 from p4reduce.compressors.forms.gather import Stream
@@ -46,7 +46,7 @@ from p4reduce.compressors.forms.sum import Integers
 from p4reduce.compressors.interface import AUTO
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.registry import register
-from p4reduce.compressors.selection import Selection, select_by_bin, subtract_signs
+from p4reduce.compressors.selection import Selection, largest_by_bin, select_by_bin, subtract_signs
 from p4reduce.compressors.shared_support import SharedSupport
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, ParameterState, Step
 from p4reduce.group import Group
@@ -89,35 +89,13 @@ class AdaComp(SharedSupport):
         if self.form == Form.SHARED or self.allow_shared:
             super().check(group)
 
-    def choose(self, total: torch.Tensor, gradient: torch.Tensor, length: int) -> torch.Tensor:
+    def select(self, step: Step, length: int) -> Selection:
         """Choose where |H| >= gmax > 0, bin by bin."""
-        binned = by_bin(total, length)
-        most = binned.abs().amax(dim=1, keepdim=True)
-        chosen = ((binned + by_bin(gradient, length)).abs() >= most) & (most > 0)
-        return without_padding(chosen, total.numel())
+        return select_by_bin(step, length)
 
     def scale_of(self, total: torch.Tensor, length: int) -> float:
         """Return the mean over the bins of max |G|, as a float32 holds it."""
-        return _scale_from(by_bin(total.abs(), length).amax(dim=1)) if total.numel() else 0.0
-
-    def select(self, step: Step, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-        selection = self._select_compiled(step, length, zeros=True)
-        return super().select(step, length) if selection is None else (selection.total, selection.indices)
-
-    def _select_compiled(self, step: Step, length: int, *, zeros: bool) -> Selection | None:
-        """Choose as `choose` does, in a kernel; None where there is none, or a subclass chooses otherwise."""
-        if type(self).choose is not AdaComp.choose:
-            return None
-        return select_by_bin(step, length, doubled=True, zeros=zeros)
-
-    def _select_signs(self, step: Step, length: int) -> tuple[torch.Tensor, torch.Tensor, float]:
-        """Return G, the elements whose signs are sent, and the scale; an element of 0 has no sign to send."""
-        selection = self._select_compiled(step, length, zeros=False)
-        if selection is not None and type(self).scale_of is AdaComp.scale_of:
-            return selection.total, selection.indices, _scale_from(selection.largest)
-        total = step.add_residue()
-        indices = torch.nonzero(self.chosen_of(step, total, length) & (total != 0)).reshape(-1)
-        return total, indices, self.scale_of(total, length)
+        return _scale_from(largest_by_bin(total, length))
 
     # ----- a step
 
@@ -127,23 +105,24 @@ class AdaComp(SharedSupport):
             compressed = super().compress(step)
             # Where a later step may go in the form sum, it needs a scale.
             return replace(compressed, metadata=(self.scale_of(compressed.kept, length),) if self.form == AUTO else ())
-        total, indices, scale = self._select_signs(step, length)
-        sent_bits = SCALE_BITS + 8 * coordinates.entry_bytes(length) * len(indices)
+        total, chosen, largest = self.select(step, length)
+        scale = self.scale_of(total, length) if largest is None else _scale_from(largest)
         if step.form is Form.GATHER:
-            signs = subtract_signs(total, indices, scale)
+            indices, signs = subtract_signs(total, chosen, scale)
             own = Coordinates(scale, indices.numpy(), signs.numpy())
             stream = Stream(coordinates.encode(own, length), Part(total.numel(), length, None))
-            return Compressed(stream, total, sent_bits)
+            return Compressed(stream, total, _bits_of(len(indices), length))
         assert step.state.scale is not None, "a first step in the form sum begins with the first agreement"
         unit = step.state.scale / self.levels
         weight = min(self.levels, max(1, round(scale / unit))) if unit > 0 else 1
-        signs = subtract_signs(total, indices, weight * unit)
+        indices, signs = subtract_signs(total, chosen, weight * unit)
         integers = torch.zeros(
             total.numel(), dtype=torch.int8 if self.levels <= torch.iinfo(torch.int8).max else torch.int32
         )
         integers[indices] = signs.to(integers.dtype) * weight
         message = Integers(integers, self.levels, unit)
-        return Compressed(message, total, sent_bits, metadata=(scale, float(len(indices))))
+        counts = scale, float(len(indices))
+        return Compressed(message, total, _bits_of(len(indices), length), metadata=counts)
 
     def decompress(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
         scale = self.agreed_scale(answer.metadata) if compressed.metadata else None
@@ -213,6 +192,11 @@ class AdaComp(SharedSupport):
     def _lanes_per_block(self, group: Group) -> int:
         """Return the elements in a block of the form sum, whether or not its sums would fit the group's lanes."""
         return sum_form.numbers_per_block(group.lane_bits or narrowest(group.world_size, self.levels), group)
+
+
+def _bits_of(elements: int, length: int) -> int:
+    """Return the bits of so many coordinates and their scale, as the paper counts them."""
+    return SCALE_BITS + 8 * coordinates.entry_bytes(length) * elements
 
 
 def _scale_from(largest: torch.Tensor) -> float:

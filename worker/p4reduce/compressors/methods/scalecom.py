@@ -19,11 +19,10 @@ from typing import ClassVar
 
 import torch
 
-from p4reduce.compressors.bins import by_bin, without_padding
 from p4reduce.compressors.forms import Form
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.registry import register
-from p4reduce.compressors.selection import select_by_bin
+from p4reduce.compressors.selection import Selection, select_by_bin
 from p4reduce.compressors.shared_support import SharedSupport
 from p4reduce.compressors.step import Step
 
@@ -56,20 +55,9 @@ class ScaleCom(SharedSupport):
     def default_policy(cls) -> Policy:
         return Policy(conv=100, linear=100, recurrent=100, embedding=100)
 
-    def choose(self, total: torch.Tensor, gradient: torch.Tensor, length: int) -> torch.Tensor:
-        """Choose the `per_chunk` largest |p| of each chunk, zeros left out."""
-        binned = by_bin(total.abs(), length)
-        largest = binned.topk(min(self.per_chunk, length), dim=1)
-        chosen = torch.zeros_like(binned, dtype=torch.bool).scatter_(1, largest.indices, largest.values > 0)
-        return without_padding(chosen, total.numel())
-
-    def select(self, step: Step, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-        one_each = self.per_chunk == 1 and type(self).choose is ScaleCom.choose
-        selection = select_by_bin(step, length, doubled=False) if one_each else None
-        # Among equals the kernel chooses all, and torch.topk one.
-        if selection is None or len(selection.indices) > int(selection.largest.count_nonzero()):
-            return super().select(step, length)
-        return selection.total, selection.indices
+    def select(self, step: Step, length: int) -> Selection:
+        """Choose the `per_chunk` largest |p| of each chunk, zeros left out, the first among equals."""
+        return select_by_bin(step, length, per_bin=self.per_chunk)
 
     def next_residue(self, total: torch.Tensor, gradient: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
         return (gradient - sent).mul_(self.b).add_(total - gradient)

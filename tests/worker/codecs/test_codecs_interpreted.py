@@ -1,0 +1,21 @@
+"""Kernels of codecs and compressors interpreted, as with P4REDUCE_KERNELS=off: what holds of them holds then too."""
+
+from __future__ import annotations
+
+import pytest
+
+from p4reduce_runtime import kernels
+from rigs.kernels import passes_interpreted
+
+
+@pytest.mark.skipif(not kernels.compiles(), reason="kernels are interpreted anyway")
+def test_definitions_hold_interpreted() -> None:
+    """A choice of them, in seconds."""
+    passes_interpreted(
+        "worker/codecs/test_codecs_exponents.py",
+        "worker/codecs/test_codecs_coordinates_kernels.py",
+        "worker/codecs/test_codecs_inceptionn.py",
+        "worker/compressors/test_compressor_kernels.py",
+        "-k",
+        "exponents or by_hand or no_encoding or ends or other_kinds",
+    )
