@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rigs.fork_server import ForkServer, fork_server
 from rigs.system import System, running_system
 
 
@@ -15,3 +16,10 @@ def system(tmp_path: Path) -> Iterator[System]:
     """A running switch and controller."""
     with running_system(tmp_path) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def torch_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    """Forks processes that have imported torch."""
+    with fork_server(tmp_path_factory.mktemp("server")) as server:
+        yield server

@@ -1,5 +1,6 @@
 """The whole demo, short: it works, its errors name what failed, and no process is left."""
 
+import importlib.util
 import io
 import json
 import os
@@ -13,16 +14,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-pytest.importorskip("torch")
-pytest.importorskip("sklearn")
-pytest.importorskip("matplotlib")
-
 from p4reduce_lab.demo import run_demo
 from p4reduce_lab.processes import Children, ProcessError
 from p4reduce_lab.system import running_system
 from p4reduce_lab.training import VARIANTS, Training, train
 
-pytestmark = pytest.mark.slow
+MISSING = [name for name in ("torch", "sklearn", "matplotlib") if importlib.util.find_spec(name) is None]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")]
 
 DENSE, ADACOMP = VARIANTS[1], VARIANTS[2]
 DEADLINE_S = 120.0

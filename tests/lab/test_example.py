@@ -1,46 +1,40 @@
 """examples/train.py by itself, as a newcomer runs it; the demo's tests run it with several workers."""
 
+import importlib.util
 import os
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("sklearn")
-
-from p4reduce_lab.addresses import free_port
 from p4reduce_lab.training import find_script
+from rigs.fork_server import ForkServer
+
+LIMIT_S = 120.0
+MISSING = [name for name in ("torch", "sklearn") if importlib.util.find_spec(name) is None]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")]
 
 
-def train(*options: str) -> "subprocess.CompletedProcess[str]":
-    """Run it as the only worker."""
-    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    return subprocess.run(
-        [sys.executable, str(find_script()), *options],
-        env={**os.environ, **alone, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
-@pytest.mark.slow
-def test_it_trains_over_gloo() -> None:
-    done = train("--epochs", "1", "--batch", "64")
-    assert done.returncode == 0, done.stderr
-    *steps, accuracy = done.stdout.splitlines()
+def test_it_trains_over_gloo(torch_server: ForkServer, tmp_path: Path) -> None:
+    command = str(find_script()), "--epochs", "1", "--batch", "64"
+    (output,) = torch_server.launch(tmp_path, 1, *command, environment=os.environ, timeout_s=LIMIT_S)
+    *steps, accuracy = output.splitlines()
     assert [line.partition(" loss ")[0] for line in steps] == ["step 10/22", "step 20/22", "step 22/22"]
     assert accuracy.startswith("test accuracy ") and accuracy.endswith(" %")
 
 
-@pytest.mark.slow
-def test_compressors_that_cannot_be_are_refused() -> None:
-    refused = train("--compressor", "adacomp")
-    assert refused.returncode == 2
-    assert "--compressor needs --aggregation p4reduce" in refused.stderr
-    refused = train("--aggregation", "p4reduce", "--compressor", "nosuch")
-    assert refused.returncode == 2
-    assert "argument --compressor: unknown compressor 'nosuch'; known are " in refused.stderr
-    assert "adacomp" in refused.stderr and "none" in refused.stderr
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--compressor", "adacomp"], "--compressor needs --aggregation p4reduce"),
+        (
+            ["--aggregation", "p4reduce", "--compressor", "nosuch"],
+            "argument --compressor: unknown compressor 'nosuch'; known are adacomp, ",
+        ),
+    ],
+)
+def test_compressors_that_cannot_be_are_refused(
+    torch_server: ForkServer, tmp_path: Path, options: list[str], reason: str
+) -> None:
+    command = str(find_script()), *options
+    (output,) = torch_server.launch(tmp_path, 1, *command, environment=os.environ, timeout_s=LIMIT_S, status=2)
+    assert reason in output

@@ -1,4 +1,4 @@
-"""The DDP hook on real processes over a real switch, against gloo: the test starts this file by torchrun."""
+"""The DDP hook in processes over a switch, against gloo: the tests start this file as each rank."""
 
 import gc
 import hashlib
@@ -20,56 +20,47 @@ from p4reduce.compressors import AdaComp, Decompressed, Form, Integers, Step, St
 from p4reduce.compressors.interface import AUTO
 from p4reduce.group import Group, group_of
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
-from p4reduce_lab.processes import Child, Children
+from p4reduce_lab.processes import Children
 from p4reduce_lab.system import System, running_system
+from rigs.fork_server import ForkServer
 
 STEPS = 6
 DEADLINE_S = 90.0
+TESTS = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
-def children(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Children]:
-    with Children(tmp_path_factory.mktemp("ddp")) as children:
-        yield children
-
-
-@pytest.fixture(scope="module")
-def system(children: Children) -> Iterator[System]:
-    with running_system(children) as system:
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    with Children(tmp_path_factory.mktemp("ddp")) as children, running_system(children) as system:
         yield system
 
 
-def torchrun(children: Children, system: System, job: str, ranks: int, *args: str) -> Child:
-    """Run main() below on `ranks` processes, to the end."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
-    command = [*launcher, f"--nproc-per-node={ranks}", str(Path(__file__)), job, *args]
-    env = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "P4REDUCE_CONTROLLER": system.controller}
-    child = children.start(job, command, env)
-    child.wait(DEADLINE_S)
-    children.forget(child)
-    return child
+def launch(server: ForkServer, logs: Path, system: System, job: str, ranks: int, what: str) -> list[str]:
+    """Run main() below as each rank; return what each printed."""
+    of_test = {"GLOO_SOCKET_IFNAME": "lo", "P4REDUCE_CONTROLLER": system.controller, "PYTHONPATH": str(TESTS)}
+    variables = {**os.environ, **of_test}
+    return server.launch(logs, ranks, __file__, job, what, environment=variables, timeout_s=DEADLINE_S)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("compressor", "ranks"), [("none", 2), ("none", 4), ("sum", 2), ("sum", 4), ("gather", 2), ("auto", 4)]
 )
-def test_gradients_are_those_of_gloo(children: Children, system: System, ranks: int, compressor: str) -> None:
+def test_gradients_are_those_of_gloo(
+    torch_server: ForkServer, tmp_path: Path, system: System, ranks: int, compressor: str
+) -> None:
     job = f"{compressor}-{ranks}"
     system.client.create_job(job, ranks)
-    child = torchrun(children, system, job, ranks, compressor)
-    assert child.status == 0, child.log.read_text()
-    assert child.log.read_text().count("as gloo") == ranks
+    for output in launch(torch_server, tmp_path, system, job, ranks, compressor):
+        assert "as gloo" in output
     system.client.remove_job(job)
 
 
 @pytest.mark.slow
-def test_a_rank_that_dies_is_an_error_on_the_others(children: Children, system: System) -> None:
+def test_a_rank_that_dies_is_an_error_on_the_others(torch_server: ForkServer, tmp_path: Path, system: System) -> None:
     system.client.create_job("dying", 2)
-    child = torchrun(children, system, "dying", 2, "die")
-    text = child.log.read_text()
-    assert child.status == 0, text
-    assert "rank 0 got CollectiveTimeoutError" in text or "rank 0 got JobResetError" in text, text
+    output, _ = launch(torch_server, tmp_path, system, "dying", 2, "die")
+    assert "rank 0 got CollectiveTimeoutError" in output or "rank 0 got JobResetError" in output, output
     system.client.remove_job("dying")
 
 

@@ -205,11 +205,8 @@ def check_killed() -> None:
 
 
 def main() -> None:
-    rank, size, port, backend = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
-    dist.init_process_group(
-        backend, init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size, timeout=timedelta(seconds=60)
-    )
-    for check in sys.argv[5:]:
+    dist.init_process_group("p4reduce", timeout=timedelta(seconds=60))
+    for check in sys.argv[1:]:
         name, _, argument = check.partition("=")
         globals()[f"check_{name}"](*[argument] if argument else [])
         print(check, "passed", flush=True)

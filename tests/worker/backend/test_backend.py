@@ -9,17 +9,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from p4reduce_contracts.jobs.client import JobClient
-from p4reduce_lab.addresses import free_port
+from rigs.fork_server import ForkServer
 from rigs.system import System, running_system
 
 HERE = Path(__file__).parent
+CHECKS = "ranks_of_a_group.py"
 LIMIT_S = 240.0
 TOLERANCE = {"ddp_bfloat16": 2.0**-8, "fsdp2_bfloat16": 2.0**-8}
 """Relative difference of losses: of bfloat16 each sum is rounded once here, and at every addition by gloo."""
@@ -36,26 +36,19 @@ def environment(system: System) -> dict[str, str]:
     return {**os.environ, "P4REDUCE_CONTROLLER": address, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 
 
-def run_ranks(system: System, ranks: int, *checks: str, **variables: str) -> list[str]:
-    """Run the checks of ranks_of_a_group.py; what each rank printed."""
-    command = [sys.executable, str(HERE / "ranks_of_a_group.py")]
-    port = str(free_port())
+Launch = Callable[..., list[str]]
 
-    def run(rank: int) -> str:
-        done = subprocess.run(
-            [*command, str(rank), str(ranks), port, "p4reduce", *checks],
-            env={**environment(system), **variables},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout
-        return done.stdout
 
-    with ThreadPoolExecutor(ranks) as pool:
-        return list(pool.map(run, range(ranks)))
+@pytest.fixture
+def launch(wide_system: System, torch_server: ForkServer, tmp_path: Path) -> Launch:
+    """launch(ranks, script, *arguments, **variables): what each rank printed."""
+
+    def run(ranks: int, script: str, *arguments: str, **variables: str) -> list[str]:
+        command = str(HERE / script), *arguments
+        of_ranks = {**environment(wide_system), **variables}
+        return torch_server.launch(tmp_path, ranks, *command, environment=of_ranks, timeout_s=LIMIT_S)
+
+    return run
 
 
 def jobs(system: System) -> list[str]:
@@ -64,39 +57,24 @@ def jobs(system: System) -> list[str]:
 
 
 @pytest.mark.slow
-def test_every_collective_of_every_dtype_is_right(wide_system: System) -> None:
+def test_every_collective_of_every_dtype_is_right(wide_system: System, launch: Launch) -> None:
     checks = "sums", "scattered_sums", "copies", "not_finite", "futures", "subgroups", "compiled"
-    for said in run_ranks(wide_system, 3, *checks, "hook=fp16", "hook=powersgd"):
-        assert said.endswith("ok\n")
+    for output in launch(3, CHECKS, *checks, "hook=fp16", "hook=powersgd"):
+        assert output.endswith("ok\n")
     assert jobs(wide_system) == []
 
 
 @pytest.mark.slow
-def test_in_detail_debugging_and_with_a_late_rank(wide_system: System) -> None:
-    said = run_ranks(wide_system, 2, "sums", "copies", "timeout", TORCH_DISTRIBUTED_DEBUG="DETAIL")
-    assert "timed out as it should" in said[0]
-
-
-def launch(system: System, script: Path, ranks: int, *arguments: str) -> str:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
-    done = subprocess.run(
-        [*launcher, f"--nproc-per-node={ranks}", str(script), *arguments],
-        env=environment(system),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+def test_in_detail_debugging_and_with_a_late_rank(launch: Launch) -> None:
+    outputs = launch(2, CHECKS, "sums", "copies", "timeout", TORCH_DISTRIBUTED_DEBUG="DETAIL")
+    assert "timed out as it should" in outputs[0]
 
 
 @pytest.mark.slow
-def test_scripts_train_as_over_gloo(wide_system: System, tmp_path: Path) -> None:
+def test_scripts_train_as_over_gloo(wide_system: System, launch: Launch, tmp_path: Path) -> None:
     losses = {}
     for backend in ("gloo", "p4reduce"):
-        launch(wide_system, HERE / "training_shapes.py", 4, backend, str(tmp_path / backend))
+        launch(4, "training_shapes.py", backend, str(tmp_path / backend))
         losses[backend] = json.loads((tmp_path / backend).read_text())
     assert losses["gloo"].keys() == losses["p4reduce"].keys()
     for shape, wanted in losses["gloo"].items():
@@ -110,8 +88,19 @@ def test_scripts_train_as_over_gloo(wide_system: System, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_an_ordinary_script_needs_the_controller_s_address_alone(wide_system: System) -> None:
-    said = launch(wide_system, HERE / "ordinary_script.py", 4)
-    assert said.count("weights equal on all ranks") == 4
+    """By torchrun, in interpreters of its own."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+    done = subprocess.run(
+        [*launcher, "--nproc-per-node=2", str(HERE / "ordinary_script.py")],
+        env=environment(wide_system),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("weights equal on all ranks") == 2
 
 
 def test_importing_torch_registers_the_backend_and_imports_nothing_heavy() -> None:
@@ -126,18 +115,12 @@ assert "p4reduce.pytorch.backend.group" not in sys.modules
 
 
 @pytest.mark.slow
-def test_the_job_of_ranks_that_were_killed_ends_with_them(tmp_path: Path) -> None:
+def test_the_job_of_ranks_that_were_killed_ends_with_them(torch_server: ForkServer, tmp_path: Path) -> None:
     with running_system(tmp_path, "default") as system:
         system.controller.end()
         system.start_controller(heartbeat_timeout_s=2)
-        port = str(free_port())
-        command = [sys.executable, str(HERE / "ranks_of_a_group.py")]
-        ranks = [
-            subprocess.Popen([*command, str(rank), "2", port, "p4reduce", "killed"], env=environment(system))
-            for rank in range(2)
-        ]
-        for rank in ranks:
-            assert rank.wait(LIMIT_S) == -signal.SIGKILL
+        command, variables = (str(HERE / CHECKS), "killed"), environment(system)
+        torch_server.launch(tmp_path, 2, *command, environment=variables, timeout_s=LIMIT_S, status=-signal.SIGKILL)
         deadline = time.monotonic() + 60
         while jobs(system):
             assert time.monotonic() < deadline, "the job of the killed ranks is still there"

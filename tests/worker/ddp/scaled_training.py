@@ -1,9 +1,10 @@
-"""One rank of two that train with a GradScaler; test_ddp_nonfinite.py starts it: PORT_OF_SWITCH RANK STORE.
+"""One rank of two that train with a GradScaler; test_ddp_nonfinite.py starts it: PORT_OF_SWITCH STORE.
 
 Prints, for gloo and for the switch, which steps were skipped and the weights at the end.
 """
 
 import json
+import os
 import sys
 
 import torch
@@ -15,7 +16,7 @@ import p4reduce
 from p4reduce.testing.udp_switch import connect
 
 STEPS = 24
-port, rank, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+port, store, rank = int(sys.argv[1]), sys.argv[2], int(os.environ["RANK"])
 dist.init_process_group("gloo", store=dist.FileStore(store, 2), rank=rank, world_size=2)
 
 

@@ -2,8 +2,6 @@
 
 import contextlib
 import os
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -17,10 +15,9 @@ from p4reduce.communicator import Communicator
 from p4reduce.errors import CollectiveTimeoutError, CommunicatorClosedError, InvalidTensorError
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce.testing.local_group import LocalGroup
+from rigs.fork_server import ForkServer
 
 pytestmark = pytest.mark.usefixtures("process_group")
-
-TESTS = Path(__file__).parents[2]
 
 
 class Membership:
@@ -157,11 +154,12 @@ def test_the_mean_of_large_gradients_is_finite() -> None:
 @pytest.mark.parametrize(
     ("how", "status"), [("finished", 0), ("in-function", 0), ("joined-only", 0), ("forgotten", 0), ("raised", 1)]
 )
-def test_the_end_of_the_interpreter_leaves_the_job(how: str, status: int, tmp_path: Path) -> None:
-    script = Path(__file__).with_name("ends_without_close.py")
-    env = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(script), how]
-    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.returncode == status, done.stderr
-    assert done.stdout.split() == ["working", "left"], done.stderr
-    assert ("ValueError: of the user" in done.stderr) == (how == "raised")
+def test_the_end_of_the_interpreter_leaves_the_job(
+    torch_server: ForkServer, how: str, status: int, tmp_path: Path
+) -> None:
+    script = str(Path(__file__).with_name("ends_without_close.py"))
+    with torch_server.start(tmp_path / "log", script, how, environment=os.environ, folder=tmp_path) as forked:
+        assert forked.wait(60) == status, forked.log.read_text()
+    text = forked.log.read_text()
+    assert [line for line in text.splitlines() if line in ("working", "left")] == ["working", "left"], text
+    assert ("ValueError: of the user" in text) == (how == "raised")

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from p4reduce.pytorch.ddp import DDPState
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.udp_switch import UdpSwitch
 from rigs.buckets import Bucket
+from rigs.fork_server import ForkServer
 from rigs.ranks import MAKERS, equal
 
 TESTS = Path(__file__).parents[2]
@@ -139,25 +138,12 @@ def test_what_to_do_is_one_of_two() -> None:
         DDPState(group.comms[0], on_nonfinite="ignore")  # type: ignore[arg-type]
 
 
-def test_a_grad_scaler_skips_the_steps_that_it_skips_over_gloo(tmp_path: Path) -> None:
-    script = Path(__file__).with_name("scaled_training.py")
-    env = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
+def test_a_grad_scaler_skips_the_steps_that_it_skips_over_gloo(torch_server: ForkServer, tmp_path: Path) -> None:
+    script = str(Path(__file__).with_name("scaled_training.py"))
     with UdpSwitch(2) as switch:
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, str(script), str(switch.port), str(rank), str(tmp_path / "store")],
-                env=env,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(2)
-        ]
-        try:
-            outputs = [json.loads(rank.communicate(timeout=120)[0]) for rank in ranks]
-        finally:
-            for rank in ranks:
-                rank.kill()
-                rank.wait()
+        command = script, str(switch.port), str(tmp_path / "store")
+        printed = torch_server.launch(tmp_path, 2, *command, environment=os.environ, timeout_s=120)
+    outputs = [json.loads(text.splitlines()[-1]) for text in printed]
     assert outputs[0] == outputs[1], "the ranks ended with other weights"
     gloo, over_switch = outputs[0]["gloo"], outputs[0]["switch"]
     assert over_switch["skipped"] == gloo["skipped"]
