@@ -98,6 +98,23 @@ class Table:
     written: dict[tuple[int, ...], tuple[str, tuple[int, ...]]] = field(default_factory=dict)
 
 
+class Register(dict[int, Value]):
+    """The cells of a register by index. A cell is made when it is first read: there are tens of thousands."""
+
+    def __init__(self, types: dict[str, Any], instance: dict[str, Any]) -> None:
+        super().__init__()
+        self._types = types
+        self._of_type = instance["types"][0]
+        self._size = instance["arguments"][0][1]
+
+    def __missing__(self, index: int) -> Value:
+        if not 0 <= index < self._size:
+            raise IndexError(index)
+        cell = Struct(self._types, self._of_type) if isinstance(self._of_type, str) else 0
+        self[index] = cell
+        return cell
+
+
 class TnaProgram:
     """A program and its state: tables, registers, counters."""
 
@@ -109,7 +126,7 @@ class TnaProgram:
         self.groups: dict[int, list[tuple[int, int]]] = {}
         """(port, replication id) by multicast group."""
         self.tables: dict[str, Table] = {}
-        self.registers: dict[str, list[Value]] = {}
+        self.registers: dict[str, Register] = {}
         self.counters: dict[str, Counter[int]] = {}
         self.colors: dict[int, int] = {}
         """Of every meter, by index. Green (0) if not here."""
@@ -121,7 +138,7 @@ class TnaProgram:
                 self.tables[table["name"]] = Table(table["entries"])
             for instance in block["instances"].values():
                 if instance["extern"] == "Register":
-                    self.registers[instance["name"]] = self._fresh_register(instance)
+                    self.registers[instance["name"]] = Register(self._types, instance)
                 elif instance["extern"] == "Counter":
                     self.counters[instance["name"]] = Counter()
 
@@ -172,11 +189,6 @@ class TnaProgram:
         found = Struct(self._types, name)
         found.values.update(values)
         return found
-
-    def _fresh_register(self, instance: dict[str, Any]) -> list[Value]:
-        size = instance["arguments"][0][1]
-        of_type = instance["types"][0]
-        return [Struct(self._types, of_type) if isinstance(of_type, str) else 0 for _ in range(size)]
 
     def _parse(self, name: str, names: dict[str, Value], data: bytes) -> tuple[bytes, int]:
         """Fill the headers in `names`; return the payload and the parser's error."""

@@ -54,7 +54,7 @@ def test_training_ends_with_equal_weights_whatever_was_killed(tmp_path: Path, sy
 
 
 @pytest.mark.slow
-def test_half_a_minute_of_random_kills(tmp_path: Path) -> None:
-    report = run_chaos(tmp_path, 30.0, seed=SEED, leg=60)
-    assert sum(report.kills.values()) >= 2
+def test_random_kills(tmp_path: Path) -> None:
+    report = run_chaos(tmp_path, 12.0, seed=SEED, leg=60)
+    assert sum(report.kills.values()) >= 1
     assert report.steps >= 60

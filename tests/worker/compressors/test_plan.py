@@ -113,11 +113,11 @@ def test_the_first_step_does_not_count_for_the_cost_once_there_is_a_second() -> 
 
 
 def settle(compressors: list[Compressor], source: Source, steps: int) -> range:
-    """Let selections become as steady as they will; returns ten steps more."""
+    """Let selections become as steady as they will; return five steps more."""
     places = groups(len(compressors))
     for step in range(steps):
         exchange_all(compressors, [source(rank, step) for rank in range(len(compressors))], places)
-    return range(steps, steps + 10)
+    return range(steps, steps + 5)
 
 
 @pytest.mark.parametrize(
@@ -143,10 +143,10 @@ def test_predicted_bytes_are_those_measured(make: Callable[[], Compressor]) -> N
 
 
 def measured(form: str, ranks: int, source: Source) -> int:
-    """Bytes down of ten steps, once selections are steady."""
+    """Bytes down of five steps, once selections are steady."""
     compressors: list[Compressor] = [AdaComp(form=form) for _ in range(ranks)]
     total = 0
-    for found in over_switch(compressors, source, settle(compressors, source, 40)):
+    for found in over_switch(compressors, source, settle(compressors, source, 20)):
         reports: list[BucketReport] = [report for _, report in found]
         assert all((report.forms, report.costs) == (reports[0].forms, reports[0].costs) for report in reports)
         total += reports[0].bytes_down
