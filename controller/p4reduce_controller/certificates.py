@@ -1,6 +1,6 @@
-"""Certificates for a bench: an authority of its own, and one certificate for each program.
+"""Certificates for tests and small deployments: an authority, and one certificate for each program.
 
-For production any authority will do whose certificates name the role as a DNS name (`security.ROLES`).
+Certificates of any authority are accepted if they name the role as a DNS name (`security.ROLES`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The controller's configuration: a TOML file read into frozen structs.
 
-Every value has a default that suits the software switch on loopback, so no file is needed for that. An
-unknown key, a value of the wrong type and an address that cannot be one are errors that name the
+Every value has a default, which suits the embedded switch on loopback. An
+unknown key, a value of the wrong type and an invalid address are errors that name the
 place.
 """
 
@@ -53,9 +53,9 @@ class SwitchConfig(Settings, frozen=True):
     """[switch]: the switch to control, and the address that workers send to.
 
     `p4runtime` is HOST:PORT of its gRPC server, `pipeline` a geometry's name or the folder of a compiled
-    program. `address`, `mac` and `udp_port` are the switch's own in the eyes of the workers. `election_id` "auto":
-    larger than any other controller's. Of the HELLOs that come in at one port, `hellos_a_second` reach the controller,
-    and `hello_burst` at once.
+    program. `address`, `mac` and `udp_port` are those to which workers send. `election_id` "auto":
+    larger than any other controller's. Of the HELLOs at one port, `hellos_a_second` reach the controller, and
+    `hello_burst` at once.
     """
 
     p4runtime: HostPort = HostPort("127.0.0.1:9559")
@@ -106,7 +106,7 @@ class ControllerConfig(Settings, frozen=True):
 class SecurityConfig(Settings, frozen=True):
     """[security]: the PEM files of the controller's TLS, for the job service and for P4Runtime.
 
-    `plain_p4runtime`: the switch speaks P4Runtime without TLS. `insecure`: serve beyond loopback without TLS.
+    `plain_p4runtime`: the switch serves P4Runtime without TLS. `insecure`: serve beyond loopback without TLS.
     """
 
     ca: str = ""
@@ -117,7 +117,7 @@ class SecurityConfig(Settings, frozen=True):
 
 
 class QuotaConfig(Settings, frozen=True):
-    """[quotas]: what one owner may have: a certificate's name, or an address without TLS. `slots` 0: all there are."""
+    """[quotas]: limits of one owner: a certificate's name or, without TLS, an address. `slots` 0: all there are."""
 
     jobs: Annotated[int, Meta(ge=1, le=MAX_JOBS)] = 64
     slots: Annotated[int, Meta(ge=0, le=MAX_SLOTS)] = 0

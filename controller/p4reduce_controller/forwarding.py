@@ -15,13 +15,13 @@ from p4reduce_controller.p4names import FLOOD_GROUP, P4Names
 from p4reduce_controller.p4rt.client import Operation
 
 MAX_LEARNED = 1024
-_GROUP_BIT = 1 << 40  # of a MAC address: it names several hosts
+_GROUP_BIT = 1 << 40  # of a MAC address: a group address
 
 Update = tuple[Operation, TableEntry | MulticastGroup]
 
 
 class MacTable:
-    """The addresses that the switch knows, and the writes that each new one takes. It talks to no switch."""
+    """The addresses that the switch has learned, and the writes for each new one. It does no I/O."""
 
     def __init__(self, config: Config, names: P4Names, limit: int = MAX_LEARNED) -> None:
         self._names = names
@@ -38,7 +38,7 @@ class MacTable:
         return self._learn
 
     def opening(self) -> list[Update]:
-        """The writes for a switch that knows nothing; what was learned before is forgotten."""
+        """Return the writes for a switch without entries; learned addresses are dropped."""
         self._learned.clear()
         updates: list[Update] = []
         for mac, port in self._static.items():
@@ -48,7 +48,7 @@ class MacTable:
         return updates
 
     def adopt(self, found: Iterable[TableEntry]) -> list[TableEntry]:
-        """Take up what an earlier controller learned, of the entries found on a switch; the entries that say it."""
+        """Adopt the addresses that an earlier controller learned; return their entries, of those found on a switch."""
         self._learned.clear()
         for entry in found:
             if self._learn and entry.table == self._names.learned and len(self._learned) < self._limit:
@@ -60,7 +60,7 @@ class MacTable:
         ]
 
     def learn(self, mac_learn_events: Iterable[tuple[int, ...]]) -> list[Update]:
-        """The writes for a digest's (MAC, port) pairs. Static, group and the switch's own addresses stay."""
+        """Return the writes for a digest's (MAC, port) pairs, except static, group and the switch's own addresses."""
         updates: list[Update] = []
         if not self._learn:
             return updates

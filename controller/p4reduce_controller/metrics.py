@@ -1,4 +1,4 @@
-"""The controller's metrics: what its registry knows, and what its switch has counted."""
+"""The controller's metrics: of its registry, and the switch's counters."""
 
 from __future__ import annotations
 

@@ -25,10 +25,10 @@ class P4Names:
     """Table: MAC addresses that only the switch may send from; `claims_mac` is its action."""
     claims_mac: str
     admit: str
-    """Table: who may contribute to what; `admit_rank` is its action."""
+    """Table: which frames may contribute to a job; `admit_rank` is its action."""
     admit_rank: str
     job_member: str
-    """Table: where each rank of a job is; `address_to` is its action."""
+    """Table: the addresses of each rank of a job; `address_to` is its action."""
     address_to: str
     mac_table: str
     """Table: the port of a MAC address; `forward` is its action."""
@@ -47,7 +47,7 @@ class P4Names:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Every table that the controller writes, admission first: no frame may outlive the way back."""
+        """Every table that the controller writes, admission first: a reply needs the addresses."""
         own = (self.switch_address, self.own_ip, self.own_mac)
         return self.admit, self.job_member, *own, self.mac_table, self.learned
 

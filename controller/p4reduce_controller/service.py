@@ -1,4 +1,4 @@
-"""The controller: one process that prepares the switch, serves jobs and keeps the two in step."""
+"""The controller's process: prepares the switch, serves jobs, and writes their entries."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _server_options(heartbeat_timeout_s: float) -> list[tuple[str, int]]:
 
 
 class ControllerError(Exception):
-    """The controller cannot start or go on."""
+    """The controller cannot start or continue."""
 
 
 class Controller:
@@ -191,7 +191,7 @@ class Controller:
             self._metrics_server = MetricsServer(address, collect, insecure=self.config.security.insecure)
 
     def _p4runtime_security(self) -> Security | None:
-        """What the switch is dialled with. Raises ConfigError where its orders would cross a network in the clear."""
+        """Return the credentials for P4Runtime. Raises ConfigError where writes would cross a network without TLS."""
         settings, address = self.config.security, self.config.switch.p4runtime
         if self._security is not None and not settings.plain_p4runtime:
             return self._security
@@ -204,7 +204,7 @@ class Controller:
         return None
 
     async def run(self) -> None:
-        """Serve until `stop`. Jobs go on without the controller: another one with its state takes them up."""
+        """Serve until `stop`. Jobs continue without the controller; one started with the same state restores them."""
         reconciler = asyncio.create_task(self.reconciler.run(), name="reconciler")
         sweeper = asyncio.create_task(self._keep_sweeping(), name="sweeper")
         stopped = asyncio.create_task(self._stop.wait(), name="stopped")
@@ -212,7 +212,7 @@ class Controller:
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                task.result()  # raises what a task died of
+                task.result()  # raises the task's error
         finally:
             for task in tasks:
                 task.cancel()
@@ -226,8 +226,7 @@ class Controller:
     def sweep(self) -> None:
         """Drop members that have gone silent. `run` does this by itself.
 
-        After a pause of the controller itself, give them time instead: their heartbeats may be waiting in its sockets,
-        and a member that has ended will be silent still.
+        After a pause of the controller itself, give them time instead: their heartbeats may wait in its sockets.
         """
         before = self.registry.version
         now = asyncio.get_running_loop().time()
@@ -277,6 +276,6 @@ async def _run(config: Config, ready: Callable[[Controller], None]) -> None:
 
 
 def _stop(controller: Controller, starting: asyncio.Future[None]) -> None:
-    """A signal came: give up starting, or end well."""
+    """Handle a signal: stop the start, or the service."""
     starting.cancel()
     controller.stop()

@@ -1,4 +1,4 @@
-"""What can go wrong while a network, a switch or a measurement is set up on this machine.
+"""Errors of the set-up of a network, a switch or a measurement on this machine.
 
 SetupError
 ├── MissingToolError  a program, a package, a kernel module or a privilege is missing; the message says how to get it

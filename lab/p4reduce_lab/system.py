@@ -20,7 +20,7 @@ READY_S = 60.0
 
 @dataclass(frozen=True)
 class System:
-    """A running switch and controller, and what a job needs of them."""
+    """A running switch and controller."""
 
     controller: str
     """HOST:PORT of the job service."""

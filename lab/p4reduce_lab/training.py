@@ -18,12 +18,12 @@ WORLD_SIZE = 4
 STALL_S = 60.0
 """A run that shows no progress for this long has failed."""
 STEP = re.compile(r"step (\d+)/(\d+) loss")
-"""What rank 0 prints as a training goes."""
+"""A line of progress that rank 0 prints."""
 TRAINING = re.compile(r"training (\d+)/(\d+): ")
 """What rank 0 prints when it begins a training."""
 MODULE = "p4reduce_lab.measured_training"
 NEEDED = ("torch", "sklearn", "matplotlib")
-"""What has to be installed beside p4reduce's own needs, to train and to draw."""
+"""Packages that training and plots need beside p4reduce's own dependencies."""
 
 Result = dict[str, Any]
 """What a training measured (measured_training.py), and the "name" of its variant."""
@@ -71,7 +71,7 @@ class Training:
 
     @property
     def name(self) -> str:
-        """What its result is called."""
+        """The name of its result."""
         return f"{self.variant.name}-{self.seed}"
 
     def options(self, job: str) -> list[str]:
@@ -114,7 +114,7 @@ def train(
 ) -> list[Result]:
     """Do these trainings with WORLD_SIZE workers; `progress(training, step, steps)` is called as they go.
 
-    Raises ProcessError when a worker fails, the switch or the controller ends, or nothing moves for STALL_S.
+    Raises ProcessError when a worker fails, the switch or the controller ends, or there is no progress for STALL_S.
     """
     command = [sys.executable, "-P", *worker_command(trainings, job), str(WORLD_SIZE)]
     env = {"OMP_NUM_THREADS": "1", "P4REDUCE_CONTROLLER": controller, "PYTHONUNBUFFERED": "1"}

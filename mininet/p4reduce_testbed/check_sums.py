@@ -1,4 +1,4 @@
-"""Runs on a testbed's host: sums whose results every rank can work out by itself, compared word by word.
+"""Runs on a testbed's host: sums whose results each rank can calculate, compared word by word.
 
 torchrun --nproc-per-node 4 check_sums.py --sums 40
 """

@@ -1,4 +1,4 @@
-"""`p4reduce testbed ...`: hosts and a switch of their own, on this machine. Takes root."""
+"""`p4reduce testbed ...`: emulated hosts and a switch on this machine. Needs root."""
 
 from __future__ import annotations
 

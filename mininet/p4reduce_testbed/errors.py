@@ -1,4 +1,4 @@
-"""What can go wrong with the testbed.
+"""The testbed's errors.
 
 SetupError (p4reduce_lab.errors)
 └── TestbedError

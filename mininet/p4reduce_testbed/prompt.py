@@ -14,7 +14,7 @@ from p4reduce_lab.processes import P4REDUCE
 from p4reduce_runtime.security import INSECURE_VARIABLE
 from p4reduce_testbed.topology import Topology
 
-_HELP = "HOST COMMAND runs a command on a host, p4reduce ... talks to the controller, exit leaves."
+_HELP = "HOST COMMAND runs a command on a host, p4reduce ... runs a command with the controller, exit leaves."
 
 
 def run_p4reduce(line: str, address: str) -> None:
@@ -30,7 +30,7 @@ def serve_mininet(base: Any, net: Any, address: str) -> None:
         prompt = "p4reduce> "
 
         def do_p4reduce(self, line: str) -> None:
-            """p4reduce ...: talk to the testbed's controller, like `p4reduce stats`."""
+            """p4reduce ...: run a command with the testbed's controller, like `p4reduce stats`."""
             run_p4reduce(line, address)
 
     print(f"controller at {address}. {_HELP} `help` lists Mininet's commands.", flush=True)
@@ -74,7 +74,7 @@ class NetnsPrompt(cmd.Cmd):
             self.stdout.write("\n")
 
     def do_p4reduce(self, line: str) -> None:
-        """p4reduce ...: talk to the testbed's controller, like `p4reduce stats`."""
+        """p4reduce ...: run a command with the testbed's controller, like `p4reduce stats`."""
         run_p4reduce(line, self._address)
 
     def do_exit(self, line: str) -> bool:

@@ -1,4 +1,4 @@
-"""A whole testbed: hosts, links, a switch and a controller, up for as long as a `with` block lasts."""
+"""A testbed: hosts, links, a switch and a controller, for the duration of a `with` block."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from p4reduce_testbed.topology import Host, Topology
 CONTROLLER_PORT = 9600
 MASTER_PORT = 29500
 INSIDE = "P4REDUCE_TESTBED"
-"""The environment variable of all processes in a testbed: another one cannot be built from in there."""
+"""The environment variable of all processes in a testbed, in which no other one can be built."""
 NETWORKS: dict[str, Callable[[Topology, NetworkBuilder], Network]] = {"mininet": MininetNetwork, "netns": NetnsNetwork}
 _HELD = (signal.SIGINT, signal.SIGTERM)
 
@@ -52,7 +52,7 @@ class Testbed:
     network: Network
     children: Children
     system: System
-    """The switch and the controller; its job service is where hosts and this machine reach it."""
+    """The switch and the controller, whose job service hosts and this machine can reach."""
 
     def environment(self, host: Host, job: str) -> dict[str, str]:
         """Return the variables of a worker on a host, as torchrun would set them, and p4reduce's."""

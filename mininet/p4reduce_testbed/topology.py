@@ -247,7 +247,7 @@ def _interface(where: str, text: str) -> ipaddress.IPv4Interface:
 
 
 def _address(where: str, text: str) -> str:
-    """Return the switch's address; a subnet after it does not count."""
+    """Return the switch's address; a prefix length after it is ignored."""
     try:
         return str(ipaddress.IPv4Interface(text).ip)
     except ValueError:

@@ -64,7 +64,7 @@ def train_on_testbed(
 
 
 def check_sums(testbed: Testbed, sums: int = SUMS) -> dict[str, Any]:
-    """Compare sums of known integers through the switch on every host; return the worst host's count."""
+    """Compare sums of known integers through the switch on every host; return the counts with the most errors."""
     script = str(Path(__file__).with_name("check_sums.py"))
     found: dict[int, dict[str, Any]] = {}
 

@@ -1,4 +1,4 @@
-"""One command on every worker host, and what becomes of it."""
+"""Runs one command on every worker host."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run_on_all(
     timeout_s: float | None = None,
     stall_s: float | None = None,
 ) -> None:
-    """Run a command on every host until all have ended well.
+    """Run a command on every host until all have ended with status 0.
 
     Raises ProcessError when one fails (the rest are stopped at the testbed's end), the switch or the controller
     ends, `timeout_s` is over or no worker writes a line for `stall_s`.

@@ -1,4 +1,4 @@
-"""`p4reduce certs ...`: certificates with which controller, switch and workers know each other."""
+"""`p4reduce certs ...`: certificates by which controller, switch and workers authenticate each other."""
 
 from __future__ import annotations
 

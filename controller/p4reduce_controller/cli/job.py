@@ -1,4 +1,4 @@
-"""`p4reduce job ...`: make, look at and remove jobs."""
+"""`p4reduce job ...`: create, show and remove jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _token_option = click.option(
 
 @click.group()
 def job() -> None:
-    """Make, look at and remove jobs."""
+    """Create, show and remove jobs."""
 
 
 @job.command()
@@ -61,7 +61,7 @@ def create(
     token_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Make a job; its ranks can then join."""
+    """Create a job, which its ranks can then join."""
     private = private or token_file is not None
     with JobClient(address) as client, _opened(token_file) as file:
         made = client.create_job(name, world_size, slots, lane_bits=lane_bits, lane_bound=lane_bound, private=private)
@@ -84,7 +84,7 @@ def create(
 
 @contextlib.contextmanager
 def _opened(path: Path | None) -> Iterator[TextIO | None]:
-    """A file for a token, opened before there is one to lose; removed again if there is none after all."""
+    """Open a file for a token before the job is created; remove it if no token is written."""
     if path is None:
         yield None
         return
@@ -138,8 +138,8 @@ def list_jobs(address: str, as_json: bool) -> None:
 def show(address: str, name: str, token: str | None, with_slots: bool, as_json: bool) -> None:
     """Show a job and its members.
 
-    The epoch and the members' addresses are shown to whoever has a token of a private job, and of others to everybody
-    on the controller's machine.
+    The epoch and the members' addresses are shown only with a token of a private job and, of other jobs, on the
+    controller's machine.
     """
     with JobClient(address, token=token) as client:
         found = client.get_job(name)
@@ -175,7 +175,7 @@ def show(address: str, name: str, token: str | None, with_slots: bool, as_json: 
 
 
 def _print_slots(info: JobInfo) -> None:
-    """What each rank waits for, as its last heartbeat said."""
+    """Return what each rank waits for, by its last heartbeat."""
     rows: list[tuple[object, ...]] = []
     for member in info.members:
         wait = member.slot_wait

@@ -15,7 +15,7 @@ from p4reduce_runtime.terminal import json_option, print_json, print_table
 @json_option
 @controller_option
 def stats(address: str, name: str | None, all_drops: bool, as_json: bool) -> None:
-    """Show what the switch counted.
+    """Show the switch's counters.
 
     Frames and bytes by job, and frames that were dropped by reason.
     """

@@ -1,4 +1,4 @@
-"""`p4reduce top`: what the jobs do now, in rates a second, from two looks at the job service."""
+"""`p4reduce top`: the jobs' rates a second, from two samples of the job service's counters."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from p4reduce_contracts.jobs.option import controller_option
 _CALL_LIMIT_S = 10.0
 _WIDTH_OF_A_FILE = 200
 _SILENT_S = 5.0
-"""A member that was not heard for longer is named: heartbeats come every 2 s."""
+"""A member without a heartbeat for longer is listed; heartbeats are sent every 2 s."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """What the job service answered at one time. `stats` is None while its switch is away, and `problem` says why."""
+    """One sample of the job service. `stats` is None while its switch is not connected, for the reason `problem`."""
 
     at_s: float
     jobs: JobList
@@ -47,7 +47,7 @@ class Look:
 def top(address: str, every_s: float, once: bool) -> None:
     """Show all jobs, live: rounds and bytes a second, repeats, drops, silent ranks.
 
-    Ctrl-C ends it. Into a pipe or a file, the table is printed once.
+    Ctrl-C ends it. To a pipe or a file, the table is printed once.
     """
     terminal = sys.stdout.isatty()
     console = Console(highlight=False, width=None if terminal else _WIDTH_OF_A_FILE)
@@ -62,7 +62,7 @@ def top(address: str, every_s: float, once: bool) -> None:
                 time.sleep(every_s)
                 try:
                     now = look(client)
-                except ControllerUnreachableError as error:  # it may come back; the last numbers stay
+                except ControllerUnreachableError as error:  # it may be restarted; the last numbers stay
                     live.update(Group(screen(before, before), Text(str(error), "red")), refresh=True)
                     continue
                 live.update(screen(before, now), refresh=True)
@@ -70,7 +70,7 @@ def top(address: str, every_s: float, once: bool) -> None:
 
 
 def look(client: JobClient) -> Look:
-    """Ask the job service now. Raises JobServiceError, but not for a switch that is away."""
+    """Take a sample. Raises JobServiceError, but not for a switch that is not connected."""
     jobs = client.list_jobs()
     try:
         stats, problem = client.stats(), ""
@@ -80,7 +80,7 @@ def look(client: JobClient) -> Look:
 
 
 def screen(before: Look, now: Look) -> Group:
-    """Make the tables of what happened between two looks."""
+    """Make the tables of what happened between two samples."""
     parts: list[Table | Text] = [_jobs_table(before, now)]
     drops = _drops_table(before, now)
     if drops.row_count:
@@ -109,7 +109,7 @@ def _jobs_table(before: Look, now: Look) -> Table:
 
 
 def _rates(before: JobStats | None, now: JobStats | None, seconds: float) -> tuple[str, ...]:
-    """Rounds, frames, MB, repeats and pendings a second; "-" where two looks are needed and were not had."""
+    """Rounds, frames, MB, repeats and pendings a second; "-" where there is only one sample."""
     if before is None or now is None or before.id != now.id or seconds <= 0:
         return ("-",) * 5
     contributions = now.contributions - before.contributions
@@ -130,7 +130,7 @@ def _remarks(info: JobInfo) -> str:
 
 
 def _drops_table(before: Look, now: Look) -> Table:
-    """The reasons for which frames were dropped at all, with the rate."""
+    """Return the drop reasons whose counter is not 0, with the rate."""
     table = Table()
     table.add_column("dropped because")
     table.add_column("frames/s", justify="right")

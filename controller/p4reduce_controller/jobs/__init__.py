@@ -1,1 +1,1 @@
-"""The job service: who takes part in which job, which slots it holds, in which epoch."""
+"""The job service: the members, slots and epoch of each job."""

@@ -56,7 +56,7 @@ class SwitchClient(Protocol):
 
 
 class EntryWriter:
-    """All that the controller writes to one switch."""
+    """The controller's writes to one switch."""
 
     def __init__(self, client: SwitchClient, switch: SwitchConfig, pipeline: Pipeline, mac_table: MacTable) -> None:
         self.client = client
@@ -66,11 +66,11 @@ class EntryWriter:
         self._mac_table = mac_table
 
     def take_over(self, era: int, grants: Iterable[Grant], given: Collection[int]) -> frozenset[int] | None:
-        """Go on with a switch just connected to, if its registers hold rounds of this era's epochs and no others.
+        """Keep the entries of a switch just connected to, if its registers hold rounds of this era's epochs only.
 
-        That is so when it has this very pipeline with the era's number as cookie, and no entry of an epoch that is not
+        That is so when it has this pipeline with the era's number as cookie, and no entry of an epoch that is not
         among those `given` (then the controller's state is an older copy). What belongs to none of `grants` is
-        deleted. Returns the ids of the jobs whose entries are all there, or None: then the switch has to start afresh.
+        deleted. Returns the ids of the jobs whose entries are all there, or None: then the pipeline has to be set anew.
         """
         found = self._found(era, given)
         if found is None:
@@ -96,7 +96,7 @@ class EntryWriter:
         """Set the pipeline, which zeroes registers and counters, and write the switch's own entries."""
         if self._has_pipeline():
             self._clear()
-        elif self.client.get_pipeline() is not None:  # on BMv2 groups outlive the program, and then cannot be deleted
+        elif self.client.get_pipeline() is not None:  # else BMv2 keeps its groups for ever
             self._delete_groups(list(_OUR_GROUPS))
         self.client.set_pipeline(self._pipeline.p4info, self._pipeline.device_config, cookie=era)
         own: list[tuple[Operation, Entry]] = []
@@ -106,7 +106,7 @@ class EntryWriter:
         self._ask_for_digests()
 
     def install(self, grant: Grant) -> None:
-        """Write a grant's entries. On an error none of them stays."""
+        """Write a grant's entries. After an error none of them remains."""
         entries = self._pipeline.entries(grant, self._switch)
         try:
             self.client.insert(*entries.replies)
@@ -161,7 +161,7 @@ class EntryWriter:
         return Count(cell.packets, cell.bytes) if cell is not None else Count()
 
     def _has_pipeline(self, era: int | None = None) -> bool:
-        """Whether the switch has this very program, and if an era is given, set in that one."""
+        """Return whether the switch has this program, set in `era` if that is given."""
         held = self.client.get_pipeline()
         return (
             held is not None
@@ -198,7 +198,7 @@ class EntryWriter:
         self._delete_groups(list(_OUR_GROUPS))
 
     def _clear_job(self, job_id: int) -> None:
-        """Delete whatever the switch holds for one job."""
+        """Delete all that the switch holds for one job."""
         for table in (self._names.admit, self._names.job_member):
             entries = [entry for entry in self.client.read_table(table) if entry.match["job"] == job_id]
             if entries:
@@ -206,7 +206,7 @@ class EntryWriter:
         self._delete_groups([switch_entries.group_number(job_id)])
 
     def _delete_groups(self, numbers: list[int]) -> None:
-        """Delete these multicast groups as far as they are there."""
+        """Delete those of these multicast groups that exist."""
         try:
             there = {group.group_id for group in self.client.read_groups()}
         except ReadError:  # some targets cannot list their groups
@@ -229,11 +229,11 @@ class EntryWriter:
             if meter.preamble.name == self._names.hello_rate
             for port in range(meter.size)
         ]
-        if cells:  # a program of one's own may have no such meter
+        if cells:  # other programs may have no such meter
             self.client.write([("modify", cell) for cell in cells])
 
     def _ask_for_digests(self) -> None:
-        """Have new MAC addresses reported; a switch that already does so refuses, which is fine."""
+        """Have new MAC addresses reported; a switch that already does so refuses, which is no error."""
         if not self._mac_table.learns:
             return
         try:

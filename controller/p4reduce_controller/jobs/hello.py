@@ -1,4 +1,4 @@
-"""Reading HELLO: the frame with which a worker shows the controller where it is on the network."""
+"""Reading HELLO: the frame that shows the controller a worker's addresses and ingress port."""
 
 from __future__ import annotations
 

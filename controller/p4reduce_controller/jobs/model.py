@@ -1,4 +1,4 @@
-"""What the registry keeps of a job: its members, and the grant that the switch must hold for it."""
+"""A job in the registry: its members, and the grant that the switch must hold for it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 @dataclass(frozen=True)
 class Grant:
-    """Leave to use the switch: everything that its entries for one job in one epoch say.
+    """What the switch's entries for one job in one epoch contain.
 
     `addresses` and `secrets` are indexed by rank. Two grants never have the same epoch. A rank's secret is in all its
-    frames: only its lease and the switch's entries may say it.
+    frames, and otherwise only in its lease and the switch's entries.
     """
 
     job_id: JobId
@@ -50,7 +50,7 @@ class Grant:
 class Member:
     """A rank that has joined, of the launch `run_id`. `address` is known once its HELLO has come through the switch.
 
-    `waiting` and `watching` count its open calls; `gone_at` is when the last of them ended with its connection.
+    `waiting` and `watching` count its open calls; `gone_at` is when the connection of the last of them ended.
     `slot_wait` is what it waited for at its last heartbeat, None in no collective.
     """
 
@@ -73,8 +73,8 @@ class Job:
     `grant` is None while ranks are missing. The job is ACTIVE from when the switch holds the grant's entries.
     `lane_bits` 0 leaves the width to the workers; `lane_bound` is the largest |t| a rank may send in a lane.
     `counted_from` is what the switch's counters showed before the job's first entries, None before that.
-    `owner` is who made it (for the quotas), `problem` why it has no lease though every rank is there.
-    `owner_lock` and `member_lock` are what is kept of its tokens, "" where it has none.
+    `owner` is its creator (for the quotas), `problem` why it has no lease though every rank has joined.
+    `owner_lock` and `member_lock` are the digests of its tokens, "" where it has none.
     An `ephemeral` job is removed when it has no members for some time; `empty_since` is when that began, None while it
     has some, and `joined` whether it ever had one.
     """
@@ -115,11 +115,11 @@ class Job:
 
     @property
     def run_id(self) -> str:
-        """The launch that the members belong to: all of them to one."""
+        """The launch of all its members."""
         return next((member.run_id for member in self.members.values()), "")
 
     def missing(self, switch: str = "") -> str:
-        """What keeps the job from becoming ACTIVE, naming the ranks, and `switch`, where workers send HELLO."""
+        """Return why the job is not ACTIVE: the ranks, and the switch's address for HELLO."""
         absent = [rank for rank in range(self.world_size) if rank not in self.members]
         silent = [rank for rank, member in sorted(self.members.items()) if member.address is None]
         parts = []

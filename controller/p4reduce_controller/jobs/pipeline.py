@@ -1,6 +1,6 @@
 """A compiled pipeline: what its switch loads, and what the controller calls and writes there.
 
-The architecture that a pipeline's P4Info names decides all that differs between targets, here and nowhere else: v1model
+The architecture that a pipeline's P4Info names decides all that differs between targets: v1model
 is BMv2's and the embedded switch's, TNA and T2NA are a Tofino's, driven by Stratum.
 """
 

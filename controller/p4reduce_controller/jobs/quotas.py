@@ -1,4 +1,4 @@
-"""How much of the controller and the switch one owner may have.
+"""Limits of one owner on the controller and the switch.
 
 An owner is the name in a certificate, or without TLS a host: see `security.peer_owner`.
 """
@@ -17,14 +17,14 @@ _MINUTE_S = 60.0
 
 
 class Rate:
-    """So many events a minute for each owner, at once or spread; what is spent comes back evenly."""
+    """A token bucket of so many events a minute for each owner."""
 
     def __init__(self, a_minute: int) -> None:
         self._most = a_minute
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # of each owner, and when that was
 
     def wait_s(self, owner: str, now: float) -> float:
-        """How long until `owner` may have another one; 0 if now."""
+        """Return the seconds until `owner` may have another one; 0 if now."""
         return max(0.0, (1.0 - self._now_left(owner, now)) * _MINUTE_S / self._most)
 
     def spend(self, owner: str, now: float) -> None:
@@ -40,7 +40,7 @@ class Rate:
 
 
 class Quotas:
-    """The limits under [quotas], and who has spent how much."""
+    """The limits under [quotas], and what each owner has used of them."""
 
     def __init__(self, config: QuotaConfig) -> None:
         self._config = config
@@ -48,7 +48,7 @@ class Quotas:
         self._leases = Rate(config.leases_a_minute)
 
     def check_create(self, owner: str, slots: int, jobs: Iterable[Job]) -> None:
-        """Raise QuotaExceededError unless `owner`, who has some of `jobs`, may have another one with `slots`."""
+        """Raise QuotaExceededError unless `owner`, with its part of `jobs`, may have another one with `slots`."""
         theirs = [job for job in jobs if job.owner == owner]
         if len(theirs) >= self._config.jobs:
             raise QuotaExceededError(
@@ -71,7 +71,7 @@ class Quotas:
         self._joins.spend(owner, now)
 
     def lease_wait_s(self, owner: str, now: float) -> float:
-        """How long until a job of `owner` may have another lease; 0 if now, and then it counts."""
+        """Return the seconds until a job of `owner` may have another lease; 0 if now, and then it counts."""
         wait_s = self._leases.wait_s(owner, now)
         if not wait_s:
             self._leases.spend(owner, now)

@@ -1,7 +1,7 @@
 """Reconciles the switch with the registry, and keeps the connection to it.
 
 The registry has the desired entries, the reconciler the actual ones, and it writes the difference: first all
-deletes, so that slots pass cleanly from one job to the next, then the inserts. P4Runtime calls block, so they run one
+deletes, since slots may pass from one job to another, then the inserts. P4Runtime calls block, so they run one
 after the other on a thread of their own; the rest on the event loop.
 """
 
@@ -34,12 +34,12 @@ from p4reduce_runtime.logs import event
 _log = logging.getLogger(__name__)
 
 RESTARTED = "the switch restarted, another controller changed its entries, or the controller lost its connection to it"
-_LOST_AFTER_S = 1.0  # a connection that is back by then, to a switch that kept its entries, is no loss
+_LOST_AFTER_S = 1.0  # a connection made again by then, to a switch that kept its entries, resets no job
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 _STABLE_MASTERSHIP_S = 300.0  # primary for so long, and after losing mastership it bids again at once
 _LONGEST_CONTEST_S = 60.0
-_ANSWER_LIMIT_S = 2.0  # of what a caller of the job service waits for: well below JobClient's 5 s
+_ANSWER_LIMIT_S = 2.0  # of the answers to a call of the job service: well below JobClient's 5 s
 _ENOUGH_EPOCHS = LAST_EPOCH // 2
 _EPOCHS_A_WARNING = 1000
 _PROBE_INTERVAL_S = 3.0
@@ -143,7 +143,7 @@ class SwitchReconciler:
         return bool(self._mac_learn_events) or self._synced_version != self._registry.version
 
     async def close(self) -> None:
-        """End the connection and its thread. Entries stay: remove the jobs and settle first to have none."""
+        """End the connection and its thread. Entries stay: to have none, remove the jobs and `wait_synced` first."""
         self._connected = False
         self._stop_giving_up()
         client = self._entry_writer.client
@@ -160,7 +160,7 @@ class SwitchReconciler:
         return ""
 
     async def wait_synced(self, limit_s: float = _ANSWER_LIMIT_S) -> None:
-        """Return when the switch holds what the registry wants now, or is away, or after `limit_s`."""
+        """Return when the switch holds the registry's present grants, is not connected, or after `limit_s`."""
         version = self._registry.version
         try:
             async with asyncio.timeout(limit_s):
@@ -280,7 +280,7 @@ class SwitchReconciler:
             self._giving_up = None
 
     async def _open(self) -> None:
-        """Connect, and take the switch over or start it afresh; where another controller is primary, look at it only.
+        """Connect, and keep the switch's entries or set its pipeline; where another controller is primary, only read.
 
         Events of earlier connections are ignored from here on.
         """
@@ -345,7 +345,7 @@ class SwitchReconciler:
         await self._on_thread(lambda: self._entry_writer.start_afresh(era))
 
     async def _probe(self) -> None:
-        """See whether the switch answers: one that hangs, or a host that vanished, does not end the stream."""
+        """Check that the switch answers: one that hangs, or a host that vanished, does not end the stream."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_PROBE_LIMIT_S):
@@ -363,7 +363,7 @@ class SwitchReconciler:
         self._next_probe = loop.time() + _PROBE_INTERVAL_S
 
     async def _work(self) -> None:
-        """Write the difference between what the registry wants and what the switch holds."""
+        """Write the difference between the registry's grants and the switch's entries."""
         version = self._registry.version
         try:
             await self._remove_stale()
@@ -385,7 +385,7 @@ class SwitchReconciler:
                 del self._installed[job_id]
 
     async def _clear_registers(self) -> None:
-        """Begin another era while no job is on the switch, well before its registers remember every epoch."""
+        """Begin another era while no job is on the switch, well before all epochs are used."""
         try:
             used = self._store.count_epochs()
             if used < _ENOUGH_EPOCHS:
@@ -403,7 +403,7 @@ class SwitchReconciler:
                     of=LAST_EPOCH,
                     advice="let all jobs end at one time, then the switch's registers are cleared",
                 )
-        except StoreError as error:  # there will be another moment without a job
+        except StoreError as error:  # tried again when there is no job
             event(_log, logging.WARNING, "registers not cleared", switch=self._address, cause=str(error))
 
     async def _install_missing(self) -> None:
@@ -443,7 +443,7 @@ class SwitchReconciler:
 
 
 def _since(job: Job, counts: dict[str, Count]) -> dict[str, Count]:
-    """What of `counts` came since the job was made; nothing counts before its first entries."""
+    """Return `counts` since the job was made; nothing counts before its first entries."""
     since = counts if job.counted_from is None else job.counted_from
     return {name: count - since.get(name, Count()) for name, count in counts.items()}
 

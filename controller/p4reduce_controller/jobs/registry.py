@@ -9,11 +9,11 @@ A job goes
        ^                                                                            |
        +------ a rank leaves, ends or joins again, the switch restarts -------------+
 
-and each time round its grant has a fresh epoch. On the way back from ACTIVE all members are dropped: each
-one's nonce is then answered with the reason, and it must join again.
+and each grant has a new epoch. A reset of an ACTIVE job drops all members: calls with their nonces are answered
+with the reason, and they must join again.
 
 What a later run of the controller has to know is saved at every step (`JobStore`), and taken up with `restore`. Only
-making and removing a job, and drawing an epoch, depend on that: else a disk that fails stops nothing. What an older
+making and removing a job, and drawing an epoch, depend on that: a failing disk stops nothing else. What an older
 state of the disk says is safe, since the switch is compared with it, and silent members are dropped.
 """
 
@@ -62,14 +62,14 @@ _log = logging.getLogger(__name__)
 RECONNECT_S = 1.0
 """How long after its connection ended a member is dropped: it may reconnect in that time."""
 NEVER_JOINED_S = 300.0
-"""How long an ephemeral job stays that no rank has joined yet: kernels may be compiled first."""
+"""How long an ephemeral job is kept before its first rank joins: kernels may be compiled first."""
 _MOST_WAITS = 4  # of one member at a time: every change wakes each of them
 _REMEMBERED = 4096
 _UNKNOWN_MEMBER = "the controller does not know this member: it restarted after the job's reset, or that was long ago"
 
 
 class Cause(StrEnum):
-    """Why a job was reset, as the metrics have it; the reason says it in words, with names."""
+    """Why a job was reset, as a label of the metrics; the reason is a text with names."""
 
     LEFT = "rank left"
     REMOVED = "job removed"
@@ -91,7 +91,7 @@ def _at(member: Member) -> str:
 
 
 class JobStore(Protocol):
-    """Where the registry's jobs are kept; see `store.Store`. Each method raises StoreError when it cannot."""
+    """Where the registry's jobs are saved; see `store.Store`. Each method raises StoreError when that fails."""
 
     def draw_epoch(self, slots: SlotRange, in_use: Collection[int]) -> int: ...
     def save(self, job: Job) -> None: ...
@@ -218,9 +218,9 @@ class Registry:
         event(_log, logging.INFO, "job removed", job=name)
 
     def restore(self, jobs: Iterable[Job], now: float) -> None:
-        """Take up the jobs of an earlier run of the controller; their members have time to be heard again.
+        """Restore the jobs of an earlier run of the controller; their members have time to call again.
 
-        A job that this switch's pipeline has no room for is dropped, and a warning says so.
+        A job for which this switch's pipeline has no room is dropped, with a warning.
         """
         for job in jobs:
             if job.world_size > self._max_world_size:
@@ -244,7 +244,7 @@ class Registry:
             event(_log, logging.INFO, "jobs restored", jobs=len(self._jobs), members=len(self._members))
 
     def give_time(self, now: float) -> None:
-        """Count every member as heard now: the controller itself was away, so their silence means nothing."""
+        """Count every member as heard from now, after a pause of the controller itself."""
         for _, member in self._members.values():
             member.last_seen = now
             member.gone_at = None
@@ -252,11 +252,11 @@ class Registry:
     def join(
         self, name: str, rank: int, world_size: int, now: float, run_id: str = "", *, former: int = 0, owner: str = ""
     ) -> Member:
-        """Take rank `rank` in as a member; the join counts towards the quota of `owner`.
+        """Add rank `rank` as a member; the join counts towards the quota of `owner`.
 
         A member keeps its place until it leaves or `sweep` drops it: only `former`, the nonce with which the same
         worker joined before, lets it join again earlier, and that resets an ACTIVE job.
-        Raises PlaceTakenError while another worker has the rank or members of another launch are there,
+        Raises PlaceTakenError while another worker has the rank or the job has members of another launch,
         QuotaExceededError, UnknownJobError or InvalidRequestError.
         """
         job = self.get(name)
@@ -319,13 +319,13 @@ class Registry:
         return (job, member) if job.active else None
 
     def member(self, nonce: int) -> tuple[Job, Member]:
-        """Whose nonce this is. Raises MemberResetError with the reason if it is void."""
+        """Return the member with this nonce. Raises MemberResetError with the reason if it is void."""
         if nonce not in self._members:
             raise MemberResetError(f"{self._gone.get(nonce, _UNKNOWN_MEMBER)}; join again")
         return self._members[nonce]
 
     def wait_started(self, nonce: int) -> None:
-        """A member waits for its lease: it is there.
+        """Record that a member waits for its lease.
 
         Raises MemberResetError, or InvalidRequestError if it does so too often.
         """
@@ -336,7 +336,7 @@ class Registry:
         member.gone_at = None
 
     def wait_ended(self, nonce: int, now: float, caller_gone: bool = False) -> None:
-        """The wait is over. If the caller went away its HELLO counts no longer, until it says HELLO again."""
+        """Record that the wait ended. If the caller has gone, its HELLO counts no longer, until it sends another."""
         if nonce in self._members:
             job, member = self._members[nonce]
             member.waiting -= 1
@@ -413,12 +413,12 @@ class Registry:
                 event(_log, logging.WARNING, "job not removed", job=job.name, cause=str(error))
 
     def holder(self, grant: Grant) -> Job | None:
-        """The job that wants this grant, or None if it does so no longer."""
+        """Return the job whose present grant this is, or None."""
         job = self._jobs.get(grant.name)
         return job if job is not None and job.grant == grant else None
 
     def installed(self, grant: Grant, now: float) -> None:
-        """The switch holds the grant's entries: the job is ACTIVE, unless it wants them no longer."""
+        """Record that the switch holds the grant's entries: the job is ACTIVE, unless it has another grant."""
         job = self.holder(grant)
         if job is not None:
             job.active = True
@@ -429,20 +429,20 @@ class Registry:
             event(_log, logging.INFO, "job granted", job=job.name, epoch=grant.epoch, ranks=grant.world_size)
 
     def count_from(self, grant: Grant, counts: dict[str, Count]) -> None:
-        """Remember what the switch's counters showed before the job's first entries, unless there were some."""
+        """Record the switch's counters from before the job's first entries, unless it had entries."""
         job = self.holder(grant)
         if job is not None and job.counted_from is None:
             job.counted_from = counts
             self._save(job)
 
     def install_failed(self, grant: Grant, reason: str) -> None:
-        """The switch refused the grant's entries."""
+        """Record that the switch refused the grant's entries."""
         job = self.holder(grant)
         if job is not None:
             self._reset(job, reason, Cause.SWITCH_REFUSED)
 
     def switch_lost(self, reason: str, kept: Collection[int] = ()) -> None:
-        """The switch has forgotten all but the grants of these job ids: other ACTIVE jobs are reset.
+        """Record that the switch has only the grants of these job ids: other ACTIVE jobs are reset.
 
         Jobs that are FORMING wait for new HELLOs: the members' ports may be others now.
         """
@@ -458,7 +458,7 @@ class Registry:
                     member.address = None
 
     def _free_id(self) -> int:
-        """The next free id; ids come round as late as possible, since counters are kept by id."""
+        """Return the next free id; ids are reused as late as possible, since counters are kept by id."""
         used = {job.id for job in self._jobs.values()}
         for step in range(MAX_JOBS):
             job_id = (self._last_id + step) % MAX_JOBS + 1
@@ -520,7 +520,7 @@ class Registry:
         self._changed(job)
 
     def _changed(self, job: Job) -> None:
-        """Note that what the switch should hold, or an answer, is another now."""
+        """Record that the desired entries or an answer have changed."""
         self.version += 1
         if self._jobs.get(job.name) is job:
             self._save(job)

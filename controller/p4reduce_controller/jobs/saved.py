@@ -1,4 +1,4 @@
-"""A job as text, so that it outlives the controller: everything but what only the running controller can know."""
+"""A job as JSON text: what a later run of the controller needs of it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The gRPC face of the job service: requests become events of the registry, its answers become replies.
+"""The gRPC servicer of the job service: requests become events of the registry, its answers replies.
 
 It runs on grpc.aio. A worker may wait minutes for its lease, and 32 of them (or 255 jobs of 32) must not use
-up a pool of threads that heartbeats need too: here each waiter is one sleeping coroutine. And since
+up a pool of threads that heartbeats need too: here each call is a coroutine. And since
 everything that touches the registry runs on the one event loop, the registry needs no locks.
 """
 
@@ -50,7 +50,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Terms:
-    """What every worker receives: where the switch is, and how often to call (seconds)."""
+    """What every worker receives: the switch's address, and intervals of its calls (seconds)."""
 
     switch_host: str
     switch_port: int
@@ -62,10 +62,10 @@ class Switch(Protocol):
     """The part of SwitchReconciler that the servicer uses."""
 
     def unavailable_reason(self) -> str:
-        """Why the switch cannot be used now, or ""."""
+        """Return why the switch cannot be used now, or ""."""
 
     async def wait_synced(self) -> None:
-        """Return when the switch holds what the registry wants now, or is away, or takes too long."""
+        """Return when the switch holds the registry's present grants, is not connected, or takes too long."""
 
     async def job_counters(self, job: Job) -> dict[str, Count]:
         """Counters of one job by name, since it was made or the switch was lost. Raises SwitchAwayError."""
@@ -179,7 +179,7 @@ class JobsServicer:
 
     @_answers
     async def RemoveJob(self, request: jobs_pb2.RemoveJobRequest, context: Context) -> jobs_pb2.RemoveJobReply:
-        """Remove a job; answers when the switch has forgotten it."""
+        """Remove a job; answers when the switch has none of its entries."""
         job = self._registry.get(request.name)
         if not tokens.opens(request.token, job.owner_lock):
             raise ForbiddenError(f"job {job.name} is private: to remove it takes its owner's token (--token)")
@@ -190,7 +190,7 @@ class JobsServicer:
 
     @_answers
     async def Join(self, request: jobs_pb2.JoinRequest, context: Context) -> jobs_pb2.JoinTicket:
-        """Take part in a job as one rank."""
+        """Join a job as one rank."""
         job = self._registry.get(request.job)
         if not tokens.opens(request.token, job.member_lock, job.owner_lock):
             raise ForbiddenError(
@@ -219,7 +219,7 @@ class JobsServicer:
 
     @_answers
     async def WaitLease(self, request: jobs_pb2.WaitLeaseRequest, context: Context) -> jobs_pb2.Lease:
-        """Wait for the lease until the caller's deadline; a caller that goes away ends the wait."""
+        """Wait for the lease until the caller's deadline; a call that is cancelled ends the wait."""
         timeout_s = request.timeout_s
         if math.isnan(timeout_s) or not 0 <= timeout_s <= _LONGEST_WAIT_S:
             raise InvalidRequestError(f"timeout_s must be between 0 and {_LONGEST_WAIT_S:g}, not {timeout_s}")
@@ -265,7 +265,7 @@ class JobsServicer:
             yield jobs_pb2.WatchEvent(reset=True, reason=reason)
 
     def _connection_ended(self, note: Callable[[], None]) -> None:
-        """`note` it, and see later whether the member came back; at the controller's own end it means nothing."""
+        """`note` it, and check later whether the member has reconnected; not when the controller itself ends."""
         if not self._stopping:
             note()
             asyncio.get_running_loop().call_later(RECONNECT_S, self._sweep)
@@ -365,7 +365,7 @@ class JobsServicer:
 
 
 def _slot_wait(request: jobs_pb2.HeartbeatRequest) -> WaitingSlot | None:
-    """What a member says that it waits for; None for nothing, and for what is no time."""
+    """Return what a member waits for by its heartbeat; None for nothing, and for an invalid time."""
     wait = request.slot_wait
     if not request.HasField("slot_wait") or not 0 <= wait.waited_s < math.inf:
         return None

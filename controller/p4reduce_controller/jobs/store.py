@@ -1,12 +1,12 @@
-"""What the controller must not forget, in one SQLite file: its jobs with their leases, and the epochs it gave out.
+"""The controller's persistent state in one SQLite file: its jobs with their leases, and the epochs it has used.
 
-A slot's registers on the switch hold rounds of the epochs that used it, and P4Runtime cannot clear them. A job that
-met its own epoch number there would be dropped as stale for ever. So an epoch is on disk before it is used, together
-with the slots it is for, and is not given for any of these slots again while the registers may remember it.
+A slot's registers on the switch hold rounds of the epochs that used it, and P4Runtime cannot clear them. Frames of a
+job with the same epoch number would be dropped as STALE. So an epoch is on disk before it is used, together
+with the slots it is for, and is not used for any of these slots again while the registers may hold it.
 
 The time from one setting of the pipeline, which zeroes all registers, to the next is an era. Its random number goes to
-the switch as the pipeline's cookie: a switch that shows it holds rounds of this era's epochs and no others, whatever
-became of the controller meanwhile.
+the switch as the pipeline's cookie: a switch with this cookie holds rounds of this era's epochs only,
+also after a restart of the controller.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Store:
         self._db: sqlite3.Connection | None = None
 
     def open(self) -> None:
-        """Take the file, or make it; its mode is 0600 then.
+        """Open and lock the file, or create it, with mode 0600.
 
         Raises StoreError, which says what is wrong with it and what to do.
         """
@@ -73,7 +73,7 @@ class Store:
                 raise
 
     def close(self) -> None:
-        """Let the file go. May be called again."""
+        """Close and unlock the file. Idempotent."""
         db, self._db = self._db, None
         if db is not None:
             db.close()
@@ -140,12 +140,12 @@ class Store:
         return list(found.values())
 
     def save(self, job: Job) -> None:
-        """Remember a job as it is now. Raises StoreError."""
+        """Save a job. Raises StoreError."""
         with self._written() as db:
             db.execute("INSERT OR REPLACE INTO jobs VALUES (?, ?)", (job.name, saved.to_text(job)))
 
     def delete(self, name: str) -> None:
-        """Forget a job. Raises StoreError."""
+        """Delete a job. Raises StoreError."""
         with self._written() as db:
             db.execute("DELETE FROM jobs WHERE name = ?", (name,))
 
@@ -294,5 +294,5 @@ _SEEN_BY = "SELECT epoch FROM epochs WHERE first_slot < ? AND end_slot > ?"
 _ANOTHER_FOLDER = "set state_dir under [controller] to a folder that the controller may write"
 _AFRESH = (
     "move it away and start the controller again: it then knows no jobs, and sets the switch's pipeline anew, so that "
-    "no old round can come back to life"
+    "no old round can count again"
 )

@@ -26,7 +26,7 @@ def switch_address(switch: SwitchConfig, names: P4Names) -> list[TableEntry]:
 
 
 def admission(grant: Grant, names: P4Names) -> list[TableEntry]:
-    """The entries that let the ranks of a job in, one for each; the frame's place and secret give the rank."""
+    """The entries that admit the ranks of a job, one for each: addresses, port and secret give the rank."""
     full = (1 << grant.world_size) - 1
     return [
         TableEntry(

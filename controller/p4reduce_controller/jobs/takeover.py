@@ -1,4 +1,4 @@
-"""Comparing what a switch holds with what it should hold, so that a job goes on whose entries are all there."""
+"""Compares a switch's entries with the desired ones: jobs whose entries are complete continue."""
 
 from __future__ import annotations
 

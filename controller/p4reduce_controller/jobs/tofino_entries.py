@@ -45,7 +45,7 @@ class Registers:
 
 
 def admission(grant: Grant, names: P4Names, registers: Registers) -> list[TableEntry]:
-    """Return the entries that let the ranks of a job in: two for each, one a version of its slots."""
+    """Return the entries that admit the ranks of a job: two for each, one a version of its slots."""
     slots = registers.slots
     return [
         TableEntry(

@@ -1,6 +1,6 @@
 """A job's tokens: the owner's allows removing the job, either one allows joining it.
 
-The controller keeps a digest of each, a lock; the tokens themselves are only in the answer to the job's creation.
+The controller stores a digest of each; the tokens themselves are only in the answer to the job's creation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def draw() -> Tokens:
 
 
 def lock(token: str) -> str:
-    """Return what the controller keeps of a token."""
+    """Return the digest of a token."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

@@ -80,7 +80,7 @@ class Client:
         """`address` is "host:port", `election_id` (high, low): the controller with the largest one is primary.
 
         With None for it, each `connect` takes one that is larger than any other controller's.
-        Without `security` the switch is spoken to in the clear.
+        Without `security` the connection has no TLS.
         """
         self._dispatcher = Dispatcher()
         self._schema: Schema | None = None
@@ -189,7 +189,7 @@ class Client:
         return Pipeline(config.p4info, config.p4_device_config, cookie)
 
     def capabilities(self) -> str:
-        """The version of P4Runtime the switch speaks, for example "1.3.0"."""
+        """The switch's version of P4Runtime, for example "1.3.0"."""
         try:
             return str(self._connection.call("Capabilities", p4r.CapabilitiesRequest()).p4runtime_api_version)
         except grpc.RpcError as error:

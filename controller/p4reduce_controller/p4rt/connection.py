@@ -30,7 +30,7 @@ _CHANNEL_OPTIONS = [
 
 
 class Connection:
-    """At most one live channel with one stream. Thread-safe. Callbacks come from the stream's thread."""
+    """At most one open channel with one stream. Thread-safe. Callbacks come from the stream's thread."""
 
     def __init__(
         self,

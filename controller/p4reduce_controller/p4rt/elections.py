@@ -11,7 +11,7 @@ LARGEST: Final = ((1 << 64) - 1, (1 << 64) - 1)
 
 
 def first() -> ElectionId:
-    """Return an id to begin with: the time, so that a controller that starts outbids its own forerunner's."""
+    """Return an id to begin with: the time, so that a restarted controller exceeds its own earlier id."""
     return 0, time.time_ns()
 
 

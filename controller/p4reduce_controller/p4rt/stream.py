@@ -47,7 +47,7 @@ class Stream:
 
     @property
     def is_primary(self) -> bool:
-        """Whether the switch's last word was that this controller is primary."""
+        """Whether this controller is primary by the switch's last arbitration message."""
         with self._changed:
             return self._ended is None and self._arbitration is not None and self._arbitration.status.code == _OK
 
@@ -74,7 +74,7 @@ class Stream:
             return self.largest == elections.LARGEST
 
     def arbitrate(self, timeout_s: float, election_id: tuple[int, int] | None = None) -> None:
-        """Asks to be primary and waits for the answer (`is_primary` tells which); `election_id` is another one.
+        """Asks to be primary and waits for the answer, which sets `is_primary`; `election_id` is another one.
 
         Raises SwitchUnreachableError when there is none in time, NotPrimaryError when the switch ends the stream over
         it.

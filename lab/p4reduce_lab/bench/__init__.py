@@ -1,1 +1,1 @@
-"""Benchmarks of switches, each run with `python -m p4reduce_lab.bench.NAME`."""
+"""The benchmark: `p4reduce bench`."""

@@ -15,7 +15,7 @@ from p4reduce_lab.bench.numbers import median, ratio
 from p4reduce_lab.processes import Children
 
 REPETITIONS = 5
-"""Of which a threshold's medians are made, at least."""
+"""The fewest measurements for a median of a threshold."""
 QUICK_REPETITIONS = 3
 
 
@@ -87,7 +87,7 @@ class Series:
 
     @property
     def text(self) -> str:
-        """All of it in a line."""
+        """Return it as a line of text."""
         low, high = min(self.values), max(self.values)
         words = f"{self.what}, {self.link}: {self.peer} {show(median(self.values))} {self.unit}"
         words += f" ({show(low)} to {show(high)}, {len(self.values)} x)"
@@ -104,7 +104,7 @@ class Findings:
     ratios: dict[str, float] = field(default_factory=dict)
     """By the name of the threshold."""
     skipped: dict[str, str] = field(default_factory=dict)
-    """What was not measured, and why."""
+    """What was not measured, with the reason."""
     notes: list[str] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class Run:
 
     quick: bool
     folder: Path
-    """For logs and whatever else it writes."""
+    """The folder for logs and other files."""
     children: Children
     findings: Findings = field(default_factory=Findings)
     networks: bool = field(default_factory=lambda: NETWORKS.there())
@@ -165,7 +165,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Case:
-    """A measurement with one idea."""
+    """One measurement of the benchmark."""
 
     name: str
     about: str

@@ -1,4 +1,4 @@
-"""`p4reduce bench`: how fast it is, beside what else there is."""
+"""`p4reduce bench`: compare p4reduce with gloo and BMv2."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from p4reduce_runtime.terminal import one_line
 def bench(
     context: click.Context, out: Path, only: tuple[str, ...], quick: bool, again: bool, check: bool, listing: bool
 ) -> None:
-    """Measure how fast it is, beside gloo and BMv2.
+    """Compare p4reduce with gloo and BMv2.
 
     As root it builds network namespaces with shaped links; otherwise it measures loopback only. Ends with status 1
     when a case fails. All-reduces have the columns algbw and busbw of nccl-tests.

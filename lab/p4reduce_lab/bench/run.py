@@ -40,8 +40,8 @@ def run_bench(
 ) -> bool:
     """Run cases, and write results.json, thresholds.json, a table and plots to `out`.
 
-    Returns whether no case failed and, with `check`, every threshold holds. What an earlier run of the same software
-    found is taken over, unless `again`. A case that fails is reported, and the others go on. Raises ProcessError
+    Returns whether no case failed and, with `check`, every threshold holds. Findings of an earlier run of the same
+    software are kept, unless `again`. After a failed case, which is reported, the others run. Raises ProcessError
     for a name that is no case's. Nothing that it started still runs when it returns or raises.
     """
     cases = select(names)

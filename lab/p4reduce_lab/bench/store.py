@@ -1,6 +1,6 @@
-"""What cases found, one file a case, so that a run that was interrupted goes on where it was.
+"""What cases found, one file a case, so that an interrupted run can continue.
 
-A case's file counts only for the same software, machine and size of run: it bears a digest of these.
+A case's file is used only for the same software, machine and size of run, of which it has a digest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Store:
         return self.folder / f"{case}.found"
 
     def load(self, case: str) -> Findings | None:
-        """Return what the case found in an earlier run of the same software, None if there is nothing to go by."""
+        """Return the case's findings in an earlier run of the same software; None without one."""
         try:
             document = json.loads(self._path(case).read_text(encoding="utf-8"))
             return Findings.of(document["findings"]) if document["of"] == self._of() else None
@@ -49,7 +49,7 @@ class Store:
         return Findings.of(document)
 
     def forget(self, case: str) -> None:
-        """Delete what an earlier run found."""
+        """Delete the findings of an earlier run."""
         self._path(case).unlink(missing_ok=True)
         self.raw(case).unlink(missing_ok=True)
 

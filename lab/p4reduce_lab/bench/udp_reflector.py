@@ -1,4 +1,4 @@
-"""Sends every datagram back to where it came from: the most that a switch over UDP could do with the same batching.
+"""Sends every datagram back to where it came from: the upper bound for a switch over UDP with the same batching.
 
     python -m p4reduce_lab.bench.udp_reflector HOST:PORT [--runs]
 

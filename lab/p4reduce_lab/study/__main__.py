@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 @click.option("--only", default="*", show_default=True, help="Only the runs whose name matches, e.g. 'mnist-mlp-4-*'.")
 @click.option("--report-only", is_flag=True, help="Train nothing, write the report of what is there.")
 def main(out: Path, jobs: int, only: str, report_only: bool) -> None:
-    """Run the study. What was interrupted goes on where it stopped: every run's result is a file in OUT/runs."""
+    """Run the study. Finished runs, whose results are files in OUT/runs, are not repeated."""
     results = out / "runs"
     results.mkdir(parents=True, exist_ok=True)
     finished = {record["id"] for record in read(results)}

@@ -1,7 +1,7 @@
 """Two older compressors with which AdaComp's authors compare theirs: one bit an element, and plain top-k.
 
-They are here to be measured and not in the product: no switch adds what they send more cheaply than whole floats.
-So their sums travel as floats, and only their own encodings' bits are counted.
+They are baselines of the study only: a switch cannot add their messages more cheaply than whole floats. So their
+sums are sent as floats, and only their own encodings' bits are counted.
 
 OneBit follows Seide et al., "1-bit stochastic gradient descent and its application to data-parallel distributed
 training of speech DNNs", Interspeech 2014, as others describe it (unverified): every element becomes one bit, above
@@ -71,7 +71,7 @@ def _bits_of(gradient: torch.Tensor) -> int:
 
 
 class TopK(Compressor):
-    """The same share of every parameter's elements, the largest. Without `feedback`, what is not sent is forgotten."""
+    """The same share of every parameter's elements, the largest. Without `feedback`, what is not sent is dropped."""
 
     name: ClassVar[str] = "top-k"
     forms: ClassVar[tuple[Form, ...]] = (Form.SUM,)

@@ -22,7 +22,7 @@ def draw(records: Sequence[Record], docs: Path) -> None:
 
 
 def _bytes(records: Sequence[Record], path: Path) -> None:
-    """Draw how much is lost against dense, over how many times fewer bytes come down."""
+    """Draw the loss of quality against dense over the ratio of bytes down."""
     figure, axes = pyplot.subplots(1, len(NAMES), figsize=(13, 4.2))
     for axis, model in zip(axes, NAMES, strict=True):
         task = TASKS[model]
@@ -48,7 +48,7 @@ def _bytes(records: Sequence[Record], path: Path) -> None:
 
 
 def _residues(records: Sequence[Record], path: Path) -> None:
-    """Draw the norm of what is kept back, over the steps; seed 0, mean of the workers."""
+    """Draw the norm of the residues over the steps; seed 0, mean of the workers."""
     figure, axes = pyplot.subplots(1, len(NAMES), figsize=(13, 4.2))
     for axis, model in zip(axes, NAMES, strict=True):
         for variant in VARIANTS:

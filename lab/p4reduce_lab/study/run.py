@@ -82,7 +82,7 @@ def train_all(missing: list[Run], out: Path, jobs: int) -> int:
                     bars.advance(everything)
                     try:
                         _write(future.result(), out / "runs" / f"{run.id}.json")
-                    except Exception as error:  # one run's, whatever it was: the others go on
+                    except Exception as error:  # one run's: the others continue
                         failed += 1
                         bars.console.print(f"{run.id} failed: {type(error).__name__}: {error}")
                 system.check()
@@ -106,7 +106,7 @@ def _show(steps: Steps, bars: Progress, shown: dict[str, TaskID]) -> None:
 
 
 def _write(result: dict[str, Any], path: Path) -> None:
-    """Write all of it or nothing: an interrupted study leaves no half-written result."""
+    """Write the file atomically, for a study that is interrupted."""
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(result), encoding="utf-8")
     partial.replace(path)

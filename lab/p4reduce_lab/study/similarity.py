@@ -1,4 +1,4 @@
-"""How alike the learners' largest elements are: what ScaleCom's choice by one leader rests on."""
+"""The similarity of the learners' largest elements, on which ScaleCom's choice by one leader relies."""
 
 from __future__ import annotations
 

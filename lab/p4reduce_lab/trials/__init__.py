@@ -1,1 +1,1 @@
-"""Methods that are not built: small trainings that measure what each would save."""
+"""Small trainings that measure methods that are not part of p4reduce."""

@@ -26,7 +26,7 @@ TRIALS: dict[str, Callable[[int, data.Images], Iterator[Record]]] = {
 @click.option("--only", type=click.Choice(list(TRIALS)), help="One of the trials.")
 @click.option("--report-only", is_flag=True, help="Train nothing, write the tables of what is there.")
 def main(cache: Path, only: str | None, report_only: bool) -> None:
-    """Run the trials on one thread, a seed after the other. Started again, it goes on with the next seed."""
+    """Run the trials on one thread, a seed after the other. Started again, it continues with the next seed."""
     records = read(ROOT / "docs")
     if not report_only:
         torch.set_num_threads(1)

@@ -101,7 +101,7 @@ class Compression:
         return least_cpu_seconds(self._compressor.compress, self._own_step, _TURNS)
 
     def top_k(self) -> float:
-        """Find as many of the largest magnitudes as AdaComp chooses, in no order."""
+        """Find as many of the largest magnitudes as AdaComp chooses, unsorted."""
         return _least_seconds(lambda _: self._torch.topk(self.flat.abs(), self.chosen, sorted=False))
 
     def sort(self) -> float:

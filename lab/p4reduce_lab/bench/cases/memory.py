@@ -1,4 +1,4 @@
-"""Memory of a worker beyond its tensors, and of the switch: the peaks that the kernel saw."""
+"""Memory of a worker beyond its tensors, and of the switch: the kernel's peak values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SWITCH = Threshold("memory of the switch: 512 MB / used", 1)
 
 
 def measure(run: Run) -> None:
-    """Sum a dense tensor a few times, without torch in the workers, and look at the peaks."""
+    """Sum a dense tensor a few times, without torch in the workers, and read the peaks."""
     megabytes = _QUICK_MEGABYTES if run.quick else _MEGABYTES
     tensor = megabytes * MEGABYTE
     with running_cluster(run, LOOPBACK, WORKERS, gloo=False) as cluster:
