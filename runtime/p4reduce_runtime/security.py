@@ -37,7 +37,7 @@ Options = Sequence[tuple[str, Any]]
 
 @dataclass(frozen=True)
 class Security:
-    """What a program proves itself with, and whom it trusts: three PEM files."""
+    """A program's credentials for mutual TLS, as PEM files: the authority, its certificate and its private key."""
 
     ca: Path
     certificate: Path

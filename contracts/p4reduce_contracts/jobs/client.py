@@ -116,10 +116,10 @@ class JobClient:
         token: str | None = None,
         insecure: bool = False,
     ) -> None:
-        """Without `security`, P4REDUCE_CA, P4REDUCE_CERT and P4REDUCE_KEY name it, or the calls are in the clear.
+        """`security` is by default what P4REDUCE_CA, P4REDUCE_CERT and P4REDUCE_KEY name; without both there is no TLS.
 
-        `token` is shown to jobs that ask for one; without it, P4REDUCE_TOKEN is.
-        Raises ConfigError if the files cannot be used, and for an `address` beyond loopback in the clear, unless
+        `token` (else: P4REDUCE_TOKEN) is that of a private job.
+        Raises ConfigError if the files cannot be used, and for an `address` beyond loopback without TLS, unless
         `insecure` or P4REDUCE_INSECURE=1 allows it.
         """
         self.address = address
@@ -153,7 +153,7 @@ class JobClient:
         private: bool = False,
         ephemeral: bool = False,
     ) -> JobInfo:
-        """Make a job of `world_size` ranks. `slots` None takes what is free, at most 128.
+        """Create a job of `world_size` ranks. `slots` None takes what is free, at most 128.
 
         `lane_bits` 0 lets the workers choose the narrowest lanes; `lane_bound` is the largest |t| a rank may send.
         A `private` job has tokens, which only this answer holds; over TLS every job has.
@@ -177,16 +177,16 @@ class JobClient:
         return _job(self._call(self._stub.CreateJob, request))
 
     def list_jobs(self) -> JobList:
-        """All jobs, and how many slots are free."""
+        """Return all jobs, and the number of free slots."""
         reply = self._call(self._stub.ListJobs, jobs_pb2.ListJobsRequest())
         return JobList(tuple(_job(job) for job in reply.jobs), reply.slots, reply.free_slots)
 
     def get_job(self, name: str) -> JobInfo:
-        """One job with its members."""
+        """Return a job with its members."""
         return _job(self._call(self._stub.GetJob, jobs_pb2.GetJobRequest(name=name, token=self._token)))
 
     def remove_job(self, name: str) -> None:
-        """Remove a job; the members of an ACTIVE one learn of it at their next heartbeat."""
+        """Remove a job; the members of an ACTIVE one are notified."""
         self._call(self._stub.RemoveJob, jobs_pb2.RemoveJobRequest(name=name, token=self._token))
 
     def join(self, job: str, rank: int, world_size: int, run_id: str = "", *, former: int = 0) -> JoinTicket:
