@@ -137,7 +137,7 @@ class Controller:
                 self.address,
                 self._security,
                 insecure=self.config.security.insecure,
-                advice="name ca, certificate and key under [security] in the configuration",
+                advice="set ca, certificate and key under [security] in the configuration",
             )
         except RuntimeError as error:
             raise ControllerError(
@@ -197,7 +197,7 @@ class Controller:
             return self._security
         if not settings.insecure and not is_loopback(address):
             raise ConfigError(
-                f"the switch at {address} would be given its orders in the clear: name ca, certificate and key under "
+                f"the switch at {address} would be written to without TLS: set ca, certificate and key under "
                 "[security] in the configuration (`p4reduce certs init` makes them), without plain_p4runtime, or say "
                 "--insecure"
             )

@@ -69,7 +69,7 @@ def _building(command: Callable[..., None]) -> Callable[..., None]:
 @testbed.command()
 @click.argument("topology", type=click.Path(path_type=Path, dir_okay=False), required=False)
 @_building
-@click.option("--exec", "command", help="Run this on every host; {rank}, {host}, {ip} and {world_size} are filled in.")
+@click.option("--exec", "command", help="Run this on every host; {rank}, {host}, {ip} and {world_size} are replaced.")
 @click.option("--job", "name", default=JOB, show_default=True, help="The job made for the hosts.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds for --exec. [default: any]")
 def run(

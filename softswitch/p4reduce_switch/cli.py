@@ -54,14 +54,14 @@ def switch() -> None:
 @click.option("--tls-ca", metavar="FILE", help="P4Runtime over TLS: the authority of controllers' certificates.")
 @click.option("--tls-certificate", metavar="FILE", help="The switch's own certificate.")
 @click.option("--tls-key", metavar="FILE", help="The private key of that.")
-@click.option("--insecure", is_flag=True, help="Serve P4Runtime beyond loopback without TLS, to whoever comes.")
+@click.option("--insecure", is_flag=True, help="Serve P4Runtime beyond loopback without TLS, to every caller.")
 @click.option("--metrics", type=HostPort(), help="Serve metrics for Prometheus there. [default: nowhere]")
 @click.option(
     "--gso",
     type=click.Choice(["auto", "on", "off"]),
     default="auto",
     show_default=True,
-    help="Send runs of equal frames as one, which is cut up later; off where a neighbour is BMv2.",
+    help="Send frames of equal length as one GSO frame; off where the peer is BMv2, which does not split it.",
 )
 @log_options
 def run(**options: Any) -> None:

@@ -101,7 +101,7 @@ def test_resets_by_cause_and_refusals_by_reason(running: Running, client: JobCli
     assert found["p4reduce_controller_refused_calls_total", ("GetJob", "UnknownJob")] == 1
 
 
-def test_a_switch_that_is_away_is_told_soon(running: Running, client: JobClient) -> None:
+def test_a_lost_switch_is_reported_soon(running: Running, client: JobClient) -> None:
     client.create_job("train", 1)
     form(running, client, "train", 1)
     assert scrape(running)["p4reduce_controller_switch_up", ()] == 1

@@ -98,7 +98,7 @@ def test_a_killed_worker_ends_the_run_with_an_error(children: Children) -> None:
     assert "process 2 terminated with signal SIGKILL" in caught.value.message
 
 
-def test_a_switch_that_dies_is_named(children: Children) -> None:
+def test_a_switch_that_ends_is_named(children: Children) -> None:
     with running_system(children) as system:
         system.client.create_job("job", 4)
 

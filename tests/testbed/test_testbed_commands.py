@@ -54,7 +54,9 @@ def test_a_bmv2_without_thrift_gets_no_port_for_it(monkeypatch: pytest.MonkeyPat
     assert "--thrift-port" not in targets.command("bmv2", ["1@s1-eth1"], "127.0.0.1:5000")
 
 
-def test_a_missing_bmv2_says_what_else_there_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_error_for_a_missing_bmv2_names_the_embedded_switch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingToolError, match=r"simple_switch_grpc is not on PATH: .*--target embedded"):
         targets.command("bmv2", [], "127.0.0.1:5000")

@@ -171,5 +171,5 @@ def test_not_json_and_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(cli.TOPOLOGIES.glob("*.json")), ids=lambda path: path.stem)
-def test_the_topologies_that_come_along(path: Path) -> None:
+def test_the_packaged_topologies(path: Path) -> None:
     assert len(load(path).hosts) >= 2

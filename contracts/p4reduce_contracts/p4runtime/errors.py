@@ -24,7 +24,7 @@ class SwitchUnreachableError(P4RuntimeError):
 
 
 class NotPrimaryError(P4RuntimeError):
-    """The switch takes orders from another controller."""
+    """Another controller is primary for the switch."""
 
 
 class PipelineError(P4RuntimeError):

@@ -42,7 +42,9 @@ def job() -> None:
     show_default=True,
     help="The largest |t| that a rank may send in a lane.",
 )
-@click.option("--private", is_flag=True, help="Give it tokens that joining and removing it take. [over TLS: always]")
+@click.option(
+    "--private", is_flag=True, help="Create tokens, which joining and removing the job then need. [over TLS: always]"
+)
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -132,7 +134,7 @@ def list_jobs(address: str, as_json: bool) -> None:
 @job.command()
 @click.argument("name")
 @_token_option
-@click.option("--slots", "with_slots", is_flag=True, help="Also show what each rank waits for: why it is stuck.")
+@click.option("--slots", "with_slots", is_flag=True, help="Also show the slot and the ranks that each rank waits for.")
 @json_option
 @controller_option
 def show(address: str, name: str, token: str | None, with_slots: bool, as_json: bool) -> None:
@@ -182,7 +184,7 @@ def _print_slots(info: JobInfo) -> None:
         if wait is None:
             rows.append((member.rank, "-", "-", "-", "-", "in no collective"))
             continue
-        missing = ", ".join(map(str, wait.missing_ranks)) or "not known: the switch has not said"
+        missing = ", ".join(map(str, wait.missing_ranks)) or "not known: no PENDING yet"
         rows.append((member.rank, wait.in_flight, wait.slot, wait.round, f"{wait.waited_s:.1f}", missing))
     columns = ("#rank", "#slots in flight", "#oldest slot", "#its round", "#waited (s)", "missing ranks")
     print_table(columns, rows, title="Waiting, at the last heartbeat")

@@ -11,7 +11,7 @@ from p4reduce_runtime.terminal import json_option, print_json, print_table
 
 @click.command()
 @click.option("--job", "name", help="Only this job. [default: all]")
-@click.option("--all-drops", is_flag=True, help="Also list the drop reasons that never happened.")
+@click.option("--all-drops", is_flag=True, help="Also list the drop reasons with count 0.")
 @json_option
 @controller_option
 def stats(address: str, name: str | None, all_drops: bool, as_json: bool) -> None:

@@ -40,9 +40,9 @@ class Look:
     type=click.FloatRange(min=0.1, max=3600),
     default=1.0,
     show_default=True,
-    help="Seconds between two looks.",
+    help="Seconds between two samples.",
 )
-@click.option("--once", is_flag=True, help="Print the table once, after two looks, and end.")
+@click.option("--once", is_flag=True, help="Print the table once, after two samples, and exit.")
 @controller_option
 def top(address: str, every_s: float, once: bool) -> None:
     """Show all jobs, live: rounds and bytes a second, repeats, drops, silent ranks.

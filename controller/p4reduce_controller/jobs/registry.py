@@ -65,7 +65,7 @@ NEVER_JOINED_S = 300.0
 """How long an ephemeral job is kept before its first rank joins: kernels may be compiled first."""
 _MOST_WAITS = 4  # of one member at a time: every change wakes each of them
 _REMEMBERED = 4096
-_UNKNOWN_MEMBER = "the controller does not know this member: it restarted after the job's reset, or that was long ago"
+_UNKNOWN_MEMBER = "the controller has no such member: it restarted after the job's reset, or the reset was long ago"
 
 
 class Cause(StrEnum):

@@ -115,8 +115,8 @@ class Store:
             epoch = next((epoch for epoch in following if epoch not in taken), None)
             if epoch is None:
                 raise EpochError(
-                    f"slots {slots.base} to {slots.end - 1} of the switch remember all {LAST_EPOCH} epochs: remove the "
-                    "other jobs, or let them end; the controller clears the switch as soon as no job is running"
+                    f"slots {slots.base} to {slots.end - 1} of the switch have used all {LAST_EPOCH} epochs: remove "
+                    "the other jobs, or let them end; the controller clears the switch as soon as no job is running"
                 )
             db.execute("INSERT INTO epochs VALUES (?, ?, ?)", (epoch, slots.base, slots.end))
             db.execute("UPDATE facts SET last_epoch = ?", (epoch,))
@@ -293,6 +293,6 @@ _VALUES = (  # of each column: what holds for its values, in SQL and in words
 _SEEN_BY = "SELECT epoch FROM epochs WHERE first_slot < ? AND end_slot > ?"
 _ANOTHER_FOLDER = "set state_dir under [controller] to a folder that the controller may write"
 _AFRESH = (
-    "move it away and start the controller again: it then knows no jobs, and sets the switch's pipeline anew, so that "
+    "move it away and start the controller again: it then has no jobs, and sets the switch's pipeline anew, so that "
     "no old round can count again"
 )

@@ -234,7 +234,7 @@ class Client:
         try:
             return [codec.decode(self.schema, entity) for response in responses for entity in response.entities]
         except SchemaError as error:
-            raise ReadError(f"the switch at {self.address} answered a read with nonsense: {error}") from error
+            raise ReadError(f"the switch at {self.address} answered a read with an invalid message: {error}") from error
 
     def read_table(self, name: str, *, counters: bool = False, meters: bool = False) -> list[TableEntry]:
         """All entries of a table, without the default entry. `counters`, `meters`: with their direct ones."""

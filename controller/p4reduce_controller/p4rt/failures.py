@@ -63,7 +63,7 @@ def _common(error: grpc.RpcError, address: str) -> P4RuntimeError | None:
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return SwitchUnreachableError(f"the switch at {address} did not answer in time")
     if code is grpc.StatusCode.PERMISSION_DENIED:
-        return NotPrimaryError(f"the switch at {address} takes orders from another controller: {error.details()}")
+        return NotPrimaryError(f"the switch at {address} has another controller as primary: {error.details()}")
     if code is grpc.StatusCode.FAILED_PRECONDITION:
         return PipelineError(f"the switch at {address}: {error.details()}")
     return None

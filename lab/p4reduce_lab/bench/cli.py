@@ -21,7 +21,7 @@ from p4reduce_runtime.terminal import one_line
     "--only", multiple=True, metavar="CASE", help="Run this case alone. May be repeated, or several be given like a,b."
 )
 @click.option("--quick", is_flag=True, help="Fewer repetitions and smaller sizes: the thresholds are not final.")
-@click.option("--again", is_flag=True, help="Measure anew what an earlier run of the same software has found.")
+@click.option("--again", is_flag=True, help="Measure anew what an earlier run of the same software has measured.")
 @click.option("--check", is_flag=True, help="End with status 1 if a threshold is missed or was not measured.")
 @click.option("--list", "listing", is_flag=True, help="List the cases, what they need and their thresholds.")
 @click.pass_context

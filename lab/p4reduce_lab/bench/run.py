@@ -58,7 +58,7 @@ def run_bench(
         console.print(f"[bold]{number}/{len(cases)} {case.name}[/]: {case.about}")
         found = store.load(case.name)
         if found is not None:
-            console.print(f"  taken over from an earlier run ({store.folder})")
+            console.print(f"  kept from an earlier run ({store.folder})")
         elif missing := case.missing():
             why_not[case.name] = f"needs {'; '.join(missing)}"
             console.print(f"  skipped: {why_not[case.name]}")

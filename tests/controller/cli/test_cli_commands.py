@@ -133,7 +133,7 @@ NOBODY = "127.0.0.1:1"
     ],
     ids=" ".join,
 )
-def test_who_says_where_the_controller_is(running: Running, command: list[str]) -> None:
+def test_the_controllers_address_by_options_and_environment(running: Running, command: list[str]) -> None:
     """The command itself, else the root, else the environment."""
     at = running.address
     assert p4reduce("job", "create", "train", "--world-size", "1", "--slots", "1", controller=at).exit_code == 0
@@ -172,7 +172,7 @@ def test_no_command_dials_beyond_loopback_in_the_clear(command: list[str]) -> No
         assert variable in refused.stderr
 
 
-def test_nonsense_in_the_environment_is_named_by_those_who_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_variable_is_an_error_of_the_commands_that_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = p4reduce("job", "list", P4REDUCE_CONTROLLER="nonsense")
     assert wrong.exit_code == 2
     assert "P4REDUCE_CONTROLLER: must be HOST:PORT like 127.0.0.1:9600, not 'nonsense'" in wrong.stderr
@@ -201,7 +201,7 @@ def test_errors_are_one_line_on_stderr(running: Running, arguments: list[str], m
 
 
 @pytest.mark.parametrize("command", [["job", "list"], ["job", "show", "x"], ["stats", "--json"]])
-def test_no_controller_says_what_to_do(command: list[str]) -> None:
+def test_the_error_without_a_controller_says_what_to_do(command: list[str]) -> None:
     result = p4reduce(*command, controller="127.0.0.1:1")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == ("Error: no controller at 127.0.0.1:1: start one with `p4reduce controller run`\n")
@@ -278,7 +278,7 @@ def test_a_private_job_takes_its_tokens(running: Running, tmp_path: Path) -> Non
     assert p4reduce("job", "remove", "mine", controller=at, P4REDUCE_TOKEN=owner).exit_code == 0
 
 
-def test_a_token_is_told_once(running: Running) -> None:
+def test_a_token_is_shown_once(running: Running) -> None:
     made = as_json("job", "create", "mine", "--world-size", "1", "--private", controller=running.address)
     assert len(made["owner_token"]) >= 32 <= len(made["member_token"])
     for token in (made["owner_token"], ""):

@@ -38,7 +38,7 @@ def row(text: str, rank: int) -> list[str]:
     return found
 
 
-def test_who_is_missing_and_since_when(running: Running) -> None:
+def test_missing_ranks_are_shown_with_their_time(running: Running) -> None:
     with JobClient(running.address) as client:
         client.create_job("train", 3)
         tickets, _ = form(running, client, "train", 3)
@@ -48,7 +48,7 @@ def test_who_is_missing_and_since_when(running: Running) -> None:
         text = show(running, "train", "--slots")
         assert row(text, 0) == ["0", "3", "5", "1234", "7.5", "1"]
         assert row(text, 1)[-1] == "in no collective"
-        assert row(text, 2)[-1] == "not known: the switch has not said"
+        assert row(text, 2)[-1] == "not known: no PENDING yet"
         assert "Waiting" not in show(running, "train")
         assert client.get_job("train").members[0].slot_wait == STUCK
         members = json.loads(show(running, "train", "--json"))["members"]

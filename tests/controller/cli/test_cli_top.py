@@ -1,4 +1,4 @@
-"""`p4reduce top`: rates from two looks, and what is said when there is nothing to count."""
+"""`p4reduce top`: rates from two samples, and its text without counts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def shown(before: Look, now: Look) -> str:
     return captured.get()
 
 
-def test_rates_are_what_came_between_the_looks() -> None:
+def test_rates_are_the_differences_between_two_samples() -> None:
     text = shown(a_look(10.0, 100), a_look(12.0, 120, silent_s=7.4))
     assert cells(text, "train") == [
         "train", "ACTIVE", "1 of 2", "30.0", "10.0", "30.0", "20.0", "40.0", "rank 0 7 s; rank 1 left",
@@ -76,7 +76,7 @@ def test_once_prints_one_table(running: Running) -> None:
     assert result.output.count("slots free") == 1
 
 
-def test_a_switch_that_is_away_is_said(running: Running) -> None:
+def test_a_switch_without_connection_is_shown(running: Running) -> None:
     with JobClient(running.address) as client:
         client.create_job("train", 1)
     running.client.reachable = False

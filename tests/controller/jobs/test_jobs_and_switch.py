@@ -33,7 +33,7 @@ from p4reduce_controller.service import ControllerError
 from rigs.fake_switch_client import OWN_TABLES, FakeSwitchClient, Running, form, join_all, serving
 
 
-def test_what_the_switch_is_told(running: Running, client: JobClient) -> None:
+def test_the_entries_of_an_active_job(running: Running, client: JobClient) -> None:
     client.create_job("first", 1, slots=3)
     made = client.create_job("train", 2, slots=5)
     _, leases = form(running, client, "train", 2)
@@ -86,7 +86,7 @@ def test_a_switch_restart_resets_active_jobs_and_jobs_form_again(running: Runnin
     assert again[0].epoch == leases[0].epoch + 1
 
 
-def test_while_the_switch_is_away_answers_say_so(running: Running, client: JobClient) -> None:
+def test_answers_name_a_switch_without_connection(running: Running, client: JobClient) -> None:
     client.create_job("train", 1, slots=8)
     ticket = client.join("train", 0, 1)
     running.client.reachable = False
@@ -143,7 +143,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("short_pauses")
-def test_jobs_outlive_another_primary_controller_that_cannot_be_outbid(running: Running, client: JobClient) -> None:
+def test_jobs_continue_under_another_primary_with_the_largest_election_id(running: Running, client: JobClient) -> None:
     switch = running.client
     client.create_job("train", 1, 8)
     client.create_job("forming", 1, 4)
@@ -226,7 +226,7 @@ def test_of_two_jobs_the_one_with_a_missing_or_changed_entry_is_reset(
     assert running.client.tables()["admit"] == 4
 
 
-def test_a_switch_that_stays_away_resets_the_jobs(running: Running, client: JobClient) -> None:
+def test_a_switch_that_is_not_back_in_time_resets_the_jobs(running: Running, client: JobClient) -> None:
     client.create_job("train", 1)
     tickets, _ = form(running, client, "train", 1)
     running.client.reachable = False
@@ -276,7 +276,7 @@ def test_a_member_that_leaves_while_the_entries_are_written(running: Running, cl
     assert client.wait_lease(tickets[0].nonce, 10.0).epoch == 2
 
 
-def test_a_job_goes_on_when_the_controller_starts_again(config: Config) -> None:
+def test_a_job_continues_over_a_restart_of_the_controller(config: Config) -> None:
     switch = FakeSwitchClient()
     with serving(config, switch) as running, JobClient(running.address) as client:
         switch.counters["MainIngress.contributions", 1] = (100, 5000)
@@ -373,7 +373,7 @@ def test_the_registers_are_cleared_while_no_job_runs_long_before_epochs_repeat(
         assert leases[0].epoch == 4, "old numbers come last all the same"
 
 
-def test_epochs_that_run_short_while_jobs_run_are_told_long_before(
+def test_a_warning_when_epochs_run_short_while_jobs_run(
     config: Config, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(reconciler, "_ENOUGH_EPOCHS", 3)

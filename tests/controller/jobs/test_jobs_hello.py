@@ -21,7 +21,7 @@ def frame(payload: bytes = BASE + struct.pack("!Q", NONCE), **ip: object) -> byt
 
 
 @pytest.mark.parametrize("padding", [b"", bytes(6)])
-def test_a_hello_gives_the_nonce_and_where_it_came_from(padding: bytes) -> None:
+def test_a_hello_gives_nonce_port_and_addresses(padding: bytes) -> None:
     hello = parse_hello(3, frame() + padding)
     assert hello is not None
     assert (hello.job_id, hello.nonce) == (9, NONCE)

@@ -55,7 +55,7 @@ def test_a_silent_rank_is_a_warning_and_a_leaving_one_is_not(
     assert "sent no heartbeat" in resets[1].__dict__["p4reduce_fields"]["cause"]
 
 
-def test_refusals_are_told_by_reason_and_not_each(
+def test_refusals_are_logged_by_reason_at_a_limited_rate(
     running: Running, client: JobClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -95,7 +95,7 @@ def test_hello_datagrams_bring_leases_and_the_switch_sums(system: System) -> Non
         close([*workers, *again, stranger])
 
 
-def test_workers_learn_of_the_jobs_lanes(system: System) -> None:
+def test_a_lease_has_the_jobs_lanes(system: System) -> None:
     address = system.controller.address("jobs on")
     with JobClient(address) as client:
         client.create_job("train", 1, lane_bits=8, lane_bound=127)
@@ -105,7 +105,7 @@ def test_workers_learn_of_the_jobs_lanes(system: System) -> None:
         assert comm.all_reduce_segments([lanes])[0].tolist() == [127, -127]
 
 
-def test_a_member_that_dies_is_named(system: System) -> None:
+def test_a_member_without_heartbeats_is_named(system: System) -> None:
     system.controller.end()
     system.start_controller(heartbeat_timeout_s=2)
     with JobClient(system.controller.address("jobs on")) as client:
@@ -115,7 +115,7 @@ def test_a_member_that_dies_is_named(system: System) -> None:
         close(workers)
 
 
-def test_members_outlive_a_pause_of_the_controller(system: System) -> None:
+def test_members_stay_over_a_pause_of_the_controller(system: System) -> None:
     """It is paused for longer than a member may be silent, and finds their heartbeats only after its own sweep."""
     system.controller.end()
     system.start_controller(heartbeat_timeout_s=2)
@@ -165,7 +165,7 @@ def test_the_switch_restarts(system: System) -> None:
         close([*workers, *again])
 
 
-def test_jobs_go_on_while_another_controller_has_the_largest_election_id(system: System) -> None:
+def test_jobs_continue_while_another_controller_has_the_largest_election_id(system: System) -> None:
     """It writes nothing, and stays for longer than a switch may be away before the jobs are reset."""
     with JobClient(system.controller.address("jobs on")) as client:
         client.create_job("train", 2, slots=4)
@@ -196,7 +196,7 @@ def test_jobs_go_on_while_another_controller_has_the_largest_election_id(system:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_training_goes_on_when_the_controller_ends_and_comes_back(system: System, number: signal.Signals) -> None:
+def test_training_continues_over_a_restart_of_the_controller(system: System, number: signal.Signals) -> None:
     address = system.controller.address("jobs on")
     with JobClient(address) as client:
         client.create_job("train", 2)
@@ -218,7 +218,7 @@ def test_training_goes_on_when_the_controller_ends_and_comes_back(system: System
         close([*workers, *again])
 
 
-def test_controller_and_switch_are_killed_and_come_back(system: System) -> None:
+def test_jobs_form_again_after_a_restart_of_controller_and_switch(system: System) -> None:
     with JobClient(system.controller.address("jobs on")) as client:
         client.create_job("train", 2)
         workers = form(client, 2)
@@ -237,7 +237,7 @@ def test_controller_and_switch_are_killed_and_come_back(system: System) -> None:
 
 
 @pytest.mark.bmv2
-def test_a_controller_that_is_killed_takes_its_jobs_up_again_on_bmv2() -> None:
+def test_a_restarted_controller_restores_its_jobs_on_bmv2() -> None:
     """Frames come by interfaces there, so HELLO is not sent here: what counts is that BMv2 keeps cookie and entries."""
     with bmv2() as address:
         grants = [_grant(number) for number in range(2)]
@@ -293,7 +293,7 @@ def test_a_controller_that_lost_its_state_gets_no_old_sums(system: System) -> No
 
 
 @pytest.mark.slow
-def test_a_switch_that_hangs_is_noticed_and_used_again_when_it_goes_on(system: System) -> None:
+def test_a_stopped_switch_is_detected_and_used_again_when_it_continues(system: System) -> None:
     with JobClient(system.controller.address("jobs on")) as client:
         client.create_job("train", 2)
         workers = form(client, 2)

@@ -107,7 +107,7 @@ def test_workers_all_reduce_through_the_tna_program(running: Running) -> None:
     assert sums == [wanted] * 3
 
 
-def test_a_job_is_admitted_sums_and_is_let_in_no_longer_when_it_is_removed(running: Running) -> None:
+def test_a_job_is_admitted_sums_and_is_refused_after_its_removal(running: Running) -> None:
     with JobClient(running.address) as client:
         with pytest.raises(InvalidRequestError, match="1 to 8 ranks a job"):
             client.create_job("train", 9)
@@ -132,7 +132,7 @@ def test_a_job_is_admitted_sums_and_is_let_in_no_longer_when_it_is_removed(runni
         close(workers)
 
 
-def test_a_controller_that_is_killed_takes_its_job_up_again(running: Running) -> None:
+def test_a_restarted_controller_restores_its_job(running: Running) -> None:
     with JobClient(running.address) as client:
         client.create_job("train", 2)
         workers = form(client, 2, running.geometry)
@@ -175,7 +175,7 @@ def test_hellos_beyond_the_rate_are_dropped(running: Running) -> None:
         close([worker])
 
 
-def test_a_switch_goes_on_or_starts_afresh(tmp_path: Path) -> None:
+def test_a_switchs_entries_are_kept_or_its_pipeline_is_set_anew(tmp_path: Path) -> None:
     """What the controller reads of the switch it compares with its own, two admission entries a rank."""
     pipeline = pipelines.read(pipeline_folder(tmp_path / "pipeline", "tofino1-4x8"))
     grants = [grant(number) for number in range(2)]

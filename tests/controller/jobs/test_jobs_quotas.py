@@ -45,7 +45,7 @@ def test_a_rate_is_kept_over_any_time(a_minute: int, pauses: list[float]) -> Non
     assert rate.wait_s("b", now) == 0.0, "owners do not share"
 
 
-def test_whom_a_rate_has_not_seen_for_long_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_owner_with_the_oldest_call_is_dropped_from_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("p4reduce_controller.jobs.quotas._REMEMBERED", 10)
     rate = Rate(1)
     for number in range(1000):

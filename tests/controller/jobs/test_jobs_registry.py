@@ -72,7 +72,7 @@ def test_a_job_becomes_active_when_the_switch_has_its_entries(registry: Registry
 
 
 @pytest.mark.parametrize("event", ["leave", "silence", "join again", "switch", "remove"])
-def test_what_ends_an_active_job_tells_every_member_why(registry: Registry, event: str) -> None:
+def test_a_reset_of_an_active_job_gives_every_member_the_reason(registry: Registry, event: str) -> None:
     job = registry.create("train", 3)
     members = form(registry, "train", 3)
     first_epoch = job.epoch
@@ -126,7 +126,7 @@ def test_in_forming_the_others_stay_when_a_rank_leaves_or_joins_again(registry: 
     assert job.grant.epoch != taken_back.epoch
 
 
-def test_silence_counts_in_forming_too_but_not_while_waiting(registry: Registry) -> None:
+def test_the_heartbeat_timeout_applies_in_forming_but_not_in_wait_lease(registry: Registry) -> None:
     registry.create("train", 2)
     patient, dead = (registry.join("train", rank, 2, 0.0) for rank in range(2))
     registry.wait_started(patient.nonce)
@@ -188,7 +188,7 @@ def test_a_worker_that_ended_between_its_calls_is_replaced_after_its_heartbeat_t
     registry.join("train", 0, 1, 20.0)
 
 
-def test_a_wait_that_was_cut_and_taken_up_again_leaves_time_for_the_watch(registry: Registry) -> None:
+def test_a_repeated_wait_leaves_time_for_the_watch(registry: Registry) -> None:
     job = registry.create("train", 1)
     member = registry.join("train", 0, 1, 0.0)
     registry.wait_started(member.nonce)
@@ -237,7 +237,7 @@ def test_a_run_id_is_short(registry: Registry) -> None:
         registry.join("train", 0, 1, 0.0, "x" * 257)
 
 
-def test_a_waiter_that_goes_away_must_say_hello_again(registry: Registry) -> None:
+def test_a_cancelled_wait_needs_another_hello(registry: Registry) -> None:
     job = registry.create("train", 2)
     a, b = (registry.join("train", rank, 2, 0.0) for rank in range(2))
     registry.wait_started(a.nonce)
@@ -258,7 +258,7 @@ def test_a_hello_needs_its_job_and_nonce(registry: Registry, job_offset: int, no
     assert (job.grant is not None) is taken
 
 
-def test_a_nonce_stays_where_it_was_first_heard(registry: Registry) -> None:
+def test_the_first_address_of_a_nonce_stays(registry: Registry) -> None:
     job = registry.create("train", 2)
     member = registry.join("train", 0, 2, 0.0)
     assert registry.hello(Hello(job.id, member.nonce, place(1)), 0.0)
@@ -374,7 +374,7 @@ class UsedUp(MemoryJobStore):
         raise EpochError("all epochs are used")
 
 
-def test_without_an_epoch_the_members_are_told_why() -> None:
+def test_without_an_epoch_members_get_the_reason() -> None:
     registry = Registry(GEOMETRY, UsedUp())
     job = registry.create("train", 1)
     member = registry.join("train", 0, 1, 0.0)
@@ -383,7 +383,7 @@ def test_without_an_epoch_the_members_are_told_why() -> None:
         registry.lease(member.nonce)
 
 
-def test_an_ephemeral_job_goes_when_its_members_have_been_away_for_the_timeout(registry: Registry) -> None:
+def test_an_ephemeral_job_is_removed_after_the_timeout_without_members(registry: Registry) -> None:
     registry.create("launch", 2, ephemeral=True)
     registry.create("stays", 2)
     members = form(registry, "launch", 2)
@@ -400,7 +400,7 @@ def test_an_ephemeral_job_goes_when_its_members_have_been_away_for_the_timeout(r
     assert [job.name for job in registry.jobs()] == ["stays"]
 
 
-def test_members_that_come_back_keep_an_ephemeral_job(registry: Registry) -> None:
+def test_members_that_rejoin_keep_an_ephemeral_job(registry: Registry) -> None:
     registry.create("launch", 1, ephemeral=True)
     (member,) = form(registry, "launch", 1)
     registry.leave(member.nonce)

@@ -58,7 +58,7 @@ def test_every_epoch_has_new_secrets(running: Running, client: JobClient) -> Non
     assert len({lease.secret for lease in (*first, *second)}) == 4
 
 
-def test_lanes_come_back_with_the_job_and_with_every_lease(running: Running, client: JobClient) -> None:
+def test_the_job_and_every_lease_have_the_lanes(running: Running, client: JobClient) -> None:
     plain = client.create_job("plain", 2, 4)
     assert (plain.lane_bits, plain.lane_bound) == (0, 1)
     made = client.create_job("train", 2, 4, lane_bits=10, lane_bound=255)
@@ -94,7 +94,7 @@ def test_a_member_that_leaves_resets_the_job_and_the_next_epoch_is_another(runni
     assert running.client.tables()["admit"] == 3
 
 
-def test_a_launch_is_told_of_the_other_one(running: Running, client: JobClient) -> None:
+def test_a_rank_of_another_launch_gets_an_error_that_names_both(running: Running, client: JobClient) -> None:
     client.create_job("train", 2)
     client.join("train", 0, 2, "a restart 0")
     assert client.get_job("train").run_id == "a restart 0"
@@ -114,7 +114,7 @@ def test_a_silent_member_resets_the_job(running: Running, client: JobClient) -> 
     assert client.get_job("train").state == "FORMING"
 
 
-def test_the_deadline_names_who_is_missing(running: Running, client: JobClient) -> None:
+def test_the_error_at_the_deadline_names_the_missing_ranks(running: Running, client: JobClient) -> None:
     client.create_job("train", 4)
     tickets = [client.join("train", rank, 4) for rank in (0, 1)]
     running.hello(tickets[0].job_id, tickets[0].nonce, 0)
@@ -135,7 +135,7 @@ def test_messages_round_their_seconds(client: JobClient) -> None:
     assert [rounded(one) for one in (2.99191, 12.345, 100.0, 86400.0)] == ["3", "12.3", "100", "86400"]
 
 
-def test_many_waiters_leave_room_for_everybody_else(tmp_path: Path) -> None:
+def test_many_waiting_calls_do_not_delay_others(tmp_path: Path) -> None:
     with serving(make_config(tmp_path, 8, 32, 64)) as running, JobClient(running.address) as client:
         client.create_job("train", 32)
         tickets = [client.join("train", rank, 32) for rank in range(32)]
@@ -153,7 +153,7 @@ def test_many_waiters_leave_room_for_everybody_else(tmp_path: Path) -> None:
         assert running.client.read_table("MainIngress.admission.admit")[31].params["full"] == 0xFFFFFFFF
 
 
-def test_a_caller_that_goes_away_ends_its_wait(running: Running, client: JobClient) -> None:
+def test_a_cancelled_call_ends_its_wait(running: Running, client: JobClient) -> None:
     client.create_job("train", 2)
     ticket = client.join("train", 0, 2)
     running.hello(ticket.job_id, ticket.nonce, 0)
@@ -181,7 +181,7 @@ def test_a_worker_that_joins_again_ends_its_former_wait(running: Running, client
             waiting.result(20.0)
 
 
-def test_members_of_a_forgotten_time_are_told_to_join_again(client: JobClient) -> None:
+def test_an_unknown_nonce_gets_an_error_that_says_to_join_again(client: JobClient) -> None:
     reset, reason = client.heartbeat(12345)
     assert reset
     assert "restarted" in reason
@@ -189,7 +189,7 @@ def test_members_of_a_forgotten_time_are_told_to_join_again(client: JobClient) -
         client.wait_lease(12345, 1.0)
 
 
-def test_a_stopped_controller_tells_those_who_wait(config: Config) -> None:
+def test_waiting_calls_get_an_error_when_the_controller_stops(config: Config) -> None:
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(1) as pool:
         running = stack.enter_context(serving(config))
         client = stack.enter_context(JobClient(running.address))
@@ -260,19 +260,19 @@ def test_stats_are_by_job_and_begin_with_the_job(running: Running, client: JobCl
         (lambda c: c.wait_lease(1, 1e9), InvalidRequestError, "timeout_s must be between"),
     ],
 )
-def test_refusals_come_back_as_exceptions(client: JobClient, call: object, error: type, message: str) -> None:
+def test_refusals_are_exceptions_of_the_client(client: JobClient, call: object, error: type, message: str) -> None:
     client.create_job("train", 2, 14)
     with pytest.raises(error, match=message):
         call(client)  # type: ignore[operator]
 
 
-def test_nobody_at_the_address_says_what_to_do() -> None:
+def test_the_error_without_a_server_says_what_to_do() -> None:
     with JobClient("127.0.0.1:1") as client, pytest.raises(ControllerUnreachableError) as error:
         client.list_jobs()
     assert str(error.value) == "no controller at 127.0.0.1:1: start one with `p4reduce controller run`"
 
 
-def test_a_closed_client_says_so(running: Running) -> None:
+def test_a_closed_client_is_an_error(running: Running) -> None:
     client = JobClient(running.address)
     client.close()
     with pytest.raises(JobServiceError, match="closed"):

@@ -19,7 +19,7 @@ def test_first_fit_reuses_the_first_gap_that_is_large_enough() -> None:
     assert slots.take("e", 3) == SlotRange(0, 3)
 
 
-def test_a_switch_in_pieces_says_so() -> None:
+def test_the_error_for_fragmented_slots_gives_the_numbers() -> None:
     slots = SlotAllocator(4)
     for owner in "abcd":
         slots.take(owner, 1)

@@ -43,7 +43,7 @@ def reopened(store: Store) -> Store:
     return store
 
 
-def test_what_is_known_of_a_job_comes_back(store: Store) -> None:
+def test_a_saved_job_is_read_back(store: Store) -> None:
     registry = Registry(SwitchGeometry(4, 8, 16), store, 10.0)
     job = registry.create("train", 2, 5, 8, 3)
     registry.create("other", 1)
@@ -63,7 +63,7 @@ def test_what_is_known_of_a_job_comes_back(store: Store) -> None:
     assert [one.name for one in reopened(store).jobs()] == ["other"]
 
 
-def test_epochs_and_the_era_outlive_the_controller(store: Store) -> None:
+def test_epochs_and_the_era_are_persistent(store: Store) -> None:
     era = store.era
     assert [store.draw_epoch(SLOTS, ()), store.draw_epoch(SLOTS, ())] == [1, 2]
     assert reopened(store).draw_epoch(SLOTS, {3}) == 4
@@ -97,12 +97,12 @@ def at_the_end(store: Store, epoch: int = LAST_EPOCH) -> None:
     store.open()
 
 
-def test_the_counter_comes_round_and_skips_what_the_slots_remember(store: Store) -> None:
+def test_the_epoch_counter_wraps_and_skips_epochs_of_the_slots(store: Store) -> None:
     at_the_end(store, LAST_EPOCH - 1)
     assert store.draw_epoch(SLOTS, ()) == LAST_EPOCH
     elsewhere = SlotRange(4, 4)
     assert store.draw_epoch(elsewhere, {1, 2}) == 3, "these slots remember nothing; 1 and 2 are in use"
-    with pytest.raises(EpochError, match="slots 0 to 3 .* remember all 65535 epochs: remove the other jobs"):
+    with pytest.raises(EpochError, match="slots 0 to 3 .* used all 65535 epochs: remove the other jobs"):
         store.draw_epoch(SLOTS, ())
     assert store.draw_epoch(elsewhere, ()) == 4
     store.begin_era()
@@ -179,13 +179,13 @@ def test_a_file_of_another_user_is_refused(store: Store, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("content", [b"x" * 5000, b"SQLite format 3\0" + b"\xff" * 5000])
-def test_a_file_that_is_no_store_is_told(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_store_is_an_error(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
     with pytest.raises(StoreError, match=rf"{FILE} is damaged: .*; move it away and start the controller again"):
         Store(tmp_path).open()
 
 
-def test_a_damaged_page_is_told(store: Store) -> None:
+def test_a_damaged_page_is_an_error(store: Store) -> None:
     at_the_end(store)
     store.close()
     with store.path.open("r+b") as file:
@@ -196,7 +196,7 @@ def test_a_damaged_page_is_told(store: Store) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"name": 1}', "nonsense"])
-def test_a_damaged_job_is_told(store: Store, text: str) -> None:
+def test_a_damaged_job_is_an_error(store: Store, text: str) -> None:
     with store._written() as db:
         db.execute("INSERT INTO jobs VALUES ('train', ?)", (text,))
     with pytest.raises(StoreError, match="is damaged: .*; move it away"):
@@ -257,7 +257,7 @@ def test_jobs_that_contradict_each_other_are_refused(store: Store) -> None:
         store.jobs()
 
 
-def test_a_file_of_another_version_is_told(store: Store) -> None:
+def test_a_file_of_another_version_is_an_error(store: Store) -> None:
     with store._written() as db:
         db.execute("PRAGMA user_version = 99")
     store.close()
@@ -271,7 +271,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         Store(tmp_path / "file" / "below").open()
 
 
-def test_a_full_disk_is_told_and_over_when_there_is_room(store: Store) -> None:
+def test_a_full_disk_is_an_error_until_there_is_space(store: Store) -> None:
     (pages,) = next(store._opened().execute("PRAGMA page_count"))
     store._opened().execute(f"PRAGMA max_page_count = {pages}")
     jobs = Registry(SwitchGeometry(4, 8, 64), MemoryJobStore(), 10.0)
@@ -322,7 +322,7 @@ def test_jobs_that_the_pipeline_has_no_room_for_are_dropped(caplog: pytest.LogCa
     assert list(store.texts) == ["fits"]
 
 
-def test_a_job_is_text_that_says_no_more_than_that() -> None:
+def test_a_saved_job_without_its_id_is_an_error() -> None:
     store = MemoryJobStore()
     registry = Registry(SwitchGeometry(4, 8, 16), store, 10.0)
     registry.create("train", 2)

@@ -40,7 +40,7 @@ def locked(bench: Bench, config: Config) -> Iterator[Running]:
         yield running
 
 
-def test_workers_are_served_and_nobody_else(bench: Bench, locked: Running, tmp_path: Path) -> None:
+def test_only_the_role_worker_is_served(bench: Bench, locked: Running, tmp_path: Path) -> None:
     with JobClient(locked.address, security=bench.of("worker")) as client:
         client.create_job("train", 1)
         assert [job.name for job in client.list_jobs().jobs] == ["train"]
@@ -67,7 +67,7 @@ def test_workers_are_served_and_nobody_else(bench: Bench, locked: Running, tmp_p
         ended.close()
 
 
-def test_who_passes_for_a_controller_without_its_certificate_is_not_trusted(bench: Bench, config: Config) -> None:
+def test_a_server_without_a_controllers_certificate_is_refused(bench: Bench, config: Config) -> None:
     files = bench.of("worker")
     settings = SecurityConfig(str(files.ca), str(files.certificate), str(files.key))
     with (
@@ -78,7 +78,7 @@ def test_who_passes_for_a_controller_without_its_certificate_is_not_trusted(benc
         client.list_jobs()
 
 
-def test_tls_towards_a_controller_without_it_is_told_so(bench: Bench, running: Running) -> None:
+def test_tls_to_a_controller_without_it_is_an_error(bench: Bench, running: Running) -> None:
     with (
         JobClient(running.address, security=bench.of("worker")) as client,
         pytest.raises(ControllerUnreachableError, match="no TLS connection to .*: has the controller one"),
@@ -86,7 +86,7 @@ def test_tls_towards_a_controller_without_it_is_told_so(bench: Bench, running: R
         client.list_jobs()
 
 
-def test_it_listens_to_strangers_only_when_told_to(config: Config) -> None:
+def test_listening_beyond_loopback_without_tls_needs_insecure(config: Config) -> None:
     opened = replace(config, controller=replace(config.controller, listen="0.0.0.0:0"))
     switch = FakeSwitchClient()
     with pytest.raises(ConfigError, match=r"reaches 0\.0\.0\.0:0 .*under \[security\]"), serving(opened, switch):
@@ -117,12 +117,12 @@ def test_no_channel_is_opened_in_the_clear_to_a_controller_beyond_loopback(
     assert dialled == [(beyond, True), (beyond, False), (beyond, False)]
 
 
-def test_orders_to_a_distant_switch_are_not_given_in_the_clear(bench: Bench, config: Config) -> None:
+def test_a_remote_switch_without_tls_is_refused(bench: Bench, config: Config) -> None:
     distant = replace(config, switch=replace(config.switch, p4runtime="10.9.8.7:9559"))
     files = bench.of("controller")
     tls = SecurityConfig(str(files.ca), str(files.certificate), str(files.key))
     for settings in (SecurityConfig(), replace(tls, plain_p4runtime=True)):
-        with pytest.raises(ConfigError, match=r"the switch at 10\.9\.8\.7:9559 would be given its orders in the clear"):
+        with pytest.raises(ConfigError, match=r"the switch at 10\.9\.8\.7:9559 would be written to without TLS"):
             Controller(replace(distant, security=settings))
     for settings in (tls, SecurityConfig(insecure=True)):
         Controller(replace(distant, security=settings))

@@ -20,7 +20,7 @@ def test_a_lock_opens_to_its_token_only() -> None:
     assert tokens.opens("", ""), "there is nothing to open"
 
 
-def test_a_stranger_can_neither_join_nor_remove_a_private_job(running: Running, client: JobClient) -> None:
+def test_joining_and_removing_a_private_job_need_a_token(running: Running, client: JobClient) -> None:
     made = client.create_job("train", 2, private=True)
     with JobClient(running.address, token=made.member_token) as member:
         tickets, _ = form(running, member, "train", 2)
@@ -38,7 +38,7 @@ def test_a_stranger_can_neither_join_nor_remove_a_private_job(running: Running, 
         owner.remove_job("train")
 
 
-def test_tokens_outlive_the_controller_and_are_not_in_its_file(config: Config) -> None:
+def test_tokens_stay_valid_over_a_restart_and_are_not_in_the_file(config: Config) -> None:
     switch = FakeSwitchClient()
     with serving(config, switch) as running, JobClient(running.address) as client:
         made = client.create_job("train", 1, private=True)
@@ -51,7 +51,7 @@ def test_tokens_outlive_the_controller_and_are_not_in_its_file(config: Config) -
 
 
 @pytest.mark.parametrize("local", [True, False])
-def test_what_frames_could_be_forged_with_is_not_shown_to_strangers(
+def test_epoch_and_addresses_are_not_shown_without_a_token(
     running: Running, client: JobClient, monkeypatch: pytest.MonkeyPatch, local: bool
 ) -> None:
     monkeypatch.setattr(servicer, "is_local_peer", lambda context: local)

@@ -37,7 +37,7 @@ def second(running: Running) -> Iterator[JobClient]:
         yield one
 
 
-def test_a_reset_is_told_at_once(running: Running, client: JobClient) -> None:
+def test_a_reset_is_sent_at_once(running: Running, client: JobClient) -> None:
     client.create_job("train", 2)
     tickets, _ = form(running, client, "train", 2)
     reasons: Reasons[str] = queue.SimpleQueue()
@@ -48,14 +48,14 @@ def test_a_reset_is_told_at_once(running: Running, client: JobClient) -> None:
     watch.close()
 
 
-def test_a_watch_of_a_void_lease_is_told_so(client: JobClient) -> None:
+def test_a_watch_of_a_void_lease_is_a_reset(client: JobClient) -> None:
     reasons: Reasons[str] = queue.SimpleQueue()
     watch = client.watch(12345, reasons.put)
-    assert "does not know this member" in reasons.get(timeout=LIMIT_S)
+    assert "has no such member" in reasons.get(timeout=LIMIT_S)
     watch.close()
 
 
-def test_a_member_lives_while_its_watch_is_open(running: Running, client: JobClient, second: JobClient) -> None:
+def test_a_member_stays_while_its_watch_is_open(running: Running, client: JobClient, second: JobClient) -> None:
     client.create_job("train", 2)
     tickets, _ = form(running, client, "train", 2)
     watches = [client.watch(tickets[0].nonce, print), second.watch(tickets[1].nonce, print)]
@@ -71,7 +71,7 @@ def test_a_member_lives_while_its_watch_is_open(running: Running, client: JobCli
         watch.close()
 
 
-def test_a_member_whose_connection_ends_is_gone_and_the_others_are_told(
+def test_a_member_whose_connection_ends_is_dropped_and_the_others_are_notified(
     running: Running, client: JobClient, second: JobClient
 ) -> None:
     client.create_job("train", 2)
@@ -91,7 +91,7 @@ def test_a_member_whose_connection_ends_is_gone_and_the_others_are_told(
 
 
 @pytest.mark.parametrize("sign", ["watch", "heartbeat"])
-def test_a_member_that_connects_again_is_not_gone(
+def test_a_member_that_reconnects_is_not_dropped(
     running: Running, client: JobClient, second: JobClient, sign: str
 ) -> None:
     client.create_job("train", 1)
@@ -111,9 +111,7 @@ def test_a_member_that_connects_again_is_not_gone(
         watch.close()
 
 
-def test_a_rank_that_waits_for_others_and_dies_is_gone_soon(
-    running: Running, client: JobClient, second: JobClient
-) -> None:
+def test_a_waiting_rank_that_is_killed_is_dropped(running: Running, client: JobClient, second: JobClient) -> None:
     client.create_job("train", 2)
     ticket = second.join("train", 0, 2, "a restart 0")
     call = second._stub.WaitLease.future(_wait(ticket.nonce), timeout=60.0)
@@ -246,7 +244,7 @@ def test_a_rank_that_is_killed_while_it_waits_for_the_others_is_replaced(system:
 
 
 @pytest.mark.slow
-def test_a_member_that_holds_the_interpreter_lives(system: System, start: Start) -> None:
+def test_a_member_that_holds_the_interpreter_is_not_dropped(system: System, start: Start) -> None:
     system.controller.end()
     system.start_controller(heartbeat_timeout_s=2)
     with JobClient(system.controller.address("jobs on")) as client:
@@ -260,7 +258,7 @@ def test_a_member_that_holds_the_interpreter_lives(system: System, start: Start)
 
 
 @pytest.mark.slow
-def test_workers_go_on_when_the_controller_is_killed_and_comes_back(system: System, start: Start) -> None:
+def test_workers_continue_over_a_restart_of_the_controller(system: System, start: Start) -> None:
     """Their watches and heartbeats find the new one, which takes them for members as long as they are heard of."""
     address = system.controller.address("jobs on")
     with JobClient(address) as client:

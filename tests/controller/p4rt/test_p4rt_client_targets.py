@@ -249,7 +249,7 @@ def test_one_that_outbids_is_primary_whatever_id_others_took(address: str) -> No
         stranger.close()
 
 
-def test_the_largest_id_locks_nobody_out_once_its_owner_has_left(address: str) -> None:
+def test_the_largest_id_can_be_taken_after_its_owner_has_left(address: str) -> None:
     with (
         Client(address, election_id=elections.LARGEST),
         pytest.raises(NotPrimaryError, match="the largest election id there is.*restart the switch"),
@@ -289,12 +289,12 @@ def _until(connect: Callable[[], None]) -> None:
     raise AssertionError("still refused")
 
 
-def test_nobody_there_is_said_within_the_deadline() -> None:
+def test_an_unreachable_switch_is_an_error_within_the_deadline() -> None:
     with pytest.raises(SwitchUnreachableError, match="is the switch running"):
         Client(free_address(), timeout_s=0.2).connect()
 
 
-def test_without_a_connection_calls_say_so() -> None:
+def test_calls_without_a_connection_are_errors() -> None:
     one = Client("127.0.0.1:1")
     one.use_schema(SCHEMA)
     with pytest.raises(SwitchUnreachableError, match="not connected"):

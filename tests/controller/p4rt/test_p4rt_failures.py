@@ -50,7 +50,7 @@ def test_each_refused_update_is_named() -> None:
     assert not error.only("NOT_FOUND")
 
 
-def test_a_code_nobody_knows_is_still_shown() -> None:
+def test_an_unknown_code_is_shown() -> None:
     error = failures.of_write(batch_error((99, "?")), BATCH[:1], "switch")
     assert isinstance(error, WriteError)
     assert error.failures[0].code == "code 99"

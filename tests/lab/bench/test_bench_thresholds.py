@@ -84,7 +84,7 @@ def test_a_missed_threshold_is_in_the_table_and_an_error_with_check_alone(
     assert "1 hold, 1 do not, 0 were not measured" in output
 
 
-def test_a_quick_run_is_said_to_be_one(run_cases: Any) -> None:
+def test_a_quick_run_is_marked(run_cases: Any) -> None:
     status, output, _ = run_cases(case("x", 2.0), ratios={"x": 1.5}, arguments=("--quick",))
     assert "not final" in output and "does not hold" in output
 
@@ -96,12 +96,12 @@ def test_what_is_missing_is_named_and_its_threshold_does_not_hold(run_cases: Any
     assert written == [{"name": "x: a / b", "ratio": None, "at_least": 2.0, "holds": False}]
 
 
-def test_an_interrupted_run_goes_on_where_it_was(run_cases: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_continues(run_cases: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = case("x", 1.0), case("y", 1.0)
     run_cases(x, y, ratios={"x": 2.0, "y": 2.0}, arguments=("--only", "x"))
     status, output, written = run_cases(x, y, ratios={"x": 9.0, "y": 3.0})
     assert run_cases.ran == ["x", "y"]
-    assert status == 0 and "taken over" in output
+    assert status == 0 and "kept from an earlier run" in output
     assert [threshold["ratio"] for threshold in written] == [2.0, 3.0]
     run_cases(x, y, ratios={"x": 9.0, "y": 9.0}, arguments=("--again",))
     assert run_cases.ran == ["x", "y", "x", "y"]
@@ -120,7 +120,7 @@ def test_nor_from_a_quick_run(run_cases: Any) -> None:
     assert run_cases.ran == ["x", "x"]
 
 
-def test_a_case_that_there_is_not_is_named(run_cases: Any) -> None:
+def test_an_unknown_case_is_named(run_cases: Any) -> None:
     status, output, _ = run_cases(case("x", 1.0), ratios={}, arguments=("--only", "z"))
     assert status == 1 and "there is no case z; there are: x" in output
 

@@ -51,7 +51,7 @@ def test_one_bit_sends_on_average_what_it_was_given_with_feedback_only() -> None
     assert not ranks[0].residue("weight").any()
 
 
-def test_top_k_sends_the_largest_and_keeps_or_forgets_the_rest() -> None:
+def test_top_k_sends_the_largest_and_keeps_or_drops_the_rest() -> None:
     gradient = torch.tensor([[0.1, -5.0, 3.0, 0.2]])
     for feedback, kept in ((True, [0.1, 0.0, 3.0, 0.2]), (False, [0.0] * 4)):
         ranks: list[Compressor] = [TopK(ratio=0.25, feedback=feedback) for _ in range(2)]
@@ -60,7 +60,7 @@ def test_top_k_sends_the_largest_and_keeps_or_forgets_the_rest() -> None:
         assert ranks[0].rate_of() == 2.0  # a place and a float for one of four
 
 
-def test_biases_and_first_steps_travel_whole() -> None:
+def test_biases_and_first_steps_are_sent_whole() -> None:
     ranks: list[Compressor] = [OneBit(warmup_steps=1), OneBit(warmup_steps=1)]
     gradient = torch.tensor([[1.0, 3.0, -2.0, -4.0]])
     assert torch.equal(means(ranks, gradient, gradient)[0], gradient)

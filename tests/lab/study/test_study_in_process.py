@@ -108,7 +108,7 @@ def test_over_the_executed_program(name: str) -> None:
     assert counter.read(PipelineSwitch.JOB)[0] > 3
 
 
-def test_ranks_that_ask_for_different_things_are_noticed() -> None:
+def test_ranks_with_different_calls_are_an_error() -> None:
     compressors = [make("adacomp") for _ in range(2)]
     given = [odd(0, 0), {**odd(1, 0), "small": torch.ones(3, 3)}]
     with pytest.raises(AssertionError, match="the ranks ask for different collectives"):

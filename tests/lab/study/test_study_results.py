@@ -249,7 +249,9 @@ def test_a_part_of_it_and_the_report_alone(tmp_path: Path, docs: Path, trained: 
     assert trained == [of("adacomp-gather").id]
 
 
-def test_what_failed_is_said(tmp_path: Path, docs: Path, trained: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_run_is_reported(
+    tmp_path: Path, docs: Path, trained: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(tmp_path / "runs", record(of("dense"), 98.0))
     monkeypatch.setattr(command, "train_all", lambda missing, out, jobs: len(missing))
     assert study(tmp_path).exit_code == 1

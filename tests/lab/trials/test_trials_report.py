@@ -55,7 +55,7 @@ def test_tables_sum_up_the_seeds(docs: Path) -> None:
     assert rows(docs, "layer-parallel") == {"penalty, K = 4": ["spspsp", "3.75", "94.00 (1 seed), 1 diverged"]}
 
 
-def test_what_was_not_run_is_said(docs: Path) -> None:
+def test_a_missing_run_is_shown(docs: Path) -> None:
     report.write_tables([record("lgc", "dense", 0, 97.0)], docs)
     text = (docs / report.PAGE).read_text(encoding="utf-8")
     assert text.count("None of these trainings has been run yet.") == 1
