@@ -7,10 +7,11 @@ takes what is not overridden here. Which way a collective goes depends only on w
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -64,7 +65,9 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         super().__init__(group.group_rank, group.group_size)
         self._options = options or Options()
         self._timeout: timedelta = group.timeout
-        self._store = group.store
+        # torchrun --standalone keeps one store for all its attempts: keys of ranks that have ended must not be found
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        self._store = _c10d.PrefixStore(f"p4reduce-attempt-{attempt}/", group.store)
         self._is_world = not group.global_ranks_in_group
         self._over_switch = self._is_world and self.size() > 1
         """Whether a collective over the switch was called: equal on all ranks, in the order of their calls."""
@@ -78,6 +81,20 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         self._thread = CollectiveThread(f"p4reduce-group-{group.group_id}")
         if self._over_switch:
             self._communicator()
+
+    @classmethod
+    def over(
+        cls, store: Any, rank: int, size: int, *, timeout: timedelta | None = None, options: Options | None = None
+    ) -> Self:
+        """Make a process group of the `size` ranks that share `store`, without `init_process_group`.
+
+        For programs that make their groups anew, as torchft does. Each group needs its own prefix in the store.
+        `timeout` is of each collective, torch's default if None. Raises JoinError.
+        """
+        group = _c10d.distributed_c10d._DistributedBackendOptions()
+        group.store, group.group_rank, group.group_size = store, rank, size
+        group.timeout = timeout or _c10d.distributed_c10d.default_pg_timeout
+        return cls(group, options)
 
     def getBackendName(self) -> str:
         """Return the backend's name, for C++."""

@@ -7,12 +7,15 @@ import json
 import os
 import secrets
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from p4reduce.communicator import Communicator
 from p4reduce.errors import JoinError
 from p4reduce.join import join
 from p4reduce.pytorch.backend.options import SUBGROUP_SLOTS, Options
+
+_KEY: Final = "job"
+"""Where the store has the name of the job."""
 
 
 @dataclass
@@ -45,12 +48,11 @@ def join_job(store: Any, rank: int, size: int, timeout_s: float, options: Option
     controller = options.controller or os.environ.get("P4REDUCE_CONTROLLER") or DEFAULT_CONTROLLER
     name, token, made, owner = options.job, options.token, None, ""
     if name is None:
-        key = f"p4reduce job of launch {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
         if rank == 0:
-            made, owner, token = _make(store, key, size, controller, options, subgroup)
+            made, owner, token = _make(store, size, controller, options, subgroup)
             name = made
         else:
-            name, token = _find(store, key)
+            name, token = _find(store)
     comm = join(
         name,
         rank=rank,
@@ -63,9 +65,7 @@ def join_job(store: Any, rank: int, size: int, timeout_s: float, options: Option
     return GroupJob(comm, controller, made, owner)
 
 
-def _make(
-    store: Any, key: str, size: int, controller: str, options: Options, subgroup: bool
-) -> tuple[str, str, str | None]:
+def _make(store: Any, size: int, controller: str, options: Options, subgroup: bool) -> tuple[str, str, str | None]:
     """Return the name, the owner's and the members' token of a new job; the store has what the others need."""
     from p4reduce_contracts.jobs.client import JobClient, JobServiceError
     from p4reduce_runtime.settings import ConfigError
@@ -79,14 +79,14 @@ def _make(
             job = client.create_job(name, size, slots, ephemeral=True)
     except (JobServiceError, ConfigError) as error:
         text = f"rank 0 could not make a job of {size} ranks at the controller {controller}: {error}"
-        store.set(key, json.dumps({"error": text}))
+        store.set(_KEY, json.dumps({"error": text}))
         raise JoinError(text) from error
-    store.set(key, json.dumps({"job": name, "token": job.member_token}))
+    store.set(_KEY, json.dumps({"job": name, "token": job.member_token}))
     return name, job.owner_token, job.member_token or None
 
 
-def _find(store: Any, key: str) -> tuple[str, str | None]:
-    said = json.loads(store.get(key))  # waits for rank 0, as long as the store's own time limit
+def _find(store: Any) -> tuple[str, str | None]:
+    said = json.loads(store.get(_KEY))  # waits for rank 0, as long as the store's own time limit
     if "error" in said:
         raise JoinError(str(said["error"]))
     return str(said["job"]), said["token"] or None
