@@ -23,3 +23,10 @@ def torch_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServe
     """Forks processes that have imported torch."""
     with fork_server(tmp_path_factory.mktemp("server")) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def wide_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    """A running switch and controller with the default pipeline, which all tests of a module use."""
+    with running_system(tmp_path_factory.mktemp("system"), "default") as running:
+        yield running

@@ -15,6 +15,9 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from p4reduce import DDPState
+from p4reduce_contracts.jobs.client import JobClient
+
 SUM, AVG, MAX = dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX
 
 
@@ -148,6 +151,48 @@ def check_subgroups() -> None:
     if rank in (0, 1):
         dist.barrier(pair)
         dist.destroy_process_group(pair)
+
+
+def check_no_room() -> None:
+    """A subgroup's collectives when another job has taken all slots."""
+    rank = dist.get_rank()
+    with JobClient(os.environ["P4REDUCE_CONTROLLER"]) as client:
+        if rank == 0:
+            taken = client.create_job("taken", 2, client.list_jobs().free_slots)
+        dist.barrier()
+        pair = dist.new_group([0, 1])
+        large = (700, 401)
+        for op in (SUM, AVG):
+            for dtype in (torch.float32, torch.int32, torch.complex64):
+                mine = given(rank, dtype)
+                dist.all_reduce(mine, op=op, group=pair)
+                whole = op == AVG and dtype == torch.int32
+                wanted = (
+                    total(dtype) if op == SUM else torch.div(total(dtype), 2, rounding_mode="trunc" if whole else None)
+                )
+                assert torch.equal(mine, wanted), (op, dtype)
+        part = torch.empty(6, 5)
+        dist.reduce_scatter_tensor(part, given(rank, torch.float32, (12, 5)), group=pair)
+        assert torch.equal(part, total(torch.float32, (12, 5))[6 * rank : 6 * rank + 6])
+        mine = given(rank, torch.float32, large)
+        dist.broadcast(mine, 1, group=pair)
+        assert torch.equal(mine, given(1, torch.float32, large))
+        rows = [torch.empty(large), torch.empty(large)]
+        dist.all_gather(rows, given(rank, torch.float32, large), group=pair)
+        stacked = torch.empty((2, *large))
+        dist.all_gather_into_tensor(stacked, given(rank, torch.float32, large), group=pair)
+        for each in range(2):
+            assert torch.equal(rows[each], given(each, torch.float32, large))
+            assert torch.equal(stacked[each], given(each, torch.float32, large))
+        dist.barrier(pair)
+        try:
+            DDPState(pair)
+        except dist.DistBackendError as error:
+            assert "no room" in str(error)
+        else:
+            raise AssertionError("a hook needs the switch")
+        if rank == 0:
+            client.remove_job(taken.name)
 
 
 def check_hook(name: str) -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from p4reduce_contracts.jobs.client import JobClient
 from rigs.fork_server import ForkServer
+from rigs.script_runs import TORCHRUN, environment, run_command
 from rigs.system import System, running_system
 
 HERE = Path(__file__).parent
@@ -23,18 +23,6 @@ CHECKS = "ranks_of_a_group.py"
 LIMIT_S = 240.0
 TOLERANCE = {"ddp_bfloat16": 2.0**-8, "fsdp2_bfloat16": 2.0**-8}
 """Relative difference of losses: of bfloat16 each sum is rounded once here, and at every addition by gloo."""
-
-
-@pytest.fixture(scope="module")
-def wide_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    with running_system(tmp_path_factory.mktemp("system"), "default") as running:
-        yield running
-
-
-def environment(system: System) -> dict[str, str]:
-    address = system.controller.address("jobs on")
-    return {**os.environ, "P4REDUCE_CONTROLLER": address, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-
 
 Launch = Callable[..., list[str]]
 
@@ -87,20 +75,18 @@ def test_scripts_train_as_over_gloo(wide_system: System, launch: Launch, tmp_pat
 
 
 @pytest.mark.slow
+def test_a_subgroup_takes_gloo_where_the_switch_has_no_room(launch: Launch) -> None:
+    outputs = launch(2, CHECKS, "no_room")
+    assert sum(output.count("takes gloo for all collectives") for output in outputs) == 1
+
+
+@pytest.mark.slow
 def test_an_ordinary_script_needs_the_controller_s_address_alone(wide_system: System) -> None:
     """By torchrun, in interpreters of its own."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
-    done = subprocess.run(
-        [*launcher, "--nproc-per-node=2", str(HERE / "ordinary_script.py")],
-        env=environment(wide_system),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
+    output = run_command(
+        *TORCHRUN, "--nproc-per-node=2", str(HERE / "ordinary_script.py"), environment=environment(wide_system)
     )
-    assert done.returncode == 0, done.stdout
-    assert done.stdout.count("weights equal on all ranks") == 2
+    assert output.count("weights equal on all ranks") == 2
 
 
 def test_importing_torch_registers_the_backend_and_imports_nothing_heavy() -> None:

@@ -3,6 +3,10 @@
     model = DistributedDataParallel(model)
     model.register_comm_hook(p4reduce.DDPState(p4reduce.join()), p4reduce.ddp_hook)
 
+where the process group has the backend "p4reduce", without a job made by hand:
+
+    model.register_comm_hook(p4reduce.DDPState(dist.group.WORLD), p4reduce.ddp_hook)
+
 and with compression, naming parameters as the model does:
 
     state = p4reduce.DDPState(p4reduce.join(), p4reduce.AdaComp(), module=model)
@@ -28,6 +32,7 @@ import os
 import threading
 import warnings
 import weakref
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -86,14 +91,17 @@ class DDPState:
 
     def __init__(
         self,
-        comm: Communicator,
+        comm: Communicator | dist.ProcessGroup,
         compressor: Compressor | None = None,
         *,
         module: torch.nn.Module | None = None,
         on_nonfinite: Literal["raise", "skip"] = "raise",
         fallback: Literal["gloo"] | None = None,
     ) -> None:
-        """`module` gives the parameters their names, in errors and in the compressor's state; without it
+        """`comm` may be a process group of the backend p4reduce: the hook then uses its communicator, and waits at the
+        first bucket of a backward pass until the collectives that were called before have ended.
+
+        `module` gives the parameters their names, in errors and in the compressor's state; without it
         they are called `parameter0`, `parameter1`, ... in the order in which they first come by (the same
         on all ranks, and the same in another run only while the buckets are).
 
@@ -113,6 +121,10 @@ class DDPState:
             raise ValueError(f'on_nonfinite is {on_nonfinite!r}; give "raise" or "skip"')
         if fallback not in _FALLBACKS:
             raise ValueError(f'fallback is {fallback!r}; give "gloo" or None')
+        self._drain: Callable[[], None] | None = None
+        """Waits for the collectives of the process group whose communicator it is."""
+        if isinstance(comm, dist.ProcessGroup):
+            comm, self._drain = _communicator_of(comm)
         peers: dist.ProcessGroup | None = None
         if isinstance(module, torch.nn.parallel.DistributedDataParallel):
             ranks = dist.get_world_size(module.process_group)
@@ -172,6 +184,8 @@ class DDPState:
         index, last = bucket.index(), bucket.is_last()
         if index == 0:
             self.reports = []
+            if self._drain is not None:
+                self._drain()
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         if index == 0 and last:
             self._run(index, last, buffer, parts, self._prepare(index, buffer, parts), future)
@@ -326,6 +340,18 @@ def ddp_hook(state: DDPState, bucket: GradBucket) -> torch.futures.Future[torch.
     new `join()`.
     """
     return state.reduce(bucket)
+
+
+def _communicator_of(group: dist.ProcessGroup) -> tuple[Communicator, Callable[[], None]]:
+    """Return what sums for a process group, and what waits for the collectives that it has begun."""
+    from p4reduce.pytorch.backend.group import ProcessGroupP4Reduce  # needs a newer torch than the hook
+
+    if not isinstance(group, ProcessGroupP4Reduce):
+        raise ValueError(
+            f"the process group's backend is {dist.get_backend(group)}: give one of the backend p4reduce, "
+            "or a communicator"
+        )
+    return group.join(), group.drain
 
 
 def _compare_options(comm: Communicator, on_nonfinite: str, fallback: str | None) -> None:

@@ -7,6 +7,7 @@ takes what is not overridden here. Which way a collective goes depends only on w
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -34,14 +35,14 @@ from p4reduce.errors import (
     Reason,
 )
 from p4reduce.pytorch.backend import sums
-from p4reduce.pytorch.backend.jobs import GroupJob, join_job
+from p4reduce.pytorch.backend.jobs import GroupJob, NoRoomError, join_job
 from p4reduce.pytorch.backend.options import BACKEND, Options
 from p4reduce.pytorch.backend.work import CollectiveThread, CollectiveWork
 
 CLOSE_S = 5.0
 """How long `shutdown` waits for a collective that is running."""
 
-
+_log = logging.getLogger(__name__)
 _c10d: Any = dist  # whose stubs know one signature of the several that torch calls
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -75,7 +76,9 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         self._closed = False
         self._closing = threading.Lock()
         self._gloo = self._make_gloo("gloo")
-        self._repeating: Any = None
+        self._second_gloo: Any = None
+        """Of the collective thread: the first one is called by other threads, in another order."""
+        self._no_room = False
         self._register_backend(torch.device("cpu"), _c10d.ProcessGroup.BackendType.GLOO, self._gloo)
         self._set_default_backend(_c10d.ProcessGroup.BackendType.GLOO)
         self._thread = CollectiveThread(f"p4reduce-group-{group.group_id}")
@@ -104,10 +107,20 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         """Return the backend's name."""
         return BACKEND
 
-    @property
-    def communicator(self) -> Communicator | None:
-        """What sums over the switch; None before a subgroup's first sum."""
-        return None if self._job is None else self._job.comm
+    def join(self) -> Communicator:
+        """Return what sums over the switch, once the collectives that were called before have ended.
+
+        All ranks call it; the first time they join the group's job. A caller that uses it for collectives of its own
+        calls `drain` on all ranks before them. Raises DistBackendError where the switch has no room.
+        """
+        self._run_in_turn("join", lambda _timeout_s: self._communicator())
+        if self._job is None:
+            raise _c10d.DistBackendError("the switch has no room for this process group: remove other jobs")
+        return self._job.comm
+
+    def drain(self) -> None:
+        """Return once the collectives over the switch that were called before have ended on this rank."""
+        self._run_in_turn("drain", lambda _timeout_s: None)
 
     # Sums
 
@@ -168,7 +181,14 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         opts = _options(BarrierOptions, opts, None)
         if not self._over_switch:
             return self._gloo.barrier(opts)
-        return self._submit("barrier", [], opts, lambda timeout_s: self._communicator().barrier(timeout_s=timeout_s))
+
+        def run(timeout_s: float) -> None:
+            if (comm := self._communicator()) is None:
+                self._gloo_of_thread().barrier(opts).wait()
+            else:
+                comm.barrier(timeout_s=timeout_s)
+
+        return self._submit("barrier", [], opts, run)
 
     # Copies
 
@@ -182,8 +202,10 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
         def run(timeout_s: float) -> None:
             (tensor,) = tensors
-            words = _bytes_of(tensor)
-            _write(tensor, self._communicator().broadcast(words, opts.rootRank, timeout_s=timeout_s))
+            if (comm := self._communicator()) is None:
+                self._gloo_of_thread().broadcast(tensors, opts).wait()
+            else:
+                _write(tensor, comm.broadcast(_bytes_of(tensor), opts.rootRank, timeout_s=timeout_s))
 
         return self._submit("broadcast", tensors, opts, run)
 
@@ -191,14 +213,17 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
     def _allgather_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         """Copy every rank's `given` into `output`, by rank."""
         opts = _options(AllgatherOptions, opts, None)
+        flat = (output, given)
+        if output.dim() != given.dim():  # [ranks, ...], which gloo does not take
+            flat = (output.view(-1), given.contiguous().view(-1))
         if not self._copies([given]):
-            if output.dim() != given.dim():  # [ranks, ...], which gloo does not take
-                output, given = output.view(-1), given.contiguous().view(-1)
-            return self._over_gloo(self._gloo._allgather_base, output, given, opts)
+            return self._over_gloo(self._gloo._allgather_base, *flat, opts)
 
         def run(timeout_s: float) -> None:
-            rows = self._communicator().all_gather(_bytes_of(given), timeout_s=timeout_s)
-            _write(output, rows.reshape(-1))
+            if (comm := self._communicator()) is None:
+                self._gloo_of_thread()._allgather_base(*flat, opts).wait()
+            else:
+                _write(output, comm.all_gather(_bytes_of(given), timeout_s=timeout_s).reshape(-1))
 
         return self._submit("all_gather", [output], opts, run)
 
@@ -213,8 +238,10 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             return self._over_gloo(self._gloo.allgather, [rows], [given], opts)
 
         def run(timeout_s: float) -> None:
-            gathered = self._communicator().all_gather(_bytes_of(given), timeout_s=timeout_s)
-            for row, words in zip(rows, gathered, strict=True):
+            if (comm := self._communicator()) is None:
+                self._gloo_of_thread().allgather([rows], [given], opts).wait()
+                return
+            for row, words in zip(rows, comm.all_gather(_bytes_of(given), timeout_s=timeout_s), strict=True):
                 _write(row, words)
 
         return self._submit("all_gather", list(rows), opts, run)
@@ -239,7 +266,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                 self._job.comm.close(wait=False)
             self._job.close()
         self._thread.close(CLOSE_S)
-        self._gloo = self._repeating = None
+        self._gloo = self._second_gloo = None
 
     # How
 
@@ -274,14 +301,16 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         def divide() -> None:
             work.wait()
             for tensor in results:
-                whole = not (tensor.is_floating_point() or tensor.is_complex())
-                tensor.detach().copy_(torch.div(tensor, self.size(), rounding_mode="trunc" if whole else None))
+                tensor.detach().copy_(_mean(tensor, self.size()))
 
         return self._thread.submit(done, divide, asynchronous=bool(getattr(opts, "asyncOp", True)))
 
     def _sum(self, tensors: list[torch.Tensor], op: Any, timeout_s: float) -> None:
-        """Sum over the switch; where a rank has a NaN or an infinity, all ranks sum over gloo instead."""
+        """Sum over the switch; over gloo where it has no room, or a rank has a NaN or an infinity."""
         comm = self._communicator()
+        if comm is None:
+            self._sum_over_gloo(tensors, op)
+            return
         try:
             sums.all_reduce(comm, tensors, average=bool(op == dist.ReduceOp.AVG), timeout_s=timeout_s)
             return
@@ -291,36 +320,57 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             reasons = error.reasons
         if set(reasons.values()) != {Reason.NOT_FINITE}:
             raise PeerRefusedError("all_reduce", reasons)
-        if self._repeating is None:  # all ranks are here, in the same collective
-            self._repeating = self._make_gloo("repeat")
+        self._sum_over_gloo(tensors, op)
+
+    def _sum_over_gloo(self, tensors: list[torch.Tensor], op: Any) -> None:
         for tensor in tensors:
             total = tensor.detach().clone(memory_format=torch.contiguous_format)
-            self._repeating.allreduce([torch.view_as_real(total) if total.is_complex() else total]).wait()
-            if op == dist.ReduceOp.AVG:
-                total = total / self.size()
-            tensor.detach().copy_(total)
+            self._gloo_of_thread().allreduce([torch.view_as_real(total) if total.is_complex() else total]).wait()
+            tensor.detach().copy_(_mean(total, self.size()) if op == dist.ReduceOp.AVG else total)
 
-    def _communicator(self) -> Communicator:
-        """Return what sums over the switch; the first time all ranks join the group's job."""
+    def _gloo_of_thread(self) -> Any:
+        if self._second_gloo is None:  # all ranks are here, in the same collective
+            self._second_gloo = self._make_gloo("second")
+        return self._second_gloo
+
+    def _communicator(self) -> Communicator | None:
+        """Return what sums over the switch; the first time all ranks join the group's job.
+
+        None, on all ranks, for a subgroup for whose job the switch had no room.
+        """
+        if self._no_room:
+            return None
         if self._job is None:
             if self._closed:
                 raise CommunicatorClosedError("this process group was shut down")
-            self._job = join_job(
-                self._store,
-                self.rank(),
-                self.size(),
-                self._timeout.total_seconds(),
-                self._options,
-                subgroup=not self._is_world,
-            )
+            try:
+                self._job = join_job(
+                    self._store,
+                    self.rank(),
+                    self.size(),
+                    self._timeout.total_seconds(),
+                    self._options,
+                    subgroup=not self._is_world,
+                )
+            except NoRoomError as error:
+                if self._is_world:
+                    raise
+                self._no_room = True
+                if self.rank() == 0:
+                    _log.warning("a process group of %d ranks takes gloo for all collectives: %s", self.size(), error)
+                return None
         return self._job.comm
 
     def _make_gloo(self, prefix: str) -> Any:
         store = _c10d.PrefixStore(f"p4reduce-{prefix}/", self._store)
         return _c10d.ProcessGroupGloo(store, self.rank(), self.size(), self._timeout)
 
+    def _run_in_turn(self, name: str, call: Callable[[float], object]) -> None:
+        work = self._submit(name, [], BarrierOptions(), call)
+        work.wait()
+
     def _submit(
-        self, name: str, outputs: list[torch.Tensor], opts: Any, collective: Callable[[float], None]
+        self, name: str, outputs: list[torch.Tensor], opts: Any, collective: Callable[[float], object]
     ) -> CollectiveWork:
         """Run a collective in its turn; errors of ours become torch's DistBackendError."""
         given: timedelta = opts.timeout
@@ -355,6 +405,12 @@ def _options(kind: Any, given: Any, timeout: timedelta | None, op: Any = None, r
     if timeout is not None:
         made.timeout = timeout
     return made
+
+
+def _mean(total: torch.Tensor, ranks: int) -> torch.Tensor:
+    """Return a sum divided by the number of ranks; of integers it is cut towards zero."""
+    whole = not (total.is_floating_point() or total.is_complex())
+    return torch.div(total, ranks, rounding_mode="trunc" if whole else None)
 
 
 def _list(tensors: Any) -> list[torch.Tensor]:

@@ -18,6 +18,10 @@ _KEY: Final = "job"
 """Where the store has the name of the job."""
 
 
+class NoRoomError(JoinError):
+    """The switch has no slots or job ids left for the group's job."""
+
+
 @dataclass
 class GroupJob:
     """This rank's place in the job of a process group."""
@@ -41,7 +45,7 @@ class GroupJob:
 def join_job(store: Any, rank: int, size: int, timeout_s: float, options: Options, *, subgroup: bool) -> GroupJob:
     """Make or find the group's job and join it, in `timeout_s` each; all ranks call it.
 
-    Raises JoinError, on all ranks if rank 0 cannot make the job.
+    Raises JoinError, on all ranks if rank 0 cannot make the job; NoRoomError if the switch is full.
     """
     from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 
@@ -67,7 +71,7 @@ def join_job(store: Any, rank: int, size: int, timeout_s: float, options: Option
 
 def _make(store: Any, size: int, controller: str, options: Options, subgroup: bool) -> tuple[str, str, str | None]:
     """Return the name, the owner's and the members' token of a new job; the store has what the others need."""
-    from p4reduce_contracts.jobs.client import JobClient, JobServiceError
+    from p4reduce_contracts.jobs.client import JobClient, JobServiceError, SwitchFullError
     from p4reduce_runtime.settings import ConfigError
 
     name = f"torch-{secrets.token_hex(6)}"
@@ -79,8 +83,9 @@ def _make(store: Any, size: int, controller: str, options: Options, subgroup: bo
             job = client.create_job(name, size, slots, ephemeral=True)
     except (JobServiceError, ConfigError) as error:
         text = f"rank 0 could not make a job of {size} ranks at the controller {controller}: {error}"
-        store.set(_KEY, json.dumps({"error": text}))
-        raise JoinError(text) from error
+        full = isinstance(error, SwitchFullError)
+        store.set(_KEY, json.dumps({"error": text, "full": full}))
+        raise (NoRoomError if full else JoinError)(text) from error
     store.set(_KEY, json.dumps({"job": name, "token": job.member_token}))
     return name, job.owner_token, job.member_token or None
 
@@ -88,5 +93,5 @@ def _make(store: Any, size: int, controller: str, options: Options, subgroup: bo
 def _find(store: Any) -> tuple[str, str | None]:
     said = json.loads(store.get(_KEY))  # waits for rank 0, as long as the store's own time limit
     if "error" in said:
-        raise JoinError(str(said["error"]))
+        raise (NoRoomError if said["full"] else JoinError)(str(said["error"]))
     return str(said["job"]), said["token"] or None
