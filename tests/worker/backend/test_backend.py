@@ -75,6 +75,13 @@ def test_scripts_train_as_over_gloo(wide_system: System, launch: Launch, tmp_pat
 
 
 @pytest.mark.slow
+def test_a_hook_s_checkpoint_keeps_the_sum_of_residues_for_any_number_of_ranks(launch: Launch, tmp_path: Path) -> None:
+    for ranks, task in ((3, "save"), (3, "resume"), (2, "sum"), (4, "sum")):
+        outputs = launch(ranks, "checkpointed.py", str(tmp_path), task)
+        assert all(output.endswith("done\n") for output in outputs)
+
+
+@pytest.mark.slow
 def test_a_subgroup_takes_gloo_where_the_switch_has_no_room(launch: Launch) -> None:
     outputs = launch(2, CHECKS, "no_room")
     assert sum(output.count("takes gloo for all collectives") for output in outputs) == 1

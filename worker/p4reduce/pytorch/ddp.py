@@ -32,7 +32,7 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -197,6 +197,24 @@ class DDPState:
         if last:
             self.wait()
         return future
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint of this rank needs; `p4reduce.pytorch.checkpoint` loads it on other ranks too."""
+        compressor = None if self.compressor is None else self.compressor.state_dict()
+        return {"skipped_steps": self.skipped_steps, "compressor": compressor}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned. All ranks must load the same step's state, between backward passes.
+
+        Raises ValueError for the state of another compressor, or of none.
+        """
+        saved = state["compressor"]
+        if self.compressor is not None and saved is not None:
+            self.compressor.load_state_dict(saved)
+        elif self.compressor is not None or saved is not None:
+            kind = "without a compressor" if saved is None else f"of {saved['compressor']}"
+            raise ValueError(f"this is the state of a hook {kind}: give DDPState the same compressor")
+        self.skipped_steps = int(state["skipped_steps"])
 
     def wait(self) -> None:
         """Return when the buckets handed in so far are done; raise what went wrong with one of them."""
