@@ -13,13 +13,16 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 
 # all of them use one environment
 .NOTPARALLEL:
-.PHONY: demo test bench fuzz chaos lint format docs reports study testbed conformance fidelity p4 p4-tofino proto clean
+.PHONY: demo test frameworks bench fuzz chaos lint format docs reports study testbed conformance fidelity p4 p4-tofino proto clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/p4reduce demo --seeds $(SEEDS) --out out/demo
 
 test: $(VENV)/dev.stamp $(VENV)/interop.stamp
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES)
+
+frameworks: $(VENV)/frameworks.stamp  # Lightning, Accelerate, Transformers, Ray Train and torchft over the backend
+	$(VENV)/frameworks/bin/python -m pytest tests/worker/frameworks
 
 fuzz: $(VENV)/dev.stamp  # FUZZ_SECONDS for each decoder, then FUZZ_FRAMES mutated frames beside a running job
 	$(BIN)/python tests/fuzz/coverage_guided.py --seconds $(FUZZ_SECONDS)
@@ -85,6 +88,12 @@ $(VENV)/interop.stamp: | $(VENV)/bin/python
 	$(VENV)/interop/bin/python $(INSTALL) 'finsy>=0.28,<0.31'
 	$(PYTHON) -m venv $(VENV)/shell
 	$(VENV)/shell/bin/python $(INSTALL) 'p4runtime-shell>=0.0.6,<0.1'
+	touch $@
+
+# 2 GB beside torch: an environment of its own, which the other tests do not need
+$(VENV)/frameworks.stamp: pyproject.toml | $(VENV)/bin/python
+	$(PYTHON) -m venv $(VENV)/frameworks
+	$(VENV)/frameworks/bin/python $(INSTALL) -e '.[frameworks]'
 	touch $@
 
 # the oldest version that is supported: what a newer one generates refuses older versions of grpcio

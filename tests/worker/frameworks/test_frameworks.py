@@ -1,0 +1,73 @@
+"""Frameworks over the backend "p4reduce": each trains to the weights that it has over gloo."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rigs.script_runs import PYTHON, TORCHRUN, compare, run
+from rigs.system import System
+
+TWO = (*TORCHRUN, "--nproc-per-node=2")
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder whose path leaves room for the names of Ray's Unix sockets, of 107 characters at most."""
+    with tempfile.TemporaryDirectory(prefix="p4", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "script", "command"),
+    [
+        ("lightning", "lightning_trainer.py", PYTHON),
+        ("lightning", "lightning_fabric.py", TWO),
+        ("accelerate", "accelerator.py", TWO),
+        ("transformers", "hf_trainer.py", TWO),
+        ("ray", "ray_train.py", PYTHON),
+        ("torchft", "torchft_group.py", TWO),
+    ],
+    ids=lambda value: value if str(value).endswith(".py") else "",
+)
+def test_weights_are_those_over_gloo(
+    module: str, script: str, command: tuple[str, ...], wide_system: System, tmp_path: Path, short_folder: Path
+) -> None:
+    if importlib.util.find_spec(module) is None:
+        pytest.skip(f"{module} is not installed: make frameworks")
+    runs = [
+        run(
+            command,
+            script,
+            backend,
+            tmp_path / backend,
+            wide_system,
+            HF_HUB_OFFLINE="1",
+            RAY_TMPDIR=str(short_folder),
+            RAY_USAGE_STATS_ENABLED="0",
+        )
+        for backend in ("gloo", "p4reduce")
+    ]
+    compare(*runs)
+
+
+@pytest.mark.slow
+def test_a_restarted_run_has_the_weights_of_one_without_interruption(wide_system: System, tmp_path: Path) -> None:
+    command = (*TWO, "--max-restarts=1")
+    whole = run(command, "plain_ddp.py", "gloo", tmp_path / "gloo", wide_system)
+    restarted = run(command, "plain_ddp.py", "p4reduce", tmp_path / "p4reduce", wide_system, ENDS_ONCE="yes")
+    compare(whole, restarted)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="lightning is not installed: make frameworks")
+def test_lightning_s_checkpoint_has_the_hook_s_state(wide_system: System, tmp_path: Path) -> None:
+    whole = run(PYTHON, "lightning_hook.py", "p4reduce", tmp_path / "whole", wide_system)
+    after_one = str(tmp_path / "whole/epoch=0.ckpt")
+    resumed = run(PYTHON, "lightning_hook.py", "p4reduce", tmp_path / "resumed", wide_system, RESUMED=after_one)
+    assert resumed == whole
