@@ -20,6 +20,7 @@ from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.source import UNTOUCHED, BlockSource, ConcatenatedBlocks
 from p4reduce.protocol.window import Window
 from p4reduce.stats import CollectiveStats
+from p4reduce.trace import opened
 from p4reduce.transport import Transport, UdpTransport
 from p4reduce.waits import Waits
 from p4reduce_contracts.jobs.answers import WaitingSlot
@@ -53,6 +54,7 @@ class SwitchConnection:
         self._clock = clock
         self._gso = GsoProbe()
         self._running: Collective | None = None
+        self._trace = opened()
         self.channel = self._open_channel()
         """What lets a collective use the transport's socket by itself; None where it cannot."""
 
@@ -95,7 +97,7 @@ class SwitchConnection:
             keep_words=keep_words,
         )
         now = self._clock()
-        waits = Waits(self.lease, self.transport, collective, now)
+        waits = Waits(self.lease, self.transport, collective, now, self._trace)
         self._running = collective
         try:
             self._exchange_frames(collective, now, lost, waits)
@@ -103,6 +105,10 @@ class SwitchConnection:
             raise waits.too_late(error, self._clock()) from None
         finally:
             self._running = None
+            if self._trace is not None:
+                cost = {name: count for name, count in stats.as_dict().items() if count}
+                waits.end(ended := self._clock())
+                self._trace.span(str(call), now, ended, self.lease, {"slots": slots, **cost})
         return collective
 
     def finished(self, collective: Collective, source: BlockSource, slots: int, alike: Call | None) -> tuple[int, ...]:

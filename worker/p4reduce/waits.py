@@ -12,6 +12,7 @@ from typing import Final
 from p4reduce.errors import CollectiveTimeoutError
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.deadline import IP_UDP_BYTES
+from p4reduce.trace import TracedWaits, TraceFile
 from p4reduce.transport import Transport, UdpTransport
 from p4reduce_contracts.jobs.lease import Lease
 
@@ -25,7 +26,10 @@ _SILENT_S: Final = 10.0
 class Waits:
     """Measures how long one collective has waited. `look` is called at least every tenth of a second."""
 
-    def __init__(self, lease: Lease, transport: Transport, collective: Collective, now: float) -> None:
+    def __init__(
+        self, lease: Lease, transport: Transport, collective: Collective, now: float, trace: TraceFile | None = None
+    ) -> None:
+        self._traced = None if trace is None else TracedWaits(trace, lease)
         self._lease, self._transport, self._collective = lease, transport, collective
         self._rounds = collective.stats.rounds
         self._answers = self._count_answers()
@@ -37,6 +41,8 @@ class Waits:
         if self._collective.done:
             return
         self._note(now)
+        if self._traced is not None:
+            self._traced.look(() if self._went_on_at == now else self._collective.obstacle().missing_ranks, now)
         waited_s = now - self._went_on_at
         if waited_s < self._log_after_s:
             return
@@ -51,6 +57,11 @@ class Waits:
             obstacle.text,
             self._remarks(obstacle.missing_ranks, now),
         )
+
+    def end(self, now: float) -> None:
+        """Write the waits of a collective that has ended to the trace."""
+        if self._traced is not None:
+            self._traced.look((), now)
 
     def too_late(self, error: CollectiveTimeoutError, now: float) -> CollectiveTimeoutError:
         """Return the error of a collective that missed its deadline, with what is known of the path."""

@@ -1,0 +1,72 @@
+"""A communicator of rank 0 alone, over the reference switch, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from p4reduce import Communicator
+from p4reduce.errors import CollectiveError, JobResetError
+from p4reduce.testing.reference_switch import ReferenceSwitch
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire import SMALL
+
+SLOTS = 4
+
+
+class Path:
+    """A transport to the reference switch whose `receive` lets virtual time pass instead of waiting.
+
+    `answers(now)`: whether an answer of the switch arrives, and after how many seconds.
+    """
+
+    def __init__(self, rank: int, switch: ReferenceSwitch, answers: Callable[[float], float | None]) -> None:
+        self.now = 0.0
+        self._rank, self._switch, self._answers = rank, switch, answers
+        self._arriving: list[tuple[float, bytes]] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def send(self, frames: Iterable[bytes]) -> None:
+        for frame in frames:
+            for to, answer in self._switch.process(self._rank, frame):
+                if to == self._rank and (after_s := self._answers(self.now)) is not None:
+                    self._arriving.append((self.now + after_s, answer))
+
+    def receive(self, timeout_s: float) -> list[bytes]:
+        self.now += timeout_s
+        arrived = [answer for at, answer in self._arriving if at <= self.now]
+        self._arriving = [(at, answer) for at, answer in self._arriving if at > self.now]
+        return arrived
+
+    def close(self) -> None:
+        pass
+
+
+class Membership:
+    """A membership that fails at `reset_at`."""
+
+    def __init__(self, path: Path, reset_at: float) -> None:
+        self._path, self._reset_at = path, reset_at
+
+    def failure(self) -> CollectiveError | None:
+        return JobResetError("rank 1 is gone") if self._path.now >= self._reset_at else None
+
+    def leave(self) -> None:
+        pass
+
+
+def at_once(now: float) -> float | None:
+    return 0.0
+
+
+def rank_0(
+    world_size: int, answers: Callable[[float], float | None] = at_once, reset_at: float | None = None
+) -> tuple[Communicator, Path]:
+    """The communicator of rank 0, with the default timeout; no other rank takes part in anything."""
+    switch = ReferenceSwitch(SMALL, SLOTS)
+    switch.add_job(1, 7, world_size, 0, SLOTS)
+    path = Path(0, switch, answers)
+    lease = Lease(1, "train", 7, 0, world_size, SLOTS, SMALL.columns, SMALL.block_words, switch_host="10.0.0.7")
+    membership = None if reset_at is None else Membership(path, reset_at)
+    return Communicator(lease, path, membership=membership, clock=path.clock), path

@@ -1,0 +1,92 @@
+"""A trace of the collectives of this process, for Perfetto (ui.perfetto.dev) or chrome://tracing.
+
+`P4REDUCE_TRACE=FILE` turns it on. The processes of a machine append to one file, in the JSON Array Format of Chrome's
+Trace Event Format, which needs no closing bracket. A process has a track for each job, and below it one for each rank
+that it waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import tempfile
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Final
+
+from p4reduce_contracts.jobs.lease import Lease
+
+VARIABLE: Final = "P4REDUCE_TRACE"
+_TRACKS: Final = 1000
+"""Tracks of a job: its own, and one for each rank that is waited for."""
+
+
+def opened() -> TraceFile | None:
+    """Return the file that the environment names; None without one. Raises OSError if it cannot be written."""
+    name = os.environ.get(VARIABLE)
+    return _open(name, os.getpid()) if name else None
+
+
+@functools.cache
+def _open(name: str, process: int) -> TraceFile:
+    return TraceFile(Path(name))
+
+
+class TraceFile:
+    """Events of this process, each written at once: what was written before a crash can be read."""
+
+    def __init__(self, path: Path) -> None:
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name) as start:
+            start.write("[\n")
+            start.flush()
+            with contextlib.suppress(FileExistsError):  # another process of the launch made it
+                os.link(start.name, path)
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
+        self._named: set[tuple[int, int]] = set()
+
+    def span(self, name: str, begun: float, ended: float, lease: Lease, arguments: Mapping[str, object]) -> None:
+        """Write what one collective was and cost; times in seconds, of a monotonic clock."""
+        self._write(name, begun, ended, lease, 0, f"job {lease.name}", arguments)
+
+    def wait(self, of_rank: int, begun: float, ended: float, lease: Lease) -> None:
+        """Write that this rank waited for another one."""
+        track = f"job {lease.name}: waits for rank {of_rank}"
+        self._write(f"rank {of_rank}", begun, ended, lease, 1 + of_rank, track, {})
+
+    def _write(
+        self,
+        name: str,
+        begun: float,
+        ended: float,
+        lease: Lease,
+        track: int,
+        track_name: str,
+        arguments: Mapping[str, object],
+    ) -> None:
+        process = os.getpid()
+        place = {"pid": process, "tid": lease.job_id * _TRACKS + track}
+        events: list[Mapping[str, object]] = []
+        if (lease.job_id, track) not in self._named:
+            self._named.add((lease.job_id, track))
+            events.append({"ph": "M", "name": "process_name", **place, "args": {"name": f"process {process}"}})
+            events.append({"ph": "M", "name": "thread_name", **place, "args": {"name": track_name}})
+        microseconds = {"ts": round(begun * 1e6, 3), "dur": round((ended - begun) * 1e6, 3)}
+        events.append({"ph": "X", "name": name, **place, **microseconds, "args": {"rank": lease.rank, **arguments}})
+        os.write(self._file, "".join(json.dumps(event) + ",\n" for event in events).encode())
+
+
+class TracedWaits:
+    """The ranks that one collective waits for, as it is asked from time to time."""
+
+    def __init__(self, file: TraceFile, lease: Lease) -> None:
+        self._file, self._lease = file, lease
+        self._since: dict[int, float] = {}
+
+    def look(self, missing_ranks: Collection[int], now: float) -> None:
+        """Take note of the ranks that are waited for now; write the waits that have ended."""
+        for rank in [rank for rank in self._since if rank not in missing_ranks]:
+            self._file.wait(rank, self._since.pop(rank), now, self._lease)
+        for rank in missing_ranks:
+            self._since.setdefault(rank, now)
