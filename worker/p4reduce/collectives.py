@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.codecs import Float32, Int32, Segment
-from p4reduce.codecs.arrays import as_kind_of, to_numpy
+from p4reduce.codecs.arrays import Tensor, as_kind_of, to_numpy
 from p4reduce.codecs.raw import RawSource, bytes_of, first_bytes
 from p4reduce.errors import InvalidTensorError
 from p4reduce.protocol.call import Call, CodecId, Kind
-from p4reduce.protocol.source import BlockSource, ConcatenatedBlocks, NoBlocks
+from p4reduce.protocol.source import Array, BlockSource, ConcatenatedBlocks, NoBlocks
 from p4reduce_contracts.jobs.lease import Lease
 
 Rows = NDArray[np.uint8]
@@ -37,7 +37,7 @@ class Contribution:
     layout: str = ""
     expected_blocks: int | None = None
     """About how many blocks will be sent, the same number on all ranks; None: as many as last time, or most of them."""
-    finish: Callable[[list[NDArray[Any]]], Any] = list
+    finish: Callable[[list[Array]], Any] = list
     """Makes the caller's result of the decoded sums."""
 
     def call(self, number: int, slots: int | None = None) -> Call:
@@ -51,7 +51,7 @@ def no_blocks(kind: Kind, detail: int = 0) -> Contribution:
     return Contribution(kind, NoBlocks(), detail=detail)
 
 
-def all_reduce(lease: Lease, array: Any, out: Any, *, dense: bool, name: str | None) -> Contribution:
+def all_reduce(lease: Lease, array: Tensor, out: Tensor | None, *, dense: bool, name: str | None) -> Contribution:
     """Contribute the non-zero blocks of a float32 or int32 tensor. Raises InvalidTensorError for another type."""
     dtype = to_numpy(array, name or "the tensor").dtype
     segment: Segment
@@ -88,13 +88,13 @@ def all_reduce_segments(
     )
 
 
-def broadcast(lease: Lease, array: Any, root: int) -> Contribution:
+def broadcast(lease: Lease, array: Tensor, root: int) -> Contribution:
     """Contribute the tensor on the root, and no block elsewhere. Raises InvalidTensorError for no rank as root."""
     if not 0 <= root < lease.world_size:
         raise InvalidTensorError(f"root {root} is not a rank of this job; ranks are 0 to {lease.world_size - 1}")
     given = to_numpy(array)
 
-    def finish(sums: list[NDArray[Any]]) -> Any:
+    def finish(sums: list[Array]) -> Tensor:
         return as_kind_of(array, first_bytes(sums[0], given.nbytes)[0].view(given.dtype).reshape(given.shape))
 
     mine = bytes_of(given) if lease.rank == root else np.zeros(0, np.uint8)
@@ -109,11 +109,11 @@ def broadcast(lease: Lease, array: Any, root: int) -> Contribution:
     )
 
 
-def all_gather(lease: Lease, array: Any) -> Contribution:
+def all_gather(lease: Lease, array: Tensor) -> Contribution:
     """Contribute the tensor in this rank's range of blocks."""
     given = to_numpy(array)
 
-    def finish(rows: Rows) -> Any:
+    def finish(rows: Rows) -> Tensor:
         stacked = np.ascontiguousarray(rows).reshape(-1).view(given.dtype)
         return as_kind_of(array, stacked.reshape(lease.world_size, *given.shape))
 

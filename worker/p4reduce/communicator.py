@@ -13,12 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Protocol
-
-from numpy.typing import NDArray
+from typing import Any, Final, Protocol, TypeVar
 
 from p4reduce import collectives
 from p4reduce.codecs import Segment
+from p4reduce.codecs.arrays import Tensor
 from p4reduce.collectives import Contribution
 from p4reduce.errors import (
     CollectiveError,
@@ -33,7 +32,7 @@ from p4reduce.membership import EpochMembership, Membership
 from p4reduce.protocol.call import Call, Kind
 from p4reduce.protocol.collective import Collective, load_kernels
 from p4reduce.protocol.refusal import reason_of
-from p4reduce.protocol.source import BlockSource, check_size
+from p4reduce.protocol.source import Array, BlockSource, check_size
 from p4reduce.resync import FinishedCollective
 from p4reduce.stats import CollectiveReport, CollectiveStats
 from p4reduce.switch_connection import SwitchConnection
@@ -46,6 +45,8 @@ from p4reduce_runtime import metrics
 from p4reduce_runtime.logs import event
 
 _log = logging.getLogger(__name__)
+
+SomeTensor = TypeVar("SomeTensor", bound=Tensor)
 
 CLOSE_TIMEOUT_S: Final = 2.0
 _INTERRUPT_S: Final = 0.3
@@ -183,13 +184,13 @@ class Communicator:
 
     def all_reduce(
         self,
-        array: Any,
+        array: SomeTensor,
         *,
-        out: Any = None,
+        out: SomeTensor | None = None,
         dense: bool = False,
         timeout_s: Timeout | None = None,
         name: str | None = None,
-    ) -> Any:
+    ) -> SomeTensor:
         """Return the sum over all ranks of a float32 or int32 tensor; the same bits on every rank.
 
         Blocks of zeros are not sent, unless `dense`, which is a little cheaper if few blocks are zero. Errors name the
@@ -203,7 +204,10 @@ class Communicator:
         `timeout_s`, in seconds or as a timedelta, bounds the whole call. A float32 sum beyond the type's range is an
         infinity, without an error, and an int32 sum wraps, as numpy's additions do.
         """
-        return self._run(lambda: collectives.all_reduce(self.lease, array, out, dense=dense, name=name), timeout_s)
+        total: SomeTensor = self._run(
+            lambda: collectives.all_reduce(self.lease, array, out, dense=dense, name=name), timeout_s
+        )
+        return total
 
     def all_reduce_segments(
         self,
@@ -228,13 +232,15 @@ class Communicator:
         sums: list[Any] = self._run(prepare, timeout_s)
         return sums
 
-    def broadcast(self, array: Any, root: int = 0, *, timeout_s: Timeout | None = None) -> Any:
+    def broadcast(self, array: SomeTensor, root: int = 0, *, timeout_s: Timeout | None = None) -> SomeTensor:
         """Return the root's tensor, bit for bit. The others give one of the same shape and type."""
-        return self._run(lambda: collectives.broadcast(self.lease, array, root), timeout_s)
+        tensor: SomeTensor = self._run(lambda: collectives.broadcast(self.lease, array, root), timeout_s)
+        return tensor
 
-    def all_gather(self, array: Any, *, timeout_s: Timeout | None = None) -> Any:
+    def all_gather(self, array: SomeTensor, *, timeout_s: Timeout | None = None) -> SomeTensor:
         """Return every rank's tensor, bit for bit, stacked to [world_size, ...]; equal shapes."""
-        return self._run(lambda: collectives.all_gather(self.lease, array), timeout_s)
+        tensors: SomeTensor = self._run(lambda: collectives.all_gather(self.lease, array), timeout_s)
+        return tensors
 
     def all_gather_bytes(self, data: bytes, *, timeout_s: Timeout | None = None) -> list[bytes]:
         """Return every rank's bytes, of any length, by rank. Two collectives: the lengths, then the bytes."""
@@ -354,7 +360,7 @@ class Communicator:
 
     # ---- for a recovery policy, during its `finish`
 
-    def run_internal(self, contribution: Contribution, number: int, timeout_s: float) -> list[NDArray[Any]]:
+    def run_internal(self, contribution: Contribution, number: int, timeout_s: float) -> list[Array]:
         """Take part in a collective that no caller asked for, as number `number` of the epoch; return the sums."""
         self._check_epoch()
         return self._take_part(contribution, number, timeout_s, alike=None).result()

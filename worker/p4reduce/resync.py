@@ -15,14 +15,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.errors import CollectiveError, Reason
 from p4reduce.protocol.call import Call
-from p4reduce.protocol.source import BlockSource
+from p4reduce.protocol.source import Array, BlockSource, Words
 from p4reduce_contracts.wire import MAX_RANKS
 
 _RECORD: Final = struct.Struct(f"<Q{MAX_RANKS}s")
@@ -37,7 +37,7 @@ class CollectiveOutcome:
     refusals: Mapping[int, Reason]
     exponents: NDArray[np.uint8]
     """[blocks], as agreed; UNTOUCHED where no rank held the block."""
-    sums: NDArray[Any]
+    sums: Words
     """[blocks, block_words], big-endian words."""
 
 
@@ -60,11 +60,11 @@ class ResyncedCollective:
         return self.outcome.exponents
 
     @property
-    def sums(self) -> NDArray[Any]:
+    def sums(self) -> Words:
         """[blocks, block_words]: the big-endian words as summed."""
         return self.outcome.sums
 
-    def result(self) -> list[NDArray[Any]]:
+    def result(self) -> list[Array]:
         """Return the summed tensors."""
         return self.source.decode(self.outcome.sums, self.outcome.exponents)
 
@@ -86,11 +86,11 @@ class FinishedCollective(Protocol):
         ...
 
     @property
-    def sums(self) -> NDArray[Any]:
+    def sums(self) -> Words:
         """[blocks, block_words]: the words as summed, of either byte order."""
         ...
 
-    def result(self) -> list[NDArray[Any]]:
+    def result(self) -> list[Array]:
         """Return the summed tensors."""
         ...
 

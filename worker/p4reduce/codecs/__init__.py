@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from numpy.typing import NDArray
-
 from p4reduce.codecs.float32 import Float32
 from p4reduce.codecs.float_lanes import FloatLanes
 from p4reduce.codecs.int32 import Int32
 from p4reduce.codecs.lanes import Lanes
 from p4reduce.codecs.raw import Gathered
 from p4reduce.protocol.call import CodecId
-from p4reduce.protocol.source import BlockSource
+from p4reduce.protocol.source import Array, BlockSource
 
 
 class Segment(Protocol):
@@ -38,7 +36,7 @@ class Segment(Protocol):
         """Check the data and cut it into blocks; raises InvalidTensorError before anything is sent."""
         ...
 
-    def wrap(self, result: NDArray[Any]) -> Any:
+    def wrap(self, result: Array) -> Any:
         """The result as the kind of tensor that was given."""
         ...
 

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.errors import InvalidTensorError
+from p4reduce.protocol.source import Array
+
+if TYPE_CHECKING:
+    import torch
+    from typing_extensions import TypeIs
+
+Tensor: TypeAlias = "Array | torch.Tensor"
+"""What collectives take and return."""
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 
-def is_torch(tensor: object) -> bool:
+def is_torch(tensor: object) -> TypeIs[torch.Tensor]:
     """Whether this is a torch tensor (then torch has been imported already, by the caller)."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(tensor, torch.Tensor)
 
 
-def to_numpy(tensor: Any, what: str = "the tensor") -> NDArray[Any]:
+def to_numpy(tensor: Tensor, what: str = "the tensor") -> Array:
     """A C-contiguous and aligned numpy array; shares memory with the tensor where it can."""
     if is_torch(tensor):
         if tensor.is_meta:
@@ -38,14 +47,16 @@ def to_numpy(tensor: Any, what: str = "the tensor") -> NDArray[Any]:
     return np.require(tensor, requirements=["C", "A", "E"]).reshape(tensor.shape)
 
 
-def as_kind_of(tensor: Any, result: NDArray[Any]) -> Any:
+def as_kind_of(tensor: Tensor, result: Array) -> Tensor:
     """Return `result` as the kind of thing that `tensor` is: numpy, or torch on the same device."""
     if is_torch(tensor):
-        return sys.modules["torch"].from_numpy(result).to(tensor.device)
+        import torch
+
+        return torch.from_numpy(result).to(tensor.device)
     return result
 
 
-def blocks_of(flat: NDArray[Any], block_words: int) -> NDArray[Any]:
+def blocks_of(flat: NDArray[Scalar], block_words: int) -> NDArray[Scalar]:
     """[blocks, block_words] view of a flat array of 4-byte items, padded with zeros if it must be."""
     missing = -len(flat) % block_words
     if missing:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,7 +142,7 @@ class GatheredCoordinates(Gathered):
         super().__init__(np.concatenate(own), capacity, rank, name="coordinates")
         self.layout = f"coordinates[{','.join(f'{e}/{b}/{s}' for e, b, s in self._parts)}]"
 
-    def wrap(self, result: NDArray[Any]) -> list[RanksCoordinates]:
+    def wrap(self, result: NDArray[np.uint8]) -> list[RanksCoordinates]:
         at = np.zeros(len(result), np.int64)
         wrapped = []
         for elements, bin_length, sender in self._parts:

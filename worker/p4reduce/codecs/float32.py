@@ -16,16 +16,15 @@ numbers (f = 0) is E larger than needed.
 from __future__ import annotations
 
 from functools import cache, cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import Exponents, as_kind_of, blocks_of, exponents_of, name_element, to_numpy
+from p4reduce.codecs.arrays import Exponents, Tensor, as_kind_of, blocks_of, exponents_of, name_element, to_numpy
 from p4reduce.codecs.output import Output
 from p4reduce.errors import InvalidTensorError, NotFiniteError
 from p4reduce.protocol.call import CodecId
-from p4reduce.protocol.source import UNTOUCHED, Elements, Words
+from p4reduce.protocol.source import UNTOUCHED, Array, Elements, Words
 
 _CHUNK_BLOCKS = 1 << 15
 """Blocks decoded at once, so that the float64 intermediate stays small."""
@@ -66,7 +65,9 @@ class Float32:
     codec = CodecId.FLOAT32
     detail = 0
 
-    def __init__(self, values: Any, *, mean: bool = False, name: str | None = None, out: Any = None) -> None:
+    def __init__(
+        self, values: Tensor, *, mean: bool = False, name: str | None = None, out: Tensor | None = None
+    ) -> None:
         self._given = values
         self.values = to_numpy(values, name or "the tensor")
         if self.values.dtype != np.float32:
@@ -93,7 +94,7 @@ class Float32:
         text = f"{name_element(self._name, self.values.shape, index)} is {flat[index]}"
         return f"{text} ({bad} such elements); a sum needs finite numbers, skip this step or clip first"
 
-    def wrap(self, result: NDArray[Any]) -> Any:
+    def wrap(self, result: Array) -> Tensor:
         return as_kind_of(self._given, result) if self._output is None else self._output.write(result)
 
 
@@ -146,7 +147,7 @@ class Float32Source:
         words: Words = scaled.astype(">i4")
         return words
 
-    def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[NDArray[Any]]:
+    def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[NDArray[np.float32]]:
         out = np.zeros((self.n_blocks, self._block_words), np.float32)
         touched = np.flatnonzero(exponents != UNTOUCHED)
         for start in range(0, len(touched), _CHUNK_BLOCKS):
@@ -155,5 +156,5 @@ class Float32Source:
                 out[rows] = sums[rows].astype(np.int32) * self._units[exponents[rows], None]
         return self.shaped(out.reshape(-1))
 
-    def shaped(self, values: NDArray[np.float32]) -> list[NDArray[Any]]:
+    def shaped(self, values: NDArray[np.float32]) -> list[NDArray[np.float32]]:
         return [values[: self._values.size].reshape(self._values.shape)]

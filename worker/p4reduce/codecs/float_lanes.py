@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import as_kind_of, blocks_of, exponents_of, name_element, to_numpy
+from p4reduce.codecs.arrays import Tensor, as_kind_of, blocks_of, exponents_of, name_element, to_numpy
 from p4reduce.codecs.float32 import headroom_bits
 from p4reduce.codecs.lanes import pack_lanes, unpack_lanes
 from p4reduce.errors import InvalidTensorError, LaneOverflowError, NotFiniteError
@@ -52,7 +52,7 @@ class FloatLanes:
 
     codec = CodecId.LANES
 
-    def __init__(self, values: Any, bits: int, *, mean: bool = False, name: str | None = None) -> None:
+    def __init__(self, values: Tensor, bits: int, *, mean: bool = False, name: str | None = None) -> None:
         """NaN and infinity are refused (InvalidTensorError) before anything is sent, as are other types and widths."""
         if bits not in WIDTHS:
             raise InvalidTensorError(f"floats travel in lanes of 8 or 16 bits, or as float32 in 32, not in {bits}")
@@ -78,7 +78,7 @@ class FloatLanes:
         divisor = world_size if self._mean else 1
         return FloatLanesSource(flat, self.detail, block_words, fields, nonzero, world_size, divisor)
 
-    def wrap(self, result: NDArray[Any]) -> Summed:
+    def wrap(self, result: NDArray[np.float32]) -> Summed:
         total, sent = (as_kind_of(self._given, row.reshape(self.values.shape)) for row in result)
         return Summed(total, sent)
 
@@ -113,7 +113,7 @@ class FloatLanesSource:
         words = pack_lanes(integers.reshape(-1), self._bits)
         return words.reshape(len(blocks), self._block_words).astype(">u4")
 
-    def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[NDArray[Any]]:
+    def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[NDArray[np.float32]]:
         width = self._rows.shape[1]
         out = np.zeros((2, self.n_blocks, width), np.float32)
         touched = np.flatnonzero(exponents != UNTOUCHED)

@@ -27,12 +27,12 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import name_element, to_numpy
+from p4reduce.codecs.arrays import Scalar, name_element, to_numpy
 from p4reduce.errors import InvalidTensorError
 
 Bytes = NDArray[np.uint8]
@@ -134,7 +134,7 @@ class Inceptionn:
             )
         ends = np.cumsum([head, *sizes])
         units_8, units_16, whole = (data[start:end] for start, end in pairwise(ends))
-        streams = _aligned(units_8, "u1"), _aligned(units_16, "<u2"), _aligned(whole, "<f4")
+        streams = _aligned(units_8, np.uint8), _aligned(units_16, np.uint16), _aligned(whole, np.float32)
         return _decode(tags, streams, self._classes(exponent), elements)
 
     def _classes(self, exponent: int) -> _Classes:
@@ -149,7 +149,7 @@ class Inceptionn:
         )
 
 
-Streams = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+Streams = tuple[Bytes, NDArray[np.uint16], Floats]
 """The numbers of 8 bits, of 16 and of 32, each with a zero more: the kernel looks at each for every number."""
 
 
@@ -170,7 +170,7 @@ def _count_even_bits(words: NDArray[np.uint64]) -> int:
     return int((eights * np.uint64(0x0101_0101_0101_0101) >> np.uint64(56)).sum())  # at most 32 a word
 
 
-def _aligned(data: Bytes, kind: str) -> NDArray[Any]:
+def _aligned(data: Bytes, kind: type[Scalar]) -> NDArray[Scalar]:
     """A stream's numbers, and a zero."""
     numbers = np.empty(len(data) // np.dtype(kind).itemsize + 1, kind)
     numbers.view(np.uint8)[: len(data)] = data

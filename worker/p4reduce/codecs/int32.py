@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import as_kind_of, name_element, to_numpy
+from p4reduce.codecs.arrays import Tensor, as_kind_of, name_element, to_numpy
 from p4reduce.codecs.output import Output
 from p4reduce.codecs.words import WordSource
 from p4reduce.errors import IntegerOverflowError, InvalidTensorError
 from p4reduce.protocol.call import CodecId
+from p4reduce.protocol.source import Array
 
 
 class Int32:
@@ -25,7 +24,9 @@ class Int32:
     codec = CodecId.INT32
     detail = 0
 
-    def __init__(self, values: Any, *, refuse_overflow: bool = False, name: str | None = None, out: Any = None) -> None:
+    def __init__(
+        self, values: Tensor, *, refuse_overflow: bool = False, name: str | None = None, out: Tensor | None = None
+    ) -> None:
         self._given = values
         self.values = to_numpy(values, name or "the tensor")
         if self.values.dtype != np.int32:
@@ -51,8 +52,8 @@ class Int32:
                 f"ranks could leave int32; keep |x| <= {(2**31 - 1) // world_size}"
             )
 
-    def _finish(self, words: NDArray[np.uint32]) -> NDArray[Any]:
+    def _finish(self, words: NDArray[np.uint32]) -> NDArray[np.int32]:
         return words.view(np.int32).reshape(self.values.shape)
 
-    def wrap(self, result: NDArray[Any]) -> Any:
+    def wrap(self, result: Array) -> Tensor:
         return as_kind_of(self._given, result) if self._output is None else self._output.write(result)

@@ -7,22 +7,21 @@ added first and decoded once. A word of zeros stays zero, so empty blocks are st
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import as_kind_of, name_element, to_numpy
+from p4reduce.codecs.arrays import Tensor, as_kind_of, name_element, to_numpy
 from p4reduce.codecs.words import WordSource
 from p4reduce.errors import InvalidTensorError, LaneOverflowError
 from p4reduce.protocol.call import CodecId
+from p4reduce.protocol.source import Array
 from p4reduce_contracts.wire.lanes import check_lanes, check_width, lane_limit, lanes_per_word, largest_word
 
 _CHUNK_WORDS = 1 << 16
 """Unpacked at once, so that they stay in a cache while each lane is."""
 
 
-def pack_lanes(values: NDArray[Any], bits: int) -> NDArray[np.uint32]:
+def pack_lanes(values: Array, bits: int) -> NDArray[np.uint32]:
     """Words of a flat array of integers: element i is lane i mod k of word i // k."""
     per_word = lanes_per_word(bits)
     words = np.zeros(-(-len(values) // per_word), np.uint32)
@@ -57,7 +56,7 @@ class Lanes:
 
     codec = CodecId.LANES
 
-    def __init__(self, values: Any, bits: int, *, bound: int | None = None, name: str | None = None) -> None:
+    def __init__(self, values: Tensor, bits: int, *, bound: int | None = None, name: str | None = None) -> None:
         check_width(bits)
         self._given = values
         self.values = to_numpy(values, name or "the tensor")
@@ -84,8 +83,8 @@ class Lanes:
         largest_sum = largest_word(self.detail, most)
         return WordSource(pack_lanes(flat, self.detail), block_words, dense, self._finish, largest_sum)
 
-    def _finish(self, words: NDArray[np.uint32]) -> NDArray[Any]:
+    def _finish(self, words: NDArray[np.uint32]) -> NDArray[np.int32]:
         return unpack_lanes(words, self.detail, self.elements).reshape(self.values.shape)
 
-    def wrap(self, result: NDArray[Any]) -> Any:
+    def wrap(self, result: Array) -> Tensor:
         return as_kind_of(self._given, result)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import is_torch
+from p4reduce.codecs.arrays import Tensor, is_torch
 from p4reduce.errors import InvalidTensorError
+from p4reduce.protocol.source import Array
 
 
 class Output:
     """An array or a torch tensor that a sum is written to."""
 
-    def __init__(self, out: Any, given: Any, values: NDArray[Any]) -> None:
+    def __init__(self, out: Tensor, given: Tensor, values: Array) -> None:
         """`given` is the tensor that is summed, and `values` the memory where it is read.
 
         Raises InvalidTensorError for an `out` that cannot hold the sum.
@@ -28,23 +27,26 @@ class Output:
             raise InvalidTensorError("out overlaps the tensor; give the tensor itself, or memory of its own")
         self._array = array
         direct = array.flags.c_contiguous and array.flags.aligned and not _is_elsewhere(out)
-        self.flat: NDArray[Any] | None = array.reshape(-1) if direct else None
+        self.flat: Array | None = array.reshape(-1) if direct else None
         """The memory of `out`; None where a sum can only be copied there."""
 
-    def write(self, result: NDArray[Any]) -> Any:
+    def write(self, result: Array) -> Tensor:
         """Write a sum, unless it is there already; return `out`."""
-        torch = sys.modules["torch"] if is_torch(self._out) else None
-        if torch is not None and _is_elsewhere(self._out):
+        if is_torch(self._out) and _is_elsewhere(self._out):
+            import torch
+
             self._out.detach().copy_(torch.from_numpy(result))
             return self._out
         if self.flat is None or result.ctypes.data != self.flat.ctypes.data:
             np.copyto(self._array, result)
-        if torch is not None:
+        if is_torch(self._out):
+            import torch
+
             torch.autograd.graph.increment_version(self._out)  # for what autograd has kept of it
         return self._out
 
 
-def _writable(out: Any, given: Any) -> NDArray[Any]:
+def _writable(out: Tensor, given: Tensor) -> Array:
     """Return the memory of `out`, or for one on another device any of that shape. Raises InvalidTensorError."""
     kind, same = ("torch tensor", is_torch(out)) if is_torch(given) else ("numpy array", isinstance(out, np.ndarray))
     if not same:
@@ -57,7 +59,7 @@ def _writable(out: Any, given: Any) -> NDArray[Any]:
         torch = sys.modules["torch"]
         if out.is_meta or out.layout is not torch.strided or out.is_neg():
             raise InvalidTensorError("out has no plain memory (meta, sparse or a negated view); give a dense tensor")
-        array: NDArray[Any] = np.empty(tuple(out.shape), np.int32) if _is_elsewhere(out) else out.detach().numpy()
+        array: Array = np.empty(tuple(out.shape), np.int32) if _is_elsewhere(out) else out.detach().numpy()
     else:
         array = np.asarray(out)
         if not array.flags.writeable:
@@ -67,5 +69,5 @@ def _writable(out: Any, given: Any) -> NDArray[Any]:
     return array
 
 
-def _is_elsewhere(out: Any) -> bool:
+def _is_elsewhere(out: Tensor) -> bool:
     return is_torch(out) and out.device.type != "cpu"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from p4reduce.codecs.arrays import blocks_of
 from p4reduce.errors import InvalidTensorError
 from p4reduce.protocol.call import CodecId
-from p4reduce.protocol.source import UNTOUCHED, Elements, Words
+from p4reduce.protocol.source import UNTOUCHED, Array, Elements, Words
 
 
 def block_count(n_bytes: int, block_words: int) -> int:
@@ -43,7 +43,7 @@ class RawSource:
     def encode(self, blocks: NDArray[np.int64], exponents: NDArray[np.uint8]) -> Words:
         return self._rows[blocks // self._senders].astype(">u4")
 
-    def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[NDArray[Any]]:
+    def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
         touched = np.flatnonzero(exponents != UNTOUCHED)
         longest = int(touched[-1]) // self._senders + 1 if len(touched) else 0
         rows = [sums[_places(longest, sender, self._senders)].astype("<u4") for sender in range(self._senders)]
@@ -86,10 +86,10 @@ class Gathered:
     def bind(self, world_size: int, block_words: int, dense: bool) -> RawSource:
         return RawSource(self._data, block_words, self.elements, self._rank, world_size)
 
-    def wrap(self, result: NDArray[Any]) -> Any:
+    def wrap(self, result: NDArray[np.uint8]) -> Any:
         return result
 
 
-def bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
+def bytes_of(array: Array) -> NDArray[np.uint8]:
     """The bytes of a C-contiguous array, as a flat array."""
     return array.reshape(-1).view(np.uint8) if array.size else np.zeros(0, np.uint8)

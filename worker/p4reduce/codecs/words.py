@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.codecs.arrays import blocks_of
-from p4reduce.protocol.source import ANY_SUM, Elements, Words
+from p4reduce.protocol.source import ANY_SUM, Array, Elements, Words
 
 
 class WordSource:
@@ -20,7 +19,7 @@ class WordSource:
         words: NDArray[np.uint32],
         block_words: int,
         dense: bool,
-        finish: Callable[[NDArray[np.uint32]], NDArray[Any]],
+        finish: Callable[[NDArray[np.uint32]], Array],
         largest_sum: int = ANY_SUM,
     ) -> None:
         self._count = len(words)
@@ -35,5 +34,5 @@ class WordSource:
     def encode(self, blocks: NDArray[np.int64], exponents: NDArray[np.uint8]) -> Words:
         return self._rows[blocks].astype(">u4")
 
-    def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[NDArray[Any]]:
+    def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[Array]:
         return [self._finish(sums.reshape(-1)[: self._count].astype(np.uint32, copy=False))]

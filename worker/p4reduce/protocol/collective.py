@@ -26,7 +26,7 @@ from p4reduce.protocol.channel import Channel
 from p4reduce.protocol.deadline import Obstacle, obstacle, refused_frames, too_late
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.segments import Segments
-from p4reduce.protocol.source import UNTOUCHED, BlockSource, check_size
+from p4reduce.protocol.source import UNTOUCHED, Array, BlockSource, check_size
 from p4reduce.protocol.state import (
     COMPARE_CALLS,
     END,
@@ -224,7 +224,7 @@ class Collective:
         sums: NDArray[np.int32] = self._engine.sums.view(np.int32).reshape(-1, self._lease.block_words)
         return sums
 
-    def result(self) -> list[NDArray[Any]]:
+    def result(self) -> list[Array]:
         """Return the summed tensors; RuntimeError before `done`, and when a rank refused."""
         if not self.done or self.refusals:
             raise RuntimeError(f"{self.call} {'was refused' if self.refusals else 'is not done'}")
@@ -338,10 +338,10 @@ class Collective:
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to a state that `snapshot` returned, of this collective or of one that was made alike."""
-        replaced: dict[str, Any] = {}
+        replaced: dict[str, Array] = {}
         *copied, sums = snapshot.arrays
         for name, content in zip(_COPIED, copied, strict=True):
-            array: Any = getattr(self._engine, name)
+            array: Array = getattr(self._engine, name)
             restored = np.frombuffer(content, array.dtype).reshape(-1, *array.shape[1:])
             if len(restored) == len(array):
                 array[...] = restored
@@ -360,13 +360,13 @@ class Collective:
             setattr(self.stats, name, count)
         self._counted = self._engine.stats[0].tolist()
 
-    def _replace(self, **arrays: Any) -> None:
+    def _replace(self, **arrays: Array) -> None:
         """Work on other arrays in the place of these."""
         self._engine = engine = self._engine._replace(**arrays)
         self._arguments = kernels.arguments(engine)
-        self._slots: Any = engine.slots
-        self._state: Any = engine.state[0]
-        self._loss: Any = engine.loss[0]
+        self._slots: Array = engine.slots
+        self._state: np.void = engine.state[0]
+        self._loss: np.void = engine.loss[0]
 
     def _receive(self, payloads: Sequence[bytes], now: float) -> None:
         state = self._state
@@ -446,8 +446,7 @@ class Collective:
 
     def _frames_of(self, engine: Engine, count: int) -> list[bytes]:
         """Return what the first slots in `contributions` sent last."""
-        contributions: Any = engine.contributions
-        indices = contributions["slot"][:count]
+        indices = self._engine.contributions["slot"][:count]
         lengths = self._slots["frame_bytes"][indices].tolist()
         room = 4 * engine.frames.shape[1]
         frames = engine.frames.data.cast("B")
@@ -480,9 +479,9 @@ class Collective:
         if self.done:
             self._rounds[: self.slots] = self._slots["round_number"].tolist()
 
-    def _new_config(self, call_words: Sequence[int], stride: int) -> Any:
+    def _new_config(self, call_words: Sequence[int], stride: int) -> Array:
         lease, geometry = self._lease, self._geometry
-        table = zeros(Config)
+        table: Array = zeros(Config)
         config = table[0]
         config["columns"], config["block_words"] = geometry.columns, geometry.block_words
         config["header_words"] = geometry.frame_header_bytes // 4
@@ -495,7 +494,7 @@ class Collective:
         config["call_words"] = call_words
         return table
 
-    def _new_slots(self, indices: range) -> tuple[Any, NDArray[np.uint32]]:
+    def _new_slots(self, indices: range) -> tuple[Array, NDArray[np.uint32]]:
         """Return slots that open, and room for what each sends."""
         slots = zeros(Slot, len(indices))
         slots["round_number"] = self._rounds[indices.start : indices.stop]
@@ -516,9 +515,9 @@ def _weights(block_words: int, columns: int) -> NDArray[np.uint32]:
     return np.array(words + [pow(COLUMN_FACTOR, column, 1 << 32) for column in range(columns)], np.uint32)
 
 
-def _joined(record: type[Slot] | type[Contribution], first: Any, second: Any) -> Any:
+def _joined(record: type[Slot] | type[Contribution], first: Array, second: Array) -> Array:
     """Return two tables as one; numpy.concatenate leaves the bytes between fields undefined, which snapshots have."""
-    joined = zeros(record, len(first) + len(second))
+    joined: Array = zeros(record, len(first) + len(second))
     joined[: len(first)], joined[len(first) :] = first, second
     return joined
 

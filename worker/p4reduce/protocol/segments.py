@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.protocol.source import BlockSource, ConcatenatedBlocks, FlatSource
+from p4reduce.protocol.source import Array, BlockSource, ConcatenatedBlocks, FlatSource
 from p4reduce.protocol.state import Segment
 from p4reduce_runtime.records import zeros
 
@@ -56,9 +56,9 @@ class Segments:
         new = np.empty if self.dense else np.zeros
         return new(self.n_blocks * block_words, np.uint32)
 
-    def decode(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8], block_words: int) -> list[NDArray[Any]]:
+    def decode(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8], block_words: int) -> list[Array]:
         """Return the summed tensors. `sums` is what `make_room` returned: words, or float32, see `floats`."""
-        found: list[NDArray[Any]] = []
+        found: list[Array] = []
         for part, start, end in zip(self._parts, self._starts[:-1], self._starts[1:], strict=True):
             own = sums[start * block_words : end * block_words]
             if self._floats and part.elements.units is not None:

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from p4reduce.errors import InvalidTensorError
 from p4reduce_contracts.wire import MAX_BLOCKS
 
-Words = NDArray[Any]
+Array = NDArray[Any]
+"""Elements of any type."""
+Words = Array
 """32-bit words, shape [blocks, block_words]; big-endian when they are to be sent."""
 
 ANY_SUM = 1 << 31
@@ -29,7 +31,7 @@ class Elements:
     Block b holds the elements from b // step · block_words · max(1, lanes) on; what lies beyond the last one is zero.
     """
 
-    values: NDArray[Any]
+    values: Array
     """Flat, C-contiguous, 4 bytes each."""
     step: int = 1
     lanes: int = 0
@@ -67,7 +69,7 @@ class BlockSource(Protocol):
         """The words of these blocks, quantized with the exponents the ranks agreed on."""
         ...
 
-    def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[NDArray[Any]]:
+    def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[Array]:
         """The summed tensors. `sums` [n_blocks, block_words] is zero where `exponents` is UNTOUCHED.
 
         The words are big-endian or in this machine's order, as their type says.
@@ -81,7 +83,7 @@ class FlatSource(BlockSource, Protocol):
     @property
     def elements(self) -> Elements: ...
 
-    def shaped(self, values: NDArray[np.float32]) -> list[NDArray[Any]]:
+    def shaped(self, values: NDArray[np.float32]) -> list[Array]:
         """The summed tensors, where `elements` has units: `values` [n_blocks · block_words] are decoded already."""
         ...
 
@@ -118,7 +120,7 @@ class ConcatenatedBlocks:
             words[mine] = part.view(">u4")
         return words
 
-    def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[NDArray[Any]]:
+    def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[Array]:
         spans = zip(self.parts, self.starts[:-1], self.starts[1:], strict=True)
         return [out for part, a, b in spans for out in part.decode(sums[a:b], exponents[a:b])]
 
@@ -134,5 +136,5 @@ class NoBlocks:
     def encode(self, blocks: NDArray[np.int64], exponents: NDArray[np.uint8]) -> Words:
         raise AssertionError("there are no blocks to encode")
 
-    def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[NDArray[Any]]:
+    def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[Array]:
         return []

@@ -40,7 +40,7 @@ from p4reduce.errors import (
 from p4reduce.membership import EpochMembership
 from p4reduce.protocol.call import Call, Kind, agreed_part, describe, kind_of
 from p4reduce.protocol.refusal import reason_in
-from p4reduce.protocol.source import BlockSource
+from p4reduce.protocol.source import BlockSource, Words
 from p4reduce.rejoin import CLOSE_PATIENCE_S, Joiner, Rejoin, check_same_job, outcome_of
 from p4reduce.resync import (
     CollectiveOutcome,
@@ -119,7 +119,7 @@ def _tensor(data: bytes) -> torch.Tensor:
     return torch.from_numpy(np.frombuffer(data, np.uint8).copy())
 
 
-def sum_blocks(group: Group, source: BlockSource, block_words: int) -> tuple[NDArray[np.uint8], NDArray[Any]]:
+def sum_blocks(group: Group, source: BlockSource, block_words: int) -> tuple[NDArray[np.uint8], Words]:
     """Return the agreed exponents [blocks] and the summed words [blocks, block_words], as the switch would."""
     held = np.where(source.nonzero, source.exponents + np.uint8(1), 0).astype(np.uint8)
     exponents = group.largest(held) - np.uint8(1)  # 0, held by no rank, becomes UNTOUCHED
