@@ -38,6 +38,11 @@ def _validity() -> list[Case]:
             *hexes("0000", "0000aa", "0100aabbcc", "0200aabbcc", "0400aabbccddeeff0011ab", "0480aabbccddeeff0011ab"),
             *hexes("0500aabbccddeeff00112233445566", "ff00aabbccddeeff00112233445566", "0100aa", "0180aabb", "00"),
         ),
+        program_case(
+            "varbit_equality",
+            *hexes("00000707", "00000708", "0101 07aa 07aa", "0101 07aa 07ab", "0404 07aabbccdd 07aabbccdd"),
+            *hexes("0404 07aabbccdd 07aabbccde", "0404 07aabbccdd 08aabbccdd", "0201 0700aa 07aa", "0001 07 0700"),
+        ),
         program_case("header_copy", *hexes(*(f"{o:02x}aabbccddee" for o in range(6)))),
         program_case("set_invalid", *counted(range(16), (0xAA,), (0xBB,), tail=b"!")),
         program_case(

@@ -48,7 +48,7 @@ class PacketState:
         """Load a slot, in its size."""
         kind = cell.kind
         if kind.wide:
-            return list(self.n.load_limbs(cell.pointer, kind.bytes_, kind.signed))
+            return self.n.whole(list(self.n.load_limbs(cell.pointer, kind.bytes_, kind.signed)))
         return self.e.load(I64 if kind.bytes_ == 8 else I128, cell.pointer)
 
     def store(self, cell: Cell, value: Number) -> None:
