@@ -10,6 +10,9 @@ BIN := $(VENV)/bin
 PROTOC = $(abspath $(VENV)/proto/bin/python) -m grpc_tools.protoc
 GOOGLEAPIS = $$($(abspath $(VENV)/proto/bin/python) -c 'import google.rpc; print(*google.rpc.__path__)')/../..
 INSTALL := -m pip install --quiet --disable-pip-version-check
+# the newest build of torch without CUDA that pip is offered, as a constraint: it is smaller by gigabytes than the others
+CPU_TORCH = $(BIN)/python -m pip index versions torch --disable-pip-version-check 2>/dev/null \
+	| sed -n 's/^Available versions: /, /p' | grep -o '[^ ,]*+cpu' | head -n 1 | sed 's/^/torch==/'
 
 # all of them use one environment
 .NOTPARALLEL:
@@ -106,8 +109,9 @@ $(VENV)/proto.stamp: | $(VENV)/bin/python
 # names the version that is there: else pip could take another project's p4reduce from an index.
 $(VENV)/%.stamp: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python $(INSTALL) -e .
+	@$(CPU_TORCH) >$(VENV)/constraints.txt
 	@echo 'installing p4reduce[$*], and compiling kernels meanwhile'
 	@nice $(BIN)/p4reduce warm >$(VENV)/warm.log 2>&1 & warm=$$!; trap 'kill $$warm' INT TERM; \
-	$(BIN)/python $(INSTALL) "p4reduce[$*]===$$($(BIN)/python -c 'import importlib.metadata as m; print(m.version("p4reduce"))')"; \
+	$(BIN)/python $(INSTALL) --constraint $(VENV)/constraints.txt "p4reduce[$*]===$$($(BIN)/python -c 'import importlib.metadata as m; print(m.version("p4reduce"))')"; \
 	status=$$?; wait $$warm || echo "kernels were not compiled ahead: $(VENV)/warm.log"; exit $$status
 	touch $@
