@@ -446,7 +446,8 @@ class Collective:
 
     def _frames_of(self, engine: Engine, count: int) -> list[bytes]:
         """Return what the first slots in `contributions` sent last."""
-        indices = self._engine.contributions["slot"][:count]
+        contributions: Any = engine.contributions
+        indices = contributions["slot"][:count]
         lengths = self._slots["frame_bytes"][indices].tolist()
         room = 4 * engine.frames.shape[1]
         frames = engine.frames.data.cast("B")
