@@ -2,6 +2,9 @@
 PYTHON ?= python3
 SEEDS ?= 1
 TEST_PROCESSES ?= 4
+# each of the tests' processes would compile the project's modules again
+export PYTHONDONTWRITEBYTECODE =
+PYTEST = $(BIN)/python -m pytest --dist worksteal
 FUZZ_SECONDS ?= 60
 FUZZ_FRAMES ?= 1000000
 CHAOS_SECONDS ?= 300
@@ -16,13 +19,17 @@ CPU_TORCH = $(BIN)/python -m pip index versions torch --disable-pip-version-chec
 
 # all of them use one environment
 .NOTPARALLEL:
-.PHONY: demo test frameworks bench fuzz chaos lint format docs reports study testbed conformance fidelity p4 p4-tofino proto clean
+.PHONY: demo test check frameworks bench fuzz chaos lint format docs reports study testbed conformance fidelity p4 p4-tofino \
+	proto clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/p4reduce demo --seeds $(SEEDS) --out out/demo
 
 test: $(VENV)/dev.stamp $(VENV)/interop.stamp
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES)
+	$(PYTEST) -n $(TEST_PROCESSES)
+
+check: lint  # lint, and the tests that start no process and are no campaign
+	$(PYTEST) -n auto -m "not processes and not slow"
 
 frameworks: $(VENV)/frameworks.stamp  # Lightning, Accelerate, Transformers, Ray Train and torchft over the backend
 	$(VENV)/frameworks/bin/python -m pytest tests/worker/frameworks

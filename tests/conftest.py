@@ -8,6 +8,12 @@ from pathlib import Path
 import pytest
 
 from rigs.fork_server import ForkServer, fork_server
+from rigs.process_marker import (  # noqa: F401 (hooks)
+    pytest_collection_modifyitems,
+    pytest_ignore_collect,
+    pytest_runtest_call,
+    pytest_runtest_setup,
+)
 from rigs.system import System, running_system
 
 

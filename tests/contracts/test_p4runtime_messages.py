@@ -36,6 +36,7 @@ def test_messages_survive_the_wire() -> None:
     ],
     ids=lambda value: getattr(value, "__name__", "").rpartition(".")[2],
 )
+@pytest.mark.processes
 def test_the_generated_code_is_that_of_the_proto_file(root: str, module: object, tmp_path: Path) -> None:
     pytest.importorskip("grpc_tools", reason="grpcio-tools is not installed")
     google = next(str(Path(path).parents[1]) for path in __import__("google.rpc").rpc.__path__)

@@ -79,6 +79,7 @@ def test_an_unknown_command_is_wrong_usage() -> None:
     assert "No such command 'jbo'" in called.stderr
 
 
+@pytest.mark.processes
 def test_a_command_imports_its_own_package_alone() -> None:
     script = "import sys\nfrom p4reduce_contracts.cli import main\n"
     script += "try:\n    main(['job', 'list', '--help'])\nfinally:\n"

@@ -162,6 +162,7 @@ def test_a_folder_that_holds_no_programs_is_named(tmp_path: Path) -> None:
     assert {"drop_by_copy", "p4reduce"} <= {source.name for source in found if source.group == "p4reduce"}
 
 
+@pytest.mark.processes
 def test_a_command_that_does_not_end_is_killed_with_its_children(tmp_path: Path) -> None:
     done = tools.command(["sh", "-c", "sleep 600 & sleep 600"], 0.5, tmp_path)
     assert done.problem == "not ready within 0 s"

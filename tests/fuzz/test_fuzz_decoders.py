@@ -42,6 +42,7 @@ def test_a_seed_is_taken(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(TARGETS))
+@pytest.mark.slow
 def test_only_documented_errors(name: str) -> None:
     target = TARGETS[name]
 

@@ -109,7 +109,7 @@ def test_a_switch_that_ends_is_named(children: Children) -> None:
             train(children, [Training(ADACOMP, 0, 500, children.logs)], "job", system.controller, kill_switch)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
 def test_a_demo_that_is_ended_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     script = "from p4reduce_lab.demo import run_demo; from pathlib import Path; import sys\n"
     script += "run_demo(Path(sys.argv[1]), epochs=500)"

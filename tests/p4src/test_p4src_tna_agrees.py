@@ -31,6 +31,7 @@ def a_contribution(rig: PipelineRig, rand: random.Random, slot: int, round_: int
 
 
 @pytest.mark.parametrize(("geometry", "seed"), [("tofino1-4x8", 1), ("tofino1-4x8", 2), ("tofino2-4x16", 3)])
+@pytest.mark.slow
 def test_the_same_frames_get_the_same_answers(geometry: str, seed: int) -> None:
     """Ranks in lock step, from a random round on: contributions, repetitions of the last two rounds, flipped bits."""
     rand = random.Random(seed)

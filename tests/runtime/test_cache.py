@@ -12,7 +12,7 @@ import pytest
 
 from p4reduce_runtime import cache
 
-STRANGER = 65534
+OTHER_UID = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to a second user")
 
 
@@ -97,7 +97,7 @@ WRONG_FILES: dict[str, Callable[[Path], object]] = {
     "it is not a file": be_a_pipe,
     "other users can write it (mode 620)": lambda file: file.chmod(0o620),
     "other users can write it (mode 602)": lambda file: file.chmod(0o602),
-    f"it belongs to user {STRANGER}": lambda file: os.chown(file, STRANGER, STRANGER),
+    f"it belongs to user {OTHER_UID}": lambda file: os.chown(file, OTHER_UID, OTHER_UID),
 }
 
 
@@ -184,13 +184,13 @@ def test_what_belongs_to_another_user_is_not_used(
     """As root sees the home of a user after `sudo -E`; the last is the link that was turned."""
     (tmp_path / "home" / ".cache" / "p4reduce").mkdir(mode=0o700, parents=True)
     (tmp_path / "home" / "link").symlink_to(tmp_path / "home" / ".cache")
-    os.chown(tmp_path / theirs, STRANGER, STRANGER, follow_symlinks=False)
+    os.chown(tmp_path / theirs, OTHER_UID, OTHER_UID, follow_symlinks=False)
     monkeypatch.delenv("P4REDUCE_CACHE_DIR", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home" / "link") if "link" in theirs else "")
     assert cache.cache_folder() is None
     (line,) = said()
-    assert f"{tmp_path / theirs}: it belongs to user {STRANGER}, and this process runs as user 0" in line
+    assert f"{tmp_path / theirs}: it belongs to user {OTHER_UID}, and this process runs as user 0" in line
 
 
 def test_a_file_in_the_folders_place_is_none(

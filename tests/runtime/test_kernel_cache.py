@@ -19,7 +19,7 @@ from p4reduce_runtime import cache, kernel_cache
 from rigs.doubling import COMPILED, LOADED, MODULE, USE, environment_in, kept, use
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a second user or a mount")
-STRANGER = 65534
+OTHER_UID = 65534
 """A uid that is neither root's nor this process's."""
 
 
@@ -287,7 +287,7 @@ def test_root_with_another_users_home_runs_nothing_of_that_user(environment: dic
         link = home / ".cache" / "p4reduce"
         link.symlink_to(environment["P4REDUCE_CACHE_DIR"])
         for path in (home, *home.rglob("*")):
-            os.chown(path, STRANGER, STRANGER, follow_symlinks=False)
+            os.chown(path, OTHER_UID, OTHER_UID, follow_symlinks=False)
         turn = f"import os\nos.unlink({str(link)!r})\nos.symlink({str(planted)!r}, {str(link)!r})\n"
         turned = f"from p4reduce_runtime.cache import cache_folder\ncache_folder()\n{turn}{USE}"
         theirs = {name: value for name, value in environment.items() if name != "P4REDUCE_CACHE_DIR"}
@@ -295,7 +295,7 @@ def test_root_with_another_users_home_runs_nothing_of_that_user(environment: dic
         (tmp_path / "doubling.py").write_text(MODULE, encoding="utf-8")
         words, log = use(theirs, turned)
         assert words == COMPILED and not mark.exists()
-        assert len(log) == 1 and f"{home}: it belongs to user {STRANGER}" in log[0] and "P4REDUCE_CACHE_DIR" in log[0]
+        assert len(log) == 1 and f"{home}: it belongs to user {OTHER_UID}" in log[0] and "P4REDUCE_CACHE_DIR" in log[0]
         words, log = use(theirs | {"P4REDUCE_CACHE_DIR": str(link)})
         assert words == COMPILED and not mark.exists() and len(log) == 1
         for path in (home, home / ".cache"):  # now the link alone is the user's

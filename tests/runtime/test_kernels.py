@@ -27,6 +27,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return environment_in(tmp_path)
 
 
+@pytest.mark.processes
 def test_of_processes_that_start_at_once_one_compiles(environment: dict[str, str]) -> None:
     command = [sys.executable, "-c", USE]
     started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
@@ -34,6 +35,7 @@ def test_of_processes_that_start_at_once_one_compiles(environment: dict[str, str
     assert sorted(answers) == [LOADED, LOADED, COMPILED]
 
 
+@pytest.mark.processes
 def test_what_was_not_used_for_long_is_removed(environment: dict[str, str]) -> None:
     cache = Path(environment["P4REDUCE_CACHE_DIR"])
     long_ago = time.time() - 15 * 86400
@@ -76,6 +78,7 @@ def counted(number):
 '''
 
 
+@pytest.mark.processes
 def test_kernels_do_not_count_references_unless_they_allocate(environment: dict[str, str], tmp_path: Path) -> None:
     """Each count is an atomic operation, several a frame."""
     (tmp_path / "views.py").write_text(VIEWS, encoding="utf-8")
@@ -110,6 +113,7 @@ def found_modules(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) 
     yield modules
 
 
+@pytest.mark.processes
 def test_what_is_compiled_ahead_is_not_compiled_again(found_modules: list[str], environment: dict[str, str]) -> None:
     found_modules.append("doubling")
     assert len(list(kernels.warm())) == 1
@@ -117,6 +121,7 @@ def test_what_is_compiled_ahead_is_not_compiled_again(found_modules: list[str], 
     assert use(environment).words == LOADED
 
 
+@pytest.mark.processes
 def test_what_a_package_imports_is_not_needed_to_compile_its_kernels(
     found_modules: list[str], environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -132,6 +137,7 @@ def test_what_a_package_imports_is_not_needed_to_compile_its_kernels(
     assert use(environment, USE.replace("doubling", "outer.needy.doubling", 1)).words == LOADED
 
 
+@pytest.mark.processes
 def test_what_cannot_be_compiled_is_told(found_modules: list[str], tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(MODULE.replace("2 * number", "number.nothing"), encoding="utf-8")
     found_modules.append("broken")
@@ -140,6 +146,7 @@ def test_what_cannot_be_compiled_is_told(found_modules: list[str], tmp_path: Pat
 
 
 @pytest.mark.parametrize("words", ["", "a warning"])
+@pytest.mark.processes
 def test_the_signal_that_ended_the_compiling_process_is_told(
     words: str, found_modules: list[str], tmp_path: Path
 ) -> None:
@@ -159,6 +166,7 @@ def test_where_there_is_no_folder_that_is_told(monkeypatch: pytest.MonkeyPatch) 
     assert "cannot be kept: /dev/null: it is not a folder; set P4REDUCE_CACHE_DIR" in result.output
 
 
+@pytest.mark.processes
 def test_where_nothing_can_be_written_that_is_told(
     found_modules: list[str], environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ def test_the_controllers_configuration_is_one_it_reads(topology: Topology, tmp_p
     assert read.forwarding.flood == (1, 2, 3, 4)
 
 
+@pytest.mark.processes
 def test_bmv2_gets_general_options_before_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "need", lambda program, how: f"/somewhere/{program}")
     monkeypatch.setattr(targets, "run", lambda command: "  --thrift-port arg   TCP port for the Thrift server")

@@ -274,8 +274,13 @@ def test_a_failing_step_half_way(start: Any, network: str) -> None:
     assert err.startswith("Error: hosts.h2.commands: `") and "eth9" in err and err.count("\n") == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda n: n.name)
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(
+    ("network", "number"),
+    [
+        *(("netns", number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)),
+        *(pytest.param("mininet", number, marks=needs_mininet) for number in (signal.SIGINT, signal.SIGKILL)),
+    ],
+)
 def test_a_signal_in_the_middle(start: Any, network: str, number: signal.Signals) -> None:
     started = start("--exec", "echo up; (trap '' TERM; sleep 600) & wait", network=network)
     started.until("up")

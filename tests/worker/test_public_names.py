@@ -77,6 +77,7 @@ def test_a_name_that_never_was_is_an_attribute_error() -> None:
             _ = module.NoSuchName
 
 
+@pytest.mark.processes
 def test_importing_p4reduce_imports_no_torch_and_nothing_of_the_command_line() -> None:
     unwanted = {"torch", "click", "rich", "cryptography", "prometheus_client", "grpc", "numba", "llvmlite"}
     code = f"import sys, p4reduce; print(sorted({unwanted!r} & set(sys.modules)))"

@@ -67,6 +67,7 @@ def check_limits(address: str) -> None:
     second.client.close()
 
 
+@pytest.mark.processes
 def test_every_port_has_a_rate_from_the_first_and_after_reconciliation(tmp_path: Path) -> None:
     switch = start_switch(tmp_path)
     try:

@@ -133,6 +133,7 @@ def from_source(source: str, address: str) -> Iterator[str]:
             thread.join(LIMIT_S)
 
 
+@pytest.mark.processes
 def test_all_loopback_addresses_are_one_owner(config: Config) -> None:
     with (
         serving(replace(config, quotas=QuotaConfig(jobs=2, joins_a_minute=1))) as running,

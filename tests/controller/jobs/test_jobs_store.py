@@ -74,6 +74,7 @@ def test_epochs_and_the_era_are_persistent(store: Store) -> None:
     assert store.draw_epoch(SLOTS, ()) == 5
 
 
+@pytest.mark.processes
 def test_an_epoch_that_was_given_is_on_disk_when_the_process_is_killed(tmp_path: Path) -> None:
     program = (
         "import os, sys; from pathlib import Path; from p4reduce_controller.jobs.store import SlotRange, Store\n"

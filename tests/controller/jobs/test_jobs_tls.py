@@ -128,6 +128,7 @@ def test_a_remote_switch_without_tls_is_refused(bench: Bench, config: Config) ->
         Controller(replace(distant, security=settings))
 
 
+@pytest.mark.processes
 def test_all_of_them_over_tls(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     switch = Process(
         tmp_path / "switch.log",

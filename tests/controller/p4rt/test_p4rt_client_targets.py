@@ -289,6 +289,7 @@ def _until(connect: Callable[[], None]) -> None:
     raise AssertionError("still refused")
 
 
+@pytest.mark.processes
 def test_an_unreachable_switch_is_an_error_within_the_deadline() -> None:
     with pytest.raises(SwitchUnreachableError, match="is the switch running"):
         Client(free_address(), timeout_s=0.2).connect()

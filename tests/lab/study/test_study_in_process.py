@@ -16,6 +16,8 @@ from rigs.pipeline import SWITCH_IP as IP
 from rigs.pipeline import SWITCH_MAC as MAC
 from rigs.ranks import MAKERS, make, odd, over_switch
 
+pytestmark = pytest.mark.slow
+
 Gradients = dict[str, torch.Tensor]
 
 

@@ -17,6 +17,8 @@ from p4reduce_lab.study.results import Group, is_current, read
 from p4reduce_lab.tables import write_records
 from rigs.study_records import Record, put, record
 
+pytestmark = pytest.mark.slow
+
 DOCS = Path(__file__).parents[3] / "docs"
 MLP = "mnist-mlp"
 

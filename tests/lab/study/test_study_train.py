@@ -17,6 +17,8 @@ from p4reduce_lab.study.in_process import exchange_all, groups
 from p4reduce_lab.study.results import is_current
 from rigs.torch_threads import one_thread  # noqa: F401 (a fixture)
 
+pytestmark = pytest.mark.slow
+
 KEYS = {
     "id", "model", "workers", "optimizer", "variant", "seed", "settings", "parameters", "diverged_at", "train_loss",
     "residue_norm", "similarity", "rates", "state_per_parameter", "switch", "weights", "seconds",

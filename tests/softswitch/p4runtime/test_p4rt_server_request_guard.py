@@ -50,11 +50,11 @@ def test_a_controller_gets_in(bench: Bench, locked: str) -> None:
 
 
 def test_nobody_else_gets_in(bench: Bench, locked: str, tmp_path: Path) -> None:
-    stranger = Bench(tmp_path / "other").of("controller")
+    other = Bench(tmp_path / "other").of("controller")
     callers: list[tuple[Security | None, type[P4RuntimeError]]] = [
         (None, SwitchUnreachableError),
-        (stranger, SwitchUnreachableError),
-        (Security(bench.of("worker").ca, stranger.certificate, stranger.key), SwitchUnreachableError),
+        (other, SwitchUnreachableError),
+        (Security(bench.of("worker").ca, other.certificate, other.key), SwitchUnreachableError),
         (bench.of("worker"), P4RuntimeError),
         (bench.of("switch"), P4RuntimeError),
     ]
@@ -62,7 +62,7 @@ def test_nobody_else_gets_in(bench: Bench, locked: str, tmp_path: Path) -> None:
         with pytest.raises(error):
             Client(locked, election_id=(0, 99), timeout_s=2.0, security=caller).connect()
     with Client(locked, election_id=(0, 1), security=bench.of("controller")) as client:
-        assert client.is_primary, "no stranger's election id counted"
+        assert client.is_primary, "no other's election id counted"
 
 
 def test_a_worker_may_not_even_ask(bench: Bench, locked: str) -> None:
@@ -88,6 +88,7 @@ def test_a_controller_turns_its_back_on_what_is_no_switch(bench: Bench) -> None:
     switch.close()
 
 
+@pytest.mark.processes
 def test_it_does_not_listen_to_strangers_by_accident(bench: Bench) -> None:
     switch = Switch()
     with pytest.raises(ConfigError, match=r"whoever reaches 0\.0\.0\.0:0 .*--tls-ca, --tls-certificate and --tls-key"):
@@ -124,6 +125,7 @@ def test_bytes_that_are_no_request_are_told_so(switch: Served) -> None:
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
+@pytest.mark.processes
 def test_large_writes_of_strangers_leave_nothing_behind(tmp_path: Path) -> None:
     options = (None, "127.0.0.1:0", (), "127.0.0.1:0")
     run = "import sys; from p4reduce_switch.run import *; run_switch(SwitchOptions(*eval(sys.argv[1])))"

@@ -6,6 +6,8 @@ import threading
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import pytest
+
 from p4reduce_contracts.wire import pack_hello
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.program import ExecutionError
@@ -53,6 +55,7 @@ def test_frames_to_no_port_are_counted() -> None:
     switch.close()
 
 
+@pytest.mark.processes
 def test_run_serves_until_it_is_stopped() -> None:
     import socket
 

@@ -13,6 +13,8 @@ from p4reduce_switch.program import Program, UnsupportedConstructError
 from p4reduce_switch.program.llvm import build
 from p4reduce_switch.program.llvm.emitter import MAX_INSTRUCTIONS
 
+pytestmark = pytest.mark.slow
+
 
 def applied(tables: int, primitives: int) -> dict[str, Any]:
     """A program of as many tables, which all run one action of as many primitives: in_.a = in_.a + 1."""

@@ -99,6 +99,7 @@ def test_cut_and_saturate_of_a_constant(number: int, width: int, is_signed: bool
 
 
 @pytest.mark.parametrize("width", random_expressions.WIDTHS)
+@pytest.mark.slow
 def test_random_expressions(width: int) -> None:
     assert [random_expressions.differences(seed, width, 20) for seed in (0, 1)] == [0, 0]
 

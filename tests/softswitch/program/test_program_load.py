@@ -157,6 +157,7 @@ def forwards(program: Program) -> bool:
 
 
 @pytest.mark.parametrize("count", [30, 150, 3000])
+@pytest.mark.slow
 def test_a_deep_parser(config: Callable[[str], Config], count: int) -> None:
     def transitions(index: int) -> list[Config]:
         return [] if index == count - 1 else [go(2, None), go(1, index + 1), go(None, None)]
@@ -176,6 +177,7 @@ def test_a_parser_with_very_many_ways_stays_small(config: Callable[[str], Config
     assert forwards(Program(states(config("l2"), 200, transitions)))
 
 
+@pytest.mark.slow
 def test_a_select_with_very_many_cases(config: Callable[[str], Config]) -> None:
     def transitions(index: int) -> list[Config]:
         if index == 3000:
@@ -255,6 +257,7 @@ def huge_number(config: Config) -> None:
         huge_number,
     ],
 )
+@pytest.mark.slow
 def test_sizes_are_bounded(config: Callable[[str], Config], change: Callable[[Config], None]) -> None:
     changed = config("l2")
     change(changed)

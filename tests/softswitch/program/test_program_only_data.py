@@ -137,6 +137,7 @@ def test_the_places_cover_the_format() -> None:
 
 
 @pytest.mark.parametrize(("path", "found"), DISTINCT, ids=lambda value: getattr(value, "stem", ""))
+@pytest.mark.slow
 def test_no_string_or_number_becomes_code(path: Path, found: list[Place], canary: list[str]) -> None:
     original = json.loads(path.read_text())
     for number, place in enumerate(found):
@@ -172,6 +173,7 @@ VALUES = st.one_of(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(data=st.data())
+@pytest.mark.slow
 def test_several_places_at_once(canary: list[str], data: st.DataObject) -> None:
     """Random values, and values that stand elsewhere in the program: names of other things, other types, indices."""
     number = data.draw(st.integers(0, len(TREES) - 1))
@@ -212,6 +214,7 @@ def scalars(message: Any) -> list[tuple[Any, Any]]:
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(data=st.data())
+@pytest.mark.slow
 def test_p4info_is_data_too(canary: list[str], data: st.DataObject) -> None:
     """A P4Info with wrong strings and numbers is refused, or goes with the program."""
     path = data.draw(st.sampled_from(P4INFOS))

@@ -115,6 +115,7 @@ def test_the_same_bytes_and_the_same_back(length: int, elements: int, density: f
 @example(500, 10, bytes([40, 0]), 1)  # element 10 of 10
 @example(50, 100, bytes([2]), 1)  # the code that is not used
 @example(2, 100, bytes([8]), 1)  # an offset beyond its bin
+@pytest.mark.slow
 def test_any_bytes_are_decoded_or_refused_as_defined(length: int, elements: int, tail: bytes, count: int) -> None:
     good = encode(draw(elements, 0.1, 1, 0.5), length).tobytes()
     for scale in (1.0, float("nan"), float("inf")):

@@ -54,6 +54,7 @@ def test_the_largest_sum_of_a_word_is_reached(bits: int, world_size: int) -> Non
     st.integers(0, 12),
     st.booleans(),
 )
+@pytest.mark.slow
 def test_the_error_is_half_a_unit_and_sent_says_what_was_summed(
     bits: int, world_size: int, seed: int, exponent: int, spread: int, dense: bool
 ) -> None:

@@ -83,6 +83,7 @@ numbers = st.one_of(
 @example([1e-45, -1e-45, 3e-45], "bounded", 15, "auto")
 @example([0.9999, 0.3], "bounded", 1, "auto")
 @example([], "bounded", 10, "auto")
+@pytest.mark.slow
 def test_every_number_by_the_rule(values: list[float], rule: str, b: int, scale: float | str) -> None:
     array = np.array(values, np.float32)
     check(array, rule, b, scale)

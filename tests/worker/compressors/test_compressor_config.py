@@ -216,6 +216,7 @@ class Brought(p4reduce.ScaleCom):
         by_name("broken")
 
 
+@pytest.mark.processes
 def test_the_package_is_an_attribute_after_importing_p4reduce_alone() -> None:
     code = "import p4reduce; print(p4reduce.compressors.from_toml.__name__, p4reduce.compressors.AdaComp.name)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

@@ -114,6 +114,7 @@ def installed(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 def test_an_installed_user_writes_a_compressor(tmp_path: Path) -> None:
     """The document's file, test and entry point, with nothing of the checkout; then the file as one of the package."""
     environment = installed(tmp_path / "site")

@@ -131,6 +131,7 @@ numbers = st.one_of(st.sampled_from(NASTY), st.floats(width=32, allow_nan=False,
 @example("scalecom, two", 5, [(0.0, 1.0), (0.0, 2.0), (0.0, -1.0), (0.0, 1.0), (0.0, 0.0)], True)
 @example("gather", 2, [(1.0, 0.0), (1.0, -0.0)], True)
 @example("shared", 2, [(-1.0, 1.0), (0.5, 0.1)], True)
+@pytest.mark.slow
 def test_strange_numbers(method: str, length: int, pairs: list[tuple[float, float]], first: bool) -> None:
     residue, gradient = (torch.tensor([pair[i] for pair in pairs], dtype=torch.float32) for i in range(2))
     compressor = METHODS[method](length)

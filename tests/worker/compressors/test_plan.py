@@ -132,6 +132,7 @@ def settle(compressors: list[Compressor], source: Source, steps: int) -> range:
     ],
     ids=["sum", "gather", "shared", "auto", "scalecom", "block-top-k"],
 )
+@pytest.mark.slow
 def test_predicted_bytes_are_those_measured(make: Callable[[], Compressor]) -> None:
     """100 000 elements, normal gradients, 4 ranks."""
     compressors = [make() for _ in range(4)]
@@ -155,6 +156,7 @@ def measured(form: str, ranks: int, source: Source) -> int:
 
 @pytest.mark.parametrize("shapes", [CONV, LINEAR], ids=["conv", "linear"])
 @pytest.mark.parametrize("ranks", [2, 4, 8, 16])
+@pytest.mark.slow
 def test_auto_costs_no_more_than_the_best_single_form(shapes: dict[str, tuple[int, ...]], ranks: int) -> None:
     spent = {form: measured(form, ranks, of(shapes)) for form in ("sum", "gather", "auto")}
     assert spent["auto"] <= 1.05 * min(spent["sum"], spent["gather"]), spent

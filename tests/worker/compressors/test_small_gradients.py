@@ -49,6 +49,7 @@ def test_the_agreed_scale_is_exactly_that_of_the_ranks_however_small(levels: int
             assert {adacomp.state_of(key).scale for adacomp in adacomps} == {float(expected)}
 
 
+@pytest.mark.slow
 def test_small_gradients_arrive_in_the_form_sum() -> None:
     adacomps = [AdaComp(form="sum") for _ in range(RANKS)]
     given = {key: torch.zeros(3, 200, dtype=torch.float64) for key in SIZES}

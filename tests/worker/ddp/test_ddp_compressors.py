@@ -48,6 +48,7 @@ def wrapped(**options: bool | float) -> DistributedDataParallel:
 
 
 @pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.slow
 def test_every_compressor_trains(comm: Communicator, name: str) -> None:
     """Towards an output of ones, from one and the same input."""
     compressor = MAKERS[name]()

@@ -310,23 +310,27 @@ def on_average(conditions: NetworkConditions, drop: float) -> tuple[float, float
 
 @pytest.mark.parametrize("conditions", [LAN, WAN, REORDERING], ids=["lan", "wan", "reordering"])
 @pytest.mark.parametrize(("drop", "bar"), [(0.01, 1.5), (0.1, 10.0)])
+@pytest.mark.slow
 def test_loss_costs_no_more_than(conditions: NetworkConditions, drop: float, bar: float) -> None:
     """With the loss each way: times of the time without."""
     assert on_average(conditions, drop)[0] <= bar * train(conditions, 0.0)[0]
 
 
 @pytest.mark.parametrize(("drop", "bar"), [(0.01, 2.0), (0.1, 10.0)])
+@pytest.mark.slow
 def test_loss_costs_no_more_than_where_nothing_but_the_path_takes_time(drop: float, bar: float) -> None:
     """Three round trips without loss, so 1.5 times is not to be had: one more is already 1.33."""
     path = NetworkConditions(delay_s=0.002, jitter=0.0)
     assert on_average(path, drop)[0] <= bar * train(path, 0.0)[0]
 
 
+@pytest.mark.slow
 def test_without_loss_and_in_order_nothing_is_sent_again() -> None:
     assert train(NetworkConditions(delay_s=0.0005, jitter=0.0, frame_s=20e-6), 0.0)[1] == 0.0
     assert train(LAN, 0.0)[1] < 0.03
 
 
+@pytest.mark.slow
 def test_loss_is_mended_without_many_frames_too_much() -> None:
     """Each loss on the way up is one that every rank notices, and none knows whose."""
     assert on_average(LAN, 0.01)[1] < 0.085

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +11,8 @@ from p4reduce.testing.terrible_network import NetworkConditions, TerribleNetwork
 from p4reduce_contracts.wire import DEFAULT, SMALL, Geometry, unpack
 from rigs.scenarios import EPOCH, JOB, build
 from rigs.secret import rank_secrets
+
+pytestmark = pytest.mark.slow
 
 network_conditions = st.builds(
     NetworkConditions,
