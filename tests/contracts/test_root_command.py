@@ -35,7 +35,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_help_lists_the_commands_of_all_packages_and_what_they_do() -> None:
     lines = p4reduce("--help").stdout.partition("Commands:\n")[2].splitlines()
     listed = {line.split()[0]: " ".join(line.split()[1:]) for line in lines}
-    assert listed["job"] == "Make, look at and remove jobs."
+    assert listed["job"] == "Create, show and remove jobs."
     assert listed["controller"] == "Run the controller."
     assert sorted(listed) == [
         "bench",
@@ -55,7 +55,7 @@ def test_help_lists_the_commands_of_all_packages_and_what_they_do() -> None:
 def test_a_command_that_cannot_be_loaded_does_not_break_the_others(broken: None) -> None:
     helped = p4reduce("--help")
     assert helped.exit_code == 0
-    assert "Make, look at and remove jobs." in helped.stdout
+    assert "Create, show and remove jobs." in helped.stdout
     assert "cannot be loaded: No module named 'p4reduce_gone'" in " ".join(helped.stdout.split())
     assert p4reduce("job", "--help").exit_code == 0
 
