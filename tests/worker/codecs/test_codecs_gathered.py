@@ -70,7 +70,7 @@ def test_blocks_of_zeros_inside_and_at_the_end(geometry: Geometry) -> None:
         assert rows.shape == (3, 0)
 
 
-def test_nobody_has_anything() -> None:
+def test_no_rank_has_any_bytes() -> None:
     for rows, _ in gather([np.zeros(0, np.uint8)] * 4):
         assert rows.shape == (4, 0)
     for rows, _ in gather([np.zeros(0, np.uint8)] * 2, capacity=0):
@@ -91,7 +91,7 @@ def test_full_to_capacity_and_beyond() -> None:
         Gathered(full, 699, 0, name="coordinates")
 
 
-def test_ranks_of_different_capacity_are_told_so() -> None:
+def test_ranks_of_different_capacity_get_an_error() -> None:
     def rank_main(comm: Communicator) -> bool:
         with pytest.raises(CollectiveMismatchError):
             comm.all_reduce_segments([Gathered(bytes_of_rank(0, 10), 100 + comm.rank, comm.rank)])

@@ -271,7 +271,7 @@ def test_closed_is_closed() -> None:
             group.comms[0].barrier()
 
 
-def test_leaving_while_the_others_go_on_is_told_to_them() -> None:
+def test_leaving_while_the_others_go_on_is_an_error_on_them() -> None:
     with LocalGroup(2) as group:
 
         def step(comm: Communicator) -> str:
@@ -415,7 +415,7 @@ def test_torch_tensors_that_cannot_hold_a_sum() -> None:
             Float32(mine, out=out)
 
 
-def test_autograd_learns_of_a_sum_in_place() -> None:
+def test_a_sum_in_place_increments_autograds_version() -> None:
     torch = pytest.importorskip("torch")
     weight, mine = torch.ones(4, requires_grad=True), torch.full((4,), 2.0)
     loss = (weight * mine).sum()

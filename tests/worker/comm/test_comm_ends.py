@@ -48,7 +48,7 @@ def busy() -> Iterator[Busy]:
     busy.pool.shutdown()
 
 
-def test_the_deadline_holds_while_another_thread_has_its_turn(busy: Busy) -> None:
+def test_the_deadline_holds_while_another_thread_runs_a_collective(busy: Busy) -> None:
     begun = time.monotonic()
     with pytest.raises(
         CollectiveTimeoutError, match="barrier could not begin in 0.1 s: another collective of this process"
@@ -61,7 +61,7 @@ def test_the_deadline_holds_while_another_thread_has_its_turn(busy: Busy) -> Non
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_close_tells_a_running_collective(busy: Busy, wait: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_ends_a_running_collective(busy: Busy, wait: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(communicator, "CLOSE_TIMEOUT_S", 0.1)
     begun = time.monotonic()
     busy.comm.close(wait=wait)

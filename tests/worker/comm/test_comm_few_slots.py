@@ -15,7 +15,7 @@ from p4reduce.testing.resettable_group import ResettableGroup
 
 BLOCKS, ELEMENTS = 4096, 4096 * 32
 STEP = 10
-"""Every so many blocks is one that somebody holds: 410 of 4096 take 13 slots for four rounds of 8 columns."""
+"""Every so many blocks is held by a rank: 410 of 4096 take 13 slots for four rounds of 8 columns."""
 
 
 def tensor(kind: str, rank: int) -> NDArray[np.float32]:
@@ -53,7 +53,7 @@ def test_the_last_call_alike_says_how_many_slots(kinds: str, slots: list[int]) -
         assert group.run(lambda comm: slots_used(comm, kinds)) == [slots] * 3
 
 
-def test_another_call_says_nothing() -> None:
+def test_another_call_does_not_count() -> None:
     def rank_main(comm: Communicator) -> list[int]:
         slots_used(comm, "sparse")
         comm.all_reduce(np.zeros(ELEMENTS // 2, np.float32))

@@ -150,7 +150,7 @@ def test_join_says_hello_until_the_lease_and_leaves_on_close(
         ({"job": "a", "rank": 0, "world_size": 1, "window": 0}, "window is 0"),
     ],
 )
-def test_what_is_missing_is_said(fake: type[FakeClient], arguments: dict[str, Any], message: str) -> None:
+def test_the_error_names_what_is_missing(fake: type[FakeClient], arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(JoinError, match=message):
         p4reduce.join(**arguments)
     assert fake.instances == []
@@ -162,7 +162,7 @@ def test_a_rank_that_is_no_number(fake: type[FakeClient], monkeypatch: pytest.Mo
         p4reduce.join("a", world_size=2)
 
 
-def test_a_typo_for_the_kernels_is_said_before_a_place_is_taken(
+def test_a_wrong_setting_of_kernels_is_an_error_before_joining(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("P4REDUCE_KERNELS", "of")
@@ -204,7 +204,7 @@ def test_a_switch_that_is_away_for_a_moment_is_waited_for(fake: type[FakeClient]
         p4reduce.join("a", rank=0, world_size=1, timeout_s=0.1)
 
 
-def test_an_absent_controller_is_waited_for_to_the_end_and_that_is_said(
+def test_an_absent_controller_is_waited_for_until_the_deadline_and_logged(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(join_module, "_RETRY_S", 0.01)
@@ -298,7 +298,7 @@ def test_a_controller_that_forgot_this_member_while_it_was_away_is_joined_again(
     assert fake.instances[-1].log.count(("join", "a", 0, 1)) == 2
 
 
-def test_who_is_missing_is_said_while_the_lease_is_awaited(
+def test_missing_ranks_are_logged_while_the_lease_is_awaited(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(join_module, "_SAY_EVERY_S", 0.02)
@@ -337,7 +337,7 @@ def test_a_controller_beyond_loopback_is_not_joined_in_the_clear(monkeypatch: py
         p4reduce.join("a", rank=0, world_size=1)
 
 
-def test_join_hands_on_whether_clear_text_is_allowed(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_join_passes_on_whether_plaintext_is_allowed(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
     p4reduce.join("a", rank=0, world_size=1).close(wait=False)
     p4reduce.join("a", rank=0, world_size=1, insecure=True).close(wait=False)
     monkeypatch.setenv("P4REDUCE_INSECURE", "1")
@@ -387,7 +387,7 @@ def test_a_reset_is_noticed(fake: type[FakeClient], answer: Callable[[], Any]) -
     assert failure.reason == "rank 2 left"
 
 
-def test_a_reset_that_the_watch_tells_needs_no_heartbeat(fake: type[FakeClient]) -> None:
+def test_a_reset_in_the_watch_needs_no_heartbeat(fake: type[FakeClient]) -> None:
     client = fake("x")
     heartbeat = Heartbeat(client, NONCE, Lease(5, "a", 9, 0, 1, 16, 8, 32, 60.0))  # type: ignore[arg-type]
     client.reset("rank 2 is gone")
@@ -397,7 +397,7 @@ def test_a_reset_that_the_watch_tells_needs_no_heartbeat(fake: type[FakeClient])
     heartbeat.leave()
 
 
-def test_a_silent_controller_is_tolerated_for_the_dead_time(
+def test_a_controller_without_answers_is_tolerated_for_the_dead_time(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "DEAD_AFTER_S", 0.2)

@@ -25,5 +25,5 @@ def test_another_launch_and_a_restart_are_others() -> None:
     assert len({run_id(one) for one in (TORCHRUN, *others)}) == 4
 
 
-def test_without_torchrun_nothing_says() -> None:
+def test_without_torchrun_there_is_no_launch() -> None:
     assert run_id({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}) == ""

@@ -71,7 +71,7 @@ def test_ranks_of_one_host_have_ports_of_their_own() -> None:
         {"P4REDUCE_METRICS": "127.0.0.1:9610", "LOCAL_RANK": "x"},
     ],
 )
-def test_what_is_no_address_is_told(environment: dict[str, str]) -> None:
+def test_what_is_no_address_is_an_error(environment: dict[str, str]) -> None:
     with pytest.raises(JoinError):
         address_of(None, environment)
 

@@ -1,4 +1,4 @@
-"""A rank that cannot take part in a collective: every rank learns of it in that collective, and all go on."""
+"""A rank that cannot take part in a collective: every rank gets the refusal in that collective, and all go on."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_step_that_one_rank_skips_is_skipped_by_all() -> None:
         (lambda comm: comm.barrier(timeout_s=-1), ValueError, Reason.OTHER),
     ],
 )
-def test_the_other_ranks_are_told_the_reason(
+def test_the_other_ranks_get_the_reason(
     bad: Callable[[Communicator], Any], error: type[Exception], reason: Reason
 ) -> None:
     with LocalGroup(3) as group:
@@ -107,8 +107,8 @@ def test_when_all_refuse_each_has_its_own_error() -> None:
             assert (total == 3).all()
 
 
-def test_an_error_is_told_once() -> None:
-    """refuse() is for errors that come up before a collective; what a collective raised is not told twice."""
+def test_an_error_is_sent_once() -> None:
+    """refuse() is for errors that come up before a collective; what a collective raised is not sent again."""
     error = NotFiniteError("found elsewhere")
     with LocalGroup(2) as group:
 
@@ -177,7 +177,7 @@ def test_a_refusal_while_another_rank_leaves_is_a_mismatch() -> None:
         group.run(step)
 
 
-def test_a_refusal_that_nobody_hears_says_both() -> None:
+def test_a_refusal_that_no_rank_receives_names_both_errors() -> None:
     with LocalGroup(2) as group:
         with pytest.raises(CollectiveTimeoutError, match="the switch still waits for rank 1") as caught:
             group.comms[0].all_reduce(with_nan(), timeout_s=0.4)

@@ -31,7 +31,7 @@ def test_all_reduce_over_udp_sockets() -> None:
         list(pool.map(Communicator.close, comms))
 
 
-def test_nobody_at_the_switchs_port_is_a_timeout_that_says_so() -> None:
+def test_a_closed_port_of_the_switch_is_named_in_the_timeout() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -162,7 +162,7 @@ def test_over_sockets_results_may_come_late_and_damaged() -> None:
         assert held and damaged
 
 
-def test_over_sockets_ranks_at_odds_are_told_so_and_a_refusal_leaves_them_in_step() -> None:
+def test_over_sockets_different_calls_are_an_error_and_a_refusal_leaves_ranks_in_step() -> None:
     world_size, slots = 3, 16
     tensor = np.arange(10_000, dtype=np.float32)
     with (

@@ -71,7 +71,7 @@ def test_a_reset_ends_a_wait_of_30_minutes_at_once() -> None:
 
 @pytest.mark.processes
 def test_a_path_whose_mtu_is_below_a_frame_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The transport knows of it, where the network tells."""
+    """The transport has the path's MTU, where the system reports it."""
     monkeypatch.setattr(UdpTransport, "path_mtu", property(lambda self: 1000))
     with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=1.0) as comm:
         process = switch.switch.process

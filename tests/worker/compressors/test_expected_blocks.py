@@ -33,7 +33,7 @@ def test_the_sum_does_not_depend_on_what_is_expected(expected: int | None, slots
         assert group.run(rank_main) == [slots] * 3
 
 
-def test_ranks_that_expect_different_numbers_are_told_so() -> None:
+def test_ranks_that_expect_different_numbers_get_an_error() -> None:
     def rank_main(comm: Communicator) -> str:
         with pytest.raises(CollectiveMismatchError) as caught:
             comm.all_reduce_segments([Float32(torch.ones(500))], expected_blocks=100 + 100 * comm.rank)
@@ -43,7 +43,7 @@ def test_ranks_that_expect_different_numbers_are_told_so() -> None:
         assert all("the ranks called different collectives" in text for text in group.run(rank_main))
 
 
-def test_a_short_collective_says_nothing_for_a_wider_window() -> None:
+def test_a_short_collective_does_not_widen_the_window() -> None:
     def proposal(*, limited: bool, losses: int = 0) -> int:
         window = Window(256)
         window.finished(64, CollectiveStats(rounds=400, losses=losses), limited=limited)

@@ -65,7 +65,7 @@ def test_kinds_of_layers() -> None:
     assert all("bias" in name or name.split(".")[0] in ("batch", "layer", "group", "scalar") for name in dense)
 
 
-def test_without_a_module_the_shape_tells() -> None:
+def test_without_a_module_the_shape_decides() -> None:
     policy = Policy(conv=1, linear=2, recurrent=3, embedding=4)
     assert [policy.length("w", torch.Size(shape)) for shape in [(), (8,), (8, 4), (8, 4, 3), (8, 4, 3, 3)]] == [
         None,

@@ -1,4 +1,4 @@
-"""Ranks that differ are all told so; a step that fails leaves no trace, and goes well when it is tried again."""
+"""Ranks that differ all get an error; a step that fails leaves no trace, and goes well when it is tried again."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_what_a_failed_step_left_is_not_taken_up_after_loading_a_state() -> None
 
 
 def told(compressors: list[Compressor], step: int) -> list[str]:
-    """What each rank is told; all of them have to be."""
+    """The error of each rank; all of them have to have one."""
 
     def rank_main(comm: Communicator) -> str:
         with pytest.raises(CollectiveMismatchError) as caught:
@@ -132,7 +132,7 @@ def told(compressors: list[Compressor], step: int) -> list[str]:
         return group.run(rank_main)
 
 
-def test_ranks_with_different_levels_are_told_so() -> None:
+def test_ranks_with_different_levels_get_an_error() -> None:
     """Both fill lanes of four bits: what travels looks alike."""
     compressors: list[Compressor] = [AdaComp(form="sum", levels=levels) for levels in (3, 3, 2)]
     compressors[1].check(groups(3)[1])
@@ -142,7 +142,7 @@ def test_ranks_with_different_levels_are_told_so() -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_ranks_with_states_of_different_steps_are_told_so_in_a_fixed_form(name: str) -> None:
+def test_ranks_with_states_of_different_steps_get_an_error_in_a_fixed_form(name: str) -> None:
     compressors = settled(name)
     earlier = compressors[1].state_dict()
     exchange_all(compressors, [source(rank, BEFORE) for rank in range(2)], groups(2))
@@ -150,7 +150,7 @@ def test_ranks_with_states_of_different_steps_are_told_so_in_a_fixed_form(name: 
     assert all("the ranks called different collectives" in text for text in told(compressors, BEFORE + 1))
 
 
-def test_ranks_with_different_scales_are_told_so() -> None:
+def test_ranks_with_different_scales_get_an_error() -> None:
     compressors = settled("adacomp, sum")
     state = compressors[1].state_dict()
     state["scales"]["fc.weight"] *= 1 + 2**-20
@@ -158,7 +158,7 @@ def test_ranks_with_different_scales_are_told_so() -> None:
     assert all("the ranks called different collectives" in text for text in told(compressors, BEFORE))
 
 
-def test_different_compressors_are_told_so() -> None:
+def test_different_compressors_are_an_error() -> None:
     assert len(told([AdaComp(form="gather"), BlockTopK()], 0)) == 2
 
 

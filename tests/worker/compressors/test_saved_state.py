@@ -83,7 +83,7 @@ def test_the_state_is_a_copy_in_both_directions() -> None:
     assert state["steps"]["conv"] == 2
 
 
-def test_ranks_with_states_of_different_steps_are_told_so() -> None:
+def test_ranks_with_states_of_different_steps_get_an_error() -> None:
     """With "auto" they would choose different forms: the collective itself says so."""
     adacomps: list[Compressor] = [AdaComp() for _ in range(2)]
     means(adacomps, range(2))

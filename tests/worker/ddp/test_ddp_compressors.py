@@ -91,7 +91,7 @@ def test_reports_are_of_the_buckets_of_the_last_step(comm: Communicator) -> None
         assert dense.reports == []
 
 
-def test_the_policy_knows_the_modules_layers(comm: Communicator) -> None:
+def test_the_policy_reads_the_modules_layers(comm: Communicator) -> None:
     model = wrapped()
     policy = Policy(names=[("extra.*", "dense")], first_layer="dense")
     with DDPState(comm, AdaComp(policy), module=model) as state:

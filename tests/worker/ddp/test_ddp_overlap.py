@@ -24,7 +24,7 @@ BUCKETS = 4
 
 
 class Watched(AdaComp):
-    """AdaComp that tells when it begins to compress a parameter; `before` may do something there."""
+    """AdaComp that signals when it begins to compress a parameter; `before` may do something there."""
 
     name = "watched"
 

@@ -161,7 +161,7 @@ def test_a_path_that_loses_frames(controller: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own job is private there, and takes the token that only its creation tells."""
+    """Its own job is private there, and takes the token that only its creation returns."""
     bench = Bench(tmp_path)
     switch = start_switch(tmp_path)
     settings = tmp_path / "p4reduce.toml"

@@ -148,7 +148,7 @@ def test_a_loss_in_slot_0_of_a_refused_collective_costs_one_probe(lost: str) -> 
 
 
 def test_probe_timeouts_after_one_another_cost_two_frames_each() -> None:
-    """Nothing tells a loss from a switch that stands still, and each frame is asked for in the end."""
+    """A loss and a switch that stands still look alike, and each frame is probed in the end."""
     slots = Slots(7)
     slots.answered(0, ROUND_S)
     probes = []
@@ -332,6 +332,6 @@ def test_without_loss_and_in_order_nothing_is_sent_again() -> None:
 
 @pytest.mark.slow
 def test_loss_is_mended_without_many_frames_too_much() -> None:
-    """Each loss on the way up is one that every rank notices, and none knows whose."""
+    """Each loss on the way up is noticed by every rank, but not whose frame it was."""
     assert on_average(LAN, 0.01)[1] < 0.085
     assert on_average(WAN, 0.01)[1] < 0.085

@@ -71,7 +71,7 @@ def opened(received: int = 1) -> tuple[Collective, list[bytes]]:
 
 
 def test_an_opening_result_that_overtakes_slot_0_waits_for_it() -> None:
-    """Slot 0's tells whether all ranks take part: until then no block may be sent."""
+    """Slot 0's shows whether all ranks take part: until then no block may be sent."""
     mine, other = make(), make(rank=1)
     results = exchange(switch(), {0: mine.start(0.0), 1: other.start(0.0)})[0]
     assert mine.receive_burst(results[1:], 0.1) == []
@@ -251,7 +251,7 @@ def test_an_opening_round_that_stays_wrong_is_an_error_too() -> None:
 
 
 def test_a_forged_result_is_not_taken() -> None:
-    """From a host that knows job, epoch, slot, round and the tensor's shape, but not the secret."""
+    """From a host that has job, epoch, slot, round and the tensor's shape, but not the secret."""
     mine, _, _, got = in_data_round()
     for result in got[0]:
         frame = unpack(SMALL, result)
@@ -383,7 +383,7 @@ def test_full_frames_that_were_answered_before_are_no_matter_of_their_size() -> 
         mine.on_timer(TIMEOUT_S)
 
 
-def test_a_pending_of_another_round_says_nothing() -> None:
+def test_a_pending_of_another_round_is_ignored() -> None:
     mine = make()
     mine.start(0.0)
     stale = Frame(PENDING, 1, 0, 7, 0, 5, 1, rank_secret(0), 0, (KEY_NONE,) * 4, b"")

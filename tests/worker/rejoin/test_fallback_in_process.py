@@ -27,7 +27,7 @@ ONES = np.ones(5, np.int32)
 
 @pytest.fixture(autouse=True)
 def hurried_close(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank that alone missed the end of the last meeting waits for nobody."""
+    """A rank that alone missed the end of the last exchange does not wait."""
     monkeypatch.setattr(fallback, "CLOSE_PATIENCE_S", 0.5)
 
 
@@ -141,7 +141,7 @@ def errors(group: ResettableGroup, call: Callable[[Communicator], Any]) -> list[
     return group.run(told)
 
 
-def test_different_calls_are_told_there_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_different_calls_are_an_error_there_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ResettableGroup, "join_epoch", lambda self, rank, timeout_s: time.sleep(3600))
     with ResettableGroup(2) as group:
         fallen_back(group)

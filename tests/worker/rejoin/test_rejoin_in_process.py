@@ -27,7 +27,7 @@ from rigs.cut_runs import CutGroup, run, run_and_close, same
 
 @pytest.fixture(autouse=True)
 def hurried_close(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank that alone missed the end of the last meeting waits for nobody."""
+    """A rank that alone missed the end of the last exchange does not wait."""
     monkeypatch.setattr(rejoin, "CLOSE_PATIENCE_S", 0.5)
 
 
@@ -95,7 +95,7 @@ def test_a_reset_that_was_asked_for_is_an_error_at_once() -> None:
             group.comms[0].check()
 
 
-def test_ranks_that_do_not_come_back_in_time_are_told() -> None:
+def test_ranks_that_do_not_come_back_in_time_are_named() -> None:
     with ResettableGroup(2, rejoin_s=0.2) as group:
         group.reset()
         with pytest.raises(JobResetError, match="the switch restarted") as caught:
@@ -105,7 +105,7 @@ def test_ranks_that_do_not_come_back_in_time_are_told() -> None:
             group.comms[0].check()
 
 
-def test_another_process_in_a_rank_s_place_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_process_in_a_rank_s_place_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def error(call: Callable[[Communicator], Any]) -> Callable[[Communicator], str]:
         def told(comm: Communicator) -> str:
             with pytest.raises(P4ReduceError) as caught:
@@ -123,7 +123,7 @@ def test_another_process_in_a_rank_s_place_is_told(monkeypatch: pytest.MonkeyPat
         assert all("rank 1 has ended 0 collectives and rank 0 2" in text for text in texts)
 
 
-def test_ranks_of_which_only_some_join_again_are_told() -> None:
+def test_ranks_of_which_only_some_join_again_get_an_error() -> None:
     with ResettableGroup(2) as group:
         group.comms[1].recovery = None
 

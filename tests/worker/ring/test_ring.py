@@ -146,7 +146,7 @@ def test_a_neighbour_that_does_not_answer_is_waited_for_until_the_deadline() -> 
     over_gloo(2, rank_main)
 
 
-def test_ranks_of_different_settings_are_told() -> None:
+def test_ranks_of_different_settings_get_an_error() -> None:
     def rank_main(group: dist.ProcessGroup) -> None:
         with pytest.raises(CollectiveError, match="do not: give them the same"):
             RingState(Inceptionn(2.0 ** -(8 + group.rank())), process_group=group)

@@ -6,7 +6,7 @@ How the paper marks the end of a bin could not be read here (unverified); this i
 
     entry  =  offset << 2 | code        code 0: +scale, 1: -scale, 3: end of bin
     an offset that is not above the one before it begins the next bin
-    an end-of-bin entry is only there where that does not tell; it passes offset + 1 bins at once
+    an end-of-bin entry is only there where that rule is not enough; it passes offset + 1 bins at once
 
 A tensor's bytes are its scale (float32), the number of its entries (uint32) and the entries, little-endian.
 Empty bins are common in real gradients (a fifth to a half of them), full stops between full bins are rare: a Gaussian

@@ -3,7 +3,7 @@
 A block of `block_words` words holds block_words · 32 / w numbers. When the largest |x| of the block over all ranks
 is below 2^E, each rank sends  q = rint(x · 2^(w - 2 - L - E)),  L = ceil(log2 N), so that |q| <= 2^(w-2-L) and a
 lane's sum stays within ±2^(w-2). A number is off by at most half a unit, 2^(E - w + 1 + L): too much to lose, so
-the result also says what this rank really sent, and a compressor keeps the difference for the next step.
+the result also contains what this rank really sent, and a compressor keeps the difference for the next step.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ round() takes halves away from zero. With the scale "auto" (ours), s is the smal
 
 The bytes, little-endian: E (int16); two bits a number, four numbers a byte from the lowest bits on (0 nothing, 1, 2 and
 3 for 8, 16 and 32 bits); all numbers of 8 bits, all of 16, all of 32. The head, E and the tags, is as long for any
-numbers, and tells how long the rest is. What was decoded and is encoded again comes out the same.
+numbers, and determines the length of the rest. What was decoded and is encoded again comes out the same.
 """
 
 from __future__ import annotations

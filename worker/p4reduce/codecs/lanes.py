@@ -78,7 +78,7 @@ class Lanes:
             raise LaneOverflowError(f"{where} is {flat[worst]}, beyond the stated bound {self._bound}")
         bound = largest if self._bound is None else self._bound
         check_lanes(world_size, bound, self.detail, self._name or "the tensor")
-        # This rank's own largest says nothing of the sum: other ranks' may be larger.
+        # This rank's own largest does not bound the sum: other ranks' may be larger.
         most = lane_limit(self.detail) if self._bound is None else world_size * self._bound
         largest_sum = largest_word(self.detail, most)
         return WordSource(pack_lanes(flat, self.detail), block_words, dense, self._finish, largest_sum)

@@ -1,4 +1,4 @@
-"""Where the caller wants a sum to be."""
+"""The memory that a sum is written to."""
 
 from __future__ import annotations
 

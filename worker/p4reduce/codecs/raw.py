@@ -65,7 +65,7 @@ def first_bytes(rows: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
 class Gathered:
     """Every rank's bytes, of any length up to `capacity`: an all-gather among the segments of an all-reduce.
 
-    Nobody needs to know how long the others' bytes are: what they did not fill is not sent. The result is uint8
+    No rank needs the length of the others' bytes: what they did not fill is not sent. The result is uint8
     [world_size, L], L the longest in whole blocks; zeros follow what a rank gave.
     """
 

@@ -122,9 +122,9 @@ class Compressed:
     kept: torch.Tensor
     """What `decompress` makes the residue of, float32 [elements]: often that residue itself."""
     sent_bits: int = 0
-    """Of this rank's choice, as the method's paper counts them, where `compress` knows already."""
+    """Of this rank's choice, as the method's paper counts them, where it is known after `compress`."""
     metadata: tuple[float, ...] = ()
-    """A few numbers of this rank that all ranks learn with the answer; as many on every rank."""
+    """A few numbers of this rank that all ranks get with the answer; as many on every rank."""
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ class Collective:
         self.refusals: dict[int, Reason] = {}
         """Known after slot 0's opening round: the ranks that cannot take part. With any, no block is sent."""
         self._early: dict[int, bytes] = {}
-        """By slot: opening RESULTs that came before slot 0's, which says whether all ranks take part."""
+        """By slot: opening RESULTs that came before slot 0's, which shows whether all ranks take part."""
         self._corrupt: dict[int, bytes] = {}
         """By slot: the last RESULT that cannot be right."""
         self._unsent: list[bytes] = []
@@ -209,7 +209,7 @@ class Collective:
 
     @property
     def next_timer(self) -> float | None:
-        """When `on_timer` wants to be called next; None once the collective is done."""
+        """When `on_timer` has to be called next; None once the collective is done."""
         return None if self.done else min(float(self._loss["timer_at"]), self._deadline)
 
     @property
@@ -253,7 +253,7 @@ class Collective:
         self._state["contributions"] = self.slots
 
     def run(self, channel: Channel, until: float) -> list[bytes]:
-        """Take part over a socket, until the collective is done or the monotonic clock says `until`.
+        """Take part over a socket, until the collective is done or the monotonic clock reaches `until`.
 
         Return what the caller has to send. Raises CollectiveError.
         """

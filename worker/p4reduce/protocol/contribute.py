@@ -2,7 +2,7 @@
 
 A RESULT may be at most MAX_GROWTH_BYTES longer than the frame that it answers: BMv2 gives each packet a buffer of its
 length and 512 bytes more, and aborts when the program makes the packet longer. Any contribution may be the one that
-completes its round and becomes the RESULT. Every rank knows from the agreed keys which blocks the RESULT will carry, so
+completes its round and becomes the RESULT. The agreed keys determine which blocks the RESULT will carry, so
 one that holds too few of them sends blocks of zeros for others (`zeros` of a Contribution).
 """
 

@@ -95,7 +95,7 @@ def plausible(config: Config, slot: Slot, keys: NDArray[np.uint32], index: int, 
 
 @kernel("void(State, Stats)")
 def note_progress(state: State, stats: Stats) -> None:
-    """Remember how many frames were refused when an answer of use came."""
+    """Store how many frames were refused when an answer of use came."""
     state.foreign_at_progress = stats.foreign
     state.malformed_at_progress = stats.malformed
     state.stale_at_progress = stats.stale

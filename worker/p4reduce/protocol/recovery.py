@@ -1,7 +1,7 @@
 """Which frames to send again, and when: loss detection as in RFC 8985 (RACK-TLP) and RFC 9002. Kernels.
 
 A frame that has no RESULT is lost, or its RESULT is, or the switch waits for other ranks: for a frame of theirs that
-was lost, or because they are late. Time alone cannot tell these apart, and late ranks are what happens most. Order can.
+was lost, or because they are late. Time alone cannot distinguish these, and late ranks are most frequent. Order can.
 Every rank sends the slots' frames in the order in which their last RESULTs came, and paths mostly keep the order, so
 the switch finishes the slots' rounds in that order too. A RESULT for a frame that was sent *after* one still in flight
 therefore means a loss. Each transmission has a packet number, in the order of sending. Hence two rules:
@@ -13,9 +13,9 @@ loss time   A frame is sent again when one of a larger packet number was acknowl
             may be for what was sent first (retransmission ambiguity). So it is evidence only against others that were
             sent again: else one spurious retransmission would make all that left in between look lost, and so on. Of
             frames whose loss is ambiguous in this way one is sent again, as a probe, when they are older than the
-            retransmission timeout: the last of them, whose RESULT says which of the others are lost. Until a RESULT
+            retransmission timeout: the last of them, whose RESULT shows which of the others are lost. Until a RESULT
             comes the next probe waits twice as long, and so on.
-probe       When no RESULT has come for the probe timeout (PTO), nothing tells loss from late ranks, or from a switch
+probe       When no RESULT has come for the probe timeout (PTO), loss looks the same as late ranks, or as a switch
 timeout     that is kept waiting by its machine. Then the frame that was sent last is sent again, as a tail loss probe
             (RFC 8985, section 7.3): its RESULT shows which of the others are lost. At each further probe timeout two
             frames are, and no more (RFC 9002, section 6.2.4), those before it, and so on, so that in the end each is.
@@ -25,8 +25,8 @@ timeout     that is kept waiting by its machine. Then the frame that was sent la
             that this one is lost.
 
 So a loss in the middle of a burst is repaired after about one more round trip, however long the ranks wait for each
-other, and one at the end of a collective after a probe timeout. A rank that has a PENDING knows that the switch has its
-frame and waits for others; it sends half as often, for the RESULT may be lost on its way down.
+other, and one at the end of a collective after a probe timeout. A PENDING shows that the switch has the frame and waits
+for other ranks; the rank then sends half as often, for the RESULT may be lost on its way down.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def on_frame_sent(loss: Loss, slots: Table[Slot], index: int, now: float) -> Non
 
 @kernel("void(Path, float64, float64)")
 def add_sample(path: Path, rtt: float, interval: float) -> None:
-    """Learn from a round that took `rtt`, and whose RESULT came `interval` after the one before (RFC 6298)."""
+    """Update the estimates by a round of `rtt`, whose RESULT came `interval` after the one before (RFC 6298)."""
     if np.isnan(path.smoothed_rtt):
         path.smoothed_rtt = rtt
         path.rttvar = rtt / 2
@@ -131,7 +131,7 @@ def on_result(loss: Loss, path: Path, slots: Table[Slot], index: int, now: float
     loss.largest_acked_any = max(loss.largest_acked_any, slot.packet_number)
     if slot.packet_number > loss.largest_acked and not slot.renumbered:
         rtt = now - slot.sent_at
-        if slot.retransmits == 0 and not slot.opening:  # the opening waits for late ranks, and says nothing of the path
+        if slot.retransmits == 0 and not slot.opening:  # the opening waits for late ranks, and is no sample of the path
             add_sample(path, rtt, now - loss.last_result_at)
         loss.largest_acked = slot.packet_number
         loss.latest_rtt = rtt

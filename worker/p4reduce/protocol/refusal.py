@@ -1,9 +1,9 @@
-"""A rank that cannot take part in a collective says so in the opening round of that very collective.
+"""A rank that cannot take part in a collective refuses it in the opening round of that same collective.
 
 Its call descriptor is of the kind REFUSED, with the collective's own operation number and a reason, and it opens slot 0
-alone, with no blocks. So every rank learns of it from the RESULT of slot 0's opening round. No other slot can have gone
+alone, with no blocks. So every rank reads it in the RESULT of slot 0's opening round. No other slot can have gone
 beyond its opening round, for that takes a contribution of the rank that refused, and no rank goes beyond it before it
-has slot 0's RESULT. Then every rank opens all slots of the window that it has not opened, with keys that say "none": so
+has slot 0's RESULT. Then every rank opens all slots of the window that it has not opened, with the key for "none": so
 these rounds end too, no slot is left half full, and all ranks are in step for the next collective.
 """
 
@@ -22,7 +22,7 @@ _REASONS: tuple[tuple[type[BaseException], Reason], ...] = (
 
 
 def reason_of(error: BaseException) -> Reason:
-    """Return how an error is told to the other ranks."""
+    """Return the reason that the other ranks get for an error."""
     for error_type, reason in _REASONS:
         if isinstance(error, error_type):
             return reason
@@ -30,6 +30,6 @@ def reason_of(error: BaseException) -> Reason:
 
 
 def reason_in(words: Sequence[int]) -> Reason:
-    """Return the reason in a descriptor of the kind REFUSED; one this version does not know is OTHER."""
+    """Return the reason in a descriptor of the kind REFUSED; one that is not of this version is OTHER."""
     code = words[1] >> 16 & 0xFF
     return Reason(code) if code in set(Reason) else Reason.OTHER

@@ -59,7 +59,7 @@ class Window:
         return min(self.slots, max(self._floor, slots_for(self._blocks[call], columns)))
 
     def saw(self, call: Hashable, union_blocks: int, blocks: int) -> None:
-        """Remember a collective that is done: how many of its blocks at least one rank held."""
+        """Store of a collective that is done: how many of its blocks at least one rank held."""
         self._blocks.pop(call, None)
         if 2 * union_blocks <= blocks:
             self._blocks[call] = union_blocks
@@ -69,7 +69,7 @@ class Window:
     def finished(self, agreed: int, stats: CollectiveStats, *, limited: bool = False) -> None:
         """Take over what the ranks agreed on, and judge the collective that just ended.
 
-        `limited`: it used fewer slots than the window, so it says nothing for a wider one.
+        `limited`: it used fewer slots than the window, so it is no evidence for a wider one.
         """
         used, self.slots = self.slots, agreed
         tolerated = self.OVERRUN_LOSS if self._lossless else self.TOLERATED_LOSS

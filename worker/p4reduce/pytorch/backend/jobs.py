@@ -1,4 +1,4 @@
-"""The job of a process group: rank 0 makes it, the others learn its name from the group's store."""
+"""The job of a process group: rank 0 makes it, the others read its name in the group's store."""
 
 from __future__ import annotations
 
