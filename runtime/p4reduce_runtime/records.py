@@ -2,6 +2,7 @@
 
     class Slot(Record):
         round_number: int
+        kind: Annotated[int, np.uint16]
         keys: Annotated[NDArray[np.int64], 8]
 
     slots = zeros(Slot, 4)
@@ -13,7 +14,6 @@ the name of an attribute of numpy's scalars, such as `round` or `size`.
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Final, Protocol, TypeVar, get_args, get_type_hints
 
 import numpy as np
@@ -22,7 +22,10 @@ _SCALARS: Final = {int: np.dtype(np.int64), float: np.dtype(np.float64), bool: n
 
 
 class Record:
-    """The base of declarations. Fields: int (int64), float (float64), bool, or an array, Annotated with its length."""
+    """The base of declarations.
+
+    Fields: int (int64), float (float64), bool, an int Annotated with its numpy type, or an array with its length.
+    """
 
 
 R_co = TypeVar("R_co", bound=Record, covariant=True)
@@ -36,19 +39,38 @@ class Table(Protocol[R_co]):
     def __len__(self) -> int: ...
 
 
-@functools.cache
-def dtype_of(record: Any) -> np.dtype[np.void]:
+_dtypes: dict[type[Record], np.dtype[np.void]] = {}
+
+
+def dtype_of(record: type[Record]) -> np.dtype[np.void]:
     """Return the structured data type of a record, aligned as C aligns it."""
-    fields: list[Any] = []
+    known = _dtypes.get(record)
+    if known is None:
+        known = _dtypes[record] = _declared(record)
+    return known
+
+
+def _declared(record: type[Record]) -> np.dtype[np.void]:
+    fields: list[tuple[object, ...]] = []
     for name, kind in get_type_hints(record, include_extras=True).items():
         if kind in _SCALARS:
             fields.append((name, _SCALARS[kind]))
+        elif (arguments := get_args(kind))[0] is int:
+            fields.append((name, np.dtype(arguments[1])))
         else:
-            array, length = get_args(kind)
+            array, length = arguments
             fields.append((name, get_args(get_args(array)[1])[0], length))
     return np.dtype(fields, align=True)
 
 
-def zeros(record: Any, count: int = 1) -> Any:
+def zeros(record: type[Record], count: int = 1) -> Any:
     """Return a structured array of `count` records whose fields are all 0."""
     return np.zeros(count, dtype_of(record))
+
+
+def offset_of(record: type[Record], field: str) -> int:
+    """Return at which byte of a record a field begins."""
+    fields = dtype_of(record).fields
+    assert fields is not None
+    offset: int = fields[field][1]
+    return offset

@@ -5,32 +5,39 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-WAITERS: Final = 0
-"""Not 0 while a thread other than the native loop's waits for the lock or holds it."""
-IDLE: Final = 1
-"""1 while the native loop does not need the lock."""
-REQUESTS: Final = 2
-"""How often the lock was requested of the native loop."""
+from p4reduce_runtime.records import Record, zeros
 
-RequestLock = Callable[[NDArray[np.int64]], bool]
-"""Count a request, set WAITERS and return whether IDLE is set, sequentially consistent: `datapath.lock_kernels`."""
+
+class LockState(Record):
+    """The state of a lock that a native loop shares."""
+
+    waiters: int
+    """Not 0 while a thread other than the native loop's waits for the lock or holds it."""
+    idle: int
+    """1 while the native loop does not need the lock."""
+    requests: int
+    """How often the lock was requested of the native loop."""
+
+
+RequestLock = Callable[[NDArray[np.void]], bool]
+"""Count a request, set `waiters` and return whether `idle` is set, sequentially consistent: `datapath.lock_kernels`."""
 
 
 class FairLock:
     """A lock like `threading.RLock`, also for a Condition, that is granted in the order of the calls of `acquire`.
 
-    The thread that holds it can run a native loop without releasing it. The loop sets IDLE before it waits for events,
-    and clears it afterwards; then it checks the other words, and returns to Python when there are waiters or were
-    requests. So other threads get the lock at once while the loop is idle, and soon while it is not.
+    The thread that holds it can run a native loop without releasing it. The loop sets `idle` before it waits for
+    events, and clears it afterwards; then it checks the other fields of LockState, and returns to Python when there are
+    waiters or were requests. So other threads get the lock at once while the loop is idle, and soon while it is not.
     """
 
     def __init__(self) -> None:
-        self.words = np.zeros(3, np.int64)
+        self.shared: NDArray[np.void] = zeros(LockState)
+        """One LockState."""
         self._request: RequestLock | None = None
         self._state = threading.Lock()
         self._owner: int | None = None
@@ -38,12 +45,12 @@ class FairLock:
         self._queue: deque[tuple[int, threading.Lock]] = deque()
         self._native_owner: int | None = None
 
-    def begin_native(self, request: RequestLock) -> None:
+    def begin_native(self, request: RequestLock | None) -> None:
         """Let other threads take the lock while the native loop that this thread is about to run is idle."""
         self._request = request
         with self._state:
             self._native_owner = self._owner
-            self.words[IDLE] = 0
+            self.shared["idle"] = 0
             self._publish_waiters()
 
     def end_native(self) -> None:
@@ -94,7 +101,7 @@ class FairLock:
         """Return whether the native loop holds the lock, and will not continue before it is released."""
         if self._native_owner is None or self._owner != self._native_owner or self._request is None:
             return False
-        return self._request(self.words)
+        return self._request(self.shared)
 
     def _pass_on(self) -> None:
         if self._queue:
@@ -116,7 +123,7 @@ class FairLock:
 
     def _publish_waiters(self) -> None:
         others = self._native_owner is not None and self._owner != self._native_owner
-        self.words[WAITERS] = len(self._queue) + others
+        self.shared["waiters"] = len(self._queue) + others
 
     # what threading.Condition requires of a reentrant lock
 

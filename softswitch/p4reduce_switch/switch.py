@@ -9,12 +9,11 @@ import selectors
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from p4reduce_runtime import kernels
 from p4reduce_runtime.logs import RateLimitedLog, event
 from p4reduce_switch.datapath import BatchProgram, Reason, batch_program
-from p4reduce_switch.fair_lock import FairLock
+from p4reduce_switch.fair_lock import FairLock, RequestLock
 from p4reduce_switch.ports import DatapathLoop, Ports
 from p4reduce_switch.program import DigestHandler, ExecutionError, Program
 
@@ -50,7 +49,7 @@ class Switch:
         self._stopping = threading.Event()
         self._loop: DatapathLoop | None = None
         self._loop_made = False
-        self._request: Any = None
+        self._request: RequestLock | None = None
         self._installed_us = 0
         self._ports_down: set[int] = set()
 
@@ -151,7 +150,7 @@ class Switch:
             loop.buffers.bind(program.batch, self._installed_us)
             self.lock.begin_native(self._request)
             try:
-                reason = loop.run_once(self.lock.words)
+                reason = loop.run_once(self.lock.shared)
             finally:
                 self.lock.end_native()
             if reason is Reason.EVENT or loop.buffers.clear_event():  # before another thread may run a frame

@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from p4reduce_runtime.records import Record, dtype_of, zeros
 from p4reduce_switch.program import ExecutionError, batch
 
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
 
-def _array(address: int, count: int, kind: Any = ctypes.c_int64) -> Any:
-    return np.ctypeslib.as_array((kind * count).from_address(int(address))) if count else np.zeros(0, np.int64)
+def _array(record: type[Record], address: int, count: int = 1) -> Any:
+    """Return the records at an address."""
+    kind = dtype_of(record)
+    return np.frombuffer((ctypes.c_char * (kind.itemsize * count)).from_address(int(address)), kind)
 
 
 class PythonBatch:
@@ -45,8 +48,9 @@ class PythonBatch:
         assert address is not None
         return address
 
-    def new(self) -> NDArray[np.int64]:
-        return np.zeros(batch.WORDS, np.int64)
+    def new(self) -> NDArray[np.void]:
+        made: NDArray[np.void] = zeros(batch.Batch)
+        return made
 
     def process(self, port: int, frame: bytes) -> Any:
         try:
@@ -67,31 +71,30 @@ class PythonBatch:
                 self.on_digest(*digest)
 
     def _run(self, address: int) -> int:
-        words = _array(address, batch.WORDS)
-        frames, capacity = int(words[batch.FRAMES]), int(words[batch.OUT_CAPACITY])
-        starts, lengths, ports = (
-            _array(words[word], frames) for word in (batch.IN_OFFSETS, batch.IN_LENGTHS, batch.IN_PORTS)
+        run = _array(batch.Batch, address)[0]
+        frames, capacity = int(run["frames"]), int(run["out_capacity"])
+        arrived, results = (
+            _array(batch.Frame, run["in_frames"], frames),
+            _array(batch.Frame, run["out_frames"], capacity),
         )
-        table = [_array(words[word], capacity) for word in (batch.OUT_OFFSETS, batch.OUT_LENGTHS, batch.OUT_PORTS)]
-        self.batches.append(frames - int(words[batch.FRAMES_RUN]))
-        while words[batch.FRAMES_RUN] < frames:
-            free = words[batch.OUT_SIZE] - words[batch.BYTES_OUT], capacity - words[batch.FRAMES_OUT]
+        self.batches.append(frames - int(run["frames_run"]))
+        while run["frames_run"] < frames:
+            free = run["out_size"] - run["bytes_out"], capacity - run["frames_out"]
             if free[0] < self.room or free[1] < self.copies:
                 return batch.FULL
-            index = int(words[batch.FRAMES_RUN])
-            words[batch.FRAMES_RUN] += 1
-            frame = ctypes.string_at(int(words[batch.IN_BYTES] + starts[index]), int(lengths[index]))
+            start, length, port = arrived[run["frames_run"]].tolist()
+            run["frames_run"] += 1
+            frame = ctypes.string_at(int(run["in_bytes"]) + start, length)
             try:
-                outputs = self.program.process(int(ports[index]), frame)
+                outputs = self.program.process(port, frame)
             except ExecutionError as error:
                 self._failure, outputs = error, []
             for port, output in outputs:
-                at, row = int(words[batch.BYTES_OUT]), int(words[batch.FRAMES_OUT])
-                ctypes.memmove(int(words[batch.OUT_BYTES]) + at, output, len(output))
-                for column, number in zip(table, (at, len(output), port), strict=True):
-                    column[row] = number
-                words[batch.BYTES_OUT] += len(output)
-                words[batch.FRAMES_OUT] += 1
+                at = int(run["bytes_out"])
+                ctypes.memmove(int(run["out_bytes"]) + at, output, len(output))
+                results[run["frames_out"]] = at, len(output), port
+                run["bytes_out"] += len(output)
+                run["frames_out"] += 1
             if self._digests or self._failure is not None:
                 return batch.EVENT
         return batch.DONE

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce_runtime.datagrams import ENCAP_BYTES
+from p4reduce_runtime.records import dtype_of, offset_of, zeros
 from p4reduce_switch.datapath.addresses import copy_bytes, load_word, store_word
 from p4reduce_switch.program import batch
 from p4reduce_switch.program.state.replication import Replication
@@ -40,9 +41,10 @@ class Reflector:
         """Itself."""
         return self
 
-    def new(self) -> NDArray[np.int64]:
-        """Return a batch's words."""
-        return np.zeros(batch.WORDS, np.int64)
+    def new(self) -> NDArray[np.void]:
+        """Return a Batch."""
+        made: NDArray[np.void] = zeros(batch.Batch)
+        return made
 
     def collect(self) -> None:
         """Nothing happens in it that could be collected."""
@@ -55,20 +57,30 @@ class Reflector:
         return [(port, swapped + frame[38:])]
 
 
-def reflect(words: Any) -> Any:
-    """Send every frame back: `words` is the address of the batch's words."""
-    frames, capacity = load_word(words + 8 * batch.FRAMES), load_word(words + 8 * batch.OUT_CAPACITY)
-    while load_word(words + 8 * batch.FRAMES_RUN) < frames:
-        index, row = load_word(words + 8 * batch.FRAMES_RUN), load_word(words + 8 * batch.FRAMES_OUT)
-        at = load_word(words + 8 * batch.BYTES_OUT)
-        length = load_word(load_word(words + 8 * batch.IN_LENGTHS) + 8 * index)
-        if row == capacity or at + length > load_word(words + 8 * batch.OUT_SIZE):
+_FIELDS = {name: offset_of(batch.Batch, name) for name in dtype_of(batch.Batch).names or ()}
+FRAMES, FRAMES_RUN, FRAMES_OUT = _FIELDS["frames"], _FIELDS["frames_run"], _FIELDS["frames_out"]
+IN_BYTES, IN_FRAMES, OUT_BYTES, OUT_FRAMES = (
+    _FIELDS[name] for name in ("in_bytes", "in_frames", "out_bytes", "out_frames")
+)
+OUT_SIZE, OUT_CAPACITY, BYTES_OUT = _FIELDS["out_size"], _FIELDS["out_capacity"], _FIELDS["bytes_out"]
+FRAME_SIZE = dtype_of(batch.Frame).itemsize
+LENGTH, PORT = offset_of(batch.Frame, "length"), offset_of(batch.Frame, "port")
+
+
+def reflect(of: Any) -> Any:
+    """Send every frame back: `of` is the address of the Batch."""
+    frames, capacity = load_word(of + FRAMES), load_word(of + OUT_CAPACITY)
+    while load_word(of + FRAMES_RUN) < frames:
+        index, row, at = load_word(of + FRAMES_RUN), load_word(of + FRAMES_OUT), load_word(of + BYTES_OUT)
+        source = load_word(of + IN_FRAMES) + FRAME_SIZE * index
+        length = load_word(source + LENGTH)
+        if row == capacity or at + length > load_word(of + OUT_SIZE):
             return batch.FULL
-        store_word(words + 8 * batch.FRAMES_RUN, index + 1)
+        store_word(of + FRAMES_RUN, index + 1)
         if length < ENCAP_BYTES:
             continue
-        frame = load_word(words + 8 * batch.IN_BYTES) + load_word(load_word(words + 8 * batch.IN_OFFSETS) + 8 * index)
-        result = load_word(words + 8 * batch.OUT_BYTES) + at
+        frame = load_word(of + IN_BYTES) + load_word(source)
+        result = load_word(of + OUT_BYTES) + at
         copy_bytes(result, frame + 6, 6)
         copy_bytes(result + 6, frame, 6)
         copy_bytes(result + 12, frame + 12, length - 12)
@@ -76,12 +88,10 @@ def reflect(words: Any) -> Any:
         copy_bytes(result + 30, frame + 26, 4)
         copy_bytes(result + 34, frame + 36, 2)
         copy_bytes(result + 36, frame + 34, 2)
-        store_word(load_word(words + 8 * batch.OUT_OFFSETS) + 8 * row, at)
-        store_word(load_word(words + 8 * batch.OUT_LENGTHS) + 8 * row, length)
-        store_word(
-            load_word(words + 8 * batch.OUT_PORTS) + 8 * row,
-            load_word(load_word(words + 8 * batch.IN_PORTS) + 8 * index),
-        )
-        store_word(words + 8 * batch.FRAMES_OUT, row + 1)
-        store_word(words + 8 * batch.BYTES_OUT, at + length)
+        sent = load_word(of + OUT_FRAMES) + FRAME_SIZE * row
+        store_word(sent, at)
+        store_word(sent + LENGTH, length)
+        store_word(sent + PORT, load_word(source + PORT))
+        store_word(of + FRAMES_OUT, row + 1)
+        store_word(of + BYTES_OUT, at + length)
     return batch.DONE

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from p4reduce_switch.fair_lock import IDLE, REQUESTS, WAITERS, FairLock
+from p4reduce_switch.fair_lock import FairLock
 
 LIMIT_S = 10.0
 
 
 def until(lock: FairLock, waiting: int) -> None:
     deadline = time.monotonic() + LIMIT_S
-    while lock.words[WAITERS] != waiting:
+    while lock.shared["waiters"][0] != waiting:
         assert time.monotonic() < deadline
         time.sleep(0.001)
 
 
-def test_whoever_waits_comes_before_the_holder_comes_again() -> None:
+def test_waiting_threads_get_the_lock_before_its_last_holder() -> None:
     lock, order = FairLock(), []
 
     def take(name: str) -> None:
@@ -38,21 +38,21 @@ def test_whoever_waits_comes_before_the_holder_comes_again() -> None:
     for thread in threads:
         thread.join(LIMIT_S)
     assert order == ["a", "b", "c", "holder again"]
-    assert lock.words[WAITERS] == 0
+    assert lock.shared["waiters"][0] == 0
 
 
-def request(words: Any) -> bool:
+def request(shared: Any) -> bool:
     """What the kernel of that name does."""
-    words[REQUESTS] += 1
-    words[WAITERS] = 1
-    return bool(words[IDLE] == 1)
+    shared["requests"] += 1
+    shared["waiters"] = 1
+    return bool(shared["idle"][0] == 1)
 
 
-def test_while_the_loop_is_idle_the_lock_is_there_for_others() -> None:
+def test_other_threads_get_the_lock_while_the_loop_is_idle() -> None:
     lock, order = FairLock(), []
     lock.acquire()
     lock.begin_native(request)
-    lock.words[IDLE] = 1
+    lock.shared["idle"][0] = 1
 
     def take(name: str, taken: threading.Event, go: threading.Event) -> None:
         with lock:
@@ -64,7 +64,7 @@ def test_while_the_loop_is_idle_the_lock_is_there_for_others() -> None:
     threads = [threading.Thread(target=take, args=("other", taken, go))]
     threads[0].start()
     assert taken.wait(LIMIT_S)
-    assert lock.words.tolist() == [1, 1, 1], "the loop sees that it has to go back to Python"
+    assert lock.shared.tolist() == [(1, 1, 1)], "the loop sees that it has to go back to Python"
     threads.append(threading.Thread(target=take, args=("third", threading.Event(), go)))
     threads[1].start()
     until(lock, 2)
@@ -77,17 +77,17 @@ def test_while_the_loop_is_idle_the_lock_is_there_for_others() -> None:
     lock.release()
 
 
-def test_the_loop_goes_on_with_the_lock_when_others_are_done() -> None:
+def test_the_loop_continues_with_the_lock_after_other_threads() -> None:
     lock = FairLock()
     lock.acquire()
     lock.begin_native(request)
-    lock.words[IDLE] = 1
+    lock.shared["idle"][0] = 1
     thread = threading.Thread(target=lambda: lock.acquire() and lock.release())
     thread.start()
     thread.join(LIMIT_S)
     assert not thread.is_alive()
-    assert lock.words[WAITERS] == 0
-    lock.words[IDLE] = 0
+    assert lock.shared["waiters"][0] == 0
+    lock.shared["idle"][0] = 0
     thread = threading.Thread(target=lambda: lock.acquire() and lock.release())
     thread.start()
     until(lock, 1)
@@ -96,7 +96,7 @@ def test_the_loop_goes_on_with_the_lock_when_others_are_done() -> None:
     lock.release()
     thread.join(LIMIT_S)
     with lock:
-        assert lock.words[WAITERS] == 0
+        assert lock.shared["waiters"][0] == 0
 
 
 def test_it_can_be_acquired_more_than_once() -> None:
@@ -132,7 +132,7 @@ def test_a_condition_waits_on_it_however_often_it_was_acquired() -> None:
         assert not condition.wait(0.001)
 
 
-def test_who_gives_up_waiting_holds_up_nobody() -> None:
+def test_a_thread_that_gives_up_waiting_does_not_block_others() -> None:
     """As when a signal handler raises while a thread waits."""
     lock, told = FairLock(), threading.Event()
     lock.acquire()
@@ -142,11 +142,11 @@ def test_who_gives_up_waiting_holds_up_nobody() -> None:
     thread.start()
     until(lock, 2)
     lock._cancel(threading.get_ident(), turn)
-    assert lock.words[WAITERS] == 1
+    assert lock.shared["waiters"][0] == 1
     lock.release()
     assert told.wait(LIMIT_S)
     thread.join(LIMIT_S)
     lock._owner, lock._depth = threading.get_ident(), 1  # its turn came just before it gave up
     lock._cancel(threading.get_ident(), turn)
     with lock:
-        assert lock.words[WAITERS] == 0
+        assert lock.shared["waiters"][0] == 0

@@ -7,8 +7,10 @@ import time
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from p4reduce_lab.bench.load import Contributions
+from p4reduce_runtime.records import zeros
 from p4reduce_switch.program import Program, batch
 
 BATCH: Final = 64
@@ -28,12 +30,13 @@ class Runner:
         self._call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(native.address)
         self._capacity = BATCH * frames.world_size + BATCH
         size = frames.frame_bytes
-        self._offsets = np.arange(BATCH, dtype=np.int64) * size
-        self._lengths = np.full(BATCH, size, np.int64)
+        self._in_frames: NDArray[np.void] = zeros(batch.Frame, BATCH)
+        self._in_frames["offset"], self._in_frames["length"] = np.arange(BATCH) * size, size
         self._staged = np.zeros((BATCH, size), np.uint8)
         self._out = np.zeros(max(native.room, size) * (self._capacity + 1), np.uint8)
-        self._results = np.zeros((3, self._capacity), np.int64)
-        self._batch = native.new()
+        self._results: NDArray[np.void] = zeros(batch.Frame, self._capacity)
+        self._batch_array = native.new()
+        self._batch: np.void = self._batch_array[0]
 
     def cpu_seconds(self, frames: int) -> float:
         """Run at least so many frames; return the processor seconds of this thread a frame, in the program alone."""
@@ -48,33 +51,28 @@ class Runner:
 
     def _run(self) -> tuple[int, int]:
         """Run all frames; return nanoseconds in the C function, and how many frames came out."""
-        words, frames = self._batch, self._frames
+        run, frames = self._batch, self._frames
         spent = results = 0
         for first in range(0, len(frames), BATCH):
             count = min(BATCH, len(frames) - first)
             self._staged[:count] = frames.bytes[first : first + count]  # as if they had just been received
-            words[batch.FRAMES] = count
-            words[batch.IN_BYTES] = self._staged.ctypes.data
-            words[batch.IN_OFFSETS] = self._offsets.ctypes.data
-            words[batch.IN_LENGTHS] = self._lengths.ctypes.data
-            words[batch.IN_PORTS] = frames.ports.ctypes.data + 8 * first
-            words[batch.NOW_US] = time.monotonic_ns() // 1000
-            words[batch.OUT_BYTES], words[batch.OUT_SIZE] = self._out.ctypes.data, self._out.nbytes
-            for word, row in zip((batch.OUT_OFFSETS, batch.OUT_LENGTHS, batch.OUT_PORTS), self._results, strict=True):
-                words[word] = row.ctypes.data
-            words[batch.OUT_CAPACITY] = self._capacity
-            words[batch.FRAMES_RUN] = words[batch.FRAMES_OUT] = words[batch.BYTES_OUT] = 0
-            address = words.ctypes.data
+            self._in_frames["port"][:count] = frames.ports[first : first + count]
+            run["frames"], run["now_us"] = count, time.monotonic_ns() // 1000
+            run["in_bytes"], run["in_frames"] = self._staged.ctypes.data, self._in_frames.ctypes.data
+            run["out_bytes"], run["out_size"] = self._out.ctypes.data, self._out.nbytes
+            run["out_frames"], run["out_capacity"] = self._results.ctypes.data, self._capacity
+            run["frames_run"] = run["frames_out"] = run["bytes_out"] = 0
+            address = self._batch_array.ctypes.data
             began = time.thread_time_ns()
             why = self._call(address)
             spent += time.thread_time_ns() - began
             while why != batch.DONE:
                 if why == batch.EVENT:
                     self._program.collect()
-                results += int(words[batch.FRAMES_OUT])
-                words[batch.FRAMES_OUT] = words[batch.BYTES_OUT] = 0
+                results += int(run["frames_out"])
+                run["frames_out"] = run["bytes_out"] = 0
                 began = time.thread_time_ns()
                 why = self._call(address)
                 spent += time.thread_time_ns() - began
-            results += int(words[batch.FRAMES_OUT])
+            results += int(run["frames_out"])
         return spent, results

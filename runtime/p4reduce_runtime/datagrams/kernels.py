@@ -1,172 +1,218 @@
-"""libc's poll, recvmsg and sendmsg, called from compiled code, for Linux on 64-bit little-endian processors.
-
-The structures are laid out in words of 64 bits:
-
-    msghdr        name, its length, iovec, how many, control, its length, flags
-    iovec         address, bytes
-    sockaddr_in   family | port << 16 | address << 32, both in network order; 0
-    cmsghdr       length, level | type << 32, data
-    pollfd        descriptor | events << 32 | revents << 48
-"""
+"""libc's poll, recvmsg and sendmsg, called from compiled code, for Linux on 64-bit little-endian processors."""
 
 from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 import numba
 import numpy as np
 from llvmlite import ir
-from numba.extending import intrinsic
+from numba.core import cgutils
+from numba.extending import intrinsic, register_jitable
+from numpy.typing import NDArray
 
 from p4reduce_runtime.datagrams import (
-    DESCRIPTOR,
     ENCAP_BYTES,
-    ERRNO,
     LONG_RUNS_REMEMBERED,
-    LOST,
-    LOST_BYTES,
     MAX_SEGMENTS,
     RECEIVE_BYTES,
     RUN_BYTES,
-    SCRATCH,
-    SEGMENT,
-    SENDER_IP,
-    SENDER_PORT,
     SHORT_RUN_BYTES,
-    SINCE_LONG,
-    TO_IP,
-    TO_PLAIN,
-    TO_PORT,
-    TO_RUN_BYTES,
+    Destination,
+    PollFd,
+    SocketState,
 )
 from p4reduce_runtime.kernels import kernel
+from p4reduce_runtime.records import Table, offset_of
 
-_MESSAGE = SCRATCH
-_NAME = _MESSAGE + 7
-_CONTROL = _NAME + 2
-_VECTOR = _CONTROL + 8
+_MESSAGE = offset_of(SocketState, "msg_name")
+_NAME = offset_of(SocketState, "sin_family")
+_CONTROL = offset_of(SocketState, "cmsg_len")
+_VECTOR = offset_of(SocketState, "iovec")
+_NAME_BYTES = 16
+_CONTROL_BYTES = 64
 
 _FAMILY = int(socket.AF_INET)
-_SEGMENT_SIZE = 17 | 103 << 32  # SOL_UDP, UDP_SEGMENT
-_GRO = 17 | 104 << 32  # SOL_UDP, UDP_GRO
+_SOL_UDP, _UDP_SEGMENT, _UDP_GRO = 17, 103, 104
 _EAGAIN, _EIO, _EINVAL = errno.EAGAIN, errno.EIO, errno.EINVAL
 _EMSGSIZE, _EOPNOTSUPP = errno.EMSGSIZE, errno.EOPNOTSUPP
 _CLOCK_MONOTONIC = 1
+_POLLS = 20
+"""System calls of `wait` before it sleeps; each takes about a microsecond."""
 
 types: Any = numba.types
+signed: Any = np.int64
+"""Makes an int64 of a number of another type: numba computes uint64 with int64 as float64."""
+_alloca_once: Any = cgutils.alloca_once
+_get_or_insert_function: Any = cgutils.get_or_insert_function
 _errno_location = types.ExternalFunction("__errno_location", types.uintp())
-_LOOKS = 20
-"""Before `wait` sleeps; each takes about a microsecond."""
 _sched_yield = types.ExternalFunction("sched_yield", types.int32())
 _poll = types.ExternalFunction("poll", types.int32(types.uintp, types.uint64, types.int32))
 recvmsg = types.ExternalFunction("recvmsg", types.int64(types.int32, types.uintp, types.int32))
 sendmsg = types.ExternalFunction("sendmsg", types.int64(types.int32, types.uintp, types.int32))
-_clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
 
 
-def _load_int(_typing: Any, address: Any) -> Any:
+def _load_int(_typing: object, address: int) -> object:
     """Read the C int at an address."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.load(builder.inttoptr(arguments[0], ir.IntType(32).as_pointer()))
+    def generate(_: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> ir.Value:
+        return builder.load(builder.inttoptr(arguments[0], _I32.as_pointer()))
 
     return types.int32(types.uintp), generate
 
 
+def _monotonic_time(_typing: object) -> object:
+    """Return clock_gettime(CLOCK_MONOTONIC) in microseconds."""
+
+    def generate(_: object, builder: ir.IRBuilder, _signature: object, _arguments: Sequence[ir.Value]) -> ir.Value:
+        timespec = _alloca_once(builder, _I64, size=2)
+        clock_gettime = _get_or_insert_function(
+            builder.module, ir.FunctionType(_I32, [_I32, _I64.as_pointer()]), "clock_gettime"
+        )
+        builder.call(clock_gettime, [_I32(_CLOCK_MONOTONIC), timespec])
+        seconds = builder.load(timespec)
+        nanoseconds = builder.load(builder.gep(timespec, [_I64(1)]))
+        return builder.add(builder.mul(seconds, _I64(1_000_000)), builder.sdiv(nanoseconds, _I64(1000)))
+
+    return types.int64(), generate
+
+
 _int_at: Any = intrinsic(_load_int)
+_clock: Any = intrinsic(_monotonic_time)
 
 
 @kernel("int64()")
-def errno_now() -> Any:
-    """Return why the last system call of this thread failed."""
-    return _int_at(_errno_location())
+def errno_now() -> int:
+    """Return errno of this thread."""
+    number: int = _int_at(_errno_location())
+    return number
 
 
-@kernel("int64(int64[::1])")
-def microseconds(io: Any) -> Any:
+@kernel("int64()")
+def microseconds() -> int:
     """Return the time of the monotonic clock."""
-    _clock_gettime(_CLOCK_MONOTONIC, np.int64(io.ctypes.data) + 8 * _CONTROL)
-    return io[_CONTROL] * 1_000_000 + io[_CONTROL + 1] // 1000
+    now: int = _clock()
+    return now
 
 
-@kernel("int64(int64[::1], int64)")
-def wait(polled: Any, timeout_ms: int) -> Any:
-    """Wait for one of some descriptors (`datagrams.polled`); return how many are ready, -errno after a signal.
+@register_jitable
+def address_of(array: object) -> int:
+    """Return the address of an array's data."""
+    pointed: Any = array
+    address: int = signed(pointed.ctypes.data)
+    return address
 
-    The events of each are in the uppermost 16 bits of its word. Before it sleeps it looks some times, and gives way to
-    other processes between: to be woken takes tens of microseconds on a virtual machine, and frames come sooner.
+
+@register_jitable
+def _swapped16(number: int) -> int:
+    """Exchange the bytes of a 16-bit number."""
+    return number >> 8 | (number & 0xFF) << 8
+
+
+@register_jitable
+def _swapped32(number: int) -> int:
+    """Reverse the bytes of a 32-bit number."""
+    return number >> 24 | (number >> 8 & 0xFF00) | (number & 0xFF00) << 8 | (number & 0xFF) << 24
+
+
+@kernel("int64(PollFd[::1], int64)")
+def wait(polled: Table[PollFd], timeout_ms: int) -> int:
+    """Wait until one of some descriptors is ready; return how many are, or -errno after a signal.
+
+    Sets `revents` of each. Before it sleeps it polls some times, and yields the processor between: waking up takes
+    tens of microseconds on a virtual machine, and frames arrive sooner.
     """
-    for index in range(len(polled)):
-        polled[index] &= 0xFFFFFFFFFFFF
-    for _ in range(_LOOKS):
-        ready = _poll(polled.ctypes.data, len(polled), 0)
+    address = address_of(polled)
+    for _ in range(_POLLS):
+        ready: int = _poll(address, len(polled), 0)
         if ready != 0:
             return ready if ready >= 0 else -errno_now()
         _sched_yield()
-    ready = _poll(polled.ctypes.data, len(polled), timeout_ms)
+    ready = _poll(address, len(polled), timeout_ms)
     return ready if ready >= 0 else -errno_now()
 
 
-@kernel("int64(int64[::1], uint8[::1], int64)")
-def receive(io: Any, ring: Any, start: int) -> Any:
+@kernel("int64(SocketState[::1], uint8[::1], int64)")
+def receive(io: Table[SocketState], ring: NDArray[np.uint8], start: int) -> int:
     """Receive a datagram, or a run of them, into `ring` from `start` on, where RECEIVE_BYTES are free.
 
-    Return its bytes and set SEGMENT, SENDER_IP and SENDER_PORT; -errno when there is nothing, or the socket has an
-    error to report. A datagram of no bytes is one too.
+    Return its bytes and set `segment`, `sender_ip` and `sender_port`; -errno when there is nothing, or the socket has
+    an error to report. A datagram of no bytes is one too.
     """
-    base = np.int64(io.ctypes.data)
-    io[_VECTOR], io[_VECTOR + 1] = np.int64(ring.ctypes.data) + start, RECEIVE_BYTES
-    io[_MESSAGE], io[_MESSAGE + 1] = base + 8 * _NAME, 16
-    io[_MESSAGE + 2], io[_MESSAGE + 3] = base + 8 * _VECTOR, 1
-    io[_MESSAGE + 4], io[_MESSAGE + 5], io[_MESSAGE + 6] = base + 8 * _CONTROL, 64, 0
-    io[_NAME] = 0
-    got = recvmsg(io[DESCRIPTOR], base + 8 * _MESSAGE, 0)
+    state, pointer = io[0], address_of(io)
+    state.iovec[0] = address_of(ring) + start
+    state.iovec[1] = RECEIVE_BYTES
+    state.msg_name = pointer + _NAME
+    state.msg_namelen = _NAME_BYTES
+    state.msg_iov = pointer + _VECTOR
+    state.msg_iovlen = 1
+    state.msg_control = pointer + _CONTROL
+    state.msg_controllen = _CONTROL_BYTES
+    state.msg_flags = 0
+    state.sin_port = 0
+    state.sin_addr = 0
+    got: int = recvmsg(state.descriptor, pointer + _MESSAGE, 0)
     if got < 0:
-        io[ERRNO] = errno_now()
-        return -io[ERRNO]
-    name = io[_NAME]
-    port, ip = name >> 16 & 0xFFFF, name >> 32 & 0xFFFFFFFF
-    io[SENDER_PORT] = port >> 8 | (port & 0xFF) << 8
-    io[SENDER_IP] = ip >> 24 | (ip >> 8 & 0xFF00) | (ip & 0xFF00) << 8 | (ip & 0xFF) << 24
-    io[SEGMENT] = got
-    if io[_MESSAGE + 5] >= 20 and io[_CONTROL + 1] == _GRO and 0 < io[_CONTROL + 2] & 0xFFFFFFFF < got:
-        io[SEGMENT] = io[_CONTROL + 2] & 0xFFFFFFFF
+        state.error = errno_now()
+        return -state.error
+    state.sender_port = _swapped16(state.sin_port)
+    state.sender_ip = _swapped32(state.sin_addr)
+    state.segment = got
+    if state.msg_controllen >= 20 and state.cmsg_level == _SOL_UDP and state.cmsg_type == _UDP_GRO:
+        segment = state.cmsg_data[0]
+        if 0 < segment < got:
+            state.segment = segment
     return got
 
 
-@kernel("void(int64[::1], int64[::1], int64)")
-def follow(io: Any, path: Any, got: int) -> None:
+@kernel("void(SocketState, Destination, int64)")
+def follow(state: SocketState, path: Destination, got: int) -> None:
     """Let runs to a sender be as long as its own: `receive` has just returned `got` bytes from there.
 
     They are long after a long one has arrived whole, and short after LONG_RUNS_REMEMBERED datagrams without.
     """
-    count = max(1, (got - 1) // max(1, io[SEGMENT]) + 1)
+    count = max(1, (got - 1) // max(1, state.segment) + 1)
     if got + count * ENCAP_BYTES > SHORT_RUN_BYTES:
-        path[TO_RUN_BYTES], path[SINCE_LONG] = RUN_BYTES, 0
-    elif path[TO_RUN_BYTES] > SHORT_RUN_BYTES:
-        path[SINCE_LONG] += count
-        if path[SINCE_LONG] > LONG_RUNS_REMEMBERED:
-            path[TO_RUN_BYTES] = SHORT_RUN_BYTES
+        path.run_bytes = RUN_BYTES
+        path.since_long = 0
+    elif path.run_bytes > SHORT_RUN_BYTES:
+        path.since_long += count
+        if path.since_long > LONG_RUNS_REMEMBERED:
+            path.run_bytes = SHORT_RUN_BYTES
 
 
-@kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64)")
-def send(io: Any, to: Any, addresses: Any, lengths: Any, first: int, end: int) -> Any:
+@kernel("int64(SocketState[::1], Destination, int64[::1], int64[::1], int64, int64)")
+def send(
+    io: Table[SocketState],
+    to: Destination,
+    addresses: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    first: int,
+    end: int,
+) -> int:
     """Send datagrams first..end-1, given by the addresses of their bytes and their lengths, to one destination.
 
-    Those in a row that are equally long go as one super-datagram; the last of it may be shorter. Where the way there
-    refuses that, TO_PLAIN is set, and each goes by itself. Return `end`, or the first that was not tried because the
-    socket's buffer is full: ERRNO is EAGAIN then. Any other failure is counted in LOST and LOST_BYTES (ERRNO says the
-    last one's cause), and the next are tried.
+    Those in a row that are equally long go as one super-datagram; the last of it may be shorter. Where the path refuses
+    that, `plain` is set, and each goes by itself. Return `end`, or the first that was not tried because the socket's
+    buffer is full: `error` is EAGAIN then. Any other failure is counted in `lost` and `lost_bytes` (`error` is that of
+    the last one), and the next are tried.
     """
-    base = np.int64(io.ctypes.data)
-    port, ip = to[TO_PORT], to[TO_IP]
-    port = port >> 8 | (port & 0xFF) << 8
-    ip = ip >> 24 | (ip >> 8 & 0xFF00) | (ip & 0xFF00) << 8 | (ip & 0xFF) << 24
-    io[_NAME], io[_NAME + 1] = _FAMILY | port << 16 | ip << 32, 0
-    io[_MESSAGE], io[_MESSAGE + 1] = (base + 8 * _NAME, 16) if ip != 0 else (0, 0)
-    io[_MESSAGE + 2], io[_MESSAGE + 6] = base + 8 * _VECTOR, 0
+    state, pointer = io[0], address_of(io)
+    state.sin_family = _FAMILY
+    state.sin_port = _swapped16(to.port)
+    state.sin_addr = _swapped32(to.ip)
+    state.sin_zero = 0
+    state.msg_name = pointer + _NAME if to.ip != 0 else 0
+    state.msg_namelen = _NAME_BYTES if to.ip != 0 else 0
+    state.msg_iov = pointer + _VECTOR
+    state.msg_flags = 0
+    state.cmsg_len = 18
+    state.cmsg_level = _SOL_UDP
+    state.cmsg_type = _UDP_SEGMENT
     alone_until, refused = 0, 0  # datagrams before this one go by themselves, because their run failed for that reason
     while first < end:
         segment = lengths[first]
@@ -174,25 +220,27 @@ def send(io: Any, to: Any, addresses: Any, lengths: Any, first: int, end: int) -
         while first + count < end and count < MAX_SEGMENTS:
             length = lengths[first + count]
             on_wire = total + length + (count + 1) * ENCAP_BYTES
-            if length > segment or count > 0 and (length == 0 or last < segment or on_wire > to[TO_RUN_BYTES]):
+            if length > segment or count > 0 and (length == 0 or last < segment or on_wire > to.run_bytes):
                 break
-            io[_VECTOR + 2 * count], io[_VECTOR + 2 * count + 1] = addresses[first + count], length
+            state.iovec[2 * count] = addresses[first + count]
+            state.iovec[2 * count + 1] = length
             last, total, count = length, total + length, count + 1
-            if to[TO_PLAIN] != 0 or first < alone_until:
+            if to.plain != 0 or first < alone_until:
                 break
-        io[_MESSAGE + 3] = count
-        io[_MESSAGE + 4], io[_MESSAGE + 5] = (base + 8 * _CONTROL, 24) if count > 1 else (0, 0)
-        io[_CONTROL], io[_CONTROL + 1], io[_CONTROL + 2] = 18, _SEGMENT_SIZE, segment
-        if sendmsg(io[DESCRIPTOR], base + 8 * _MESSAGE, 0) < 0:
-            io[ERRNO] = errno_now()
-            if io[ERRNO] == _EAGAIN:
+        state.msg_iovlen = count
+        state.msg_control = pointer + _CONTROL if count > 1 else 0
+        state.msg_controllen = 24 if count > 1 else 0
+        state.cmsg_data[0] = segment
+        if sendmsg(state.descriptor, pointer + _MESSAGE, 0) < 0:
+            state.error = errno_now()
+            if state.error == _EAGAIN:
                 return first
             if count > 1:
-                alone_until, refused = first + count, io[ERRNO]
+                alone_until, refused = first + count, state.error
                 continue
-            io[LOST] += 1
-            io[LOST_BYTES] += total
+            state.lost += 1
+            state.lost_bytes += total
         elif first < alone_until and refused in (_EIO, _EINVAL, _EMSGSIZE, _EOPNOTSUPP):
-            to[TO_PLAIN] = 1  # what goes alone, and not in a run, would be refused next time too
+            to.plain = 1  # single datagrams pass and runs do not: the next run would be refused too
         first += count
     return end

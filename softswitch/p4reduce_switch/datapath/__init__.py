@@ -14,12 +14,13 @@ The loop does not wait for a batch to fill. It can return at any point, and cont
 from __future__ import annotations
 
 import enum
-from typing import Any, Final, Protocol, cast
+from typing import Annotated, Final, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce_runtime.datagrams import SHORT_RUN_BYTES, TO_WORDS, destination
+from p4reduce_runtime.datagrams import SHORT_RUN_BYTES, Destination, PollFd, SocketState, destination
+from p4reduce_runtime.records import Record, Table, zeros
 from p4reduce_switch.program import batch
 
 MAX_PORT: Final = 511
@@ -59,56 +60,127 @@ class Reason(enum.IntEnum):
 
     YIELD = 0  # for waiters of the lock, or to handle signals
     WOKEN = 1  # the wake-up descriptor is readable, or a signal arrived
-    UNKNOWN_PEER = 2  # the datagram at PENDING_AT is from an unknown address
+    UNKNOWN_PEER = 2  # the datagram at `pending_at` is from an unknown address
     OTHER_PORT = 3  # the next result goes to a port that is not the loop's: the CPU port, or none
     EVENT = 4  # the last frame run left digests or a failure to collect
     NO_ROOM = 5  # the results of one frame may exceed the buffers
 
 
-# words of the loop's state
-FUNCTION: Final = 0
-"""Address of the program's native function."""
-STARTED_US: Final = 1
-"""The origin of the program's time, on the monotonic clock."""
-SENT: Final = 2
-"""Results that are sent."""
-EVENT_DUE: Final = 3
-PENDING_AT: Final = 4
-"""Offset of the next datagram in the receive buffer; -1: none."""
-PENDING_BYTES: Final = 5
-PENDING_SEGMENT: Final = 6
-PENDING_IP: Final = 7
-PENDING_PORT: Final = 8
-# and its counters: see UnderlayCounters
-COUNTERS: Final = (
-    "datagrams_in",
-    "bytes_in",
-    "datagrams_out",
-    "bytes_out",
-    "not_for_peer",
-    "send_buffer_full",
-    "send_errors",
-)
-DATAGRAMS_IN, BYTES_IN, DATAGRAMS_OUT, BYTES_OUT, NOT_FOR_PEER, BUFFER_FULL, SEND_ERRORS = range(16, 16 + len(COUNTERS))
-LOOP_WORDS: Final = 16 + len(COUNTERS)
+class LoopState(Record):
+    """Progress of a loop between two calls."""
 
-# words of a peer, after those of a `datagrams` destination
-PEER_PRESENT: Final = TO_WORDS
-PEER_LAST_SEEN_US: Final = TO_WORDS + 1
-"""When its last datagram arrived, on the monotonic clock."""
-PEER_IP_SUM: Final = TO_WORDS + 2
-"""One's complement sum of its IPv4 header with total length and checksum 0."""
-PEER_UDP_SUM: Final = TO_WORDS + 3
-"""One's complement sum of the pseudo header and both ports."""
-PEER_WORDS: Final = TO_WORDS + 4
+    function: int
+    """Address of the program's native function."""
+    started_us: int
+    """The origin of the program's time, on the monotonic clock."""
+    sent: int
+    """Results that are sent."""
+    event_due: bool
+    """Whether the last frame run left digests or a failure."""
+    pending_at: int
+    """Offset of the next datagram in the receive buffer; -1: none."""
+    pending_bytes: int
+    pending_segment: int
+    pending_ip: int
+    pending_port: int
+    """The sender; in a loop over interfaces the row of the interface."""
+
+
+class QueuedResult(Record):
+    """A result in the queue of its port."""
+
+    next: int
+    """The next result to this port; -1: none."""
+    payload_bytes: int
+
+
+class PortQueue(Record):
+    """The results to a port, in order."""
+
+    head: int
+    """The index of the first, plus one; 0: the queue is empty."""
+    tail: int
+
+
+class UdpCounters(Record):
+    """What the loop over the UDP underlay counts: see UnderlayCounters."""
+
+    datagrams_in: int
+    bytes_in: int
+    datagrams_out: int
+    bytes_out: int
+    not_for_peer: int
+    send_buffer_full: int
+    send_errors: int
+
+
+class PeerState(Record):
+    """A peer."""
+
+    present: bool
+    last_seen_us: int
+    """When its last datagram arrived, on the monotonic clock."""
+    ip_sum: int
+    """One's complement sum of its IPv4 header with total length and checksum 0."""
+    udp_sum: int
+    """One's complement sum of the pseudo header and both ports."""
+
+
+class AddressRow(Record):
+    """A row of the hash table of peers."""
+
+    key: int
+    """IPv4 address and UDP port."""
+    port: int
+    """The peer's port; 0: the row is empty."""
+
+
+Octets = Annotated[NDArray[np.uint8], "uint8[::1]"]
+Numbers = Annotated[NDArray[np.int64], "int64[::1]"]
+
+
+class Memory(NamedTuple):
+    """The arrays of one loop; `state` and `batch` have one record."""
+
+    state: Table[LoopState]
+    batch: Table[batch.Batch]
+    received: Octets
+    frames: Octets
+    frame_table: Table[batch.Frame]
+    results: Octets
+    result_table: Table[batch.Frame]
+    queued: Table[QueuedResult]
+    """For each result."""
+    queues: Table[PortQueue]
+    """For each port."""
+    active: Numbers
+    """The ports whose queues are not empty."""
+    addresses: Numbers
+    lengths: Numbers
+    """The payloads of the results to one peer."""
+
+
+class Peers(NamedTuple):
+    """The peers by port, and by address in a hash table with linear probing."""
+
+    destinations: Table[Destination]
+    states: Table[PeerState]
+    headers: Annotated[NDArray[np.uint8], "uint8[:, ::1]"]
+    """Header templates: Ethernet, IPv4, UDP, padding."""
+    addresses: Table[AddressRow]
+
+
+class UdpSocket(NamedTuple):
+    """The socket of the UDP underlay; `io` and `counters` have one record."""
+
+    io: Table[SocketState]
+    polled: Table[PollFd]
+    """The socket, and the descriptor that ends a wait."""
+    counters: Table[UdpCounters]
+
+
 HEADER_BYTES: Final = 48
-"""Bytes of a header template: Ethernet, IPv4, UDP, padding."""
-
-# rows of a batch's frames, and of results
-OFFSETS, LENGTHS, PORTS = range(3)
-# rows of the memory that chains results by port
-NEXT, SIZE, HEAD, TAIL, ACTIVE, ADDRESSES, SIZES = range(7)
-_ORDER_ROWS: Final = 7
+"""Bytes of a header template."""
 
 _TABLE_ROWS: Final = 2048
 _HASH: Final = 0x9E3779B97F4A7C1
@@ -119,12 +191,13 @@ class Buffers:
     """The buffers of one loop, and its current batch."""
 
     def __init__(self) -> None:
-        self.loop = np.zeros(LOOP_WORDS, np.int64)
-        self.loop[PENDING_AT] = -1
-        self.received = np.zeros(RECEIVE_BYTES, np.uint8)
-        self.frames = np.zeros(_FRAMES_BYTES, np.uint8)
-        self.frame_table = np.zeros((3, BATCH_FRAMES), np.int64)
-        self.words = np.zeros(batch.WORDS, np.int64)
+        self._state: NDArray[np.void] = zeros(LoopState)
+        self._state["pending_at"] = -1
+        self.state: np.void = self._state[0]
+        self._batch: NDArray[np.void] = zeros(batch.Batch)
+        self._received = np.zeros(RECEIVE_BYTES, np.uint8)
+        self._frames = np.zeros(_FRAMES_BYTES, np.uint8)
+        self._frame_table: NDArray[np.void] = zeros(batch.Frame, BATCH_FRAMES)
         self._bound: batch.NativeBatch | None = None
         self._allocate(_RESULTS_BYTES, _RESULTS)
 
@@ -132,100 +205,117 @@ class Buffers:
         """Run the rest of the batch, and all later ones, with this program."""
         if native is self._bound:
             return
-        left = self.words
-        self.words = native.new()
-        self.words[batch.FRAMES :] = left[batch.FRAMES :]
+        self._batch["program"] = native.new()["program"]
         self._bound = native
-        self.loop[FUNCTION], self.loop[STARTED_US], self.loop[EVENT_DUE] = (
-            native.address,
-            started_us(native, installed_us),
-            0,
-        )
+        self.state["function"], self.state["started_us"] = native.address, started_us(native, installed_us)
+        self.state["event_due"] = False
 
     def enlarge(self, native: batch.NativeBatch) -> None:
         """Enlarge the result buffers to the results of one frame; all earlier results are sent."""
         self._allocate(max(_RESULTS_BYTES, 2 * native.room), max(_RESULTS, 2 * native.copies))
 
     def _allocate(self, size: int, count: int) -> None:
-        self.results = np.zeros(size, np.uint8)
-        self.result_table = np.zeros((3, count), np.int64)
-        self.order = np.zeros((_ORDER_ROWS, max(count, MAX_PORT + 1)), np.int64)
-        words = self.words
-        words[batch.IN_BYTES] = self.frames.ctypes.data
-        for word, row in zip((batch.IN_OFFSETS, batch.IN_LENGTHS, batch.IN_PORTS), self.frame_table, strict=True):
-            words[word] = row.ctypes.data
-        words[batch.OUT_BYTES], words[batch.OUT_SIZE], words[batch.OUT_CAPACITY] = self.results.ctypes.data, size, count
-        for word, row in zip((batch.OUT_OFFSETS, batch.OUT_LENGTHS, batch.OUT_PORTS), self.result_table, strict=True):
-            words[word] = row.ctypes.data
+        self._results = np.zeros(size, np.uint8)
+        self._result_table: NDArray[np.void] = zeros(batch.Frame, count)
+        of = self._batch
+        of["in_bytes"], of["in_frames"] = self._frames.ctypes.data, self._frame_table.ctypes.data
+        of["out_bytes"], of["out_size"] = self._results.ctypes.data, size
+        of["out_frames"], of["out_capacity"] = self._result_table.ctypes.data, count
+        self.memory = Memory(
+            state=cast(Table[LoopState], self._state),
+            batch=cast(Table[batch.Batch], of),
+            received=self._received,
+            frames=self._frames,
+            frame_table=cast(Table[batch.Frame], self._frame_table),
+            results=self._results,
+            result_table=cast(Table[batch.Frame], self._result_table),
+            queued=zeros(QueuedResult, count),
+            queues=zeros(PortQueue, MAX_PORT + 1),
+            active=np.zeros(MAX_PORT + 1, np.int64),
+            addresses=np.zeros(count, np.int64),
+            lengths=np.zeros(count, np.int64),
+        )
+
+    def pending(self, size: int) -> bytes:
+        """Return the first `size` bytes of the receive buffer."""
+        return self._received[:size].tobytes()
 
     def result(self) -> tuple[int, bytes]:
         """Return port and frame of the next result; the loop continues after it."""
-        index = int(self.loop[SENT])
-        self.loop[SENT] += 1
-        return self._cut(self.results, self.result_table, index)
+        index = int(self.state["sent"])
+        self.state["sent"] += 1
+        return self._cut(self._results, self._result_table, index)
 
     def clear_event(self) -> bool:
         """Return whether an event of the last frame run is still to be collected, and clear it."""
-        due = bool(self.loop[EVENT_DUE])
-        self.loop[EVENT_DUE] = 0
+        due = bool(self.state["event_due"])
+        self.state["event_due"] = False
         return due
 
     def last_port(self) -> int:
         """Return the ingress port of the last frame run."""
-        return int(self.frame_table[PORTS, self.words[batch.FRAMES_RUN] - 1])
+        return int(self._frame_table["port"][self._batch["frames_run"][0] - 1])
 
     def next_frame(self) -> tuple[int, bytes] | None:
         """Return port and frame of the next frame that was not run, and skip it; None if there is none."""
-        index = int(self.words[batch.FRAMES_RUN])
-        if index == self.words[batch.FRAMES]:
+        index = int(self._batch["frames_run"][0])
+        if index == self._batch["frames"][0]:
             return None
-        self.words[batch.FRAMES_RUN] += 1
-        return self._cut(self.frames, self.frame_table, index)
+        self._batch["frames_run"] += 1
+        return self._cut(self._frames, self._frame_table, index)
 
     def next_result(self) -> tuple[int, bytes] | None:
         """Return port and frame of the next unsent result; None if there is none."""
-        return self.result() if self.loop[SENT] < self.words[batch.FRAMES_OUT] else None
+        return self.result() if self.state["sent"] < self._batch["frames_out"][0] else None
 
     @staticmethod
-    def _cut(store: NDArray[np.uint8], table: NDArray[np.int64], index: int) -> tuple[int, bytes]:
-        start = int(table[OFFSETS, index])
-        return int(table[PORTS, index]), store[start : start + int(table[LENGTHS, index])].tobytes()
+    def _cut(store: NDArray[np.uint8], table: NDArray[np.void], index: int) -> tuple[int, bytes]:
+        start, length, port = table[index].tolist()
+        return port, store[start : start + length].tobytes()
 
 
 class PeerTable:
-    """The peers for the native loop: by port, and by address in a hash table with linear probing."""
+    """The peers for the native loop."""
 
     def __init__(self, plain: bool) -> None:
         """`plain`: send without GSO."""
         self._plain = plain
-        self.peers = np.zeros((MAX_PORT + 1, PEER_WORDS), np.int64)
-        self.headers = np.zeros((MAX_PORT + 1, HEADER_BYTES), np.uint8)
-        self.table = np.zeros((_TABLE_ROWS, 2), np.int64)
+        self._destinations: NDArray[np.void] = zeros(Destination, MAX_PORT + 1)
+        self._states: NDArray[np.void] = zeros(PeerState, MAX_PORT + 1)
+        self._headers = np.zeros((MAX_PORT + 1, HEADER_BYTES), np.uint8)
+        self._addresses: NDArray[np.void] = zeros(AddressRow, _TABLE_ROWS)
+        self.peers = Peers(
+            cast(Table[Destination], self._destinations),
+            cast(Table[PeerState], self._states),
+            self._headers,
+            cast(Table[AddressRow], self._addresses),
+        )
 
-    def add(self, port: int, ip: int, udp_port: int, header: bytes, ip_sum: int, udp_sum: int) -> NDArray[np.int64]:
-        """Add a peer; return its words."""
-        self.peers[port, :TO_WORDS] = destination(ip, udp_port, self._plain, SHORT_RUN_BYTES)
-        self.peers[port, TO_WORDS:] = 1, 0, ip_sum, udp_sum
-        self.headers[port, : len(header)] = np.frombuffer(header, np.uint8)
+    def add(self, port: int, ip: int, udp_port: int, header: bytes, ip_sum: int, udp_sum: int) -> np.void:
+        """Add a peer; return its PeerState."""
+        self._destinations[port] = destination(ip, udp_port, self._plain, SHORT_RUN_BYTES)[0]
+        self._states[port] = True, 0, ip_sum, udp_sum
+        self._headers[port, : len(header)] = np.frombuffer(header, np.uint8)
         self._insert(port)
-        words: NDArray[np.int64] = self.peers[port]
-        return words
+        state: np.void = self._states[port]
+        return state
 
     def remove(self, port: int) -> None:
         """Remove a peer."""
-        self.peers[port, PEER_PRESENT] = 0
-        self.table[:] = 0
-        for left in np.flatnonzero(self.peers[:, PEER_PRESENT]).tolist():
+        self._states["present"][port] = False
+        self._addresses[:] = 0
+        for left in np.flatnonzero(self._states["present"]).tolist():
             self._insert(left)
 
     def _insert(self, port: int) -> None:
-        key = int(self.peers[port, 0]) << 16 | int(self.peers[port, 1])
+        to = self._destinations[port]
+        key = int(to["ip"]) << 16 | int(to["port"])
         row = hashed(key)
-        while self.table[row, 1]:
+        while self._addresses["port"][row]:
             row = (row + 1) % _TABLE_ROWS
-        self.table[row] = key, port
+        self._addresses[row] = key, port
 
 
-def hashed(key: Any) -> Any:
+def hashed(key: int) -> int:
     """Return the first row of the hash table to probe for a key; compiled code calls it too."""
     return (key * _HASH >> _HASH_SHIFT) & _TABLE_ROWS - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numba
@@ -12,28 +12,28 @@ from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 from numpy.typing import NDArray
 
-Words: TypeAlias = NDArray[np.int64]
 Octets: TypeAlias = NDArray[np.uint8]
 _types: Any = numba.types
 _memcpy: Any = cgutils.raw_memcpy
 _WORD = ir.IntType(64)
+_VOID_VALUE = ir.Constant(ir.IntType(8).as_pointer(), None)
+"""What numba expects as the result of a function without one."""
 
 
-def _intrinsic(function: Any) -> Any:
-    return intrinsic(function)
+_Typed: TypeAlias = tuple[object, Callable[..., object]]
+"""The signature of an intrinsic, and what emits its code."""
 
 
-@register_jitable
-def address_of(array: NDArray[np.generic]) -> Any:
-    """Return the address of an array's data."""
-    return np.int64(array.ctypes.data)
+def _intrinsic(function: Callable[..., _Typed]) -> Callable[..., int]:
+    declared: Callable[..., int] = intrinsic(function)
+    return declared
 
 
 @_intrinsic
-def call_function(_typing: object, function: int, argument: int) -> Any:
+def call_function(_typing: object, function: int, argument: int) -> _Typed:
     """Call the C function int64_t f(void *) at an address."""
 
-    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> Any:
+    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> object:
         pointer = builder.inttoptr(arguments[0], ir.FunctionType(_WORD, [_WORD]).as_pointer())
         return builder.call(pointer, [arguments[1]])
 
@@ -41,23 +41,23 @@ def call_function(_typing: object, function: int, argument: int) -> Any:
 
 
 @_intrinsic
-def copy_bytes(_typing: object, to: int, start: int, count: int) -> Any:
+def copy_bytes(_typing: object, to: int, start: int, count: int) -> _Typed:
     """Copy `count` bytes to an address from another one."""
 
-    def generate(context: Any, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> Any:
+    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> object:
         octet = ir.IntType(8).as_pointer()
         target, source = (builder.inttoptr(address, octet) for address in arguments[:2])
         _memcpy(builder, target, source, arguments[2], 1)
-        return context.get_dummy_value()
+        return _VOID_VALUE
 
     return _types.void(_types.int64, _types.int64, _types.int64), generate
 
 
 @_intrinsic
-def load_uint32(_typing: object, address: int, index: int) -> Any:
+def load_uint32(_typing: object, address: int, index: int) -> _Typed:
     """Read element `index` of an array of 32-bit numbers; LLVM can vectorise over it."""
 
-    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> Any:
+    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> object:
         first = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
         return builder.zext(builder.load(builder.gep(first, [arguments[1]]), align=1), _WORD)
 
@@ -65,41 +65,41 @@ def load_uint32(_typing: object, address: int, index: int) -> Any:
 
 
 @_intrinsic
-def load_byte(_typing: object, address: int) -> Any:
+def load_byte(_typing: object, address: int) -> _Typed:
     """Read the byte at an address."""
 
-    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> Any:
+    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> object:
         return builder.zext(builder.load(builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())), _WORD)
 
     return _types.int64(_types.int64), generate
 
 
 @_intrinsic
-def load_word(_typing: object, address: int) -> Any:
+def load_word(_typing: object, address: int) -> _Typed:
     """Read the 64 bits at an address."""
 
-    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> Any:
+    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> object:
         return builder.load(builder.inttoptr(arguments[0], _WORD.as_pointer()), align=1)
 
     return _types.int64(_types.int64), generate
 
 
 @_intrinsic
-def store_word(_typing: object, address: int, word: int) -> Any:
+def store_word(_typing: object, address: int, word: int) -> _Typed:
     """Write the 64 bits at an address."""
 
-    def generate(context: Any, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> Any:
+    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> object:
         builder.store(arguments[1], builder.inttoptr(arguments[0], _WORD.as_pointer()), align=1)
-        return context.get_dummy_value()
+        return _VOID_VALUE
 
     return _types.void(_types.int64, _types.int64), generate
 
 
 @_intrinsic
-def exchange_word(_typing: object, address: int, word: int) -> Any:
+def exchange_word(_typing: object, address: int, word: int) -> _Typed:
     """Exchange the 64 bits at an address (sequentially consistent); return the old ones."""
 
-    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> Any:
+    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> object:
         pointer = builder.inttoptr(arguments[0], _WORD.as_pointer())
         return builder.atomic_rmw("xchg", pointer, arguments[1], "seq_cst")
 
@@ -107,22 +107,22 @@ def exchange_word(_typing: object, address: int, word: int) -> Any:
 
 
 @_intrinsic
-def load_shared_word(_typing: object, address: int) -> Any:
+def load_shared_word(_typing: object, address: int) -> _Typed:
     """Read the 64 bits at an address that another thread may write (sequentially consistent)."""
 
-    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> Any:
+    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> object:
         return builder.load_atomic(builder.inttoptr(arguments[0], _WORD.as_pointer()), "seq_cst", 8)
 
     return _types.int64(_types.int64), generate
 
 
 @register_jitable
-def ones_sum(address: int, length: int) -> Any:
+def ones_sum(address: int, length: int) -> int:
     """Return a number that is, modulo 2**16 - 1, the one's complement sum of some bytes as little-endian numbers.
 
     The sum of them as big-endian numbers has its two bytes exchanged: RFC 1071.
     """
-    total: Any = 0
+    total = 0
     for word in range(length // 4):
         total += load_uint32(address, word)
     for place in range(length // 4 * 4, length):
@@ -131,7 +131,7 @@ def ones_sum(address: int, length: int) -> Any:
 
 
 @register_jitable
-def internet_checksum(total: int) -> Any:
+def internet_checksum(total: int) -> int:
     """Return the Internet checksum of bytes that are not all zero, from their sum modulo 2**16 - 1.
 
     It has the byte order of the sum.
@@ -140,6 +140,24 @@ def internet_checksum(total: int) -> Any:
 
 
 @register_jitable
-def udp_checksum(total: int) -> Any:
+def udp_checksum(total: int) -> int:
     """Return the UDP checksum: 0xFFFF in place of 0, which stands for none (RFC 768)."""
     return 0xFFFF - total % 0xFFFF
+
+
+@register_jitable
+def exchange_bytes(number: int) -> int:
+    """Exchange the two bytes of a 16-bit number."""
+    return number >> 8 | (number & 0xFF) << 8
+
+
+@register_jitable
+def put_uint16(octets: Octets, at: int, number: int) -> None:
+    """Write a 16-bit number in network byte order."""
+    octets[at], octets[at + 1] = number >> 8, number & 0xFF
+
+
+@register_jitable
+def put_checksum(octets: Octets, at: int, number: int) -> None:
+    """Write a checksum made of an `ones_sum`, which is little-endian."""
+    octets[at], octets[at + 1] = number & 0xFF, number >> 8

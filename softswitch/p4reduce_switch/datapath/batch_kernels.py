@@ -1,16 +1,13 @@
-"""Shared by the loops: running a batch, and chaining its results by port. For kernels only."""
+"""Shared by the loops: running a batch, and queues of its results for each port. For kernels only."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from numba.extending import register_jitable
 
-from p4reduce_switch import datapath
-from p4reduce_switch.datapath import ACTIVE, EVENT_DUE, HEAD, NEXT, SENT, TAIL, Reason
-from p4reduce_switch.datapath.addresses import Words, address_of, call_function, exchange_word, load_shared_word
-from p4reduce_switch.fair_lock import IDLE, REQUESTS, WAITERS
-from p4reduce_switch.program import batch as words
+from p4reduce_runtime.datagrams.kernels import address_of
+from p4reduce_switch.datapath import Memory, Reason
+from p4reduce_switch.datapath.addresses import call_function
+from p4reduce_switch.program import batch
 
 EVENT, NO_ROOM = int(Reason.EVENT), int(Reason.NO_ROOM)
 SEND_RESULTS, BATCH_DONE = -1, -2
@@ -20,44 +17,65 @@ IDLE_MS = 1000
 
 
 @register_jitable
-def run_batch(loop: Words, batch: Words, now: int) -> Any:
+def run_batch(memory: Memory, now: int) -> int:
     """Run more of the batch; all results must be sent. Return a `Reason` to return, SEND_RESULTS or BATCH_DONE."""
-    loop[SENT], batch[words.FRAMES_OUT], batch[words.BYTES_OUT] = 0, 0, 0
-    if loop[EVENT_DUE] != 0:
-        loop[EVENT_DUE] = 0
+    state, run = memory.state[0], memory.batch[0]
+    state.sent = 0
+    run.frames_out = 0
+    run.bytes_out = 0
+    if state.event_due:
+        state.event_due = False
         return EVENT
-    if batch[words.FRAMES_RUN] == batch[words.FRAMES]:
-        batch[words.FRAMES], batch[words.FRAMES_RUN] = 0, 0
+    if run.frames_run == run.frames:
+        run.frames = 0
+        run.frames_run = 0
         return BATCH_DONE
-    batch[words.NOW_US] = now - loop[datapath.STARTED_US]
-    stopped = call_function(loop[datapath.FUNCTION], address_of(batch))
-    loop[EVENT_DUE] = stopped == words.EVENT
-    return NO_ROOM if stopped == words.FULL and batch[words.FRAMES_OUT] == 0 else SEND_RESULTS
+    run.now_us = now - state.started_us
+    stopped = call_function(state.function, address_of(memory.batch))
+    state.event_due = stopped == batch.EVENT
+    return NO_ROOM if stopped == batch.FULL and run.frames_out == 0 else SEND_RESULTS
 
 
 @register_jitable
-def append_result(order: Words, index: int, port: int, active: int) -> Any:
-    """Append a result to the chain of its port; return the number of ports with results."""
-    order[NEXT, index] = -1
-    if order[HEAD, port] == 0:
-        order[HEAD, port], order[ACTIVE, active] = index + 1, port
+def enqueue(memory: Memory, index: int, port: int, active: int) -> int:
+    """Append a result to the queue of its port; return the number of ports with results."""
+    queue = memory.queues[port]
+    memory.queued[index].next = -1
+    if queue.head == 0:
+        queue.head = index + 1
+        memory.active[active] = port
         active += 1
     else:
-        order[NEXT, order[TAIL, port]] = index
-    order[TAIL, port] = index
+        memory.queued[queue.tail].next = index
+    queue.tail = index
     return active
 
 
 @register_jitable
-def enter_idle(lock: Words) -> Any:
-    """Set IDLE; return whether the lock has waiters."""
-    exchange_word(address_of(lock) + 8 * IDLE, 1)
-    return load_shared_word(address_of(lock) + 8 * WAITERS) != 0
+def dequeue_all(memory: Memory, port: int) -> int:
+    """Return the first result of a port; the others follow by `next`. The queue is empty then."""
+    queue = memory.queues[port]
+    first = queue.head - 1
+    queue.head = 0
+    return first
 
 
 @register_jitable
-def leave_idle(lock: Words, requests: int) -> Any:
-    """Clear IDLE; return False if other threads hold the lock, wait for it, or have requested it since."""
-    exchange_word(address_of(lock) + 8 * IDLE, 0)
-    waiters = load_shared_word(address_of(lock) + 8 * WAITERS)
-    return waiters == 0 and load_shared_word(address_of(lock) + 8 * REQUESTS) == requests
+def end_of_frames(memory: Memory) -> int:
+    """Return where the batch's last frame ends in the buffer."""
+    count = memory.batch[0].frames
+    if count == 0:
+        return 0
+    last = memory.frame_table[count - 1]
+    return last.offset + last.length
+
+
+@register_jitable
+def add_frame(memory: Memory, offset: int, length: int, port: int) -> None:
+    """Add a frame, written at `offset` in the buffer, to the batch."""
+    run = memory.batch[0]
+    frame = memory.frame_table[run.frames]
+    frame.offset = offset
+    frame.length = length
+    frame.port = port
+    run.frames += 1

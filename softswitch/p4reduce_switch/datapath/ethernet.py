@@ -1,27 +1,74 @@
-"""The state of interfaces that the native loop and Python share: a row of words for each."""
+"""The state of interfaces that the native loop and Python share."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final, NamedTuple
 
-# words of an interface
-DESCRIPTOR: Final = 0
-PORT: Final = 1
-GSO_ALLOWED: Final = 2
-"""0: no GSO; 1: GSO once a super-frame was received; 2: always."""
-GSO_SEEN: Final = 3
-MAX_FRAME: Final = 4
-"""Bytes of the longest frame that the interface accepts."""
-# and its counters: see InterfaceCounters
-COUNTERS: Final = ("frames_in", "bytes_in", "frames_out", "bytes_out", "send_errors")
-FRAMES_IN, BYTES_IN, FRAMES_OUT, BYTES_OUT, SEND_ERRORS = range(8, 8 + len(COUNTERS))
-INTERFACE_WORDS: Final = 8 + len(COUNTERS)
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce_runtime.datagrams import PollFd
+from p4reduce_runtime.records import Record, Table
+from p4reduce_switch.datapath import Numbers
 
 MAX_SEGMENTS: Final = 64
-# words of the memory for system calls; `datagrams.kernels.microseconds` uses 17 and 18
-MESSAGE: Final = 0
-NAME: Final = 7
-VIRTIO: Final = 10
-HEADERS: Final = 20
-VECTOR: Final = 26
-SCRATCH_WORDS: Final = VECTOR + 2 * (MAX_SEGMENTS + 2)
+
+
+class Interface(Record):
+    """An interface, and its counters: see InterfaceCounters."""
+
+    descriptor: int
+    port: int
+    gso_allowed: int
+    """0: no GSO; 1: GSO once a super-frame was received; 2: always."""
+    gso_seen: int
+    max_frame: int
+    """Bytes of the longest frame that the interface accepts."""
+    frames_in: int
+    bytes_in: int
+    frames_out: int
+    bytes_out: int
+    send_errors: int
+
+
+class PacketIo(Record):
+    """Memory for the structures of recvmsg and sendmsg on AF_PACKET sockets."""
+
+    msg_name: int
+    """This and the next six are struct msghdr."""
+    msg_namelen: int
+    msg_iov: int
+    msg_iovlen: int
+    msg_control: int
+    msg_controllen: int
+    msg_flags: int
+    sll_family: Annotated[int, np.uint16]
+    """This and the next six are struct sockaddr_ll."""
+    sll_protocol: Annotated[int, np.uint16]
+    sll_ifindex: Annotated[int, np.int32]
+    sll_hatype: Annotated[int, np.uint16]
+    sll_pkttype: Annotated[int, np.uint8]
+    sll_halen: Annotated[int, np.uint8]
+    sll_addr: Annotated[NDArray[np.uint8], 8]
+    virtio_flags: Annotated[int, np.uint8]
+    """This and the next five are struct virtio_net_hdr."""
+    virtio_gso_type: Annotated[int, np.uint8]
+    virtio_hdr_len: Annotated[int, np.uint16]
+    virtio_gso_size: Annotated[int, np.uint16]
+    virtio_csum_start: Annotated[int, np.uint16]
+    virtio_csum_offset: Annotated[int, np.uint16]
+    headers: Annotated[NDArray[np.uint8], 48]
+    """Headers of a super-frame."""
+    iovec: Annotated[NDArray[np.int64], 2 * (MAX_SEGMENTS + 2)]
+    """struct iovec[MAX_SEGMENTS + 2]: address and length of each."""
+
+
+class Interfaces(NamedTuple):
+    """The interfaces of one loop; `io` has one record."""
+
+    io: Table[PacketIo]
+    interfaces: Table[Interface]
+    rows: Numbers
+    """The row of each port in `interfaces`, or -1."""
+    polled: Table[PollFd]
+    """The interfaces' sockets, and then the descriptor that ends a wait."""

@@ -1,18 +1,48 @@
-"""Sequentially consistent access to the words of `FairLock`."""
+"""Sequentially consistent access to the shared state of `FairLock`."""
 
 from __future__ import annotations
 
-from typing import Any
+from numba.extending import register_jitable
 
+from p4reduce_runtime.datagrams.kernels import address_of
 from p4reduce_runtime.kernels import kernel
-from p4reduce_switch.datapath.addresses import Words, address_of, exchange_word, load_shared_word
-from p4reduce_switch.fair_lock import IDLE, REQUESTS, WAITERS
+from p4reduce_runtime.records import Table, offset_of
+from p4reduce_switch.datapath.addresses import exchange_word, load_shared_word
+from p4reduce_switch.fair_lock import LockState
+
+_WAITERS, _IDLE = offset_of(LockState, "waiters"), offset_of(LockState, "idle")
+_REQUESTS = offset_of(LockState, "requests")
 
 
-@kernel("boolean(int64[::1])")
-def request(lock: Words) -> Any:
+@kernel("boolean(LockState[::1])")
+def request(lock: Table[LockState]) -> bool:
     """Request the lock; return whether the loop is idle, and so will return to Python before it continues."""
     base = address_of(lock)
-    exchange_word(base + 8 * REQUESTS, lock[REQUESTS] + 1)
-    exchange_word(base + 8 * WAITERS, 1)
-    return load_shared_word(base + 8 * IDLE) == 1
+    exchange_word(base + _REQUESTS, lock[0].requests + 1)
+    exchange_word(base + _WAITERS, 1)
+    idle: bool = load_shared_word(base + _IDLE) == 1
+    return idle
+
+
+@register_jitable
+def has_waiters(lock: Table[LockState]) -> bool:
+    """Return whether other threads wait for the lock or hold it."""
+    waiting: bool = load_shared_word(address_of(lock) + _WAITERS) != 0
+    return waiting
+
+
+@register_jitable
+def enter_idle(lock: Table[LockState]) -> bool:
+    """Set `idle`; return whether the lock has waiters."""
+    exchange_word(address_of(lock) + _IDLE, 1)
+    return has_waiters(lock)
+
+
+@register_jitable
+def leave_idle(lock: Table[LockState], requests: int) -> bool:
+    """Clear `idle`; return False if other threads hold the lock, wait for it, or have requested it since."""
+    exchange_word(address_of(lock) + _IDLE, 0)
+    if has_waiters(lock):
+        return False
+    unchanged: bool = load_shared_word(address_of(lock) + _REQUESTS) == requests
+    return unchanged

@@ -6,45 +6,30 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from p4reduce_runtime import datagrams
-from p4reduce_runtime.datagrams import ENCAP_BYTES
+from p4reduce_runtime.datagrams import ENCAP_BYTES, Destination
 from p4reduce_runtime.datagrams import kernels as udp
+from p4reduce_runtime.datagrams.kernels import address_of
 from p4reduce_runtime.kernels import kernel
-from p4reduce_switch import datapath
+from p4reduce_runtime.records import Table
 from p4reduce_switch.datapath import (
-    ACTIVE,
-    ADDRESSES,
     BATCH_FRAMES,
     FRAME_BYTES,
-    HEAD,
-    HEADER_BYTES,
-    LENGTHS,
     MAX_PORT,
-    NEXT,
-    OFFSETS,
-    PEER_IP_SUM,
-    PEER_LAST_SEEN_US,
-    PEER_PRESENT,
-    PEER_UDP_SUM,
-    PENDING_AT,
-    PENDING_BYTES,
-    PENDING_IP,
-    PENDING_PORT,
-    PENDING_SEGMENT,
-    PORTS,
-    SENT,
-    SIZE,
-    SIZES,
+    AddressRow,
+    Memory,
+    Octets,
+    Peers,
+    PeerState,
     Reason,
+    UdpSocket,
+    hashed,
 )
 from p4reduce_switch.datapath.addresses import (
-    Octets,
-    Words,
-    address_of,
     copy_bytes,
+    exchange_bytes,
     internet_checksum,
-    load_shared_word,
     ones_sum,
+    put_uint16,
     udp_checksum,
 )
 from p4reduce_switch.datapath.batch_kernels import (
@@ -52,13 +37,14 @@ from p4reduce_switch.datapath.batch_kernels import (
     IDLE_MS,
     MAX_RUN_US,
     SEND_RESULTS,
-    append_result,
-    enter_idle,
-    leave_idle,
+    add_frame,
+    dequeue_all,
+    end_of_frames,
+    enqueue,
     run_batch,
 )
-from p4reduce_switch.fair_lock import REQUESTS, WAITERS
-from p4reduce_switch.program import batch as words
+from p4reduce_switch.datapath.lock_kernels import enter_idle, has_waiters, leave_idle
+from p4reduce_switch.fair_lock import LockState
 
 _YIELD, _WOKEN, _UNKNOWN_PEER, _OTHER_PORT = (
     int(Reason.YIELD),
@@ -67,22 +53,11 @@ _YIELD, _WOKEN, _UNKNOWN_PEER, _OTHER_PORT = (
     int(Reason.OTHER_PORT),
 )
 _IP_BYTES = 20
-_hashed: Any = register_jitable(datapath.hashed)
+_hashed: Any = register_jitable(hashed)
 
 
 @register_jitable
-def _swapped(number: int) -> Any:
-    """Exchange the two bytes of a 16-bit number."""
-    return number >> 8 | (number & 0xFF) << 8
-
-
-@register_jitable
-def _put(frames: Octets, at: int, number: int) -> None:
-    frames[at], frames[at + 1] = number >> 8, number & 0xFF
-
-
-@register_jitable
-def _wrap(peer: Words, header: int, payload: int, length: int, frames: Octets, at: int) -> None:
+def _wrap(peer: PeerState, header: int, payload: int, length: int, frames: Octets, at: int) -> None:
     """Write a payload with its headers at `frames[at:]`, as `UdpUnderlay.wrap` does.
 
     `header` and `payload` are addresses.
@@ -91,15 +66,15 @@ def _wrap(peer: Words, header: int, payload: int, length: int, frames: Octets, a
     copy_bytes(base, header, ENCAP_BYTES)
     copy_bytes(base + ENCAP_BYTES, payload, length)
     udp_bytes = 8 + length
-    _put(frames, at + 16, _IP_BYTES + udp_bytes)
-    _put(frames, at + 24, internet_checksum(peer[PEER_IP_SUM] + _IP_BYTES + udp_bytes))
-    _put(frames, at + 38, udp_bytes)
-    total = peer[PEER_UDP_SUM] + 2 * udp_bytes + _swapped(ones_sum(payload, length) % 0xFFFF)
-    _put(frames, at + 40, udp_checksum(total))
+    put_uint16(frames, at + 16, _IP_BYTES + udp_bytes)
+    put_uint16(frames, at + 24, internet_checksum(peer.ip_sum + _IP_BYTES + udp_bytes))
+    put_uint16(frames, at + 38, udp_bytes)
+    total = peer.udp_sum + 2 * udp_bytes + exchange_bytes(ones_sum(payload, length) % 0xFFFF)
+    put_uint16(frames, at + 40, udp_checksum(total))
 
 
 @register_jitable
-def _payload_bytes(peer: Words, results: Octets, at: int, length: int) -> Any:
+def _payload_bytes(to: Destination, results: Octets, at: int, length: int) -> int:
     """Return the payload bytes of a frame to this peer; -1 where `UdpUnderlay._unwrap` returns None."""
     if length < ENCAP_BYTES or results[at + 12] != 8 or results[at + 13] != 0 or results[at + 14] != 0x45:
         return -1
@@ -108,146 +83,128 @@ def _payload_bytes(peer: Words, results: Octets, at: int, length: int) -> Any:
         return -1
     ip = int(results[at + 30]) << 24 | int(results[at + 31]) << 16 | int(results[at + 32]) << 8 | int(results[at + 33])
     port = int(results[at + 36]) << 8 | int(results[at + 37])
-    return size if ip == peer[datagrams.TO_IP] and port == peer[datagrams.TO_PORT] else -1
+    return size if ip == to.ip and port == to.port else -1
 
 
 @register_jitable
-def _send_results(
-    loop: Words, batch: Words, io: Words, peers: Words, order: Words, results: Octets, table: Words
-) -> Any:
-    """Send the results from SENT on, up to one whose port is not a peer's; return whether there is such a result.
+def _send_results(memory: Memory, peers: Peers, socket: UdpSocket) -> bool:
+    """Send the results from `sent` on, up to one whose port is not a peer's; return whether there is such a result.
 
     Results to one peer keep their order, and use GSO.
     """
+    state, count, counters, io = memory.state[0], memory.batch[0].frames_out, socket.counters[0], socket.io[0]
     active = 0
-    for index in range(loop[SENT], batch[words.FRAMES_OUT]):
-        port = table[PORTS, index]
-        if port < 1 or port > MAX_PORT or peers[port, PEER_PRESENT] == 0:
+    for index in range(state.sent, count):
+        result = memory.result_table[index]
+        port = result.port
+        if port < 1 or port > MAX_PORT or not peers.states[port].present:
             break
-        loop[SENT] = index + 1
-        size = _payload_bytes(peers[port], results, table[OFFSETS, index], table[LENGTHS, index])
+        state.sent = index + 1
+        size = _payload_bytes(peers.destinations[port], memory.results, result.offset, result.length)
         if size < 0:
-            loop[datapath.NOT_FOR_PEER] += 1
+            counters.not_for_peer += 1
             continue
-        order[SIZE, index] = size
-        active = append_result(order, index, port, active)
+        memory.queued[index].payload_bytes = size
+        active = enqueue(memory, index, port, active)
     for number in range(active):
-        port = order[ACTIVE, number]
-        index, count, total = order[HEAD, port] - 1, 0, 0
-        order[HEAD, port] = 0
+        port = memory.active[number]
+        index, queued, total = dequeue_all(memory, port), 0, 0
         while index >= 0:
-            order[ADDRESSES, count] = address_of(results) + table[OFFSETS, index] + ENCAP_BYTES
-            order[SIZES, count] = order[SIZE, index]
-            index, count = order[NEXT, index], count + 1
-        io[datagrams.LOST], io[datagrams.LOST_BYTES] = 0, 0
-        tried = udp.send(io, peers[port], order[ADDRESSES], order[SIZES], 0, count)
+            memory.addresses[queued] = address_of(memory.results) + memory.result_table[index].offset + ENCAP_BYTES
+            memory.lengths[queued] = memory.queued[index].payload_bytes
+            index, queued = memory.queued[index].next, queued + 1
+        io.lost = 0
+        io.lost_bytes = 0
+        tried = udp.send(socket.io, peers.destinations[port], memory.addresses, memory.lengths, 0, queued)
         for place in range(tried):
-            total += order[SIZES, place]
-        loop[datapath.DATAGRAMS_OUT] += tried - io[datagrams.LOST]
-        loop[datapath.BYTES_OUT] += total - io[datagrams.LOST_BYTES]
-        loop[datapath.SEND_ERRORS] += io[datagrams.LOST]
-        loop[datapath.BUFFER_FULL] += count - tried
-    return loop[SENT] < batch[words.FRAMES_OUT]
+            total += memory.lengths[place]
+        counters.datagrams_out += tried - io.lost
+        counters.bytes_out += total - io.lost_bytes
+        counters.send_errors += io.lost
+        counters.send_buffer_full += queued - tried
+    return state.sent < count
 
 
 @register_jitable
-def _port_of(ip: int, udp_port: int, table: Words) -> Any:
+def _port_of(ip: int, udp_port: int, table: Table[AddressRow]) -> int:
     """Return the port of a peer; 0 for an unknown address."""
     key = ip << 16 | udp_port
     row = _hashed(key)
-    while table[row, 1] != 0 and table[row, 0] != key:
+    while table[row].port != 0 and table[row].key != key:
         row = (row + 1) & (len(table) - 1)
-    return table[row, 1]
+    return table[row].port
 
 
 @register_jitable
-def _frame_pending(
-    loop: Words, batch: Words, peer: Words, header: int, port: int, received: Octets, frames: Octets, table: Words
-) -> Any:
+def _frame_pending(memory: Memory, socket: UdpSocket, peers: Peers, port: int) -> bool:
     """Turn the datagrams in the receive buffer into frames; return whether all of them found space."""
-    count, at = batch[words.FRAMES], 0
-    if count > 0:
-        at = table[OFFSETS, count - 1] + table[LENGTHS, count - 1]
-    while loop[PENDING_AT] >= 0:
-        if count == BATCH_FRAMES or at + FRAME_BYTES > len(frames):
-            batch[words.FRAMES] = count
+    state, counters, at = memory.state[0], socket.counters[0], end_of_frames(memory)
+    header = address_of(peers.headers) + peers.headers.shape[1] * port
+    while state.pending_at >= 0:
+        if memory.batch[0].frames == BATCH_FRAMES or at + FRAME_BYTES > len(memory.frames):
             return False
-        length = min(loop[PENDING_SEGMENT], loop[PENDING_BYTES] - loop[PENDING_AT])
+        length = min(state.pending_segment, state.pending_bytes - state.pending_at)
         at += -(at + ENCAP_BYTES) % 8
-        _wrap(peer, header, address_of(received) + loop[PENDING_AT], length, frames, at)
-        table[OFFSETS, count], table[LENGTHS, count], table[PORTS, count] = at, ENCAP_BYTES + length, port
+        _wrap(peers.states[port], header, address_of(memory.received) + state.pending_at, length, memory.frames, at)
+        add_frame(memory, at, ENCAP_BYTES + length, port)
         at += ENCAP_BYTES + length
-        count += 1
-        loop[datapath.DATAGRAMS_IN] += 1
-        loop[datapath.BYTES_IN] += length
-        loop[PENDING_AT] += length
-        if loop[PENDING_AT] >= loop[PENDING_BYTES]:
-            loop[PENDING_AT] = -1
-    batch[words.FRAMES] = count
+        counters.datagrams_in += 1
+        counters.bytes_in += length
+        state.pending_at += length
+        if state.pending_at >= state.pending_bytes:
+            state.pending_at = -1
     return True
 
 
-@kernel(
-    "int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1], uint8[:,::1], int64[:,::1], "
-    "uint8[::1], uint8[::1], int64[:,::1], uint8[::1], int64[:,::1], int64[:,::1])"
-)
-def run_once(
-    loop: Words,
-    batch: Words,
-    io: Words,
-    polled: Words,
-    lock: Words,
-    peers: Words,
-    headers: Octets,
-    addresses: Words,
-    received: Octets,
-    frames: Octets,
-    frame_table: Words,
-    results: Octets,
-    result_table: Words,
-    order: Words,
-) -> Any:
-    """Serve the socket until Python is needed; return the `Reason`. The arrays are those of `Buffers` and `PeerTable`.
+@register_jitable
+def _receive_all(memory: Memory, socket: UdpSocket, peers: Peers, now: int) -> None:
+    """Receive until nothing is left, the frames are full, or a datagram of an unknown address is pending."""
+    state, io = memory.state[0], socket.io[0]
+    while True:
+        if state.pending_at < 0:
+            got = udp.receive(socket.io, memory.received, 0)
+            if got < 0:  # nothing, or an ICMP error for an earlier datagram
+                return
+            state.pending_at = 0
+            state.pending_bytes = got
+            state.pending_segment = io.segment
+            state.pending_ip = io.sender_ip
+            state.pending_port = io.sender_port
+        port = _port_of(state.pending_ip, state.pending_port, peers.addresses)
+        if port == 0:
+            return
+        if state.pending_at == 0:
+            udp.follow(io, peers.destinations[port], state.pending_bytes)
+        peers.states[port].last_seen_us = now
+        if not _frame_pending(memory, socket, peers, port):
+            return
 
-    `lock` are the words of the lock that the caller holds.
-    """
-    begun, requests = udp.microseconds(io), lock[REQUESTS]
+
+@kernel("int64(Memory, Peers, UdpSocket, LockState[::1])")
+def run_once(memory: Memory, peers: Peers, socket: UdpSocket, lock: Table[LockState]) -> int:
+    """Serve the socket until Python is needed; return the `Reason`. The caller holds the lock."""
+    begun, requests = udp.microseconds(), lock[0].requests
     now = begun
     while True:
         while True:  # the rest of a batch
-            if _send_results(loop, batch, io, peers, order, results, result_table):
+            if _send_results(memory, peers, socket):
                 return _OTHER_PORT
-            stopped = run_batch(loop, batch, now)
+            stopped = run_batch(memory, now)
             if stopped == BATCH_DONE:
                 break
             if stopped != SEND_RESULTS:
                 return stopped
-        now = udp.microseconds(io)
-        if load_shared_word(address_of(lock) + 8 * WAITERS) != 0 or now - begun > MAX_RUN_US:
+        now = udp.microseconds()
+        if has_waiters(lock) or now - begun > MAX_RUN_US:
             return _YIELD
-        while True:  # receive until nothing is left, or the frames are full
-            if loop[PENDING_AT] < 0:
-                got = udp.receive(io, received, 0)
-                if got < 0:  # nothing, or an ICMP error for an earlier datagram
-                    break
-                loop[PENDING_AT], loop[PENDING_BYTES], loop[PENDING_SEGMENT] = 0, got, io[datagrams.SEGMENT]
-                loop[PENDING_IP], loop[PENDING_PORT] = io[datagrams.SENDER_IP], io[datagrams.SENDER_PORT]
-            port = _port_of(loop[PENDING_IP], loop[PENDING_PORT], addresses)
-            if port == 0:
-                break
-            if loop[PENDING_AT] == 0:
-                udp.follow(io, peers[port], loop[PENDING_BYTES])
-            peers[port, PEER_LAST_SEEN_US] = now
-            header = address_of(headers) + HEADER_BYTES * port
-            if not _frame_pending(loop, batch, peers[port], header, port, received, frames, frame_table):
-                break
-        if batch[words.FRAMES] == 0:
-            if loop[PENDING_AT] >= 0:
+        _receive_all(memory, socket, peers, now)
+        if memory.batch[0].frames == 0:
+            if memory.state[0].pending_at >= 0:
                 return _UNKNOWN_PEER
-            ready = 0 if enter_idle(lock) else udp.wait(polled, IDLE_MS)
+            ready = 0 if enter_idle(lock) else udp.wait(socket.polled, IDLE_MS)
             if not leave_idle(lock, requests):
                 return _YIELD
-            if ready < 0 or polled[1] >> 48 != 0:
+            if ready < 0 or socket.polled[1].revents != 0:
                 return _WOKEN
-            begun = udp.microseconds(io)
+            begun = udp.microseconds()
             now = begun

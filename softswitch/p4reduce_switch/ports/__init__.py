@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce_switch.datapath import Buffers, Reason
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Counters = TypeVar("Counters", bound="DataclassInstance")
 Receiver = Callable[[int, bytes], None]
 """Called with (port, frame) for each received frame."""
 
@@ -35,8 +40,8 @@ class DatapathLoop(Protocol):
     def buffers(self) -> Buffers:
         """Its buffers, with the current batch."""
 
-    def run_once(self, lock: NDArray[np.int64]) -> Reason:
-        """Serve the ports until Python is needed, or the lock, given by its words, has waiters."""
+    def run_once(self, lock: NDArray[np.void]) -> Reason:
+        """Serve the ports until Python is needed, or the lock, given by its LockState, has waiters."""
 
     def receive_pending(self, receive: Receiver) -> None:
         """Pass the received datagrams that are no frames yet to `receive`."""
@@ -64,4 +69,10 @@ class Ports(Protocol):
         """Close the sockets."""
 
 
-__all__ = ["PortError", "Ports", "DatapathLoop", "Receiver", "Gso"]
+def with_native(counters: Counters, native: np.void) -> Counters:
+    """Return counters plus the fields of the same names that the native loop counts."""
+    names = {field.name for field in dataclasses.fields(counters)} & set(native.dtype.names or ())
+    return dataclasses.replace(counters, **{name: getattr(counters, name) + int(native[name]) for name in names})
+
+
+__all__ = ["PortError", "Ports", "DatapathLoop", "Receiver", "Gso", "with_native"]

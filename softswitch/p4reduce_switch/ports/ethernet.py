@@ -7,25 +7,19 @@ import fcntl
 import re
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce_runtime import datagrams, kernels
-from p4reduce_runtime.datagrams import ENCAP_BYTES
-from p4reduce_switch.datapath import (
-    MAX_PORT,
-    PENDING_AT,
-    PENDING_BYTES,
-    PENDING_PORT,
-    PENDING_SEGMENT,
-    Buffers,
-    Reason,
-    ethernet,
-)
-from p4reduce_switch.ports import DatapathLoop, Gso, PortError, Receiver
+from p4reduce_runtime.datagrams import ENCAP_BYTES, PollFd
+from p4reduce_runtime.records import Table, zeros
+from p4reduce_switch.datapath import MAX_PORT, Buffers, Memory, Reason
+from p4reduce_switch.datapath.ethernet import Interface, Interfaces, PacketIo
+from p4reduce_switch.ports import DatapathLoop, Gso, PortError, Receiver, with_native
 from p4reduce_switch.ports.super_frames import HEADER, NEEDS_CHECKSUM, PLAIN, UDP_RUN, complete
 
 BURST: Final = 256
@@ -64,7 +58,7 @@ class EthernetPorts:
         self._counters = {port: InterfaceCounters() for port in interfaces}
         self._sockets: dict[int, socket.socket] = {}
         self._ports: dict[int, int] = {}
-        self._words: dict[int, NDArray[np.int64]] = {}
+        self._native: dict[int, np.void] = {}
         self._gso = gso
         self._names = interfaces
         try:
@@ -79,7 +73,8 @@ class EthernetPorts:
     @property
     def counters(self) -> dict[int, InterfaceCounters]:
         """The counters of each port, of Python and of the native loop together."""
-        return {port: _sum(counters, self._words.get(port)) for port, counters in self._counters.items()}
+        counted = self._counters
+        return {port: with_native(counted[port], native) for port, native in self._native.items()} or dict(counted)
 
     @property
     def interfaces(self) -> dict[int, str]:
@@ -125,11 +120,12 @@ class EthernetPorts:
         compiled = kernels.load("p4reduce_switch.datapath.ethernet_kernels") if usable else None
         if compiled is None:
             return None
-        loop = EthernetLoop(compiled, {port: opened.fileno() for port, opened in self._sockets.items()}, wake)
-        self._words = dict(zip(self._sockets, loop.interfaces, strict=True))
-        for port, words in self._words.items():
-            words[ethernet.GSO_ALLOWED] = self._gso
-            words[ethernet.MAX_FRAME] = _longest_frame(self._names[port])
+        descriptors = {port: opened.fileno() for port, opened in self._sockets.items()}
+        loop = EthernetLoop(compiled.run_once, descriptors, wake)
+        self._native = dict(zip(self._sockets, loop.interfaces, strict=True))
+        for port, interface in self._native.items():
+            interface["gso_allowed"] = self._gso
+            interface["max_frame"] = _longest_frame(self._names[port])
         return loop
 
     def close(self) -> None:
@@ -140,61 +136,49 @@ class EthernetPorts:
 class EthernetLoop:
     """The native loop over interfaces: see `p4reduce_switch.datapath`."""
 
-    def __init__(self, compiled: Any, descriptors: dict[int, int], wake: int) -> None:
-        """`descriptors` are the sockets by port; frames have the header of `super_frames` on them."""
-        self.buffers = Buffers()
-        self.interfaces = np.zeros((len(descriptors), ethernet.INTERFACE_WORDS), np.int64)
-        self._run_once = compiled.run_once
-        self._rows = np.full(MAX_PORT + 1, -1, np.int64)
-        for row, (port, descriptor) in enumerate(descriptors.items()):
-            self.interfaces[row, [ethernet.DESCRIPTOR, ethernet.PORT]] = descriptor, port
-            self.interfaces[row, ethernet.MAX_FRAME] = MAX_FRAME
-            self._rows[port] = row
-        self._polled = np.array([datagrams.polled(descriptor) for descriptor in (*descriptors.values(), wake)])
-        self._scratch = np.zeros(ethernet.SCRATCH_WORDS, np.int64)
-        self._octets = self._scratch.view(np.uint8)
+    def __init__(
+        self,
+        run_once: Callable[[Memory, Interfaces, NDArray[np.void]], int],
+        descriptors: dict[int, int],
+        wake: int,
+    ) -> None:
+        """`run_once` is the kernel of that name.
 
-    def run_once(self, lock: NDArray[np.int64]) -> Reason:
-        buffers = self.buffers
-        return Reason(
-            self._run_once(
-                buffers.loop,
-                buffers.words,
-                self._scratch,
-                self._octets,
-                self._polled,
-                lock,
-                self.interfaces,
-                self._rows,
-                buffers.received,
-                buffers.frames,
-                buffers.frame_table,
-                buffers.results,
-                buffers.result_table,
-                buffers.order,
-            )
+        `descriptors` are the sockets by port; frames have the header of `super_frames` on them.
+        """
+        self.buffers = Buffers()
+        self.interfaces: NDArray[np.void] = zeros(Interface, len(descriptors))
+        """One Interface for each port."""
+        self._run_once = run_once
+        rows = np.full(MAX_PORT + 1, -1, np.int64)
+        for row, (port, descriptor) in enumerate(descriptors.items()):
+            interface = self.interfaces[row]
+            interface["descriptor"], interface["port"], interface["max_frame"] = descriptor, port, MAX_FRAME
+            rows[port] = row
+        self._ports = Interfaces(
+            io=zeros(PacketIo),
+            interfaces=cast(Table[Interface], self.interfaces),
+            rows=rows,
+            polled=cast(Table[PollFd], datagrams.polled([*descriptors.values(), wake])),
         )
 
+    def run_once(self, lock: NDArray[np.void]) -> Reason:
+        return Reason(self._run_once(self.buffers.memory, self._ports, lock))
+
     def receive_pending(self, receive: Receiver) -> None:
-        loop = self.buffers.loop
-        if loop[PENDING_AT] < 0:
+        state = self.buffers.state
+        at, segment = int(state["pending_at"]), int(state["pending_segment"])
+        if at < 0:
             return
-        segment, size = int(loop[PENDING_SEGMENT]), int(loop[PENDING_BYTES])
         header = HEADER.pack(NEEDS_CHECKSUM, UDP_RUN, ENCAP_BYTES, segment, 34, 6) if segment else PLAIN
-        frames = complete(header + self.buffers.received[:size].tobytes())
-        done = (int(loop[PENDING_AT]) - ENCAP_BYTES) // segment if segment else 0
-        loop[PENDING_AT] = -1
-        words = self.interfaces[loop[PENDING_PORT]]
+        frames = complete(header + self.buffers.pending(int(state["pending_bytes"])))
+        done = (at - ENCAP_BYTES) // segment if segment else 0
+        state["pending_at"] = -1
+        interface = self.interfaces[state["pending_port"]]
         for frame in frames[done:]:
-            words[ethernet.FRAMES_IN] += 1
-            words[ethernet.BYTES_IN] += len(frame)
-            receive(int(words[ethernet.PORT]), frame)
-
-
-def _sum(counters: InterfaceCounters, words: NDArray[np.int64] | None) -> InterfaceCounters:
-    native = [0] * len(ethernet.COUNTERS) if words is None else words[ethernet.FRAMES_IN :].tolist()
-    counted = zip(ethernet.COUNTERS, native, strict=True)
-    return InterfaceCounters(**{name: getattr(counters, name) + number for name, number in counted})
+            interface["frames_in"] += 1
+            interface["bytes_in"] += len(frame)
+            receive(int(interface["port"]), frame)
 
 
 def _ask_for_headers(opened: socket.socket) -> bool:

@@ -17,8 +17,8 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,23 +26,19 @@ from numpy.typing import NDArray
 from p4reduce_contracts.errors import FrameError
 from p4reduce_contracts.wire import AGGREGATION_PORT, HELLO_BYTES, internet_checksum, unpack_hello
 from p4reduce_runtime import datagrams, kernels
-from p4reduce_runtime.datagrams import ENCAP_BYTES
+from p4reduce_runtime.datagrams import ENCAP_BYTES, PollFd, SocketState
 from p4reduce_runtime.logs import RateLimitedLog
+from p4reduce_runtime.records import Table, zeros
 from p4reduce_switch.datapath import (
-    COUNTERS,
-    DATAGRAMS_IN,
-    LOOP_WORDS,
-    PEER_LAST_SEEN_US,
-    PENDING_AT,
-    PENDING_BYTES,
-    PENDING_IP,
-    PENDING_PORT,
-    PENDING_SEGMENT,
     Buffers,
+    Memory,
+    Peers,
     PeerTable,
     Reason,
+    UdpCounters,
+    UdpSocket,
 )
-from p4reduce_switch.ports import DatapathLoop, Gso, PortError, Receiver
+from p4reduce_switch.ports import DatapathLoop, Gso, PortError, Receiver, with_native
 
 _log = logging.getLogger(__name__)
 
@@ -92,17 +88,17 @@ class Peer:
     ip: bytes
     ethernet: bytes
     address_sum: int  # of the IPv4 pseudo header's addresses, protocol and both UDP ports
-    words: NDArray[np.int64]  # its row in the native loop's table
+    state: np.void  # its PeerState, which the native loop writes too
     ip_headers: dict[int, bytes] = field(default_factory=dict)  # by total length
 
     def seen(self, now: float) -> None:
         """Record the time of a datagram."""
-        self.words[PEER_LAST_SEEN_US] = now * 1e6
+        self.state["last_seen_us"] = now * 1e6
 
     @property
     def last_seen(self) -> float:
         """When the last datagram arrived, in seconds."""
-        return float(self.words[PEER_LAST_SEEN_US]) / 1e6
+        return float(self.state["last_seen_us"]) / 1e6
 
 
 class UdpUnderlay:
@@ -131,7 +127,7 @@ class UdpUnderlay:
             raise PortError("the underlay needs the one address that workers send to, not 0.0.0.0")
         self.mac = mac.to_bytes(6, "big")
         self._counters = UnderlayCounters()
-        self._counted_natively = np.zeros(LOOP_WORDS, np.int64)
+        self._native_counters: NDArray[np.void] = zeros(UdpCounters)
         self._receives_runs = False  # the socket receives super-datagrams
         self._rate_limited_log = RateLimitedLog(_log, clock=clock)
         self._clock = clock
@@ -156,8 +152,7 @@ class UdpUnderlay:
     @property
     def counters(self) -> UnderlayCounters:
         """The counters of Python and of the native loop together."""
-        counted = zip(COUNTERS, self._counted_natively[DATAGRAMS_IN:].tolist(), strict=True)
-        return replace(self._counters, **{name: getattr(self._counters, name) + number for name, number in counted})
+        return with_native(self._counters, self._native_counters[0])
 
     @property
     def peers(self) -> int:
@@ -201,9 +196,12 @@ class UdpUnderlay:
             return None
         self._receives_runs = True
         datagrams.accept_runs(self._socket)
-        loop = UdpLoop(compiled, self._socket.fileno(), wake, self._table, self._deliver)
-        self._counted_natively = loop.buffers.loop
-        return loop
+        socket_ = UdpSocket(
+            io=cast(Table[SocketState], datagrams.socket_state(self._socket.fileno())),
+            polled=cast(Table[PollFd], datagrams.polled([self._socket.fileno(), wake])),
+            counters=cast(Table[UdpCounters], self._native_counters),
+        )
+        return UdpLoop(compiled.run_once, socket_, self._table, self._deliver)
 
     def send(self, port: int, frame: bytes) -> bool:
         peer = self._by_port.get(port)
@@ -277,8 +275,8 @@ class UdpUnderlay:
         ethernet, ip_header = self.mac + mac + b"\x08\0", _IPV4.pack(*self._ip_fields(ip, 0))
         header = ethernet + ip_header + _UDP.pack(address[1], AGGREGATION_PORT, 0, 0)
         ip_sum = int.from_bytes(ip_header, "big") % 0xFFFF
-        words = self._table.add(port, int.from_bytes(ip, "big"), address[1], header, ip_sum, address_sum % 0xFFFF)
-        peer = Peer(port, address, ip, ethernet, address_sum, words)
+        state = self._table.add(port, int.from_bytes(ip, "big"), address[1], header, ip_sum, address_sum % 0xFFFF)
+        peer = Peer(port, address, ip, ethernet, address_sum, state)
         peer.seen(now)
         self._peers[address] = self._by_port[port] = peer
         self._rate_limited_log.event(logging.INFO, "port given", port=port, peer=_text(address))
@@ -313,46 +311,26 @@ class UdpLoop:
 
     def __init__(
         self,
-        compiled: Any,
-        descriptor: int,
-        wake: int,
+        run_once: Callable[[Memory, Peers, UdpSocket, NDArray[np.void]], int],
+        socket: UdpSocket,
         table: PeerTable,
         deliver: Callable[[Address, bytes, Receiver], None],
     ) -> None:
+        """`run_once` is the kernel of that name; `deliver` passes on the datagrams of unknown peers."""
         self.buffers = Buffers()
-        self._io = datagrams.words(descriptor)
-        self._polled = np.array([datagrams.polled(descriptor), datagrams.polled(wake)])
-        self._run_once, self._table, self._deliver = compiled.run_once, table, deliver
+        self._run_once, self._socket, self._table, self._deliver = run_once, socket, table, deliver
 
-    def run_once(self, lock: NDArray[np.int64]) -> Reason:
-        buffers, table = self.buffers, self._table
-        return Reason(
-            self._run_once(
-                buffers.loop,
-                buffers.words,
-                self._io,
-                self._polled,
-                lock,
-                table.peers,
-                table.headers,
-                table.table,
-                buffers.received,
-                buffers.frames,
-                buffers.frame_table,
-                buffers.results,
-                buffers.result_table,
-                buffers.order,
-            )
-        )
+    def run_once(self, lock: NDArray[np.void]) -> Reason:
+        return Reason(self._run_once(self.buffers.memory, self._table.peers, self._socket, lock))
 
     def receive_pending(self, receive: Receiver) -> None:
-        loop = self.buffers.loop
-        address = str(ipaddress.IPv4Address(int(loop[PENDING_IP]))), int(loop[PENDING_PORT])
-        while loop[PENDING_AT] >= 0:
-            start, size = int(loop[PENDING_AT]), int(loop[PENDING_BYTES])
-            end = min(start + int(loop[PENDING_SEGMENT]), size)
-            loop[PENDING_AT] = end if end < size else -1
-            self._deliver(address, self.buffers.received[start:end].tobytes(), receive)
+        state = self.buffers.state
+        address = str(ipaddress.IPv4Address(int(state["pending_ip"]))), int(state["pending_port"])
+        while state["pending_at"] >= 0:
+            start, size = int(state["pending_at"]), int(state["pending_bytes"])
+            end = min(start + int(state["pending_segment"]), size)
+            state["pending_at"] = end if end < size else -1
+            self._deliver(address, self.buffers.pending(end)[start:], receive)
 
 
 def _text(address: Address) -> str:

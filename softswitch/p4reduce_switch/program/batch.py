@@ -1,60 +1,64 @@
-"""Many frames in one native call: how a loop that knows nothing of programs hands them to a program.
+"""Many frames in one native call: the interface between a compiled program and the loop that feeds it.
 
-A compiled program is a C function `int64_t run_batch(int64_t *batch)`. The batch is an array of words:
-
-| word | what | who writes it |
-| --- | --- | --- |
-| STATE | address of the program's state | `NativeBatch.new` |
-| FRAMES | how many frames arrived | the caller, like all that follow, up to OUT_CAPACITY |
-| IN_BYTES | address of the bytes of the frames | |
-| IN_OFFSETS | address of int64[FRAMES]: where each frame starts in IN_BYTES | |
-| IN_LENGTHS | address of int64[FRAMES]: bytes of each | |
-| IN_PORTS | address of int64[FRAMES]: the port where each arrived | |
-| NOW_US | microseconds since the program started, for timestamps and meters | |
-| OUT_BYTES | address where frames to send are written | |
-| OUT_SIZE | bytes there | |
-| OUT_OFFSETS | address of int64[OUT_CAPACITY]: where each result starts in OUT_BYTES | |
-| OUT_LENGTHS | address of int64[OUT_CAPACITY]: bytes of each | |
-| OUT_PORTS | address of int64[OUT_CAPACITY]: the port where each leaves | |
-| OUT_CAPACITY | results that fit in these three arrays | |
-| FRAMES_RUN | frames of the batch that were run | both: 0 to begin, the function goes on from there |
-| FRAMES_OUT | results written | both: 0 when what was written is sent |
-| BYTES_OUT | bytes of OUT_BYTES in use | both, likewise |
-
-Results are whole frames in the order in which they leave. The function returns why it stopped.
+A compiled program is a C function `int64_t run_batch(struct Batch *batch)`. It runs frames from `frames_run` on, and
+returns why it stopped. Results are whole frames in the order in which they leave.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-STATE = 0
-FRAMES = 1
-IN_BYTES = 2
-IN_OFFSETS = 3
-IN_LENGTHS = 4
-IN_PORTS = 5
-NOW_US = 6
-OUT_BYTES = 7
-OUT_SIZE = 8
-OUT_OFFSETS = 9
-OUT_LENGTHS = 10
-OUT_PORTS = 11
-OUT_CAPACITY = 12
-FRAMES_RUN = 13
-FRAMES_OUT = 14
-BYTES_OUT = 15
-WORDS = 16
+from p4reduce_runtime.records import Record
 
-DONE = 0
+
+class Frame(Record):
+    """A frame in a buffer."""
+
+    offset: int
+    """Where it begins in the buffer."""
+    length: int
+    """Bytes."""
+    port: int
+    """The port where it arrived, or where it leaves."""
+
+
+class Batch(Record):
+    """The argument of `run_batch`. Only the function changes the last three fields while it runs."""
+
+    program: int
+    """Address of the program's state; `NativeBatch.new` sets it, the caller all others."""
+    frames: int
+    """How many frames arrived."""
+    in_bytes: int
+    """Address of their bytes."""
+    in_frames: int
+    """Address of Frame[frames]."""
+    now_us: int
+    """Microseconds since the program started, for timestamps and meters."""
+    out_bytes: int
+    """Address of the buffer for results."""
+    out_size: int
+    """Its bytes."""
+    out_frames: int
+    """Address of Frame[out_capacity]."""
+    out_capacity: int
+    frames_run: int
+    """Frames of the batch that were run; the caller sets 0 to begin."""
+    frames_out: int
+    """Results written; the caller sets 0 when they are sent."""
+    bytes_out: int
+    """Bytes of the results; the caller sets 0 when they are sent."""
+
+
+DONE: Final = 0
 """All frames are run."""
-FULL = 1
-"""There is no room for what the next frame may cause at most; nothing of that frame was run. Send, and go on."""
-EVENT = 2
-"""The frame just run (it counts as FRAMES_RUN) left digests or a failure: call the program's `collect`, and go on."""
+FULL: Final = 1
+"""The results of the next frame may exceed the buffers; nothing of it was run. Send the results, and call again."""
+EVENT: Final = 2
+"""The last frame run left digests or a failure: call the program's `collect`, and call again."""
 
 
 class NativeBatch(Protocol):
@@ -62,15 +66,15 @@ class NativeBatch(Protocol):
 
     @property
     def address(self) -> int:
-        """Where the C function is."""
+        """Address of the C function."""
 
     @property
     def room(self) -> int:
-        """Bytes of OUT_BYTES that one frame may need at most; replication entries may change it."""
+        """The maximum number of bytes of one frame's results; replication entries may change it."""
 
     @property
     def copies(self) -> int:
-        """Results that one frame may cause at most; replication entries may change it."""
+        """The maximum number of results of one frame; replication entries may change it."""
 
-    def new(self) -> NDArray[np.int64]:
-        """A batch of WORDS words with STATE set, all others 0."""
+    def new(self) -> NDArray[np.void]:
+        """Return one Batch with `program` set, all others 0."""

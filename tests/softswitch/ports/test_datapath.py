@@ -150,9 +150,9 @@ def send(peer: socket.socket, payloads: Sequence[bytes], run: bool) -> None:
     kept = np.frombuffer(b"".join(payloads) + b"\0", np.uint8)
     lengths = np.array([len(payload) for payload in payloads], np.int64)
     addresses = kept.ctypes.data + np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    io = datagrams.words(peer.fileno())
-    assert compiled.send(io, datagrams.destination(), addresses, lengths, 0, len(payloads)) == len(payloads)
-    assert io[datagrams.LOST] == 0
+    io = datagrams.socket_state(peer.fileno())
+    assert compiled.send(io, datagrams.destination()[0], addresses, lengths, 0, len(payloads)) == len(payloads)
+    assert io["lost"][0] == 0
 
 
 def received(peer: socket.socket) -> list[bytes]:
@@ -243,7 +243,7 @@ def test_without_gso_every_datagram_leaves_by_itself() -> None:
     assert longest(Gso.AUTO) > 1000
 
 
-def test_strangers_get_no_port_and_disturb_nobody() -> None:
+def test_datagrams_of_unknown_peers_get_no_port_and_have_no_effect() -> None:
     seeded = random.Random(7)
     with running(Mixture()) as one:
         peer, stranger = one.peer(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -282,7 +282,7 @@ def test_a_frame_may_cause_more_than_there_is_room_for_at_first() -> None:
         assert len(received(peer)) == 10
 
 
-def test_another_program_takes_over_in_the_middle_of_a_batch() -> None:
+def test_another_program_is_installed_in_the_middle_of_a_batch() -> None:
     """The rest of a batch runs on whichever program is there by then."""
 
     for replacement in (Mixture(), PythonBatch(Mixture())):
@@ -297,7 +297,7 @@ def test_another_program_takes_over_in_the_middle_of_a_batch() -> None:
             assert len(received(peer)) == 24
 
 
-def test_whoever_wants_the_lock_gets_it_while_the_loop_waits() -> None:
+def test_other_threads_get_the_lock_while_the_loop_waits() -> None:
     """The loop waits for datagrams a second at a time: nobody has to wait for that."""
     with running(Mixture()) as one:
         begun = time.monotonic()
@@ -364,7 +364,7 @@ def test_without_numba_the_python_loop_serves(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("native", [False, True])
-def test_what_a_frame_reports_is_told_before_another_frame_may_run(native: bool) -> None:
+def test_digests_of_a_frame_are_sent_before_the_next_frame_runs(native: bool) -> None:
     with running(Mixture(), native) as one:
         told: list[str] = []
         one.switch.on_digest = lambda *_: told.append("digest")

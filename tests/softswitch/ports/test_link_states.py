@@ -8,7 +8,7 @@ from pathlib import Path
 from p4reduce_switch.ports.link_states import LinkStates
 
 
-def test_what_changes_is_told_once(tmp_path: Path) -> None:
+def test_a_change_is_reported_once(tmp_path: Path) -> None:
     told: list[tuple[int, bool]] = []
     for name, state in (("a", "up"), ("b", "down"), ("c", "unknown")):
         (tmp_path / name).mkdir()

@@ -86,7 +86,7 @@ class Bench:
     def run_until_idle(self, loop: DatapathLoop) -> None:
         loop.buffers.bind(self.program, 0)
         os.write(self.wake_writer, b"x")
-        while (reason := loop.run_once(FairLock().words)) is not Reason.WOKEN:
+        while (reason := loop.run_once(FairLock().shared)) is not Reason.WOKEN:
             assert reason in (Reason.UNKNOWN_PEER, Reason.YIELD)
             loop.receive_pending(self.program.process)
         os.read(self.wake_reader, 1)
@@ -118,7 +118,7 @@ def ones_complement(data: bytes) -> int:
 
 
 @pytest.mark.parametrize("payload", [b"", b"x", b"\0" * 16, b"\xff" * 1001, bytes(range(256)) * 4])
-def test_a_datagram_becomes_a_frame_with_right_checksums(bench: Bench, payload: bytes) -> None:
+def test_a_datagram_becomes_a_frame_with_valid_checksums(bench: Bench, payload: bytes) -> None:
     peer = bench.peer()
     ((port, frame),) = bench.receive(payload, peer=peer)
     ethernet, ip, udp = frame[:14], frame[14:34], frame[34:42]
@@ -273,7 +273,7 @@ def ports_of(bench: Bench, peer: socket.socket, payload: bytes = HELLO) -> list[
     return [port for port, _ in bench.receive(payload, peer=peer)]
 
 
-def test_what_is_no_hello_takes_no_port(bench: Bench) -> None:
+def test_a_datagram_that_is_no_hello_gets_no_port(bench: Bench) -> None:
     stranger = bench.stranger()
     spoiled = [bytes([HELLO[0] ^ bit]) + HELLO[1:] for bit in (0x10, 0x01)]  # another version, another type
     others = [b"", b"x", HELLO[:-1], HELLO + b"x", *spoiled, bytes(HELLO_BYTES)]
@@ -331,7 +331,7 @@ def test_a_flood_of_hellos_searches_for_ports_now_and_then_only(bench: Bench, mo
     assert len(searches) <= 6
 
 
-def test_the_cpu_port_is_nobodys() -> None:
+def test_the_cpu_port_is_not_assigned_to_a_peer() -> None:
     underlay = UdpUnderlay(("127.0.0.1", 0), cpu_port=1)
     with underlay._socket, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
         peer.sendto(HELLO, underlay.address)
@@ -352,7 +352,7 @@ def test_it_needs_one_ipv4_address(host: str) -> None:
         UdpUnderlay((host, 0))
 
 
-def test_ports_given_evicted_and_refused_are_told_and_a_flood_is_not(
+def test_ports_assigned_evicted_and_refused_are_logged_at_a_limited_rate(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)

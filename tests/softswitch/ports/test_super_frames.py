@@ -18,7 +18,7 @@ from scapy.layers.l2 import Ether
 
 from p4reduce_contracts.wire import DROP_REASONS
 from p4reduce_runtime import datagrams, kernels
-from p4reduce_switch.datapath import Reason, ethernet
+from p4reduce_switch.datapath import Reason
 from p4reduce_switch.fair_lock import FairLock
 from p4reduce_switch.ports import Gso
 from p4reduce_switch.ports.ethernet import EthernetLoop, EthernetPorts
@@ -143,7 +143,7 @@ def test_the_native_loop_writes_a_checksum_of_zero_as_scapy_does(wire: Wire) -> 
         assert wire.program.program.seen == expected
 
 
-def test_what_is_no_run_of_ours_stays_whole() -> None:
+def test_other_super_frames_are_not_segmented() -> None:
     frame = unfinished(bytes(3000), 1000)
     for spoilt in (
         HEADER.pack(0, 1, 54, 1000, 34, 16) + frame[10:],
@@ -185,9 +185,9 @@ class Wire:
         for end in (self.near, self.far):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
             end.setblocking(False)
-        self.loop = EthernetLoop(compiled, {5: self.near.fileno()}, self.wake_reader)
-        self.words = self.loop.interfaces[0]
-        self.words[ethernet.GSO_ALLOWED] = gso
+        self.loop = EthernetLoop(compiled.run_once, {5: self.near.fileno()}, self.wake_reader)
+        self.interface = self.loop.interfaces[0]
+        self.interface["gso_allowed"] = gso
         self.program = PythonBatch(Sent(), room=1 << 19, copies=300)
 
     def turn(self, *received: bytes) -> list[bytes]:
@@ -196,7 +196,7 @@ class Wire:
         for frame in received:
             self.far.send(frame)
         self.loop.buffers.bind(self.program, 0)
-        while (reason := self.loop.run_once(FairLock().words)) is not Reason.WOKEN:
+        while (reason := self.loop.run_once(FairLock().shared)) is not Reason.WOKEN:
             assert reason in (Reason.YIELD, Reason.NO_ROOM)
             if reason is Reason.NO_ROOM:
                 self.loop.buffers.enlarge(self.program)
@@ -245,7 +245,7 @@ def test_both_loops_make_the_same_frames_of_anything(wire: Wire) -> None:
         wire.program.program.seen.clear()
         wire.turn(*received)
         assert wire.program.program.seen == expected
-    assert wire.words[ethernet.FRAMES_IN] > 1000
+    assert wire.interface["frames_in"] > 1000
 
 
 def kernel_cuts(run: bytes) -> list[bytes]:
@@ -301,7 +301,7 @@ def test_what_leaves_in_runs_is_cut_up_into_the_same_frames(wire: Wire) -> None:
         assert [frame for run in sent for frame in kernel_cuts(run)] == [neutral(frame) for frame in leaving]
         runs += sum(run[:10] != PLAIN for run in sent)
     assert runs > 100
-    assert wire.words[ethernet.SEND_ERRORS] == 0
+    assert wire.interface["send_errors"] == 0
 
 
 @pytest.mark.parametrize("wire", [Gso.OFF, Gso.AUTO], indirect=True)
@@ -314,13 +314,13 @@ def test_runs_leave_only_where_they_may(wire: Wire) -> None:
 
     assert sent(PLAIN + b"go", unfinished(b"no run, but of this machine")) == [PLAIN + leaving[0]] * 40
     after_a_run = sent(unfinished(bytes(3000), 1000))
-    assert len(after_a_run) == (1 if wire.words[ethernet.GSO_ALLOWED] else 40)
-    assert wire.words[ethernet.FRAMES_OUT] == 80
-    assert wire.words[ethernet.BYTES_OUT] == 80 * len(leaving[0])
+    assert len(after_a_run) == (1 if wire.interface["gso_allowed"] else 40)
+    assert wire.interface["frames_out"] == 80
+    assert wire.interface["bytes_out"] == 80 * len(leaving[0])
 
 
-def test_a_frame_longer_than_the_interface_takes_is_in_no_run(wire: Wire) -> None:
-    wire.words[ethernet.MAX_FRAME] = 1041
+def test_a_frame_longer_than_the_mtu_is_in_no_run(wire: Wire) -> None:
+    wire.interface["max_frame"] = 1041
     wire.program.program.answers = [datagram(bytes(1000))] * 5
     assert len(wire.turn(PLAIN + b"go")) == 5
 

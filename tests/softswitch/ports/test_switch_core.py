@@ -28,7 +28,7 @@ class Echo:
         return [(port, frame), (510, b"to cpu"), (1, b"second")]
 
 
-def test_frames_go_where_the_program_says() -> None:
+def test_frames_leave_by_the_port_that_the_program_sets() -> None:
     switch, ports = Switch(), MemoryPorts()
     switch.add_ports(ports)
     packets: list[bytes] = []

@@ -15,7 +15,6 @@ import pytest
 from p4reduce_contracts import artifacts
 from p4reduce_controller.p4rt import Client
 from p4reduce_lab.addresses import free_port
-from p4reduce_runtime import datagrams
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.run import SwitchError, SwitchOptions, _ports, run_switch
 from p4reduce_switch.switch import Switch
@@ -44,7 +43,7 @@ def start(started: list[subprocess.Popen[str]], pipeline: str | None) -> tuple[s
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_says_when_it_is_ready_and_ends_cleanly(started: list[subprocess.Popen[str]], number: int) -> None:
+def test_it_reports_when_it_is_ready_and_ends_cleanly(started: list[subprocess.Popen[str]], number: int) -> None:
     process, line = start(started, None)
     found = re.fullmatch(r"switch 1 ready: UDP (\S+); P4Runtime (\S+); pipeline none yet.*\n", line)
     assert found is not None, line
@@ -100,8 +99,8 @@ def test_gso_is_turned_off_for_all_peers() -> None:
         switch = Switch()
         ports, _ = _ports(SwitchOptions(listen="127.0.0.1:0", gso=gso), switch)
         assert isinstance(ports, UdpUnderlay)
-        words = ports._table.add(1, 0x7F000001, 7, bytes(42), 0, 0)
-        assert words[datagrams.TO_PLAIN] == plain
+        ports._table.add(1, 0x7F000001, 7, bytes(42), 0, 0)
+        assert ports._table.peers.destinations["plain"][1] == plain
         ports.close()
         switch.close()
 

@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from conformance.case import PROGRAMS
+from p4reduce_runtime.records import zeros
 from p4reduce_switch.program import ExecutionError, Program, Replica, batch
 
 Frames = Sequence[tuple[int, bytes]]
@@ -29,31 +30,30 @@ class Call:
         assert loaded.batch is not None
         self.run_batch = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(loaded.batch.address)
         lengths = [len(frame) for _, frame in frames]
-        self.inputs: list[NDArray[np.generic]] = [
-            np.frombuffer(b"".join(frame for _, frame in frames) or b"\0", np.uint8),
-            np.array([sum(lengths[:index]) for index in range(len(frames))], np.int64),
-            np.array(lengths, np.int64),
-            np.array([port for port, _ in frames], np.int64),
-        ]
+        self.bytes = np.frombuffer(b"".join(frame for _, frame in frames) or b"\0", np.uint8)
+        self.arrived: NDArray[np.void] = zeros(batch.Frame, len(frames))
+        for index, (port, frame) in enumerate(frames):
+            self.arrived[index] = sum(lengths[:index]), len(frame), port
         self.out = np.zeros(size, np.uint8)
-        self.results = np.zeros((3, capacity), np.int64)
-        self.words = words = loaded.batch.new()
-        words[batch.FRAMES], words[batch.OUT_SIZE], words[batch.OUT_CAPACITY] = len(frames), size, capacity
-        places = (batch.IN_BYTES, batch.IN_OFFSETS, batch.IN_LENGTHS, batch.IN_PORTS)
-        for word, array in zip(places, self.inputs, strict=True):
-            words[word] = array.ctypes.data
-        words[batch.OUT_BYTES] = self.out.ctypes.data
-        for word, row in zip((batch.OUT_OFFSETS, batch.OUT_LENGTHS, batch.OUT_PORTS), self.results, strict=True):
-            words[word] = row.ctypes.data
+        self.results: NDArray[np.void] = zeros(batch.Frame, capacity)
+        self.batch_array = loaded.batch.new()
+        self.batch: np.void = self.batch_array[0]
+        self.batch["frames"], self.batch["out_size"], self.batch["out_capacity"] = len(frames), size, capacity
+        for field, array in (
+            ("in_bytes", self.bytes),
+            ("in_frames", self.arrived),
+            ("out_bytes", self.out),
+            ("out_frames", self.results),
+        ):
+            self.batch[field] = array.ctypes.data
 
     def run(self) -> int:
-        return int(self.run_batch(self.words.ctypes.data))
+        return int(self.run_batch(self.batch_array.ctypes.data))
 
     def sent(self) -> list[tuple[int, bytes]]:
         """The results so far; makes room for others."""
-        count = int(self.words[batch.FRAMES_OUT])
-        rows = self.results[:, :count].T.tolist()
-        self.words[batch.FRAMES_OUT] = self.words[batch.BYTES_OUT] = 0
+        rows = self.results[: self.batch["frames_out"]].tolist()
+        self.batch["frames_out"] = self.batch["bytes_out"] = 0
         return [(port, self.out[start : start + length].tobytes()) for start, length, port in rows]
 
 
@@ -73,7 +73,7 @@ def test_a_batch_answers_as_one_by_one() -> None:
     expected = [result for port, data in frames for result in other.process(port, data)]
     call = Call(loaded, frames)
     assert call.run() == batch.DONE
-    assert int(call.words[batch.FRAMES_RUN]) == 60
+    assert int(call.batch["frames_run"]) == 60
     assert call.sent() == expected and len(expected) > 10
     assert call.run() == batch.DONE and call.sent() == []
 
@@ -87,7 +87,7 @@ def test_a_full_ring_stops_before_the_frame(capacity: int, size: int) -> None:
     call, results, stops = Call(loaded, frames, capacity, size), [], 0
     while call.run() == batch.FULL:
         stops += 1
-        assert int(call.words[batch.FRAMES_RUN]) == len(results) + int(call.words[batch.FRAMES_OUT])
+        assert int(call.batch["frames_run"]) == len(results) + int(call.batch["frames_out"])
         results += call.sent()
     assert stops >= 4 and results + call.sent() == [(4, data) for _, data in frames]
     assert loaded.tables["MainIngress.mac"].has_direct_counter
@@ -111,7 +111,7 @@ def test_a_digest_stops_the_batch_until_it_is_collected() -> None:
     call = Call(loaded, frames)
     for number in (1, 2):
         assert call.run() == batch.EVENT
-        assert int(call.words[batch.FRAMES_RUN]) == number
+        assert int(call.batch["frames_run"]) == number
         loaded.collect()
     assert call.run() == batch.DONE
     assert digests == [("learn_t", [(10, 3)]), ("learn_t", [(11, 3)])]
@@ -123,7 +123,7 @@ def test_a_frame_that_fails_sends_nothing_and_the_next_one_runs() -> None:
     good, bad = (struct.pack(">BBHHbB", 8, 0, value, 0, 0, 0) for value in (1, 2))  # an assert of the value
     call = Call(loaded, [(1, good), (1, bad), (1, good)])
     assert call.run() == batch.EVENT
-    assert int(call.words[batch.FRAMES_RUN]) == 2
+    assert int(call.batch["frames_run"]) == 2
     with pytest.raises(ExecutionError, match="assert"):
         loaded.collect()
     assert call.run() == batch.DONE

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from p4reduce.protocol.state import Received, Words
 from p4reduce_runtime import datagrams, kernels
+from p4reduce_runtime.datagrams import Destination, PollFd, SocketState
 from p4reduce_runtime.records import Table, zeros
 
 _RING_BYTES: Final = 4 * datagrams.RECEIVE_BYTES
@@ -22,10 +23,11 @@ _BURST: Final = 1024
 class Socket(NamedTuple):
     """A connected UDP socket, and memory for what it receives and sends."""
 
-    io: Annotated[NDArray[np.int64], "int64[::1]"]
-    to: Annotated[NDArray[np.int64], "int64[::1]"]
-    polled: Annotated[NDArray[np.int64], "int64[:, ::1]"]
-    """The words to wait until the socket is readable, and writable."""
+    io: Table[SocketState]
+    to: Table[Destination]
+    readable: Table[PollFd]
+    writable: Table[PollFd]
+    """To wait until the socket is readable, or writable."""
     vector: Annotated[NDArray[np.int64], "int64[:, ::1]"]
     """[2, frames]: the address and the length of each frame that is sent."""
     ring: Words
@@ -45,12 +47,13 @@ class Channel:
         descriptor = os.dup(descriptor)
         self._finalizer = weakref.finalize(self, os.close, descriptor)
         self._finalizer.atexit = False  # at exit the last collective still needs it
-        events = datagrams.READABLE, datagrams.WRITABLE
+        self._to = datagrams.destination(plain=plain, run_bytes=datagrams.SHORT_RUN_BYTES)
         self.socket = kernels.arguments(
             Socket(
-                io=datagrams.words(descriptor),
-                to=datagrams.destination(plain=plain, run_bytes=datagrams.SHORT_RUN_BYTES),
-                polled=np.array([[datagrams.polled(descriptor, event)] for event in events]),
+                io=datagrams.socket_state(descriptor),
+                to=self._to,
+                readable=datagrams.polled([descriptor]),
+                writable=datagrams.polled([descriptor], datagrams.WRITABLE),
                 vector=np.empty((2, 0), np.int64),
                 ring=np.empty(_RING_BYTES // 4, np.uint32),
                 received=zeros(Received, _BURST),
@@ -64,20 +67,20 @@ class Channel:
     @property
     def plain(self) -> bool:
         """Whether every frame is sent by itself, and not in runs of equal length."""
-        return bool(self.socket.to[datagrams.TO_PLAIN])
+        return bool(self._to["plain"][0])
 
     @plain.setter
     def plain(self, plain: bool) -> None:
-        self.socket.to[datagrams.TO_PLAIN] = plain
+        self._to["plain"] = plain
 
     @property
     def run_bytes(self) -> int:
         """How long a run may be."""
-        return int(self.socket.to[datagrams.TO_RUN_BYTES])
+        return int(self._to["run_bytes"][0])
 
     @run_bytes.setter
     def run_bytes(self, size: int) -> None:
-        self.socket.to[datagrams.TO_RUN_BYTES] = size
+        self._to["run_bytes"] = size
 
     def make_room(self, frames: int) -> None:
         """See to it that so many frames can be sent at once."""

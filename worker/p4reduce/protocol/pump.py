@@ -15,7 +15,7 @@ from p4reduce.protocol.receive import receive
 from p4reduce.protocol.recovery import on_loss_detection_timeout, set_loss_detection_timer
 from p4reduce.protocol.state import END, Engine
 from p4reduce.protocol.timing import GRANULARITY_S
-from p4reduce_runtime.datagrams import RECEIVE_BYTES, SEGMENT
+from p4reduce_runtime.datagrams import RECEIVE_BYTES
 from p4reduce_runtime.datagrams.kernels import microseconds, send, wait
 from p4reduce_runtime.datagrams.kernels import receive as receive_datagrams
 from p4reduce_runtime.kernels import direct, kernel
@@ -36,7 +36,7 @@ def receive_burst(socket: Socket, engine: Engine) -> int:
         got = receive_datagrams(socket.io, data, at)
         if got < 0:
             break
-        size, start = max(1, socket.io[SEGMENT]), 0
+        size, start = max(1, socket.io[0].segment), 0
         while start == 0 or start < got and count < room:
             datagram = received[count]
             datagram.start = (at + start) >> 2
@@ -91,12 +91,12 @@ def send_frames(socket: Socket, engine: Engine, count: int, together: int) -> No
     stats.frames_up += count
     first, tried = 0, -1
     while first < count:
-        first = send(socket.io, socket.to, vector[0], vector[1], first, count)
+        first = send(socket.io, socket.to[0], vector[0], vector[1], first, count)
         if first == tried:  # nothing has left for a while: the rest is lost
             break
         if first < count:
             tried = first
-            wait(socket.polled[1], 50)
+            wait(socket.writable, 50)
 
 
 @kernel("int64(Socket, Engine, float64)")
@@ -107,7 +107,7 @@ def _run(socket: Socket, engine: Engine, until: float) -> int:
     """
     state, loss, slots = engine.state[0], engine.loss[0], engine.slots
     while True:
-        now = microseconds(socket.io) * 1e-6
+        now = microseconds() * 1e-6
         if state.next_received < state.received:
             event = receive(engine, socket.ring, socket.received, now)
             if event != END:
@@ -130,7 +130,7 @@ def _run(socket: Socket, engine: Engine, until: float) -> int:
             send_frames(socket, engine, count, frames_together(engine))
             continue
         wait_ms: Any = np.int64(max(0.0, min(until, loss.timer_at) - now) * 1000) + 1
-        if wait(socket.polled[0], wait_ms) < 0:
+        if wait(socket.readable, wait_ms) < 0:
             return PAUSE  # a signal: Python has its handler
 
 

@@ -5,6 +5,7 @@ For programs whose packets pass the pipeline once (no clone, resubmit or recircu
 
 from __future__ import annotations
 
+from p4reduce_runtime.records import dtype_of, offset_of
 from p4reduce_switch.program import batch, packet
 from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir.features import features, walk
@@ -56,7 +57,7 @@ class BatchWriter:
         function = module.function(RUN_BATCH, I64, [POINTER], inner=False)
         self.e = e = Emitter(module, function)
         self.batch = function.args[0]
-        state = e.load_pointer(e.word(self.batch, batch.STATE))
+        state = e.load_pointer(self._field("program"))
         record = e.load_pointer(e.word(state, int(Word.RECORD)))
         self.failed = e.block()
         self.emitters = emitters_of(e, Helpers(module), program, layout, offsets, state, record, self.failed, host_abi)
@@ -76,50 +77,56 @@ class BatchWriter:
     def _payload(self) -> tuple[Value, Value]:
         return self.e.load(POINTER, self.payload), self.e.load(I64, self.payload_length)
 
-    def _in(self, word: int) -> Value:
-        return self.e.load(I64, self.e.word(self.batch, word))
+    def _field(self, name: str) -> Value:
+        """Return a pointer to a field of the batch."""
+        return self.e.at(self.batch, offset_of(batch.Batch, name))
 
-    def _element(self, word: int, index: Value) -> Value:
-        """Return a pointer to an element of an array of the batch."""
-        return self.e.word(self.e.load_pointer(self.e.word(self.batch, word)), index)
+    def _in(self, name: str) -> Value:
+        return self.e.load(I64, self._field(name))
+
+    def _frame_field(self, table: str, index: Value, name: str) -> Value:
+        """Return a pointer to a field of a frame of a table of the batch."""
+        e = self.e
+        row = e.at(e.load_pointer(self._field(table)), e.b.mul(index, e.i64(dtype_of(batch.Frame).itemsize)))
+        return e.at(row, offset_of(batch.Frame, name))
 
     def _write(self) -> None:
         e = self.e
         head, start, room, event, done = e.block(), e.block(), e.block(), e.block(), e.block()
         behind, after, full = e.block(), e.block(), e.block()
         e.go_on_in(head)
-        taken, frames = self._in(batch.FRAMES_RUN), self._in(batch.FRAMES)
+        taken, frames = self._in("frames_run"), self._in("frames")
         e.b.cbranch(self.n.less(taken, frames, True), room, done)
 
         e.b.position_at_end(room)
-        length = e.load(I64, self._element(batch.IN_LENGTHS, taken))
+        length = e.load(I64, self._frame_field("in_frames", taken, "length"))
         copies = self.context.word(Word.COPIES)
         most = e.b.add(length, e.i64(longest(self.program.deparser, self.layout)))
-        bytes_left = e.b.sub(self._in(batch.OUT_SIZE), self._in(batch.BYTES_OUT))
-        places_left = e.b.sub(self._in(batch.OUT_CAPACITY), self._in(batch.FRAMES_OUT))
+        bytes_left = e.b.sub(self._in("out_size"), self._in("bytes_out"))
+        places_left = e.b.sub(self._in("out_capacity"), self._in("frames_out"))
         short = e.b.or_(self.n.less(bytes_left, e.b.mul(most, copies), True), self.n.less(places_left, copies, True))
         e.b.cbranch(short, full, start)
 
         e.b.position_at_end(start)
         e.store(length, self.length)
-        offset = e.load(I64, self._element(batch.IN_OFFSETS, taken))
-        e.store(e.at(e.load_pointer(e.word(self.batch, batch.IN_BYTES)), offset), self.frame)
-        e.store(self._in(batch.FRAMES_OUT), self.frames_out)
-        e.store(self._in(batch.BYTES_OUT), self.bytes_out)
+        offset = e.load(I64, self._frame_field("in_frames", taken, "offset"))
+        e.store(e.at(e.load_pointer(self._field("in_bytes")), offset), self.frame)
+        e.store(self._in("frames_out"), self.frames_out)
+        e.store(self._in("bytes_out"), self.bytes_out)
         e.store(e.i64(0), self.payload_length)
         e.store(e.load(POINTER, self.frame), self.payload)
-        self._run(e.load(I64, self._element(batch.IN_PORTS, taken)))
-        e.store(e.load(I64, self.frames_out), e.word(self.batch, batch.FRAMES_OUT))
-        e.store(e.load(I64, self.bytes_out), e.word(self.batch, batch.BYTES_OUT))
+        self._run(e.load(I64, self._frame_field("in_frames", taken, "port")))
+        e.store(e.load(I64, self.frames_out), self._field("frames_out"))
+        e.store(e.load(I64, self.bytes_out), self._field("bytes_out"))
         e.go_on_in(behind)
 
         e.b.position_at_end(self.failed)
         e.b.branch(behind)
 
         e.b.position_at_end(behind)
-        e.store(e.b.add(taken, e.i64(1)), e.word(self.batch, batch.FRAMES_RUN))
-        told = e.b.or_(self.context.word(Word.DIGEST), self.context.word(Word.FAILURE))
-        e.b.cbranch(self.n.is_zero(told), after, event)
+        e.store(e.b.add(taken, e.i64(1)), self._field("frames_run"))
+        reported = e.b.or_(self.context.word(Word.DIGEST), self.context.word(Word.FAILURE))
+        e.b.cbranch(self.n.is_zero(reported), after, event)
         e.b.position_at_end(after)
         e.b.branch(head)
         e.b.position_at_end(event)
@@ -135,7 +142,7 @@ class BatchWriter:
         e, p, program = self.e, self.emitters, self.program
         frame, length = e.load(POINTER, self.frame), e.load(I64, self.length)
         if any(table.supports_timeout for table in program.tables):
-            self.context.set_word(Word.NOW_US, self._in(batch.NOW_US))
+            self.context.set_word(Word.NOW_US, self._in("now_us"))
         self._new_packet(port, length)
         done = ParserWriter(p.statements, program.errors, frame, length).write(program.parser)
         e.store(e.at(frame, done), self.payload)
@@ -177,7 +184,7 @@ class BatchWriter:
     def _time(self, slot: int | None, bits: int) -> None:
         """Set the timestamps, if the program reads them."""
         if slot is not None and slot in self.reads:
-            self._assign(slot, self.e.b.and_(self._in(batch.NOW_US), self.e.i64((1 << bits) - 1)))
+            self._assign(slot, self.e.b.and_(self._in("now_us"), self.e.i64((1 << bits) - 1)))
 
     def _dispatch(self) -> None:
         """Emit what follows ingress: the digest, then egress for each copy."""
@@ -285,13 +292,13 @@ class BatchWriter:
         with e.when(e.b.not_(dropped)):
             self.checksums.update([checksum for checksum in self.program.checksums if checksum.update])
             frames, bytes_ = e.load(I64, self.frames_out), e.load(I64, self.bytes_out)
-            target = e.at(e.load_pointer(e.word(self.batch, batch.OUT_BYTES)), bytes_)
+            target = e.at(e.load_pointer(self._field("out_bytes")), bytes_)
             written = Deparser(self.x).write(self.program.deparser, target, *self._payload())
-            for word, value in (
-                (batch.OUT_OFFSETS, bytes_),
-                (batch.OUT_LENGTHS, written),
-                (batch.OUT_PORTS, self.packet.number(meta.egress_port)),
+            for field, value in (
+                ("offset", bytes_),
+                ("length", written),
+                ("port", self.packet.number(meta.egress_port)),
             ):
-                e.store(value, self._element(word, frames))
+                e.store(value, self._frame_field("out_frames", frames, field))
             e.store(e.b.add(bytes_, written), self.bytes_out)
             e.store(e.b.add(frames, e.i64(1)), self.frames_out)

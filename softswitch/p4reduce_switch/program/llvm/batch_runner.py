@@ -7,13 +7,14 @@ import ctypes
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce_switch.program import batch as words
+from p4reduce_runtime.records import zeros
+from p4reduce_switch.program.batch import EVENT, FULL, Batch, Frame
 from p4reduce_switch.program.llvm.batch_code import RUN_BATCH
 from p4reduce_switch.program.llvm.host_state import HostState
 from p4reduce_switch.program.llvm.target import Loaded
 from p4reduce_switch.program.memory import Word
 from p4reduce_switch.program.state.stateful import microseconds
-from p4reduce_switch.program.state.words import Words, address
+from p4reduce_switch.program.state.words import address
 from p4reduce_switch.program.traffic import Frames
 
 MAX_FRAME = (1 << 16) + 1024
@@ -46,10 +47,10 @@ class BatchRunner:
         """The maximum number of bytes of one frame's results."""
         return self.copies * (self._headers + MAX_FRAME)
 
-    def new(self) -> NDArray[np.int64]:
+    def new(self) -> NDArray[np.void]:
         """Return a batch without frames."""
-        made = np.zeros(words.WORDS, np.int64)
-        made[words.STATE] = address(self._state)
+        made: NDArray[np.void] = zeros(Batch)
+        made["program"] = address(self._state)
         return made
 
     def process(self, port: int, frame: bytes) -> Frames:
@@ -58,19 +59,18 @@ class BatchRunner:
         if length > len(self._in):
             self._reserve(length)
         needed = self.copies * (self._headers + length)
-        if needed > len(self._out) or self.copies > self._out_frames.shape[1]:
+        if needed > len(self._out) or self.copies > len(self._out_frames):
             self._reserve_out(needed)
         self._in_view[:length] = frame
-        self._in_frame[1:, 0] = length, port
+        self._in_frame[0] = 0, length, port
         one = self._one
-        one[words.NOW_US] = microseconds() - self.started_us
-        one[words.FRAMES_RUN] = one[words.FRAMES_OUT] = one[words.BYTES_OUT] = 0
+        one["now_us"] = microseconds() - self.started_us
+        one["frames_run"] = one["frames_out"] = one["bytes_out"] = 0
         stopped = self._run(self._one_at)
-        assert stopped != words.FULL
-        if stopped == words.EVENT:
+        assert stopped != FULL
+        if stopped == EVENT:
             self._host.collect()
-        count = int(one[words.FRAMES_OUT])
-        rows = self._out_frames[:, :count].T.tolist()
+        rows = self._out_frames[: one["frames_out"]].tolist()
         return [(out, self._out_view[start : start + size].tobytes()) for start, size, out in rows]
 
     def _reserve(self, length: int) -> None:
@@ -78,21 +78,18 @@ class BatchRunner:
         self._host.reserve(length)
         self._in = np.zeros(length, np.uint8)
         self._in_view = self._in.data
-        self._in_frame: Words = np.zeros((3, 1), np.int64)
-        self._one = self.new()
-        self._one_at = address(self._one)
-        self._one[words.FRAMES] = 1
-        self._one[words.IN_BYTES] = address(self._in)
-        for word, row in zip((words.IN_OFFSETS, words.IN_LENGTHS, words.IN_PORTS), self._in_frame, strict=True):
-            self._one[word] = address(row)
+        self._in_frame: NDArray[np.void] = zeros(Frame)
+        batch = self.new()
+        self._one_at = address(batch)
+        self._one: np.void = batch[0]
+        self._one["frames"] = 1
+        self._one["in_bytes"], self._one["in_frames"] = address(self._in), address(self._in_frame)
         self._reserve_out(self._headers + length)
 
     def _reserve_out(self, needed: int) -> None:
         """Allocate buffers for the results of one frame."""
         self._out = np.zeros(needed, np.uint8)
         self._out_view = self._out.data
-        self._out_frames: Words = np.zeros((3, self.copies), np.int64)
-        self._one[words.OUT_BYTES], self._one[words.OUT_SIZE] = address(self._out), needed
-        self._one[words.OUT_CAPACITY] = self.copies
-        for word, row in zip((words.OUT_OFFSETS, words.OUT_LENGTHS, words.OUT_PORTS), self._out_frames, strict=True):
-            self._one[word] = address(row)
+        self._out_frames: NDArray[np.void] = zeros(Frame, self.copies)
+        self._one["out_bytes"], self._one["out_size"] = address(self._out), needed
+        self._one["out_frames"], self._one["out_capacity"] = address(self._out_frames), self.copies
