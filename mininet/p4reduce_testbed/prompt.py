@@ -7,7 +7,6 @@ import os
 import shlex
 import subprocess
 from collections.abc import Mapping
-from typing import Any
 
 from p4reduce_lab.network import Namespace
 from p4reduce_lab.processes import P4REDUCE
@@ -23,7 +22,7 @@ def run_p4reduce(line: str, address: str) -> None:
     subprocess.run([*P4REDUCE, "--controller", address, *shlex.split(line)], env=environment, check=False)
 
 
-def serve_mininet(base: Any, net: Any, address: str) -> None:
+def serve_mininet(base: type, net: object, address: str) -> None:
     """Serve Mininet's command line, with `p4reduce` added to it."""
 
     class TestbedCLI(base):  # type: ignore[misc]

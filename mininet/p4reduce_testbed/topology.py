@@ -103,9 +103,9 @@ class _SwitchEntry(Settings, frozen=True):
 
     ip: str = ""
     mac: MacAddress = DEFAULT_SWITCH_MAC
-    runtime_json: Any = None
-    cli_input: Any = None
-    program: Any = None
+    runtime_json: object = None
+    cli_input: object = None
+    program: object = None
 
 
 def load(path: str | os.PathLike[str]) -> Topology:

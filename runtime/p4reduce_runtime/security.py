@@ -1,19 +1,19 @@
-"""The lock on the doors: mutual TLS between controller, switch and workers.
+"""Mutual TLS between controller, switch and workers.
 
 Each program has a certificate by one authority (`p4reduce certs init` makes all of them), and the certificate names its
-role as a DNS name: a client asks for the role of the server that it dials, so a worker cannot pass for a controller,
-whatever its address is. A server without TLS listens on the loopback interface only, unless `insecure`, and
-a client of the job service dials no other without TLS, unless P4REDUCE_INSECURE allows it.
+role as a DNS name: a client checks the role of the server that it dials, so a worker's certificate is not accepted for
+a controller, whatever its address is. A server without TLS listens on the loopback interface only, unless `insecure`,
+and a client of the job service dials no other without TLS, unless P4REDUCE_INSECURE allows it.
 """
 
 from __future__ import annotations
 
 import datetime
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import unquote
 
 import grpc
@@ -32,7 +32,15 @@ INSECURE_VARIABLE: Final = "P4REDUCE_INSECURE"
 
 _LOOPBACK: Final = "127.0.0.1"
 
-Options = Sequence[tuple[str, Any]]
+Options = Sequence[tuple[str, object]]
+
+
+class CallContext(Protocol):
+    """The part of a gRPC server's call context used here, of `grpc` and of `grpc.aio`."""
+
+    def auth_context(self) -> Mapping[str, Iterable[Any]]: ...
+
+    def peer(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -70,20 +78,20 @@ class Security:
                     f"{each.not_valid_after_utc:%Y-%m-%d}; make others with `p4reduce certs init`"
                 )
 
-    def client_credentials(self) -> Any:
+    def client_credentials(self) -> grpc.ChannelCredentials:
         """gRPC's credentials for dialling."""
         return grpc.ssl_channel_credentials(_read(self.ca), _read(self.key), _read(self.certificate))
 
-    def server_credentials(self) -> Any:
+    def server_credentials(self) -> grpc.ServerCredentials:
         """gRPC's credentials for listening: clients without a certificate of the authority are turned away."""
         pair = (_read(self.key), _read(self.certificate))
         return grpc.ssl_server_credentials([pair], _read(self.ca), require_client_auth=True)
 
 
 def given(ca: str | Path | None, certificate: str | Path | None, key: str | Path | None, where: str) -> Security | None:
-    """Return what three settings say, checked; None if none of them is given. Raises ConfigError.
+    """Return the validated Security of three settings; None if none of them is given. Raises ConfigError.
 
-    `where` says in an error which settings they are.
+    `where` names the settings in an error.
     """
     if not (ca or certificate or key):
         return None
@@ -95,7 +103,7 @@ def given(ca: str | Path | None, certificate: str | Path | None, key: str | Path
 
 
 def from_environment(environment: Mapping[str, str]) -> Security | None:
-    """Return what P4REDUCE_CA, P4REDUCE_CERT and P4REDUCE_KEY say. Raises ConfigError."""
+    """Return the Security of P4REDUCE_CA, P4REDUCE_CERT and P4REDUCE_KEY. Raises ConfigError."""
     ca, certificate, key = (environment.get(name) for name in (CA_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE))
     return given(ca, certificate, key, f"{CA_VARIABLE}, {CERTIFICATE_VARIABLE} and {KEY_VARIABLE}")
 
@@ -126,11 +134,13 @@ def dial(address: str, security: Security | None, *, role: str, options: Options
     return grpc.secure_channel(address, security.client_credentials(), options=named)
 
 
-def listen(server: Any, address: str, security: Security | None, *, insecure: bool, advice: str) -> int:
-    """Have a gRPC server listen at HOST:PORT; returns the port.
+def listen(
+    server: grpc.Server | grpc.aio.Server, address: str, security: Security | None, *, insecure: bool, advice: str
+) -> int:
+    """Let a gRPC server listen at HOST:PORT; return the port.
 
-    Raises ConfigError for an address beyond loopback without TLS, unless `insecure`; `advice` says how to have TLS.
-    Raises RuntimeError when the address cannot be had.
+    Raises ConfigError for an address beyond loopback without TLS, unless `insecure`; `advice` is how to configure TLS.
+    Raises RuntimeError if the address cannot be bound.
     """
     if security is not None:
         return int(server.add_secure_port(address, security.server_credentials()))
@@ -143,7 +153,7 @@ def listen(server: Any, address: str, security: Security | None, *, insecure: bo
 
 
 def is_loopback(address: str) -> bool:
-    """Whether HOST:PORT (or unix:PATH) can be reached from this machine only."""
+    """Return whether HOST:PORT (or unix:PATH) is reachable from this machine only."""
     if address.startswith(("unix:", "unix-abstract:")):
         return True
     host = address.rpartition(":")[0].strip("[]")
@@ -151,19 +161,19 @@ def is_loopback(address: str) -> bool:
     return host == "localhost" or (ip is not None and ip.is_loopback)
 
 
-def peer_roles(context: Any) -> frozenset[str]:
-    """Which of our roles the caller's certificate names; none without TLS."""
+def peer_roles(context: CallContext) -> frozenset[str]:
+    """Return the roles in the caller's certificate; none without TLS."""
     names = context.auth_context().get("x509_subject_alternative_name", ())
     return frozenset(ROLES) & {bytes(name).decode("utf-8", "replace") for name in names}
 
 
-def peer_name(context: Any) -> str:
-    """Who calls: the common name of the certificate, or without TLS the IP address ("127.0.0.1")."""
+def peer_name(context: CallContext) -> str:
+    """Return the caller's name: the common name of the certificate, or without TLS the IP address ("127.0.0.1")."""
     return _common_name(context) or _peer_host(context)
 
 
-def peer_owner(context: Any) -> str:
-    """Whose quotas count for the caller: the common name of the certificate, or without TLS the caller's host.
+def peer_owner(context: CallContext) -> str:
+    """Return the owner to whose quotas a call counts: the certificate's common name, or without TLS the caller's host.
 
     All loopback addresses and unix sockets are one owner, "127.0.0.1". An IPv6 host chooses its interface identifier
     freely (RFC 8981), so the /64 prefix is the owner; of a link-local address it is fe80::/64 on every link.
@@ -181,20 +191,20 @@ def peer_owner(context: Any) -> str:
     return str(ip)
 
 
-def is_local_peer(context: Any) -> bool:
-    """Whether the caller is on this machine."""
+def is_local_peer(context: CallContext) -> bool:
+    """Return whether the caller is on this machine."""
     return is_loopback(f"{_peer_host(context)}:0")
 
 
-def _common_name(context: Any) -> str:
-    """The common name in the caller's certificate, "" without one."""
+def _common_name(context: CallContext) -> str:
+    """Return the common name in the caller's certificate, "" without one."""
     for name in context.auth_context().get("x509_common_name", ()):
         return bytes(name).decode("utf-8", "replace")
     return ""
 
 
-def _peer_host(context: Any) -> str:
-    """The address in gRPC's "ipv4:127.0.0.1:4000", "ipv6:[::1]:4000" (with escapes as in a URI), "unix:..."."""
+def _peer_host(context: CallContext) -> str:
+    """Return the address in gRPC's "ipv4:127.0.0.1:4000", "ipv6:[::1]:4000" (with escapes as in a URI), "unix:..."."""
     kind, _, rest = str(context.peer()).partition(":")
     if kind.startswith("unix"):
         return _LOOPBACK
@@ -202,7 +212,7 @@ def _peer_host(context: Any) -> str:
 
 
 def _ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address in `host`, an IPv4-mapped one (RFC 4291, 2.5.5.2) as IPv4; None for a name."""
+    """Return the address in `host`, an IPv4-mapped one (RFC 4291, 2.5.5.2) as IPv4; None for a name."""
     try:
         ip = ipaddress.ip_address(host)
     except ValueError:

@@ -28,7 +28,7 @@ class HostPort(click.ParamType[str]):
 
     name = "HOST:PORT"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return it as it is, or fail."""
         try:
             return settings.HostPort(str(value))
@@ -37,10 +37,10 @@ class HostPort(click.ParamType[str]):
 
 
 def log_options(command: _Command) -> _Command:
-    """Add --log-level and --log-json, which say how this process logs; the command itself does not get them."""
+    """Add --log-level and --log-json, which configure the logs; they are not passed to the command."""
 
     @functools.wraps(command)
-    def run(*, log_level: str, log_json: bool, **options: Any) -> None:
+    def run(*, log_level: str, log_json: bool, **options: object) -> None:
         logs.configure(log_level, log_json)
         command(**options)
 
@@ -49,13 +49,13 @@ def log_options(command: _Command) -> _Command:
         type=click.Choice(logs.LEVELS),
         default="info",
         show_default=True,
-        help="What is logged to stderr: this and what is worse.",
+        help="The lowest level that is logged to stderr.",
     )
     as_json = click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
     return level(as_json(run))
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     """Print dataclasses (or a list or dict of them) as JSON."""
     click.echo(json.dumps(value, default=dataclasses.asdict, indent=2))
 

@@ -8,26 +8,36 @@ ends with it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
 
 import grpc
+
+from p4reduce_contracts.jobs import jobs_pb2
 
 _AGAIN_S: Final = 0.2
 """Well below what the controller waits for a member whose connection broke."""
 _CLOSE_S: Final = 1.0
 
 
+class _Stream(Protocol):
+    """An open call, with the events that it receives."""
+
+    def __iter__(self) -> Iterator[jobs_pb2.WatchEvent]: ...
+
+    def cancel(self) -> object: ...
+
+
 class Watch:
     """Keeps the call open from a thread of its own, and opens it again when it breaks, until a reset or `close`."""
 
-    def __init__(self, call: Callable[[], Any], on_reset: Callable[[str], None]) -> None:
+    def __init__(self, call: Callable[[], _Stream], on_reset: Callable[[str], None]) -> None:
         """`call` opens the stream of events; `on_reset` is called once with the reason, from the thread."""
         self._call = call
         self._on_reset = on_reset
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._stream: Any = None
+        self._stream: _Stream | None = None
         self._thread = threading.Thread(target=self._run, name="p4reduce-watch", daemon=True)
         self._thread.start()
 
@@ -41,9 +51,9 @@ class Watch:
             self._thread.join(_CLOSE_S)
 
     def _run(self) -> None:
-        while self._opened():
+        while (stream := self._open()) is not None:
             try:
-                for event in self._stream:
+                for event in stream:
                     if event.reset:
                         self._on_reset(event.reason)
                         return
@@ -52,13 +62,13 @@ class Watch:
                     return  # heartbeats alone have to do
             self._closed.wait(_AGAIN_S)
 
-    def _opened(self) -> bool:
-        """Open the call, unless this watch or its channel is closed."""
+    def _open(self) -> _Stream | None:
+        """Open the call; None if this watch or its channel is closed."""
         with self._lock:
             if self._closed.is_set():
-                return False
+                return None
             try:
                 self._stream = self._call()
             except ValueError:  # the channel is closed
-                return False
-            return True
+                return None
+            return self._stream

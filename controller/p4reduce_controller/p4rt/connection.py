@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4.v1 import p4runtime_pb2_grpc
@@ -126,7 +127,7 @@ class Connection:
         stream = self._stream
         return stream is not None and stream.is_primary
 
-    def call(self, name: str, request: Any, least_s: float = 0.0) -> Any:
+    def call(self, name: str, request: Message, least_s: float = 0.0) -> Any:
         """One RPC under the deadline, or `least_s` where that is longer: its answer, or for Read all its answers.
 
         Lets grpc errors through.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,7 @@ def program(loaded: Program, grant: Grant, switch: SwitchConfig) -> None:
 def _insert(loaded: Program, entries: Iterable[TableEntry]) -> None:
     for entry in entries:
         table = loaded.tables[entry.table]
-        match: Any = tuple(entry.match[key.name] for key in table.keys)
+        match = tuple(entry.match[key.name] for key in table.keys)
         action = entry.action or ""
         params = tuple(entry.params[name] for name, _ in table.action_params[action])
         table.insert(match, 0, action, params)

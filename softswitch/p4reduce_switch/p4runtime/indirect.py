@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from google.protobuf.message import Message
 
@@ -150,7 +149,7 @@ class BoundValueSet:
             for key, test in zip(self.info.keys, member, strict=True):
                 match key.kind:
                     case "lpm":
-                        value: Any = (test.value, test.mask.bit_count())
+                        value: int | tuple[int, int] | None = (test.value, test.mask.bit_count())
                     case "ternary":
                         value = (test.value, test.mask)
                     case "range":

@@ -1,7 +1,7 @@
 """The traffic manager of simple_switch, for programs that clone, resubmit or recirculate.
 
-What happens between parser, ingress, egress and deparser. A program whose packets pass once has all of it in machine
-code (`llvm/batch_code.py`).
+It connects parser, ingress, egress and deparser. For programs whose packets pass the pipeline once, machine code does
+this (`llvm/batch_code.py`).
 """
 
 from __future__ import annotations
@@ -9,40 +9,38 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from p4reduce_switch.program import packet
 from p4reduce_switch.program.errors import ExecutionError
 from p4reduce_switch.program.ir.features import Features
 from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.packet import DROP_PORT, MAX_PORT
+from p4reduce_switch.program.record import Record
 from p4reduce_switch.program.state.replication import CloneSession, Replica, Replication
 from p4reduce_switch.program.state.stateful import microseconds
 
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, COALESCED, RECIRCULATED, REPLICATION, RESUBMITTED = range(7)
 MAX_PASSES = 1000  # ingress and egress passes that one frame may cause
 
-Fields = list[Any]
-"""A packet: an element for each slot."""
 Frames = list[tuple[int, bytes]]
 DigestHandler = Callable[[str, list[tuple[int, ...]]], None]
-"""Takes the name of a digest and its rows."""
+"""Called with the name of a digest and its rows."""
 
 
 @dataclass(frozen=True)
 class Stages:
-    """What runs a packet through one block of the program; `parse` gives the number of bytes parsed."""
+    """Functions that run a packet through one block of the program; `parse` returns the number of bytes parsed."""
 
-    parse: Callable[[Fields, bytes], int]
-    verify: Callable[[Fields], None] | None
-    ingress: Callable[[Fields], None]
-    egress: Callable[[Fields], None]
-    update: Callable[[Fields], None] | None
-    deparse: Callable[[Fields], bytes]
+    parse: Callable[[Record, bytes], int]
+    verify: Callable[[Record], object] | None
+    ingress: Callable[[Record], object]
+    egress: Callable[[Record], object]
+    update: Callable[[Record], object] | None
+    deparse: Callable[[Record], bytes]
 
 
 class TrafficManager:
-    """Takes frames through the stages of a program, in simple_switch's order."""
+    """Runs frames through the stages of a program, in simple_switch's order."""
 
     def __init__(
         self,
@@ -51,7 +49,7 @@ class TrafficManager:
         stages: Stages,
         replication: Replication,
         on_digest: DigestHandler,
-        blank: Fields,
+        blank: Record,
     ) -> None:
         """`blank` is a packet of zeros."""
         self.replication = replication
@@ -60,7 +58,6 @@ class TrafficManager:
         self._meta = meta = program.standard
         self._started_us = microseconds()
         self._blank = blank
-        self._blank[packet.PAYLOAD] = b""
         self._blank[packet.TRUNCATE] = packet.NO_TRUNCATION
         self._blank[packet.PARSER_ERROR] = program.errors.no_error
         # Times are filled only when the program reads them.
@@ -68,7 +65,7 @@ class TrafficManager:
             slot if slot in features.reads else None
             for slot in (meta.ingress_time, meta.egress_time, meta.enqueue_time)
         )
-        self._metadata = [(h.base, h.base + h.type.slots) for h in program.headers if h.metadata]
+        self._metadata = [slot for h in program.headers if h.metadata for slot in range(h.base, h.base + h.type.slots)]
         self._field_lists = {id: [slot.number for slot in slots] for id, slots in program.field_lists.items()}
         self._digests = {
             id: (digest.name, [(slot.number, (1 << slot.bits) - 1) for slot in digest.fields])
@@ -76,15 +73,15 @@ class TrafficManager:
         }
 
     def process(self, port: int, frame: bytes) -> Frames:
-        """Take one frame that arrived at `port`; returns all frames to send, in order."""
+        """Run one frame that arrived at `port`; return all frames to send, in order."""
         if not 0 <= port <= MAX_PORT:
             raise ValueError(f"port {port} is outside 0..{MAX_PORT}")
         out: Frames = []
         self._run(self._new_packet(port, len(frame), NORMAL), frame, out)
         return out
 
-    def _new_packet(self, port: int, length: int, kind: int) -> Fields:
-        fields = self._blank[:]
+    def _new_packet(self, port: int, length: int, kind: int) -> Record:
+        fields = self._blank.copy()
         fields[packet.LENGTH] = fields[packet.INGRESS_LENGTH] = fields[self._meta.packet_length] = length
         fields[self._meta.ingress_port] = port
         fields[self._meta.instance_type] = kind
@@ -97,9 +94,9 @@ class TrafficManager:
 
     # ---- passes
 
-    def _parse(self, fields: Fields, frame: bytes) -> None:
+    def _parse(self, fields: Record, frame: bytes) -> None:
         stages = self._stages
-        fields[packet.PAYLOAD] = frame[stages.parse(fields, frame) :]
+        fields.payload = frame[stages.parse(fields, frame) :]
         if stages.verify is not None:
             stages.verify(fields)
         if self._meta.parser_error is not None:
@@ -107,8 +104,8 @@ class TrafficManager:
         if self._meta.checksum_error is not None:
             fields[self._meta.checksum_error] = fields[packet.CHECKSUM_ERROR]
 
-    def _dispatch(self, fields: Fields) -> Iterable[Fields]:
-        """After ingress: digest, then the copies that go to egress."""
+    def _dispatch(self, fields: Record) -> Iterable[Record]:
+        """Send the digest after ingress; return the copies for egress."""
         fields[packet.EXIT] = 0
         if fields[packet.DIGEST]:
             self._send_digest(fields)
@@ -123,17 +120,17 @@ class TrafficManager:
         fields[self._meta.egress_port] = port
         return (fields,)
 
-    def _replicate(self, fields: Fields, replicas: Iterable[Replica]) -> list[Fields]:
+    def _replicate(self, fields: Record, replicas: Iterable[Replica]) -> list[Record]:
         copies = []
         for replica in replicas:
-            copy = fields[:]
+            copy = fields.copy()
             copy[self._meta.egress_port] = replica.port
             if self._meta.egress_rid is not None:
                 copy[self._meta.egress_rid] = replica.instance
             copies.append(copy)
         return copies
 
-    def _start_egress(self, fields: Fields) -> None:
+    def _start_egress(self, fields: Record) -> None:
         if self._egress_time is not None:
             fields[self._egress_time] = self._now()
         if self._enqueue_time is not None:
@@ -141,26 +138,26 @@ class TrafficManager:
         fields[self._meta.egress_spec] = 0  # anything but the drop port
         fields[self._meta.packet_length] = fields[packet.LENGTH] & 0xFFFFFFFF
 
-    def _deparse(self, fields: Fields) -> bytes:
+    def _deparse(self, fields: Record) -> bytes:
         stages = self._stages
         if stages.update is not None:
             stages.update(fields)
         frame = stages.deparse(fields)
-        limit: int = fields[packet.TRUNCATE]
+        limit = fields[packet.TRUNCATE]
         return frame if len(frame) <= limit else frame[:limit]
 
-    def _send_digest(self, fields: Fields) -> None:
+    def _send_digest(self, fields: Record) -> None:
         digest = self._digests.get(fields[packet.DIGEST])
         fields[packet.DIGEST] = 0
         if digest is not None:
             name, columns = digest
             self._on_digest(name, [tuple(fields[slot] & mask for slot, mask in columns)])
 
-    def _run(self, fields: Fields, frame: bytes, out: Frames) -> None:
-        """Run a frame and all that comes of it. Copies wait for egress in order; a resubmitted or
-        recirculated packet starts when all copies made before it have left."""
+    def _run(self, fields: Record, frame: bytes, out: Frames) -> None:
+        """Run a frame and all packets that it causes. Copies pass egress in order; a resubmitted or
+        recirculated packet starts after all copies made before it."""
         arrivals = deque([(fields, frame)])
-        departures: deque[Fields] = deque()
+        departures: deque[Record] = deque()
         passes = 0
         while arrivals or departures:
             passes += 1
@@ -175,15 +172,15 @@ class TrafficManager:
             if again is not None:
                 arrivals.append(again)
 
-    def _ingress_pass(self, fields: Fields, frame: bytes, departures: deque[Fields]) -> tuple[Fields, bytes] | None:
+    def _ingress_pass(self, fields: Record, frame: bytes, departures: deque[Record]) -> tuple[Record, bytes] | None:
         port, length = fields[self._meta.ingress_port], fields[packet.LENGTH]
         self._parse(fields, frame)
         self._stages.ingress(fields)
         if fields[packet.CLONE]:
             session = self._take_clone(fields)
             if session is not None:
-                # Only the ingress port is set when the clone is parsed again; then metadata starts anew.
-                copy = self._blank[:]
+                # The clone is parsed again with the ingress port alone; then its metadata is reset.
+                copy = self._blank.copy()
                 copy[self._meta.ingress_port] = port
                 copy[packet.LENGTH] = copy[packet.INGRESS_LENGTH] = length
                 self._parse(copy, frame)
@@ -192,7 +189,7 @@ class TrafficManager:
         if fields[packet.RESUBMIT]:
             if fields[packet.DIGEST]:
                 self._send_digest(fields)
-            copy = self._blank[:]
+            copy = self._blank.copy()
             copy[packet.LENGTH] = copy[packet.INGRESS_LENGTH] = length
             self._keep(copy, fields, fields[packet.RESUBMIT], RESUBMITTED)
             copy[self._meta.packet_length] = length
@@ -200,14 +197,14 @@ class TrafficManager:
         departures.extend(self._dispatch(fields))
         return None
 
-    def _egress_pass(self, fields: Fields, departures: deque[Fields], out: Frames) -> tuple[Fields, bytes] | None:
+    def _egress_pass(self, fields: Record, departures: deque[Record], out: Frames) -> tuple[Record, bytes] | None:
         self._start_egress(fields)
         self._stages.egress(fields)
         fields[packet.EXIT] = 0
         if fields[packet.CLONE]:
             session = self._take_clone(fields)
             if session is not None:
-                copy = fields[:]
+                copy = fields.copy()
                 copy[packet.RECIRCULATE] = 0
                 self._reset_metadata(copy)
                 self._keep(copy, fields, fields[packet.CLONE_FIELDS], EGRESS_CLONE)
@@ -218,28 +215,28 @@ class TrafficManager:
         if not fields[packet.RECIRCULATE]:
             out.append((fields[self._meta.egress_port], frame))
             return None
-        copy = self._blank[:]
+        copy = self._blank.copy()
         self._keep(copy, fields, fields[packet.RECIRCULATE], RECIRCULATED)
         copy[packet.LENGTH] = copy[packet.INGRESS_LENGTH] = copy[self._meta.packet_length] = len(frame)
         return copy, frame
 
-    def _take_clone(self, fields: Fields) -> CloneSession | None:
+    def _take_clone(self, fields: Record) -> CloneSession | None:
         session = self.replication.clone_sessions.get(fields[packet.CLONE] - 1)
         fields[packet.CLONE] = 0
         return session
 
-    def _clone_copies(self, copy: Fields, session: CloneSession) -> list[Fields]:
+    def _clone_copies(self, copy: Record, session: CloneSession) -> list[Record]:
         if session.truncate_len:
             copy[packet.TRUNCATE] = min(copy[packet.TRUNCATE], session.truncate_len)
         return self._replicate(copy, session.replicas)
 
-    def _reset_metadata(self, fields: Fields) -> None:
-        for start, end in self._metadata:
-            fields[start:end] = self._blank[start:end]
+    def _reset_metadata(self, fields: Record) -> None:
+        for slot in self._metadata:
+            fields[slot] = self._blank[slot]
 
-    def _keep(self, copy: Fields, fields: Fields, field_list: int, kind: int) -> None:
-        """Metadata of a copy: all zero (the ingress port too, as on BMv2) but the fields of the list,
-        and its instance type."""
+    def _keep(self, copy: Record, fields: Record, field_list: int, kind: int) -> None:
+        """Reset the metadata of a copy (the ingress port too, as on BMv2) except the fields of the list;
+        set its instance type."""
         self._reset_metadata(copy)
         for slot in self._field_lists.get(field_list, ()):
             copy[slot] = fields[slot]
