@@ -116,7 +116,7 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
 
 
 def _ports(options: SwitchOptions, switch: Switch) -> tuple[Ports, str]:
-    """The ports and what to say about them."""
+    """Return the ports and their description for the log."""
     gso = Gso[options.gso.upper()]
     if not options.interfaces:
         host, _, number = options.listen.rpartition(":")

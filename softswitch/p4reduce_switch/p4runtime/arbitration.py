@@ -107,7 +107,7 @@ class Arbitration:
                 raise RequestError(Code.FAILED_PRECONDITION, "a stream cannot change its device")
             raise RequestError(Code.NOT_FOUND, f"no device {request.device_id} here; there is device {self._device_id}")
         if request.role.name or request.role.id or request.role.HasField("config"):
-            invalid_argument("this switch knows only the default role, without a config")
+            invalid_argument("this switch supports only the default role, without a config")
         id = _election_id(request)
         others = [other for other in self._controllers if other is not controller]
         if id is not None and any(other.election_id == id for other in others):

@@ -359,7 +359,7 @@ class Server:
     def _check_target(self, request: p4r.WriteRequest | p4r.SetForwardingPipelineConfigRequest) -> None:
         self._check_device(request)
         if request.role or request.role_id:
-            raise RequestError(Code.NOT_FOUND, "this switch knows only the default role")
+            raise RequestError(Code.NOT_FOUND, "this switch supports only the default role")
 
     # ---- streams
 

@@ -1,4 +1,4 @@
-"""Whether the switch's interfaces are up: what members of groups watch (action selectors)."""
+"""Link states of the switch's interfaces, for the watch ports of action selectors."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 SYSFS = Path("/sys/class/net")
 INTERVAL_S = 0.25
 DOWN = frozenset({"down", "lowerlayerdown", "notpresent", "dormant", "testing"})
-"""States that the kernel tells; `unknown` is that of drivers which do not, as loopback's."""
+"""States of operstate (RFC 2863); drivers without link detection, such as loopback, have `unknown`."""
 
 
 class LinkStates:
-    """Tells of interfaces that go down or come up; `changed` gets a port and whether it is up, on a thread."""
+    """Watches interfaces; calls `changed` with a port and whether it is up, on its own thread."""
 
     def __init__(
         self, interfaces: Mapping[int, str], changed: Callable[[int, bool], None], sysfs: Path = SYSFS
@@ -26,7 +26,7 @@ class LinkStates:
         self._thread = threading.Thread(target=self._watch, name="link-states", daemon=True)
 
     def look(self) -> None:
-        """Tell of what has changed since the last look."""
+        """Read the states; call `changed` for those that differ from the last call."""
         for port, name in self._interfaces.items():
             up = self._is_up(name)
             if up != self._up[port]:

@@ -1,8 +1,8 @@
-"""What Linux leaves undone in frames that have not seen a wire yet: checksums, and cutting up runs of datagrams.
+"""Checksum completion and segmentation of frames that Linux has not sent over a wire.
 
-A frame of this machine, or of a container on it, arrives with a checksum of its headers alone, and a run of datagrams
-in one super-frame (GSO). With PACKET_VNET_HDR the kernel says so, in a `virtio_net_hdr` before each frame: flags, kind
-of run, bytes of headers, bytes of each datagram, where the checksum's bytes begin, and where it belongs from there.
+A frame of this machine, or of a container on it, arrives with a partial checksum (of the pseudo header), and a run of
+datagrams as one super-frame (GSO). With PACKET_VNET_HDR each frame has a `virtio_net_hdr`: flags, GSO type, header
+length, segment size, start of the checksummed bytes, and offset of the checksum from there.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ HEADER: Final = struct.Struct("<BBHHHH")
 NEEDS_CHECKSUM: Final = 1
 UDP_RUN: Final = 5
 CHECKSUM_OFFSET: Final = 6
-"""Of UDP's checksum from where its header begins; no other protocol has its own there."""
+"""The offset of the checksum in a UDP header; no other protocol has the same."""
 PLAIN: Final = bytes(HEADER.size)
-"""Before a frame that is complete."""
+"""The header of a complete frame."""
 
 
 def complete(received: bytes) -> list[bytes]:
-    """Return the frames, as a wire would carry them, of what arrived with its header.
+    """Return the complete frames of a received frame with its virtio_net_hdr.
 
-    Runs of other protocols than UDP over IPv4, without a VLAN tag, stay whole.
+    Super-frames are segmented only if they are UDP over IPv4 without a VLAN tag.
     """
     flags, kind, _, segment, start, offset = HEADER.unpack_from(received)
     frame = received[HEADER.size :]
@@ -45,7 +45,7 @@ def _is_udp(frame: bytes) -> bool:
 
 
 def _datagram(run: bytes, number: int, payload: bytes) -> bytes:
-    """The frame of one datagram of a run; the kernel numbers them too."""
+    """Return the frame of one datagram of a run; like the kernel it counts up the identification."""
     identification = int.from_bytes(run[18:20], "big") + number & 0xFFFF
     ip = run[14:16] + struct.pack(">HH", 28 + len(payload), identification) + run[20:24]
     ip += internet_checksum(ip + run[26:34]).to_bytes(2, "big") + run[26:34]
@@ -55,5 +55,5 @@ def _datagram(run: bytes, number: int, payload: bytes) -> bytes:
 
 
 def _udp_checksum(data: bytes) -> int:
-    """Return the Internet checksum as UDP writes it: 0 means that there is none (RFC 768)."""
+    """Return the Internet checksum as UDP transmits it: 0 stands for no checksum (RFC 768)."""
     return internet_checksum(data) or 0xFFFF

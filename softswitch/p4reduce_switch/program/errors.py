@@ -1,18 +1,18 @@
 """Errors of a P4 program.
 
 ProgramError
-├── UnsupportedConstructError  Program(): the program uses something that is not implemented
+├── UnsupportedConstructError  Program(): the program uses a construct that is not implemented
 ├── InvalidProgramError        Program(): the configuration is not a BMv2 JSON of a v1model program
 ├── ExecutionError             process(): the frame ran into undefined behaviour and was dropped
 ├── TableError
 │   ├── TableFullError         insert() into a table that holds max_size entries
-│   ├── EntryExistsError       insert() of a match that is already there
-│   ├── EntryMissingError      modify() or delete() of a match that is not there
+│   ├── EntryExistsError       insert() of an existing match
+│   ├── EntryMissingError      modify() or delete() of an unknown match
 │   └── TableIsConstError      any change of a table whose entries (or default) are const
 └── ProfileError
     ├── ProfileFullError       more members, or more weight in groups, than an action profile takes
-    ├── TargetExistsError      insert of a member or group that is already there
-    ├── TargetMissingError     a member or group that is not there
+    ├── TargetExistsError      insert of an existing member or group
+    ├── TargetMissingError     an unknown member or group
     ├── TargetInUseError       delete of a member or group that a group or an entry refers to
     └── MixedUseError          action sets and members of their own in one action selector
 """
@@ -25,7 +25,7 @@ class ProgramError(Exception):
 
 
 class UnsupportedConstructError(ProgramError):
-    """The P4 program needs something that is not implemented here; the message names it."""
+    """The program uses a construct that is not implemented; the message names it."""
 
 
 class InvalidProgramError(ProgramError):
@@ -33,7 +33,7 @@ class InvalidProgramError(ProgramError):
 
 
 class ExecutionError(ProgramError):
-    """A frame met what P4 leaves undefined (failed assert, division by zero, stack index out of
+    """The execution of a frame reached undefined behaviour (failed assert, division by zero, stack index out of
     range, endless recirculation). All outputs of that frame are discarded."""
 
 
@@ -46,7 +46,7 @@ class TableFullError(TableError):
 
 
 class EntryExistsError(TableError):
-    """An entry with this match (and priority) is already there; use modify."""
+    """An entry with this match (and priority) exists; use modify."""
 
 
 class EntryMissingError(TableError):
@@ -66,7 +66,7 @@ class ProfileFullError(ProfileError):
 
 
 class TargetExistsError(ProfileError):
-    """There is a member, or a group, of that id; use modify."""
+    """A member, or a group, of that id exists; use modify."""
 
 
 class TargetMissingError(ProfileError):

@@ -1,7 +1,7 @@
-"""Where each slot of a packet lives: in a local variable, or in the packet's record in memory.
+"""The storage of each slot of a packet: a local variable, or the packet's record in memory.
 
-Wide fields, varbit fields and the elements of stacks are in the record, all others may be local variables. In the
-record a slot has 8 bytes, 16 when it is wider than 64 bits, and as many network bytes as it needs above 128.
+Wide fields, varbit fields and the elements of stacks are in the record, all others are local variables if possible.
+In the record a slot has 8 bytes, 16 when it is wider than 64 bits, and as many network bytes as it needs above 128.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_VARBIT_BYTES = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a slot holds: `bytes_` of memory; network bytes when `wide`, for a varbit field as many as it may have."""
+    """The type of a slot: `bytes_` of memory, in network byte order if `wide`; of a varbit field the maximum."""
 
     bits: int
     signed: bool
@@ -30,24 +30,24 @@ class Kind:
 
     @property
     def room(self) -> int:
-        """Bytes that it takes in a record: whole words."""
+        """Its bytes in a record: whole words."""
         return (self.bytes_ + 7) // 8 * 8
 
 
 COUNT = Kind(64, True, False, 8)
-"""A slot of the target's own, a length, a stack's counter."""
+"""The kind of the target's own slots, of lengths, and of stack counters."""
 TRUTH = Kind(1, False, False, 8)
 
 
 def kind_of(bits: int, signed: bool) -> Kind:
-    """The kind of a field of fixed width."""
+    """Return the kind of a field of fixed width."""
     if bits <= NATIVE:
         return Kind(bits, signed, False, 8 if bits <= 64 else 16)
     return Kind(bits, signed, True, (bits + 7) // 8)
 
 
 def kinds_of(header: HeaderType) -> list[Kind]:
-    """The kinds of a header's slots, its varbit field's length and its validity included."""
+    """Return the kinds of a header's slots, its varbit field's length and its validity included."""
     kinds = [kind_of(field.width, field.signed) for field in header.fields]
     if header.varbit is not None:
         room = header.max_bytes - header.fixed_bits // 8
@@ -66,7 +66,7 @@ class Layout:
         for header in program.headers:
             self.kinds[header.base : header.base + header.type.slots] = kinds_of(header.type)
         self.offsets: dict[int, int] = {}
-        """Bytes from the start of the record, of the slots that are there."""
+        """Offsets in bytes in the record, of the slots in it."""
         self.size = 0
         stacks = {node for node in walk(program) if isinstance(node, (HeaderStack, UnionStack))}
         for stack in sorted(stacks, key=lambda found: found.base):

@@ -1,6 +1,6 @@
-"""The words of a program's state: what Python and the compiled program share.
+"""The layout of a program's state, which Python and machine code share.
 
-The state is an array of 64-bit words. Most are addresses of separate arrays; Python may replace those
+The state is an array of 64-bit words. Most are addresses of separate arrays; Python may replace them
 between two calls.
 """
 
@@ -21,11 +21,11 @@ class Word(IntEnum):
     VALUES = 1
     """Address of the values of a digest or a log message: `llvm/host_abi.py`."""
     RECORD = 2
-    """Address of the record of the packet that runs."""
+    """Address of the record of the current packet."""
     SAVED = 3
     """Address of a copy of it, for multicast."""
     SCRATCH = 4
-    """Address of the bytes that a hash goes over."""
+    """Address of a buffer for the input of a hash."""
     GROUPS = 5
     """Address of two 32-bit numbers for each multicast group: its first replica, and how many it has."""
     REPLICAS = 6

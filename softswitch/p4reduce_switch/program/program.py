@@ -73,7 +73,7 @@ class Program:
         return self._runner.process(port, frame)
 
     def collect(self) -> None:
-        """After a batch has stopped with an EVENT: hand out the digest of the frame that ran last.
+        """After a batch has stopped with an EVENT: pass on the digest of the last frame run.
 
         ExecutionError: as for `process`; a digest that the frame sent before is handed out first.
         """

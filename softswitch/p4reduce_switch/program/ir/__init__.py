@@ -1,15 +1,15 @@
-"""The typed form of a v1model program, between the JSON and the compiler.
+"""The intermediate representation (IR) of a v1model program, between the JSON and the compiler.
 
 | file | what |
 | --- | --- |
 | `places.py` | headers, stacks, unions, and references to them and their fields |
-| `data.py`, `expressions.py`, `build.py`, `intervals.py` | integers and conditions, how they are made, what they hold |
+| `data.py`, `expressions.py`, `build.py`, `intervals.py` | integer expressions, conditions, builders, intervals |
 | `externs.py` | counters, registers, meters, hashes |
-| `statements.py` | what actions and parser states do |
-| `program.py` | tables, actions, graphs of controls and parser, digests: the whole program |
-| `flow.py` | algorithms on the graphs |
-| `features.py` | questions about a program |
+| `statements.py` | instructions of actions, operations of parser states |
+| `program.py` | tables, actions, control and parser graphs, digests: the whole program |
+| `flow.py` | graph algorithms |
+| `features.py` | analyses of a whole program |
 
-Nothing here knows JSON or Python source. Numbers are ints, operators are enums, references are objects; the only
-strings are names, which a back-end hands to the control plane and never writes into code.
+The IR contains neither JSON nor source code. Numbers are ints, operators are enums, references are objects; the only
+strings are names, for the control plane and for messages, which never become part of emitted code.
 """

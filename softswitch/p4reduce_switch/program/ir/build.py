@@ -1,4 +1,4 @@
-"""Makes expression nodes: computes their intervals, folds constants, leaves out what does nothing."""
+"""Builders of expression nodes: compute intervals, fold constants, omit operations without effect."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ def constant(number: int) -> Constant:
 
 
 def field_value(field: FieldRef) -> Data:
-    """What a field holds."""
+    """Return the value of a field."""
     kind = field.type
     return FieldValue(UNKNOWN if kind.varbit else Interval.of(kind.width, kind.signed), field)
 
 
 def validity(header: HeaderRef) -> Data:
-    """A header's validity as an integer."""
+    """Return a header's validity as an integer."""
     return Validity(BIT, header)
 
 
 def stack_count(stack: Stack) -> Data:
-    """How many elements a stack holds."""
+    """Return the number of elements pushed to or extracted into a stack."""
     return StackCount(Interval(0, stack.size), stack)
 
 
 def result(interval: Interval = UNKNOWN) -> Data:
-    """What the enclosing statement computes."""
+    """Return the result of the enclosing statement."""
     return Result(interval)
 
 
@@ -67,7 +67,7 @@ def binary(op: Op, a: Data, b: Data) -> Data:
 
 
 def _covers(mask: int, interval: Interval) -> bool:
-    """True when `mask` leaves every value of the interval as it is."""
+    """Return whether `x & mask == x` for every x of the interval."""
     if interval.low is None or interval.high is None or interval.low < 0:
         return False
     reach = (1 << interval.high.bit_length()) - 1
@@ -80,7 +80,7 @@ def complement(value: Data) -> Data:
 
 
 def cut(value: Data, width: int, signed: bool) -> Data:
-    """`value` as a field of this width holds it."""
+    """Return `value` truncated to the width of a field."""
     target = Interval.of(width, signed)
     assert target.low is not None and target.high is not None
     if value.interval.within(target.low, target.high):
@@ -91,7 +91,7 @@ def cut(value: Data, width: int, signed: bool) -> Data:
 
 
 def saturate(value: Data, width: int, signed: bool) -> Data:
-    """`value` clamped to what `width` bits can hold."""
+    """Return `value` clamped to the range of `width` bits."""
     target = Interval.of(width, signed)
     assert target.low is not None and target.high is not None
     if value.interval.within(target.low, target.high):
@@ -105,7 +105,7 @@ def choose(condition: Condition, yes: Data, no: Data) -> Data:
 
 
 def number(condition: Condition) -> Data:
-    """A condition as 0 or 1."""
+    """Return a condition as 0 or 1."""
     if isinstance(condition, Truth):
         return constant(int(condition.value))
     if isinstance(condition, NonZero) and condition.operand.interval.within(0, 1):
@@ -114,7 +114,7 @@ def number(condition: Condition) -> Data:
 
 
 def truth(value: Data) -> Condition:
-    """An integer as a condition: is it not 0?"""
+    """Return an integer as a condition: it is not 0."""
     if isinstance(value, Number):
         return value.condition
     return NonZero(value)

@@ -1,4 +1,4 @@
-"""What every integer expression has; the kinds of them are in expressions.py."""
+"""The base class of integer expressions; expressions.py has the node types."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from p4reduce_switch.program.ir.intervals import Interval
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Data:
-    """An integer."""
+    """An integer expression."""
 
     interval: Interval
 
     @property
     def width(self) -> int | None:
-        """Bits that hold every value; None: not known (varbit fields, and what is made of them)."""
+        """Bits that represent every value; None: unknown (varbit fields, and expressions of them)."""
         return self.interval.width
 
     @property
     def signed(self) -> bool:
-        """True when the value may be negative."""
+        """Whether the value may be negative."""
         return self.interval.signed

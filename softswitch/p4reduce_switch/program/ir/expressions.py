@@ -1,10 +1,10 @@
 """Expressions: integers and conditions.
 
-Integers are unlimited, as on BMv2; every node has the interval of its values, and with it width and
-sign. Cuts to size are nodes of their own (`Cut`, `Saturate`). Evaluation has no side effect, but may end
-in an ExecutionError where P4 leaves a result undefined; so operands of conditions and choices are
-evaluated only where P4 does. Build nodes with the functions of `build.py`, which compute intervals and
-leave out what does nothing.
+Integers have unlimited precision, as on BMv2; every node has the interval of its values, and so width and
+sign. Truncation and saturation are nodes (`Cut`, `Saturate`). Evaluation has no side effect, but raises an
+ExecutionError where P4 leaves a result undefined; so operands of conditions and choices are evaluated only
+where P4 evaluates them. Build nodes with the functions of `build.py`, which compute intervals and omit
+operations without effect.
 
 Nodes are compared by identity.
 """
@@ -32,7 +32,7 @@ class Relation(Enum):
 
 
 class Junction(Enum):
-    """How two conditions are joined; the right one is evaluated only when it matters."""
+    """A logical operator; the right operand is evaluated only if the left one does not decide the result."""
 
     AND = "and"
     OR = "or"
@@ -50,7 +50,7 @@ class Constant(Data):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FieldValue(Data):
-    """What a field holds."""
+    """The value of a field."""
 
     field: FieldRef
 
@@ -71,14 +71,14 @@ class Argument(Data):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StackCount(Data):
-    """How many elements of a stack were pushed or extracted."""
+    """The number of elements of a stack that were pushed or extracted."""
 
     stack: Stack
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RegisterCell(Data):
-    """What a register cell holds; an index that does not exist is an ExecutionError."""
+    """The value of a register cell; an index out of range is an ExecutionError."""
 
     register: Register
     index: Data
@@ -111,7 +111,7 @@ class Cut(Data):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Saturate(Data):
-    """`operand` clamped to what `bits` bits hold."""
+    """`operand` clamped to the range of `bits` bits."""
 
     operand: Data
     bits: int
@@ -145,7 +145,7 @@ class Hash(Data):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lookahead(Data):
-    """`bits` bits of the frame, `skip` bits behind what is parsed; a RequireBytes has checked that they are there."""
+    """lookahead: `bits` bits of the frame, `skip` bits after the parsed ones; a preceding RequireBytes checks them."""
 
     skip: int
     bits: int
@@ -153,7 +153,7 @@ class Lookahead(Data):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Result(Data):
-    """What the statement computes in which this stands (`RegisterRead`, `MeterExecute`, `RandomNumber`)."""
+    """The result of the enclosing statement (`RegisterRead`, `MeterExecute`, `RandomNumber`)."""
 
 
 # ---- conditions

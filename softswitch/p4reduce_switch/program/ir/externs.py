@@ -27,7 +27,7 @@ class Register:
 
 
 class MeterUnit(StrEnum):
-    """What a meter counts."""
+    """The unit of a meter."""
 
     PACKETS = "packets"
     BYTES = "bytes"
@@ -62,7 +62,7 @@ class Algorithm(Enum):
     XOR32 = (32, "xor32")
     IDENTITY = (64, "identity")
     RANDOM = (32, "random")
-    """No hash: a random number. BMv2 refuses it."""
+    """A random number, which is no hash; BMv2 rejects it."""
 
     @property
     def bits(self) -> int:
@@ -72,11 +72,11 @@ class Algorithm(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """A field or number that a calculation goes over; a field counts only while its header is valid (None: always)."""
+    """An input of a calculation, a field or a number; a field is omitted while its header is invalid (None: never)."""
 
     value: Data
     bits: int | None
-    """None for a varbit field: then `length` holds its length in bits."""
+    """None for a varbit field, whose length in bits is the slot `length`."""
     header: Header | None
     length: int = 0
     """A slot."""
@@ -84,7 +84,7 @@ class Piece:
 
 @dataclass(frozen=True, eq=False)
 class Calculation:
-    """A hash over pieces, and over the payload behind them if `payload`."""
+    """A hash over pieces, and over the payload after them if `payload`."""
 
     name: str
     algorithm: Algorithm
@@ -94,9 +94,9 @@ class Calculation:
 
 @dataclass(frozen=True, eq=False)
 class ActionProfile:
-    """Actions with their arguments ("members") that the entries of tables refer to instead of having their own.
+    """An action profile: members, which are actions with arguments that table entries refer to.
 
-    With a `selector` entries may refer to groups of members too: its hash chooses one of the group for each packet.
+    With a `selector` entries may also refer to groups: the hash selects a member of the group for each packet.
     """
 
     name: str

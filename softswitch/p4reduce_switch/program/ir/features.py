@@ -1,4 +1,4 @@
-"""What a program does, asked of its IR."""
+"""Analyses of a whole program: which features it uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from p4reduce_switch.program.ir import expressions, program, statements
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What a back-end may leave out when a program does not do it."""
+    """The features that a back-end may omit for a program that does not use them."""
 
     clones: bool
     resubmits: bool
@@ -20,12 +20,12 @@ class Features:
 
     @property
     def makes_passes(self) -> bool:
-        """True when a packet may go through the pipeline again, or a copy that it makes there."""
+        """Whether a packet or a copy of it may pass through the pipeline again."""
         return self.clones or self.resubmits or self.recirculates
 
 
 def features(whole: program.Program) -> Features:
-    """Look through the whole program."""
+    """Return the features of a program."""
     kinds: set[type] = set()
     reads: set[int] = set()
     for node in walk(whole):
@@ -43,12 +43,12 @@ def features(whole: program.Program) -> Features:
 
 
 def may_exit(action: program.Action) -> bool:
-    """True when the action contains an exit statement."""
+    """Return whether the action contains an exit statement."""
     return any(isinstance(instruction, statements.Exit) for instruction in action.code)
 
 
 def walk(root: object) -> Iterator[object]:
-    """Every node of the IR that is reached from `root`, once."""
+    """Yield every node of the IR that is reachable from `root`, once."""
     seen: set[int] = set()
     pending = [root]
     while pending:
@@ -67,7 +67,7 @@ _KNOWN: dict[type[object], tuple[str, ...] | None] = {}
 
 
 def _names(kind: type[object]) -> tuple[str, ...] | None:
-    """The fields of a dataclass, None of any other type."""
+    """Return the fields of a dataclass; None for any other type."""
     if kind not in _KNOWN:
         _KNOWN[kind] = tuple(item.name for item in fields(kind)) if is_dataclass(kind) else None
     return _KNOWN[kind]

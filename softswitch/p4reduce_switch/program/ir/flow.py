@@ -1,6 +1,6 @@
-"""Algorithms on the graphs of parsers, controls and actions. None stands for the end.
+"""Algorithms on the graphs of parsers, controls and actions. None is the end.
 
-Nothing recurses: graphs may be as deep as they like.
+No function recurses, so the depth of a graph is not limited.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Graph = Mapping[Node, Sequence[Node | None]]
 
 
 def order(entry: Node, successors: Graph[Node]) -> list[Node]:
-    """Nodes reachable from `entry`, each after all of its successors (but those that lead back to it)."""
+    """Return the nodes reachable from `entry` in postorder: each after its successors, back edges excepted."""
     done: list[Node] = []
     seen = {entry}
     stack: list[tuple[Node, Iterator[Node | None]]] = [(entry, iter(successors[entry]))]
@@ -33,7 +33,7 @@ def order(entry: Node, successors: Graph[Node]) -> list[Node]:
 
 
 def loop_heads(entry: Node, successors: Graph[Node]) -> set[Node]:
-    """Nodes that a depth-first walk from `entry` finds again on its own path."""
+    """Return the loop headers: the targets of the back edges of a depth-first search from `entry`."""
     heads: set[Node] = set()
     on_path = {entry: True}
     stack: list[tuple[Node, Iterator[Node | None]]] = [(entry, iter(successors[entry]))]
@@ -52,7 +52,7 @@ def loop_heads(entry: Node, successors: Graph[Node]) -> set[Node]:
 
 
 def jumps(code: Sequence[Instruction]) -> dict[int, tuple[int | None, ...]]:
-    """The graph of an action: successors of each instruction; of a JumpUnless first the one for true."""
+    """Return an action's control-flow graph: each instruction's successors; of a JumpUnless first that for true."""
 
     def at(index: int) -> int | None:
         return index if index < len(code) else None

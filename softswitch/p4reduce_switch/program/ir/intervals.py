@@ -1,6 +1,6 @@
-"""The interval that an integer lies in: tells a back-end how wide a value is and where a cut is useless.
+"""Interval analysis: the width of each value, and where truncation has no effect.
 
-BMv2 computes with unlimited integers and cuts a value to size when it is stored in a field.
+BMv2 computes with integers of unlimited precision, and truncates a value when it is stored in a field.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from enum import Enum
 WIDEST_SHIFT = 1 << 14
 """Shifting left by more than this gives 0."""
 WIDEST = 1 << 17
-"""Bits of the widest value that is followed; what may be wider counts as unknown."""
+"""Bits of the widest value that is analysed; wider ones are unknown."""
 
 
 class Op(Enum):
-    """An operation on two integers. DIVIDE and MODULO take no negative dividend and need a divisor above 0."""
+    """An operation on two integers. DIVIDE and MODULO require a dividend of at least 0 and a divisor above 0."""
 
     ADD = "+"
     SUBTRACT = "-"
@@ -31,39 +31,39 @@ class Op(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """[low, high]; None: not known."""
+    """[low, high]; None: unknown."""
 
     low: int | None = None
     high: int | None = None
 
     @classmethod
     def unsigned(cls, width: int) -> Interval:
-        """What `width` bits hold."""
+        """Return the interval of an unsigned integer of `width` bits."""
         return cls(0, (1 << width) - 1)
 
     @classmethod
     def signed_of(cls, width: int) -> Interval:
-        """What `width` bits hold in two's complement."""
+        """Return the interval of a signed integer of `width` bits."""
         return cls(-(1 << (width - 1)), (1 << (width - 1)) - 1)
 
     @classmethod
     def of(cls, width: int, signed: bool) -> Interval:
-        """What a field holds."""
+        """Return the interval of a field."""
         return cls.signed_of(width) if signed else cls.unsigned(width)
 
     @property
     def constant(self) -> int | None:
-        """The value when there is only one."""
+        """The value, if the interval has only one."""
         return self.low if self.low is not None and self.low == self.high else None
 
     @property
     def signed(self) -> bool:
-        """True when the value may be negative."""
+        """Whether the value may be negative."""
         return self.low is None or self.low < 0
 
     @property
     def width(self) -> int | None:
-        """Bits that hold every value (in two's complement where it may be negative); None: not known."""
+        """Bits that represent every value (two's complement if it may be negative); None: unknown."""
         if self.low is None or self.high is None:
             return None
         if self.low >= 0:
@@ -71,17 +71,17 @@ class Interval:
         return max((~self.low).bit_length(), self.high.bit_length()) + 1
 
     def within(self, low: int, high: int) -> bool:
-        """True when the value is certain to lie in [low, high]."""
+        """Return whether every value is in [low, high]."""
         return self.low is not None and self.high is not None and low <= self.low and self.high <= high
 
     def or_else(self, other: Interval) -> Interval:
-        """Of a value that is one or the other."""
+        """Return the smallest interval that contains both."""
         if self.low is None or self.high is None or other.low is None or other.high is None:
             return UNKNOWN
         return Interval(min(self.low, other.low), max(self.high, other.high))
 
     def complement(self) -> Interval:
-        """Of ~x."""
+        """Return the interval of ~x."""
         return Interval(None if self.high is None else ~self.high, None if self.low is None else ~self.low)
 
 
@@ -90,7 +90,7 @@ BIT = Interval(0, 1)
 
 
 def fold(op: Op, a: int, b: int) -> int | None:
-    """`a op b`; None when it is undefined, or too wide to be worth writing down."""
+    """Return `a op b`; None if it is undefined, or wider than WIDEST."""
     if op in (Op.SHIFT_LEFT, Op.SHIFT_RIGHT) and b < 0:
         return None
     match op:
@@ -114,7 +114,7 @@ def fold(op: Op, a: int, b: int) -> int | None:
 
 
 def combined(op: Op, a: Interval, b: Interval) -> Interval:
-    """The interval of `a op b`."""
+    """Return the interval of `a op b`."""
     found = _combined(op, a, b)
     width = found.width
     return found if width is None or width <= WIDEST else UNKNOWN

@@ -1,11 +1,11 @@
-"""Where values live: header types, headers, unions and stacks, and references to them.
+"""Storage: header types, headers, unions and stacks, and references to them.
 
-All places are numbered in slots, one for each field. A header takes a slot for each field in order,
-one more for the bit length of its varbit field if it has one, and its validity (0 or 1) last. The
-elements of a stack lie side by side, and so do the members of a union: element i of a stack starts
-at `base + i * stride`. A back-end may use the numbers as they are, or map them to addresses.
+Storage is numbered in slots. A header has a slot for each field in order, one for the bit length of its
+varbit field if it has one, and its validity (0 or 1) last. Elements of a stack are contiguous, and so are
+members of a union: element i of a stack starts at `base + i * stride`. A back-end may use the numbers as
+they are, or map them to addresses.
 
-Places are compared by identity: a program has one object for each of them.
+References are compared by identity: a program has one object for each header, union and stack.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class HeaderType:
 
     @property
     def slots(self) -> int:
-        """How many slots a header of this type takes."""
+        """The number of slots of a header of this type."""
         return self.valid_offset + 1
 
     def same_as(self, other: HeaderType) -> bool:
-        """True when headers of both types hold the same fields."""
+        """Return whether both types have the same fields."""
         return self is other or self.fields == other.fields
 
 
@@ -76,7 +76,7 @@ class Header:
 
 @dataclass(frozen=True, eq=False)
 class Union:
-    """A header union: its members lie side by side, at most one of them is valid."""
+    """A header union: its members are contiguous, at most one of them is valid."""
 
     name: str
     member_names: tuple[str, ...]
@@ -85,11 +85,11 @@ class Union:
 
     @property
     def slots(self) -> int:
-        """How many slots it takes."""
+        """The number of its slots."""
         return sum(member.type.slots for member in self.members)
 
     def same_as(self, other: Union) -> bool:
-        """True when both have the same members."""
+        """Return whether both have the same members."""
         return len(self.members) == len(other.members) and all(
             a.type.same_as(b.type) for a, b in zip(self.members, other.members, strict=True)
         )
@@ -106,7 +106,7 @@ class HeaderStack:
 
     @property
     def size(self) -> int:
-        """How many elements it can hold."""
+        """The number of its elements."""
         return len(self.elements)
 
     @property
@@ -131,7 +131,7 @@ class UnionStack:
 
     @property
     def size(self) -> int:
-        """How many elements it can hold."""
+        """The number of its elements."""
         return len(self.elements)
 
     @property
@@ -141,17 +141,17 @@ class UnionStack:
 
 
 class End(Enum):
-    """An element of a stack that is told by how many there are."""
+    """An element of a stack relative to its `next` counter."""
 
     LAST = "last"
-    """The one that came last; only in a parser, behind a RequireElement."""
+    """The last one extracted (`stack.last`); only in a parser, after a RequireElement."""
     NEXT = "next"
-    """The one that comes next; only as the target of an Extract, which checks that there is room."""
+    """`stack.next`; only as the target of an Extract, which checks the bounds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeaderElement:
-    """An element that the packet chooses; an index that the stack does not have is an ExecutionError."""
+    """An element whose index is computed at run time; an index out of bounds is an ExecutionError."""
 
     stack: HeaderStack
     index: Data | End
@@ -164,7 +164,7 @@ class HeaderElement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnionElement:
-    """A union in a stack, chosen by the packet."""
+    """A union in a stack, whose index is computed at run time."""
 
     stack: UnionStack
     index: Data | End
@@ -172,7 +172,7 @@ class UnionElement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Member:
-    """A member of a union that the packet chooses."""
+    """A member of a union whose index is computed at run time."""
 
     union: UnionElement
     index: int
@@ -202,7 +202,7 @@ class FieldRef:
 
     @property
     def slot(self) -> int | None:
-        """The slot, None when the packet chooses the header."""
+        """The slot; None if an index is computed at run time."""
         return self.header.base + self.offset if isinstance(self.header, Header) else None
 
 

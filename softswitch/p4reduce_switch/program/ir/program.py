@@ -1,7 +1,7 @@
 """A program: declarations, actions, tables, parser, controls, deparser, checksums, digests and field lists.
 
 Parsers, controls and actions are graphs: nodes by number, each with its successors (None is the end).
-`flow.py` has what a back-end needs to write one as nested statements.
+`flow.py` has the algorithms with which a back-end writes one as nested statements.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from p4reduce_switch.program.ir.statements import Instruction, ParserOperation
 
 @dataclass(frozen=True, eq=False)
 class Checksum:
-    """A field that holds (or must hold) the result of a calculation, while the condition holds."""
+    """A field that is set to, or verified against, the result of a calculation if the condition holds."""
 
     name: str
     target: FieldRef
@@ -37,7 +37,7 @@ class Checksum:
 
 @dataclass(frozen=True, eq=False)
 class Action:
-    """What a table or a control may run; `parameters` are name and width of each."""
+    """An action; `parameters` are name and width of each."""
 
     id: int
     name: str
@@ -46,7 +46,7 @@ class Action:
 
 
 class MatchKind(StrEnum):
-    """How a key matches."""
+    """The match kind of a key."""
 
     EXACT = "exact"
     LPM = "lpm"
@@ -61,7 +61,7 @@ RANKED = frozenset({MatchKind.TERNARY, MatchKind.RANGE, MatchKind.OPTIONAL})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Key:
-    """A key of a table; `value` is cut to `bits` and masked."""
+    """A key of a table; `value` is truncated to `bits` and masked."""
 
     name: str
     kind: MatchKind
@@ -106,7 +106,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Apply:
-    """A table is applied; what follows depends on the action that ran, and on hit or miss.
+    """Apply a table; the successor depends on hit or miss, and on the action that ran.
 
     `next_on_hit` and `next_on_miss` have an element for each of the table's actions. No action runs on a miss in a
     table that has no default action, then `next_without_default` follows, and on a hit that leads to a group without
@@ -121,7 +121,7 @@ class Apply:
 
     @property
     def successors(self) -> tuple[int | None, ...]:
-        """Distinct nodes that may follow."""
+        """The distinct successors."""
         missing = () if self.table.default else (self.next_without_default,)
         empty = (self.next_without_member,) if self.table.profile else ()
         return tuple(dict.fromkeys((*missing, *self.next_on_miss, *self.next_on_hit, *empty)))
@@ -129,7 +129,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Branch:
-    """A condition."""
+    """Branch on a condition."""
 
     condition: Condition
     yes: int | None
@@ -137,20 +137,20 @@ class Branch:
 
     @property
     def successors(self) -> tuple[int | None, ...]:
-        """Distinct nodes that may follow."""
+        """The distinct successors."""
         return tuple(dict.fromkeys((self.yes, self.no)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """An action runs that no table chooses."""
+    """Call an action directly."""
 
     action: Action
     next: int | None
 
     @property
     def successors(self) -> tuple[int | None, ...]:
-        """The node that follows."""
+        """The successor."""
         return (self.next,)
 
 
@@ -173,16 +173,16 @@ class Control:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """A case of a select: for each key the bits that count, and their values."""
+    """A case of a select: for each key a mask and a value."""
 
     tests: tuple[tuple[int, int], ...]
-    """(mask, value) for each key; a mask of 0 matches all."""
+    """(mask, value) for each key; a mask of 0 matches any value."""
     next: int | None
 
 
 @dataclass(frozen=True, eq=False)
 class ValueSet:
-    """A set of values for keys of these widths in bits, which the control plane fills."""
+    """A parser value set for keys of these widths in bits; the control plane writes its members."""
 
     name: str
     widths: tuple[int, ...]
@@ -190,7 +190,7 @@ class ValueSet:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SetCase:
-    """A case of a select that matches when a value set holds the keys."""
+    """A case of a select that matches if a value set contains the keys."""
 
     value_set: ValueSet
     next: int | None
@@ -203,19 +203,19 @@ class State:
     name: str
     operations: tuple[ParserOperation, ...]
     keys: tuple[tuple[Data, int], ...]
-    """Value, cut to size, and width of each."""
+    """Value, truncated, and width of each."""
     cases: tuple[Case | SetCase, ...]
     default: int | None
 
     @property
     def successors(self) -> tuple[int | None, ...]:
-        """Distinct states that may follow."""
+        """The distinct successors."""
         return tuple(dict.fromkeys((*(case.next for case in self.cases), self.default)))
 
 
 @dataclass(frozen=True, eq=False)
 class Parser:
-    """The parser; without an entry it parses nothing."""
+    """The parser; without an entry it extracts nothing."""
 
     entry: int | None
     states: tuple[State, ...]
@@ -228,7 +228,7 @@ class Parser:
 
 @dataclass(frozen=True, slots=True)
 class ParserErrors:
-    """Numbers of the errors that the core library declares and a target raises."""
+    """The numbers of the core library's parser errors."""
 
     no_error: int
     packet_too_short: int
@@ -242,7 +242,7 @@ class ParserErrors:
 
 @dataclass(frozen=True, slots=True)
 class StandardMetadata:
-    """Slots of what the target reads and writes; None for a field that the program does not have."""
+    """Slots of the standard metadata; None for a field that the program does not have."""
 
     egress_spec: int
     egress_port: int
@@ -268,7 +268,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What a digest sends: a name and fields."""
+    """A digest: a name and fields."""
 
     name: str
     fields: tuple[Slot, ...]
@@ -276,7 +276,7 @@ class Digest:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A v1model program. `slots` is how many slots a packet takes, those of the target (`packet.py`) included."""
+    """A v1model program. `slots` is the number of slots of a packet, those of the target (`packet.py`) included."""
 
     slots: int
     headers: tuple[Header, ...]

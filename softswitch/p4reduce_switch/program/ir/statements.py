@@ -1,7 +1,7 @@
-"""Statements: what actions and parser states do. Every side effect is a statement.
+"""Statements of actions and parser states. Every side effect is a statement.
 
-Values are cut to what their target holds: a back-end stores them as they are. Accesses to registers,
-counters and meters at an index that does not exist do nothing, as on BMv2.
+Values are truncated to the width of their target before: a back-end stores them as they are. Accesses to
+registers, counters and meters at an index out of range have no effect, as on BMv2.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from p4reduce_switch.program.ir.places import FieldRef, HeaderRef, HeaderStack, 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Store:
-    """A field takes a value."""
+    """Store a value into a field."""
 
     target: FieldRef
     value: Data
@@ -24,7 +24,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RegisterWrite:
-    """A register cell takes a value."""
+    """Write a register cell."""
 
     register: Register
     index: Data
@@ -36,7 +36,7 @@ Assignment = Store | RegisterWrite
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RegisterRead:
-    """`into` with the cell as its Result; nothing when there is no such cell."""
+    """Execute `into` with the cell as its Result; no effect if the index is out of range."""
 
     register: Register
     index: Data
@@ -45,7 +45,7 @@ class RegisterRead:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeterExecute:
-    """`into` with the packet's color (0 to 2) as its Result."""
+    """Execute `into` with the packet's color (0 to 2) as its Result."""
 
     meter: Meter
     index: Data
@@ -54,7 +54,7 @@ class MeterExecute:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RandomNumber:
-    """`into` with a number of low..high as its Result; nothing when that is empty."""
+    """Execute `into` with a number of low..high as its Result; no effect if that is empty."""
 
     low: Data
     high: Data
@@ -63,7 +63,7 @@ class RandomNumber:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Count:
-    """One packet more in a counter cell."""
+    """Count a packet in a counter cell."""
 
     counter: Counter
     index: Data
@@ -71,7 +71,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CopyVarbit:
-    """A varbit field takes another's value and length."""
+    """Copy a varbit field's value and length."""
 
     target: FieldRef
     source: FieldRef
@@ -79,7 +79,7 @@ class CopyVarbit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CopyHeader:
-    """A header becomes a copy of another of the same type; the other members of its union become invalid."""
+    """Copy a header to another of the same type; the other members of its union become invalid."""
 
     target: HeaderRef
     source: HeaderRef
@@ -87,7 +87,7 @@ class CopyHeader:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CopyUnion:
-    """A union becomes a copy of another with the same members."""
+    """Copy a union to another with the same members."""
 
     target: UnionRef
     source: UnionRef
@@ -95,7 +95,7 @@ class CopyUnion:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CopyStack:
-    """A stack becomes a copy of another of the same type and size, its count included."""
+    """Copy a stack to another of the same type and size, its `next` counter included."""
 
     target: Stack
     source: Stack
@@ -103,7 +103,7 @@ class CopyStack:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AddHeader:
-    """setValid: a header that was not valid has all fields 0; the other members of its union become invalid."""
+    """setValid: if the header was invalid, its fields become 0; the other members of its union become invalid."""
 
     header: HeaderRef
 
@@ -117,7 +117,7 @@ class RemoveHeader:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PushFront:
-    """Elements move back by `count`; the first ones become invalid."""
+    """push_front: elements move back by `count`; the first ones become invalid."""
 
     stack: HeaderStack | UnionStack
     count: int
@@ -125,7 +125,7 @@ class PushFront:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PopFront:
-    """Elements move forward by `count`; the last ones become invalid."""
+    """pop_front: elements move forward by `count`; the last ones become invalid."""
 
     stack: HeaderStack | UnionStack
     count: int
@@ -133,12 +133,12 @@ class PopFront:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exit:
-    """The control ends when the enclosing action has."""
+    """exit: the control ends after the enclosing action."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clone:
-    """A copy goes to the session's ports when the control has ended, with the fields of a field list."""
+    """clone: after the control, send a copy to the session's ports, with the fields of a field list."""
 
     session: Data
     field_list: Data
@@ -146,42 +146,42 @@ class Clone:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resubmit:
-    """The frame as it came starts again after ingress, with the fields of a field list."""
+    """resubmit: after ingress, the received frame starts ingress again, with the fields of a field list."""
 
     field_list: Data
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recirculate:
-    """The frame as it leaves starts again, with the fields of a field list."""
+    """recirculate: the deparsed frame starts ingress again, with the fields of a field list."""
 
     field_list: Data
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SendDigest:
-    """The fields of a digest go to the control plane after ingress."""
+    """digest: after ingress, send the fields to the control plane."""
 
     digest: Data
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Truncate:
-    """At most this many bytes leave."""
+    """truncate: send at most this many bytes."""
 
     length: Data
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assert:
-    """An ExecutionError unless the condition holds."""
+    """assert, assume: an ExecutionError unless the condition holds."""
 
     condition: Condition
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Log:
-    """A message for whoever debugs the program; `{}` stands for the values."""
+    """log_msg: `{}` in the text is replaced by the values."""
 
     text: str
     values: tuple[Data, ...]
@@ -215,14 +215,14 @@ Statement = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Jump:
-    """The action goes on at instruction `target`; the number of instructions is its end."""
+    """Jump to instruction `target`; the number of instructions is the end of the action."""
 
     target: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JumpUnless:
-    """A jump when the condition does not hold."""
+    """Jump if the condition does not hold."""
 
     condition: Condition
     target: int
@@ -231,14 +231,14 @@ class JumpUnless:
 Instruction = Statement | Jump | JumpUnless
 
 
-# ---- what only parsers do; each of these may end parsing with an error
+# ---- parser operations; each may end parsing with an error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Extract:
-    """A header is filled from the frame and becomes valid: PacketTooShort. `bits` is the length of its varbit field.
+    """Extract a header: PacketTooShort. `bits` is the length of its varbit field.
 
-    The next element of a stack: StackOutOfBounds. A varbit field: ParserInvalidArgument, HeaderTooShort.
+    For `stack.next`: StackOutOfBounds. With a varbit field: ParserInvalidArgument, HeaderTooShort.
     """
 
     header: HeaderRef
@@ -247,14 +247,14 @@ class Extract:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Advance:
-    """Bits are skipped: ParserInvalidArgument unless whole bytes, PacketTooShort."""
+    """advance: ParserInvalidArgument unless whole bytes, PacketTooShort."""
 
     bits: Data
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verify:
-    """Parsing ends with the error of that number unless the condition holds."""
+    """verify: parsing ends with the error of that number unless the condition holds."""
 
     condition: Condition
     error: Data
@@ -262,14 +262,14 @@ class Verify:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequireBytes:
-    """PacketTooShort unless so many bytes follow; they are not skipped."""
+    """PacketTooShort unless this many bytes follow; they are not skipped."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequireElement:
-    """StackOutOfBounds when the stack is empty."""
+    """StackOutOfBounds if the stack is empty."""
 
     stack: Stack
 

@@ -37,7 +37,7 @@ def object_file(
 ) -> bytes:
     """The object file of a program, out of the cache or made now.
 
-    UnsupportedConstructError says what stands against it.
+    UnsupportedConstructError names a construct that cannot be compiled.
     """
     folder, key = cache_folder(), _key(config)
     path = None if folder is None or key is None else folder / f"executor-{key}.o"

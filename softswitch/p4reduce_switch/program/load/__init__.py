@@ -1,11 +1,11 @@
-"""From the JSON that p4c-bm2-ss writes to the IR. Everything is checked here; nothing behind it sees JSON.
+"""Loads the JSON that p4c-bm2-ss writes into the IR, and validates all of it.
 
 | file | what |
 | --- | --- |
-| `reader.py`, `limits.py` | values of the right type, with the path of a wrong one; how large a program may be |
-| `layout.py`, `metadata.py` | where headers live, and which fields are the target's |
-| `expressions.py`, `statements.py`, `actions.py` | what is computed, and what is done |
-| `parser.py`, `control.py` | the graphs |
+| `reader.py`, `limits.py` | typed access to the JSON, with the path of an invalid value; limits of a program |
+| `layout.py`, `metadata.py` | slots of headers, and of the standard metadata |
+| `expressions.py`, `statements.py`, `actions.py` | expressions, primitives, actions |
+| `parser.py`, `control.py` | parser and control graphs |
 | `externs.py`, `checksums.py`, `lists.py` | counters, registers, meters, hashes, digests, field lists |
 """
 
@@ -41,10 +41,10 @@ MAX_ERROR = 1 << 30
 
 
 def load_program(config: bytes | str | dict[str, Any]) -> Program:
-    """The IR of a BMv2 JSON.
+    """Return the IR of a BMv2 JSON.
 
-    UnsupportedConstructError names what the program uses and is not implemented; InvalidProgramError says where this is
-    no such JSON.
+    UnsupportedConstructError names a construct of the program that is not implemented; InvalidProgramError names the
+    place in the JSON that is malformed.
     """
     try:
         return _load(parse(config))
@@ -113,7 +113,7 @@ def _named(config: Place, kind: str, name: str) -> Place:
 
 
 def _errors(config: Place) -> ParserErrors:
-    """Numbers of the parser errors; core errors that the program does not number come after the others."""
+    """Return the numbers of the parser errors; core errors without a number in the program come after the others."""
     codes: dict[str, int] = {}
     for item in config.rows("errors"):
         name, code = item.pair()

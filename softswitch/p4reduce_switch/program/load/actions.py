@@ -16,7 +16,7 @@ JUMP, JUMP_UNLESS = "_jump", "_jump_if_zero"
 
 
 def load_actions(config: Place, layout: Layout, externs: Externs) -> dict[int, Action]:
-    """All actions, by id: several may have one name."""
+    """Return all actions by id; several may have the same name."""
     found: dict[int, Action] = {}
     for item in config["actions"].elements():
         try:
@@ -34,7 +34,7 @@ def _action(item: Place, layout: Layout, externs: Externs) -> Action:
     if len(calls) > MAX_NODES:
         raise UnsupportedConstructError(f"an action of more than {MAX_NODES} primitives")
     loaded = [_primitive(call, len(calls), expressions, statements) for call in calls]
-    # A primitive may become no instruction, or several; jumps count primitives.
+    # A primitive becomes zero or more instructions; jump targets count primitives.
     starts = [0]
     for group in loaded:
         starts.append(starts[-1] + len(group))
@@ -60,7 +60,7 @@ def _primitive(call: Place, end: int, expressions: Expressions, statements: Stat
 
 
 def _offset(place: Place, op: str, end: int) -> int:
-    """The primitive to go on at; behind the last one it is the end."""
+    """Return the primitive that a jump leads to; after the last one is the end."""
     if place["type"].text() != "hexstr":
         place.fail(f"{op} to an offset that is not constant")
     offset = place["value"].hexadecimal()

@@ -1,4 +1,4 @@
-"""Calculations (hashes over fields), and what is made of them: checksums, and the choice of action selectors."""
+"""Calculations (hashes over fields), checksums, and action selectors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from p4reduce_switch.program.load.layout import Layout, field_of, find, put
 from p4reduce_switch.program.load.limits import MAX_BITS, MAX_TABLE_SIZE
 from p4reduce_switch.program.load.reader import Place
 
-# The custom CRCs keep BMv2's default parameters, which are those of the plain ones.
+# The custom CRCs have BMv2's default parameters, which are those of the standard ones.
 ALGORITHMS = {
     "crc16": Algorithm.CRC16,
     "crc16_custom": Algorithm.CRC16,
@@ -32,7 +32,7 @@ ALGORITHMS = {
 
 
 def load_calculations(config: Place, layout: Layout) -> dict[str, Calculation]:
-    """All calculations, by name."""
+    """Return all calculations by name."""
     found: dict[str, Calculation] = {}
     for item in config["calculations"].elements():
         put(found, item["name"], _calculation(item, item["name"], layout))
@@ -54,7 +54,7 @@ def _calculation(item: Place, name: Place, layout: Layout) -> Calculation:
 
 
 def load_action_profiles(config: Place, layout: Layout) -> dict[str, ActionProfile]:
-    """All action profiles and selectors, by name: each stands in the pipeline of the first control that uses it."""
+    """Return all action profiles and selectors by name; the JSON lists each in the first pipeline that uses it."""
     found: dict[str, ActionProfile] = {}
     for pipeline in config["pipelines"].elements():
         for item in pipeline.rows("action_profiles"):
@@ -91,7 +91,7 @@ def _piece(header: Header, offset: int) -> Piece:
 def load_checksums(
     config: Place, layout: Layout, expressions: Expressions, calculations: Mapping[str, Calculation]
 ) -> tuple[Checksum, ...]:
-    """All checksums, in their order."""
+    """Return all checksums in order."""
     found = []
     for item in config["checksums"].elements():
         verify, update = item.flag("verify", True), item.flag("update", True)

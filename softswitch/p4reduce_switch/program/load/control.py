@@ -1,4 +1,4 @@
-"""Controls: the graph of tables, conditions and action calls of a pipeline."""
+"""Controls: graphs of tables, conditions and action calls."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from p4reduce_switch.program.load.reader import Place, shorten
 
 @dataclass(frozen=True)
 class Known:
-    """What tables and conditions refer to."""
+    """The objects that tables and conditions refer to."""
 
     layout: Layout
     expressions: Expressions
@@ -42,7 +42,7 @@ class Known:
 
 
 def load_control(config: Place, known: Known) -> Control:
-    """One pipeline: ingress or egress."""
+    """Return one pipeline: ingress or egress."""
     places: dict[str, Place] = {}
     for kind in ("tables", "conditionals", "action_calls"):
         for item in config.rows(kind):
@@ -62,14 +62,14 @@ def load_control(config: Place, known: Known) -> Control:
 
 
 class _Nodes:
-    """Loads nodes; `numbers` are theirs, by name."""
+    """Loads nodes; `numbers` are the nodes' numbers by name."""
 
     def __init__(self, known: Known, numbers: dict[str, int]) -> None:
         self.known = known
         self.numbers = numbers
 
     def next(self, place: Place | None) -> int | None:
-        """The node that a string names; None for null."""
+        """Return the node that a string names; None for null."""
         return None if place is None or place.is_null else find(self.numbers, place, "table or condition")
 
     def branch(self, item: Place) -> Branch:
@@ -123,7 +123,7 @@ class _Nodes:
         return self._apply(item, table)
 
     def _profile(self, item: Place) -> ActionProfile | None:
-        """The action profile of a table; None for a table whose entries have actions of their own."""
+        """Return the action profile of a table; None for a table with direct actions."""
         kind = item["type"].text()
         if kind == "simple":
             return None
@@ -150,7 +150,7 @@ class _Nodes:
             return Key(self._key_name(key, [key["target"].text()]), MatchKind.EXACT, 1, build.validity(header))
         if kind not in tuple(MatchKind):
             raise UnsupportedConstructError(f"match kind {key['match_type'].name()} of table {table}")
-        if key["target"].is_object:  # BMv2 refuses it too
+        if key["target"].is_object:  # BMv2 rejects it too
             raise UnsupportedConstructError(f"a key of table {table} in a stack element whose index is not a constant")
         header_place, field_place = key["target"].pair()
         name = self._key_name(key, [header_place.text(), field_place.text()])
@@ -172,14 +172,14 @@ class _Nodes:
         return ".".join(target) if name is None or not name.text() else name.text()
 
     def _run(self, place: Place) -> tuple[Action, tuple[int, ...]]:
-        """An action and its arguments."""
+        """Return an action and its arguments."""
         action = self._action(place["action_id"])
         data = place["action_data"].several(len(action.parameters))
         widths = [width for _, width in action.parameters]
         return action, tuple(item.natural(width) for item, width in zip(data, widths, strict=True))
 
     def _entries(self, item: Place, keys: tuple[Key, ...], actions: Mapping[int, Action]) -> tuple[ConstEntry, ...]:
-        """In the JSON the smaller priority wins, here the larger one."""
+        """In the JSON the smallest priority wins, in the IR the largest."""
         declared = item.rows("entries")
         given = [entry.get("priority") for entry in declared]
         priorities = [0 if place is None else place.integer(0, MAX_PRIORITY) for place in given]
@@ -197,7 +197,7 @@ class _Nodes:
 
 
 def _const_match(part: Place, key: Key) -> int | tuple[int, int] | None:
-    """One element of a const entry's match."""
+    """Return one element of a const entry's match."""
     kind = part["match_type"].text()
     if kind == "valid" and key.kind is MatchKind.EXACT:
         value = part["key"].value

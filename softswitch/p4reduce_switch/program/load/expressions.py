@@ -1,4 +1,4 @@
-"""Expressions of the JSON to expressions of the IR."""
+"""Loads expressions of the JSON into expressions of the IR."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Expression = Data | ir.Condition | HeaderRef | UnionRef | Stack
 class Expressions:
     """Loads expressions; `widths` are those of the enclosing action's parameters.
 
-    `require` takes each stack whose last element an expression uses; None where there is no such thing as the last.
+    `require` is called with each stack whose last element an expression uses; None where `last` is not allowed.
     """
 
     def __init__(self, layout: Layout, registers: Mapping[str, Register], widths: tuple[int, ...] = ()) -> None:
@@ -51,30 +51,30 @@ class Expressions:
         self.widths = widths
         self.require: Callable[[Stack], None] | None = None
 
-    # ---- what others ask for
+    # ---- entry points
 
     def data(self, place: Place) -> Data:
-        """An integer expression; a condition counts as 0 or 1."""
+        """Return an integer expression; a condition is 0 or 1."""
         return self.as_data(run(self._any(place)), place)
 
     def condition(self, place: Place) -> ir.Condition:
-        """A condition; an integer counts as true when it is not 0."""
+        """Return a condition; an integer is true if it is not 0."""
         return self.as_condition(run(self._any(place)), place)
 
     def header(self, place: Place) -> HeaderRef:
-        """A header."""
+        """Return a header."""
         return self.as_header(run(self._any(place)), place)
 
     def union(self, place: Place) -> UnionRef:
-        """A header union."""
+        """Return a header union."""
         return self.as_union(run(self._any(place)), place)
 
     def stack(self, place: Place) -> Stack:
-        """A header stack, or a stack of unions."""
+        """Return a header stack, or a stack of unions."""
         return self.as_stack(run(self._any(place)), place)
 
     def field(self, place: Place) -> FieldRef | None:
-        """The field that an expression names, for an assignment to it; None when it is none."""
+        """Return the field that an expression names, as an assignment target; None if it names none."""
         place = unwrapped(place)
         kind = place["type"].text()
         if kind == "field":
@@ -84,7 +84,7 @@ class Expressions:
             return FieldRef(header, self._offset(header, place["value"]["right"]))
         return None
 
-    # ---- from one sort to another
+    # ---- conversions
 
     def as_data(self, found: Expression, place: Place) -> Data:
         if isinstance(found, Data):
@@ -126,7 +126,7 @@ class Expressions:
                 return ir.Truth(value.boolean())
             case "field":
                 owner, name = value.pair()
-                if owner.is_object and name.text() == VALID:  # p4c's JSON for stack[index].isValid(); BMv2 refuses it
+                if owner.is_object and name.text() == VALID:  # p4c's JSON for stack[index].isValid(); BMv2 rejects it
                     element = yield self._element(owner, owner["op"].text() == "dereference_union_stack")
                     return build.validity(self.as_header(element, owner))
                 return self._field(value)
@@ -149,7 +149,7 @@ class Expressions:
                 stack = self.layout.header_stack(name)
                 element = HeaderElement(stack, self._last(stack))
                 if field.text() == "last" and not any(known.name == "last" for known in stack.type.fields):
-                    return element  # p4c's JSON for a copy of the whole element; BMv2 ends over it
+                    return element  # p4c's JSON for a copy of the whole element; BMv2 crashes on it
                 return build.field_value(FieldRef(element, field_of(stack.type, field)))
             case "union_stack_field":
                 name, which, field = value.several(3)
@@ -261,7 +261,7 @@ class Expressions:
     def _equality(
         self, left: Expression, right: Expression, left_place: Place, right_place: Place, how: ir.Relation
     ) -> ir.Condition:
-        """Both are equal; of integers, the comparison itself."""
+        """Return the equality of both; of integers, the comparison."""
         if isinstance(left, Data):
             return ir.Compare(how, left, self.as_data(right, right_place))
         if isinstance(left, ir.Condition):
@@ -289,7 +289,7 @@ class Expressions:
 
 
 def member_index(stack: UnionStack, place: Place) -> int:
-    """The number of the member of a stack's unions that a string names."""
+    """Return the index of the member of a stack's unions that a string names."""
     names = stack.elements[0].member_names
     name = place.text()
     if name not in names:
@@ -298,7 +298,7 @@ def member_index(stack: UnionStack, place: Place) -> int:
 
 
 def unwrapped(place: Place) -> Place:
-    """An expression without the layers that p4c puts around it."""
+    """Return an expression without the wrappers that p4c adds."""
     while place["type"].text() == "expression" and not place["value"].has("op"):
         place = place["value"]
     return place

@@ -1,4 +1,4 @@
-"""Counters, registers, meters and the like: the objects that statements and tables refer to by name."""
+"""Externs: counters, registers, meters, calculations, which statements and tables refer to by name."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ COUNTER_CELL_BYTES, METER_CELL_BYTES, LEAST_CELL_BYTES = 16, 64, 8
 
 @dataclass
 class Externs:
-    """All of a program, by name. Direct meters belong to a table, and so do direct counters, which need no name."""
+    """All externs of a program by name. Direct meters belong to a table; direct counters too, and have no name here."""
 
     counters: dict[str, Counter] = field(default_factory=dict)
     registers: dict[str, Register] = field(default_factory=dict)
     meters: dict[str, Meter] = field(default_factory=dict)
     direct_meters: dict[str, DirectMeter] = field(default_factory=dict)
     calculations: dict[str, Calculation] = field(default_factory=dict)
-    """Those of hashes and checksums; action selectors have theirs."""
+    """Calculations of hashes and checksums; action selectors have their own."""
     action_profiles: dict[str, ActionProfile] = field(default_factory=dict)
 
 
 def load_externs(config: Place, layout: Layout) -> Externs:
-    """Everything but calculations and action profiles, which `checksums.py` adds."""
+    """Return all externs except calculations and action profiles, which `checksums.py` adds."""
     found = Externs()
     room = _Room()
     for item in config["counter_arrays"].elements():
@@ -67,13 +67,13 @@ def _unit(place: Place) -> MeterUnit:
 
 
 class _Room:
-    """What is left of the memory that state may take."""
+    """The rest of the memory that state may use."""
 
     def __init__(self) -> None:
         self._left = MAX_STATE_BYTES
 
     def take(self, size: Place, cell_bytes: int) -> int:
-        """The number of cells; InvalidProgramError when they do not fit."""
+        """Return the number of cells; InvalidProgramError if they do not fit."""
         cells = size.integer()
         self._left -= cells * cell_bytes
         if self._left < 0:

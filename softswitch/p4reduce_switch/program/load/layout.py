@@ -1,4 +1,4 @@
-"""Where every header, stack and union of the program lives."""
+"""Assigns slots to the headers, stacks and unions of a program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Layout:
-    """The places of a program, by name."""
+    """The headers, stacks and unions of a program by name."""
 
     def __init__(self, config: Place) -> None:
         self.size = FIRST_FREE
@@ -31,7 +31,7 @@ class Layout:
         declared: dict[int, tuple[Place, str, HeaderType, bool]] = {}
         unions = {item["name"].text() for item in config.rows("header_union_types")}
         for item in config["headers"].elements():
-            if item["header_type"].text() in unions:  # BMv2 ends over it
+            if item["header_type"].text() in unions:  # BMv2 crashes on it
                 raise UnsupportedConstructError(f"{item['name'].name()}, a variable of a header union's type")
             kind = find(types, item["header_type"], "header type")
             fresh = (item["name"], item["name"].text(), kind, item["metadata"].boolean())
@@ -51,7 +51,7 @@ class Layout:
             header, field = target.pair()
             self.aliases[alias.text()] = (header.text(), field.text())
 
-    # ---- placing
+    # ---- assignment
 
     def _take(self, slots: int, place: Place) -> int:
         base = self.size
@@ -67,7 +67,7 @@ class Layout:
         return header
 
     def _take_ids(self, place: Place) -> list[int]:
-        """Ids of headers that have no place yet; each can be in one stack or union only."""
+        """Ids of headers without slots so far; each can be in one stack or union only."""
         ids: list[int] = []
         for item in place.elements():
             id = item.integer()
@@ -123,38 +123,38 @@ class Layout:
             headers[position] = self._placed[id] = replace(headers[position], rivals=rivals)
         return Union(item["name"].text(), names, tuple(headers), base)
 
-    # ---- finding
+    # ---- look-ups
 
     def header(self, place: Place) -> Header:
-        """The header instance that a string names."""
+        """Return the header instance that a string names."""
         return find(self.headers, place, "header")
 
     def stack(self, place: Place) -> HeaderStack | UnionStack:
-        """The header stack, or stack of unions, that a string names."""
+        """Return the header stack, or stack of unions, that a string names."""
         return find(self.stacks, place, "header stack")
 
     def header_stack(self, place: Place) -> HeaderStack:
-        """The stack of headers that a string names."""
+        """Return the stack of headers that a string names."""
         stack = self.stack(place)
         if not isinstance(stack, HeaderStack):
             place.fail(f"{place.name()} is not a stack of headers")
         return stack
 
     def union_stack(self, place: Place) -> UnionStack:
-        """The stack of unions that a string names."""
+        """Return the stack of unions that a string names."""
         stack = self.stack(place)
         if not isinstance(stack, UnionStack):
             place.fail(f"{place.name()} is not a stack of unions")
         return stack
 
     def field(self, place: Place) -> FieldRef:
-        """The field that a pair of strings names."""
+        """Return the field that a pair of strings names."""
         header, field = place.pair()
         found = self.header(header)
         return FieldRef(found, field_of(found.type, field))
 
     def target_field(self, name: str) -> FieldRef | None:
-        """The target's own field called `name` (after aliases), None if the program has none."""
+        """Return the standard metadata field `name` (after aliases); None if the program has none."""
         default = name.split(".", 1)
         header_name, field_name = self.aliases.get(name, (default[0], default[1]))
         header = self.headers.get(header_name)
@@ -165,7 +165,7 @@ class Layout:
 
 
 def field_of(kind: HeaderType, place: Place) -> int:
-    """Offset of the field of a header type that a string names."""
+    """Return the offset of the field of a header type that a string names."""
     name = place.text()
     for field in kind.fields:
         if field.name == name:
@@ -174,7 +174,7 @@ def field_of(kind: HeaderType, place: Place) -> int:
 
 
 def check_bytes(kind: HeaderType) -> None:
-    """Refuse a header that is not made of whole bytes, before and after its varbit field, to be parsed or deparsed."""
+    """Reject a header, to be parsed or deparsed, that is not whole bytes before and after its varbit field."""
     bits = 0
     for field in kind.fields:
         bits += field.width
@@ -185,7 +185,7 @@ def check_bytes(kind: HeaderType) -> None:
 
 
 def find(known: Mapping[str, T], place: Place, what: str) -> T:
-    """The declaration that a string names."""
+    """Return the declaration that a string names."""
     name = place.text()
     if name not in known:
         place.fail(f"there is no {what} {shorten(name)}")
@@ -193,7 +193,7 @@ def find(known: Mapping[str, T], place: Place, what: str) -> T:
 
 
 def put(known: dict[str, T], place: Place, declaration: T) -> None:
-    """Take in a declaration under the name at `place`, which no other may have."""
+    """Add a declaration under the name at `place`; the name must be unique."""
     name = place.text()
     if name in known:
         place.fail(f"the name {shorten(name)} is given twice")
@@ -201,7 +201,7 @@ def put(known: dict[str, T], place: Place, declaration: T) -> None:
 
 
 def put_id(known: dict[int, T], place: Place, declaration: T) -> None:
-    """The same for an id."""
+    """Add a declaration under an id, which must be unique."""
     id = place.integer()
     if id in known:
         place.fail(f"the id {id} is given twice")

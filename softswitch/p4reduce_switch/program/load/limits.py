@@ -1,4 +1,4 @@
-"""How large a program may be. Whoever may set a pipeline must not be able to exhaust the switch by it."""
+"""Limits of a program: setting a pipeline must not exhaust the switch's memory or time."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ MAX_NESTING = 5_000
 MAX_BITS = 1 << 16
 """Bits of a field, a register cell or a constant."""
 MAX_HEADER_BITS = 1 << 19
-"""Bits of a header: no frame has room for more."""
+"""Bits of a header: no frame is longer."""
 MAX_SLOTS = 1 << 16
-"""Fields, validities and stack counters of all headers together: every packet has them all."""
+"""Fields, validities and stack counters of all headers together: every packet has all of them."""
 MAX_STATE_BYTES = 256 << 20
 """Registers, counters and meters together, a cell counted as machine code stores it."""
 MAX_NODES = 1 << 14

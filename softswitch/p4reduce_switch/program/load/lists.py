@@ -1,4 +1,4 @@
-"""Digests and field lists: which fields travel together."""
+"""Digests and field lists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from p4reduce_switch.program.load.reader import Place
 
 
 def load_digests(config: Place, layout: Layout) -> dict[int, Digest]:
-    """All learn lists, by the id that the program sends."""
+    """Return all learn lists, by the id that the program sends."""
     found: dict[int, Digest] = {}
     for item in config.rows("learn_lists"):
         put_id(found, item["id"], Digest(item["name"].text(), _slots(item, layout, "digest")))
@@ -17,7 +17,7 @@ def load_digests(config: Place, layout: Layout) -> dict[int, Digest]:
 
 
 def load_field_lists(config: Place, layout: Layout) -> dict[int, tuple[Slot, ...]]:
-    """All field lists of clones, resubmits and recirculations, by id."""
+    """Return all field lists of clones, resubmits and recirculations, by id."""
     found: dict[int, tuple[Slot, ...]] = {}
     for item in config.rows("field_lists"):
         put_id(found, item["id"], _slots(item, layout, "field list"))

@@ -1,4 +1,4 @@
-"""Which slots hold the metadata that the target itself reads and writes."""
+"""The slots of the standard metadata, which the target reads and writes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from p4reduce_switch.program.ir.places import FieldRef
 from p4reduce_switch.program.ir.program import StandardMetadata
 from p4reduce_switch.program.load.layout import Layout
 
-# Names that simple_switch uses, and the width that v1model gives them; field_aliases lead to the program's own fields.
+# simple_switch's names, with their widths in v1model; field_aliases map them to the program's fields.
 REQUIRED = {
     "egress_spec": ("standard_metadata.egress_spec", 9),
     "egress_port": ("standard_metadata.egress_port", 9),
@@ -20,7 +20,7 @@ OPTIONAL = {
     "egress_rid": ("intrinsic_metadata.egress_rid", 16),
     "parser_error": ("standard_metadata.parser_error", 32),
     "checksum_error": ("standard_metadata.checksum_error", 1),
-    # There is no queue: depths and times in it are always 0.
+    # There is no queue: its depths and times are always 0.
     "ingress_time": ("intrinsic_metadata.ingress_global_timestamp", 48),
     "egress_time": ("intrinsic_metadata.egress_global_timestamp", 48),
     "enqueue_time": ("queueing_metadata.enq_timestamp", 32),
@@ -28,7 +28,7 @@ OPTIONAL = {
 
 
 def standard_metadata(layout: Layout) -> StandardMetadata:
-    """Look all of them up; InvalidProgramError when one that v1model requires is missing, or one is too narrow."""
+    """Return the slots; InvalidProgramError if a field that v1model requires is missing, or a field is too narrow."""
     required: dict[str, int] = {}
     for attribute, (name, bits) in REQUIRED.items():
         field = layout.target_field(name)

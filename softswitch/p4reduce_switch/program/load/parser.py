@@ -25,7 +25,7 @@ ERROR_BITS = 32
 def load_parser(
     config: Place, value_sets: Sequence[Place], layout: Layout, expressions: Expressions, statements: Statements
 ) -> tuple[Parser, tuple[ValueSet, ...]]:
-    """The one parser of a v1model program, and the value sets that its selects compare with, of those declared."""
+    """Return the parser of a v1model program, and the value sets that its selects use."""
     places: dict[str, Place] = {}
     for item in config["parse_states"].elements():
         put(places, item["name"], item)
@@ -40,13 +40,13 @@ def load_parser(
         None if entry.is_null else find(numbers, entry, "parser state"),
         tuple(loader.state(item) for item in places.values()),
     )
-    for name, bits in loader.declared.items():  # one that no select uses has one key, for all that matters
+    for name, bits in loader.declared.items():  # the number of keys of a value set that no select uses does not matter
         loader.value_sets.setdefault(name, ValueSet(name, (bits,)))
     return parser, tuple(loader.value_sets.values())
 
 
 class _States:
-    """Loads states; `operations` are those of the state that is loaded, checks included."""
+    """Loads states; `operations` are those of the current state, checks included."""
 
     def __init__(
         self, layout: Layout, expressions: Expressions, statements: Statements, numbers: dict[str, int]
@@ -57,7 +57,7 @@ class _States:
         self.numbers = numbers
         self.operations: list[ir.ParserOperation] = []
         self.declared: dict[str, int] = {}
-        """The value sets there are, and the bits of their keys together."""
+        """The declared value sets, and the total bits of their keys."""
         self.value_sets: dict[str, ValueSet] = {}
 
     def state(self, item: Place) -> State:
@@ -144,7 +144,7 @@ class _States:
     # ---- select
 
     def _transitions(self, item: Place) -> tuple[list[Place], int | None]:
-        """The cases, and the state that follows when none matches."""
+        """Return the cases, and the successor if none matches."""
         cases: list[Place] = []
         default: int | None = None
         seen = False
@@ -160,7 +160,7 @@ class _States:
         return None if following.is_null else find(self.numbers, following, "parser state")
 
     def _key(self, key: Place) -> tuple[Data, int]:
-        """Value and width of one element of a transition key."""
+        """Return value and width of one element of a transition key."""
         kind = key["type"].text()
         if kind == "lookahead":
             return self._lookahead(key["value"]), key["value"].pair()[1].integer(1, MAX_BITS)
@@ -173,7 +173,7 @@ class _States:
         return build.cut(value, width, False), width
 
     def _case(self, case: Place, widths: list[int]) -> Case | SetCase:
-        """Value and mask hold each element padded to whole bytes, the last one lowest."""
+        """Value and mask have each element padded to whole bytes, the last one lowest."""
         kind = case.get("type")
         if kind is not None and kind.text() == "parse_vset":
             return self._set_case(case, tuple(widths))

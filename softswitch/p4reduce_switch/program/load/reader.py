@@ -1,4 +1,4 @@
-"""Reading JSON with checks: a wrong type or value is an InvalidProgramError that says where it is."""
+"""Typed access to JSON: a wrong type or value is an InvalidProgramError with the path of the value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TYPES = {dict: "an object", list: "a list", str: "a string", bool: "true or fal
 
 
 def parse(config: bytes | str | dict[str, Any]) -> Place:
-    """The root of a JSON text, or of what it was parsed to."""
+    """Return the root of a JSON text or object."""
     if isinstance(config, (bytes, str)):
         if len(config) > MAX_JSON_BYTES:
             raise InvalidProgramError(f"the pipeline configuration is longer than {MAX_JSON_BYTES} bytes")
@@ -32,13 +32,13 @@ def parse(config: bytes | str | dict[str, Any]) -> Place:
 
 
 def shorten(text: str) -> str:
-    """A string of the program as a message shows it: on one line, and not too long."""
+    """Return a string of the program for a message: one line of limited length."""
     text = text if len(text) <= 100 else text[:100] + "…"
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
 class Place:
-    """A value in the JSON, and the way to it."""
+    """A value in the JSON, and its path."""
 
     __slots__ = ("key", "parent", "value")
 
@@ -50,7 +50,7 @@ class Place:
     # ---- objects and lists
 
     def __getitem__(self, key: str) -> Place:
-        """The member of an object; it must be there."""
+        """Return the member of an object; it must exist."""
         if type(self.value) is not dict:
             self.wrong("an object")
         if key not in self.value:
@@ -58,86 +58,86 @@ class Place:
         return Place(self.value[key], self, key)
 
     def get(self, key: str) -> Place | None:
-        """The member of an object; None when it is missing or null."""
+        """Return the member of an object; None if it is missing or null."""
         if type(self.value) is not dict:
             self.wrong("an object")
         value = self.value.get(key)
         return None if value is None else Place(value, self, key)
 
     def rows(self, key: str) -> list[Place]:
-        """The elements of a list in an object; none when it is missing or null."""
+        """Return the elements of a list in an object; none if it is missing or null."""
         found = self.get(key)
         return [] if found is None else found.elements()
 
     def elements(self) -> list[Place]:
-        """The elements of a list."""
+        """Return the elements of a list."""
         if type(self.value) is not list:
             self.wrong("a list")
         return [Place(value, self, index) for index, value in enumerate(self.value)]
 
     def pair(self) -> tuple[Place, Place]:
-        """A list of two elements."""
+        """Return a list of two elements."""
         first, second = self.several(2)
         return first, second
 
     def several(self, count: int) -> list[Place]:
-        """A list of so many elements."""
+        """Return a list of this many elements."""
         found = self.elements()
         if len(found) != count:
             self.fail(f"expected {count} elements, found {len(found)}")
         return found
 
     def members(self) -> Iterator[tuple[str, Place]]:
-        """Keys and values of an object."""
+        """Yield keys and values of an object."""
         if type(self.value) is not dict:
             self.wrong("an object")
         for key, value in self.value.items():
             yield str(key), Place(value, self, str(key))
 
     def has(self, key: str) -> bool:
-        """True when an object has this member, even if it is null."""
+        """Return whether an object has this member, even if it is null."""
         return type(self.value) is dict and key in self.value
 
     @property
     def is_object(self) -> bool:
-        """True for an object."""
+        """Return whether this is an object."""
         return type(self.value) is dict
 
     @property
     def is_empty_object(self) -> bool:
-        """True for an object without members."""
+        """Return whether this is an object without members."""
         return type(self.value) is dict and not self.value
 
     @property
     def is_null(self) -> bool:
-        """True for null."""
+        """Return whether this is null."""
         return self.value is None
 
     # ---- values
 
     def text(self) -> str:
-        """A string."""
+        """Return a string."""
         if type(self.value) is not str:
             self.wrong("a string")
         return str(self.value)
 
     def boolean(self) -> bool:
-        """true or false."""
+        """Return true or false."""
         if type(self.value) is not bool:
             self.wrong("true or false")
         return bool(self.value)
 
     def truth(self) -> bool:
-        """true or false, or 1 or 0, which p4c writes for the sign of a bool field."""
+        """Return true or false, or 1 or 0, which p4c writes for the sign of a bool field."""
         return bool(self.integer(0, 1)) if type(self.value) is int else self.boolean()
 
     def flag(self, key: str, default: bool = False) -> bool:
-        """A boolean member of an object; the default when it is missing or null."""
+        """Return a boolean member of an object; the default if it is missing or null."""
         found = self.get(key)
         return default if found is None else found.boolean()
 
     def integer(self, low: int = 0, high: int = MAX_ID) -> int:
-        """A whole number in low..high."""
+        """Return an integer in low..high."""
         if type(self.value) is not int:
             self.wrong("a whole number")
         if not low <= self.value <= high:
@@ -145,7 +145,7 @@ class Place:
         return int(self.value)
 
     def hexadecimal(self) -> int:
-        """A number written as a hexadecimal string; it may be negative."""
+        """Return a number from a hexadecimal string; it may be negative."""
         text = self.text()
         found = _HEX.fullmatch(text)
         if found is None:
@@ -156,28 +156,28 @@ class Place:
         return int(sign + digits, 16)
 
     def natural(self, bits: int) -> int:
-        """A hexadecimal number that fits so many bits."""
+        """Return a hexadecimal number that fits into this many bits."""
         value = self.hexadecimal()
         if not 0 <= value < 1 << bits:
             self.fail(f"the number does not fit {bits} bits")
         return value
 
     def name(self) -> str:
-        """A string for a message."""
+        """Return a string for a message."""
         return shorten(self.text())
 
     # ---- errors
 
     def wrong(self, expected: str) -> NoReturn:
-        """InvalidProgram: another type was expected."""
+        """Raise InvalidProgramError: another type was expected."""
         self.fail(f"expected {expected}, found {_TYPES.get(type(self.value), 'a number')}")
 
     def fail(self, what: str) -> NoReturn:
-        """InvalidProgram, with the path of this place."""
+        """Raise InvalidProgramError with the path of this value."""
         raise InvalidProgramError(f"this is not a BMv2 JSON of a v1model program: {self.path()}: {what}")
 
     def path(self) -> str:
-        """Where this is, like pipelines[0].tables[3].key; the end of it if it is long."""
+        """Return the path of this value, such as pipelines[0].tables[3].key; only its end if it is long."""
         keys: list[str | int] = []
         place: Place | None = self
         while place is not None and place.parent is not None:

@@ -1,4 +1,4 @@
-"""Primitives of the JSON to statements of the IR, one small method each."""
+"""Loads primitives of the JSON into statements of the IR, one method for each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Statements:
         self.externs = externs
 
     def load(self, call: Place) -> list[ir.Statement]:
-        """One primitive call."""
+        """Return the statements of a primitive call."""
         op = call["op"].text()
         loader = _LOADERS.get(op)
         if loader is None:
@@ -43,7 +43,7 @@ class Statements:
     # ---- assignments
 
     def assignment(self, target: Place, value: Data) -> ir.Assignment:
-        """`value` into a field, a field of a stack element, or a register cell."""
+        """Return the assignment of `value` to a field, a field of a stack element, or a register cell."""
         target = unwrapped(target)
         field = self.expressions.field(target)
         if field is not None:
@@ -119,10 +119,10 @@ class Statements:
         stack = self.expressions.stack(target)
         return [ir.PopFront(stack, self._amount(stack, count))]
 
-    # ---- what happens to the packet
+    # ---- packet operations
 
     def _mark_to_drop(self, *metadata: Place) -> list[ir.Statement]:
-        """The argument may be a copy of standard_metadata; without one it is standard_metadata itself."""
+        """The argument may be a copy of standard_metadata; the default is standard_metadata itself."""
         if len(metadata) > 1:
             metadata[1].fail("mark_to_drop takes one parameter")
         argument = self.expressions.header(metadata[0]) if metadata else None
@@ -158,7 +158,7 @@ class Statements:
     def _truncate(self, length: Place) -> list[ir.Statement]:
         return [ir.Truncate(self._number(length, LENGTH_BITS))]
 
-    # ---- state
+    # ---- externs
 
     def _count(self, counter: Place, index: Place) -> list[ir.Statement]:
         found = find(self.externs.counters, counter["value"], "counter")
@@ -204,14 +204,14 @@ class Statements:
         return [ir.Assert(self.expressions.condition(condition))]
 
     def _log(self, text: Place, values: Place) -> list[ir.Statement]:
-        # p4c writes an object for a message without values, and BMv2 takes it for an empty list.
+        # p4c writes an object for a message without values, which BMv2 reads as an empty list.
         given = [] if values["value"].is_empty_object else values["value"].elements()
         items = tuple(self.expressions.data(item) for item in given)
         return [ir.Log(text["value"].text(), items)]
 
 
 def _counterpart(field: FieldRef, argument: HeaderRef) -> FieldRef:
-    """The field of that name in `argument`; the field itself where there is none."""
+    """Return the field of that name in `argument`; the default if there is no argument."""
     fields = argument.type.fields
     offset = next((other.offset for other in fields if other.name == field.type.name), None)
     return field if offset is None else FieldRef(argument, offset)

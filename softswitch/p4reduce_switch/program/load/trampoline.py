@@ -1,4 +1,4 @@
-"""Recursion without Python's stack: a function over a nested JSON is a generator that yields the calls it makes.
+"""Recursion without Python's stack: a recursive function is a generator that yields its recursive calls.
 
 def depth(place):
     inner = place.get("right")
@@ -22,7 +22,7 @@ Task = Generator["Task[Any]", Any, T]
 
 
 def run(task: Task[T]) -> T:
-    """What the generator returns in the end."""
+    """Run the generator, and return its result."""
     stack: list[Task[Any]] = [task]
     value: Any = None
     while stack:

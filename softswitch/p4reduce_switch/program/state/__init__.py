@@ -1,1 +1,1 @@
-"""What P4Runtime reads and writes, in arrays that the compiled program works on: tables, counters, registers, ..."""
+"""The state that P4Runtime reads and writes, in arrays that machine code uses: tables, counters, registers and more."""

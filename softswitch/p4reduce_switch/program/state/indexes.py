@@ -1,4 +1,4 @@
-"""How compiled lookups find the rows of a table: a hash table for exact keys, an order of preference for all others."""
+"""Indexes of table rows for compiled lookups: a hash table for exact keys, an ordered list for all others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def hash_of(words: Iterable[int]) -> int:
 
 
 class HashIndex:
-    """Row numbers + 1 in a hash table, at most half full; 0 is empty."""
+    """A hash table of row numbers plus one, at most half full; 0 is empty."""
 
     def __init__(self, layout: RowLayout) -> None:
         self._start, self._end = layout.MATCH, layout.arguments
@@ -42,7 +42,7 @@ class HashIndex:
         return hash_of(int(word) & WORD for word in words) & self.count
 
     def add(self, row: int, rows: Words, _rank: int) -> None:
-        """Take in a row."""
+        """Add a row."""
         self._held += 1
         if 2 * self._held > len(self.memory):
             held = [int(number) - 1 for number in self.memory if number]
@@ -58,7 +58,7 @@ class HashIndex:
         self.memory[position] = row + 1
 
     def remove(self, row: int, rows: Words) -> None:
-        """Forget a row; those behind that would not be found any more move up."""
+        """Remove a row, and move up the rows after it that would become unreachable."""
         self._held -= 1
         gap = self._home(row, rows)
         while self.memory[gap] != row + 1:
@@ -77,7 +77,7 @@ class HashIndex:
 
 
 class OrderIndex:
-    """Row numbers in the order of preference; of equal ranks the one that came first."""
+    """Row numbers ordered by rank; equal ranks in the order of their insertion."""
 
     def __init__(self) -> None:
         self._ranks: list[tuple[int, int]] = []
@@ -87,11 +87,11 @@ class OrderIndex:
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self._ranks)
 
     def add(self, row: int, _rows: Words, rank: int) -> None:
-        """Take in a row."""
+        """Add a row."""
         if len(self._ranks) == len(self.memory):
             self.memory = np.concatenate([self.memory, np.zeros_like(self.memory)])
         self._rank_of[row] = (rank, self._added)
@@ -102,7 +102,7 @@ class OrderIndex:
         self.memory[position] = row
 
     def remove(self, row: int, _rows: Words) -> None:
-        """Forget a row."""
+        """Remove a row."""
         position = bisect_left(self._ranks, self._rank_of.pop(row))
         del self._ranks[position]
         end = len(self._ranks)

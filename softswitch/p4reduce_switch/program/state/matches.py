@@ -1,4 +1,4 @@
-"""Match tuples: their canonical form, and the value and mask that an element stands for."""
+"""Match tuples: their canonical form, and value and mask of an element."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Match = tuple[Any, ...]
 
 
 def mask_of(kind: str, width: int, part: Any) -> tuple[int, int]:
-    """(value, mask) of one element of a match tuple; (0, 0) for ranges, which are compared apart."""
+    """Return (value, mask) of one element of a match tuple; (0, 0) for ranges, which are compared separately."""
     full = (1 << width) - 1
     match kind:
         case "exact":
@@ -27,7 +27,7 @@ def mask_of(kind: str, width: int, part: Any) -> tuple[int, int]:
 
 
 def canonical(kind: str, width: int, part: Any, name: str) -> Any:
-    """One element of a match tuple with the bits that do not matter cleared; ValueError if malformed."""
+    """Return one element of a match tuple with the bits outside its mask cleared; ValueError if malformed."""
     full = (1 << width) - 1
     try:
         match kind:

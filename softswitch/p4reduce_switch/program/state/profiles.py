@@ -1,8 +1,8 @@
-"""Action profiles: the members and groups of them that table entries refer to.
+"""Action profiles: members, and groups of members, that table entries refer to.
 
-Which member of a group runs is BMv2's choice. Its P4Runtime server gives a member a handle, the lowest that is free,
-and one more for each time that a group counts it beyond once (its weight); a group is the set of its members'
-handles, and a hash counts through them by their numbers.
+The selection of a group's member is that of BMv2. Its P4Runtime server assigns a member the lowest free handle, and one
+more for each unit of weight in a group beyond the first; a group is the set of its members' handles, and the hash
+modulo their number is an index into the handles in order.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from p4reduce_switch.program.errors import (
 )
 
 MAX_CHOICES = 1 << 16
-"""The weights of a group together, whatever the program allows: each unit of weight takes memory."""
+"""The maximum total weight of a group, whatever the program allows: each unit of weight takes memory."""
 HASH_MASK = (1 << 32) - 1
-"""Bits of a hash that choose among a group's members."""
+"""The bits of a hash that select a member."""
 
 Call = tuple[str, tuple[int, ...]]
-"""The name of an action and its arguments."""
+"""An action's name and its arguments."""
 
 
 @dataclass(frozen=True)
 class MemberRef:
-    """An entry runs the action of a member."""
+    """A reference to a member."""
 
     member: int
 
 
 @dataclass(frozen=True)
 class GroupRef:
-    """An entry runs the action of one of a group's members."""
+    """A reference to a group."""
 
     group: int
 
 
 @dataclass(frozen=True)
 class WeightedAction:
-    """An action of an ActionSet; it is left out while its watch port is down."""
+    """An action of an ActionSet; it is not selected while its watch port is down."""
 
     action: str
     params: tuple[int, ...]
@@ -56,13 +56,13 @@ class WeightedAction:
 
 @dataclass(frozen=True)
 class ActionSet:
-    """An entry runs one of these actions: a group of its own, whose members have no other use ("one shot")."""
+    """An action set (one-shot action selector programming): a group of the entry's own."""
 
     actions: tuple[WeightedAction, ...]
 
 
 Target = MemberRef | GroupRef | ActionSet
-"""What the entry of a table with an action profile refers to."""
+"""What an entry of a table with an action profile refers to."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Share:
-    """A member's part in a group; it is left out while its watch port is down."""
+    """A member of a group; it is not selected while its watch port is down."""
 
     member: int
     weight: int = 1
@@ -88,7 +88,7 @@ Weighted = Share | WeightedAction
 
 @dataclass(frozen=True)
 class Group:
-    """Members of a profile. `max_size` is what the weights may sum up to, 0 for no limit of its own."""
+    """A group of members. `max_size` is the maximum sum of weights, 0 for no limit of its own."""
 
     id: int
     shares: tuple[Share, ...]
@@ -97,21 +97,21 @@ class Group:
 
 @dataclass(eq=False)
 class Choices:
-    """What entries refer to, as a hash sees it: the calls to choose among, in order. It has an identity."""
+    """The calls among which a hash selects, in order. Compared by identity."""
 
     calls: list[Call] = field(default_factory=list)
     users: int = 0
-    """Entries that refer to it."""
+    """The number of entries that refer to it."""
 
 
 class Listener(Protocol):
     """A table whose entries refer to a profile."""
 
     def choices_changed(self, choices: Choices) -> None:
-        """These have other calls now."""
+        """The calls of `choices` have changed."""
 
     def choices_gone(self, choices: Choices) -> None:
-        """Nothing will refer to these any more."""
+        """`choices` are not used any more."""
 
 
 @dataclass(eq=False)
@@ -129,7 +129,7 @@ class _Group:
 
 
 class ActionProfile:
-    """An action profile, or with `has_selector` an action selector. Ids are above 0; others are a ValueError."""
+    """An action profile, or with `has_selector` an action selector. An id below 1 is a ValueError."""
 
     def __init__(self, name: str, max_size: int, has_selector: bool) -> None:
         self.name = name
@@ -148,18 +148,18 @@ class ActionProfile:
         self._top = 0
 
     def attach(self, table: Listener, action_params: Mapping[str, Sequence[tuple[str, int]]]) -> None:
-        """Take in a table that refers to this profile, and the actions that it has."""
+        """Add a table that refers to this profile, and its actions."""
         self._tables.append(table)
         self.action_params.update(action_params)
 
     # ---- members
 
     def members(self) -> Iterator[Member]:
-        """All members, in the order in which they were added."""
+        """Return all members in the order of insertion."""
         return iter([member.shown for member in self._members.values()])
 
     def member(self, id: int) -> Member:
-        """The member of that id; TargetMissingError when there is none."""
+        """Return the member of an id; TargetMissingError if there is none."""
         return self._member(id).shown
 
     def insert_member(self, id: int, action: str, params: tuple[int, ...]) -> None:
@@ -174,7 +174,7 @@ class ActionProfile:
         self._members[id] = _Member(Member(id, action, params), [self._take_handle()], Choices([(action, params)]))
 
     def modify_member(self, id: int, action: str, params: tuple[int, ...]) -> None:
-        """Give a member another action, wherever it is used."""
+        """Change the action of a member, in all its uses."""
         self._check_call(action, params)
         member = self._member(id)
         member.shown = Member(id, action, params)
@@ -184,7 +184,7 @@ class ActionProfile:
             self._rebuild(group)
 
     def delete_member(self, id: int) -> None:
-        """Remove a member that nothing refers to; TargetInUseError otherwise."""
+        """Remove a member; TargetInUseError if a group or an entry refers to it."""
         member = self._member(id)
         if member.groups:
             raise TargetInUseError(f"member {id} of action profile {self.name} is in group {min(member.groups)}")
@@ -197,15 +197,15 @@ class ActionProfile:
     # ---- groups
 
     def groups(self) -> Iterator[Group]:
-        """All groups, in the order in which they were added."""
+        """Return all groups in the order of insertion."""
         return iter([group.shown for group in self._groups.values()])
 
     def group(self, id: int) -> Group:
-        """The group of that id; TargetMissingError when there is none."""
+        """Return the group of an id; TargetMissingError if there is none."""
         return self._group(id).shown
 
     def insert_group(self, group: Group) -> None:
-        """Add a group of members that are there. ValueError for weights, ids and sizes that make no sense."""
+        """Add a group of existing members. ValueError for invalid weights, ids and sizes."""
         self._check_id(group.id)
         self._check_manual()
         if group.id in self._groups:
@@ -215,7 +215,7 @@ class ActionProfile:
         self._set_shares(group)
 
     def modify_group(self, group: Group) -> None:
-        """Give a group other members; its `max_size` stays."""
+        """Change the members of a group; its `max_size` stays."""
         known = self._group(group.id).shown
         if group.max_size != known.max_size:
             raise ValueError(f"group {group.id} has max_size {known.max_size}, which does not change")
@@ -223,7 +223,7 @@ class ActionProfile:
         self._set_shares(group)
 
     def delete_group(self, id: int) -> None:
-        """Remove a group that nothing refers to; TargetInUseError otherwise."""
+        """Remove a group; TargetInUseError if an entry refers to it."""
         group = self._group(id)
         if group.choices.users:
             raise TargetInUseError(
@@ -237,7 +237,7 @@ class ActionProfile:
         self._forget(group.choices)
 
     def set_port(self, port: int, up: bool) -> None:
-        """A port has come up or gone down: choose no members that watch a port that is down."""
+        """Set the link state of a port; members that watch a port that is down are not selected."""
         changed = (port in self._down) == up
         (self._down.discard if up else self._down.add)(port)
         if not changed:
@@ -249,13 +249,13 @@ class ActionProfile:
             if any(weighted.watch_port == port for weighted in actions.actions):
                 self._fill_set(choices, actions)
 
-    # ---- what tables ask for
+    # ---- references of entries
 
     def refer(self, target: Target, instead_of: Choices | None = None) -> Choices:
-        """Count one more entry that refers to a target; the choices are the same object as long as it is there.
+        """Count an entry that refers to a target. Return the target's choices, one object as long as the target exists.
 
-        `instead_of` is what the entry has referred to, and does no longer. TargetMissingError for ids that are not
-        there, MixedUseError, ProfileFullError and ValueError for an action set.
+        `instead_of` is the entry's former target. TargetMissingError for an unknown id; MixedUseError, ProfileFullError
+        and ValueError for an action set.
         """
         if isinstance(target, ActionSet):
             choices = self._new_set(target, instead_of)
@@ -269,7 +269,7 @@ class ActionProfile:
         return choices
 
     def release(self, choices: Choices) -> None:
-        """Count one entry less."""
+        """Count one entry less that refers to a target."""
         choices.users -= 1
         if choices in self._sets and not choices.users:
             self._size -= self._size_of(self._sets.pop(choices).actions)
@@ -314,7 +314,7 @@ class ActionProfile:
             heapq.heappush(self._free, member.handles.pop())
 
     def _purge(self, member: _Member) -> None:
-        """Give up handles that no group counts any more."""
+        """Release handles that no group uses any more."""
         weights = [
             share.weight
             for id in member.groups
@@ -391,7 +391,7 @@ class ActionProfile:
         self._check_weights(group.shares, group.max_size, before)
 
     def _check_weights(self, now: Sequence[Weighted], max_size: int, before: Sequence[Weighted]) -> None:
-        """Check the members of a group against its size and the profile's; `before` are those that it had."""
+        """Check the members of a group against its size and the profile's; `before` are its former members."""
         if max_size < 0:
             raise ValueError(f"the size of a group is not {max_size}")
         if any(weighted.weight < 1 for weighted in now):
@@ -416,7 +416,7 @@ class ActionProfile:
 def check_call(
     where: str, action_params: Mapping[str, Sequence[tuple[str, int]]], action: str, params: tuple[int, ...]
 ) -> None:
-    """KeyError for an action that a table or profile has not, ValueError for arguments that do not fit it."""
+    """Raise KeyError for an unknown action of a table or profile, ValueError for arguments that do not fit it."""
     if action not in action_params:
         raise KeyError(f"{where} has no action {action}; it has {', '.join(action_params)}")
     widths = action_params[action]

@@ -1,4 +1,4 @@
-"""Multicast groups and clone sessions: who gets a copy of a packet."""
+"""Packet replication: multicast groups and clone sessions."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from p4reduce_switch.program.state.words import Words, address
 
 MAX_INSTANCE = 0xFFFF
 MULTICAST_GROUPS = 1 << 16
-"""Groups that a packet can name: v1model's mcast_grp has 16 bits."""
+"""The number of multicast groups: v1model's mcast_grp has 16 bits."""
 FEWEST_REPLICAS = 64
 
 
 @dataclass(frozen=True)
 class Replica:
-    """One copy: the port it goes to and the instance it carries as egress_rid."""
+    """One copy: its egress port, and its instance (egress_rid)."""
 
     port: int
     instance: int
@@ -33,14 +33,14 @@ class Replica:
 
 @dataclass(frozen=True)
 class CloneSession:
-    """Copies made by a clone primitive; `truncate_len` bytes are sent at most, 0 for all."""
+    """A clone session: its replicas; at most `truncate_len` bytes are sent, 0 for all."""
 
     replicas: tuple[Replica, ...]
     truncate_len: int = 0
 
 
 class Groups(MutableMapping[int, Sequence[Replica]]):
-    """Multicast groups, and for those with numbers below the limit the same in memory."""
+    """Multicast groups; those with numbers below the limit are in memory that machine code reads."""
 
     def __init__(self, state: Words, limit: int) -> None:
         self._state = state
@@ -73,11 +73,11 @@ class Groups(MutableMapping[int, Sequence[Replica]]):
 
     @property
     def largest(self) -> int:
-        """Replicas of the largest group."""
+        """The number of replicas of the largest group."""
         return max((len(replicas) for replicas in self._groups.values()), default=0)
 
     def _put(self, id: int) -> None:
-        """Append a group's replicas; when there is no room left, begin anew with those that are in use."""
+        """Append a group's replicas; without space for them, compact or enlarge the memory first."""
         if not 0 <= id < len(self._directory):
             return
         count = len(self._groups[id])

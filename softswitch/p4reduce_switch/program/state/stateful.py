@@ -1,4 +1,4 @@
-"""Counters, registers and meters: the state that outlives a packet."""
+"""Stateful externs: counters, registers and meters."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ GREEN, YELLOW, RED = 0, 1, 2
 
 
 def microseconds() -> int:
-    """The monotonic clock, in microseconds."""
+    """Return the time of the monotonic clock in microseconds."""
     return time.monotonic_ns() // 1000
 
 
 class Counter:
-    """An indirect counter array: packets and bytes of each index, side by side in `memory`."""
+    """An indirect counter array: packets and bytes of each index, next to each other in `memory`."""
 
     def __init__(self, name: str, size: int) -> None:
         self.name = name
@@ -28,7 +28,7 @@ class Counter:
         self.memory: Words = np.zeros((max(1, size), 2), np.int64)
 
     def read(self, index: int) -> tuple[int, int]:
-        """(packets, bytes) at `index`; IndexError when there is no such index."""
+        """Return (packets, bytes) at `index`; IndexError if it is out of range."""
         self._check(index)
         packets, bytes_ = self.memory[index]
         return int(packets), int(bytes_)
@@ -57,13 +57,13 @@ class Register:
         self._view = self.memory.data.cast("B")
 
     def read(self, index: int) -> int:
-        """The cell at `index`; IndexError when there is no such index."""
+        """Return the cell at `index`; IndexError if it is out of range."""
         self._check(index)
         start = index * self._room
         return int.from_bytes(self._view[start : start + self._bytes], self._order)
 
     def write(self, index: int, value: int) -> None:
-        """Set a cell; ValueError when `value` does not fit."""
+        """Set a cell; ValueError if `value` does not fit."""
         self._check(index)
         if not 0 <= value < 1 << self.bitwidth:
             raise ValueError(f"register {self.name} holds {self.bitwidth}-bit cells, {value} does not fit")
@@ -107,7 +107,7 @@ class Bucket:
             self.committed, self.peak = config.cburst, config.pburst
 
     def execute(self, amount: int, now_us: int) -> int:
-        """Color of a packet that takes `amount` tokens at `now_us`."""
+        """Return the color of a packet that takes `amount` tokens at `now_us`."""
         config = self.config
         if config is None:
             return GREEN
@@ -143,13 +143,13 @@ class Meter:
         self._buckets.setdefault(index, Bucket()).configure(config, self.clock())
 
     def read(self, index: int) -> MeterConfig | None:
-        """The rates of one index, None when it was never configured."""
+        """Return the rates of one index; None if it has none."""
         self._check(index)
         bucket = self._buckets.get(index)
         return bucket.config if bucket else None
 
     def execute(self, index: int, length: int) -> int:
-        """Color of a packet of `length` bytes."""
+        """Return the color of a packet of `length` bytes."""
         bucket = self._buckets.get(index)
         if bucket is None:
             return GREEN

@@ -1,7 +1,7 @@
 """Match-action tables: the control plane's entries, and the same entries as rows of words for compiled lookups.
 
-A row never moves as long as its entry is there. An exact table finds rows by a hash table with open addressing, any
-other by a scan in the order of preference; an insert or a delete changes one place of either.
+The row of an entry does not change. Lookups of an exact table use a hash table with open addressing, those of others
+scan the rows in order of precedence; an insert or a delete changes one place of either.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from p4reduce_switch.program.state.stateful import Bucket, MeterConfig, microsec
 from p4reduce_switch.program.state.words import Words, address
 
 EntryKey = tuple[Match, int]
-"""What identifies an entry in its table: the match tuple and the priority."""
+"""The key of an entry in its table: match tuple and priority."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class KeyField:
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry as it was when it was read; packets and bytes are its direct counter, if the table has one.
+    """A copy of an entry; packets and bytes are its direct counter, if the table has one.
 
-    In a table with an action profile `target` is what it refers to, and `action` is empty. In a table that supports
-    timeouts `hit_us` is when a packet has hit it last, or it was inserted, on the monotonic clock.
+    In a table with an action profile it refers to `target`, and `action` is empty. In a table that supports timeouts
+    `hit_us` is the time of its last hit, or of its insertion, on the monotonic clock.
     """
 
     match: Match
@@ -69,7 +69,7 @@ class Stored:
 class Table:
     """A match-action table. Match tuples have one element for each key:
     exact -> int; lpm -> (value, prefix length); ternary -> (value, mask); range -> (low, high);
-    optional -> int or None. Bits that do not matter are cleared. Priorities are P4Runtime's: larger wins; 0 in exact
+    optional -> int or None. Bits outside the mask are cleared. Priorities are P4Runtime's: larger wins; 0 in exact
     and lpm tables.
 
     Errors: KeyError for an unknown action, ValueError for a malformed match or parameter, and the TableErrors of
@@ -79,7 +79,7 @@ class Table:
     def __init__(self, declared: ir.Table, words: Words, profile: ActionProfile | None, started_us: int) -> None:
         """`words` are the table's words in the program's state (`memory.TableWord`).
 
-        `started_us` is when the program's time began, on the monotonic clock.
+        `started_us` is the origin of the program's time, on the monotonic clock.
         """
         self.name = declared.name
         self.keys = [KeyField(key.name, key.kind, key.bits) for key in declared.keys]
@@ -91,7 +91,7 @@ class Table:
         self.supports_timeout = declared.supports_timeout
         self.profile = profile
         self.const = False
-        """True when the program declares the entries, for good unless `allow_changes` is called."""
+        """Whether the entries are const: the program declares them, and `allow_changes` was not called."""
         self.clock = microseconds  # of direct meters and hits; tests may replace it
         default = declared.default
         self._initial_default = None if default is None else (default[0].name, default[1])
@@ -106,7 +106,7 @@ class Table:
         self._row_of: dict[EntryKey, int] = {}
         self.by_row: dict[int, Stored] = {}
         self._choices: dict[Choices, tuple[Words, Words]] = {}
-        """For each the words of `ChoicesWord`, and the calls that they point to."""
+        """For each the words of `ChoicesWord`, and the calls that these point to."""
         most = max((arguments_words(action) for action in declared.actions), default=0)
         self._default_arguments: Words = np.zeros(most + 1, np.int64)
         words[TableWord.DEFAULT_ARGUMENTS] = address(self._default_arguments)
@@ -136,7 +136,7 @@ class Table:
         self._put(Stored(*identity, action, params))
 
     def modify(self, match: Match, priority: int, action: str, params: tuple[int, ...]) -> None:
-        """Give an entry another action; its direct counter goes on."""
+        """Change the action of an entry; its direct counter stays."""
         identity = self._writable(match, priority)
         self._check_direct()
         self._check_action(action, params)
@@ -153,7 +153,7 @@ class Table:
         self._put(Stored(*identity, "", (), target=target, choices=choices))
 
     def modify_reference(self, match: Match, priority: int, target: Target) -> None:
-        """Let an entry refer to something else; its direct counter goes on."""
+        """Change the target of an entry; its direct counter stays."""
         identity = self._writable(match, priority)
         profile, entry = self._check_profile(), self._existing(identity)
         entry.choices = profile.refer(target, entry.choices)
@@ -174,17 +174,17 @@ class Table:
             self.profile.release(entry.choices)
 
     def entries(self) -> Iterator[Entry]:
-        """All entries, in the order in which they were added."""
+        """Return all entries in the order of insertion."""
         return iter([self._shown(entry) for entry in self._entries.values()])
 
     def entry(self, match: Match, priority: int) -> Entry:
-        """The entry with this match; EntryMissingError when there is none."""
+        """Return the entry with this match; EntryMissingError if there is none."""
         return self._shown(self._existing(self._identity(match, priority)))
 
     def allow_changes(self, max_size: int) -> None:
-        """From now on the entries that the program declares are like any others, and `max_size` in all fit.
+        """Make the entries that the program declares mutable, and set the maximum number of all entries.
 
-        Whether entries were declared const, and how many fit besides, is not in the JSON.
+        Whether entries are const, and the size of the table, is not in the JSON but in the P4Info.
         """
         self.const, self.max_size = False, max_size
         for entry in self._entries.values():
@@ -193,14 +193,14 @@ class Table:
     # ---- the default action
 
     def set_default(self, action: str, params: tuple[int, ...]) -> None:
-        """Set what a miss executes."""
+        """Set the default action."""
         if self.default_is_const:
             raise TableIsConstError(f"the default action of table {self.name} is const")
         self._check_action(action, params)
         self._set_default((action, params))
 
     def reset_default(self) -> None:
-        """Go back to the default action that the program declares."""
+        """Restore the default action that the program declares."""
         self._set_default(self._initial_default)
 
     def _set_default(self, default: tuple[str, tuple[int, ...]] | None) -> None:
@@ -215,7 +215,7 @@ class Table:
     # ---- direct counters and meters
 
     def read_counter(self, match: Match, priority: int) -> tuple[int, int]:
-        """(packets, bytes) of an entry's direct counter."""
+        """Return (packets, bytes) of an entry's direct counter."""
         row = self._row_at(match, priority)
         return int(row[RowLayout.PACKETS]), int(row[RowLayout.BYTES])
 
@@ -229,7 +229,7 @@ class Table:
         self._existing(self._identity(match, priority)).meter.configure(config, self.clock())
 
     def read_meter(self, match: Match, priority: int) -> MeterConfig | None:
-        """The rates of an entry's direct meter, None when there are none."""
+        """Return the rates of an entry's direct meter; None if it has none."""
         return self._existing(self._identity(match, priority)).meter.config
 
     def meter_color(self, entry: Stored, length: int) -> int:
@@ -239,12 +239,12 @@ class Table:
     # ---- the action profile
 
     def choices_changed(self, choices: Choices) -> None:
-        """Choices of the action profile have other calls now."""
+        """Handle a change of the calls of `choices`."""
         if choices in self._choices:
             self._write_choices(choices)
 
     def choices_gone(self, choices: Choices) -> None:
-        """Nothing will refer to these any more."""
+        """Forget choices that are not used any more."""
         self._choices.pop(choices, None)
 
     def _write_choices(self, choices: Choices) -> None:
@@ -299,7 +299,7 @@ class Table:
         return row
 
     def _shown(self, entry: Stored) -> Entry:
-        """What the control plane gets to see."""
+        """Return a copy of an entry for the control plane."""
         row = self._rows[self._row_of[entry.match, entry.priority]]
         return Entry(
             entry.match,
@@ -332,14 +332,14 @@ class Table:
         ]
 
     def _rank(self, entry: Stored) -> int:
-        """What is preferred in a scan: the largest priority, then the longest prefix."""
+        """Return the rank in a scan, lowest first: the largest priority, or the longest prefix."""
         if self._needs_priority:
             return -entry.priority
         lengths = [part[1] for key, part in zip(self.keys, entry.match, strict=True) if key.match_type == "lpm"]
         return -int(sum(lengths))
 
     def _publish(self) -> None:
-        """Write where everything is to the words that compiled code reads."""
+        """Write addresses and count to the words that compiled code reads."""
         self._words[TableWord.ROWS] = address(self._rows)
         self._words[TableWord.INDEX] = address(self._index.memory)
         self._words[TableWord.COUNT] = self._index.count
@@ -387,7 +387,7 @@ class Table:
 
 
 def _write_arguments(words: Words, arguments: tuple[int, ...], action: ir.Action) -> None:
-    """An action's arguments as compiled code reads them."""
+    """Write an action's arguments in the layout that compiled code reads."""
     raw = bytearray(8 * arguments_words(action))
     for value, (offset, kind) in zip(arguments, argument_kinds(action), strict=True):
         raw[offset : offset + kind.bytes_] = value.to_bytes(kind.bytes_, "big" if kind.wide else "little")

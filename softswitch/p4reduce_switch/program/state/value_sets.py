@@ -1,4 +1,4 @@
-"""Parser value sets: what a select may compare with that the control plane decides."""
+"""Parser value sets: values that the control plane writes, and that a select compares with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORD = (1 << 64) - 1
 
 
 class KeyTest(NamedTuple):
-    """What a member of a value set wants of one key: `key & mask == value`, and that it is in low..high."""
+    """The test of one key by a member of a value set: `key & mask == value`, and key in low..high."""
 
     mask: int
     value: int
@@ -23,7 +23,7 @@ class KeyTest(NamedTuple):
 
 
 class ValueSet:
-    """A value set whose members have keys of these widths in bits; at first it has no members.
+    """A value set whose members have keys of these widths in bits, without members at first.
 
     `words` are its words in the program's state (`memory.ValueSetWord`).
     """

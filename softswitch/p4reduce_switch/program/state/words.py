@@ -1,4 +1,4 @@
-"""Arrays of 64-bit words, and where they are in memory."""
+"""Arrays of 64-bit words, and their addresses."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ Words = NDArray[np.int64]
 
 
 def address(array: NDArray[np.generic]) -> int:
-    """Return where an array's elements are."""
+    """Return the address of an array's elements."""
     return int(array.ctypes.data)
