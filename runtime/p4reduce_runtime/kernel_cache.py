@@ -16,9 +16,12 @@ import time
 from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from p4reduce_runtime import cache
+
+if TYPE_CHECKING:
+    from numba.core.cpu import CPUContext
 
 WAIT_S: Final = 20.0
 """How long a process waits for others that compile, over all kernels together. Then it compiles without the lock."""
@@ -83,7 +86,7 @@ class KernelCache:
     def __exit__(self, *error: object) -> None:
         self._unlock()
 
-    def load_overload(self, signature: object, target_context: Any) -> Any:
+    def load_overload(self, signature: object, target_context: CPUContext) -> Any:
         """Return the compiled kernel; None when numba has to compile it, which it may do under the lock then."""
         target_context.refresh()
         found = self._load(target_context)
@@ -98,9 +101,8 @@ class KernelCache:
             return
         from numba.core import serialize
 
-        untyped: Any = serialize
         try:
-            content = untyped.dumps(compiled._reduce())
+            content = serialize.dumps(compiled._reduce())
         except Exception as error:  # whatever pickling raises
             cache.say_unkept(self._path, f"{type(error).__name__}: {error}")
         else:
@@ -109,15 +111,14 @@ class KernelCache:
     def flush(self) -> None:
         """Do nothing: no kernel is compiled again in its process."""
 
-    def _load(self, target_context: Any) -> Any:
+    def _load(self, target_context: CPUContext) -> Any:
         content = cache.read(self._path)
         if content is None:
             return None
         from numba.core import compiler
 
-        untyped: Any = compiler
         try:
-            return untyped.CompileResult._rebuild(target_context, *pickle.loads(content))
+            return compiler.CompileResult._rebuild(target_context, *pickle.loads(content))
         except Exception as error:  # whatever unpickling raises
             cache.say_unread(self._path, f"{type(error).__name__}: {error}")
             return None

@@ -158,11 +158,9 @@ def _type_of(declared: Any) -> Any:
     import numba
     from numba.np import numpy_support
 
-    supported: Any = numpy_support
-    dtype_of: Any = records.dtype_of
     types: Any = numba.types
     if isinstance(declared, type) and issubclass(declared, records.Record):
-        return supported.from_dtype(dtype_of(declared))
+        return numpy_support.from_dtype(records.dtype_of(declared))
     if get_origin(declared) is records.Table:
         return types.Array(_type_of(get_args(declared)[0]), 1, "C")
     if get_origin(declared) is Annotated:

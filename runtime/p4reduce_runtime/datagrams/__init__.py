@@ -31,7 +31,19 @@ MAX_SEGMENTS: Final = 64
 """The kernel's own limit of a run is the same or larger."""
 
 
-class SocketState(Record):
+class MsgHdr(Record):
+    """struct msghdr."""
+
+    msg_name: int
+    msg_namelen: int
+    msg_iov: int
+    msg_iovlen: int
+    msg_control: int
+    msg_controllen: int
+    msg_flags: int
+
+
+class SocketState(MsgHdr):
     """A socket, the outcome of its last calls, and memory for the structures of recvmsg and sendmsg."""
 
     descriptor: int
@@ -45,14 +57,6 @@ class SocketState(Record):
     lost: int
     """Datagrams that `send` could not send, for another reason than a full buffer; the caller may set it to 0."""
     lost_bytes: int
-    msg_name: int
-    """This and the next six are struct msghdr."""
-    msg_namelen: int
-    msg_iov: int
-    msg_iovlen: int
-    msg_control: int
-    msg_controllen: int
-    msg_flags: int
     sin_family: Annotated[int, np.uint16]
     """This and the next three are struct sockaddr_in."""
     sin_port: Annotated[int, np.uint16]

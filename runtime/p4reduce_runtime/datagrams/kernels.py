@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numba
@@ -46,8 +46,6 @@ _POLLS = 20
 types: Any = numba.types
 signed: Any = np.int64
 """Makes an int64 of a number of another type: numba computes uint64 with int64 as float64."""
-_alloca_once: Any = cgutils.alloca_once
-_get_or_insert_function: Any = cgutils.get_or_insert_function
 _errno_location = types.ExternalFunction("__errno_location", types.uintp())
 _sched_yield = types.ExternalFunction("sched_yield", types.int32())
 _poll = types.ExternalFunction("poll", types.int32(types.uintp, types.uint64, types.int32))
@@ -69,8 +67,8 @@ def _monotonic_time(_typing: object) -> object:
     """Return clock_gettime(CLOCK_MONOTONIC) in microseconds."""
 
     def generate(_: object, builder: ir.IRBuilder, _signature: object, _arguments: Sequence[ir.Value]) -> ir.Value:
-        timespec = _alloca_once(builder, _I64, size=2)
-        clock_gettime = _get_or_insert_function(
+        timespec: ir.Value = cgutils.alloca_once(builder, _I64, size=2)
+        clock_gettime = cgutils.get_or_insert_function(
             builder.module, ir.FunctionType(_I32, [_I32, _I64.as_pointer()]), "clock_gettime"
         )
         builder.call(clock_gettime, [_I32(_CLOCK_MONOTONIC), timespec])
@@ -81,8 +79,8 @@ def _monotonic_time(_typing: object) -> object:
     return types.int64(), generate
 
 
-_int_at: Any = intrinsic(_load_int)
-_clock: Any = intrinsic(_monotonic_time)
+_int_at: Callable[..., int] = intrinsic(_load_int)
+_clock: Callable[..., int] = intrinsic(_monotonic_time)
 
 
 @kernel("int64()")

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 Octets: TypeAlias = NDArray[np.uint8]
 _types: Any = numba.types
-_memcpy: Any = cgutils.raw_memcpy
 _WORD = ir.IntType(64)
 _VOID_VALUE = ir.Constant(ir.IntType(8).as_pointer(), None)
 """What numba expects as the result of a function without one."""
@@ -47,7 +46,7 @@ def copy_bytes(_typing: object, to: int, start: int, count: int) -> _Typed:
     def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> object:
         octet = ir.IntType(8).as_pointer()
         target, source = (builder.inttoptr(address, octet) for address in arguments[:2])
-        _memcpy(builder, target, source, arguments[2], 1)
+        cgutils.raw_memcpy(builder, target, source, arguments[2], 1)
         return _VOID_VALUE
 
     return _types.void(_types.int64, _types.int64, _types.int64), generate

@@ -7,7 +7,7 @@ from typing import Annotated, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce_runtime.datagrams import PollFd
+from p4reduce_runtime.datagrams import MsgHdr, PollFd
 from p4reduce_runtime.records import Record, Table
 from p4reduce_switch.datapath import Numbers
 
@@ -31,17 +31,9 @@ class Interface(Record):
     send_errors: int
 
 
-class PacketIo(Record):
+class PacketIo(MsgHdr):
     """Memory for the structures of recvmsg and sendmsg on AF_PACKET sockets."""
 
-    msg_name: int
-    """This and the next six are struct msghdr."""
-    msg_namelen: int
-    msg_iov: int
-    msg_iovlen: int
-    msg_control: int
-    msg_controllen: int
-    msg_flags: int
     sll_family: Annotated[int, np.uint16]
     """This and the next six are struct sockaddr_ll."""
     sll_protocol: Annotated[int, np.uint16]

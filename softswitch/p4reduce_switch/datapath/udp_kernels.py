@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from numba.extending import register_jitable
 
@@ -53,7 +53,7 @@ _YIELD, _WOKEN, _UNKNOWN_PEER, _OTHER_PORT = (
     int(Reason.OTHER_PORT),
 )
 _IP_BYTES = 20
-_hashed: Any = register_jitable(hashed)
+_hashed: Callable[[int], int] = register_jitable(hashed)
 
 
 @register_jitable
