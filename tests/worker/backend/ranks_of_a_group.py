@@ -238,7 +238,7 @@ def check_timeout() -> None:
     try:
         dist.group.WORLD.allreduce([torch.ones(5)], options).wait()
     except dist.DistBackendError as error:
-        assert "timed out" in str(error) and "still waits for rank 1" in str(error), error
+        assert "timed out; its timeout was 1 s" in str(error) and "still waits for rank 1" in str(error), error
         print("timed out as it should", flush=True)
     store.set("rank 0 has its error", "")
 

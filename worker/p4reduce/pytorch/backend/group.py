@@ -382,7 +382,8 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                 try:
                     collective(timeout_s)
                 except CollectiveTimeoutError as error:
-                    raise _c10d.DistBackendError(f"{full_name} timed out: {error}") from error
+                    text = f"{full_name} timed out; its timeout was {timeout_s:g} s: {error}"
+                    raise _c10d.DistBackendError(text) from error
                 except P4ReduceError as error:
                     raise _c10d.DistBackendError(f"{full_name}: {error}") from error
 
