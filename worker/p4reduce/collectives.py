@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs import Float32, Int32, Segment
+from p4reduce.codecs import Int32, Segment
 from p4reduce.codecs.arrays import Tensor, as_kind_of, to_numpy
+from p4reduce.codecs.float_source import FORMS
 from p4reduce.codecs.raw import RawSource, bytes_of, first_bytes
+from p4reduce.codecs.wire import ResidueLanes, float_segment
 from p4reduce.errors import InvalidTensorError
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.source import Array, BlockSource, ConcatenatedBlocks, NoBlocks
@@ -51,20 +53,37 @@ def no_blocks(kind: Kind, detail: int = 0) -> Contribution:
     return Contribution(kind, NoBlocks(), detail=detail)
 
 
-def all_reduce(lease: Lease, array: Tensor, out: Tensor | None, *, dense: bool, name: str | None) -> Contribution:
-    """Contribute the non-zero blocks of a float32 or int32 tensor. Raises InvalidTensorError for another type."""
+def all_reduce(
+    lease: Lease,
+    array: Tensor,
+    out: Tensor | None,
+    *,
+    dense: bool,
+    name: str | None,
+    wire: str | None = None,
+    seed: int = 0,
+    residue: Tensor | None = None,
+) -> Contribution:
+    """Contribute the non-zero blocks of a tensor. Raises InvalidTensorError for a type that is not summed."""
     dtype = to_numpy(array, name or "the tensor").dtype
     segment: Segment
-    if dtype == np.float32:
-        segment = Float32(array, name=name, out=out)
-    elif dtype == np.int32:
+    if residue is not None:
+        segment = ResidueLanes(array, residue, wire, name=name, out=out, seed=seed)
+    elif dtype in FORMS:
+        segment = float_segment(array, wire, name=name, out=out, seed=seed)
+    elif dtype == np.int32 and wire is None:
         segment = Int32(array, name=name, out=out)
+    elif dtype == np.int32:
+        raise InvalidTensorError(f"{name or 'the tensor'} is int32, which is summed exactly: give no wire format")
     else:
-        raise InvalidTensorError(f"{name or 'the tensor'} is {dtype}; all_reduce sums float32 and int32, convert it")
+        raise InvalidTensorError(
+            f"{name or 'the tensor'} is {dtype}; all_reduce sums float32, float16, bfloat16 and int32, convert it"
+        )
     return Contribution(
         Kind.ALL_REDUCE,
         segment.bind(lease.world_size, lease.block_words, dense),
         codec=segment.codec,
+        detail=segment.detail,
         elements=segment.elements,
         layout=f"{name}|{segment.layout}",
         finish=lambda sums: segment.wrap(sums[0]),

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, TypeVar
 from p4reduce import collectives
 from p4reduce.codecs import Segment
 from p4reduce.codecs.arrays import Tensor
+from p4reduce.codecs.wire import Rounding, Wire, check_wire, seed_of
 from p4reduce.collectives import Contribution
 from p4reduce.errors import (
     CollectiveError,
@@ -190,8 +191,11 @@ class Communicator:
         dense: bool = False,
         timeout_s: Timeout | None = None,
         name: str | None = None,
+        wire: Wire | None = None,
+        rounding: Rounding = "nearest",
+        residue: SomeTensor | None = None,
     ) -> SomeTensor:
-        """Return the sum over all ranks of a float32 or int32 tensor; the same bits on every rank.
+        """Return the sum over all ranks of a float32, float16, bfloat16 or int32 tensor; the same bits on every rank.
 
         Blocks of zeros are not sent, unless `dense`, which is a little cheaper if few blocks are zero. Errors name the
         tensor by `name`. Raises InvalidTensorError for data that cannot be summed, PeerRefusedError for another rank's,
@@ -201,12 +205,23 @@ class Communicator:
         contiguous float32 on the CPU that saves the memory of another tensor, and time, unless the job was joined with
         `rejoin`. After any error, also PeerRefusedError, `out` may hold the sums of some blocks.
 
-        `timeout_s`, in seconds or as a timedelta, bounds the whole call. A float32 sum beyond the type's range is an
-        infinity, without an error, and an int32 sum wraps, as numpy's additions do.
+        `timeout_s`, in seconds or as a timedelta, bounds the whole call. A sum beyond the type's range is an infinity,
+        without an error, and an int32 sum wraps, as numpy's additions do.
+
+        `wire`, equal on all ranks: the bits of a number on the way, "float32", "16" or "8" (docs/compressors.md has the
+        errors). Default: float32 as float32, float16 and bfloat16 in 16 bits. In 16 and 8 bits `rounding` is to the
+        nearest, or "stochastic", without a bias. `residue`, a float32 tensor like `array`, is what this rank did not
+        send so far: it is added first, and is then what was lost in rounding. An error leaves it as it was.
         """
-        total: SomeTensor = self._run(
-            lambda: collectives.all_reduce(self.lease, array, out, dense=dense, name=name), timeout_s
-        )
+
+        def prepare() -> Contribution:
+            check_wire(wire, rounding)
+            seed = seed_of(rounding, self.rank, self.operations)
+            return collectives.all_reduce(
+                self.lease, array, out, dense=dense, name=name, wire=wire, seed=seed, residue=residue
+            )
+
+        total: SomeTensor = self._run(prepare, timeout_s)
         return total
 
     def all_reduce_segments(

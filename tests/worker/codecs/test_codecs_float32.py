@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p4reduce.codecs.float32 import Float32, error_bound, headroom_bits, scale_of
+from p4reduce.codecs.float32 import Float32, error_bound, scale_of
+from p4reduce.codecs.float_source import headroom_bits
 from p4reduce.errors import InvalidTensorError
 from p4reduce.protocol.source import UNTOUCHED
 from rigs.scenarios import sum_of_float32

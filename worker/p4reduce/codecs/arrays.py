@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.errors import InvalidTensorError
+from p4reduce.protocol import state
 from p4reduce.protocol.source import Array
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 Tensor: TypeAlias = "Array | torch.Tensor"
 """What collectives take and return."""
 Scalar = TypeVar("Scalar", bound=np.generic)
+BFLOAT16: Final = np.dtype([("bfloat16", np.uint16)])
+"""torch's bfloat16 as numpy arrays have it: its bits."""
 
 
 def is_torch(tensor: object) -> TypeIs[torch.Tensor]:
@@ -36,7 +39,7 @@ def to_numpy(tensor: Tensor, what: str = "the tensor") -> Array:
         if tensor.layout is not sys.modules["torch"].strided:
             raise InvalidTensorError(f"{what} is sparse ({tensor.layout}); give its to_dense(): zeros do not travel")
         try:
-            tensor = tensor.detach().cpu().numpy()
+            tensor = shared_array(tensor.detach().cpu())
         except (TypeError, RuntimeError) as error:
             raise InvalidTensorError(f"{what} is {tensor.dtype}, which numpy does not know; convert it") from error
     if type(tensor) is np.ndarray and tensor.flags.c_contiguous and tensor.flags.aligned:
@@ -52,8 +55,22 @@ def as_kind_of(tensor: Tensor, result: Array) -> Tensor:
     if is_torch(tensor):
         import torch
 
+        if result.dtype == BFLOAT16:
+            return torch.from_numpy(result.view(np.int16)).view(torch.bfloat16).to(tensor.device)
         return torch.from_numpy(result).to(tensor.device)
     return result
+
+
+def shared_array(tensor: torch.Tensor) -> Array:
+    """Return the memory of a torch tensor on the CPU as a numpy array; TypeError for a dtype that numpy does not have.
+
+    bfloat16, which it does not have either, is BFLOAT16.
+    """
+    import torch
+
+    tensor = tensor.detach()
+    array: Array = tensor.view(torch.int16).numpy().view(BFLOAT16) if tensor.dtype == torch.bfloat16 else tensor.numpy()
+    return array
 
 
 def blocks_of(flat: NDArray[Scalar], block_words: int) -> NDArray[Scalar]:
@@ -75,13 +92,17 @@ class Exponents(NamedTuple):
     """Whether a block of nothing but zeros has a negative one."""
 
 
-def exponents_of(flat: NDArray[np.float32], block_numbers: int) -> Exponents:
-    """Return the exponents of each block of floats."""
+def exponents_of(flat: NDArray[Any], block_numbers: int) -> Exponents:
+    """Return the exponents of each block of float32, float16 or bfloat16, as float32 has them."""
     import p4reduce.codecs.kernels as kernels
 
     blocks = -(-len(flat) // block_numbers)
     exponents, nonzero = np.empty(blocks, np.uint8), np.empty(blocks, np.bool_)
-    negative_zeros = kernels.scan(flat.view(np.uint32), block_numbers, exponents, nonzero)
+    if flat.dtype == np.float32:
+        negative_zeros = kernels.scan(flat.view(np.uint32), block_numbers, exponents, nonzero)
+    else:
+        form = state.FLOAT16 if flat.dtype == np.float16 else state.BFLOAT16
+        negative_zeros = kernels.scan_halves(flat.view(np.uint16), form, block_numbers, exponents, nonzero)
     return Exponents(exponents, nonzero, bool(negative_zeros))
 
 

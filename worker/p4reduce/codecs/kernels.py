@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from p4reduce.protocol.state import FLOAT16
 from p4reduce_runtime.kernels import kernel
 
 
@@ -25,6 +28,29 @@ def scan(
             bits |= numbers[i]
         at += size
         exponents[block] = largest >> np.uint32(23)
+        nonzero[block] = largest != 0
+        negative_zeros |= largest == 0 and bits != 0
+    return negative_zeros
+
+
+@kernel("boolean(Array(uint16, 1, 'C', True), int64, int64, uint8[::1], boolean[::1])")
+def scan_halves(
+    numbers: NDArray[np.uint16], form: int, block_numbers: int, exponents: NDArray[np.uint8], nonzero: NDArray[np.bool_]
+) -> bool:
+    """Do for 16-bit numbers what `scan` does for float32: exponent fields are those of float32."""
+    negative_zeros = False
+    at, size = np.uint64(0), np.uint64(block_numbers)  # unsigned: an index that needs no look at its sign
+    for block in range(len(exponents)):
+        largest, bits = np.uint16(0), np.uint16(0)
+        for i in range(at, min(at + size, np.uint64(len(numbers)))):
+            largest = max(largest, np.uint16(numbers[i] & np.uint16(0x7FFF)))
+            bits |= numbers[i]
+        at += size
+        field: Any = np.int64(largest >> np.uint16(7))
+        if form == FLOAT16:
+            field = np.int64(largest >> np.uint16(10))
+            field = 255 if field == 31 else field + 112 if largest != 0 else 0
+        exponents[block] = field
         nonzero[block] = largest != 0
         negative_zeros |= largest == 0 and bits != 0
     return negative_zeros

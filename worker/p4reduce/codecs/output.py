@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 
-from p4reduce.codecs.arrays import Tensor, is_torch
+from p4reduce.codecs.arrays import Tensor, as_kind_of, is_torch, shared_array
 from p4reduce.errors import InvalidTensorError
 from p4reduce.protocol.source import Array
 
@@ -33,9 +33,7 @@ class Output:
     def write(self, result: Array) -> Tensor:
         """Write a sum, unless it is there already; return `out`."""
         if is_torch(self._out) and _is_elsewhere(self._out):
-            import torch
-
-            self._out.detach().copy_(torch.from_numpy(result))
+            self._out.detach().copy_(as_kind_of(self._out, result))  # type: ignore[arg-type]
             return self._out
         if self.flat is None or result.ctypes.data != self.flat.ctypes.data:
             np.copyto(self._array, result)
@@ -59,7 +57,7 @@ def _writable(out: Tensor, given: Tensor) -> Array:
         torch = sys.modules["torch"]
         if out.is_meta or out.layout is not torch.strided or out.is_neg():
             raise InvalidTensorError("out has no plain memory (meta, sparse or a negated view); give a dense tensor")
-        array: Array = np.empty(tuple(out.shape), np.int32) if _is_elsewhere(out) else out.detach().numpy()
+        array: Array = np.empty(tuple(out.shape), np.int32) if _is_elsewhere(out) else shared_array(out)
     else:
         array = np.asarray(out)
         if not array.flags.writeable:

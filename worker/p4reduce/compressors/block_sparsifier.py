@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import torch
 
-from p4reduce.codecs.float_lanes import levels
+from p4reduce.codecs.float_source import levels
 from p4reduce.compressors.bins import by_bin, count_bins_held, without_padding
 from p4reduce.compressors.forms import Form
 from p4reduce.compressors.forms.sum import Values, numbers_per_block, payload_bytes

@@ -14,7 +14,7 @@ import torch
 
 from p4reduce.codecs import coordinates
 from p4reduce.codecs.coordinates import Coordinates, Part
-from p4reduce.codecs.float_lanes import levels
+from p4reduce.codecs.float_source import levels
 from p4reduce.compressors.forms import Form, shared
 from p4reduce.compressors.forms.shared import Support
 from p4reduce.compressors.interface import AUTO, Compressor

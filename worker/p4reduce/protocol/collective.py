@@ -31,6 +31,7 @@ from p4reduce.protocol.state import (
     COMPARE_CALLS,
     END,
     HOLD_BACK,
+    MOST_LANES,
     Config,
     Contribution,
     Engine,
@@ -117,7 +118,7 @@ class Collective:
         self.stats = CollectiveStats() if stats is None else stats
         self._kernels = load_kernels()
         self._lease, self._geometry = lease, lease.geometry
-        self._segments = segments = Segments(source, floats=not keep_words)
+        self._segments = segments = Segments(source, lease.block_words, floats=not keep_words)
         self._rounds = slot_rounds
         self._timeout_s = timeout_s
         self._deadline = 0.0
@@ -158,6 +159,7 @@ class Collective:
             sums=np.zeros(0, np.uint32),
             agreed=np.full(segments.n_blocks, UNTOUCHED, np.uint8),
             frames=frames,
+            spare=np.empty(MOST_LANES * lease.block_words, np.float32),
         )
         self._has_room = False
         """Whether `sums` is as long as it must be; that may take milliseconds, in which the opening frames travel."""
@@ -228,7 +230,7 @@ class Collective:
         """Return the summed tensors; RuntimeError before `done`, and when a rank refused."""
         if not self.done or self.refusals:
             raise RuntimeError(f"{self.call} {'was refused' if self.refusals else 'is not done'}")
-        return self._segments.decode(self._engine.sums, self._engine.agreed, self._lease.block_words)
+        return self._segments.decode(self._engine.sums, self._engine.agreed)
 
     def start(self, now: float) -> list[bytes]:
         """Return the opening frame of every slot."""
@@ -286,7 +288,7 @@ class Collective:
 
     def _make_room(self) -> None:
         self._has_room = True
-        self._replace(sums=self._segments.make_room(self._lease.block_words))
+        self._replace(sums=self._segments.make_room())
 
     def receive(self, frame: bytes, now: float) -> list[bytes]:
         """Take in one datagram; return what to send."""
@@ -324,7 +326,7 @@ class Collective:
         records = self._engine
         sums = records.sums.copy()
         if not np.may_share_memory(records.sums, records.elements):  # else what has no sum is this rank's data
-            sums[np.repeat(records.agreed == UNTOUCHED, self._lease.block_words)[: len(sums)]] = 0
+            self._segments.clear_untouched(sums, records.agreed)
         return Snapshot(
             (*(np.asarray(getattr(records, name)).tobytes() for name in _COPIED), sums.tobytes()),
             tuple(self._rounds),

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from p4reduce.protocol.floats import encode
 from p4reduce.protocol.prefetch import prefetch
 from p4reduce.protocol.recovery import on_frame_sent, set_loss_detection_timer
-from p4reduce.protocol.state import Config, Contribution, Engine, Segment, Slot
+from p4reduce.protocol.state import FLOAT32, Config, Contribution, Engine, Segment, Slot
 from p4reduce.protocol.words import segment_of, swap
 from p4reduce_contracts.wire.numbers import CONTRIBUTE, WIRE_VERSION
 from p4reduce_runtime.kernels import kernel
@@ -26,12 +27,13 @@ AHEAD = 4
 
 
 @kernel("int64(Config, Segment, int64)")
-def first_element(config: Config, segment: Segment, block: int) -> int:
+def first_word(config: Config, segment: Segment, block: int) -> int:
     """Return where in `elements` a block of this segment begins."""
     row = block - segment.first_block
     if segment.step != 1:  # a division takes as long as the rest
         row //= segment.step
-    return segment.begin + row * config.block_words * max(1, segment.lanes)
+    first = segment.begin + row * config.block_words * max(1, segment.lanes)
+    return first if segment.form == FLOAT32 else first >> 1
 
 
 @kernel("void(Config, Slot[::1], Segment[::1], Array(uint32, 1, 'C', True), Contribution)")
@@ -48,7 +50,8 @@ def fetch(
         if (contribution.own >> column) & 1 and not slot.opening:
             block = slot.blocks[column]
             segment = segments[segment_of(segments, block)]
-            prefetch(elements, first_element(config, segment, block), config.block_words * max(1, segment.lanes))
+            words = config.block_words * max(1, segment.lanes)
+            prefetch(elements, first_word(config, segment, block), words if segment.form == FLOAT32 else words >> 1)
 
 
 @kernel("void(Engine, float64)")
@@ -58,7 +61,6 @@ def contribute(engine: Engine, now: float) -> None:
     slots, segments, weights, elements = engine.slots, engine.segments, engine.weights, engine.elements
     contributions, count = engine.contributions, state.contributions
     columns, size = config.columns, np.uint64(config.block_words)
-    numbers = elements.view(np.float32)
     for i in range(min(AHEAD, count) if config.sparse else 0):
         fetch(config, slots, segments, elements, contributions[i])
     for i in range(count):
@@ -79,31 +81,19 @@ def contribute(engine: Engine, now: float) -> None:
                 block = slot.blocks[column]
                 number = segment_of(segments, block)
                 segment = segments[number]
-                lanes = segment.lanes
-                begin = first_element(config, segment, block)
-                rest = segment.end - begin
-                scale = engine.scales[number, slot.exponents[column]]
-                at = np.uint64(begin)
-                filled = min(size, np.uint64((rest + lanes - 1) // lanes if lanes else rest))
-                if lanes == 0:
+                if segment.lanes == 0:
+                    begin = first_word(config, segment, block)
+                    at = np.uint64(begin)
+                    filled = min(size, np.uint64(segment.end - begin))
                     for j in range(filled):
                         word = elements[at + j]
                         frame[start + j] = swap(word)
                         part = np.uint32(part + word * weights[j])
-                elif lanes == 1:
-                    for j in range(filled):
-                        word = np.uint32(np.int32(np.rint(numbers[at + j] * scale)))
-                        frame[start + j] = swap(word)
-                        part = np.uint32(part + word * weights[j])
                 else:
-                    for j in range(filled):
-                        word = np.uint32(0)
-                        left: Any = rest - np.int64(j) * lanes
-                        for lane in range(min(lanes, left)):
-                            level = np.int64(np.rint(numbers[begin + np.int64(j) * lanes + lane] * scale))
-                            word = np.uint32(word + (level << (lane * (32 // lanes))))
-                        frame[start + j] = swap(word)
-                        part = np.uint32(part + word * weights[j])
+                    row = block - segment.first_block
+                    scale = engine.scales[number, slot.exponents[column]]
+                    part = encode(segment, elements, row, scale, size, weights, engine.spare, frame, start)
+                    filled = size
             for j in range(filled, size):
                 frame[start + j] = 0
             if slot.opening:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from p4reduce.protocol.floats import decode
 from p4reduce.protocol.prefetch import prefetch
 from p4reduce.protocol.recovery import on_result
 from p4reduce.protocol.state import (
@@ -116,7 +117,6 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
         classify(config, state, stats, data, received)
     columns, size = config.columns, np.uint64(config.block_words)  # unsigned: an index that needs no look at its sign
     header = np.uint64(config.header_words)
-    floats = sums.view(np.float32)
     while state.next_received < state.received:
         place = state.next_received
         state.next_received = place + 1
@@ -196,15 +196,14 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
                 block, exponent = slot.blocks[column], slot.exponents[column]
                 engine.agreed[block] = exponent
                 stats.blocks_down += 1
-                segment = segment_of(segments, block)
-                to = np.uint64(block) * size
-                room = min(size, np.uint64(len(sums)) - to)
-                if segments[segment].decodes:
-                    unit = engine.units[segment, exponent]
-                    for j in range(room):
-                        floats[to + j] = np.float32(np.int32(swap(frame[start + j])) * unit)
+                number = segment_of(segments, block)
+                segment = segments[number]
+                row = block - segment.first_block
+                if segment.decodes:
+                    decode(segment, frame, start, size, engine.units[number, exponent], row, engine.spare, sums)
                 else:
-                    for j in range(room):
+                    to = np.uint64(segment.sums_begin) + np.uint64(row) * size
+                    for j in range(size):
                         sums[to + j] = swap(frame[start + j])
                 start += size
             key: Any = np.int64(swap(keys[column]))

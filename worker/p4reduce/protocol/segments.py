@@ -7,8 +7,8 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.protocol.source import Array, BlockSource, ConcatenatedBlocks, FlatSource
-from p4reduce.protocol.state import Segment
+from p4reduce.protocol.source import UNTOUCHED, Array, BlockSource, ConcatenatedBlocks, FlatSource
+from p4reduce.protocol.state import FLOAT32, Segment
 from p4reduce_runtime.records import zeros
 
 
@@ -18,10 +18,10 @@ class Segments:
     `elements` is the data itself where there is one part, else a copy of all parts'; read-only.
     """
 
-    def __init__(self, whole: BlockSource, *, floats: bool = True) -> None:
+    def __init__(self, whole: BlockSource, block_words: int, *, floats: bool = True) -> None:
         """`floats`: sums of parts that have units are made floats when they are stored; else all stay words."""
         parts = cast(list[FlatSource], whole.parts if isinstance(whole, ConcatenatedBlocks) else [whole])
-        self._floats = floats
+        self._block_words = block_words
         self.n_blocks = whole.n_blocks
         self.nonzero, self.exponents = whole.nonzero, whole.exponents
         self.dense = bool(self.nonzero.all())
@@ -36,33 +36,67 @@ class Segments:
         self.table = zeros(Segment, len(parts))
         self.scales, self.units = np.ones((len(parts), 256)), np.ones((len(parts), 256))
         """[parts, 256], by exponent: what a number is multiplied by to become a word, and back."""
-        end = 0
+        self._decodes = [floats and part.elements.units is not None for part in parts]
+        word_end = sums_begin = 0
+        self._sums_ends: list[int] = []
         for row, part in enumerate(parts):
             elements = part.elements
-            begin, end = end, end + len(data[row])
-            decodes = floats and elements.units is not None
-            place = self._starts[row], begin, end, elements.step
-            self.table[row] = *place, elements.lanes, decodes, elements.largest_sum
+            begin, word_end = word_end, word_end + len(data[row])
+            end = word_end
+            if elements.form != FLOAT32:
+                begin, end = 2 * begin, 2 * begin + elements.count
+            record = self.table[row]
+            record["first_block"], record["begin"], record["end"] = self._starts[row], begin, end
+            record["step"], record["decodes"] = elements.step, self._decodes[row]
+            for name in ("lanes", "form", "levels", "seed", "largest_sum"):
+                record[name] = getattr(elements, name)
+            record["sums_begin"] = sums_begin
+            sums_begin += part.n_blocks * self._words_per_block(row)
+            self._sums_ends.append(sums_begin)
             if elements.scales is not None:
                 self.scales[row] = elements.scales
             if elements.units is not None:
                 self.units[row] = elements.units
 
-    def make_room(self, block_words: int) -> NDArray[np.uint32]:
+    def make_room(self) -> NDArray[np.uint32]:
         """Return memory for the sums, flat, zero where no sum comes; the last block may find less room than a block."""
-        elements = self._parts[0].elements if len(self._parts) == 1 else None
-        if self._floats and elements is not None and elements.units is not None and elements.make_room is not None:
-            return elements.make_room().view(np.uint32)
+        if len(self._parts) == 1 and self._decodes[0]:
+            make_room = self._parts[0].elements.make_room
+            if make_room is not None:
+                return make_room().view(np.uint32)
         new = np.empty if self.dense else np.zeros
-        return new(self.n_blocks * block_words, np.uint32)
+        return new(self.sums_words, np.uint32)
 
-    def decode(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8], block_words: int) -> list[Array]:
-        """Return the summed tensors. `sums` is what `make_room` returned: words, or float32, see `floats`."""
+    @property
+    def sums_words(self) -> int:
+        """How many words all sums take."""
+        return self._sums_ends[-1] if self._parts else 0
+
+    def clear_untouched(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> None:
+        """Set the sums of blocks to zero that no rank held, in memory that `make_room` made."""
+        begin = 0
+        for row, end in enumerate(self._sums_ends):
+            untouched = exponents[self._starts[row] : self._starts[row + 1]] == UNTOUCHED
+            own = sums[begin:end]
+            own[np.repeat(untouched, self._words_per_block(row))[: len(own)]] = 0
+            begin = end
+
+    def decode(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> list[Array]:
+        """Return the summed tensors. `sums` is what `make_room` returned: words, or numbers, see `floats`."""
         found: list[Array] = []
-        for part, start, end in zip(self._parts, self._starts[:-1], self._starts[1:], strict=True):
-            own = sums[start * block_words : end * block_words]
-            if self._floats and part.elements.units is not None:
-                found += part.shaped(own.view(np.float32))
+        begin = 0
+        for row, (part, end) in enumerate(zip(self._parts, self._sums_ends, strict=True)):
+            own, agreed = sums[begin:end], exponents[self._starts[row] : self._starts[row + 1]]
+            if self._decodes[row]:
+                found += part.shaped(own, agreed)
             else:
-                found += part.decode(own.reshape(-1, block_words), exponents[start:end])
+                found += part.decode(own.reshape(-1, self._block_words), agreed)
+            begin = end
         return found
+
+    def _words_per_block(self, row: int) -> int:
+        """Return how many words of the sums' memory a block of part `row` takes."""
+        elements = self._parts[row].elements
+        if not self._decodes[row]:
+            return self._block_words
+        return self._block_words * elements.lanes // (1 if elements.form == FLOAT32 else 2)

@@ -32,16 +32,24 @@ class Elements:
     """
 
     values: Array
-    """Flat, C-contiguous, 4 bytes each."""
+    """Flat, C-contiguous, 4 bytes each. 16-bit numbers lie there two by two."""
     step: int = 1
     lanes: int = 0
     """Floats that a word holds, each `rint(value · scale)` in 32 / lanes bits; 0: the elements are the words."""
+    form: int = 0
+    """The format of the floats (floats.py)."""
+    count: int = 0
+    """How many floats there are."""
+    levels: int = 0
+    """Where a word holds several: the largest absolute value of what one becomes."""
+    seed: int = 0
+    """Where a word holds several: of stochastic rounding, 32 bits; 0: to the nearest."""
     scales: NDArray[np.float64] | None = None
     """[256], by agreed exponent."""
     units: NDArray[np.float64] | None = None
-    """[256], by agreed exponent: what a summed word is multiplied by to become a float32 of the result. None: `decode`
-    makes the result of the summed words."""
-    make_room: Callable[[], NDArray[np.float32]] | None = None
+    """[256], by agreed exponent: what a sum of integers is multiplied by to become a number of the result. None:
+    `decode` makes the result of the summed words."""
+    make_room: Callable[[], Array] | None = None
     """Where there are units: returns the memory that the result belongs in, flat and as long as `values`, with zeros in
     all blocks that this rank does not hold. It may be that of `values`: a block is encoded before its sum comes back.
     None: any new memory."""
@@ -83,8 +91,8 @@ class FlatSource(BlockSource, Protocol):
     @property
     def elements(self) -> Elements: ...
 
-    def shaped(self, values: NDArray[np.float32]) -> list[Array]:
-        """The summed tensors, where `elements` has units: `values` [n_blocks · block_words] are decoded already."""
+    def shaped(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> list[Array]:
+        """The summed tensors, where `elements` has units: `sums` are numbers of its form already."""
         ...
 
 

@@ -16,6 +16,11 @@ from p4reduce_runtime.records import Record, Table
 COLUMN_DONE: Final = MAX_BLOCKS + 1
 """As the last block of a column: no further one may come."""
 
+FLOAT32, FLOAT16, BFLOAT16 = range(3)
+"""The formats of floating-point numbers in memory."""
+MOST_LANES: Final = 4
+"""Most numbers in a word."""
+
 Columns = Annotated[NDArray[np.int64], 8]
 """One number for each column of a frame."""
 Words = Annotated[NDArray[np.uint32], "uint32[::1]"]
@@ -171,15 +176,23 @@ class Segment(Record):
     first_block: int
     begin: int
     end: int
-    """The span of its numbers in `elements`."""
+    """The span of its numbers in `elements`, counted in numbers of its form."""
     step: int
     """Blocks of other senders between two of it, plus one."""
     lanes: int
     """Numbers in a word; 0: the elements are the words."""
+    form: int
+    """The format of its numbers in memory (floats.py)."""
+    levels: int
+    """The largest absolute value of a lane that a rank sends, where a word has several."""
+    seed: int
+    """Of stochastic rounding; 0: numbers are rounded to the nearest."""
     decodes: bool
-    """Whether its sums are stored as floats."""
+    """Whether its sums are stored as numbers of its form."""
     largest_sum: int
     """No summed word has a larger absolute value."""
+    sums_begin: int
+    """The first word in `sums` that is its."""
 
 
 class Contribution(Record):
@@ -228,6 +241,8 @@ class Engine(NamedTuple):
     """[blocks]: the exponent agreed for each, UNTOUCHED where no rank held it."""
     frames: Annotated[NDArray[np.uint32], "uint32[:, ::1]"]
     """[slots, words]: what each slot sent last, as it is on the wire."""
+    spare: Annotated[NDArray[np.float32], "float32[::1]"]
+    """Memory for the numbers of a block; what is in it means nothing."""
 
 
 IGNORED: Final = 0

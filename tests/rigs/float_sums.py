@@ -1,0 +1,37 @@
+"""Sums of floats in 32, 16 and 8 bits as docs/protocol.md defines them, by numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from p4reduce.codecs.float_source import headroom_bits
+
+
+def fields_of(tensor: torch.Tensor, per_block: int) -> NDArray[np.int64]:
+    """Return the exponent field of each block: its largest |x| is below 2^(field - 126)."""
+    flat = tensor.double().abs().numpy()
+    rows = np.pad(flat, (0, -len(flat) % per_block)).reshape(-1, per_block)
+    found = np.frexp(rows.max(axis=1))[1] + 126
+    least = 112 if tensor.dtype == torch.float16 else 0
+    return np.where(rows.any(axis=1), np.maximum(found, least), 0)
+
+
+def by_numpy(tensors: list[torch.Tensor], wire: str, block_words: int, *, mean: bool = False) -> torch.Tensor:
+    """Return the sum as docs/protocol.md defines it."""
+    ranks, dtype = len(tensors), tensors[0].dtype
+    bits = {"float32": 32, "16": 16, "8": 8}[wire]
+    m = (30 if bits == 32 else bits - 1) - headroom_bits(ranks)
+    per_block = block_words * 32 // bits
+    fields = np.max([fields_of(tensor, per_block) for tensor in tensors], axis=0)
+    powers = m + 126.0 - fields
+    powers = powers if bits == 32 else np.minimum(powers, 127)
+    scale = np.repeat(2.0**powers, per_block)[: len(tensors[0])]
+    total = np.zeros(len(scale))
+    for tensor in tensors:
+        whole = np.rint(tensor.double().numpy() * scale)
+        total += whole if bits == 32 else np.clip(whole, 1 - 2.0**m, 2.0**m - 1)
+    unit = 1 / ((ranks if mean else 1) * scale)
+    numbers = total * unit if bits == 32 else total.astype(np.float32) * unit.astype(np.float32)
+    return torch.from_numpy(numbers.astype(np.float32)).to(dtype)

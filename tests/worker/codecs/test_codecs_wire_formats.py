@@ -1,0 +1,210 @@
+"""Sums of float32, float16 and bfloat16 in 32, 16 and 8 bits: their bits by numpy, errors, layout, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p4reduce.codecs.arrays import to_numpy
+from p4reduce.codecs.float_source import FloatSource, headroom_bits
+from p4reduce.codecs.wire import float_segment
+from p4reduce.communicator import Communicator
+from p4reduce.errors import CollectiveMismatchError, InvalidTensorError, NotFiniteError, PeerRefusedError
+from p4reduce.protocol import floats, state
+from p4reduce.protocol.source import UNTOUCHED
+from p4reduce.testing.local_group import LocalGroup
+from p4reduce_contracts.wire import DEFAULT
+from rigs.float_sums import by_numpy
+
+WORDS = 8
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+WIRES = ("float32", "16", "8")
+
+
+def summed(tensors: list[Any], wire: str, *, mean: bool = False, seeds: list[int] | None = None) -> torch.Tensor:
+    """Return what every rank gets, with the switch's part done by numpy."""
+    seeds = seeds or [0] * len(tensors)
+    segments = [float_segment(tensor, wire, mean=mean, seed=seed) for tensor, seed in zip(tensors, seeds, strict=True)]
+    sources: list[FloatSource] = [segment.bind(len(tensors), WORDS, False) for segment in segments]
+    held = np.array([source.nonzero for source in sources])
+    fields = np.where(held, [source.exponents for source in sources], 0).max(axis=0).astype(np.uint8)
+    sums = np.zeros((sources[0].n_blocks, WORDS), np.uint32)
+    for source in sources:
+        mine = np.flatnonzero(source.nonzero)
+        sums[mine] += source.encode(mine, fields[mine]).astype(np.uint32)
+    assert np.abs(sums.view(np.int32).astype(np.int64)).max(initial=0) <= sources[0].elements.largest_sum
+    (decoded,) = sources[0].decode(sums.astype(">u4"), np.where(held.any(axis=0), fields, UNTOUCHED).astype(np.uint8))
+    result: torch.Tensor = segments[0].wrap(decoded)
+    return result
+
+
+def random_tensors(rng: np.random.Generator, ranks: int, size: int, dtype: torch.dtype, spread: int) -> list[Any]:
+    exponent = 0 if dtype == torch.float16 else int(rng.integers(-100, 100))
+    powers = 2.0 ** (exponent + rng.integers(-spread, 1, size))
+    tensors = rng.standard_normal((ranks, size)) * powers * (rng.random(size) < 0.9)
+    return [torch.from_numpy(tensor).to(dtype) for tensor in tensors]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(1, 32), st.integers(0, 2**32), st.integers(0, 20), st.booleans())
+def test_sums_have_the_bits_of_the_definition(
+    dtype: torch.dtype, wire: str, ranks: int, seed: int, spread: int, mean: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    tensors = random_tensors(rng, ranks, int(rng.integers(1, 200)), dtype, spread)
+    found, wanted = summed(tensors, wire, mean=mean), by_numpy(tensors, wire, WORDS, mean=mean)
+    assert found.dtype == dtype
+    assert (found.isfinite() == wanted.isfinite()).all()
+    assert torch.equal(found + 0.0, wanted + 0.0)  # a sum of zero has no sign
+
+
+@pytest.mark.parametrize("bits", [16, 8])
+@pytest.mark.parametrize("ranks", range(1, 33))
+def test_the_error_norm_is_that_of_the_bits(ranks: int, bits: int) -> None:
+    """Against exact sums: each rank's rounding is off by half a unit at most, near the block's largest by one."""
+    rng = np.random.default_rng(ranks)
+    tensors = [rng.standard_normal(40 * WORDS * 32 // bits).astype(np.float32) for _ in range(ranks)]
+    exact = np.sum(tensors, axis=0, dtype=np.float64)
+    found = summed(tensors, str(bits))
+    m = bits - 1 - headroom_bits(ranks)
+    rows = np.abs(tensors).max(axis=0).reshape(40, -1)
+    units = 2.0 ** (np.frexp(rows.max(axis=1))[1] - m)
+    error = (np.asarray(found) - exact).reshape(40, -1)
+    assert (np.abs(error) <= ranks * units[:, None]).all()
+    uniform = units[:, None] * np.sqrt(ranks / 12)  # of rounding errors that are equally likely within half a unit
+    assert np.sqrt((error**2).mean()) <= 1.1 * np.sqrt((uniform**2).mean()) + (0.02 if m < 4 else 0)
+
+
+@pytest.mark.parametrize("wire", ["16", "8"])
+def test_stochastic_rounding_has_no_bias(wire: str) -> None:
+    values = np.full(4000, 0.3, np.float32)
+    values[:: WORDS * 4] = 1
+    middle = np.arange(len(values)) % (WORDS * 4) != 0
+    rounds = [summed([values] * 4, wire, seeds=[4 * i + r + 1 for r in range(4)]) for i in range(8)]
+    unit = 2.0 ** (1 - (int(wire) - 3))
+    assert not np.array_equal(rounds[0], rounds[1])
+    off = np.mean(rounds, axis=0)[middle] - 1.2
+    assert abs(off.mean()) < 0.02 * unit < abs(np.asarray(summed([values] * 4, wire))[middle] - 1.2).mean()
+    for found in rounds:
+        assert (np.abs(found - 4 * values) < 4 * unit).all()
+
+
+def test_the_16_bit_formats_are_converted_as_torch_does() -> None:
+    halves = np.arange(1 << 16, dtype=np.uint16)
+    for form, dtype, from_half, to_half in (
+        (state.FLOAT16, torch.float16, floats.from_float16, floats.to_float16),
+        (state.BFLOAT16, torch.bfloat16, floats.from_bfloat16, floats.to_bfloat16),
+    ):
+        wide = torch.from_numpy(halves.view(np.int16)).view(dtype).float()
+        finite = wide.isfinite().numpy()
+        assert form in (state.FLOAT16, state.BFLOAT16)
+        found = np.array([from_half(half) for half in halves[finite]], np.float32)
+        np.testing.assert_array_equal(found.view(np.uint32), wide.numpy()[finite].view(np.uint32))
+        rng = np.random.default_rng(1)
+        near = np.concatenate([found, np.nextafter(found, np.float32(9e9)), found * np.float32(1 + 2.0**-12)])
+        odd = np.concatenate([near, rng.standard_normal(4000).astype(np.float32) * 2.0 ** rng.integers(-30, 20, 4000)])
+        odd = odd.astype(np.float32)
+        wanted = torch.from_numpy(odd).to(dtype).view(torch.int16).numpy().view(np.uint16)
+        np.testing.assert_array_equal(np.array([to_half(number) for number in odd], np.uint16), wanted)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_refused_in_16_bits_too(dtype: Any, bad: float) -> None:
+    tensor = np.ones((3, 50), dtype)
+    tensor[1, 7] = bad
+    for given_tensor in (tensor, torch.from_numpy(tensor).bfloat16()):
+        with pytest.raises(NotFiniteError, match=r"element \[1, 7\] of fc is -?(nan|inf) \(1 such"):
+            float_segment(given_tensor, "16", name="fc").bind(2, WORDS, False)
+
+
+@pytest.mark.parametrize("lost", [0.0, 0.1])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_communicator_sums_in_every_format(dtype: torch.dtype, lost: float) -> None:
+    rng = np.random.default_rng(int(10 * lost))
+    calls = [(wire, in_place, size) for wire in (None, *WIRES) for in_place in (False, True) for size in (1, 33, 1025)]
+    tensors = [random_tensors(rng, 3, size, dtype, 3) for *_, size in calls]
+    copies = [[tensor.clone() for tensor in row] for row in tensors]
+
+    def rank_main(comm: Communicator) -> list[torch.Tensor]:
+        found = []
+        for (wire, in_place, _), row in zip(calls, copies, strict=True):
+            mine: torch.Tensor = row[comm.rank]
+            found.append(comm.all_reduce(mine, wire=wire, out=mine if in_place else None))  # type: ignore[arg-type]
+            assert (found[-1] is mine) == in_place
+        return found
+
+    with LocalGroup(3, lose=lambda *_: rng.random() < lost) as group:
+        by_rank = group.run(rank_main)
+    default = "float32" if dtype == torch.float32 else "16"
+    for (wire, *_), row, found in zip(calls, tensors, zip(*by_rank, strict=True), strict=True):
+        wanted = by_numpy(row, wire or default, DEFAULT.block_words)
+        for one in found:
+            assert one.dtype == dtype
+            assert torch.equal(one + 0.0, wanted + 0.0)
+
+
+def test_a_strided_bfloat16_tensor_is_read_in_its_own_order() -> None:
+    tensor = torch.arange(24, dtype=torch.bfloat16).reshape(4, 6)[::2].T
+    assert torch.equal(summed([tensor.reshape(-1)], "16"), tensor.reshape(-1))
+    segment = float_segment(tensor, "16")
+    assert to_numpy(tensor).shape == segment.values.shape == (6, 2)
+
+
+def test_ranks_with_different_formats_get_an_error() -> None:
+    def rank_main(comm: Communicator) -> Any:
+        with pytest.raises(
+            CollectiveMismatchError, match="40 float32.*40 lanes of 16 bits|40 lanes of 16 bits.*"
+        ) as info:
+            comm.all_reduce(np.ones(40, np.float32), wire="16" if comm.rank else "float32")
+        return str(info.value)
+
+    with LocalGroup(2) as group:
+        texts = group.run(rank_main)
+    assert all("lanes of 16 bits" in text and "float32" in text for text in texts)
+
+
+def test_other_arguments_are_refused_on_all_ranks() -> None:
+    def rank_main(comm: Communicator) -> None:
+        wrong: list[dict[str, Any]] = [
+            {"wire": "4"},
+            {"rounding": "up"},
+            {"residue": np.zeros(3, np.float32)},
+            {"residue": np.zeros(2, np.float32), "wire": "8"},
+            {"residue": np.zeros(3, np.float64), "wire": "8"},
+        ]
+        for arguments in wrong:
+            with pytest.raises(InvalidTensorError if comm.rank else PeerRefusedError):
+                comm.all_reduce(np.ones(3, np.float32), **(arguments if comm.rank else {}))
+        with pytest.raises(InvalidTensorError, match="summed exactly"):
+            comm.all_reduce(np.ones(3, np.int32), wire="16")
+        np.testing.assert_array_equal(comm.all_reduce(np.ones(3, np.float32)), 2)
+
+    with LocalGroup(2) as group:
+        group.run(rank_main)
+
+
+def test_a_residue_is_sent_later() -> None:
+    rng = np.random.default_rng(3)
+    gradients = rng.standard_normal((4, 20, 300)).astype(np.float32)
+
+    def rank_main(comm: Communicator) -> tuple[Any, Any]:
+        residue, totals = np.zeros(300, np.float32), []
+        for gradient in gradients[comm.rank]:
+            totals.append(comm.all_reduce(gradient, wire="8", residue=residue))
+        return np.sum(totals, axis=0, dtype=np.float64), residue
+
+    with LocalGroup(4) as group:
+        found = group.run(rank_main)
+    total = found[0][0]
+    assert all(np.array_equal(other, total) for other, _ in found)
+    kept = np.sum([residue for _, residue in found], axis=0, dtype=np.float64)
+    np.testing.assert_allclose(total + kept, gradients.sum((0, 1), dtype=np.float64), atol=1e-4)
+    assert np.abs(kept).max() > 0.01

@@ -1,0 +1,90 @@
+"""The formats in which floating-point numbers are sent, by the names that callers choose them by."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.codecs.arrays import to_numpy
+from p4reduce.codecs.float32 import Float32
+from p4reduce.codecs.float_lanes import FloatLanes
+from p4reduce.errors import InvalidTensorError
+
+Wire = Literal["float32", "16", "8"]
+Rounding = Literal["nearest", "stochastic"]
+WIRES: Final = ("float32", "16", "8")
+"""32 bits a number, as exact as float32; 16 bits; 8 bits."""
+ROUNDINGS: Final = ("nearest", "stochastic")
+
+
+def check_wire(wire: str | None, rounding: str = "nearest") -> None:
+    """Raise InvalidTensorError for names of no format and no rounding."""
+    if wire is not None and wire not in WIRES:
+        raise InvalidTensorError(f'wire is {wire!r}; give "float32", "16", "8" or None')
+    if rounding not in ROUNDINGS:
+        raise InvalidTensorError(f'rounding is {rounding!r}; give "nearest" or "stochastic"')
+
+
+def seed_of(rounding: str, rank: int, number: int) -> int:
+    """Return the seed of a rank's rounding in its call `number`; 0 rounds to the nearest."""
+    return 0 if rounding == "nearest" else zlib.crc32(f"{rank} {number}".encode()) or 1
+
+
+class ResidueLanes(FloatLanes):
+    """A tensor of float32 in 16 or 8 bits, with error feedback: what one call does not send is sent in later ones.
+
+    `residue` is added to the tensor; `wrap` writes what this rank has not sent of both to it.
+    """
+
+    def __init__(
+        self,
+        values: Any,
+        residue: Any,
+        wire: str | None,
+        *,
+        mean: bool = False,
+        name: str | None = None,
+        out: Any = None,
+        seed: int = 0,
+    ) -> None:
+        """Raise InvalidTensorError for other types, another shape or kind of residue, and wire formats without loss."""
+        check_wire(wire)
+        if wire is None or wire not in ("16", "8"):
+            raise InvalidTensorError(f'wire is {wire!r}, which leaves no residue; give "16" or "8", or no residue')
+        for tensor, what in ((values, name or "the tensor"), (residue, "the residue")):
+            if to_numpy(tensor, what).dtype != np.float32:
+                raise InvalidTensorError(f"{what} is {tensor.dtype}; with error feedback both are float32")
+        if type(residue) is not type(values) or tuple(residue.shape) != tuple(values.shape):
+            raise InvalidTensorError("the residue has another shape than the tensor, or is of another kind")
+        self._residue, self._whole = residue, values + residue
+        super().__init__(self._whole, int(wire), mean=mean, name=name, out=out, seed=seed)
+
+    def wrap(self, result: NDArray[Any]) -> Any:
+        total, sent = super().wrap(result)
+        self._residue[...] = self._whole - sent
+        return total
+
+
+def float_segment(
+    values: Any,
+    wire: str | None,
+    *,
+    mean: bool = False,
+    name: str | None = None,
+    out: Any = None,
+    seed: int = 0,
+    keep_sent: bool = False,
+) -> Float32 | FloatLanes:
+    """Return the segment of a tensor of floats. Without a `wire` float32 is sent as float32, other types in 16 bits.
+
+    Raises InvalidTensorError for another format or type.
+    """
+    check_wire(wire)
+    if wire is None:
+        wire = "float32" if to_numpy(values, name or "the tensor").dtype == np.float32 else "16"
+    if wire == "float32":
+        return Float32(values, mean=mean, name=name, out=out)
+    return FloatLanes(values, int(wire), mean=mean, name=name, out=out, seed=seed, keep_sent=keep_sent)

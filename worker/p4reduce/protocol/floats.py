@@ -1,0 +1,301 @@
+"""Floating-point numbers of a tensor as words of a frame, and sums of words as numbers again. Kernels.
+
+A word holds `lanes` (1, 2 or 4) integers of 32 / lanes bits: word j of a block has the block's numbers j, j + W,
+j + 2 W, ... (W = `block_words`), the first in its lowest bits. It is Σ t_k · 2^(k · bits) mod 2^32, so a negative
+integer borrows from the next lane, and adding 2^(bits-1) to every lane of a sum undoes all borrows at once. An adder
+modulo 2^32 is all that it needs of a switch. Zeros are words of zero.
+
+numba has no 16-bit floats: these are converted by operations on their bits.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.protocol.state import BFLOAT16, FLOAT32, Segment
+from p4reduce.protocol.words import swap
+from p4reduce_runtime.kernels import kernel
+from p4reduce_runtime.records import Table
+
+_HALF_TOP: Final = 0x7C00
+
+
+@kernel("float32(uint16)")
+def from_bfloat16(half: np.uint16) -> np.float32:
+    """Return a bfloat16 as float32."""
+    return np.uint32(np.uint32(half) << np.uint32(16)).view(np.float32)
+
+
+@kernel("float32(uint16)")
+def from_float16(half: np.uint16) -> np.float32:
+    """Return a finite float16 as float32."""
+    bits = np.uint32(half)
+    size = np.uint32(bits & np.uint32(0x7FFF))
+    normal = np.uint32((size << np.uint32(13)) + np.uint32(112 << 23))
+    implied = np.uint32((size << np.uint32(13)) + np.uint32(113 << 23)).view(np.float32)  # 2^-14 too large
+    denormal = np.float32(implied - np.float32(2.0**-14)).view(np.uint32)
+    found = denormal if size < np.uint32(1 << 10) else normal
+    return np.uint32(found | np.uint32((bits & np.uint32(0x8000)) << np.uint32(16))).view(np.float32)
+
+
+@kernel("uint16(float32)")
+def to_bfloat16(number: np.float32) -> np.uint16:
+    """Return the bfloat16 next to a number that is no NaN; ties go to even."""
+    bits = np.float32(number).view(np.uint32)
+    odd = np.uint32((bits >> np.uint32(16)) & np.uint32(1))
+    return np.uint16(np.uint32(bits + np.uint32(0x7FFF) + odd) >> np.uint32(16))
+
+
+@kernel("uint16(float32)")
+def to_float16(number: np.float32) -> np.uint16:
+    """Return the float16 next to a number that is no NaN; ties go to even."""
+    bits = np.float32(number).view(np.uint32)
+    size = np.uint32(bits & np.uint32(0x7FFFFFFF))
+    odd = np.uint32((size >> np.uint32(13)) & np.uint32(1))
+    rounded = np.uint32(np.uint32(size + np.uint32(0xFFF) + odd - np.uint32(112 << 23)) >> np.uint32(13))
+    normal = np.uint32(min(rounded, np.uint32(_HALF_TOP)))
+    shifted = np.float32(abs(number) + np.float32(0.5)).view(np.uint32)  # whose unit is that of denormal numbers
+    denormal = np.uint32(shifted - np.uint32(126 << 23))
+    found = np.uint32(denormal if size < np.uint32(113 << 23) else normal)
+    return np.uint16(found | np.uint32((bits >> np.uint32(16)) & np.uint32(0x8000)))
+
+
+@kernel("void(Array(uint32, 1, 'C', True), int64, uint64, uint64, float32[::1], uint64)")
+def load(
+    elements: NDArray[np.uint32], form: int, at: np.uint64, count: np.uint64, into: NDArray[np.float32], room: np.uint64
+) -> None:
+    """Set `into[:room]` to `count` numbers from `at` on, and zeros."""
+    if form == FLOAT32:
+        numbers = elements.view(np.float32)
+        for j in range(count):
+            into[j] = numbers[at + j]
+    else:
+        halves = elements.view(np.uint16)
+        if form == BFLOAT16:
+            for j in range(count):
+                into[j] = from_bfloat16(halves[at + j])
+        else:
+            for j in range(count):
+                into[j] = from_float16(halves[at + j])
+    for j in range(count, room):
+        into[j] = np.float32(0)
+
+
+@kernel("void(float32[::1], int64, uint32[::1], uint64, uint64)")
+def store(numbers: NDArray[np.float32], form: int, sums: NDArray[np.uint32], to: np.uint64, count: np.uint64) -> None:
+    """Write the first `count` numbers, rounded to this format, from number `to` of `sums` on."""
+    if form == FLOAT32:
+        floats = sums.view(np.float32)
+        for j in range(count):
+            floats[to + j] = numbers[j]
+    else:
+        halves = sums.view(np.uint16)
+        if form == BFLOAT16:
+            for j in range(count):
+                halves[to + j] = to_bfloat16(numbers[j])
+        else:
+            for j in range(count):
+                halves[to + j] = to_float16(numbers[j])
+
+
+@kernel("void(Array(float32, 1, 'C', True), uint64, uint64, float32, uint32, uint32, float32[::1])")
+def round_stochastically(
+    numbers: NDArray[np.float32],
+    at: np.uint64,
+    count: np.uint64,
+    scale: np.float32,
+    seed: np.uint32,
+    first: np.uint32,
+    into: NDArray[np.float32],
+) -> None:
+    """Set `into[:count]` to the numbers from `at` on, scaled and rounded up or down so that no error is expected.
+
+    The probability of each is what makes it so, to 2^-24. `first` is the number's place in the tensor: it and the seed
+    decide, by MurmurHash3's finalizer.
+    """
+    for j in range(count):
+        mixed = np.uint32(np.uint32(first + np.uint32(j)) * np.uint32(0x9E3779B1) + seed)
+        mixed = np.uint32(np.uint32(mixed ^ np.uint32(mixed >> np.uint32(16))) * np.uint32(0x85EBCA6B))
+        mixed = np.uint32(np.uint32(mixed ^ np.uint32(mixed >> np.uint32(13))) * np.uint32(0xC2B2AE35))
+        mixed = np.uint32(mixed ^ np.uint32(mixed >> np.uint32(16)))
+        scaled = np.float32(numbers[at + j] * scale)
+        below = np.float32(np.floor(scaled))
+        chance = np.float32(np.float32(np.int32(mixed >> np.uint32(8))) * np.float32(2.0**-24))
+        into[j] = np.float32(below + np.float32(chance < np.float32(scaled - below)))
+
+
+@kernel("uint32(float32, int32)")
+def level(scaled: np.float32, levels: np.int32) -> np.uint32:
+    """Return the integer next to a scaled number, of at most `levels` in absolute value."""
+    return np.uint32(min(max(np.int32(np.rint(scaled)), np.int32(-levels)), np.int32(levels)))
+
+
+@kernel("uint32(Array(float32, 1, 'C', True), uint64, uint64, int64, float64, int32, uint32[::1], uint32[::1], uint64)")
+def quantize(
+    numbers: NDArray[np.float32],
+    at: np.uint64,
+    size: np.uint64,
+    lanes: int,
+    scale: float,
+    levels: np.int32,
+    weights: NDArray[np.uint32],
+    frame: NDArray[np.uint32],
+    start: np.uint64,
+) -> np.uint32:
+    """Write a block of numbers from `at` on as `size` words; return the sum of the words times their weights."""
+    part = np.uint32(0)
+    narrow = np.float32(scale)
+    if lanes == 1:
+        for j in range(size):
+            word = np.uint32(np.int32(np.rint(numbers[at + j] * scale)))
+            frame[start + j] = swap(word)
+            part = np.uint32(part + word * weights[j])
+    elif lanes == 2:
+        for j in range(size):
+            word = level(np.float32(numbers[at + j] * narrow), levels)
+            word = np.uint32(word + (level(np.float32(numbers[at + size + j] * narrow), levels) << np.uint32(16)))
+            frame[start + j] = swap(word)
+            part = np.uint32(part + word * weights[j])
+    else:
+        second, third, fourth = at + size, at + size + size, at + size + size + size
+        for j in range(size):
+            word = level(np.float32(numbers[at + j] * narrow), levels)
+            word = np.uint32(word + (level(np.float32(numbers[second + j] * narrow), levels) << np.uint32(8)))
+            word = np.uint32(word + (level(np.float32(numbers[third + j] * narrow), levels) << np.uint32(16)))
+            word = np.uint32(word + (level(np.float32(numbers[fourth + j] * narrow), levels) << np.uint32(24)))
+            frame[start + j] = swap(word)
+            part = np.uint32(part + word * weights[j])
+    return part
+
+
+@kernel("void(Array(uint32, 1, 'C', True), uint64, uint64, int64, float64, float32[::1], uint64)")
+def dequantize(
+    frame: NDArray[np.uint32],
+    start: np.uint64,
+    size: np.uint64,
+    lanes: int,
+    unit: float,
+    numbers: NDArray[np.float32],
+    to: np.uint64,
+) -> None:
+    """Write the numbers of a block of `size` summed words from `to` on: what `quantize` has summed."""
+    narrow = np.float32(unit)
+    if lanes == 1:
+        for j in range(size):
+            numbers[to + j] = np.float32(np.int32(swap(frame[start + j])) * unit)
+    elif lanes == 2:
+        bias, mask = np.int32(1 << 15), np.uint32(0xFFFF)
+        for j in range(size):
+            word = np.uint32(swap(frame[start + j]) + np.uint32(0x80008000))
+            numbers[to + j] = np.float32(np.float32(np.int32(np.int32(word & mask) - bias)) * narrow)
+            numbers[to + size + j] = np.float32(np.float32(np.int32(np.int32(word >> np.uint32(16)) - bias)) * narrow)
+    else:
+        bias, mask = np.int32(1 << 7), np.uint32(0xFF)
+        second, third, fourth = to + size, to + size + size, to + size + size + size
+        for j in range(size):
+            word = np.uint32(swap(frame[start + j]) + np.uint32(0x80808080))
+            numbers[to + j] = np.float32(np.float32(np.int32(np.int32(word & mask) - bias)) * narrow)
+            numbers[second + j] = np.float32(
+                np.float32(np.int32(np.int32((word >> np.uint32(8)) & mask) - bias)) * narrow
+            )
+            numbers[third + j] = np.float32(
+                np.float32(np.int32(np.int32((word >> np.uint32(16)) & mask) - bias)) * narrow
+            )
+            numbers[fourth + j] = np.float32(np.float32(np.int32(np.int32(word >> np.uint32(24)) - bias)) * narrow)
+
+
+@kernel(
+    "uint32(Segment, Array(uint32, 1, 'C', True), int64, float64, uint64, uint32[::1], float32[::1], uint32[::1], "
+    "uint64)"
+)
+def encode(
+    segment: Segment,
+    elements: NDArray[np.uint32],
+    row: int,
+    scale: float,
+    size: np.uint64,
+    weights: NDArray[np.uint32],
+    spare: NDArray[np.float32],
+    frame: NDArray[np.uint32],
+    start: np.uint64,
+) -> np.uint32:
+    """Write block `row` of a segment as words; return their weighted sum. `spare` has room for a block's numbers."""
+    lanes = segment.lanes
+    room = np.uint64(lanes) * size
+    at = np.uint64(segment.begin) + np.uint64(row) * room
+    count = min(room, np.uint64(segment.end) - at)
+    levels = np.int32(segment.levels)
+    whole = segment.form == FLOAT32 and count == room
+    if whole and segment.seed == 0:
+        return quantize(elements.view(np.float32), at, size, lanes, scale, levels, weights, frame, start)
+    load(elements, segment.form, at, count, spare, room)
+    if segment.seed != 0:
+        first = np.uint32(np.uint64(row) * room)
+        round_stochastically(spare, np.uint64(0), room, np.float32(scale), np.uint32(segment.seed), first, spare)
+        scale = 1.0
+    return quantize(spare, np.uint64(0), size, lanes, scale, levels, weights, frame, start)
+
+
+@kernel("void(Segment, Array(uint32, 1, 'C', True), uint64, uint64, float64, int64, float32[::1], uint32[::1])")
+def decode(
+    segment: Segment,
+    frame: NDArray[np.uint32],
+    start: np.uint64,
+    size: np.uint64,
+    unit: float,
+    row: int,
+    spare: NDArray[np.float32],
+    sums: NDArray[np.uint32],
+) -> None:
+    """Write the numbers of a segment's summed block `row` to their place in `sums`."""
+    lanes = segment.lanes
+    room = np.uint64(lanes) * size
+    begin = np.uint64(segment.sums_begin)
+    first = np.uint64(row) * room
+    count = min(room, np.uint64(segment.end - segment.begin) - first)
+    if segment.form == FLOAT32:
+        to = begin + first
+        if count == room:
+            dequantize(frame, start, size, lanes, unit, sums.view(np.float32), to)
+            return
+    else:
+        to = begin + begin + first
+    dequantize(frame, start, size, lanes, unit, spare, np.uint64(0))
+    store(spare, segment.form, sums, to, count)
+
+
+@kernel(
+    "void(Segment[::1], Array(uint32, 1, 'C', True), int64[::1], float64[::1], int64, uint32[::1], float32[::1], "
+    "uint32[:, ::1])"
+)
+def encode_blocks(
+    segments: Table[Segment],
+    elements: NDArray[np.uint32],
+    blocks: NDArray[np.int64],
+    scales: NDArray[np.float64],
+    size: int,
+    weights: NDArray[np.uint32],
+    spare: NDArray[np.float32],
+    words: NDArray[np.uint32],
+) -> None:
+    """Write the words of blocks of the first segment, each with its scale, in the order of bytes of a frame."""
+    for i in range(len(blocks)):
+        encode(segments[0], elements, blocks[i], scales[i], np.uint64(size), weights, spare, words[i], np.uint64(0))
+
+
+@kernel("void(Segment[::1], Array(uint32, 2, 'C', True), int64[::1], float64[::1], int64, float32[::1], uint32[::1])")
+def decode_blocks(
+    segments: Table[Segment],
+    words: NDArray[np.uint32],
+    blocks: NDArray[np.int64],
+    units: NDArray[np.float64],
+    size: int,
+    spare: NDArray[np.float32],
+    sums: NDArray[np.uint32],
+) -> None:
+    """Write the numbers of summed blocks of the first segment: row `blocks[i]` of `words`, which are as in a frame."""
+    for i in range(len(blocks)):
+        decode(segments[0], words[blocks[i]], np.uint64(0), np.uint64(size), units[i], blocks[i], spare, sums)
