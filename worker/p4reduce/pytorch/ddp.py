@@ -41,7 +41,17 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
-from p4reduce.codecs import Float32
+from p4reduce.codecs import Segment
+from p4reduce.codecs.wire import (
+    ROUNDINGS,
+    WIRES,
+    ResidueLanes,
+    Rounding,
+    Wire,
+    check_wire,
+    float_segment,
+    seed_of,
+)
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import Compressor
 from p4reduce.compressors.all_reduce import Begun, BucketReport, begin, finish
@@ -97,6 +107,9 @@ class DDPState:
         module: torch.nn.Module | None = None,
         on_nonfinite: Literal["raise", "skip"] = "raise",
         fallback: Literal["gloo"] | None = None,
+        wire: Wire | None = None,
+        rounding: Rounding = "nearest",
+        feedback: bool = False,
     ) -> None:
         """`comm` may be a process group of the backend p4reduce: the hook then uses its communicator, and waits at the
         first bucket of a backward pass until the collectives that were called before have ended.
@@ -112,7 +125,11 @@ class DDPState:
 
         `fallback`: "gloo" lets training go on over a gloo group while the switch is away (docs/elastic.md).
 
-        Raises ValueError on every rank when `on_nonfinite` or `fallback` is not the same on all. Raises ValueError when
+        `wire` and `rounding`: how buckets are sent without a compressor, as for `Communicator.all_reduce`. With
+        `feedback` what rounding to 16 or 8 bits loses of a float32 gradient is added to that parameter's next one;
+        these residues are not part of a checkpoint.
+
+        Raises ValueError on every rank when an option is not the same on all. Raises ValueError when
         the module's process group and the communicator have different sizes, when the compressor's policy does not fit
         the module, or where no fallback is possible; LaneOverflowError when the compressor's settings do not fit the
         job; and what a collective raises.
@@ -125,6 +142,11 @@ class DDPState:
         """Waits for the collectives of the process group whose communicator it is."""
         if isinstance(comm, dist.ProcessGroup):
             comm, self._drain = _communicator_of(comm)
+        check_wire(wire, rounding)
+        if compressor is not None and (wire is not None or feedback):
+            raise ValueError("wire and feedback are for buckets without a compressor: give one or the other")
+        if feedback and wire not in ("16", "8"):
+            raise ValueError(f'feedback is for wire="16" and wire="8", which lose something, not for wire={wire!r}')
         peers: dist.ProcessGroup | None = None
         if isinstance(module, torch.nn.parallel.DistributedDataParallel):
             ranks = dist.get_world_size(module.process_group)
@@ -156,11 +178,24 @@ class DDPState:
             compressor.check(group_of(comm.lease))
         if fallback is not None:
             check_fallback(comm, peers)
-        _compare_options(comm, on_nonfinite, fallback)
+        _compare_options(
+            comm,
+            {
+                "on_nonfinite": (on_nonfinite, _ON_NONFINITE),
+                "fallback": (fallback, _FALLBACKS),
+                "wire": (wire, (None, *WIRES)),
+                "rounding": (rounding, ROUNDINGS),
+                "feedback": (feedback, (False, True)),
+            },
+        )
         if fallback is not None:
             fall_back(comm, peers)
         self.reports: list[BucketReport] = []
         """Of each bucket of the last backward pass with a compressor: wire forms, bytes predicted and measured."""
+        self._wire, self._rounding = wire, rounding
+        self._residues: dict[str, torch.Tensor] | None = {} if feedback else None
+        """By parameter, float32 [elements]: what this rank has not sent of its gradients; with feedback."""
+        self._residues_before: dict[str, torch.Tensor] | None = None
         self._threads = BucketThreads()
         self._failing = threading.Lock()
         self._closed = False
@@ -280,7 +315,7 @@ class DDPState:
             if self.error is not None:
                 raise self.error
             with torch.no_grad():
-                _check(index, buffer, parts)
+                _check(index, buffer, parts, half=self.compressor is None)
                 if self.compressor is None:
                     return None
                 return begin(self.compressor, parts, group_of(self.comm.lease), checked=True)
@@ -316,8 +351,9 @@ class DDPState:
     def _begin_step(self, only_bucket: bool) -> None:
         self._skipping = False
         # A bucket that fails changes nothing of the compressor's state; those before it have to be undone.
-        undo = self.compressor is not None and self.on_nonfinite == "skip" and not only_bucket
+        undo = self.on_nonfinite == "skip" and not only_bucket
         self._before = self.compressor.state_dict() if self.compressor is not None and undo else None
+        self._residues_before = self._residues
 
     def _sum_or_refuse(self, buffer: torch.Tensor, parts: dict[str, torch.Tensor], prepared: _Prepared) -> None:
         """Sum a bucket. If one rank cannot, all ranks raise or skip the step."""
@@ -337,10 +373,23 @@ class DDPState:
         self.skipped_steps += 1
         if self.compressor is not None and self._before is not None:
             self.compressor.load_state_dict(self._before)
+        self._residues = self._residues_before
 
     def _sum(self, buffer: torch.Tensor, parts: dict[str, torch.Tensor], begun: Begun | None) -> None:
         if begun is None:
-            self.comm.all_reduce_segments([Float32(buffer, mean=True, out=buffer)], name="gradients")
+            seed = seed_of(self._rounding, self.comm.rank, self.comm.operations)
+            segment: Segment
+            residue = torch.empty(0)
+            if self._residues is None:
+                segment = float_segment(buffer, self._wire, mean=True, out=buffer, seed=seed)
+            else:
+                kept = [self._residues.get(name, torch.zeros(part.numel())) for name, part in parts.items()]
+                residue = torch.cat(kept)
+                segment = ResidueLanes(buffer, residue, self._wire, mean=True, out=buffer, seed=seed)
+            self.comm.all_reduce_segments([segment], name="gradients")
+            if self._residues is not None:
+                cut = torch.split(residue, [part.numel() for part in parts.values()])
+                self._residues = {**self._residues, **dict(zip(parts, cut, strict=True))}
             return
         outcome, report = finish(self.comm, begun)
         self.reports.append(report)
@@ -372,14 +421,14 @@ def _communicator_of(group: dist.ProcessGroup) -> tuple[Communicator, Callable[[
     return group.join(), group.drain
 
 
-def _compare_options(comm: Communicator, on_nonfinite: str, fallback: str | None) -> None:
-    """Raise ValueError on every rank when an option is not the same on all."""
-    mine = np.array([_ON_NONFINITE.index(on_nonfinite), _FALLBACKS.index(fallback)], np.uint8)
+def _compare_options(comm: Communicator, options: dict[str, tuple[Any, tuple[Any, ...]]]) -> None:
+    """Raise ValueError on every rank when an option, given with its choices by name, is not the same on all."""
+    mine = np.array([choices.index(value) for value, choices in options.values()], np.uint8)
     given = comm.all_gather(mine)
-    for column, (name, choices) in enumerate((("on_nonfinite", _ON_NONFINITE), ("fallback", _FALLBACKS))):
+    for column, (name, (_, choices)) in enumerate(options.items()):
         ranks = {choice: np.flatnonzero(given[:, column] == at).tolist() for at, choice in enumerate(choices)}
-        if all(ranks.values()):
-            said = " and ".join(f"{choice!r} on {_ranks(of)}" for choice, of in ranks.items())
+        if len(set(given[:, column].tolist())) > 1:
+            said = " and ".join(f"{choice!r} on {_ranks(of)}" for choice, of in ranks.items() if of)
             raise ValueError(f"DDPState's {name} is {said}: give all ranks the same")
 
 
@@ -387,11 +436,12 @@ def _ranks(ranks: list[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
-def _check(index: int, buffer: torch.Tensor, parts: dict[str, torch.Tensor]) -> None:
+def _check(index: int, buffer: torch.Tensor, parts: dict[str, torch.Tensor], *, half: bool) -> None:
     """Raise InvalidTensorError for a bucket that cannot be summed, NotFiniteError for a NaN or an infinity."""
-    if buffer.dtype != torch.float32:
+    if buffer.dtype != torch.float32 and not (half and buffer.dtype in (torch.float16, torch.bfloat16)):
+        also = ", float16 and bfloat16" if half else " with a compressor"
         raise InvalidTensorError(
-            f"gradient bucket {index} is {buffer.dtype}; p4reduce sums float32: keep the parameters float32"
+            f"gradient bucket {index} is {buffer.dtype}; p4reduce sums float32{also}: keep the parameters float32"
         )
     if buffer.device.type != "cpu":
         raise InvalidTensorError(

@@ -312,7 +312,8 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             self._sum_over_gloo(tensors, op)
             return
         try:
-            sums.all_reduce(comm, tensors, average=bool(op == dist.ReduceOp.AVG), timeout_s=timeout_s)
+            average = bool(op == dist.ReduceOp.AVG)
+            sums.all_reduce(comm, tensors, average=average, timeout_s=timeout_s, wire=self._options.wire)
             return
         except NotFiniteError as error:
             reasons = comm.refuse(error)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from p4reduce.codecs.wire import Wire
 
 BACKEND: Final = "p4reduce"
 """The name that `init_process_group` takes."""
@@ -28,7 +31,14 @@ class Options:
     gather_bytes: int = GATHER_BYTES
     """From how many bytes on `broadcast` and `all_gather` take the switch."""
 
+    wire: Wire | None = None
+    """How sums of floats are sent: "float32", "16" or "8" bits a number; default: float32 and complex64 as float32,
+    float16 and bfloat16 in 16 bits."""
+
     def __post_init__(self) -> None:
+        from p4reduce.codecs.wire import check_wire  # not when torch is imported: the entry point imports this module
+
+        check_wire(self.wire)
         if self.slots is not None and self.slots < 1:
             raise ValueError(f"slots is {self.slots}; a job needs at least 1")
         if self.gather_bytes < 0:

@@ -1,17 +1,19 @@
 """Sums of tensors over the switch, by dtype.
 
-float32 and int32 travel as they are. float16 and bfloat16 are summed as float32 and rounded once, complex64 as pairs of
-float32. AVG is the sum divided by the number of ranks before the last rounding; of integers it is cut towards zero.
+int32 is sent as it is, floats in the group's wire format (codecs/wire.py), complex64 as pairs of float32. Sums of
+float16 and bfloat16 are rounded once more to their type. AVG is the sum divided by the number of ranks before the last
+rounding; of integers it is cut towards zero.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
-from p4reduce.codecs import Float32, Int32, Segment
+from p4reduce.codecs import Int32, Segment
+from p4reduce.codecs.wire import Wire, float_segment
 
 if TYPE_CHECKING:
     from p4reduce.communicator import Communicator
@@ -20,14 +22,16 @@ DTYPES: Final = frozenset({torch.float32, torch.int32, torch.float16, torch.bflo
 """What the switch can sum."""
 
 
-def all_reduce(comm: Communicator, tensors: Sequence[torch.Tensor], *, average: bool, timeout_s: float) -> None:
+def all_reduce(
+    comm: Communicator, tensors: Sequence[torch.Tensor], *, average: bool, timeout_s: float, wire: Wire | None = None
+) -> None:
     """Write the sums over all ranks into `tensors`, from one collective; after an error they are as they were."""
     whole = len(tensors) == 1 and not average
     given = [_as_words(tensor.detach()) for tensor in tensors]
     if whole:
-        sums = [comm.all_reduce(given[0], timeout_s=timeout_s)]
+        sums = [comm.all_reduce(given[0], timeout_s=timeout_s, wire=None if given[0].dtype == torch.int32 else wire)]
     else:
-        segments = [_segment(tensor, average) for tensor in given]
+        segments = [_segment(tensor, average, wire) for tensor in given]
         sums = comm.all_reduce_segments(segments, timeout_s=timeout_s)
     for tensor, total in zip(tensors, sums, strict=True):
         if average and tensor.dtype == torch.int32:
@@ -38,13 +42,11 @@ def all_reduce(comm: Communicator, tensors: Sequence[torch.Tensor], *, average: 
 
 
 def _as_words(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the numbers as float32 or int32."""
+    """Return the numbers in a type that is sent."""
     if tensor.dtype == torch.complex64:
         return torch.view_as_real(tensor.resolve_conj()).contiguous()
-    return tensor if tensor.dtype == torch.int32 else tensor.float()
+    return tensor
 
 
-def _segment(tensor: torch.Tensor, average: bool) -> Segment:
-    made: Any = Int32(tensor) if tensor.dtype == torch.int32 else Float32(tensor, mean=average)
-    segment: Segment = made
-    return segment
+def _segment(tensor: torch.Tensor, average: bool, wire: Wire | None) -> Segment:
+    return Int32(tensor) if tensor.dtype == torch.int32 else float_segment(tensor, wire, mean=average)

@@ -1,0 +1,131 @@
+"""Buckets in 16 and 8 bits, with and without error feedback, and buckets of bfloat16 and float16."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from p4reduce.communicator import Communicator
+from p4reduce.compressors import AdaComp
+from p4reduce.errors import InvalidTensorError
+from p4reduce.pytorch.ddp import DDPState, ddp_hook
+from p4reduce.testing.local_group import LocalGroup
+from rigs.buckets import Bucket
+
+RANKS, STEPS = 4, 12
+NAMES = ("first", "second")
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        for name in NAMES:
+            self.register_parameter(name, torch.nn.Parameter(torch.zeros(30, 21)))
+
+
+def gradients(dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Return [ranks, steps, buckets, 30, 21]."""
+    made = torch.randn(RANKS, STEPS, len(NAMES), 30, 21, generator=torch.Generator().manual_seed(1))
+    return made.to(dtype)
+
+
+def means_of(
+    comm: Communicator, given: torch.Tensor, **options: Any
+) -> tuple[torch.Tensor, dict[str, torch.Tensor] | None]:
+    """Return the mean of each step and bucket, and the residues at the end."""
+    model, means = Model(), []
+    with DDPState(comm, module=model, **options) as state:
+        for step in given[comm.rank].clone():
+            futures = [
+                state.reduce(Bucket(index, parameter, step[index], last=index == len(NAMES) - 1))  # type: ignore[arg-type]
+                for index, parameter in enumerate(model.parameters())
+            ]
+            means.append(torch.stack([future.wait().clone() for future in futures]))
+        return torch.stack(means).view(given.shape[1:]), state._residues
+
+
+@pytest.mark.parametrize("wire", ["16", "8"])
+@pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
+def test_means_in_few_bits_are_close_and_equal_on_all_ranks(wire: str, rounding: str) -> None:
+    given = gradients()
+    with LocalGroup(RANKS) as group:
+        found = [mean for mean, _ in group.run(lambda comm: means_of(comm, given, wire=wire, rounding=rounding))]
+    assert all(torch.equal(mean, found[0]) for mean in found)
+    unit = 2.0 ** (3 - (int(wire) - 3))  # |x| < 8, and L = 2
+    off = (found[0] - given.mean(0)).abs()
+    assert 0 < off.max() <= unit
+
+
+def test_with_feedback_nothing_is_lost() -> None:
+    given = gradients()
+    with LocalGroup(RANKS) as group:
+        found = group.run(lambda comm: means_of(comm, given, wire="8", feedback=True))
+    sent = RANKS * found[0][0].sum(0)
+    kept = [torch.stack([residues[name].view(30, 21) for name in NAMES]) for _, residues in found if residues]
+    assert len(kept) == RANKS and max(residue.abs().max() for residue in kept) > 0.01
+    torch.testing.assert_close(sent + torch.stack(kept).sum(0), given.sum((0, 1)), rtol=0, atol=1e-4)
+
+
+def test_a_skipped_step_leaves_the_residues() -> None:
+    given = gradients()
+    given[2, 5, 1, 3, 3] = torch.inf
+
+    def rank_main(comm: Communicator) -> Any:
+        before = means_of(comm, given[:, :5], wire="8", feedback=True)[1]
+        after = means_of(comm, given[:, :6], wire="8", feedback=True, on_nonfinite="skip")
+        assert after[0][5, 0].isfinite().all() and after[0][5, 1].isnan().all()
+        assert before is not None and after[1] is not None
+        return all(torch.equal(before[name], after[1][name]) for name in NAMES)
+
+    with LocalGroup(RANKS) as group:
+        assert all(group.run(rank_main))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_gradients_of_16_bits_are_summed(dtype: torch.dtype) -> None:
+    given = gradients(dtype)
+    with LocalGroup(RANKS) as group:
+        found = [mean for mean, _ in group.run(lambda comm: means_of(comm, given))]
+    assert all(torch.equal(mean, found[0]) for mean in found)
+    assert found[0].dtype == dtype
+    torch.testing.assert_close(found[0].float(), given.float().mean(0), rtol=2.0**-7, atol=2.0**-7)
+
+
+@pytest.mark.usefixtures("process_group")
+def test_a_bfloat16_model_under_ddp(comm: Communicator) -> None:
+    torch.manual_seed(1)
+    plain = torch.nn.Linear(20, 30).bfloat16()
+    model = DistributedDataParallel(torch.nn.Linear(20, 30).bfloat16())
+    model.module.load_state_dict(plain.state_dict())
+    with DDPState(comm, module=model) as state:
+        model.register_comm_hook(state, ddp_hook)
+        for module in (plain, model):
+            module(torch.ones(4, 20, dtype=torch.bfloat16)).square().mean().backward()
+    for mine, wanted in zip(model.module.parameters(), plain.parameters(), strict=True):
+        assert mine.grad is not None and wanted.grad is not None
+        torch.testing.assert_close(mine.grad, wanted.grad)
+
+
+def test_options_that_do_not_fit_are_refused(comm: Communicator) -> None:
+    with pytest.raises(InvalidTensorError, match="wire is '4'"):
+        DDPState(comm, wire="4")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="without a compressor"):
+        DDPState(comm, AdaComp(), wire="16")
+    for wire in (None, "float32"):
+        with pytest.raises(ValueError, match="feedback is for"):
+            DDPState(comm, wire=wire, feedback=True)  # type: ignore[arg-type]
+
+
+def test_ranks_with_different_options_all_get_an_error() -> None:
+    def rank_main(comm: Communicator) -> str:
+        with pytest.raises(ValueError, match="give all ranks the same") as caught:
+            DDPState(comm, wire="16" if comm.rank == 2 else None)
+        return str(caught.value)
+
+    with LocalGroup(3) as group:
+        assert set(group.run(rank_main)) == {
+            "DDPState's wire is None on ranks 0, 1 and '16' on rank 2: give all ranks the same"
+        }
