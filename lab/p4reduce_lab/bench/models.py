@@ -93,6 +93,9 @@ class Trainer:
             compressor = p4reduce.AdaComp() if peer.endswith("AdaComp") else None
             summing = p4reduce.DDPState(comm, compressor, module=self._model)
             self._model.register_comm_hook(summing, p4reduce.ddp_hook)
+        elif peer == "p4reduce 8":
+            rounded = p4reduce.DDPState(comm, module=self._model, wire="8", feedback=True)
+            self._model.register_comm_hook(rounded, p4reduce.ddp_hook)
         elif peer.startswith("ring"):
             ring = RingState(Inceptionn(2.0 ** int(peer.rpartition("^")[2])))
             self._model.register_comm_hook(ring, ring_hook)

@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,10 @@ _READY_S = 0.05
 """From the moment that all ranks are ready until they begin: each must have received the moment before it comes."""
 _KEPT_BYTES = 256 << 20
 """Of the tensors that are used in turn, so that each lies in the same memory every time, as gradients do."""
+
+
+_LOST_BITS: Final = {"fp16": 10, "16": 11, "8": 3}
+"""By format: a sum of up to 8 ranks is off by at most a rank's largest number times 2^-this, times the ranks."""
 
 
 class Worker:
@@ -63,7 +67,8 @@ class Worker:
     def all_reduce(self, peer: str, elements: int, density: float, pattern: str, dense: bool, check: bool) -> Reply:
         """Sum a float32 tensor over all ranks, and measure that; with `check`, see that the sum is right.
 
-        `peer`: "gloo", "p4reduce", or "ring 2^-b", which takes the mean over a ring within that bound.
+        `peer`: "gloo"; "gloo fp16", which sends float16; "p4reduce", "p4reduce 16" or "p4reduce 8": the wire format;
+        or "ring 2^-b", which takes the mean over a ring within that bound.
         """
         kind = Kind(elements, density, pattern)
         if kind not in self._sources:
@@ -73,11 +78,21 @@ class Worker:
             self._sources[kind] = source, np.empty_like(source)
         source, copied = self._sources[kind]
         np.copyto(copied, source)  # gloo sums in place, and so do we
+        wire = peer.partition(" ")[2] or None
         if peer == "gloo":
             import torch
 
             def work() -> Any:
                 self._dist.all_reduce(torch.from_numpy(copied))
+                return copied
+
+        elif peer == "gloo fp16":
+            import torch
+
+            def work() -> Any:
+                half = torch.from_numpy(copied).half()
+                self._dist.all_reduce(half)
+                torch.from_numpy(copied).copy_(half)
                 return copied
 
         elif peer.startswith("ring "):
@@ -95,7 +110,7 @@ class Worker:
             name = f"{density:.0%} of blocks, {pattern}"  # else calls of other densities, in turn, would count as alike
 
             def work() -> Any:
-                return self._comm.all_reduce(copied, out=copied, dense=dense, name=name)
+                return self._comm.all_reduce(copied, out=copied, dense=dense, name=name, wire=wire)
 
         found, measured = self._measure(work)
         if check:
@@ -104,6 +119,8 @@ class Worker:
             if expected is not None and peer.startswith("ring "):
                 found = found * self._world_size
                 off = 2 * self._world_size * codec.bound * np.abs(expected).max()
+            if expected is not None and wire in _LOST_BITS:
+                off = self._world_size * np.abs(expected).max() * 2.0 ** -_LOST_BITS[wire]
             if expected is not None and not np.allclose(found, expected, rtol=1e-3, atol=off):
                 raise AssertionError(f"the sum by {peer} is wrong by up to {np.abs(found - expected).max()}")
         return measured

@@ -18,6 +18,7 @@ from p4reduce_lab.bench.cases import (
     switch_udp,
     switch_veth,
     training,
+    wire,
 )
 
 CASES: tuple[Case, ...] = (
@@ -32,6 +33,7 @@ CASES: tuple[Case, ...] = (
     scale.SIZE_CASE,
     training.CASE,
     backend.CASE,
+    wire.CASE,
     compression.ADACOMP_CASE,
     compression.SELECTION_CASE,
     memory.CASE,

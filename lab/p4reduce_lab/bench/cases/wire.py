@@ -1,0 +1,151 @@
+"""Sums in 16 and 8 bits a number beside gloo's in float32, float16 and bfloat16; and what their kernels cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from p4reduce.codecs.wire import float_segment
+from p4reduce.protocol.source import UNTOUCHED
+from p4reduce_contracts.wire.geometry import DEFAULT
+from p4reduce_lab.bench.case import NETWORKS, Case, Run, Series, Threshold
+from p4reduce_lab.bench.cases.dense import FLOAT_BYTES, MEGABYTE
+from p4reduce_lab.bench.cluster import Cluster, running_cluster, summed_up
+from p4reduce_lab.bench.links import GBIT_1, LOOPBACK, MBIT_100, Link
+from p4reduce_lab.bench.numbers import in_turn, least_cpu_seconds
+from p4reduce_lab.bench.tensors import Kind, tensor
+from p4reduce_lab.errors import MissingToolError
+from p4reduce_lab.training import missing_packages
+
+WORKERS = 4
+PEERS = ("gloo", "gloo fp16", "p4reduce", "p4reduce 16", "p4reduce 8")
+STEP_PEERS = ("gloo", "gloo fp16", "p4reduce 8")
+_QUICK_MB = 4
+_STEPS, _WARM_UP_STEPS = 4, 4
+_TURNS = 5
+_LIMIT_S = 60.0
+
+SIXTEEN = {
+    (MBIT_100, "gloo"): Threshold("float32 in 16 bits, 100 Mbit/s, 4 MB, 4 workers: gloo / p4reduce", 2.7),
+    (MBIT_100, "gloo fp16"): Threshold("float32 in 16 bits, 100 Mbit/s, 4 MB, 4 workers: gloo fp16 / p4reduce", 1.35),
+    (GBIT_1, "gloo"): Threshold("float32 in 16 bits, 1 Gbit/s, 25 MB, 4 workers: gloo / p4reduce", 5.5),
+    (GBIT_1, "gloo fp16"): Threshold("float32 in 16 bits, 1 Gbit/s, 25 MB, 4 workers: gloo fp16 / p4reduce", 2.5),
+}
+BFLOAT16 = {
+    GBIT_1: Threshold("bfloat16, 1 Gbit/s, 25 MB, 4 workers: gloo / backend p4reduce", 2.5),
+    LOOPBACK: Threshold("bfloat16, loopback, 25 MB, 4 workers: gloo / backend p4reduce", 0.9),
+}
+STEP = Threshold("DDP step, 100 Mbit/s: gloo dense / p4reduce 8 bits with feedback", 4.0)
+KERNELS = Threshold("encode and decode in 16 bits on one core: copy / both", 1 / 3)
+
+
+def measure(run: Run) -> None:
+    """Measure the kernels in this process, then sums and a training step on each link."""
+    if missing := missing_packages():
+        raise MissingToolError(f"{', '.join(missing)} not installed: pip install 'p4reduce[demo]'")
+    kernels(run)
+    with running_cluster(run, LOOPBACK, WORKERS) as cluster:
+        bfloat16(cluster, LOOPBACK)
+    with running_cluster(run, GBIT_1, WORKERS) as cluster:
+        sums(cluster, GBIT_1, 25)
+        bfloat16(cluster, GBIT_1)
+        cluster.shape(MBIT_100)
+        sums(cluster, MBIT_100, 4)
+        steps(cluster)
+
+
+def kernels(run: Run) -> None:
+    """Measure a copy of 25 MB of float32, and its encoding and decoding in each format, on one core."""
+    values = tensor(Kind(25 * MEGABYTE // FLOAT_BYTES), 0, WORKERS)
+    copied = np.empty_like(values)
+
+    def milliseconds(work: Callable[[], object]) -> float:
+        return 1e3 * least_cpu_seconds(lambda _: work(), lambda: None, _TURNS)
+
+    peers: dict[str, Callable[[], float]] = {"copy": partial(milliseconds, partial(np.copyto, copied, values))}
+    for wire in ("float32", "16", "8"):
+        segment = float_segment(values, wire)
+        bind = partial(segment.bind, WORKERS, DEFAULT.block_words, True)
+        source = bind()
+        blocks, exponents = np.arange(source.n_blocks), source.exponents
+        assert not (exponents == UNTOUCHED).any()
+        encode = partial(source.encode, blocks, exponents)
+        peers[f"{wire}, find exponents"] = partial(milliseconds, bind)
+        peers[f"{wire}, encode"] = partial(milliseconds, encode)
+        peers[f"{wire}, decode"] = partial(milliseconds, partial(source.decode, encode(), exponents))
+    found = in_turn(peers, run.repetitions)
+    for peer, times in found.items():
+        run.add(Series("25 MB of float32, one core", peer, "in one process", "CPU ms", times))
+    both = [sum(pair) for pair in zip(found["16, encode"], found["16, decode"], strict=True)]
+    run.ratio(KERNELS.name, found["copy"], both)
+
+
+def sums(cluster: Cluster, link: Link, megabytes: int) -> None:
+    """Measure sums of a float32 tensor by all peers in turn."""
+    run = cluster.run
+    size = min(megabytes, _QUICK_MB) if run.quick else megabytes
+    elements = size * MEGABYTE // FLOAT_BYTES
+    counts: dict[str, dict[str, list[float]]] = {peer: {} for peer in PEERS}
+    for peer in PEERS:
+        cluster.all_reduce(peer, MEGABYTE // FLOAT_BYTES, check=True)
+
+    def once(peer: str) -> float:
+        return cluster.all_reduce(peer, elements, counts[peer])
+
+    found = in_turn({peer: partial(once, peer) for peer in PEERS}, run.repetitions, _LIMIT_S, at_least=1)
+    for peer, seconds in found.items():
+        times = [1000 * second for second in seconds]
+        what = f"dense float32, {size} MB, {WORKERS} workers"
+        sized = {"size": FLOAT_BYTES * elements, "ranks": WORKERS}
+        run.add(Series(what, peer, str(link), "ms", times, {}, summed_up(counts[peer]), **sized))
+    for (of_link, peer), threshold in SIXTEEN.items():
+        if of_link == link:
+            run.ratio(threshold.name, found[peer], found["p4reduce 16"])
+
+
+def bfloat16(cluster: Cluster, link: Link) -> None:
+    """Measure the backend's all_reduce of 25 MB of bfloat16 beside gloo's."""
+    run = cluster.run
+    size = (_QUICK_MB if run.quick else 25) * MEGABYTE
+    once = partial(cluster.timed, "collective", name="all_reduce", elements=size // 2, dtype="bfloat16")
+    for backend in ("gloo", "p4reduce"):
+        once(peer=backend)
+    found = in_turn(
+        {backend: partial(once, peer=backend) for backend in ("gloo", "p4reduce")},
+        run.repetitions,
+        _LIMIT_S,
+        at_least=1,
+    )
+    for backend, seconds in found.items():
+        times = [1000 * second for second in seconds]
+        what = f"all_reduce of {size // MEGABYTE} MB of bfloat16, {WORKERS} workers"
+        run.add(Series(what, backend, str(link), "ms", times, size=size, ranks=WORKERS))
+    run.ratio(BFLOAT16[link].name, found["gloo"], found["p4reduce"])
+
+
+def steps(cluster: Cluster) -> None:
+    """Measure a DDP step in 8 bits with error feedback beside gloo's."""
+    run = cluster.run
+    for peer in STEP_PEERS:
+        parameters = cluster.workers.ask("train", peer=peer, steps=_WARM_UP_STEPS)[0]["parameters"]
+
+    def step(peer: str) -> float:
+        return cluster.timed("train", peer=peer, steps=_STEPS) / _STEPS
+
+    found = in_turn({peer: partial(step, peer) for peer in STEP_PEERS}, run.repetitions, _LIMIT_S, at_least=3)
+    for peer, seconds in found.items():
+        what = f"a step of {parameters:,} parameters, {WORKERS} workers"
+        run.add(Series(what, peer, str(cluster.link), "ms", [1000 * second for second in seconds]))
+    run.ratio(STEP.name, found["gloo"], found["p4reduce 8"])
+
+
+CASE = Case(
+    "wire",
+    "sums in 16 and 8 bits a number: float32 and bfloat16 tensors, a DDP step, the kernels",
+    measure,
+    needs=(NETWORKS,),
+    thresholds=(*SIXTEEN.values(), *BFLOAT16.values(), STEP, KERNELS),
+    limit_s=600.0,
+)
