@@ -25,20 +25,26 @@ DTYPES: Final = frozenset({torch.float32, torch.int32, torch.float16, torch.bflo
 def all_reduce(
     comm: Communicator, tensors: Sequence[torch.Tensor], *, average: bool, timeout_s: float, wire: Wire | None = None
 ) -> None:
-    """Write the sums over all ranks into `tensors`, from one collective; after an error they are as they were."""
-    whole = len(tensors) == 1 and not average
+    """Write the sums over all ranks into `tensors`, from one collective; where a rank refuses, they stay as they were.
+
+    They are summed in place: no block is sent before all ranks are known to take part.
+    """
     given = [_as_words(tensor.detach()) for tensor in tensors]
-    if whole:
-        sums = [comm.all_reduce(given[0], timeout_s=timeout_s, wire=None if given[0].dtype == torch.int32 else wire)]
+    outs = [words if words.is_contiguous() and not words.is_neg() else None for words in given]
+    if len(given) == 1 and not average:
+        words = given[0]
+        format_of_it = None if words.dtype == torch.int32 else wire
+        sums = [comm.all_reduce(words, out=outs[0], timeout_s=timeout_s, wire=format_of_it)]
     else:
-        segments = [_segment(tensor, average, wire) for tensor in given]
+        segments = [_segment(words, average, wire, out) for words, out in zip(given, outs, strict=True)]
         sums = comm.all_reduce_segments(segments, timeout_s=timeout_s)
     for tensor, total in zip(tensors, sums, strict=True):
         if average and tensor.dtype == torch.int32:
             total = torch.div(total, comm.world_size, rounding_mode="trunc")
         if tensor.dtype == torch.complex64:
             total = torch.view_as_complex(total.reshape(*tensor.shape, 2))
-        tensor.detach().copy_(total.reshape(tensor.shape))
+        if total.data_ptr() != tensor.data_ptr():
+            tensor.detach().copy_(total.reshape(tensor.shape))
 
 
 def _as_words(tensor: torch.Tensor) -> torch.Tensor:
@@ -48,5 +54,5 @@ def _as_words(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _segment(tensor: torch.Tensor, average: bool, wire: Wire | None) -> Segment:
-    return Int32(tensor) if tensor.dtype == torch.int32 else float_segment(tensor, wire, mean=average)
+def _segment(words: torch.Tensor, average: bool, wire: Wire | None, out: torch.Tensor | None) -> Segment:
+    return Int32(words, out=out) if words.dtype == torch.int32 else float_segment(words, wire, mean=average, out=out)
