@@ -22,7 +22,7 @@ def by_numpy(tensors: list[torch.Tensor], wire: str, block_words: int, *, mean: 
     """Return the sum as docs/protocol.md defines it."""
     ranks, dtype = len(tensors), tensors[0].dtype
     bits = {"float32": 32, "16": 16, "8": 8}[wire]
-    m = (30 if bits == 32 else bits - 1) - headroom_bits(ranks)
+    m = (30 if bits == 32 else bits - 2) - headroom_bits(ranks)
     per_block = block_words * 32 // bits
     fields = np.max([fields_of(tensor, per_block) for tensor in tensors], axis=0)
     powers = m + 126.0 - fields
@@ -31,7 +31,8 @@ def by_numpy(tensors: list[torch.Tensor], wire: str, block_words: int, *, mean: 
     total = np.zeros(len(scale))
     for tensor in tensors:
         whole = np.rint(tensor.double().numpy() * scale)
-        total += whole if bits == 32 else np.clip(whole, 1 - 2.0**m, 2.0**m - 1)
+        beyond = 2.0 ** (m + 0.0) > scale * torch.finfo(dtype).max
+        total += whole if bits == 32 else np.clip(whole, beyond - 2.0**m, 2.0**m - beyond)
     unit = 1 / ((ranks if mean else 1) * scale)
     numbers = total * unit if bits == 32 else total.astype(np.float32) * unit.astype(np.float32)
     return torch.from_numpy(numbers.astype(np.float32)).to(dtype)

@@ -68,16 +68,16 @@ def test_sums_have_the_bits_of_the_definition(
 @pytest.mark.parametrize("bits", [16, 8])
 @pytest.mark.parametrize("ranks", range(1, 33))
 def test_the_error_norm_is_that_of_the_bits(ranks: int, bits: int) -> None:
-    """Against exact sums: each rank's rounding is off by half a unit at most, near the block's largest by one."""
+    """Against exact sums: each rank's rounding is off by half a unit at most."""
     rng = np.random.default_rng(ranks)
     tensors = [rng.standard_normal(40 * WORDS * 32 // bits).astype(np.float32) for _ in range(ranks)]
     exact = np.sum(tensors, axis=0, dtype=np.float64)
     found = summed(tensors, str(bits))
-    m = bits - 1 - headroom_bits(ranks)
+    m = bits - 2 - headroom_bits(ranks)
     rows = np.abs(tensors).max(axis=0).reshape(40, -1)
     units = 2.0 ** (np.frexp(rows.max(axis=1))[1] - m)
     error = (np.asarray(found) - exact).reshape(40, -1)
-    assert (np.abs(error) <= ranks * units[:, None]).all()
+    assert (np.abs(error) <= ranks / 2 * units[:, None] * (1 + 1e-6)).all()
     uniform = units[:, None] * np.sqrt(ranks / 12)  # of rounding errors that are equally likely within half a unit
     assert np.sqrt((error**2).mean()) <= 1.1 * np.sqrt((uniform**2).mean()) + (0.02 if m < 4 else 0)
 
@@ -88,7 +88,7 @@ def test_stochastic_rounding_has_no_bias(wire: str) -> None:
     values[:: WORDS * 4] = 1
     middle = np.arange(len(values)) % (WORDS * 4) != 0
     rounds = [summed([values] * 4, wire, seeds=[4 * i + r + 1 for r in range(4)]) for i in range(8)]
-    unit = 2.0 ** (1 - (int(wire) - 3))
+    unit = 2.0 ** (1 - (int(wire) - 4))
     assert not np.array_equal(rounds[0], rounds[1])
     off = np.mean(rounds, axis=0)[middle] - 1.2
     assert abs(off.mean()) < 0.02 * unit < abs(np.asarray(summed([values] * 4, wire))[middle] - 1.2).mean()

@@ -1,11 +1,12 @@
 """Floating-point tensors as blocks: float32, float16 or bfloat16 in memory; 32, 16 or 8 bits a number on the wire.
 
     32 bits:       q = rint(x · 2^(m - E))                    m = 30 - L
-    16 and 8 bits: q = rint(x · 2^(m - E)), |q| <= 2^m - 1    m = bits - 1 - L
+    16 and 8 bits: q = rint(x · 2^(m - E)), |q| <= 2^m        m = bits - 2 - L
 
 E is the block's exponent: the largest |x| of the block on any rank is below 2^E. L = ceil(log2 N) bits are kept free
 for the sum of N ranks. The sum is Σ q · 2^(E - m), rounded once more where memory has 16 bits a number. In 16 and 8
-bits a scale is float32, at most 2^127: blocks below 2^(m - 127) count in units of 2^-127.
+bits a scale is float32, at most 2^127: blocks below 2^(m - 127) count in units of 2^-127. Where 2^E is beyond the type,
+|q| <= 2^m - 1. The highest bit of a sum's lane then only repeats its sign, so a flip of it is found (decision 12).
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ def headroom_bits(world_size: int) -> int:
 
 
 def magnitude_bits(bits: int, world_size: int) -> int:
-    """Return m: a number becomes less than 2^m units. LaneOverflowError when N ranks leave no bit."""
-    found = (30 if bits == 32 else bits - 1) - headroom_bits(world_size)
-    if found < 1:
+    """Return m: a number becomes at most 2^m units. LaneOverflowError when N ranks leave no unit."""
+    found = (30 if bits == 32 else bits - 2) - headroom_bits(world_size)
+    if found < 0:
         raise LaneOverflowError(f"lanes of {bits} bits hold no sum of {world_size} rounded floats: use 16 or 32 bits")
     return found
 
 
 def levels(bits: int, world_size: int) -> int:
     """Return the largest |q| that a rank sends in 8 or 16 bits."""
-    return (1 << magnitude_bits(bits, world_size)) - 1
+    return 1 << magnitude_bits(bits, world_size)
 
 
 @cache

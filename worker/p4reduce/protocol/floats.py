@@ -21,6 +21,8 @@ from p4reduce_runtime.kernels import kernel
 from p4reduce_runtime.records import Table
 
 _HALF_TOP: Final = 0x7C00
+_LARGEST: Final = (3.4028234663852886e38, 65504.0, 3.4028234663852886e38)
+"""The largest numbers of FLOAT32, FLOAT16 and, nearly, BFLOAT16."""
 
 
 @kernel("float32(uint16)")
@@ -228,6 +230,8 @@ def encode(
     at = np.uint64(segment.begin) + np.uint64(row) * room
     count = min(room, np.uint64(segment.end) - at)
     levels = np.int32(segment.levels)
+    if float(levels) > scale * _LARGEST[segment.form]:  # a number rounded up would be beyond its type
+        levels = np.int32(levels - 1)
     whole = segment.form == FLOAT32 and count == room
     if whole and segment.seed == 0:
         return quantize(elements.view(np.float32), at, size, lanes, scale, levels, weights, frame, start)
