@@ -36,7 +36,7 @@ frameworks: $(VENV)/frameworks.stamp  # Lightning, Accelerate, Transformers, Ray
 
 fuzz: $(VENV)/dev.stamp  # FUZZ_SECONDS for each decoder, then FUZZ_FRAMES mutated frames beside a running job
 	$(BIN)/python tests/fuzz/coverage_guided.py --seconds $(FUZZ_SECONDS)
-	$(BIN)/python tests/fuzz/strangers.py --frames $(FUZZ_FRAMES)
+	$(BIN)/python tests/fuzz/foreign_frames.py --frames $(FUZZ_FRAMES)
 
 chaos: $(VENV)/dev.stamp  # kills workers, switch and controller at random under a training, for CHAOS_SECONDS
 	$(BIN)/python tests/system/chaos.py --seconds $(CHAOS_SECONDS)

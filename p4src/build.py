@@ -1,6 +1,6 @@
 """Compile p4src/v1model with p4c into p4src/artifacts/v1model, one folder a geometry: `make p4`.
 
-The artifacts are checked in, so that nobody needs p4c to run p4reduce; `manifest.json` says which sources
+The artifacts are checked in, so that p4reduce runs without p4c; `manifest.json` says which sources
 and which compiler they came from, and tests/p4src fails when they disagree.
 """
 

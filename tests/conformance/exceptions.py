@@ -20,8 +20,8 @@ DIFFERENT = {
         "The embedded switch cuts the copies, as the P4Runtime specification wants."
     ),
     "initial_entries": (
-        "BMv2 lets nobody change a table whose entries the program declares, const or not. On the embedded switch only "
-        "const ones stay for good, as the P4Runtime specification wants."
+        "BMv2 lets no client change a table whose entries the program declares, const or not. On the embedded switch "
+        "only const ones stay for good, as the P4Runtime specification wants."
     ),
     "signed_register_cell": (
         "BMv2's registers hold positive numbers: a negative int<8> comes back as one of 128 and more, which is not "

@@ -21,7 +21,7 @@ def cases() -> list[Case]:
 
 
 def _before(network: Network) -> list[Step]:
-    """An unwritten switch floods nowhere and answers nobody; then it is written, the job last."""
+    """An unwritten switch floods nowhere and sends no answer; then it is written, the job last."""
     digests = next(entry for entry in network.switching() if isinstance(entry, DigestConfig))
     return [
         insert(digests),

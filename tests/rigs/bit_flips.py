@@ -166,7 +166,7 @@ class BitFlips:
         for port, out in self._rig.program.process(rank_port(rank), frame):
             to = port - rank_port(0)
             address = rank_mac(to).to_bytes(6, "big"), rank_udp_port(to).to_bytes(2, "big")
-            if (out[:6], out[36:38]) == address:  # else another host's, or nobody's
+            if (out[:6], out[36:38]) == address:  # else another host's, or no host's
                 answers.append((to, self._disturb(out[ENCAP_BYTES:], 0, up=False)))
         return answers
 

@@ -9,7 +9,7 @@ from p4reduce_runtime.security import Security
 
 
 class Bench:
-    """An authority in a folder, with certificates for "controller", "switch", "worker" and whoever is added."""
+    """An authority in a folder, with certificates for "controller", "switch", "worker" and others that are added."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -60,7 +60,7 @@ def run(comm: Communicator) -> list[Any]:
 
 
 def run_and_close(comm: Communicator) -> list[Any]:
-    """`run`, and meet the others once more, as whoever ends has to: one of them may lack the last result."""
+    """`run`, and meet the others once more, as a rank that ends has to: one of them may lack the last result."""
     found = run(comm)
     comm.close()
     return found

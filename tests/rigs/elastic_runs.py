@@ -68,7 +68,7 @@ def kill_worker(system: System, launcher: Child, choice: random.Random) -> bool:
 
 
 def kill_switch(system: System, launcher: Child, choice: random.Random) -> bool:
-    """SIGKILL the switch; start another, as whoever watches over it would."""
+    """SIGKILL the switch; start another, as a supervisor would."""
     system.switch.end(signal.SIGKILL)
     system.start_switch()
     return True

@@ -142,8 +142,8 @@ def test_a_refused_connection_does_not_disable_gso(compiled: Any, ends: Any) -> 
     port = there.getsockname()[1]
     there.close()
     to = datagrams.destination()
-    _, io = send(compiled, here, to, [b"nobody"])
-    select.select([here], [], [], 10)  # for the answer that nobody is there
+    _, io = send(compiled, here, to, [b"no answer"])
+    select.select([here], [], [], 10)  # for the ICMP answer that the port is closed
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
         there.bind(("127.0.0.1", port))
         tried, io = send(compiled, here, to, [b"first", b"other"])

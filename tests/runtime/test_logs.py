@@ -1,4 +1,4 @@
-"""Logs: what a line looks like, what never stands in one, and how often a stranger can cause one."""
+"""Logs: what a line looks like, what never stands in one, and how often input from the network can cause one."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_a_job_sums_where_full_frames_have_an_ipv4_header_checksum_of_zero(tmp_p
 
 
 def test_a_collective_ends_when_controller_and_switch_are_gone(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the default timeout of collectives; nobody is left who could reset the job."""
+    """With the default timeout of collectives; nothing is left that could reset the job."""
     monkeypatch.setattr(lease, "DEAD_AFTER_S", 1.0)
     address = system.controller.address("jobs on")
     with JobClient(address) as client:

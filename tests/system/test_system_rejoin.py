@@ -64,7 +64,7 @@ def test_a_controller_that_is_away_for_longer_costs_an_epoch(system: System) -> 
             time.sleep(DEAD_AFTER_S + 2.0)
             stopped_at = max(steps.done)
             time.sleep(0.5)
-            assert max(steps.done) <= stopped_at + 1, "nobody goes on alone"
+            assert max(steps.done) <= stopped_at + 1, "no rank goes on alone"
             system.start_controller()
             steps.wait_more(5)
         finally:
@@ -105,7 +105,7 @@ def weights(launcher: Child) -> set[str]:
     assert launcher.status == 0, text
     found = re.findall(r"rank \d: \d+ steps, weights ([0-9a-f]+)", text)
     assert len(found) == RANKS, text
-    assert re.findall(r"launch (\d+) goes on after step 0", text) == ["0"] * RANKS, "nobody was started anew"
+    assert re.findall(r"launch (\d+) goes on after step 0", text) == ["0"] * RANKS, "no process was started anew"
     assert "0 steps were redone" in text
     return set(found)
 

@@ -3,7 +3,7 @@
 What client and server know of particular targets is here. Differences that need nothing done:
 
 - BMv2 (its P4Runtime front end, PI) makes the live controller with the largest election id primary. The spec, and the
-  software switch, make nobody primary after a primary has left, until someone asks with an id as large as its.
+  software switch, make no client primary after a primary has left, until one asks with an id as large as its.
 - BMv2 answers INVALID_ARGUMENT where the spec wants OUT_OF_RANGE for values that are too wide, and UNKNOWN for most
   errors of the target itself, such as a full table or a counter index that is too large.
 - BMv2 refuses clone sessions with a packet length ("Error when creating clone session in target").

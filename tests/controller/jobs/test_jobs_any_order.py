@@ -133,7 +133,7 @@ class AnyOrder(RuleBasedStateMachine):
         members = {job.name: set(job.members) for job in self.registry.jobs()}
         self.registry = Registry(SwitchGeometry(4, 8, 16), self.store, 10.0, self.draw_nonce)
         self.registry.restore(self.store.jobs(), self.now)
-        self.told.clear()  # a nonce that was told of a reset is a stranger's now
+        self.told.clear()  # a nonce that got the answer "reset" is an unknown one now
         assert {job.name: (job.id, job.slots, job.epoch) for job in self.registry.jobs()} == before
         assert {job.name: set(job.members) for job in self.registry.jobs()} == members
 

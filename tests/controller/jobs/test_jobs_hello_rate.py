@@ -1,4 +1,4 @@
-"""The controller limits the HELLOs of each port of the switch, so that a flood at one disturbs nobody at the others."""
+"""The controller limits the HELLOs of each port of the switch, so that a flood at one does not disturb the others."""
 
 from __future__ import annotations
 
@@ -118,10 +118,10 @@ def test_a_flood_at_one_port_does_not_affect_other_ranks(system: System) -> None
     stop, sent = threading.Event(), [0]
 
     def flood() -> None:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unknown_peer:
             while not stop.is_set():
                 for nonce in range(50):
-                    stranger.sendto(wire.pack_hello(1, nonce), (host, int(port)))
+                    unknown_peer.sendto(wire.pack_hello(1, nonce), (host, int(port)))
                     sent[0] += 1
                 stop.wait(0.01)
 

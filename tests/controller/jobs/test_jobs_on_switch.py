@@ -83,16 +83,16 @@ def test_hello_datagrams_bring_leases_and_the_switch_sums(system: System) -> Non
 
         client.leave(workers[1].ticket.nonce)
         assert until_reset(workers[0]) == "rank 1 left"
-        stranger = Worker(client, 0, 3)
-        stranger.lease = workers[0].lease
-        stranger.hello()  # a port it has, but no place in the job
-        stranger.contribute(3, [1] * stranger.geometry.block_words)
-        client.leave(stranger.ticket.nonce)
+        other = Worker(client, 0, 3)
+        other.lease = workers[0].lease
+        other.hello()  # a port it has, but no place in the job
+        other.contribute(3, [1] * other.geometry.block_words)
+        client.leave(other.ticket.nonce)
         again = form(client, 3)
         sum_one_round(again, 0)
         drops = {drop.reason: drop.count.packets for drop in client.stats().drops}
         assert drops["NOT_ADMITTED"] == 1
-        close([*workers, *again, stranger])
+        close([*workers, *again, other])
 
 
 def test_a_lease_has_the_jobs_lanes(system: System) -> None:

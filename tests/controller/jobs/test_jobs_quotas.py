@@ -1,4 +1,4 @@
-"""Quotas: nobody takes all jobs, slots, joins or epochs."""
+"""Quotas: no client takes all jobs, slots, joins or epochs."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ def test_two_launches_are_never_one_job(registry: Registry) -> None:
     registry.join("train", 1, 2, 1.0, "a restart 0")
     with pytest.raises(PlaceTakenError, match=r"\(ranks 0 and 1\)"):
         registry.join("train", 1, 2, 2.0)
-    assert sorted(job.members) == [0, 1], "nobody lost a place"
+    assert sorted(job.members) == [0, 1], "no member lost its place"
     assert registry.heartbeat(old.nonce, 2.0) == ""
     registry.leave(old.nonce)
     with pytest.raises(PlaceTakenError):
@@ -262,7 +262,7 @@ def test_the_first_address_of_a_nonce_stays(registry: Registry) -> None:
     job = registry.create("train", 2)
     member = registry.join("train", 0, 2, 0.0)
     assert registry.hello(Hello(job.id, member.nonce, place(1)), 0.0)
-    assert not registry.hello(Hello(job.id, member.nonce, place(2)), 0.0), "somebody replayed the HELLO"
+    assert not registry.hello(Hello(job.id, member.nonce, place(2)), 0.0), "another port replayed the HELLO"
     assert member.address == place(1)
 
 

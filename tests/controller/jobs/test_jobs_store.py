@@ -51,7 +51,7 @@ def test_a_saved_job_is_read_back(store: Store) -> None:
         member = registry.join("train", rank, 2, 0.0)
         registry.hello(Hello(job.id, member.nonce, Address(rank, 2**48 - 1, 2**32 - 1, 4000)), 0.0)
     assert job.grant is not None
-    assert [one.grant for one in reopened(store).jobs()] == [None, None], "nobody has been told of it"
+    assert [one.grant for one in reopened(store).jobs()] == [None, None], "no member has the grant yet"
     registry.count_from(job.grant, {"results": Count(2**60, 7)})
     registry.installed(job.grant, 0.0)
     found = reopened(store).jobs()

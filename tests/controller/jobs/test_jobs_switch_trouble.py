@@ -1,4 +1,4 @@
-"""A switch that hangs, or comes back with its counters at 0: nobody waits long, and the stats stay right."""
+"""A switch that hangs, or comes back with its counters at 0: no call waits long, and the stats stay right."""
 
 from __future__ import annotations
 

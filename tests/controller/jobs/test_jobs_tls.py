@@ -49,9 +49,9 @@ def test_only_the_role_worker_is_served(bench: Bench, locked: Running, tmp_path:
         pytest.raises(ControllerUnreachableError, match="closed the connection: does the controller use TLS"),
     ):
         client.list_jobs()
-    stranger = Bench(tmp_path / "other").of("worker")
+    other = Bench(tmp_path / "other").of("worker")
     with (
-        JobClient(locked.address, security=stranger) as client,
+        JobClient(locked.address, security=other) as client,
         pytest.raises(ControllerUnreachableError, match=r"no TLS connection to .* of the authority in .*other/ca\.pem"),
     ):
         client.list_jobs()

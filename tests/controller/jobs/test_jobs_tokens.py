@@ -26,14 +26,14 @@ def test_joining_and_removing_a_private_job_need_a_token(running: Running, clien
         tickets, _ = form(running, member, "train", 2)
         with pytest.raises(ForbiddenError, match="to remove it takes its owner's token"):
             member.remove_job("train")
-    for stranger in (client, JobClient(running.address, token="guess")):
+    for other in (client, JobClient(running.address, token="guess")):
         with pytest.raises(ForbiddenError, match="job train is private: to join it takes its token"):
-            stranger.join("train", 0, 2)
+            other.join("train", 0, 2)
         with pytest.raises(ForbiddenError):
-            stranger.remove_job("train")
-        stranger.close()
+            other.remove_job("train")
+        other.close()
     with JobClient(running.address, token=made.owner_token) as owner:
-        assert owner.heartbeat(tickets[0].nonce) == (False, ""), "nobody was disturbed"
+        assert owner.heartbeat(tickets[0].nonce) == (False, ""), "the member was not disturbed"
         owner.join("train", 0, 2, former=tickets[0].nonce)
         owner.remove_job("train")
 

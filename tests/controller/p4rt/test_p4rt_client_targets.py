@@ -239,14 +239,14 @@ def test_a_larger_election_id_takes_over(address: str) -> None:
 
 
 def test_one_that_outbids_is_primary_whatever_id_others_took(address: str) -> None:
-    with Client(address, election_id=(0, 2**63)) as stranger:
+    with Client(address, election_id=(0, 2**63)) as other:
         with Client(address, election_id=None) as ours:
             assert (ours.is_primary, ours._connection.election_id) == (True, (0, 2**63 + 1))
             with Client(address, election_id=None) as second:
                 assert second.is_primary
             ours.reconnect()
             assert ours.is_primary
-        stranger.close()
+        other.close()
 
 
 def test_the_largest_id_can_be_taken_after_its_owner_has_left(address: str) -> None:

@@ -89,7 +89,7 @@ def test_a_controller_turns_its_back_on_what_is_no_switch(bench: Bench) -> None:
 
 
 @pytest.mark.processes
-def test_it_does_not_listen_to_strangers_by_accident(bench: Bench) -> None:
+def test_it_listens_beyond_loopback_on_demand_alone(bench: Bench) -> None:
     switch = Switch()
     with pytest.raises(ConfigError, match=r"whoever reaches 0\.0\.0\.0:0 .*--tls-ca, --tls-certificate and --tls-key"):
         Server(switch, "0.0.0.0:0")
@@ -126,7 +126,7 @@ def test_bytes_that_are_no_request_are_told_so(switch: Served) -> None:
 
 
 @pytest.mark.processes
-def test_large_writes_of_strangers_leave_nothing_behind(tmp_path: Path) -> None:
+def test_large_writes_without_a_certificate_leave_nothing_behind(tmp_path: Path) -> None:
     options = (None, "127.0.0.1:0", (), "127.0.0.1:0")
     run = "import sys; from p4reduce_switch.run import *; run_switch(SwitchOptions(*eval(sys.argv[1])))"
     with subprocess.Popen([sys.executable, "-c", run, repr(options)], stdout=subprocess.PIPE, text=True) as process:

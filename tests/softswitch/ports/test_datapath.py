@@ -34,7 +34,7 @@ FAILS, REPORTS, PUNTS, NOWHERE, FLOODS, SPOILT, LONG, SILENT, TELLS_ALL = range(
 
 
 def reply(frame: bytes, payload: bytes) -> bytes:
-    """A frame back to its sender with another payload; nobody looks at checksums on the way out."""
+    """A frame back to its sender with another payload; checksums are not checked on the way out."""
     ip = frame[14:16] + (28 + len(payload) & 0xFFFF).to_bytes(2, "big") + frame[18:26] + frame[30:34] + frame[26:30]
     udp = frame[36:38] + frame[34:36] + (8 + len(payload)).to_bytes(2, "big") + frame[40:42]
     return frame[6:12] + frame[:6] + frame[12:14] + ip + udp + payload
@@ -246,13 +246,13 @@ def test_without_gso_every_datagram_leaves_by_itself() -> None:
 def test_datagrams_of_unknown_peers_get_no_port_and_have_no_effect() -> None:
     seeded = random.Random(7)
     with running(Mixture()) as one:
-        peer, stranger = one.peer(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        with stranger:
-            stranger.connect(one.underlay.address)
+        peer, unknown_peer = one.peer(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with unknown_peer:
+            unknown_peer.connect(one.underlay.address)
             garbage = [seeded.randbytes(seeded.choice([0, 1, 24, 24, 1072])) for _ in range(200)]
             garbage += [bytes(65507), *[b"equal"] * 64]
             for start in range(0, len(garbage), 20):
-                send(stranger, garbage[start : start + 20], run=start % 40 == 0)
+                send(unknown_peer, garbage[start : start + 20], run=start % 40 == 0)
                 send(peer, [bytes([200]) + start.to_bytes(2, "big")], run=False)
             one.until(lambda: one.underlay.counters.no_hello == len(garbage))
             one.until(lambda: one.underlay.counters.datagrams_in == 1 + len(range(0, len(garbage), 20)))
@@ -298,7 +298,7 @@ def test_another_program_is_installed_in_the_middle_of_a_batch() -> None:
 
 
 def test_other_threads_get_the_lock_while_the_loop_waits() -> None:
-    """The loop waits for datagrams a second at a time: nobody has to wait for that."""
+    """The loop waits for datagrams a second at a time: no caller has to wait for that."""
     with running(Mixture()) as one:
         begun = time.monotonic()
         for _ in range(50):

@@ -40,7 +40,7 @@ def test_without_the_right_the_error_says_what_to_do(monkeypatch: pytest.MonkeyP
 def test_frames_pass_in_both_directions_and_are_not_reflected(pair: tuple[str, str]) -> None:
     near, far = EthernetPorts({7: pair[0]}), EthernetPorts({9: pair[1]})
     try:
-        frame = bytes.fromhex("020000000099 020000000001 88b5") + b"a frame to somebody else" * 50
+        frame = bytes.fromhex("020000000099 020000000001 88b5") + b"a frame to another one" * 50
         assert near.send(7, frame)
         assert not near.send(8, frame)
         assert _frames(far) == [(9, frame)]

@@ -55,11 +55,11 @@ class Bench:
 
     def peer(self, address: str = "127.0.0.1") -> socket.socket:
         """A peer that has a port, as it said HELLO."""
-        one = self.stranger(address)
+        one = self.unknown_peer(address)
         assert self.receive(HELLO, peer=one)
         return one
 
-    def stranger(self, address: str = "127.0.0.1") -> socket.socket:
+    def unknown_peer(self, address: str = "127.0.0.1") -> socket.socket:
         one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         one.bind((address, 0))
         one.settimeout(10)
@@ -200,7 +200,7 @@ def test_each_peer_keeps_its_port(bench: Bench) -> None:
     assert [port for port, _ in bench.receive(b"a", peer=first)] == [1]
     assert [port for port, _ in bench.receive(b"b", peer=second)] == [2]
     bench.now += 100 * EVICT_AFTER_S
-    assert [port for port, _ in bench.receive(b"c", peer=first)] == [1], "nobody is evicted without need"
+    assert [port for port, _ in bench.receive(b"c", peer=first)] == [1], "no peer is evicted without need"
     assert [(port, frame[42:]) for port, frame in bench.receive(b"d", b"e", peer=second)] == [(2, b"d"), (2, b"e")]
     assert bench.underlay.counters.datagrams_in == 5 + 2
     assert bench.underlay.counters.bytes_in == 5 + 2 * HELLO_BYTES
@@ -240,7 +240,7 @@ def test_other_frames_are_not_sent(bench: Bench) -> None:
         assert bench.underlay.send(port, one)
     assert bench.underlay.counters.not_for_peer == len(wrong)
     assert bench.underlay.counters.datagrams_out == 0
-    assert not bench.underlay.send(port + 1, good), "nobody is there"
+    assert not bench.underlay.send(port + 1, good), "no peer has the port"
 
 
 def test_a_peer_that_is_gone_does_not_stop_the_others(bench: Bench) -> None:
@@ -274,17 +274,17 @@ def ports_of(bench: Bench, peer: socket.socket, payload: bytes = HELLO) -> list[
 
 
 def test_a_datagram_that_is_no_hello_gets_no_port(bench: Bench) -> None:
-    stranger = bench.stranger()
+    unknown_peer = bench.unknown_peer()
     spoiled = [bytes([HELLO[0] ^ bit]) + HELLO[1:] for bit in (0x10, 0x01)]  # another version, another type
     others = [b"", b"x", HELLO[:-1], HELLO + b"x", *spoiled, bytes(HELLO_BYTES)]
-    assert bench.receive(*others, peer=stranger) == []
+    assert bench.receive(*others, peer=unknown_peer) == []
     assert bench.underlay.counters.no_hello == len(others)
-    assert ports_of(bench, stranger) == [1]
-    assert ports_of(bench, stranger, b"x") == [1], "what a peer says after HELLO is the program's affair"
+    assert ports_of(bench, unknown_peer) == [1]
+    assert ports_of(bench, unknown_peer, b"x") == [1], "what a peer says after HELLO is the program's affair"
 
 
 def test_ports_run_out_and_those_of_peers_that_have_gone_are_given_away(bench: Bench) -> None:
-    peers = [bench.stranger() for _ in range(511)]
+    peers = [bench.unknown_peer() for _ in range(511)]
     for number, peer in enumerate(peers[:509], 1):
         bench.now += 0.001
         assert ports_of(bench, peer) == [number]
@@ -300,7 +300,7 @@ def test_ports_run_out_and_those_of_peers_that_have_gone_are_given_away(bench: B
 
 def test_a_port_in_use_stays_with_its_silent_peer(bench: Bench) -> None:
     bench.in_use = {2, 3}
-    peers = [bench.stranger() for _ in range(511)]
+    peers = [bench.unknown_peer() for _ in range(511)]
     for peer in peers[:509]:
         ports_of(bench, peer)
     bench.now += 1000.0
@@ -323,10 +323,10 @@ def test_a_flood_of_hellos_searches_for_ports_now_and_then_only(bench: Bench, mo
     monkeypatch.setattr(bench.underlay, "_in_use", lambda: searches.append(bench.now) or ())
     for _ in range(509):
         bench.peer()
-    stranger = bench.stranger()
+    unknown_peer = bench.unknown_peer()
     for _ in range(50):
         bench.now += EVICTION_RETRY_S / 10
-        assert ports_of(bench, stranger) == []
+        assert ports_of(bench, unknown_peer) == []
     assert bench.underlay.counters.no_free_port == 50
     assert len(searches) <= 6
 
@@ -358,11 +358,11 @@ def test_ports_assigned_evicted_and_refused_are_logged_at_a_limited_rate(
     caplog.set_level(logging.INFO)
     bench.underlay._numbers = [1]
     bench.peer()
-    stranger = bench.stranger()
+    unknown_peer = bench.unknown_peer()
     for _ in range(50):
-        bench.receive(b"x", peer=stranger)
+        bench.receive(b"x", peer=unknown_peer)
     bench.now += EVICT_AFTER_S + 1
-    bench.receive(HELLO, peer=stranger)
+    bench.receive(HELLO, peer=unknown_peer)
     told = [(record.getMessage(), record.__dict__["p4reduce_fields"]) for record in caplog.records]
     assert [name for name, _ in told] == ["port given", "datagram refused", "port evicted"]
     assert told[2][1]["silent_s"] == EVICT_AFTER_S + 1

@@ -74,7 +74,7 @@ def test_counters(load: Callable[[str], Program]) -> None:
 def test_digest(load: Callable[[str], Program]) -> None:
     program, digests = load("l2"), []
     frame = bytes.fromhex("020000000002 0200000000aa 0800")
-    program.process(3, frame)  # nobody listens
+    program.process(3, frame)  # without a handler
     program.on_digest = lambda name, samples: digests.append((name, samples))
     program.process(3, frame)
     program.tables["MainIngress.learned"].insert((0x0200000000AA, 3), 0, "MainIngress.known", ())

@@ -75,7 +75,7 @@ def test_a_rank_that_was_computing_comes_back_with_its_next_call() -> None:
     with ResettableGroup(2) as group:
         group.run(Communicator.barrier)
         group.reset()
-        group.comms[0].check()  # nobody has to do anything about it
+        group.comms[0].check()  # without any action
         ones = np.ones(5, np.int32)
         late = threading.Timer(0.3, lambda: results.append(group.comms[1].all_reduce(ones)))
         results: list[Any] = []

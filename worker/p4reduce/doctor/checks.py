@@ -141,7 +141,7 @@ def _certificates(address: str, security: Security | None) -> Check:
         return Check(
             CERTIFICATES,
             Status.WARNING,
-            f"none: whoever is on the way to {address} can read and change what is said there",
+            f"none: hosts on the way to {address} can read and change what is sent",
             "make some with `p4reduce certs init` and name them in P4REDUCE_CA, P4REDUCE_CERT and P4REDUCE_KEY",
         )
     ends, file = _first_end(security)

@@ -37,7 +37,7 @@ class Socket(NamedTuple):
 class Channel:
     """A connected UDP socket, for one thread at a time.
 
-    It has a descriptor of its own, made from the given one: whoever closes that must not leave the kernels, which may
+    It has a descriptor of its own, made from the given one: closing that must not leave the kernels, which may
     be at work on another thread, with a number that is by then another file's. `pump`: the kernel module of that name.
     `plain`: whether every frame is sent by itself; the kernels may set it. Runs are short until `run_bytes` is set.
     """

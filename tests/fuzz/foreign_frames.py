@@ -1,10 +1,10 @@
-"""Mutated frames of strangers, beside the frames of a running job whose sums must stay exact.
+"""Mutated frames beside the frames of a running job whose sums must stay exact.
 
-python tests/fuzz/strangers.py --frames 10000000      prints what became of them; exit status 1 after a wrong sum
+python tests/fuzz/foreign_frames.py --frames 10000000      prints what became of them; exit status 1 after a wrong sum
 
 Two workers' engines call one collective after the other over the compiled program. Between their frames come mutated
 ones: contributions, HELLOs, ordinary traffic, from the ranks' own ports and from others, and answers that claim to be
-the switch's. They hold everything a stranger may know of the job, but no rank's secret at that rank's own port.
+the switch's. They hold everything of the job that is not secret, but no rank's secret at that rank's own port.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KEPT: Final = 64
 ELEMENTS: Final = 500
 
 
-class Strangers:
+class ForeignFrames:
     """`run(n)` sends at least n mutated frames and returns how many collectives were checked meanwhile."""
 
     def __init__(self, seed: int) -> None:
@@ -135,19 +135,17 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="end after so many seconds at the latest")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    strangers, collectives, began = Strangers(options.seed), 0, time.monotonic()
+    foreign, collectives, began = ForeignFrames(options.seed), 0, time.monotonic()
     try:
-        while strangers.sent < options.frames and time.monotonic() - began < options.seconds:
-            collectives += strangers.run(min(10_000, options.frames - strangers.sent))
+        while foreign.sent < options.frames and time.monotonic() - began < options.seconds:
+            collectives += foreign.run(min(10_000, options.frames - foreign.sent))
     except AssertionError as error:
         print(f"FAILED: {error}")
         return 1
-    names = {reason: wire.DROP_REASONS[reason] for reason in strangers.rig.drops()}
-    print(
-        f"{strangers.sent_up} mutated frames to the switch, {strangers.sent_down} to the workers (seed {options.seed})"
-    )
+    names = {reason: wire.DROP_REASONS[reason] for reason in foreign.rig.drops()}
+    print(f"{foreign.sent_up} mutated frames to the switch, {foreign.sent_down} to the workers (seed {options.seed})")
     print(f"{collectives} collectives meanwhile, all sums exact; {time.monotonic() - began:.0f} s")
-    print("dropped by the switch: " + ", ".join(f"{names[r]} {n}" for r, n in strangers.rig.drops().items()))
+    print("dropped by the switch: " + ", ".join(f"{names[r]} {n}" for r, n in foreign.rig.drops().items()))
     return 0
 
 

@@ -1,0 +1,14 @@
+"""Mutated frames beside a running job (foreign_frames.py): its sums stay exact, and none is counted for it."""
+
+from __future__ import annotations
+
+from fuzz.foreign_frames import ForeignFrames
+
+
+def test_a_job_stays_exact_among_mutated_frames() -> None:
+    foreign = ForeignFrames(seed=1)
+    assert foreign.run(20_000) > 5
+    assert foreign.rig.job_count("contributions") == foreign.contributions
+    assert foreign.rig.job_count("duplicates") == 0
+    reached = set(foreign.rig.drops())
+    assert len(reached) >= 9, f"drop reasons seen: {sorted(reached)}"
