@@ -103,9 +103,9 @@ class _SwitchEntry(Settings, frozen=True):
 
     ip: str = ""
     mac: MacAddress = DEFAULT_SWITCH_MAC
-    runtime_json: object = None
-    cli_input: object = None
-    program: object = None
+    runtime_json: Any = None  # any JSON value: msgspec converts to `object` by our hook alone
+    cli_input: Any = None
+    program: Any = None
 
 
 def load(path: str | os.PathLike[str]) -> Topology:

@@ -230,7 +230,8 @@ def sums_command(sums: int) -> str:
 
 
 def assert_sums(out: str, sums: int) -> None:
-    found = [json.loads(line.partition("] ")[2]) for line in out.splitlines()]
+    texts = [line.partition("] ")[2] for line in out.splitlines()]
+    found = [json.loads(text) for text in texts if text.startswith("{")]  # else a log line of a slow machine
     assert [one["sums"] for one in found] == [sums, sums]
     assert [one["mismatched_words"] for one in found] == [0, 0] and found[0]["words"] > 1000
 
