@@ -54,7 +54,7 @@ def test_means_in_few_bits_are_close_and_equal_on_all_ranks(wire: str, rounding:
     with LocalGroup(RANKS) as group:
         found = [mean for mean, _ in group.run(lambda comm: means_of(comm, given, wire=wire, rounding=rounding))]
     assert all(torch.equal(mean, found[0]) for mean in found)
-    unit = 2.0 ** (3 - (int(wire) - 3))  # |x| < 8, and L = 2
+    unit = 2.0 ** (3 - (int(wire) - 4))  # |x| < 8, and L = 2
     off = (found[0] - given.mean(0)).abs()
     assert 0 < off.max() <= unit
 
