@@ -41,7 +41,6 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
-from p4reduce.codecs import Segment
 from p4reduce.codecs.wire import (
     ROUNDINGS,
     WIRES,
@@ -378,23 +377,26 @@ class DDPState:
     def _sum(self, buffer: torch.Tensor, parts: dict[str, torch.Tensor], begun: Begun | None) -> None:
         if begun is None:
             seed = seed_of(self._rounding, self.comm.rank, self.comm.operations)
-            segment: Segment
-            residue = torch.empty(0)
             if self._residues is None:
-                segment = float_segment(buffer, self._wire, mean=True, out=buffer, seed=seed)
+                rounded = float_segment(buffer, self._wire, mean=True, out=buffer, seed=seed)
+                self.comm.all_reduce_segments([rounded], name="gradients")
             else:
-                kept = [self._residues.get(name, torch.zeros(part.numel())) for name, part in parts.items()]
-                residue = torch.cat(kept)
-                segment = ResidueLanes(buffer, residue, self._wire, mean=True, out=buffer, seed=seed)
-            self.comm.all_reduce_segments([segment], name="gradients")
-            if self._residues is not None:
-                cut = torch.split(residue, [part.numel() for part in parts.values()])
-                self._residues = {**self._residues, **dict(zip(parts, cut, strict=True))}
+                self._residues = self._sum_with_feedback(buffer, parts, self._residues, seed)
             return
         outcome, report = finish(self.comm, begun)
         self.reports.append(report)
         for name, mean in outcome.means.items():
             parts[name].copy_(mean)
+
+    def _sum_with_feedback(
+        self, buffer: torch.Tensor, parts: dict[str, torch.Tensor], residues: dict[str, torch.Tensor], seed: int
+    ) -> dict[str, torch.Tensor]:
+        """Sum a bucket and the residues of its parameters; return all residues after it."""
+        sizes = [part.numel() for part in parts.values()]
+        residue = torch.cat([residues.get(name, torch.zeros(part.numel())) for name, part in parts.items()])
+        rounded = ResidueLanes(buffer, residue, self._wire, mean=True, out=buffer, seed=seed)
+        self.comm.all_reduce_segments([rounded], name="gradients")
+        return {**residues, **dict(zip(parts, torch.split(residue, sizes), strict=True))}
 
 
 def ddp_hook(state: DDPState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:

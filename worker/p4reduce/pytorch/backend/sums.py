@@ -33,8 +33,8 @@ def all_reduce(
     outs = [words if words.is_contiguous() and not words.is_neg() else None for words in given]
     if len(given) == 1 and not average:
         words = given[0]
-        format_of_it = None if words.dtype == torch.int32 else wire
-        sums = [comm.all_reduce(words, out=outs[0], timeout_s=timeout_s, wire=format_of_it)]
+        floats_wire = None if words.dtype == torch.int32 else wire
+        sums = [comm.all_reduce(words, out=outs[0], timeout_s=timeout_s, wire=floats_wire)]
     else:
         segments = [_segment(words, average, wire, out) for words, out in zip(given, outs, strict=True)]
         sums = comm.all_reduce_segments(segments, timeout_s=timeout_s)
