@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from p4reduce.codecs.float_source import headroom_bits
+from p4reduce.codecs.float_source import FloatSource, headroom_bits
+from p4reduce.protocol.source import UNTOUCHED, Words
+
+
+def summed_words(sources: Sequence[FloatSource], block_words: int) -> tuple[Words, NDArray[np.uint8]]:
+    """Return the sums of all ranks' blocks, added by numpy in the switch's place, and the exponents agreed on."""
+    held = np.array([source.nonzero for source in sources])
+    fields = np.where(held, [source.exponents for source in sources], 0).max(axis=0).astype(np.uint8)
+    sums = np.zeros((sources[0].n_blocks, block_words), np.uint32)
+    for source in sources:
+        mine = np.flatnonzero(source.nonzero)
+        sums[mine] += source.encode(mine, fields[mine]).astype(np.uint32)
+    assert np.abs(sums.view(np.int32).astype(np.int64)).max(initial=0) <= sources[0].elements.largest_sum
+    return sums.astype(">u4"), np.where(held.any(axis=0), fields, UNTOUCHED).astype(np.uint8)
 
 
 def fields_of(tensor: torch.Tensor, per_block: int) -> NDArray[np.int64]:

@@ -13,10 +13,10 @@ from p4reduce.codecs.float_lanes import Summed
 from p4reduce.codecs.float_source import headroom_bits, levels
 from p4reduce.communicator import Communicator
 from p4reduce.errors import InvalidTensorError, LaneOverflowError
-from p4reduce.protocol.source import UNTOUCHED
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire import DEFAULT, SMALL, Geometry
 from p4reduce_contracts.wire.lanes import lane_limit
+from rigs.float_sums import summed_words
 
 WORDS = 8
 
@@ -25,15 +25,7 @@ def switch_sum(tensors: list[np.ndarray], bits: int, *, mean: bool = False, dens
     """What the ranks get, with the switch's part done by numpy."""
     segments = [FloatLanes(tensor, bits, mean=mean) for tensor in tensors]
     sources = [segment.bind(len(tensors), WORDS, dense) for segment in segments]
-    held = np.array([source.nonzero for source in sources])
-    fields = np.where(held, [s.exponents for s in sources], 0).max(axis=0).astype(np.uint8)
-    sums = np.zeros((sources[0].n_blocks, WORDS), np.uint32)
-    for source in sources:
-        mine = np.flatnonzero(source.nonzero)
-        sums[mine] += source.encode(mine, fields[mine]).astype(np.uint32)
-    assert np.abs(sums.view(np.int32).astype(np.int64)).max(initial=0) <= sources[0].elements.largest_sum
-    agreed = np.where(held.any(axis=0), fields, UNTOUCHED).astype(np.uint8)
-    words = sums.astype(">u4")
+    words, agreed = summed_words(sources, WORDS)
     return [segment.wrap(source.decode(words, agreed)[0]) for segment, source in zip(segments, sources, strict=True)]
 
 

@@ -16,10 +16,9 @@ from p4reduce.codecs.wire import float_segment
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CollectiveMismatchError, InvalidTensorError, NotFiniteError, PeerRefusedError
 from p4reduce.protocol import floats, state
-from p4reduce.protocol.source import UNTOUCHED
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire import DEFAULT
-from rigs.float_sums import by_numpy
+from rigs.float_sums import by_numpy, summed_words
 
 WORDS = 8
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -31,14 +30,7 @@ def summed(tensors: list[Any], wire: str, *, mean: bool = False, seeds: list[int
     seeds = seeds or [0] * len(tensors)
     segments = [float_segment(tensor, wire, mean=mean, seed=seed) for tensor, seed in zip(tensors, seeds, strict=True)]
     sources: list[FloatSource] = [segment.bind(len(tensors), WORDS, False) for segment in segments]
-    held = np.array([source.nonzero for source in sources])
-    fields = np.where(held, [source.exponents for source in sources], 0).max(axis=0).astype(np.uint8)
-    sums = np.zeros((sources[0].n_blocks, WORDS), np.uint32)
-    for source in sources:
-        mine = np.flatnonzero(source.nonzero)
-        sums[mine] += source.encode(mine, fields[mine]).astype(np.uint32)
-    assert np.abs(sums.view(np.int32).astype(np.int64)).max(initial=0) <= sources[0].elements.largest_sum
-    (decoded,) = sources[0].decode(sums.astype(">u4"), np.where(held.any(axis=0), fields, UNTOUCHED).astype(np.uint8))
+    (decoded,) = sources[0].decode(*summed_words(sources, WORDS))
     result: torch.Tensor = segments[0].wrap(decoded)
     return result
 
