@@ -17,7 +17,7 @@ from p4reduce.codecs import Int32, Segment
 from p4reduce.codecs.arrays import Tensor, as_kind_of, to_numpy
 from p4reduce.codecs.float_source import FORMS
 from p4reduce.codecs.raw import RawSource, bytes_of, first_bytes
-from p4reduce.codecs.wire import ResidueLanes, float_segment
+from p4reduce.codecs.wire import ResidueLanes, default_wire, float_segment
 from p4reduce.errors import InvalidTensorError
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.source import Array, BlockSource, ConcatenatedBlocks, NoBlocks
@@ -70,7 +70,7 @@ def all_reduce(
     if residue is not None:
         segment = ResidueLanes(array, residue, wire, name=name, out=out, seed=seed)
     elif dtype in FORMS:
-        segment = float_segment(array, wire, name=name, out=out, seed=seed)
+        segment = float_segment(array, wire or default_wire(dtype), name=name, out=out, seed=seed)
     elif dtype == np.int32 and wire is None:
         segment = Int32(array, name=name, out=out)
     elif dtype == np.int32:

@@ -28,6 +28,11 @@ def check_wire(wire: str | None, rounding: str = "nearest") -> None:
         raise InvalidTensorError(f'rounding is {rounding!r}; give "nearest" or "stochastic"')
 
 
+def default_wire(dtype: np.dtype[Any]) -> Wire:
+    """Return the format of a tensor of floats for which none is given."""
+    return "float32" if dtype == np.float32 else "16"
+
+
 def seed_of(rounding: str, rank: int, number: int) -> int:
     """Return the seed of a rank's rounding in its call `number`; 0 rounds to the nearest."""
     return 0 if rounding == "nearest" else zlib.crc32(f"{rank} {number}".encode()) or 1
@@ -84,7 +89,7 @@ def float_segment(
     """
     check_wire(wire)
     if wire is None:
-        wire = "float32" if to_numpy(values, name or "the tensor").dtype == np.float32 else "16"
+        wire = default_wire(to_numpy(values, name or "the tensor").dtype)
     if wire == "float32":
         return Float32(values, mean=mean, name=name, out=out)
     return FloatLanes(values, int(wire), mean=mean, name=name, out=out, seed=seed, keep_sent=keep_sent)
