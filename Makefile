@@ -19,7 +19,7 @@ CPU_TORCH = $(BIN)/python -m pip index versions torch --disable-pip-version-chec
 
 # all of them use one environment
 .NOTPARALLEL:
-.PHONY: demo test check frameworks bench fuzz chaos lint format docs reports study testbed conformance fidelity p4 p4-tofino \
+.PHONY: demo test check frameworks bench fuzz chaos model lint format docs reports study testbed conformance fidelity p4 p4-tofino \
 	proto clean
 
 demo: $(VENV)/demo.stamp
@@ -40,6 +40,9 @@ fuzz: $(VENV)/dev.stamp  # FUZZ_SECONDS for each decoder, then FUZZ_FRAMES mutat
 
 chaos: $(VENV)/dev.stamp  # kills workers, switch and controller at random under a training, for CHAOS_SECONDS
 	$(BIN)/python tests/system/chaos.py --seconds $(CHAOS_SECONDS)
+
+model: $(VENV)/dev.stamp  # every order of frames, losses, copies and timers for small jobs, on the code itself
+	$(BIN)/python tests/model
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .

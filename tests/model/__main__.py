@@ -1,0 +1,53 @@
+"""`python tests/model`: search all jobs with all their faults, and show that the mutants are caught."""
+
+from __future__ import annotations
+
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from model.jobs import JOBS, MUTANTS
+from model.search import Faults, Report, explore
+
+
+def _search(mutants: bool, place: int, faults: Faults) -> tuple[Report, float]:
+    begun = time.monotonic()
+    report = explore((MUTANTS if mutants else JOBS)[place].job(faults))
+    return report, time.monotonic() - begun
+
+
+def _text(faults: Faults) -> str:
+    return ", ".join(f"{count} {name}" for name, count in faults._asdict().items() if count)
+
+
+def main() -> int:
+    """Return 1 if a property is broken, or a mutant is not caught."""
+    failed, nodes = False, 0
+    with ProcessPoolExecutor(2) as pool:
+        found = [
+            (mutants, searched, faults, pool.submit(_search, mutants, place, faults))
+            for mutants, group in ((True, MUTANTS), (False, JOBS))
+            for place, searched in enumerate(group)
+            for faults in (*searched.small, *searched.large)
+        ]
+        for mutant, searched, faults, future in found:
+            report, seconds = future.result()
+            nodes += 0 if mutant else report.nodes
+            wrong = mutant != bool(report.broken)
+            failed |= wrong
+            parts = f"{report.rank_states} rank states, {report.switch_states} switch states, {report.frames} frames"
+            print(f"{searched.name}; {_text(faults)}: {report.nodes:,} states ({parts}) in {seconds:.0f} s", flush=True)
+            if report.broken:
+                print(f"  {'caught' if mutant else 'BROKEN'}: {report.broken}")
+                print("".join(f"    {step}\n" for step in report.trace), end="")
+            elif mutant:
+                print("  NOT CAUGHT")
+    print(f"{nodes:,} states of the jobs visited; {'FAILED' if failed else 'no property broken, every mutant caught'}")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""What the ranks of the model call: sums whose digits say who is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.codecs import Int32
+from p4reduce.errors import Reason
+from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.protocol.collective import Collective
+from p4reduce.protocol.rtt import RoundTrip
+from p4reduce.protocol.source import NoBlocks
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire import SMALL
+
+TIMEOUT_S = 1e6
+"""No deadline is met: a collective that cannot end is a state without a way out, which the search finds."""
+
+
+@dataclass(frozen=True)
+class Sum:
+    """An all-reduce of int32, in which each rank holds these blocks of `blocks`."""
+
+    blocks: int
+    held: tuple[tuple[int, ...], ...]
+    """By rank."""
+    window: int
+    """Slots."""
+    digit: int = 1
+    """What rank r adds is 16^r times this: the sum shows how often each rank is in it."""
+
+    def tensor(self, rank: int) -> NDArray[np.int32]:
+        """What a rank contributes."""
+        values = np.zeros((self.blocks, SMALL.block_words), np.int32)
+        for block in self.held[rank]:
+            values[block] = self.digit * 16**rank + np.arange(SMALL.block_words) * 16**6
+        return values.reshape(-1)
+
+    def expected(self, world_size: int) -> NDArray[np.int32]:
+        """The sum, by definition."""
+        return np.sum([self.tensor(rank) for rank in range(world_size)], axis=0, dtype=np.int32)
+
+    def begin(self, lease: Lease, rounds: list[int], number: int, round_trip: RoundTrip) -> Collective:
+        """Make a rank's side of it, as SwitchConnection does."""
+        tensor = self.tensor(lease.rank)
+        source = Int32(tensor).bind(lease.world_size, lease.block_words, False)
+        call = Call(number, Kind.ALL_REDUCE, CodecId.INT32, 0, tensor.size)
+        return Collective(
+            lease,
+            rounds,
+            source,
+            call,
+            TIMEOUT_S,
+            round_trip=round_trip,
+            window=self.window,
+            refusal_window=lease.slot_count,
+        )
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An all-reduce that one rank refuses."""
+
+    rank: int
+    asked: Sum
+    """What the others call."""
+
+    def begin(self, lease: Lease, rounds: list[int], number: int, round_trip: RoundTrip) -> Collective:
+        """Make a rank's side of it."""
+        if lease.rank != self.rank:
+            return self.asked.begin(lease, rounds, number, round_trip)
+        call = Call(number, Kind.REFUSED, detail=Reason.NOT_FINITE)
+        return Collective(
+            lease,
+            rounds,
+            NoBlocks(),
+            call,
+            TIMEOUT_S,
+            round_trip=round_trip,
+            window=self.asked.window,
+            refusal_window=lease.slot_count,
+        )
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The leases of one epoch, and what is called in it."""
+
+    leases: tuple[Lease, ...]
+    calls: tuple[Sum | Refusal, ...]
+
+
+def generation(ranks: int, slots: int, epoch: int, calls: Sequence[Sum | Refusal], secret: int = 1) -> Generation:
+    """Leases of `slots` slots for all ranks; `secret` makes their secrets different from another generation's."""
+    leases = tuple(
+        Lease(7, "model", epoch, rank, ranks, slots, SMALL.columns, SMALL.block_words, secret=secret << 32 | rank + 1)
+        for rank in range(ranks)
+    )
+    return Generation(leases, tuple(calls))

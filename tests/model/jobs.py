@@ -1,0 +1,141 @@
+"""The jobs that are searched, each with the faults that its network may cause, and the mutants that must be caught.
+
+The number of nodes grows about tenfold with each further fault, so each job is searched with several small sets of
+faults. `small` ones take seconds together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from model.calls import Generation, Refusal, Sum, generation
+from model.search import Faults, Job
+from model.switch import CompiledSwitch, Switch, SwitchMLRule, without_round_check
+
+EPOCH: Final = 5
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A job, the faults it is searched with, and the switch; `small` faults are those that `make test` searches."""
+
+    name: str
+    generations: tuple[Generation, ...]
+    small: tuple[Faults, ...]
+    large: tuple[Faults, ...] = ()
+    make_switch: Callable[[Sequence[Generation]], Switch] = CompiledSwitch
+
+    def job(self, faults: Faults) -> Job:
+        """Return the job with these faults."""
+        return Job(self.generations, faults, self.make_switch)
+
+
+def _dense(ranks: int, blocks: int, window: int = 1, digit: int = 1) -> Sum:
+    return Sum(blocks, (tuple(range(blocks)),) * ranks, window, digit)
+
+
+def _one_lease(ranks: int, slots: int, *calls: Sum | Refusal) -> tuple[Generation, ...]:
+    return (generation(ranks, slots, EPOCH, calls),)
+
+
+def _two_leases(second_epoch: int, second_secret: int) -> tuple[Generation, ...]:
+    """Two ranks whose job is reset in its only collective; its second lease sums other numbers."""
+    return (
+        generation(2, 1, EPOCH, (_dense(2, 1),), secret=1),
+        generation(2, 1, second_epoch, (_dense(2, 1, digit=2),), secret=second_secret),
+    )
+
+
+LOSS, COPY, TIMER = Faults(losses=1), Faults(copies=1), Faults(timers=1)
+TWO = Faults(losses=1, copies=1), Faults(losses=1, timers=1), Faults(copies=1, timers=1)
+
+JOBS: Final = (
+    Searched(
+        "2 ranks, 1 slot, 1 column, 1 round of blocks",
+        _one_lease(2, 1, _dense(2, 1)),
+        small=(LOSS, COPY, TIMER, Faults(flips=1), *TWO),
+        large=(
+            Faults(losses=3, copies=3, timers=1),
+            Faults(losses=2, copies=2, timers=2),
+            Faults(losses=1, copies=1, flips=1),
+            Faults(flips=2),
+        ),
+    ),
+    Searched(
+        "2 ranks, 1 slot, 2 columns, 2 rounds of blocks, sparse",
+        _one_lease(2, 1, Sum(8, ((0, 4, 5), (0, 5)), 1)),
+        small=(LOSS, COPY, TIMER),
+        large=(Faults(losses=2, copies=2, timers=1), Faults(losses=1, flips=1), Faults(copies=1, flips=1)),
+    ),
+    Searched(
+        "2 ranks, 1 slot, 3 rounds of blocks, no rank holds all",
+        _one_lease(2, 1, Sum(12, ((0, 8), (4, 8)), 1)),
+        small=(LOSS, COPY, TIMER),
+        large=(Faults(losses=2, copies=2, timers=1), Faults(losses=1, copies=1, timers=2)),
+    ),
+    Searched(
+        "2 ranks, 1 slot, 3 collectives",
+        _one_lease(2, 1, _dense(2, 1), _dense(2, 1), _dense(2, 1)),
+        small=(LOSS, COPY, TIMER),
+        large=(Faults(losses=2, copies=2), Faults(losses=1, copies=1, timers=2)),
+    ),
+    Searched(
+        "2 ranks, 2 slots, 2 rounds of blocks",
+        _one_lease(2, 2, Sum(16, ((0, 4, 8, 12), (0, 12)), 2)),
+        small=(LOSS,),
+        large=(*TWO, Faults(losses=2)),
+    ),
+    Searched(
+        "2 ranks, 2 slots, a refused collective and one more",
+        _one_lease(2, 2, Refusal(1, Sum(8, ((0, 4), (0,)), 2)), Sum(8, ((0, 4), (0,)), 2)),
+        small=(LOSS, COPY, TIMER),
+        large=(Faults(losses=1, copies=1, timers=1), Faults(losses=2, copies=1)),
+    ),
+    Searched(
+        "3 ranks, 1 slot, 1 round of blocks",
+        _one_lease(3, 1, _dense(3, 1)),
+        small=(LOSS, COPY),
+        large=(Faults(losses=1, copies=1, timers=1), Faults(losses=2, copies=2)),
+    ),
+    Searched(
+        "3 ranks, 1 slot, 2 collectives, sparse",
+        _one_lease(3, 1, Sum(8, ((0,), (4,), (0, 4)), 1), Sum(1, ((0,), (), ()), 1)),
+        small=(COPY,),
+        large=(*TWO, Faults(losses=2)),
+    ),
+    Searched(
+        "2 ranks, new leases in a new epoch",
+        _two_leases(EPOCH + 1, 2),
+        small=(Faults(leases=1), Faults(leases=1, copies=1)),
+        large=(Faults(leases=1, losses=1, copies=1), Faults(leases=1, copies=1, timers=1), Faults(leases=1, copies=3)),
+    ),
+    Searched(
+        "2 ranks, new leases in the same epoch of a switch that was started again",
+        _two_leases(EPOCH, 2),
+        small=(Faults(leases=1), Faults(leases=1, copies=1)),
+        large=(Faults(leases=1, losses=1, copies=1), Faults(leases=1, copies=1, timers=1), Faults(leases=1, copies=3)),
+    ),
+)
+
+MUTANTS: Final = (
+    Searched(
+        "the rule of SwitchML's paper: two versions without lock step",
+        _one_lease(2, 1, _dense(2, 1), _dense(2, 1)),
+        small=(COPY, TIMER),
+        make_switch=SwitchMLRule,
+    ),
+    Searched(
+        "lock step without the comparison of rounds",
+        _one_lease(2, 1, Sum(8, ((0, 4), (0, 4)), 1)),
+        small=(COPY, TIMER),
+        make_switch=partial(CompiledSwitch, mutate=without_round_check),
+    ),
+    Searched(
+        "leases of one epoch with the same secrets",
+        _two_leases(EPOCH, 1),
+        small=(Faults(leases=1),),
+    ),
+)
