@@ -61,7 +61,6 @@ JOBS: Final = (
             Faults(losses=3, copies=3, timers=1),
             Faults(losses=2, copies=2, timers=2),
             Faults(losses=1, copies=1, flips=1),
-            Faults(flips=2),
         ),
     ),
     Searched(
