@@ -72,13 +72,6 @@ class Connection:
                 raise
 
     def _arbitrate(self, channel: grpc.Channel, require_primary: bool) -> None:
-        try:
-            grpc.channel_ready_future(channel).result(timeout=self.timeout_s)
-        except grpc.FutureTimeoutError:
-            raise SwitchUnreachableError(
-                f"no P4Runtime server answers at {self.address} within {self.timeout_s} s; is the switch running"
-                + ("?" if self._security is None else ", with TLS and a certificate of the same authority?")
-            ) from None
         self._rpc = p4runtime_pb2_grpc.P4RuntimeStub(channel)
         self._stream = stream = Stream(
             self._rpc.StreamChannel,
@@ -88,12 +81,18 @@ class Connection:
             on_primary=self._on_primary,
             on_end=self._ended,
         )
-        stream.arbitrate(self.timeout_s)
-        for _ in range(_BIDS if self._outbids else 0):
-            if stream.is_primary or stream.cannot_be_outbid:
-                break
-            self.election_id = elections.above(stream.largest)
-            stream.arbitrate(self.timeout_s, self.election_id)
+        try:
+            stream.arbitrate(self.timeout_s)
+            for _ in range(_BIDS if self._outbids else 0):
+                if stream.is_primary or stream.cannot_be_outbid:
+                    break
+                self.election_id = elections.above(stream.largest)
+                stream.arbitrate(self.timeout_s, self.election_id)
+        except TimeoutError:
+            raise SwitchUnreachableError(
+                f"no P4Runtime server answers at {self.address} within {self.timeout_s} s; is the switch running"
+                + ("?" if self._security is None else ", with TLS and a certificate of the same authority?")
+            ) from None
         if require_primary and not stream.is_primary:
             raise NotPrimaryError(
                 f"not primary for the switch at {self.address} with election id {self.election_id}: "

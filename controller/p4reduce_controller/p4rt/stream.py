@@ -41,7 +41,8 @@ class Stream:
         self._arbitration: p4r.MasterArbitrationUpdate | None = None
         self._ended: P4RuntimeError | None = None
         self._closing = False
-        self._call = call(self._requests())
+        # a future of the channel's readiness would poll its state, and closing waits up to 0.2 s for such a poll
+        self._call = call(self._requests(), wait_for_ready=True)
         self._thread = threading.Thread(target=self._read, name="p4runtime-stream", daemon=True)
         self._thread.start()
 
@@ -76,8 +77,8 @@ class Stream:
     def arbitrate(self, timeout_s: float, election_id: tuple[int, int] | None = None) -> None:
         """Asks to be primary and waits for the answer, which sets `is_primary`; `election_id` is another one.
 
-        Raises SwitchUnreachableError when there is none in time, NotPrimaryError when the switch ends the stream over
-        it.
+        Raises TimeoutError when there is none in time, and ends the stream then; NotPrimaryError when the switch ends
+        it over the election id, SwitchUnreachableError when it breaks.
         """
         self._election_id = election_id or self._election_id
         request = p4r.StreamMessageRequest()
@@ -90,9 +91,8 @@ class Stream:
             while self._arbitration is None and self._ended is None:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise SwitchUnreachableError(
-                        f"the switch did not answer the arbitration request within {timeout_s} s"
-                    )
+                    self._call.cancel()
+                    raise TimeoutError(f"the switch did not answer the arbitration request within {timeout_s} s")
                 self._changed.wait(left)
             if self._ended is not None:
                 raise self._ended
