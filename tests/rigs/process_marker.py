@@ -6,6 +6,7 @@ report, are not counted.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Generator
 from pathlib import Path
@@ -81,9 +82,11 @@ def _record(event: str, _: Any) -> None:
 sys.addaudithook(_record)
 
 
+@functools.cache
 def is_listed(path: Path) -> bool:
     """Whether all tests of the file have the marker."""
-    return any(path.is_relative_to(TESTS / name) for name in FILES)
+    listed = {TESTS / name for name in FILES}
+    return not listed.isdisjoint((path, *path.parents))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
