@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from conformance import (
     protocol_rows,
     random_traffic,
@@ -26,6 +28,7 @@ def p4reduce_program() -> dict[str, Case]:
     return {case.name: case for module in (protocol_rows, random_traffic) for case in module.cases()}
 
 
+@functools.cache
 def all_cases() -> dict[str, Case]:
     """Every case, by name."""
     return small_programs() | p4reduce_program()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 
 from p4reduce_contracts import artifacts, wire
 from p4reduce_contracts.wire.check import check_of
-from p4reduce_switch.program import Program, Replica
+from p4reduce_switch.program import Compiled, Program, Replica, compile_program
 from rigs.secret import rank_secret
 
 ARTIFACTS = Path(__file__).resolve().parents[2] / "p4src/artifacts/v1model"
@@ -72,13 +73,18 @@ class VersionState:
     """The words by column; of columns that are not in `held` they mean nothing."""
 
 
+@functools.cache
+def _compiled(geometry_name: str) -> Compiled:
+    return compile_program((ARTIFACTS / geometry_name / "p4reduce.json").read_bytes())
+
+
 class PipelineRig:
     """A program and one admitted job; ports 1.. are the ranks', in order."""
 
     def __init__(self, geometry_name: str, world_size: int) -> None:
         self.geometry = artifacts.geometry(ARTIFACTS / geometry_name)
         self.world_size = world_size
-        self.program = Program((ARTIFACTS / geometry_name / "p4reduce.json").read_bytes())
+        self.program = Program(_compiled(geometry_name))
         self.insert("address.switch_address", (SWITCH_IP,), "is_switch", (SWITCH_MAC,))
         self.insert("address.own_ip", (SWITCH_IP,), "claims_ip", ())
         self.insert("address.own_mac", (SWITCH_MAC,), "claims_mac", ())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
+from typing import Any, cast
 
 from p4reduce_contracts import artifacts
 from p4reduce_controller.jobs import tofino_entries
@@ -35,6 +37,12 @@ RANK_CELLS = 32768
 GENERATIONS = {"tofino1-4x8": 1, "tofino2-4x16": 2}
 
 
+@functools.cache
+def _front_end(geometry_name: str) -> dict[str, Any]:
+    path: Path = ARTIFACTS.parent / geometry_name / "front_end.json"
+    return cast(dict[str, Any], json.loads(path.read_text()))
+
+
 class TnaRig(PipelineRig):
     """The program as rigs/tna.py runs it; frames, answers and counters are PipelineRig's."""
 
@@ -43,8 +51,7 @@ class TnaRig(PipelineRig):
         self.geometry = geometry
         self.world_size = world_size
         self._slots = geometry.slots
-        path: Path = ARTIFACTS.parent / geometry_name / "front_end.json"
-        self.tna = TnaProgram(json.loads(path.read_text()), GENERATIONS[geometry_name])
+        self.tna = TnaProgram(_front_end(geometry_name), GENERATIONS[geometry_name])
         self.insert("address.switch_address", (SWITCH_IP,), "is_switch", (SWITCH_MAC,))
         self.insert("address.own_ip", (SWITCH_IP,), "claims_ip", ())
         self.insert("address.own_mac", (SWITCH_MAC,), "claims_mac", ())

@@ -17,7 +17,7 @@ from p4reduce_switch.program.errors import (
     TargetMissingError,
     UnsupportedConstructError,
 )
-from p4reduce_switch.program.program import Config, Program
+from p4reduce_switch.program.program import Compiled, Config, Program, compile_program
 from p4reduce_switch.program.state.profiles import (
     ActionProfile,
     ActionSet,
@@ -39,6 +39,7 @@ __all__ = [
     "ActionProfile",
     "ActionSet",
     "CloneSession",
+    "Compiled",
     "Counter",
     "Config",
     "DigestHandler",
@@ -76,4 +77,5 @@ __all__ = [
     "UnsupportedConstructError",
     "ValueSet",
     "WeightedAction",
+    "compile_program",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from p4reduce_switch.program.errors import UnsupportedConstructError
@@ -24,6 +25,33 @@ from p4reduce_switch.program.traffic import DigestHandler, Frames
 Config = bytes | str | dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A v1model program as machine code, without state: each `Program` made of it has its own."""
+
+    program: ir.Program
+    passes: bool
+    """Whether a packet or a copy of it may pass through the pipeline again."""
+    layout: Layout
+    offsets: StateOffsets
+    host_abi: HostAbi
+    code: Loaded
+
+
+def compile_program(config: Config) -> Compiled:
+    """Compile a BMv2 JSON (the output of p4c-bm2-ss). Raises ProgramError.
+
+    InvalidProgramError, UnsupportedConstructError.
+    """
+    program = load_program(config)
+    _check(program)
+    passes = features(program).makes_passes
+    layout, offsets = Layout(program, in_memory=passes), StateOffsets(program)
+    host_abi = HostAbi(program, layout)
+    code = Loaded(object_file(config, program, layout, offsets, host_abi))
+    return Compiled(program, passes, layout, offsets, host_abi, code)
+
+
 class Program:
     """A v1model program as machine code. Everything that P4Runtime reaches is here by the name that the program has.
 
@@ -31,19 +59,12 @@ class Program:
     the same time.
     """
 
-    def __init__(self, config: Config) -> None:
-        """Load a BMv2 JSON (the output of p4c-bm2-ss). Raises ProgramError.
-
-        InvalidProgramError, UnsupportedConstructError.
-        """
-        program = load_program(config)
-        _check(program)
-        passes = features(program).makes_passes
-        layout, offsets = Layout(program, in_memory=passes), StateOffsets(program)
-        host_abi = HostAbi(program, layout)
-        code = Loaded(object_file(config, program, layout, offsets, host_abi))
+    def __init__(self, config: Config | Compiled) -> None:
+        """Load a BMv2 JSON, or make the state of what `compile_program` returned. Raises ProgramError."""
+        compiled = config if isinstance(config, Compiled) else compile_program(config)
+        program, layout, code = compiled.program, compiled.layout, compiled.code
         headers = longest(program.deparser, layout)
-        self._host = host = HostState(program, layout, offsets, host_abi)
+        self._host = host = HostState(program, layout, compiled.offsets, compiled.host_abi)
         self.tables = host.tables
         self.counters = host.counters
         """Indirect counters; direct ones are in the tables."""
@@ -57,7 +78,7 @@ class Program:
         self.batch: BatchRunner | None = None
         """The native function that runs many frames in one call; None if the program makes further passes."""
         self._runner: BatchRunner | StagesRunner
-        if passes:
+        if compiled.passes:
             self._runner = StagesRunner(code, host, program, layout, headers, self._digest)
         else:
             self._runner = self.batch = BatchRunner(code, host, headers)
