@@ -29,7 +29,7 @@ test: $(VENV)/dev.stamp $(VENV)/interop.stamp
 	$(PYTEST) -n $(TEST_PROCESSES)
 
 check: lint  # lint, and the tests that start no process and are no campaign
-	$(PYTEST) -n auto -m "not processes and not slow"
+	$(PYTEST) -n $(TEST_PROCESSES) -m "not processes and not slow"
 
 frameworks: $(VENV)/frameworks.stamp  # Lightning, Accelerate, Transformers, Ray Train and torchft over the backend
 	$(VENV)/frameworks/bin/python -m pytest tests/worker/frameworks

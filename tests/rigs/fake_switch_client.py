@@ -63,6 +63,7 @@ class FakeSwitchClient:
         self.connections = 0
         self.commits = 0
         self.answering = threading.Event()  # cleared: calls get no answer, and the stream stays
+        self.timeout_s = 5.0
         self.answering.set()
 
     def connect(self, *, require_primary: bool = True) -> None:
@@ -166,7 +167,7 @@ class FakeSwitchClient:
         return "1.3.0"
 
     def _check(self) -> None:
-        if not self.answering.wait(5.0):
+        if not self.answering.wait(self.timeout_s):
             raise SwitchUnreachableError("no answer in time")
         if not self.reachable:
             raise SwitchUnreachableError("connection refused")

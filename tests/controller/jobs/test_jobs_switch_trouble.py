@@ -18,6 +18,12 @@ CONTRIBUTIONS = "MainIngress.contributions"
 
 
 @pytest.fixture
+def probed_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a controller that starts after it."""
+    monkeypatch.setattr(reconciler, "_PROBE_INTERVAL_S", 0.02)
+
+
+@pytest.fixture
 def hanging(running: Running) -> Iterator[Running]:
     """A controller whose switch can be made to hang (`client.answering`); it goes on at the end."""
     yield running
@@ -78,12 +84,12 @@ def test_a_job_is_made_and_removed_in_time_while_the_switch_hangs(hanging: Runni
 
 
 def test_probes_without_an_answer_lose_the_switch(
-    hanging: Running, client: JobClient, monkeypatch: pytest.MonkeyPatch
+    probed_often: None, hanging: Running, client: JobClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.create_job("train", 1)
     tickets, _ = form(hanging, client, "train", 1)
-    monkeypatch.setattr(reconciler, "_PROBE_INTERVAL_S", 0.02)
     monkeypatch.setattr(reconciler, "_PROBE_LIMIT_S", 0.05)
+    hanging.client.timeout_s = 0.2
     hanging.client.answering.clear()
     hanging.wait(lambda: bool(hanging.controller.reconciler.unavailable_reason()))
     assert client.heartbeat(tickets[0].nonce) == (True, reconciler.RESTARTED)

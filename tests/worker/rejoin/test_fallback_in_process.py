@@ -170,7 +170,7 @@ def test_a_wait_for_a_rank_in_the_group_is_logged(
     monkeypatch.setattr(waits, "LOG_AFTER_S", 0.05)
     with ResettableGroup(2) as group:
         recovery = fallen_back(group)[0]
-        recovery._patience_s = 3.0
+        recovery._patience_s = 1.0
         group.reset()
         with pytest.raises(CollectiveError, match="the process group failed too"):
             group.comms[0].barrier()
