@@ -19,7 +19,8 @@ from p4reduce.errors import CommunicatorClosedError, GeometryMismatchError, Join
 from p4reduce.heartbeat import Heartbeat
 from p4reduce.launch import run_id
 from p4reduce.membership import EpochMembership
-from p4reduce.protocol.collective import load_kernels, load_pump
+from p4reduce.protocol.channel import load_pump
+from p4reduce.protocol.collective import load_kernels
 from p4reduce.rank_metrics import RankMetrics, address_of
 from p4reduce.rejoin import Rejoin
 from p4reduce.sigterm import LEAVE_S, on_sigterm

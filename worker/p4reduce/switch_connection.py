@@ -14,8 +14,8 @@ import numpy as np
 from p4reduce.errors import CollectiveTimeoutError, P4ReduceError
 from p4reduce.gso import FEWEST_SLOTS, GsoProbe
 from p4reduce.protocol.call import Call
-from p4reduce.protocol.channel import Channel
-from p4reduce.protocol.collective import Collective, make_channel
+from p4reduce.protocol.channel import Channel, make_channel
+from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.source import UNTOUCHED, BlockSource, ConcatenatedBlocks
 from p4reduce.protocol.window import Window

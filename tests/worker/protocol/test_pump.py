@@ -13,7 +13,8 @@ import pytest
 
 from p4reduce.codecs import Int32
 from p4reduce.protocol.call import Call, CodecId, Kind
-from p4reduce.protocol.collective import Collective, load_pump, make_channel
+from p4reduce.protocol.channel import load_pump, make_channel
+from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease

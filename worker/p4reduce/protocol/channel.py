@@ -86,3 +86,14 @@ class Channel:
         """See to it that so many frames can be sent at once."""
         if self.socket.vector.shape[1] < frames:
             self.socket = self.socket._replace(vector=np.empty((2, frames), np.int64))
+
+
+def load_pump() -> ModuleType | None:
+    """Return the loop over a socket, compiled if need be; None where there is none."""
+    return kernels.load("p4reduce.protocol.pump") if datagrams.supported() else None
+
+
+def make_channel(descriptor: int, *, plain: bool) -> Channel | None:
+    """Return what lets a collective use a connected UDP socket by itself; None where kernels are not compiled."""
+    pump = load_pump()
+    return None if pump is None else Channel(pump, descriptor, plain=plain)

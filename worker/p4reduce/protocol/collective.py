@@ -3,9 +3,8 @@
 Frames are UDP payloads. Every slot used walks through rounds: an opening round that carries keys only (and, in slot 0,
 every rank's call descriptor), then one round per set of agreed blocks, until no rank holds a further block.
 
-The state is records and arrays (state.py) that kernels work on: receive.py, contribute.py, recovery.py, lookahead.py.
-Here is what is rare, and how the state begins. `Collective` can also be given a socket (channel.py), which its loop
-then serves (pump.py).
+The state is records and arrays (state.py, initial_state.py) that kernels work on: receive.py, contribute.py,
+recovery.py, lookahead.py. This module does what is rare. A socket (channel.py) is served by the loop in pump.py.
 """
 
 from __future__ import annotations
@@ -21,34 +20,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.errors import CorruptSumError, Reason
-from p4reduce.protocol.call import Call, compare_calls, opening_columns, read_opening
+from p4reduce.protocol.call import Call, compare_calls, read_opening
 from p4reduce.protocol.channel import Channel
 from p4reduce.protocol.deadline import Obstacle, obstacle, refused_frames, too_late
+from p4reduce.protocol.initial_state import joined, new_engine, new_slots
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.segments import Segments
-from p4reduce.protocol.source import UNTOUCHED, Array, BlockSource, check_size
+from p4reduce.protocol.source import Array, BlockSource, check_size
 from p4reduce.protocol.state import (
     COMPARE_CALLS,
     END,
     HOLD_BACK,
-    MOST_LANES,
-    Config,
     Contribution,
     Engine,
-    Loss,
     Received,
     Slot,
-    State,
     Stats,
 )
 from p4reduce.protocol.timing import MAX_PTO_S
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import KEY_NONE, MAX_GROWTH_BYTES, WORDS_PER_CALL
-from p4reduce_contracts.wire.check import COLUMN_FACTOR, weight
-from p4reduce_runtime import datagrams, kernels
-from p4reduce_runtime.datagrams import ENCAP_BYTES
+from p4reduce_contracts.wire import KEY_NONE
+from p4reduce_runtime import kernels
 from p4reduce_runtime.records import dtype_of, zeros
 
 SAME_CORRUPT_ANSWERS: Final = 3
@@ -56,21 +50,10 @@ SAME_CORRUPT_ANSWERS: Final = 3
 _COUNTS: Final = dtype_of(Stats).names or ()
 
 
-def make_channel(descriptor: int, *, plain: bool) -> Channel | None:
-    """Return what lets a collective use a connected UDP socket by itself; None where kernels are not compiled."""
-    pump = load_pump()
-    return None if pump is None else Channel(pump, descriptor, plain=plain)
-
-
 @functools.cache
 def load_kernels() -> ModuleType:
     """Return the kernels of collectives. The first time on a machine they are compiled, which takes seconds."""
     return importlib.import_module("p4reduce.protocol.kernels")
-
-
-def load_pump() -> ModuleType | None:
-    """Return the loop over a socket, compiled if need be; None where there is none."""
-    return kernels.load("p4reduce.protocol.pump") if datagrams.supported() else None
 
 
 class Snapshot(NamedTuple):
@@ -135,39 +118,20 @@ class Collective:
         self._corrupt: dict[int, bytes] = {}
         """By slot: the last RESULT that cannot be right."""
         self._unsent: list[bytes] = []
-        words = call.words(limit if proposal is None else min(proposal, lease.slot_count))
-        stride = lease.columns * count
-        keys = np.empty((-(-segments.n_blocks // stride) + 1) * stride, np.uint32)
-        self._kernels.look_ahead(segments.nonzero, segments.exponents, stride, keys)
-        slots, frames = self._new_slots(range(count))
-        slots["expected"][0] = (1 << opening_columns(lease.world_size, lease.block_words)) - 1
-        slots["keys"][:, : lease.columns] = keys[:stride].reshape(count, lease.columns)
-        self._engine: Any = Engine(
-            config=self._new_config(words, stride),
-            state=zeros(State),
-            stats=zeros(Stats),
-            loss=zeros(Loss),
-            path=(RoundTrip() if round_trip is None else round_trip).table,
-            slots=slots,
-            segments=segments.table,
-            contributions=zeros(Contribution, count),
-            scales=segments.scales,
-            units=segments.units,
-            weights=_weights(lease.block_words, lease.columns),
-            keys=keys,
-            elements=segments.elements,
-            sums=np.zeros(0, np.uint32),
-            agreed=np.full(segments.n_blocks, UNTOUCHED, np.uint8),
-            frames=frames,
-            spare=np.empty(MOST_LANES * lease.block_words, np.float32),
+        proposed = limit if proposal is None else min(proposal, lease.slot_count)
+        self._engine: Any = new_engine(
+            lease,
+            segments,
+            slot_rounds,
+            call.words(proposed),
+            count,
+            (RoundTrip() if round_trip is None else round_trip).table,
+            self._kernels.look_ahead,
         )
         self._has_room = False
         """Whether `sums` is as long as it must be; that may take milliseconds, in which the opening frames travel."""
         self._replace()
-        self._state["open_slots"] = count
-        self._loss["oldest"] = self._loss["newest"] = -1
         self._loss["max_pto"] = min(MAX_PTO_S, timeout_s / 4)
-        self._loss["timer_at"] = np.inf
         self._received = zeros(Received, 0)
         self._counted = [0] * len(_COUNTS)
 
@@ -426,14 +390,14 @@ class Collective:
         """
         self.stats.refused += 1
         before, state = self.slots, self._state
-        slots, frames = self._new_slots(range(before, self._refusal_window))
+        slots, frames = new_slots(self._geometry, self._rounds[before : self._refusal_window])
         slots["keys"] = KEY_NONE
         opened, pending = zeros(Contribution, len(slots)), state["contributions"]
         opened["slot"] = range(before, before + len(slots))
         self._replace(
-            slots=_joined(Slot, self._slots, slots),
+            slots=joined(Slot, self._slots, slots),
             frames=np.concatenate([self._engine.frames, frames]),
-            contributions=_joined(Contribution, self._engine.contributions, opened),
+            contributions=joined(Contribution, self._engine.contributions, opened),
         )
         state["open_slots"] += len(slots)
         state["contributions"] = len(slots)
@@ -482,47 +446,9 @@ class Collective:
         if self.done:
             self._rounds[: self.slots] = self._slots["round_number"].tolist()
 
-    def _new_config(self, call_words: Sequence[int], stride: int) -> Array:
-        lease, geometry = self._lease, self._geometry
-        table: Array = zeros(Config)
-        config = table[0]
-        config["columns"], config["block_words"] = geometry.columns, geometry.block_words
-        config["header_words"] = geometry.frame_header_bytes // 4
-        config["growth_blocks"] = MAX_GROWTH_BYTES // geometry.block_bytes
-        config["encap_bytes"] = ENCAP_BYTES
-        config["job"], config["epoch"], config["all_ranks"] = lease.job_id, lease.epoch, lease.full
-        config["secret_high"], config["secret_low"] = divmod(lease.secret, 1 << 32)
-        config["stride"], config["sparse"] = stride, not self._segments.dense
-        config["call_column"], config["call_offset"] = divmod(WORDS_PER_CALL * lease.rank, lease.block_words)
-        config["call_words"] = call_words
-        return table
-
-    def _new_slots(self, indices: range) -> tuple[Array, NDArray[np.uint32]]:
-        """Return slots that open, and room for what each sends."""
-        slots = zeros(Slot, len(indices))
-        slots["round_number"] = self._rounds[indices.start : indices.stop]
-        slots["opening"] = True
-        slots["seen"] = -1
-        slots["last_blocks"] = -1
-        return slots, np.zeros((len(indices), self._geometry.max_frame_bytes // 4), np.uint32)
-
 
 _COPIED: Final = ("state", "stats", "loss", "path", "slots", "agreed", "frames")
 """The arrays of a snapshot, before the sums."""
-
-
-@functools.cache
-def _weights(block_words: int, columns: int) -> NDArray[np.uint32]:
-    """Return the check word's weights of a block's words, and then its columns'."""
-    words = [weight(0, word) for word in range(block_words)]
-    return np.array(words + [pow(COLUMN_FACTOR, column, 1 << 32) for column in range(columns)], np.uint32)
-
-
-def _joined(record: type[Slot] | type[Contribution], first: Array, second: Array) -> Array:
-    """Return two tables as one; numpy.concatenate leaves the bytes between fields undefined, which snapshots have."""
-    joined: Array = zeros(record, len(first) + len(second))
-    joined[: len(first)], joined[len(first) :] = first, second
-    return joined
 
 
 def _payload(data: NDArray[np.uint32], datagram: Any) -> bytes:

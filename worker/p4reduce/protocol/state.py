@@ -1,4 +1,4 @@
-"""The whole state of a collective, as records and arrays: `collective.py` makes it, and the kernels work on it.
+"""The whole state of a collective, as records and arrays: initial_state.py makes it, and the kernels work on it.
 
 Words are uint32 in this machine's order, frames big-endian.
 """

@@ -1,0 +1,106 @@
+"""The state of a collective before its first frame."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.protocol.call import opening_columns
+from p4reduce.protocol.segments import Segments
+from p4reduce.protocol.source import UNTOUCHED, Array
+from p4reduce.protocol.state import MOST_LANES, Config, Contribution, Engine, Loss, Slot, State, Stats
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire import MAX_GROWTH_BYTES, WORDS_PER_CALL
+from p4reduce_contracts.wire.check import COLUMN_FACTOR, weight
+from p4reduce_contracts.wire.geometry import Geometry
+from p4reduce_runtime.datagrams import ENCAP_BYTES
+from p4reduce_runtime.records import zeros
+
+
+def new_engine(
+    lease: Lease,
+    segments: Segments,
+    slot_rounds: Sequence[int],
+    call_words: Sequence[int],
+    count: int,
+    path: Array,
+    look_ahead: Callable[..., object],
+) -> Engine:
+    """Return the records of a collective that uses `count` slots; `sums` is empty.
+
+    `slot_rounds`: the first round of each slot of the lease. `call_words`: this rank's call descriptor. `path`: the
+    record of a RoundTrip. `look_ahead`: the kernel of lookahead.py.
+    """
+    stride = lease.columns * count
+    keys = np.empty((-(-segments.n_blocks // stride) + 1) * stride, np.uint32)
+    look_ahead(segments.nonzero, segments.exponents, stride, keys)
+    slots, frames = new_slots(lease.geometry, slot_rounds[:count])
+    slots["expected"][0] = (1 << opening_columns(lease.world_size, lease.block_words)) - 1
+    slots["keys"][:, : lease.columns] = keys[:stride].reshape(count, lease.columns)
+    state: Array = zeros(State)
+    state["open_slots"] = count
+    loss: Array = zeros(Loss)
+    loss["oldest"] = loss["newest"] = -1
+    loss["timer_at"] = np.inf
+    return Engine(
+        config=_new_config(lease, call_words, stride, dense=segments.dense),
+        state=state,
+        stats=zeros(Stats),
+        loss=loss,
+        path=path,
+        slots=slots,
+        segments=segments.table,
+        contributions=zeros(Contribution, count),
+        scales=segments.scales,
+        units=segments.units,
+        weights=_weights(lease.block_words, lease.columns),
+        keys=keys,
+        elements=segments.elements,
+        sums=np.zeros(0, np.uint32),
+        agreed=np.full(segments.n_blocks, UNTOUCHED, np.uint8),
+        frames=frames,
+        spare=np.empty(MOST_LANES * lease.block_words, np.float32),
+    )
+
+
+def new_slots(geometry: Geometry, rounds: Sequence[int]) -> tuple[Array, NDArray[np.uint32]]:
+    """Return slots before their opening rounds, which have these numbers, and memory for the frame of each."""
+    slots = zeros(Slot, len(rounds))
+    slots["round_number"] = rounds
+    slots["opening"] = True
+    slots["seen"] = -1
+    slots["last_blocks"] = -1
+    return slots, np.zeros((len(rounds), geometry.max_frame_bytes // 4), np.uint32)
+
+
+def joined(record: type[Slot] | type[Contribution], first: Array, second: Array) -> Array:
+    """Return two tables as one; numpy.concatenate leaves the bytes between fields undefined, which snapshots have."""
+    table: Array = zeros(record, len(first) + len(second))
+    table[: len(first)], table[len(first) :] = first, second
+    return table
+
+
+def _new_config(lease: Lease, call_words: Sequence[int], stride: int, *, dense: bool) -> Array:
+    geometry = lease.geometry
+    table: Array = zeros(Config)
+    config = table[0]
+    config["columns"], config["block_words"] = geometry.columns, geometry.block_words
+    config["header_words"] = geometry.frame_header_bytes // 4
+    config["growth_blocks"] = MAX_GROWTH_BYTES // geometry.block_bytes
+    config["encap_bytes"] = ENCAP_BYTES
+    config["job"], config["epoch"], config["all_ranks"] = lease.job_id, lease.epoch, lease.full
+    config["secret_high"], config["secret_low"] = divmod(lease.secret, 1 << 32)
+    config["stride"], config["sparse"] = stride, not dense
+    config["call_column"], config["call_offset"] = divmod(WORDS_PER_CALL * lease.rank, lease.block_words)
+    config["call_words"] = call_words
+    return table
+
+
+@functools.cache
+def _weights(block_words: int, columns: int) -> NDArray[np.uint32]:
+    """Return the check word's weights of a block's words, and then its columns'."""
+    words = [weight(0, word) for word in range(block_words)]
+    return np.array(words + [pow(COLUMN_FACTOR, column, 1 << 32) for column in range(columns)], np.uint32)
