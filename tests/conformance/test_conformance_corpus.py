@@ -34,7 +34,7 @@ def test_every_small_program_has_a_case_and_a_recording() -> None:
     assert set(recording.names()) == set(all_cases())
 
 
-def test_there_are_enough_frames_of_the_project_s_program() -> None:
+def test_the_cases_of_the_p4reduce_program_have_2000_frames() -> None:
     steps = [step for case in p4reduce_program().values() for step in case.steps]
     assert sum(not isinstance(step, Write) for step in steps) >= 2000
 
@@ -53,13 +53,13 @@ def test_random_traffic_reaches_every_reply_and_drop(geometry: str) -> None:
 
 
 @pytest.mark.parametrize("name", BEYOND)
-def test_the_embedded_switch_takes_what_bmv2_does_not(name: str) -> None:
+def test_the_embedded_switch_accepts_a_program_that_bmv2_refuses(name: str) -> None:
     with EmbeddedTarget() as target, Client(target.address) as client:
         set_pipeline(client, "beyond", name)
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_what_has_no_meaning_is_refused_by_name(name: str) -> None:
+def test_a_program_without_defined_behaviour_is_refused_with_the_construct(name: str) -> None:
     with EmbeddedTarget() as target, Client(target.address) as client, pytest.raises(PipelineError) as refused:
         set_pipeline(client, "refused", name)
     assert REFUSED[name] in str(refused.value)
@@ -74,7 +74,7 @@ def test_every_refused_program_is_listed() -> None:
 @pytest.mark.parametrize(
     ("folder", "name"), [("beyond", name) for name in BEYOND] + [("refused", name) for name in REFUSED]
 )
-def test_bmv2_does_not_take_it(folder: str, name: str) -> None:
+def test_bmv2_refuses_the_program_or_ends(folder: str, name: str) -> None:
     """It refuses the program, or ends over the first frame."""
     refused = pytest.raises((P4RuntimeError, bmv2.Bmv2Error))
     with bmv2.Bmv2Target() as target, Client(target.address) as client, refused:
@@ -93,8 +93,8 @@ def test_exceptions_are_of_cases_that_exist() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ANY_ORDER))
-def test_the_order_of_a_case_in_any_order_can_be_seen(name: str) -> None:
-    """Some frames that one step sends out of one port differ; `test_any_order_is_needed` compares with BMv2."""
+def test_reordered_frames_of_an_any_order_case_are_a_difference(name: str) -> None:
+    """Some frames that one step sends out of one port differ; test_conformance_bmv2.py compares with BMv2."""
     known = recording.load(name)
     backwards = Answers(tuple(answer[::-1] for answer in known.answers.steps))
     forwards = Answers(known.answers.steps)
@@ -144,6 +144,6 @@ def test_a_refused_write_is_compared_by_its_code() -> None:
     assert differences(steps, ours, Answers(((),)))
 
 
-def test_recordings_fit_into_the_repository() -> None:
+def test_recordings_stay_below_the_size_limit() -> None:
     folder = Path(recording.RECORDINGS)
     assert sum(path.stat().st_size for path in folder.iterdir()) < 4 << 20

@@ -52,7 +52,7 @@ def test_a_crash_of_bmv2_ends_its_case_alone(folder: Path, check: bool, capsys: 
     assert said.rstrip().endswith(f"whose recordings are as they were: {CRASHES}")
 
 
-def test_without_a_crash_all_is_well(folder: Path) -> None:
+def test_recording_without_a_crash_ends_with_status_0(folder: Path) -> None:
     assert record.main([FINE]) == 0
 
 
@@ -88,7 +88,7 @@ def test_another_build_with_the_same_answers_writes_the_same_bytes(
     assert written[0] == written[1]
 
 
-def test_a_file_that_has_the_text_stays_as_it_is(folder: Path) -> None:
+def test_a_file_with_equal_content_is_not_written(folder: Path) -> None:
     path = folder / f"{FINE}.jsonl.gz"
     assert record.main([FINE]) == 0
     compressed_otherwise = gzip.compress(gzip.decompress(path.read_bytes()), 1, mtime=1)

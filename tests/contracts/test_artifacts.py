@@ -47,7 +47,7 @@ def test_an_unknown_name_lists_the_known(tmp_path: Path) -> None:
         find(tmp_path / "large", (tmp_path,))
 
 
-def test_what_a_folder_lacks_is_named(tmp_path: Path) -> None:
+def test_the_error_names_the_files_that_a_folder_lacks(tmp_path: Path) -> None:
     folder = make_pipeline(tmp_path, "half")
     (folder / "p4reduce.json").unlink()
     with pytest.raises(
@@ -77,6 +77,6 @@ def test_sizes_are_read(tmp_path: Path) -> None:
         ("columns", r"geometry\.toml: not valid TOML"),
     ],
 )
-def test_sizes_that_make_no_sense_are_refused(tmp_path: Path, sizes: str, message: str) -> None:
+def test_impossible_sizes_are_refused(tmp_path: Path, sizes: str, message: str) -> None:
     with pytest.raises(PipelineNotFoundError, match=message):
         geometry(make_pipeline(tmp_path, "odd", sizes))

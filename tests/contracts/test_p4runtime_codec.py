@@ -55,12 +55,12 @@ ENTRIES: list[Entry] = [
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: type(entry).__name__)
-def test_entries_survive_the_way_there_and_back(entry: Entry) -> None:
+def test_entries_are_equal_after_encoding_and_decoding(entry: Entry) -> None:
     wire = codec.encode(SCHEMA, entry).SerializeToString()
     assert codec.decode(SCHEMA, p4r.Entity.FromString(wire)) == entry
 
 
-def test_short_names_do_and_full_names_come_back() -> None:
+def test_short_names_are_encoded_and_full_names_decoded() -> None:
     entry = TableEntry("exact_table", EXACT, "forward", {"port": 1})
     assert codec.decode(SCHEMA, codec.encode(SCHEMA, entry)) == TableEntry(
         I + "exact_table", EXACT, I + "forward", {"port": 1}
@@ -74,11 +74,11 @@ def test_short_names_do_and_full_names_come_back() -> None:
         ("ternary_table", {"h.sample.kind": (5, 0), "h.sample.level": (0, 255)}),
     ],
 )
-def test_what_matches_everything_is_left_out(table: str, match: Any) -> None:
+def test_fields_that_match_everything_are_left_out(table: str, match: Any) -> None:
     assert len(codec.encode(SCHEMA, TableEntry(table, match)).table_entry.match) == 0
 
 
-def test_bits_that_do_not_count_are_cleared() -> None:
+def test_bits_outside_the_mask_are_cleared() -> None:
     match: Any = {"h.sample.address": (0x0A0B0C0D, 8)}
     assert codec.encode(SCHEMA, TableEntry("prefix_table", match)).table_entry.match[0].lpm.value == b"\x0a\0\0\0"
     match = {"h.sample.kind": (0x1F, 0xF0)}
@@ -107,7 +107,7 @@ def test_bits_that_do_not_count_are_cleared() -> None:
         ("entry", "str is not an entry"),
     ],
 )
-def test_what_does_not_fit_the_program_is_named(entry: Any, words: str) -> None:
+def test_the_error_names_what_does_not_fit_the_program(entry: Any, words: str) -> None:
     with pytest.raises(SchemaError, match=words):
         codec.encode(SCHEMA, entry)
 

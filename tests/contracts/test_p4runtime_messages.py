@@ -19,7 +19,7 @@ from p4reduce_contracts.p4runtime.schema import parse_p4info
 CONTRACTS = Path(__file__).parents[2] / "contracts"
 
 
-def test_messages_survive_the_wire() -> None:
+def test_messages_are_equal_after_serialization() -> None:
     request = p4r.WriteRequest(device_id=7)
     request.updates.add(type=p4r.Update.INSERT).entity.table_entry.table_id = 3
     assert p4r.WriteRequest.FromString(request.SerializeToString()) == request

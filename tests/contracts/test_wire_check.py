@@ -91,13 +91,13 @@ def test_the_sum_of_checks_is_the_check_of_the_sum(data: st.DataObject, ranks: i
 
 
 @given(st.lists(WORDS, min_size=32, max_size=32), st.integers(0, 31), st.integers(1, 0xFFFFFFFF))
-def test_an_error_in_one_word_is_always_seen(words: list[int], place: int, error: int) -> None:
+def test_an_error_in_one_word_is_always_detected(words: list[int], place: int, error: int) -> None:
     before = check_of(15, to_bytes(words), 8)
     words[place] = (words[place] + error) % 2**32
     assert check_of(15, to_bytes(words), 8) != before
 
 
-def test_what_two_flipped_bits_can_hide() -> None:
+def test_the_share_of_undetected_two_bit_errors_is_the_documented_one() -> None:
     """Two bits of a full frame of the default geometry, flipped at random: docs/protocol.md says 0.2 %."""
     hidden = pairs = 0
     default = [weight(column, word) for column in range(8) for word in range(32)]
@@ -138,7 +138,7 @@ def test_no_message_shows_a_secret() -> None:
     assert "12345678" not in repr(frame)
 
 
-def test_the_counts_of_an_odd_modulus_are_those_of_trying_every_error() -> None:
+def test_counts_for_an_odd_modulus_equal_those_of_an_exhaustive_search() -> None:
     """With weights that are not chosen, so that some errors go unseen."""
     prime = 10_007
     chosen = [weight(column, 0) % prime for column in range(6)]
@@ -155,7 +155,7 @@ def test_the_counts_of_an_odd_modulus_are_those_of_trying_every_error() -> None:
 
 
 @pytest.mark.parametrize("headroom_bits", [0, 5, 10])
-def test_an_odd_modulus_can_see_every_error_of_two_bits(headroom_bits: int) -> None:
+def test_an_odd_modulus_can_detect_every_two_bit_error(headroom_bits: int) -> None:
     """As docs/decisions/12 plans it for wire version 3: 2^headroom_bits such check words add up without a wrap."""
     prime = modulus(headroom_bits)
     assert prime - 1 << headroom_bits < 2**32

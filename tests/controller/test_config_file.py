@@ -42,7 +42,7 @@ flood = [1, 2, 3]
 """
 
 
-def test_no_file_suits_the_software_switch_on_loopback() -> None:
+def test_the_default_configuration_is_for_the_embedded_switch_on_loopback() -> None:
     config = load()
     assert config == Config() == parse("")
     assert config.switch.p4runtime == "127.0.0.1:9559"
@@ -118,7 +118,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ("[switch", "not valid TOML"),
     ],
 )
-def test_mistakes_are_named(text: str, message: str) -> None:
+def test_errors_name_the_key_and_the_value(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         parse(text)
     assert message in str(error.value)

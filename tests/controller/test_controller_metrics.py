@@ -101,7 +101,7 @@ def test_resets_by_cause_and_refusals_by_reason(running: Running, client: JobCli
     assert found["p4reduce_controller_refused_calls_total", ("GetJob", "UnknownJob")] == 1
 
 
-def test_a_lost_switch_is_reported_soon(running: Running, client: JobClient) -> None:
+def test_metrics_show_a_lost_switch(running: Running, client: JobClient) -> None:
     client.create_job("train", 1)
     form(running, client, "train", 1)
     assert scrape(running)["p4reduce_controller_switch_up", ()] == 1
@@ -112,7 +112,7 @@ def test_a_lost_switch_is_reported_soon(running: Running, client: JobClient) -> 
     assert found["p4reduce_job_members", ("train",)] == 1
 
 
-def test_a_scrape_reads_the_switch_once_in_a_while(running: Running, client: JobClient) -> None:
+def test_scrapes_read_the_switch_at_a_limited_rate(running: Running, client: JobClient) -> None:
     job = client.create_job("train", 1)
     form(running, client, "train", 1)
     cell = (V1MODEL.job_counters["results"], job.id)
@@ -123,7 +123,7 @@ def test_a_scrape_reads_the_switch_once_in_a_while(running: Running, client: Job
     assert scrape(running)["p4reduce_job_rounds_total", ("train",)] == 5
 
 
-def test_metrics_beyond_loopback_take_a_word(tmp_path: Path) -> None:
+def test_metrics_beyond_loopback_need_insecure(tmp_path: Path) -> None:
     beyond = configuration.override(make_config(tmp_path), metrics="0.0.0.0:0")
     with pytest.raises(ConfigError, match="could read the metrics"), serving(beyond):
         pass

@@ -14,7 +14,7 @@ SHOWN = re.findall(r"`(tests/worker/frameworks/\w+\.py)`:\n\n```python\n(.*?)```
 
 
 @pytest.mark.parametrize(("script", "block"), SHOWN, ids=[script for script, _ in SHOWN])
-def test_the_lines_are_those_of_the_script(script: str, block: str) -> None:
+def test_quoted_lines_are_in_the_script(script: str, block: str) -> None:
     lines = [line for line in (ROOT / script).read_text(encoding="utf-8").splitlines() if line]
     shown = [line for line in block.splitlines() if line]  # methods have one empty line between them, functions two
     runs = ("\n".join(lines[at : at + len(shown)]) for at in range(len(lines)))

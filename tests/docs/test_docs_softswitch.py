@@ -26,7 +26,7 @@ setup(grpc_addr=sys.argv[1], election_id=(0, 1), verbose=False)
 """
 
 
-def test_what_holds_a_claim_is_there() -> None:
+def test_tests_and_cases_named_in_the_table_exist() -> None:
     start = PAGE.index("| | here | BMv2 1.15.5 | held by |")
     rows = PAGE[start : PAGE.index("\n\n", start)].splitlines()[2:]
     tests = {path.name for path in (ROOT / "tests").rglob("test_*.py")}

@@ -57,7 +57,7 @@ entities {
 """
 
 
-def test_everything_is_read() -> None:
+def test_every_part_of_a_generated_test_is_read() -> None:
     test = read(TEXT)
     assert (test.port, test.frame) == (4, b"\x01\x02\x03")
     (expected,) = test.expected
@@ -78,7 +78,7 @@ def matches(program: str, keys: str) -> list[Any]:
     return list(found.table_entry.match)
 
 
-def test_matches_become_what_p4runtime_allows() -> None:
+def test_matches_are_made_canonical_for_p4runtime() -> None:
     assert not matches("lpm", r'match { field_id: 1 lpm { value: "\000\000\000\000" } }')
     (prefix,) = matches("lpm", r'match { field_id: 1 lpm { value: "\xFF\xFF\xFF\xFF" prefix_len: 10 } }')
     assert (prefix.lpm.value, prefix.lpm.prefix_len) == (b"\xff\xc0\0\0", 10)
@@ -131,7 +131,7 @@ def test_without_an_expected_packet_nothing_may_leave() -> None:
     assert test.passes(()) and not test.passes(((0, b"a"),))
 
 
-def test_a_packet_without_a_mask_counts_whole() -> None:
+def test_a_packet_without_a_mask_is_compared_whole() -> None:
     test = read('input_packet { packet: "a" } expected_output_packet { packet: "ab" port: 1 }')
     assert test.passes(((1, b"ab"),)) and not test.passes(((1, b"ac"),))
 
@@ -152,6 +152,6 @@ def test_a_packet_without_a_mask_counts_whole() -> None:
         (" " * ((16 << 20) + 1), "more than"),
     ],
 )
-def test_what_is_no_test_is_refused(text: str, why: str) -> None:
+def test_text_that_is_not_a_test_is_refused(text: str, why: str) -> None:
     with pytest.raises(BadTestError, match=why):
         read(text)

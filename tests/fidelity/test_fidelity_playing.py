@@ -43,7 +43,7 @@ def choose(port: int) -> object:
     return codec.encode(schema, TableEntry("MainIngress.choose", {"key": 1}, "MainIngress.send", {"port": port}))
 
 
-def test_a_test_passes_or_fails_by_what_leaves(player: Player) -> None:
+def test_a_test_passes_or_fails_by_the_frames_sent(player: Player) -> None:
     # Mode 2 drops a copy alone, but the group has no members: nothing leaves.
     assert player.play(PROGRAM, GeneratedTest(1, b"\x02\x01", ())).verdict is Verdict.PASS
     assert player.play(PROGRAM, GeneratedTest(1, b"\x02\x01", sends(1, b"\x02\x01"))).verdict is Verdict.FAIL
@@ -51,7 +51,7 @@ def test_a_test_passes_or_fails_by_what_leaves(player: Player) -> None:
     assert (sent.verdict, sent.outputs) == (Verdict.PASS, ((2, b"\x06\x02"),))
 
 
-def test_entries_are_there_for_their_own_test_only(player: Player) -> None:
+def test_entries_are_deleted_after_their_test(player: Player) -> None:
     entries = built("exact_two_keys")
     schema = Schema.from_p4info(parse_p4info(entries.p4info))
     table = TableEntry("MainIngress.pairs", {"a": 1, "b": 2}, "MainIngress.answer", {"value": 7})
@@ -62,7 +62,7 @@ def test_entries_are_there_for_their_own_test_only(player: Player) -> None:
     assert player.play(entries, GeneratedTest(1, frame, ())).outputs == without.outputs
 
 
-def test_what_is_refused_by_name_is_told_from_what_is_invalid(player: Player) -> None:
+def test_refused_constructs_are_distinguished_from_invalid_programs(player: Player) -> None:
     refused = player.play(built("refused/union_variable"), GeneratedTest(1, b"a", ()))
     assert refused.verdict is Verdict.REFUSED and "header union" in refused.reason and not refused.played
     invalid = player.play(Built(b"{}", PROGRAM.p4info), GeneratedTest(1, b"a", ()))
@@ -97,7 +97,7 @@ def encoded(program: Built, entry: Entry) -> Any:
 
 @pytest.mark.parametrize("switch", [EMBEDDED, pytest.param(BMV2, marks=needs_bmv2)])
 @pytest.mark.parametrize(("name", "entry", "frame"), COPIED, ids=lambda value: value if isinstance(value, str) else "")
-def test_copies_are_made_by_the_entries_of_their_own_test_only(
+def test_clone_and_multicast_entries_are_deleted_after_their_test(
     switch: str, name: str, entry: Entry, frame: bytes
 ) -> None:
     program = built(name)
@@ -113,7 +113,9 @@ def test_copies_are_made_by_the_entries_of_their_own_test_only(
 @pytest.mark.bmv2
 @pytest.mark.skipif(bmv2.SWITCH is None, reason="simple_switch_grpc is not on PATH")
 @pytest.mark.parametrize(("name", "entry", "frame"), COPIED, ids=lambda value: value if isinstance(value, str) else "")
-def test_on_bmv2_they_outlive_a_change_of_the_program(name: str, entry: Entry, frame: bytes) -> None:
+def test_on_bmv2_groups_and_sessions_remain_after_a_change_of_the_program(
+    name: str, entry: Entry, frame: bytes
+) -> None:
     """The reason why a player deletes them."""
     program = built(name)
     with bmv2.Bmv2Target() as target, Client(target.address) as client:

@@ -62,7 +62,7 @@ class FakePlayer:
         return self._outcome
 
 
-def test_a_second_run_does_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_run_takes_the_results_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Tools(monkeypatch)
     first = run.Run(tmp_path, 2, 3, 1.0, made.generate).record(SOURCE)
     assert made.generated == [1, 2] and made.played == [BMV2, "one", "other"]
@@ -72,7 +72,7 @@ def test_a_second_run_does_nothing_again(tmp_path: Path, monkeypatch: pytest.Mon
     assert again == first
 
 
-def test_another_seed_leaves_the_others_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_seed_keeps_the_results_of_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Tools(monkeypatch)
     run.Run(tmp_path, 1, 3, 1.0, made.generate).record(SOURCE)
     more = run.Run(tmp_path, 2, 3, 1.0, made.generate).record(SOURCE)
@@ -131,13 +131,13 @@ def test_the_report_counts_where_bmv2_is_ahead_and_where_both_differ() -> None:
     assert written["programs"]["p4c/some"]["one"]["differ"] == 2 and written["seeds"] == "1"
 
 
-def test_a_record_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+def test_a_saved_record_is_read_back(tmp_path: Path) -> None:
     record = Record("some", "p4c", "why", 3, {BMV2: {"1": SENT, "2": REFUSED}}, {"bmv2 seed1": "key"})
     results.save(record, tmp_path / "record.json")
     assert results.load("some", "p4c", tmp_path / "record.json") == record
 
 
-def test_order_counts_for_each_port_alone() -> None:
+def test_frames_are_compared_in_order_for_each_port() -> None:
     assert results.same(((1, b"a"), (2, b"b")), ((2, b"b"), (1, b"a")))
     assert not results.same(((1, b"a"), (1, b"b")), ((1, b"b"), (1, b"a")))
 

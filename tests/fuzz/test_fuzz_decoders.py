@@ -36,7 +36,7 @@ def edited(draw: st.DrawFn, target: Target) -> bytes:
 
 
 @pytest.mark.parametrize("name", sorted(TARGETS))
-def test_a_seed_is_taken(name: str) -> None:
+def test_a_seed_is_accepted(name: str) -> None:
     taken = [TARGETS[name].run(seed) for seed in TARGETS[name].seeds()]
     assert any(taken)
 
@@ -60,7 +60,7 @@ def test_only_documented_errors(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "word"), [(name, word) for name in sorted(TARGETS) for word in TARGETS[name].words])
-def test_every_word_alone_and_as_a_value(name: str, word: bytes) -> None:
+def test_every_dictionary_word_alone_and_as_a_value(name: str, word: bytes) -> None:
     target = TARGETS[name]
     target.run(word)
     for seed in target.seeds()[:1]:

@@ -62,7 +62,7 @@ def test_one_epoch_of_the_whole_demo(tmp_path: Path) -> None:
     assert not mentioning(str(tmp_path))
 
 
-def test_jobs_of_an_interrupted_run_do_not_stand_in_the_way_of_the_next(tmp_path: Path) -> None:
+def test_a_run_starts_after_an_interrupted_one_left_its_jobs(tmp_path: Path) -> None:
     for _ in range(2):
         with Children(tmp_path) as children, running_system(children) as system:
             system.client.create_job("left", 2)
@@ -110,7 +110,7 @@ def test_a_switch_that_ends_is_named(children: Children) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
-def test_a_demo_that_is_ended_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+def test_no_process_remains_after_an_ended_demo(tmp_path: Path, number: signal.Signals) -> None:
     script = "from p4reduce_lab.demo import run_demo; from pathlib import Path; import sys\n"
     script += "run_demo(Path(sys.argv[1]), epochs=500)"
     log = tmp_path / "logs" / "workers.log"

@@ -45,7 +45,7 @@ def shown(rows: list[Result]) -> str:
     return text.getvalue()
 
 
-def test_ring_formula() -> None:
+def test_the_bytes_of_a_ring_follow_the_formula() -> None:
     assert report.ring_bytes(runs(1)) == 2 * 3 / 4 * 4 * 1000
 
 
@@ -63,13 +63,13 @@ def test_table_of_three_seeds_shows_the_spread() -> None:
     assert "98.00 ± 1.00 %" in shown(runs(3))
 
 
-def test_bytes_that_were_not_measured_are_not_invented(tmp_path: Path) -> None:
+def test_bytes_that_were_not_measured_are_shown_as_not_known(tmp_path: Path) -> None:
     rows = [a_run("gloo-dense", 0, None), a_run("p4reduce-dense", 0, 4500.0)]
     assert shown(rows).count("not known") == 4
     draw(tmp_path / "demo.png", rows)
 
 
-def test_report_file(tmp_path: Path) -> None:
+def test_the_report_file_has_the_runs_and_the_machine(tmp_path: Path) -> None:
     report.save(tmp_path / "report.json", runs(2), 12.0, {"testbed": {"target": "bmv2"}})
     saved = json.loads((tmp_path / "report.json").read_text())
     assert [run["name"] for run in saved["runs"]] == 2 * ["gloo-dense", "p4reduce-dense", "p4reduce-adacomp"]
@@ -79,6 +79,6 @@ def test_report_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_picture(tmp_path: Path, seeds: int) -> None:
+def test_the_picture_is_a_png(tmp_path: Path, seeds: int) -> None:
     draw(tmp_path / "demo.png", runs(seeds))
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")

@@ -32,7 +32,7 @@ def test_it_trains_over_gloo(torch_server: ForkServer, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_compressors_that_cannot_be_are_refused(
+def test_unknown_compressors_are_refused(
     torch_server: ForkServer, tmp_path: Path, options: list[str], reason: str
 ) -> None:
     command = str(find_script()), *options

@@ -59,14 +59,14 @@ def test_not_ready_in_time_is_an_error(tmp_path: Path) -> None:
     assert not running(child.pid)
 
 
-def test_all_end_with_the_block_whatever_happens(tmp_path: Path) -> None:
+def test_all_children_end_with_the_block_on_an_exception(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), Children(tmp_path) as children:
         started = [children.start(name, SLEEPER) for name in ("a", "b", "c")]
         raise ZeroDivisionError
     assert not any(running(child.pid) for child in started)
 
 
-def test_one_that_ignores_sigterm_is_killed_with_its_descendants(
+def test_a_child_that_ignores_sigterm_is_killed_with_its_descendants(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not Path("/proc/self/stat").exists():
@@ -106,7 +106,7 @@ with Children(Path(sys.argv[1])) as children:
 """
 
 
-def test_a_killed_program_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_no_child_remains_after_a_killed_program(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, text=True) as program:
         try:
             assert program.stdout is not None
@@ -121,7 +121,7 @@ def test_a_killed_program_leaves_nothing_behind(tmp_path: Path) -> None:
     assert all_ended(*map(int, pids)) and not reaper.processes(mark)
 
 
-def test_what_is_started_after_the_block_bears_no_mark(tmp_path: Path) -> None:
+def test_processes_started_after_the_block_have_no_mark(tmp_path: Path) -> None:
     before = os.environ.get(reaper.MARK)
     with Children(tmp_path) as outer:
         with Children(tmp_path) as inner:
@@ -136,7 +136,7 @@ def test_a_reaper_that_does_not_start_is_an_error(tmp_path: Path, monkeypatch: p
         raise AssertionError("the block began")
 
 
-def test_the_end_of_another_child_is_noticed(tmp_path: Path) -> None:
+def test_the_end_of_another_child_is_an_error(tmp_path: Path) -> None:
     with Children(tmp_path) as children:
         workers = children.start("workers", SLEEPER)
         switch = children.start("switch", [sys.executable, "-c", "raise SystemExit('out of ports')"])

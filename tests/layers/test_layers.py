@@ -33,7 +33,7 @@ def test_the_layers_hold(capsys: pytest.CaptureFixture[str]) -> None:
     assert not broken(LAYERS, capsys)
 
 
-def test_an_arrow_upwards_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_import_upwards_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With two storeys the wrong way round, today's imports break the contract."""
     storeys = '"p4reduce_testbed",\n    "p4reduce_lab"'
     upside_down = LAYERS.read_text().replace(storeys, '"p4reduce_lab",\n    "p4reduce_testbed"')

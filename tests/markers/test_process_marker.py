@@ -25,8 +25,8 @@ def test_a_test_without_it_that_starts_a_process_or_opens_a_socket_fails(
     (tmp_path / "test_one.py").write_text(
         "import socket, subprocess, pytest\n"
         f"@pytest.fixture\ndef started():\n    {of_fixture}\n"
-        f"def test_plain(started):\n    {of_test}\n"
-        f"@pytest.mark.processes\ndef test_marked(started):\n    {of_test}\n",
+        f"def test_a_test_without_the_marker(started):\n    {of_test}\n"
+        f"@pytest.mark.processes\ndef test_a_test_with_the_marker(started):\n    {of_test}\n",
         encoding="utf-8",
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "rigs.process_marker", "-p", "no:cacheprovider", "-rA"]
@@ -34,9 +34,12 @@ def test_a_test_without_it_that_starts_a_process_or_opens_a_socket_fails(
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"this test has no marker `processes`, but caused {event}" in done.stdout
-    assert "PASSED test_one.py::test_marked" in done.stdout and "PASSED test_one.py::test_plain" not in done.stdout
+    assert (
+        "PASSED test_one.py::test_a_test_with_the_marker" in done.stdout
+        and "PASSED test_one.py::test_a_test_without_the_marker" not in done.stdout
+    )
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_listed_exists(name: str) -> None:
+def test_listed_files_exist(name: str) -> None:
     assert (TESTS / name).exists()

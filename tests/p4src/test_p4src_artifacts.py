@@ -28,7 +28,7 @@ def test_the_artifacts_are_the_ones_listed() -> None:
     assert artifacts == manifest["artifacts"], "an artifact was edited by hand: run `make p4`"
 
 
-def test_a_changed_source_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_source_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(P4SRC, tmp_path / "p4src")
     monkeypatch.setattr(build, "P4SRC", tmp_path / "p4src")
     assert build.sources() == manifest["sources"]

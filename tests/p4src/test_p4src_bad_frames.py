@@ -148,7 +148,7 @@ def test_bad_frame(target: str, name: str, reason: int, spoil: Callable[[bytes],
     assert rig.drops() == {reason: 1}
 
 
-def test_a_lease_cannot_reach_behind_the_switch_s_slots() -> None:
+def test_a_lease_beyond_the_switch_s_slots_is_limited_to_them() -> None:
     """Even if a controller leased slots that do not exist."""
     rig = PipelineRig("small", 1)
     admit = rig.program.tables["MainIngress.admission.admit"]

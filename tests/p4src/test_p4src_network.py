@@ -122,7 +122,7 @@ def test_hello_reaches_the_controller_with_its_port(rig: PipelineRig) -> None:
     assert rig.program.process(rank_port(1), frame) == [(CPU_PORT, (rank_port(1) << 7).to_bytes(2, "big") + frame)]
 
 
-def test_packet_out_leaves_where_it_says(rig: PipelineRig) -> None:
+def test_a_packet_out_is_sent_from_its_port(rig: PipelineRig) -> None:
     frame = bytes(FOREIGN["tcp"])
     assert rig.program.process(CPU_PORT, (3 << 7).to_bytes(2, "big") + frame) == [(3, frame)]
     assert rig.program.process(CPU_PORT, (NO_PORT << 7).to_bytes(2, "big") + frame) == []
@@ -139,7 +139,7 @@ def test_the_controller_s_port_of_tofino() -> None:
     assert rig.drops() == {RATE: 1}
 
 
-def test_impostors_and_learning_on_tofino() -> None:
+def test_spoofed_frames_are_dropped_and_addresses_learned_on_tofino() -> None:
     rig = TnaRig("tofino1-4x8", 2)
     for frame in IMPOSTORS.values():
         assert rig.process(2, bytes(frame)) == []
@@ -181,7 +181,7 @@ IMPOSTORS = {
 
 
 @pytest.mark.parametrize("name", IMPOSTORS)
-def test_nobody_else_is_the_switch(rig: PipelineRig, name: str) -> None:
+def test_frames_with_the_switch_s_address_as_source_are_dropped(rig: PipelineRig, name: str) -> None:
     """Neither forwarded nor flooded nor answered, and the address is not learned."""
     digests: list[object] = []
     rig.program.on_digest = lambda name, values: digests.append(values)

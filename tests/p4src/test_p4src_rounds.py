@@ -90,7 +90,7 @@ def test_each_replica_carries_its_rank_s_address() -> None:
     assert result_of(rig, frame).secret == rank_secret(1)
 
 
-def test_a_duplicate_of_an_incomplete_round_is_told_who_is_in() -> None:
+def test_a_duplicate_of_an_incomplete_round_is_answered_with_the_ranks_present() -> None:
     rig = PipelineRig("small", 3)
     payload = rig.contribution(blocks={0: block_of(rig, 5)})
     assert rig.send(2, payload) == []
@@ -130,7 +130,7 @@ def test_the_previous_round_s_result_survives_the_next_round() -> None:
     assert result_of(rig, frame).blocks == block_of(rig, 3)
 
 
-def test_a_new_round_forgets_the_one_two_before() -> None:
+def test_a_new_round_clears_the_round_two_before() -> None:
     rig = PipelineRig("small", 2)
     for round_ in (0, 2):
         for rank in (0, 1):
@@ -152,7 +152,7 @@ def test_an_older_round_is_stale_around_the_wrap(newest: int) -> None:
 
 @pytest.mark.parametrize("newest", [2, 2**31 + 5, 2**32 - 1])
 @pytest.mark.parametrize("ahead", [4, 6, 1000, 2**31 - 2, 2**31])
-def test_a_round_that_cannot_be_yet_ends_nothing(newest: int, ahead: int) -> None:
+def test_a_contribution_of_a_future_round_is_dropped(newest: int, ahead: int) -> None:
     """One frame of a member, or of who looks like one, from the future: the job goes on."""
     rig = PipelineRig("small", 2)
     rig.send(0, rig.contribution(round_=newest, blocks={0: block_of(rig, 1)}))
@@ -204,7 +204,7 @@ def test_a_new_epoch_starts_over_at_round_zero() -> None:
     assert result_of(rig, results[0][1]).blocks == block_of(rig, 6)
 
 
-def test_slots_do_not_touch_each_other() -> None:
+def test_slots_are_independent() -> None:
     rig = PipelineRig("small", 2)
     order = [(rank, slot) for rank in (0, 1) for slot in range(4)]
     random.Random(3).shuffle(order)

@@ -70,7 +70,7 @@ def test_the_same_frames_get_the_same_answers(geometry: str, seed: int) -> None:
             )  # fmt: skip
 
 
-def test_a_rank_that_breaks_lock_step_harms_only_itself() -> None:
+def test_a_frame_out_of_lock_step_affects_only_its_sender() -> None:
     """Its frame is dropped and changes no sum, as in v1model; but its own tag has moved, so that it is out until the
     next epoch: its right contribution counts as a duplicate."""
     v1model, tna = rigs("tofino1-4x8")

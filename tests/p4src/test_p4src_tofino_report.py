@@ -63,7 +63,7 @@ deparser ingress:
 """
 
 
-def test_a_register_in_two_stages_is_seen() -> None:
+def test_a_register_in_two_stages_is_detected() -> None:
     assert tofino_report.register_stages(ASSEMBLY) == {"Ingress.slots.tags": [3, 4], "Ingress.slots.seen": [3]}
     assert tofino_report.stages_used(ASSEMBLY, "ingress") == 5
     assert tofino_report.stages_used(ASSEMBLY, "egress") == 0
@@ -88,7 +88,7 @@ def a_program(cases: list[Any]) -> dict[str, Any]:
     }
 
 
-def test_a_select_that_the_assembly_has_not_is_seen() -> None:
+def test_a_select_missing_from_the_assembly_is_detected() -> None:
     known = [["list", ["const", 0x45], ["any"]], "udp"]
     low_bits = [["list", ["any"], ["mask", ["const", 3], ["const", 3]]], "end"]
     program = a_program([known, low_bits, [["any"], "accept"]])

@@ -36,7 +36,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "kept"
 
 
-def test_what_was_written_is_read(file: Path, said: Callable[[], list[str]]) -> None:
+def test_a_written_file_is_read_back(file: Path, said: Callable[[], list[str]]) -> None:
     assert cache.read(file) == b"content"
     cache.write(file, b"")
     assert cache.read(file) == b""
@@ -44,7 +44,7 @@ def test_what_was_written_is_read(file: Path, said: Callable[[], list[str]]) -> 
     assert said() == [] and [path.name for path in file.parent.iterdir()] == ["kept"]
 
 
-def test_any_damage_is_noticed(file: Path) -> None:
+def test_any_damage_is_detected(file: Path) -> None:
     whole = file.read_bytes()
     for damaged in (
         *(whole[:end] for end in range(len(whole))),
@@ -104,7 +104,7 @@ WRONG_FILES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize(
     "reason", [pytest.param(reason, marks=needs_root if "belongs" in reason else ()) for reason in WRONG_FILES]
 )
-def test_a_file_that_another_user_could_have_put_there(reason: str, file: Path, said: Callable[[], list[str]]) -> None:
+def test_a_file_that_another_user_could_have_written(reason: str, file: Path, said: Callable[[], list[str]]) -> None:
     WRONG_FILES[reason](file)
     assert cache.read(file) is None
     (line,) = said()
@@ -124,7 +124,7 @@ def test_the_folder_is_made_and_so_are_those_above(tmp_path: Path, monkeypatch: 
     assert folder_of(Path("../a/./c"), monkeypatch) == tmp_path / "a" / "c"
 
 
-def test_it_is_below_the_users_cache_or_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_is_below_the_users_cache_or_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("P4REDUCE_CACHE_DIR", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -160,7 +160,9 @@ def test_a_folder_that_others_can_write_is_not_used(
 
 
 @pytest.mark.parametrize("mode", WRITABLE)
-def test_nor_one_below_it(mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_below_one_that_others_can_write_is_not_used(
+    mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "open" / "mine" / "deep").mkdir(mode=0o700, parents=True)
     (tmp_path / "link").symlink_to("open/mine/deep")
     (tmp_path / "open").chmod(mode)
@@ -170,7 +172,7 @@ def test_nor_one_below_it(mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert folder_of(tmp_path / "link", monkeypatch) is None
 
 
-def test_below_a_sticky_folder_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_below_a_sticky_one_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared").chmod(0o1777)
     assert folder_of(tmp_path / "shared" / "mine", monkeypatch) == tmp_path / "shared" / "mine"
@@ -178,7 +180,7 @@ def test_below_a_sticky_folder_it_is_used(tmp_path: Path, monkeypatch: pytest.Mo
 
 @needs_root
 @pytest.mark.parametrize("theirs", ["home", "home/.cache", "home/.cache/p4reduce", "home/link"])
-def test_what_belongs_to_another_user_is_not_used(
+def test_a_folder_of_another_user_is_not_used(
     theirs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Callable[[], list[str]]
 ) -> None:
     """As root sees the home of a user after `sudo -E`; the last is the link that was turned."""
@@ -193,7 +195,7 @@ def test_what_belongs_to_another_user_is_not_used(
     assert f"{tmp_path / theirs}: it belongs to user {OTHER_UID}, and this process runs as user 0" in line
 
 
-def test_a_file_in_the_folders_place_is_none(
+def test_a_file_at_the_folders_path_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Callable[[], list[str]]
 ) -> None:
     (tmp_path / "file").touch(mode=0o600)
@@ -222,7 +224,7 @@ def test_what_was_not_used_for_long_is_removed(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["executor-used.o", "kernels-used", "other"]
 
 
-def test_what_was_read_counts_as_used(file: Path) -> None:
+def test_a_file_that_was_read_counts_as_used(file: Path) -> None:
     path = file.rename(file.with_name("executor-1.o"))
     cache.write(path, b"content")
     aged(path, cache.UNUSED_S + 60)
@@ -231,7 +233,9 @@ def test_what_was_read_counts_as_used(file: Path) -> None:
     assert path.exists()
 
 
-def test_the_longest_unused_go_until_the_rest_is_small_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_recently_used_are_removed_until_the_rest_is_small_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cache, "MOST_BYTES", 12_000)
     for number in range(4):
         folder = tmp_path / f"kernels-{number}"
@@ -256,5 +260,5 @@ def test_temporary_files_of_processes_that_have_ended_are_removed(tmp_path: Path
     assert [path.name for path in left if path.exists()] == ["new.tmp", "new.tmp"]
 
 
-def test_a_folder_that_is_gone_is_nothing_to_prune(tmp_path: Path) -> None:
+def test_pruning_a_missing_folder_does_nothing(tmp_path: Path) -> None:
     cache.prune(tmp_path / "gone")

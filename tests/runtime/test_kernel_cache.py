@@ -66,7 +66,7 @@ def tripled(number):
 )
 
 
-def test_of_many_damaged_files_one_is_logged(environment: dict[str, str], tmp_path: Path) -> None:
+def test_many_damaged_files_are_logged_once(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "doubling.py").write_text(TWO, encoding="utf-8")
     use(environment)
     assert len(kept(environment)) == 2
@@ -86,7 +86,7 @@ def test_a_file_under_another_kernels_name_is_not_used(environment: dict[str, st
     assert words == COMPILED and len(log) == 1 and f"{doubled}: " in log[0]
 
 
-def test_what_another_version_of_numba_compiled_is_not_looked_at(environment: dict[str, str]) -> None:
+def test_files_of_another_version_of_numba_are_ignored(environment: dict[str, str]) -> None:
     assert use(environment) == (COMPILED, [])
     assert use(environment, f"import numba\nnumba.__version__ = 'another'\n{USE}") == (COMPILED, [])
     assert use(environment) == (LOADED, [])
@@ -157,7 +157,7 @@ def test_in_a_folder_that_this_user_cannot_write_it_loads_and_else_compiles(envi
 
 
 @pytest.mark.parametrize("place", ["the kernel", "the lock", "the folder"])
-def test_something_else_in_the_place_of_a_file_or_folder(place: str, environment: dict[str, str]) -> None:
+def test_a_path_of_another_type_is_not_used(place: str, environment: dict[str, str]) -> None:
     use(environment)
     (kernel,) = kept(environment)
     if place == "the kernel":
@@ -201,9 +201,7 @@ def stopped(environment: dict[str, str]) -> Iterator[int]:
         process.wait()
 
 
-def test_a_stopped_process_that_holds_the_lock_is_waited_for_and_then_not(
-    environment: dict[str, str], stopped: int
-) -> None:
+def test_the_wait_for_a_stopped_process_with_the_lock_is_bounded(environment: dict[str, str], stopped: int) -> None:
     words, log = use(environment, IMPATIENT)
     assert words == COMPILED
     waiting, over = log
@@ -232,7 +230,7 @@ def test_all_locks_are_waited_for_together(tmp_path: Path, caplog: pytest.LogCap
                 assert part.left_s == 0, "a part has no more than what is left of the whole"
 
 
-def test_a_lock_that_is_given_up_is_free_although_a_forked_child_has_it_open(environment: dict[str, str]) -> None:
+def test_a_released_lock_is_free_although_a_forked_child_has_it_open(environment: dict[str, str]) -> None:
     forks = f"""
 import os, signal
 from p4reduce_runtime import kernel_cache

@@ -28,7 +28,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.processes
-def test_of_processes_that_start_at_once_one_compiles(environment: dict[str, str]) -> None:
+def test_one_of_several_processes_that_start_together_compiles(environment: dict[str, str]) -> None:
     command = [sys.executable, "-c", USE]
     started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     answers = [process.communicate(timeout=60)[0].split() for process in started]
@@ -92,12 +92,12 @@ print(module.total(np.ones((5, 3), np.int64)), module.counted(7), "NRT_" in tota
     assert use(environment, program).words == ["15", "7", "False", "True"]
 
 
-def test_switched_off_there_are_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_kernels_are_loaded_when_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P4REDUCE_KERNELS", "off")
     assert kernels.load("doubling") is None
 
 
-def test_a_switch_in_no_position_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_value_of_the_switch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P4REDUCE_KERNELS", "maybe")
     with pytest.raises(ConfigError, match="P4REDUCE_KERNELS is 'maybe'; it has to be on or off"):
         kernels.load("doubling")
@@ -122,7 +122,7 @@ def test_what_is_compiled_ahead_is_not_compiled_again(found_modules: list[str], 
 
 
 @pytest.mark.processes
-def test_what_a_package_imports_is_not_needed_to_compile_its_kernels(
+def test_kernels_are_compiled_without_the_imports_of_their_package(
     found_modules: list[str], environment: dict[str, str], tmp_path: Path
 ) -> None:
     """As where torch is not installed yet. What was compiled then is used later, with the whole package."""
@@ -138,7 +138,7 @@ def test_what_a_package_imports_is_not_needed_to_compile_its_kernels(
 
 
 @pytest.mark.processes
-def test_what_cannot_be_compiled_is_told(found_modules: list[str], tmp_path: Path) -> None:
+def test_the_error_names_a_kernel_that_cannot_be_compiled(found_modules: list[str], tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(MODULE.replace("2 * number", "number.nothing"), encoding="utf-8")
     found_modules.append("broken")
     with pytest.raises(kernels.CompilationError, match=r"(?s)broken cannot be compiled; .* status 1: .*nothing"):
@@ -147,7 +147,7 @@ def test_what_cannot_be_compiled_is_told(found_modules: list[str], tmp_path: Pat
 
 @pytest.mark.parametrize("words", ["", "a warning"])
 @pytest.mark.processes
-def test_the_signal_that_ended_the_compiling_process_is_told(
+def test_the_error_names_the_signal_that_ended_the_compiling_process(
     words: str, found_modules: list[str], tmp_path: Path
 ) -> None:
     source = f"import os, signal, sys\nprint({words!r}, file=sys.stderr)\nos.kill(os.getpid(), signal.SIGKILL)\n"
@@ -159,7 +159,7 @@ def test_the_signal_that_ended_the_compiling_process_is_told(
         list(kernels.warm())
 
 
-def test_where_there_is_no_folder_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warm_without_a_folder_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P4REDUCE_CACHE_DIR", "/dev/null/nowhere")
     result = CliRunner().invoke(warm)
     assert result.exit_code == 1
@@ -167,7 +167,7 @@ def test_where_there_is_no_folder_that_is_told(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.processes
-def test_where_nothing_can_be_written_that_is_told(
+def test_warm_without_write_access_is_an_error(
     found_modules: list[str], environment: dict[str, str], tmp_path: Path
 ) -> None:
     limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"  # as a full disk
@@ -188,13 +188,13 @@ def no_numba(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     kernels._numba_error.cache_clear()
 
 
-def test_a_numba_that_cannot_be_imported_is_told_once(no_numba: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_numba_that_cannot_be_imported_is_logged_once(no_numba: None, caplog: pytest.LogCaptureFixture) -> None:
     assert kernels.load("doubling") is None and kernels.load("doubling") is None
     (line,) = (record.getMessage() for record in caplog.records)
     assert "numba cannot be imported" in line and "install versions of numba and numpy that fit each other" in line
 
 
-def test_nor_is_anything_compiled_ahead_then(no_numba: None) -> None:
+def test_warm_without_numba_is_an_error(no_numba: None) -> None:
     result = CliRunner().invoke(warm)
     assert result.exit_code == 1 and "numba cannot be imported" in result.output
 

@@ -56,7 +56,7 @@ def test_a_line_of_json(written: Callable[[bool], io.StringIO]) -> None:
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_nobody_writes_a_line_of_his_own(written: Callable[[bool], io.StringIO], as_json: bool) -> None:
+def test_a_logged_value_cannot_begin_a_line(written: Callable[[bool], io.StringIO], as_json: bool) -> None:
     stream = written(as_json)
     forged = "x\n2026-01-31T12:00:00.000Z INFO p4reduce: job removed\r\x1b[2J"
     logs.event(LOG, logging.INFO, "call refused", detail=forged)
@@ -65,7 +65,7 @@ def test_nobody_writes_a_line_of_his_own(written: Callable[[bool], io.StringIO],
     assert "\x1b" not in stream.getvalue()
 
 
-def test_an_exception_is_told_too(written: Callable[[bool], io.StringIO]) -> None:
+def test_an_exception_is_logged_with_its_traceback(written: Callable[[bool], io.StringIO]) -> None:
     stream = written(True)
     try:
         raise ZeroDivisionError("of the test")
@@ -75,12 +75,12 @@ def test_an_exception_is_told_too(written: Callable[[bool], io.StringIO]) -> Non
 
 
 @pytest.mark.parametrize("name", sorted(logs.SECRET_FIELDS))
-def test_a_secret_is_no_field(name: str) -> None:
+def test_a_secret_as_a_field_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"a log must not show {name}"):
         logs.event(LOG, logging.INFO, "lease granted", **{name: 1})
 
 
-def test_a_flood_is_one_line_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_flood_is_logged_once_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
     rate_limited_log = logs.RateLimitedLog(LOG, 10.0, lambda: now)
     caplog.set_level(logging.INFO)

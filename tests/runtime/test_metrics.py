@@ -48,14 +48,14 @@ def test_samples_come_out_as_prometheus_reads_them() -> None:
     assert families["p4reduce_switch_primary"].type == "gauge"
 
 
-def test_the_server_is_on_loopback_unless_told() -> None:
+def test_a_metrics_server_beyond_loopback_needs_insecure() -> None:
     with pytest.raises(ConfigError, match="every host that reaches 0.0.0.0:0 could read the metrics"):
         MetricsServer("0.0.0.0:0", list, insecure=False)
     server = MetricsServer("0.0.0.0:0", list, insecure=True)
     server.close()
 
 
-def test_a_taken_address_is_told_in_one_line() -> None:
+def test_an_address_in_use_is_an_error_in_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ConfigError, match=f"cannot serve metrics on {address}: .*--metrics"):

@@ -67,7 +67,7 @@ class FakeServer:
         ("0.0.0.0:1", True, False, True),
     ],
 )
-def test_nobody_listens_beyond_loopback_by_accident(
+def test_listening_beyond_loopback_needs_tls_or_insecure(
     bench: Bench, address: str, tls: bool, insecure: bool, listens: bool
 ) -> None:
     server, files = FakeServer(), bench.of("switch") if tls else None
@@ -91,7 +91,7 @@ def test_nobody_listens_beyond_loopback_by_accident(
         ("10.9.8.7:1", True, False, True),
     ],
 )
-def test_a_controller_beyond_loopback_is_dialled_over_tls_or_when_told_so(
+def test_connecting_beyond_loopback_needs_tls_or_insecure(
     bench: Bench, address: str, tls: bool, insecure: bool, dialled: bool
 ) -> None:
     files = bench.of("worker") if tls else None
@@ -113,14 +113,14 @@ def test_another_value_of_p4reduce_insecure_is_an_error() -> None:
         security.insecure_from_environment({"P4REDUCE_INSECURE": "yes"})
 
 
-def test_the_files_of_a_bench_are_good_and_their_keys_private(bench: Bench) -> None:
+def test_generated_files_are_valid_and_keys_private(bench: Bench) -> None:
     for name in ("controller", "switch", "worker"):
         bench.of(name).check()
     for key in bench.folder.glob("*.key"):
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
 
 
-def test_three_settings_or_none(bench: Bench) -> None:
+def test_the_tls_variables_are_given_together_or_not_at_all(bench: Bench) -> None:
     assert security.from_environment({}) is None
     whole = bench.environment("worker")
     assert security.from_environment(whole) == bench.of("worker")
@@ -190,13 +190,13 @@ def test_files_that_cannot_be_used_are_named(
         ("unix-abstract:x", "127.0.0.1", "127.0.0.1", True),
     ],
 )
-def test_who_calls(peer: str, name: str, owner: str, local: bool) -> None:
+def test_the_name_and_owner_of_a_peer_without_a_certificate(peer: str, name: str, owner: str, local: bool) -> None:
     context = SimpleNamespace(peer=lambda: peer, auth_context=dict)
     assert (security.peer_name(context), security.peer_owner(context)) == (name, owner)
     assert security.is_local_peer(context) is local
 
 
-def test_a_certificate_says_who_calls() -> None:
+def test_the_name_and_roles_of_a_peer_are_those_of_its_certificate() -> None:
     said = {"x509_common_name": [b"alice"], "x509_subject_alternative_name": [b"worker.p4reduce", b"host.example"]}
     context = SimpleNamespace(peer=lambda: "ipv4:127.0.0.1:4000", auth_context=lambda: said)
     assert (security.peer_name(context), security.peer_roles(context)) == ("alice", {security.WORKER})

@@ -34,7 +34,7 @@ class Server(Settings, frozen=True):
 LISTEN = {"listen": "127.0.0.1:80"}
 
 
-def test_what_is_left_out_is_the_classs_own_default() -> None:
+def test_omitted_keys_have_the_defaults_of_the_class() -> None:
     assert convert(LISTEN, Server) == Server(HostPort("127.0.0.1:80"))
     table = {**LISTEN, "verbose": True, "mac": "02:00:00:00:00:0A", "links": [{"to": "a", "delay_ms": 3}]}
     made = convert(table, Server)
@@ -72,13 +72,13 @@ def test_what_is_left_out_is_the_classs_own_default() -> None:
         ),
     ],
 )
-def test_every_error_names_its_place(table: object, message: str) -> None:
+def test_errors_name_the_path_of_the_key(table: object, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         convert(table, Server, "server")
     assert str(caught.value) == message
 
 
-def test_a_whole_file_has_no_place() -> None:
+def test_an_error_of_the_whole_file_has_no_path() -> None:
     with pytest.raises(ConfigError, match="^the file: Expected `object`, got `array`$"):
         convert([], Server)
     with pytest.raises(ConfigError, match="^workers: Expected `int`, got `str`$"):

@@ -99,7 +99,7 @@ def test_the_loop_continues_with_the_lock_after_other_threads() -> None:
         assert lock.shared["waiters"][0] == 0
 
 
-def test_it_can_be_acquired_more_than_once() -> None:
+def test_the_lock_is_reentrant() -> None:
     lock, entered = FairLock(), threading.Event()
     thread = threading.Thread(target=lambda: (lock.acquire(), entered.set(), lock.release()))
     with lock:
@@ -113,7 +113,7 @@ def test_it_can_be_acquired_more_than_once() -> None:
         lock.release()
 
 
-def test_a_condition_waits_on_it_however_often_it_was_acquired() -> None:
+def test_a_condition_releases_a_lock_that_was_acquired_several_times() -> None:
     lock: Any = FairLock()
     condition, seen = threading.Condition(lock), threading.Event()
 

@@ -32,7 +32,7 @@ def test_controllers_that_are_connected() -> None:
     assert (value(found, "p4reduce_switch_controllers"), value(found, "p4reduce_switch_primary")) == (1, 1)
 
 
-def test_every_counter_inside_is_shown() -> None:
+def test_every_internal_counter_is_a_metric() -> None:
     """Each counter gets a number of its own, and all the numbers come out."""
     switch = Switch()
     underlay, interfaces = UdpUnderlay(("127.0.0.1", 0)), EthernetPorts({})
@@ -60,7 +60,7 @@ def test_every_counter_inside_is_shown() -> None:
     assert all(len(sample.labels) == len(sample.metric.labels) for sample in found)
 
 
-def test_the_command_serves_them(tmp_path: Path) -> None:
+def test_the_switch_command_serves_metrics(tmp_path: Path) -> None:
     process = Process(
         tmp_path / "log", "switch", "run", "--listen", "127.0.0.1:0", "--p4runtime", "127.0.0.1:0",
         "--metrics", "127.0.0.1:0", "--log-json",

@@ -7,7 +7,7 @@ import pytest
 from rigs.bit_flips import CORRUPT_SUM, RIGHT, BitFlips
 
 
-def test_no_flipped_bit_makes_a_wrong_sum() -> None:
+def test_a_flipped_bit_never_causes_a_wrong_sum() -> None:
     flips = 5_000
     tried = BitFlips(seed=1)
     tried.run(flips)
@@ -26,7 +26,7 @@ def test_no_flipped_bit_makes_a_wrong_sum() -> None:
     ("of", "bit"),
     [("float32", 31), ("floats16", 31), ("floats8", 31), ("lanes4", 31), ("lanes8", 31), ("lanes8", 28)],
 )
-def test_a_high_bit_of_two_words_makes_no_wrong_sum(of: str, bit: int) -> None:
+def test_a_flipped_high_bit_in_two_words_never_causes_a_wrong_sum(of: str, bit: int) -> None:
     """The check word cannot see bit 31 of two words. Where sums have room, none of them can be that large."""
     tried = BitFlips(seed=1, of=of, same_bit=bit)
     tried.run(100)

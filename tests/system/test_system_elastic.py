@@ -25,7 +25,7 @@ SEED = 1
 
 
 @pytest.mark.slow
-def test_training_ends_with_equal_weights_whatever_was_killed(tmp_path: Path, system: System) -> None:
+def test_training_ends_with_equal_weights_after_any_kill(tmp_path: Path, system: System) -> None:
     choice = random.Random(SEED)
     faults = list(FAULTS)
     choice.shuffle(faults)

@@ -152,7 +152,7 @@ def test_counters_agree_with_what_was_sent_on_a_calm_network(switch: PipelineSwi
     assert all(m.stats.retransmissions == 0 for m in scenario.members)
 
 
-def test_an_absent_rank_is_named_by_the_pipelines_pending(switch: PipelineSwitch) -> None:
+def test_the_pending_frame_of_the_pipeline_names_an_absent_rank(switch: PipelineSwitch) -> None:
     switch.epoch += 1
     scenario = build(6, 4, SMALL, 4, epoch=switch.epoch, timeout_s=5.0)
     switch.lease(switch.epoch, 4, 0, 4)

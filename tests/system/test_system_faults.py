@@ -57,7 +57,9 @@ def test_a_job_sums_where_full_frames_have_an_ipv4_header_checksum_of_zero(tmp_p
         switch.end()
 
 
-def test_a_collective_ends_when_controller_and_switch_are_gone(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collective_ends_after_controller_and_switch_are_killed(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the default timeout of collectives; nothing is left that could reset the job."""
     monkeypatch.setattr(lease, "DEAD_AFTER_S", 1.0)
     address = system.controller.address("jobs on")
@@ -81,7 +83,7 @@ def test_a_collective_ends_when_controller_and_switch_are_gone(system: System, m
 
 
 @pytest.mark.parametrize("stopped", ["switch", "controller"])
-def test_a_program_that_stops_for_3_s_costs_time_alone(system: System, stopped: str) -> None:
+def test_training_continues_after_a_program_is_stopped_for_3_s(system: System, stopped: str) -> None:
     address, ranks = system.controller.address("jobs on"), 2
     with JobClient(address) as client:
         client.create_job("job0", ranks, slots=8)

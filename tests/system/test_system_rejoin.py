@@ -25,7 +25,7 @@ from rigs.system import System
 SCRIPT = find_script().with_name("elastic.py")
 
 
-def test_the_switch_and_then_the_controller_too_are_killed_and_no_sum_is_wrong(system: System) -> None:
+def test_sums_are_right_after_switch_and_controller_are_killed(system: System) -> None:
     address = system.controller.address("jobs on")
     with JobClient(address) as client:
         client.create_job("train", RANKS, slots=8)
@@ -50,7 +50,7 @@ def test_the_switch_and_then_the_controller_too_are_killed_and_no_sum_is_wrong(s
 
 
 @pytest.mark.slow
-def test_a_controller_that_is_away_for_longer_costs_an_epoch(system: System) -> None:
+def test_a_long_absence_of_the_controller_begins_a_new_epoch(system: System) -> None:
     """Until the ranks give it up they sum without it; then they wait for it, each at its own moment."""
     address = system.controller.address("jobs on")
     with JobClient(address) as client:
@@ -73,7 +73,7 @@ def test_a_controller_that_is_away_for_longer_costs_an_epoch(system: System) -> 
     assert all(len(each) == 2 for each in epochs)
 
 
-def test_the_ranks_go_on_without_the_switch_and_come_back_to_it(system: System) -> None:
+def test_the_ranks_continue_without_the_switch_and_return_to_it(system: System) -> None:
     address = system.controller.address("jobs on")
     with JobClient(address) as client:
         client.create_job("train", RANKS, slots=8)
@@ -113,7 +113,7 @@ def weights(launcher: Child) -> set[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("fallback", [[], ["--fallback=gloo"]])
 @pytest.mark.parametrize("compressor", ["none", "adacomp"])
-def test_training_goes_on_in_the_same_processes(
+def test_training_continues_in_the_same_processes(
     tmp_path: Path, system: System, compressor: str, fallback: list[str]
 ) -> None:
     controller = system.controller.address("jobs on")

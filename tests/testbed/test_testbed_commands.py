@@ -27,7 +27,7 @@ def topology() -> Topology:
     return load(TOPOLOGIES / "four_workers.json")
 
 
-def test_the_controllers_configuration_is_one_it_reads(topology: Topology, tmp_path: Path) -> None:
+def test_the_controller_reads_its_generated_configuration(topology: Topology, tmp_path: Path) -> None:
     lines = controller_config(topology, tmp_path / 'a "pipeline"', "127.0.0.1:1234", "169.254.210.1:9600", tmp_path)
     read = config.parse("\n".join(lines))
     assert read.switch.pipeline == str(tmp_path / 'a "pipeline"')
@@ -78,13 +78,13 @@ def test_delay_or_loss_alone_are_at_the_root() -> None:
     assert " ".join(netem) == "tc qdisc replace dev eth0 root handle 1: netem loss 1%"
 
 
-def test_loss_drops_that_share_both_ways() -> None:
+def test_loss_drops_that_share_in_both_directions() -> None:
     rules = nft_rules("eth0", 0.5)
     assert rules.count("numgen random mod 100000 < 500 counter drop") == 2
     assert 'hook ingress device "eth0"' in rules and 'hook egress device "eth0"' in rules
 
 
-def test_only_the_known_braces_are_filled_in(topology: Topology) -> None:
+def test_only_known_placeholders_are_replaced(topology: Topology) -> None:
     filled = fill_in("{rank}/{world_size} {host} {ip} ${HOME} {x}", topology.hosts[2], 4)
     assert filled == "2/4 h3 10.0.0.3 ${HOME} {x}"
 
@@ -106,12 +106,12 @@ def test_management_addresses(topology: Topology) -> None:
         ("192.168.9.1/24", "a management network is like"),
     ],
 )
-def test_management_networks_that_cannot_be(topology: Topology, text: str, words: str) -> None:
+def test_impossible_management_networks_are_refused(topology: Topology, text: str, words: str) -> None:
     with pytest.raises(TopologyError, match=words):
         Management.parse(text, topology)
 
 
-def test_mininet_is_never_this_repositorys_folder() -> None:
+def test_the_folder_mininet_is_not_imported_as_mininet() -> None:
     try:
         found = import_mininet("util")
     except MissingToolError as error:

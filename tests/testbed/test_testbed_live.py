@@ -261,7 +261,7 @@ def test_training_over_bmv2(machine: Machine, found_as_left: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_a_failing_worker_ends_it_and_the_others(start: Any, network: str) -> None:
+def test_a_failing_worker_ends_the_testbed(start: Any, network: str) -> None:
     command = "[ {rank} = 0 ] || { echo gone wrong; exit 3; }; sleep 600 & wait"
     status, _, err = start("--exec", command, network=network).finish()
     assert status == 1
@@ -269,7 +269,7 @@ def test_a_failing_worker_ends_it_and_the_others(start: Any, network: str) -> No
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_a_failing_step_half_way(start: Any, network: str) -> None:
+def test_a_failing_step_is_undone(start: Any, network: str) -> None:
     status, _, err = start("--exec", "true", network=network, commands=("ip link set eth9 up",)).finish()
     assert status == 1
     assert err.startswith("Error: hosts.h2.commands: `") and "eth9" in err and err.count("\n") == 1
@@ -282,7 +282,7 @@ def test_a_failing_step_half_way(start: Any, network: str) -> None:
         *(pytest.param("mininet", number, marks=needs_mininet) for number in (signal.SIGINT, signal.SIGKILL)),
     ],
 )
-def test_a_signal_in_the_middle(start: Any, network: str, number: signal.Signals) -> None:
+def test_a_signal_during_a_run_ends_with_a_teardown(start: Any, network: str, number: signal.Signals) -> None:
     started = start("--exec", "echo up; (trap '' TERM; sleep 600) & wait", network=network)
     started.until("up")
     assert any("sleep 600" in line for line in processes(started.trace))
@@ -329,7 +329,7 @@ def test_sums_survive_loss(start: Any) -> None:
 
 
 @needs_tc
-def test_delay_or_a_word_on_what_it_takes(start: Any) -> None:
+def test_delay_or_the_error_names_the_missing_kernel_module(start: Any) -> None:
     status, out, err = start("--exec", "tc qdisc show dev eth0", tail=("2ms",)).finish()
     if status == 0:
         assert "delay 2ms" in out
@@ -351,7 +351,7 @@ def test_offloads_are_off_at_both_ends(start: Any, machine: Machine) -> None:
     assert started.finish()[0] == 1
 
 
-def test_an_interface_that_is_already_there(start: Any, machine: Machine) -> None:
+def test_an_existing_interface_is_an_error(start: Any, machine: Machine) -> None:
     machine.run("ip", "link", "add", "t1-eth2", "type", "bridge")
     status, _, err = start("--exec", "true").finish()
     assert status == 1 and "there already is an interface t1-eth2" in err

@@ -42,7 +42,7 @@ def with_host(**entry: Any) -> str:
     return refusal(hosts=hosts)
 
 
-def test_ranks_follow_the_files_order_and_ports_the_links() -> None:
+def test_ranks_are_in_the_order_of_hosts_and_ports_of_links() -> None:
     document = a_topology(links=[["s1-p9", "h2"], ["h1", "s1-p4"]])
     document["hosts"] = dict(reversed(document["hosts"].items()))
     topology = parse(json.dumps(document))
@@ -74,7 +74,7 @@ def test_delay_rate_and_loss(tail: list[Any], shape: Shape) -> None:
     assert [host.shape for host in topology.hosts] == [shape, Shape()]
 
 
-def test_keys_of_the_tutorials_that_are_not_used_here_are_let_through() -> None:
+def test_keys_of_the_p4_tutorials_are_accepted() -> None:
     hosts = a_topology()["hosts"]
     hosts["h1"]["commands"] = ["ip route add default via 10.0.0.254"]
     switches = {"s1": {"runtime_json": "s1-runtime.json"}}
@@ -88,7 +88,7 @@ def test_unknown_keys_are_named() -> None:
     assert "switches.s1: Object contains unknown field `port`" in refusal(switches={"s1": {"port": 1}})
 
 
-def test_what_is_missing_is_named() -> None:
+def test_the_error_names_a_missing_key() -> None:
     for section in ("hosts", "switches", "links"):
         document = a_topology()
         del document[section]
@@ -100,7 +100,7 @@ def test_what_is_missing_is_named() -> None:
     assert "host h2 has no link" in with_links(["h1", "s1-p1"])
 
 
-def test_what_is_of_another_kind_is_named() -> None:
+def test_the_error_names_a_value_of_another_type() -> None:
     for section in ("hosts", "switches"):
         assert f"{section}: Expected `object`, got `int`" in refusal(**{section: 3})
     assert "links: Expected `array`, got `int`" in refusal(links=3)
@@ -133,12 +133,12 @@ def test_exactly_one_switch() -> None:
         (["h2", "s1-p2", None, None, 100], r"links\[1\]: the loss in percent: Expected `float` <= 99"),
     ],
 )
-def test_links_that_cannot_be(link: list[Any], words: str) -> None:
+def test_impossible_links_are_refused(link: list[Any], words: str) -> None:
     with pytest.raises(TopologyError, match=words):
         parse(json.dumps(a_topology(links=[["h1", "s1-p1"], link])))
 
 
-def test_addresses_that_cannot_be() -> None:
+def test_impossible_addresses_are_refused() -> None:
     assert "put all hosts into one subnet" in with_host(ip="10.0.1.2/24")
     assert "needs its subnet, like 10.0.0.2/24" in with_host(ip="10.0.0.2")
     assert "hosts.h2.ip must be like '10.0.0.1/24'" in with_host(ip="h2")
@@ -152,7 +152,7 @@ def test_addresses_that_cannot_be() -> None:
     assert "not in the hosts' 10.0.0.0/24" in refusal(switches={"s1": {"ip": "10.0.1.1"}})
 
 
-def test_names_that_interfaces_cannot_have() -> None:
+def test_names_that_interfaces_cannot_have_are_refused() -> None:
     hosts = a_topology()["hosts"]
     hosts["a host"] = hosts.pop("h2")
     links = [["h1", "s1-p1"], ["a host", "s1-p2"]]
@@ -160,7 +160,7 @@ def test_names_that_interfaces_cannot_have() -> None:
     assert "too long" in refusal(switches={"switch123": {}}, links=[["h1", "switch123-p1"], ["h2", "switch123-p123"]])
 
 
-def test_not_json_and_not_there(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_or_not_json_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TopologyError, match="not valid JSON"):
         parse("{")
     with pytest.raises(TopologyError, match=r"cannot read the topology .*nowhere\.json"):

@@ -36,7 +36,7 @@ def test_the_public_names() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(p4reduce.MOVED))
-def test_a_name_that_moved_out_of_the_package_is_still_there_and_using_it_warns(name: str) -> None:
+def test_a_moved_name_is_still_available_with_a_warning(name: str) -> None:
     assert name not in p4reduce.__all__
     target = p4reduce.MOVED[name]
     with pytest.warns(DeprecationWarning, match=f"^p4reduce.{name} is deprecated: use {target}$") as caught:
@@ -45,7 +45,7 @@ def test_a_name_that_moved_out_of_the_package_is_still_there_and_using_it_warns(
 
 
 @pytest.mark.parametrize("name", sorted(errors.RENAMED))
-def test_an_error_still_has_its_old_name_and_using_it_warns(name: str) -> None:
+def test_an_old_error_name_is_still_available_with_a_warning(name: str) -> None:
     with pytest.warns(
         DeprecationWarning, match=rf"^p4reduce.errors.{name} is deprecated: use p4reduce.errors.\w+Error$"
     ):
@@ -71,7 +71,7 @@ def test_a_warning_names_the_line_that_uses_the_old_name() -> None:
     assert {warning.filename for warning in caught} == {__file__}
 
 
-def test_a_name_that_never_was_is_an_attribute_error() -> None:
+def test_an_unknown_name_is_an_attribute_error() -> None:
     for module in (p4reduce, errors):
         with pytest.raises(AttributeError, match="has no attribute 'NoSuchName'"):
             _ = module.NoSuchName

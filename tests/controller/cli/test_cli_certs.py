@@ -26,7 +26,7 @@ def test_an_authority_and_a_certificate_for_each_program(tmp_path: Path) -> None
         Security(folder / "ca.pem", folder / f"{name}.pem", folder / f"{name}.key").check()
 
 
-def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     certs("init", tmp_path)
     before = {file: file.read_bytes() for file in tmp_path.iterdir()}
     again, twice = certs("init", tmp_path), certs("add", tmp_path, "worker")

@@ -164,7 +164,7 @@ def test_the_controllers_address_may_come_from_the_environment(running: Running)
     ],
     ids=" ".join,
 )
-def test_no_command_dials_beyond_loopback_in_the_clear(command: list[str]) -> None:
+def test_no_command_connects_beyond_loopback_without_tls(command: list[str]) -> None:
     refused = p4reduce(*command, controller="10.9.8.7:9600")
     assert refused.exit_code == 1
     assert "the controller at 10.9.8.7:9600 is beyond loopback" in refused.stderr
@@ -222,7 +222,7 @@ def test_the_error_without_a_controller_says_what_to_do(command: list[str]) -> N
         ["demo", "--seeds", "0"],
     ],
 )
-def test_wrong_usage_is_exit_status_2(arguments: list[str]) -> None:
+def test_usage_errors_end_with_status_2(arguments: list[str]) -> None:
     result = p4reduce(*arguments)
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -343,7 +343,7 @@ def test_demo_passes_its_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert calls == [{"out": tmp_path, "seeds": 3, "epochs": None, "pipeline": "default"}]
 
 
-def test_where_the_switch_is_for_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_switch_address_for_workers_must_be_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
     monkeypatch.setattr("p4reduce_controller.service.run_controller", lambda settings, ready: given.append(settings))
     assert p4reduce("controller", "run", "--switch", "10.0.0.254:4000").exit_code == 0

@@ -38,7 +38,7 @@ def row(text: str, rank: int) -> list[str]:
     return found
 
 
-def test_missing_ranks_are_shown_with_their_time(running: Running) -> None:
+def test_missing_ranks_are_shown_with_their_waiting_time(running: Running) -> None:
     with JobClient(running.address) as client:
         client.create_job("train", 3)
         tickets, _ = form(running, client, "train", 3)
@@ -57,7 +57,7 @@ def test_missing_ranks_are_shown_with_their_time(running: Running) -> None:
         assert client.get_job("train").members[0].slot_wait is None, "it went on"
 
 
-def test_what_is_no_time_is_not_believed(running: Running) -> None:
+def test_a_waiting_time_that_is_negative_or_not_finite_is_ignored(running: Running) -> None:
     with JobClient(running.address) as client:
         client.create_job("train", 1)
         tickets, _ = form(running, client, "train", 1)
@@ -78,7 +78,7 @@ def test_a_private_job_shows_its_rounds_to_its_token_alone(running: Running) -> 
     assert row(show(running, "mine", "--slots", "--token", made.owner_token), 0)[3] == "1234"
 
 
-def test_it_is_not_saved(running: Running) -> None:
+def test_slot_waits_are_not_saved(running: Running) -> None:
     with JobClient(running.address) as client:
         client.create_job("train", 1)
         tickets, _ = form(running, client, "train", 1)

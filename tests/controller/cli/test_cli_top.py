@@ -65,7 +65,7 @@ def test_a_new_job_of_the_same_name_has_no_rates_yet() -> None:
     assert cells(text, "train")[3:8] == ["-"] * 5
 
 
-def test_once_prints_one_table(running: Running) -> None:
+def test_the_option_once_prints_one_table(running: Running) -> None:
     with JobClient(running.address) as client:
         job = client.create_job("train", 1, 4)
         form(running, client, "train", 1)

@@ -58,7 +58,7 @@ def test_the_entries_of_an_active_job(running: Running, client: JobClient) -> No
     assert (own_ip.match, own_mac.match) == ({"source_ip": 0x7F000001}, {"src_mac": 0x020000000001})
 
 
-def test_replies_can_be_addressed_before_anybody_is_admitted(running: Running, client: JobClient) -> None:
+def test_reply_entries_are_written_before_admission_entries(running: Running, client: JobClient) -> None:
     client.create_job("train", 2)
     running.client.log.clear()
     form(running, client, "train", 2)
@@ -192,7 +192,7 @@ def test_a_job_is_reset_when_another_primary_controller_deletes_an_entry_of_it(
 
 
 @pytest.mark.usefixtures("short_pauses")
-def test_a_controller_does_not_start_while_another_one_cannot_be_outbid(config: Config) -> None:
+def test_a_controller_does_not_start_while_another_has_the_largest_possible_election_id(config: Config) -> None:
     switch = FakeSwitchClient()
     with serving(config, switch) as running, JobClient(running.address) as client:
         client.create_job("train", 1)
@@ -244,7 +244,7 @@ def test_a_switch_that_is_not_back_in_time_resets_the_jobs(running: Running, cli
     assert running.client.tables() == OWN_TABLES, "what the job left is gone"
 
 
-def test_entries_that_the_switch_refuses_reset_the_job_and_leave_nothing(running: Running, client: JobClient) -> None:
+def test_entries_that_the_switch_refuses_reset_the_job_and_are_all_deleted(running: Running, client: JobClient) -> None:
     def second_admission(operation: str, entry: Entry) -> bool:
         is_admission = isinstance(entry, TableEntry) and "admit" in entry.table
         return operation == "insert" and is_admission and len(running.client.read_table(entry.table)) == 1
@@ -325,9 +325,7 @@ def test_a_job_is_reset_when_controller_and_switch_start_again(config: Config) -
 
 
 @pytest.mark.parametrize("state", ["lost", "older copy"])
-def test_a_controller_without_the_newest_state_starts_the_switch_afresh(
-    config: Config, tmp_path: Path, state: str
-) -> None:
+def test_a_controller_with_an_old_store_sets_the_pipeline_again(config: Config, tmp_path: Path, state: str) -> None:
     """The registers may hold rounds of epochs that it would give out again."""
     switch = FakeSwitchClient()
     with serving(config, switch):
@@ -353,7 +351,7 @@ def test_a_controller_without_the_newest_state_starts_the_switch_afresh(
         assert client.list_jobs().jobs == ()
 
 
-def test_a_controller_of_another_store_starts_the_switch_afresh_and_so_does_the_first_after_it(config: Config) -> None:
+def test_a_controller_with_another_store_sets_the_pipeline_and_so_does_the_former_one_after_it(config: Config) -> None:
     elsewhere = structs.replace(config.controller, state_dir=config.controller.state_dir + "-2")
     other = structs.replace(config, controller=elsewhere)
     switch = FakeSwitchClient()
@@ -379,7 +377,7 @@ def test_the_registers_are_cleared_while_no_job_runs_long_before_epochs_repeat(
         assert leases[0].epoch == 4, "old numbers come last all the same"
 
 
-def test_a_warning_when_epochs_run_short_while_jobs_run(
+def test_few_epochs_left_while_jobs_run_is_a_warning(
     config: Config, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(reconciler, "_ENOUGH_EPOCHS", 3)
@@ -404,7 +402,7 @@ def test_no_switch_is_a_clear_error_in_time(config: Config) -> None:
         pass
 
 
-def test_a_taken_port_is_a_clear_error_before_the_switch_is_touched(config: Config, running: Running) -> None:
+def test_a_port_in_use_is_an_error_before_the_switch_is_written(config: Config, running: Running) -> None:
     second = structs.replace(config, controller=structs.replace(config.controller, listen=running.address))
     switch = FakeSwitchClient()
     with pytest.raises(ControllerError, match="is another controller running"), serving(second, switch):
@@ -430,7 +428,7 @@ def test_macs_are_static_or_learned(config: Config) -> None:
         assert ports == {0x020000000011: 1, 0x020000000022: 2}
 
 
-def test_a_disk_that_fails_while_the_switch_restarts_ends_no_controller(
+def test_a_disk_error_while_the_switch_restarts_does_not_end_the_controller(
     running: Running, client: JobClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.create_job("train", 1)

@@ -46,5 +46,5 @@ def test_a_hello_gives_nonce_port_and_addresses(padding: bytes) -> None:
     ],
     ids=["empty", "cut", "no nonce", "type", "version", "long", "fragment", "more", "tcp", "options", "ipv6"],
 )
-def test_anything_else_is_no_hello(other: bytes) -> None:
+def test_other_packets_are_not_hellos(other: bytes) -> None:
     assert parse_hello(3, other) is None

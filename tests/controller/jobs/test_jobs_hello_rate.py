@@ -85,7 +85,7 @@ def test_every_port_has_a_rate_on_bmv2() -> None:
 
 @pytest.mark.bmv2
 @pytest.mark.skipif(SWITCH is None, reason="needs simple_switch_grpc on PATH")
-def test_a_flood_at_one_port_of_bmv2_leaves_the_others_theirs() -> None:
+def test_a_flood_at_one_port_of_bmv2_does_not_affect_other_ranks() -> None:
     heard: queue.SimpleQueue[int] = queue.SimpleQueue()
     with Bmv2Target() as bmv2:
         made = entry_writer(bmv2.address, SLOW)

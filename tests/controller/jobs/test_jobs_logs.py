@@ -22,7 +22,7 @@ def events(caplog: pytest.LogCaptureFixture) -> list[tuple[str, dict[str, Any]]]
     ]
 
 
-def test_a_job_from_its_making_to_its_end(
+def test_the_events_of_a_job_are_logged_in_order(
     running: Running, client: JobClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -41,7 +41,7 @@ def test_a_job_from_its_making_to_its_end(
     ]
 
 
-def test_a_silent_rank_is_a_warning_and_a_leaving_one_is_not(
+def test_a_rank_without_heartbeats_is_a_warning_and_a_leaving_one_is_not(
     running: Running, client: JobClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -81,7 +81,7 @@ def test_every_entry_fits_the_program_even_with_the_largest_values(compiled: Pro
         assert counter in compiled.schema.counters, counter
 
 
-def test_the_tables_hold_what_is_learned(compiled: Program) -> None:
+def test_the_mac_tables_have_room_for_all_learned_addresses(compiled: Program) -> None:
     for table in (compiled.names.mac_table, compiled.names.learned):
         assert compiled.schema.tables[table].size >= forwarding.MAX_LEARNED
 
@@ -105,7 +105,7 @@ def test_every_name_of_tofino_is_in_the_program_that_is_executed(chip: str) -> N
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-def test_tofinos_p4info_is_one_that_stratum_takes(chip: str) -> None:
+def test_stratum_accepts_tofinos_p4info(chip: str) -> None:
     """As its source says: no name or id twice, digests of structs. And it finds counters, meters and digests in
     bfrt.json, which has other ids, by the first name that has theirs in it."""
     p4info = program(chip).schema.p4info

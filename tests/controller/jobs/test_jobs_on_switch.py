@@ -281,7 +281,7 @@ def all_reduce(controller: str, job: str, values: list[int]) -> list[list[int]]:
         return list(pool.map(one, range(len(values))))
 
 
-def test_a_controller_that_lost_its_state_gets_no_old_sums(system: System) -> None:
+def test_a_controller_without_its_state_receives_no_old_sums(system: System) -> None:
     address = system.controller.address("jobs on")
     for state, values in (("state", [3, 4]), ("another", [500, 600])):
         if state != "state":
@@ -309,7 +309,7 @@ def test_a_stopped_switch_is_detected_and_used_again_when_it_continues(system: S
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_end_the_controller_well(system: System, number: signal.Signals) -> None:
+def test_a_signal_ends_the_controller_with_status_0(system: System, number: signal.Signals) -> None:
     with JobClient(system.controller.address("jobs on")) as client:
         client.create_job("train", 1)
         workers = form(client, 1)

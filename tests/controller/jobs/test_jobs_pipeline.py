@@ -22,7 +22,7 @@ def test_bmv2_and_the_embedded_switch_load_json(name: str) -> None:
 
 
 @pytest.mark.parametrize(("chip", "by_frame", "by_registers"), [("tofino1-4x8", 8, 32), ("tofino2-4x16", 16, 8)])
-def test_a_tofino_takes_fewer_ranks_where_its_registers_do(
+def test_a_tofinos_registers_limit_the_number_of_ranks(
     tmp_path: Path, chip: str, by_frame: int, by_registers: int
 ) -> None:
     pipeline = pipelines.read(find(pipeline_folder(tmp_path / "pipeline", chip)))
@@ -31,7 +31,7 @@ def test_a_tofino_takes_fewer_ranks_where_its_registers_do(
     assert pipeline.max_world_size == min(by_frame, by_registers)
 
 
-def test_a_tofino_loads_stratums_message(tmp_path: Path) -> None:
+def test_a_tofinos_pipeline_is_stratums_message(tmp_path: Path) -> None:
     """Byte for byte: protobuf's fields 1 to 3, the third with fields 1 to 4."""
     folder = pipeline_folder(tmp_path / "pipeline", "tofino1-4x8")
     (folder / "bfrt.json").write_bytes(b"{}")
@@ -43,7 +43,7 @@ def test_a_tofino_loads_stratums_message(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-def test_what_is_checked_in_of_a_tofino_lacks_the_binary(chip: str) -> None:
+def test_the_artifacts_of_a_tofino_lack_the_binary(chip: str) -> None:
     with pytest.raises(
         PipelineNotFoundError, match=r"lacks .*tofino\.bin; .*`make p4-tofino`, which writes .* out/tofino"
     ):

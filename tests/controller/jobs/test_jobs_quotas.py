@@ -30,7 +30,7 @@ def make_registry(**quotas: int) -> Registry:
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(a_minute=st.integers(1, 30), pauses=st.lists(st.floats(0, 30), max_size=100))
-def test_a_rate_is_kept_over_any_time(a_minute: int, pauses: list[float]) -> None:
+def test_a_rate_holds_over_any_period(a_minute: int, pauses: list[float]) -> None:
     rate, now, spent = Rate(a_minute), 0.0, []
     for pause in pauses:
         now += pause
@@ -54,7 +54,7 @@ def test_the_owner_with_the_oldest_call_is_dropped_from_a_rate(monkeypatch: pyte
     assert rate.wait_s("999", 0.0) == 60.0
 
 
-def test_an_owner_has_so_many_jobs_and_slots() -> None:
+def test_the_jobs_and_slots_of_an_owner_are_limited() -> None:
     registry = make_registry(jobs=2, slots=10)
     registry.create("a", 1, 4, owner="alice")
     with pytest.raises(QuotaExceededError, match="alice has 4 slots and asks for 7; one owner may have 10"):
@@ -67,7 +67,7 @@ def test_an_owner_has_so_many_jobs_and_slots() -> None:
     registry.create("d", 1, 4, owner="alice")
 
 
-def test_joining_again_and_again_ends() -> None:
+def test_the_joins_of_an_owner_are_limited_by_a_rate() -> None:
     registry = make_registry(joins_a_minute=3)
     registry.create("train", 2)
     nonce = 0
@@ -80,7 +80,7 @@ def test_joining_again_and_again_ends() -> None:
     registry.join("train", 0, 2, 20.0, former=nonce, owner="mallory")
 
 
-def test_epochs_are_given_at_a_rate_and_a_job_that_waits_for_one_gets_it() -> None:
+def test_epochs_are_granted_at_a_rate_and_a_waiting_job_gets_the_next() -> None:
     registry = make_registry(leases_a_minute=2)
     job = registry.create("train", 1, owner="alice")
     nonce = 0
@@ -98,7 +98,7 @@ def test_epochs_are_given_at_a_rate_and_a_job_that_waits_for_one_gets_it() -> No
     assert registry.version > before
 
 
-def test_a_member_waits_a_few_times_at_once_only() -> None:
+def test_concurrent_waits_of_a_member_are_limited() -> None:
     registry = make_registry()
     registry.create("train", 1)
     member = registry.join("train", 0, 1, 0.0)

@@ -171,7 +171,7 @@ def test_a_rank_s_place_is_taken_from_its_join_to_its_end(registry: Registry) ->
     registry.join("train", 0, 2, 2.0)
 
 
-def test_a_worker_that_ended_between_its_calls_is_replaced_after_its_heartbeat_timeout(registry: Registry) -> None:
+def test_a_worker_that_ended_between_two_calls_is_replaced_after_the_heartbeat_timeout(registry: Registry) -> None:
     job = registry.create("train", 1)
     registry.join("train", 0, 1, 0.0)
     registry.sweep(9.9)
@@ -326,7 +326,7 @@ def test_ternary_jobs_at_a_lanes_limit(registry: Registry, bits: int, most: int,
         registry.create("more", most + 1, 1, bits)
 
 
-def test_lanes_that_there_are_not_are_refused(registry: Registry) -> None:
+def test_unknown_lane_widths_are_refused(registry: Registry) -> None:
     for bits in (1, 3, 7, 31, 33):
         with pytest.raises(InvalidRequestError, match=f"lanes are 4, 5, 6, 8, 10, 16 or 32 bits wide, not {bits}$"):
             registry.create("train", 2, lane_bits=bits)
@@ -357,7 +357,7 @@ def test_slots_are_refused_with_numbers(registry: Registry) -> None:
     assert registry.create("c", 1).slots.count == 128
 
 
-def test_there_are_255_job_ids_and_they_come_round_late(registry: Registry) -> None:
+def test_at_most_255_jobs_and_a_freed_job_id_is_reused_last(registry: Registry) -> None:
     first = registry.create("first", 1, 1)
     registry.remove("first")
     assert registry.create("second", 1, 1).id != first.id, "counters are kept by id"
@@ -413,7 +413,7 @@ def test_members_that_rejoin_keep_an_ephemeral_job(registry: Registry) -> None:
     assert registry.get("launch").empty_since == 16.0
 
 
-def test_an_ephemeral_job_that_was_never_joined_goes_after_five_minutes(registry: Registry) -> None:
+def test_an_ephemeral_job_that_was_never_joined_is_removed_after_five_minutes(registry: Registry) -> None:
     registry.create("launch", 1, ephemeral=True)
     registry.sweep(0.0)
     registry.sweep(299.0)

@@ -104,7 +104,7 @@ def test_a_rank_of_another_launch_gets_an_error_that_names_both(running: Running
         client.join("train", 1, 2, "b restart 0")
 
 
-def test_a_silent_member_resets_the_job(running: Running, client: JobClient) -> None:
+def test_a_member_without_heartbeats_resets_the_job(running: Running, client: JobClient) -> None:
     client.create_job("train", 2)
     tickets, _ = form(running, client, "train", 2)
     running.pass_time(6.0)
@@ -127,7 +127,7 @@ def test_the_error_at_the_deadline_names_the_missing_ranks(running: Running, cli
     )
 
 
-def test_messages_round_their_seconds(client: JobClient) -> None:
+def test_seconds_in_messages_are_rounded(client: JobClient) -> None:
     client.create_job("train", 2)
     ticket = client.join("train", 0, 2)
     with pytest.raises(LeaseTimeoutError, match=r"not complete within 0\.12 s: "):
@@ -153,7 +153,7 @@ def test_many_waiting_calls_do_not_delay_others(tmp_path: Path) -> None:
         assert running.client.read_table("MainIngress.admission.admit")[31].params["full"] == 0xFFFFFFFF
 
 
-def test_a_cancelled_call_ends_its_wait(running: Running, client: JobClient) -> None:
+def test_a_cancelled_call_ends_the_wait(running: Running, client: JobClient) -> None:
     client.create_job("train", 2)
     ticket = client.join("train", 0, 2)
     running.hello(ticket.job_id, ticket.nonce, 0)

@@ -118,7 +118,7 @@ def test_the_epoch_counter_wraps_and_skips_epochs_of_the_slots(store: Store) -> 
 
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)) | st.sampled_from(["era", "restart"]), max_size=40))
-def test_no_slot_meets_an_epoch_twice(tmp_path_factory: pytest.TempPathFactory, steps: list[object]) -> None:
+def test_a_slot_never_has_the_same_epoch_twice(tmp_path_factory: pytest.TempPathFactory, steps: list[object]) -> None:
     store = Store(tmp_path_factory.mktemp("state"))
     store.open()
     not_on_the_disk(store)
@@ -143,7 +143,7 @@ def test_no_slot_meets_an_epoch_twice(tmp_path_factory: pytest.TempPathFactory, 
     store.close()
 
 
-def test_the_file_is_for_one_controller_and_its_user(store: Store) -> None:
+def test_the_file_is_locked_and_private(store: Store) -> None:
     with pytest.raises(StoreError, match="another controller is using it; stop that one, or set state_dir"):
         Store(store.path.parent).open()
     assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
@@ -188,7 +188,7 @@ def test_a_file_of_another_user_is_refused(store: Store, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("content", [b"x" * 5000, b"SQLite format 3\0" + b"\xff" * 5000])
-def test_a_file_that_is_no_store_is_an_error(tmp_path: Path, content: bytes) -> None:
+def test_a_file_of_another_format_is_an_error(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
     with pytest.raises(StoreError, match=rf"{FILE} is damaged: .*; move it away and start the controller again"):
         Store(tmp_path).open()
@@ -240,9 +240,7 @@ def test_a_damaged_job_is_an_error(store: Store, text: str) -> None:
         ("DROP TABLE epochs", "no such table: epochs"),
     ],
 )
-def test_a_value_that_the_controller_never_wrote_is_refused_at_the_start(
-    store: Store, statement: str, message: str
-) -> None:
+def test_invalid_values_in_the_file_are_refused_at_the_start(store: Store, statement: str, message: str) -> None:
     store.close()
     with closing(sqlite3.connect(store.path)) as db:
         db.execute(statement)
@@ -280,7 +278,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         Store(tmp_path / "file" / "below").open()
 
 
-def test_a_full_disk_is_an_error_until_there_is_space(store: Store) -> None:
+def test_a_full_disk_is_an_error_until_space_is_free(store: Store) -> None:
     (pages,) = next(store._opened().execute("PRAGMA page_count"))
     store._opened().execute(f"PRAGMA max_page_count = {pages}")
     jobs = Registry(SwitchGeometry(4, 8, 64), MemoryJobStore(), 10.0)
@@ -293,7 +291,7 @@ def test_a_full_disk_is_an_error_until_there_is_space(store: Store) -> None:
     assert store.jobs() == [job]
 
 
-def test_a_disk_that_fails_stops_no_job_and_what_happened_is_saved_later() -> None:
+def test_a_disk_error_stops_no_job_and_the_changes_are_saved_later() -> None:
     store = MemoryJobStore()
     registry = Registry(SwitchGeometry(4, 8, 16), store, 10.0)
     job = registry.create("train", 1, 8)
@@ -316,7 +314,7 @@ def test_a_disk_that_fails_stops_no_job_and_what_happened_is_saved_later() -> No
     assert registry.create("other", 1).slots == SlotRange(8, 8), "nothing is left of the refused job"
 
 
-def test_jobs_that_the_pipeline_has_no_room_for_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
+def test_jobs_for_which_the_pipeline_has_no_room_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
     store = MemoryJobStore()
     large = Registry(SwitchGeometry(8, 32, 64), store, 10.0)
     for name, world_size, slots in (("fits", 2, 8), ("many", 30, 2), ("wide", 2, 40)):

@@ -48,7 +48,7 @@ def test_the_first_connection_sets_the_pipeline_and_later_ones_only_another(conf
         assert switch.commits == 2, "the cookie says that the registers hold this controller's epochs only"
 
 
-def test_a_switch_that_comes_back_with_its_pipeline_and_no_counts(running: Running, client: JobClient) -> None:
+def test_counts_of_a_job_continue_after_the_switch_loses_its_counters(running: Running, client: JobClient) -> None:
     switch = running.client
     switch.counters[CONTRIBUTIONS, 1] = (10, 1000)
     client.create_job("train", 1)
@@ -83,7 +83,7 @@ def test_a_job_is_made_and_removed_in_time_while_the_switch_hangs(hanging: Runni
     assert [job.name for job in client.list_jobs().jobs] == ["other"]
 
 
-def test_probes_without_an_answer_lose_the_switch(
+def test_a_probe_without_an_answer_ends_the_connection(
     probed_often: None, hanging: Running, client: JobClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.create_job("train", 1)
@@ -98,7 +98,7 @@ def test_probes_without_an_answer_lose_the_switch(
     form(hanging, client, "train", 1)
 
 
-def test_controllers_that_depose_each_other_do_so_ever_less_often(
+def test_controllers_that_take_over_from_each_other_back_off(
     running: Running, client: JobClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.create_job("train", 1)
@@ -127,7 +127,7 @@ def test_controllers_that_depose_each_other_do_so_ever_less_often(
         (ReadError("UNIMPLEMENTED"), 2 * reconciler._PROBE_FAILURES, False),
     ],
 )
-def test_how_many_failed_probes_it_takes(
+def test_a_connection_is_lost_after_a_number_of_failed_probes(
     config: Config, monkeypatch: pytest.MonkeyPatch, error: Exception, times: int, lost: bool
 ) -> None:
     monkeypatch.setattr(reconciler, "_PROBE_INTERVAL_S", 0.01)

@@ -40,7 +40,7 @@ def locked(bench: Bench, config: Config) -> Iterator[Running]:
         yield running
 
 
-def test_only_the_role_worker_is_served(bench: Bench, locked: Running, tmp_path: Path) -> None:
+def test_only_certificates_with_the_role_worker_are_served(bench: Bench, locked: Running, tmp_path: Path) -> None:
     with JobClient(locked.address, security=bench.of("worker")) as client:
         client.create_job("train", 1)
         assert [job.name for job in client.list_jobs().jobs] == ["train"]
@@ -96,7 +96,7 @@ def test_listening_beyond_loopback_without_tls_needs_insecure(config: Config) ->
         pass
 
 
-def test_no_channel_is_opened_in_the_clear_to_a_controller_beyond_loopback(
+def test_no_channel_without_tls_is_opened_to_a_controller_beyond_loopback(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dialled: list[tuple[str, bool]] = []
@@ -129,7 +129,7 @@ def test_a_remote_switch_without_tls_is_refused(bench: Bench, config: Config) ->
 
 
 @pytest.mark.processes
-def test_all_of_them_over_tls(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_switch_controller_and_workers_over_tls(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     switch = Process(
         tmp_path / "switch.log",
         *("switch", "run", "--listen", "127.0.0.1:0", "--p4runtime", "127.0.0.1:0", *bench.switch_options()),

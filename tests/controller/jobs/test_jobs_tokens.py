@@ -10,7 +10,7 @@ from p4reduce_controller.jobs import servicer, tokens
 from rigs.fake_switch_client import FakeSwitchClient, Running, form, serving
 
 
-def test_a_lock_opens_to_its_token_only() -> None:
+def test_a_hash_matches_its_token_only() -> None:
     drawn = tokens.draw()
     assert drawn.owner != drawn.member != tokens.draw().member
     owner, member = tokens.lock(drawn.owner), tokens.lock(drawn.member)

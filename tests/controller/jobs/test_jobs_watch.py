@@ -185,7 +185,7 @@ def line(process: subprocess.Popen[str]) -> str:
         (signal.SIGTERM, "rank 1 left"),
     ],
 )
-def test_the_end_of_a_process_is_noticed(system: System, start: Start, number: signal.Signals, reason: str) -> None:
+def test_the_end_of_a_process_is_detected(system: System, start: Start, number: signal.Signals, reason: str) -> None:
     """Members may be silent for 60 s here, so it is not the silence that is noticed."""
     with JobClient(system.controller.address("jobs on")) as client:
         client.create_job("train", 2)
@@ -196,7 +196,7 @@ def test_the_end_of_a_process_is_noticed(system: System, start: Start, number: s
     assert ends.wait(LIMIT_S) == -number
 
 
-def test_joins_of_another_process_as_a_rank_that_is_there_change_nothing(system: System, start: Start) -> None:
+def test_joins_of_another_process_as_a_present_rank_change_nothing(system: System, start: Start) -> None:
     """From when the rank has joined, while the others are missing, through the grant and while the job sums."""
     with JobClient(system.controller.address("jobs on")) as client:
         client.create_job("train", 2)

@@ -44,7 +44,7 @@ def test_packets_in_have_their_metadata_by_name(client: Client, switch: Served, 
     assert events.get(timeout=LIMIT_S) == (SAMPLE, {"ingress_port": 300, "reason": 99})
 
 
-def test_packets_out_leave_by_their_port(client: Client, switch: Served) -> None:
+def test_packets_out_are_sent_from_their_port(client: Client, switch: Served) -> None:
     client.packet_out(SAMPLE, 258)
     assert switch.ports.sent.get(timeout=LIMIT_S) == (258, SAMPLE)
 
@@ -83,7 +83,7 @@ def test_a_callback_may_use_the_client(client: Client, switch: Served, events: A
     assert events.get(timeout=LIMIT_S) == 1
 
 
-def test_a_switch_that_ends_is_a_loss(client: Client, switch: Served, events: Any) -> None:
+def test_the_end_of_the_switch_calls_on_lost(client: Client, switch: Served, events: Any) -> None:
     def on_lost(reason: P4RuntimeError) -> None:
         with pytest.raises(SwitchUnreachableError):
             client.reconnect()
@@ -97,7 +97,7 @@ def test_a_switch_that_ends_is_a_loss(client: Client, switch: Served, events: An
         client.read_table("exact_table")
 
 
-def test_the_dispatcher_drops_what_it_cannot_keep() -> None:
+def test_the_dispatcher_drops_events_beyond_its_queue() -> None:
     done: list[int] = []
     one = Dispatcher(limit=2)
     for number in range(4):

@@ -206,7 +206,7 @@ def test_groups_sessions_and_digests(client: Client) -> None:
     assert client.read_digest_config("sighting_t") is None
 
 
-def test_registers_are_served_but_by_bmv2(client: Client, request: pytest.FixtureRequest) -> None:
+def test_registers_are_read_from_every_target_but_bmv2(client: Client, request: pytest.FixtureRequest) -> None:
     cell = RegisterEntry(I + "memory", 1, 7)
     query = codec.encode(SCHEMA, replace(cell, value=None))
     if "bmv2" in request.node.callspec.id:
@@ -238,7 +238,7 @@ def test_a_larger_election_id_takes_over(address: str) -> None:
             Client(address, election_id=(0, 2)).connect()
 
 
-def test_one_that_outbids_is_primary_whatever_id_others_took(address: str) -> None:
+def test_a_client_that_raises_its_election_id_becomes_primary(address: str) -> None:
     with Client(address, election_id=(0, 2**63)) as other:
         with Client(address, election_id=None) as ours:
             assert (ours.is_primary, ours._connection.election_id) == (True, (0, 2**63 + 1))

@@ -57,7 +57,7 @@ def test_an_unknown_code_is_shown() -> None:
 
 
 @pytest.mark.parametrize("metadata", [(), (("grpc-status-details-bin", b"\xff\xff"),), None])
-def test_without_details_one_update_is_meant_or_none(metadata: Any) -> None:
+def test_without_details_a_single_update_has_the_error(metadata: Any) -> None:
     error = Error(Code.UNKNOWN, "words", metadata)
     single = failures.of_write(error, BATCH[:1], "switch")
     several = failures.of_write(error, BATCH, "switch")
@@ -89,7 +89,7 @@ def test_errors_of_the_whole_call(code: Any, kind: type[Exception]) -> None:
         assert "switch" in str(found)
 
 
-def test_errors_of_reads_and_programs_keep_the_switchs_words() -> None:
+def test_errors_of_reads_and_pipelines_have_the_switchs_message() -> None:
     error = Error(Code.INVALID_ARGUMENT, "words")
     read, pipeline = failures.of_read(error, "switch"), failures.of_pipeline(error, "switch")
     assert isinstance(read, ReadError) and read.code == "INVALID_ARGUMENT"

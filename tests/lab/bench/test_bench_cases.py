@@ -31,7 +31,7 @@ def test_adacomp_and_selection_measure_the_same_compression(run: Run, monkeypatc
     assert len(smaller) == 2 and all(1 < ratio < 1.5 for ratio in smaller)
 
 
-def test_the_rings_codec(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ring_codec_case_reports_speed_and_size(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ring, "ELEMENTS", 5000)
     ring.codec(run)
     assert [series.peer for series in run.findings.series] == [

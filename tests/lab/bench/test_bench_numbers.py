@@ -18,7 +18,7 @@ def test_a_ratio_of_nothing_is_refused(above: list[float], below: list[float]) -
         ratio(above, below)
 
 
-def test_peers_take_turns() -> None:
+def test_peers_are_measured_in_turns() -> None:
     asked: list[str] = []
 
     def measure(name: str) -> float:

@@ -15,7 +15,7 @@ def series(peer: str, density: float) -> Series:
     return Series("some", peer, "100 Mbit/s", "ms", [1.0, 2.0, 4.0], {"density": density, "pattern": "random"})
 
 
-def test_what_lies_along_an_axis_is_drawn(tmp_path: Path) -> None:
+def test_a_series_of_points_is_plotted(tmp_path: Path) -> None:
     from p4reduce_lab.bench.plot import draw
 
     points = [series("p4reduce", 0.1), series("p4reduce", 0.01), series("gloo", 1.0)]
@@ -24,7 +24,7 @@ def test_what_lies_along_an_axis_is_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "density.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_single_point_is_no_plot(tmp_path: Path) -> None:
+def test_a_single_point_is_not_plotted(tmp_path: Path) -> None:
     from p4reduce_lab.bench.plot import draw
 
     assert draw(tmp_path, [series("p4reduce", 0.1)]) == []

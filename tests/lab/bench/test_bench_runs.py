@@ -79,7 +79,7 @@ def processes_in(folder: Path) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
 @pytest.mark.parametrize("killed", ["bench", "case"])
-def test_nothing_is_left_after_kill_9(own_network: list[str], tmp_path: Path, killed: str) -> None:
+def test_no_process_remains_after_kill_9(own_network: list[str], tmp_path: Path, killed: str) -> None:
     links_before = run([*own_network, "ip", "-oneline", "link"])
     command = [*own_network, *BENCH, "--quick", "--only", "workers", "--out", str(tmp_path)]
     environment = {key: value for key, value in os.environ.items() if key != MARK}
@@ -118,7 +118,7 @@ def command_of(pid: int) -> str:
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
-def test_hosts_are_shaped_both_ways_and_go_with_their_processes(tmp_path: Path) -> None:
+def test_hosts_are_shaped_in_both_directions_and_removed_with_their_processes(tmp_path: Path) -> None:
     """In a network namespace of its own, as cases are."""
     script = f"""
 from pathlib import Path

@@ -89,7 +89,7 @@ def test_a_quick_run_is_marked(run_cases: Any) -> None:
     assert "not final" in output and "does not hold" in output
 
 
-def test_what_is_missing_is_named_and_its_threshold_does_not_hold(run_cases: Any) -> None:
+def test_a_missing_requirement_is_named_and_its_threshold_fails(run_cases: Any) -> None:
     status, output, written = run_cases(case("x", 2.0, NOWHERE), ratios={}, arguments=("--check",))
     assert status == 1
     assert "needs a thing that is nowhere" in output
@@ -107,14 +107,14 @@ def test_an_interrupted_run_continues(run_cases: Any, monkeypatch: pytest.Monkey
     assert run_cases.ran == ["x", "y", "x", "y"]
 
 
-def test_nothing_is_taken_over_from_other_software(run_cases: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_of_other_software_are_measured_again(run_cases: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     run_cases(case("x", 1.0), ratios={"x": 2.0})
     monkeypatch.setattr("p4reduce_lab.bench.store.software", lambda: "another")
     run_cases(case("x", 1.0), ratios={"x": 2.0})
     assert run_cases.ran == ["x", "x"]
 
 
-def test_nor_from_a_quick_run(run_cases: Any) -> None:
+def test_results_of_a_quick_run_are_measured_again(run_cases: Any) -> None:
     run_cases(case("x", 1.0), ratios={"x": 2.0}, arguments=("--quick",))
     run_cases(case("x", 1.0), ratios={"x": 2.0})
     assert run_cases.ran == ["x", "x"]
@@ -134,7 +134,7 @@ def test_all_reduces_have_the_bandwidths_of_nccl_tests() -> None:
     assert [list(column.cells) for column in table.columns][6:8] == [["0.2", ""], ["0.3", ""]]
 
 
-def test_a_result_that_was_cut_off_is_measured_again(tmp_path: Path) -> None:
+def test_a_truncated_result_is_measured_again(tmp_path: Path) -> None:
     store = Store(tmp_path, quick=False)
     store.raw("x").write_text(json.dumps(found(2.0, "x").document()))
     store.take("x", 1.0)

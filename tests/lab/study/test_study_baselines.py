@@ -17,13 +17,13 @@ def means(compressors: list[Compressor], *gradients: torch.Tensor) -> list[torch
     return [one.means["weight"] for one in exchange_all(compressors, given, groups(len(gradients)))]
 
 
-def test_one_bit_stands_for_the_means_above_and_below_zero_in_each_row() -> None:
+def test_one_bit_is_decoded_to_the_mean_above_or_below_zero_of_its_row() -> None:
     values = torch.tensor([1.0, 3.0, -2.0, -4.0, 5.0, 1.0, 3.0, 3.0])
     assert to_one_bit(values, 2).tolist() == [2.0, 2.0, -3.0, -3.0, 3.0, 3.0, 3.0, 3.0]
     assert to_one_bit(torch.zeros(4), 2).tolist() == [0.0] * 4
 
 
-def test_one_bit_makes_bits_of_the_mean_once_more_and_keeps_both_errors() -> None:
+def test_one_bit_quantizes_the_mean_again_and_keeps_both_errors() -> None:
     ranks: list[Compressor] = [OneBit(), OneBit()]
     first, second = torch.tensor([[1.0, 3.0, -2.0, -4.0]]), torch.tensor([[2.0, -2.0, 2.0, -2.0]])
     # bits: 2 2 -3 -3 and 2 -2 2 -2; their mean 2 0 -0.5 -2.5; its bits 2 -1 -1 -1
@@ -39,7 +39,7 @@ def test_one_bit_makes_bits_of_the_mean_once_more_and_keeps_both_errors() -> Non
     assert ranks[0].rate_of() == pytest.approx(32 * 4 / (4 + 64))
 
 
-def test_one_bit_sends_on_average_what_it_was_given_with_feedback_only() -> None:
+def test_one_bit_is_unbiased_over_steps_only_with_error_feedback() -> None:
     generator = torch.Generator().manual_seed(5)
     given = torch.randn(3, 20, generator=generator)
     errors = {}

@@ -79,7 +79,7 @@ def test_a_download_that_fails_says_what_to_do(tmp_path: Path, monkeypatch: pyte
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_the_cache_is_read_and_a_broken_one_refused(tmp_path: Path) -> None:
+def test_the_cache_is_read_and_a_damaged_one_refused(tmp_path: Path) -> None:
     path = tmp_path / f"shakespeare-{data.FORMAT}.npz"
     np.savez(path, train=np.array([0, 1], np.uint8), test=np.array([1], np.uint8), alphabet=np.array(" a"))
     text = data.shakespeare(tmp_path)
@@ -99,19 +99,21 @@ def test_the_cache_is_read_and_a_broken_one_refused(tmp_path: Path) -> None:
     ],
     ids=models.NAMES,
 )
-def test_the_models(name: str, inputs: torch.Tensor, outputs: tuple[int, int], parameters: int) -> None:
+def test_the_models_have_their_parameters_and_shapes(
+    name: str, inputs: torch.Tensor, outputs: tuple[int, int], parameters: int
+) -> None:
     model = models.make(name, 65)
     assert sum(p.numel() for p in model.parameters()) == parameters
     assert model(inputs).shape == outputs
 
 
-def test_the_words_model() -> None:
+def test_the_word_model_has_its_parameters_and_shape() -> None:
     model = models.WordLSTM(100)
     assert sum(p.numel() for p in model.parameters()) == 33_280 + 129 * 100
     assert model(torch.zeros(3, 7, dtype=torch.int64)).shape == (21, 100)
 
 
-def test_models_that_cannot_be_made() -> None:
+def test_unknown_models_are_refused() -> None:
     with pytest.raises(ValueError, match="'resnet'; there are mnist-mlp"):
         models.make("resnet")
     with pytest.raises(ValueError, match="alphabet's size"):

@@ -117,14 +117,14 @@ def test_ranks_with_different_calls_are_an_error() -> None:
         exchange_all(compressors, given, groups(2))
 
 
-def test_ranks_with_different_settings_are_noticed() -> None:
+def test_ranks_with_different_settings_are_an_error() -> None:
     """What they send looks alike, but for the collective's name."""
     compressors: list[Compressor] = [AdaComp(form="sum", levels=levels) for levels in (2, 3)]
     with pytest.raises(AssertionError, match="the ranks ask for different collectives: .*3 levels"):
         exchange_all(compressors, [odd(0, 0), odd(1, 0)], groups(2))
 
 
-def test_the_places_are_those_of_one_job() -> None:
+def test_leases_of_a_group_are_of_one_job() -> None:
     places = groups(4)
     assert [(place.rank, place.world_size) for place in places] == [(rank, 4) for rank in range(4)]
     assert {(place.columns, place.block_words) for place in places} == {(DEFAULT.columns, DEFAULT.block_words)}

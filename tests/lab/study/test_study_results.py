@@ -192,7 +192,7 @@ def test_written_again_nothing_changes(tmp_path: Path, docs: Path) -> None:
     assert [(docs / name).read_bytes() for name in (report.PAGE, "study.json")] == first
 
 
-def test_what_diverged_is_called_so(tmp_path: Path, docs: Path) -> None:
+def test_a_diverged_run_is_shown_as_diverged(tmp_path: Path, docs: Path) -> None:
     diverged = [record(of("adacomp-sum", seed), None) for seed in range(3)]
     put(tmp_path / "runs", record(of("dense"), 98.0), *diverged)
     report.write_report(tmp_path / "runs", docs)
@@ -232,7 +232,7 @@ def study(tmp_path: Path, *options: str) -> Any:
     return CliRunner().invoke(command.main, ["--out", str(tmp_path), *options], catch_exceptions=False)
 
 
-def test_only_what_is_missing_is_trained(tmp_path: Path, docs: Path, trained: list[str]) -> None:
+def test_only_missing_runs_are_trained(tmp_path: Path, docs: Path, trained: list[str]) -> None:
     older = record(of("scalecom"), 97.0)
     older["settings"]["batch"] = 1
     put(tmp_path / "runs", record(of("dense"), 98.0), record(of("adacomp-gather"), 97.0), older)

@@ -48,7 +48,7 @@ def test_the_bits_and_bytes_of_the_schedule(codec: Inceptionn, world_size: int) 
     assert sent == expected_sent
 
 
-def test_cut_leaves_the_upper_16_bits_and_goes_towards_zero() -> None:
+def test_truncation_keeps_the_upper_16_bits_and_rounds_towards_zero() -> None:
     given = np.array([1.0, -1.0, 1.00781, -1.00781, 0.0, 1e-30, 3e38, np.pi], np.float32)
     found = cut(given)
     assert found.tolist()[:5] == [1.0, -1.0, 1.0, -1.0, 0.0]  # 1 + 2^-7 is the next one up
@@ -85,7 +85,7 @@ def test_a_fixed_scale_far_above_the_numbers_leaves_only_zeros() -> None:
     assert counted["ring-absolute-10"]["bytes_a_step"] < counted["ring-published-10"]["bytes_a_step"] < 240
 
 
-def test_only_what_is_named_is_cut() -> None:
+def test_only_gradients_or_weights_as_named_are_truncated() -> None:
     given = gradients(2)
     weights = {"weight": torch.full((2, 2), np.pi)}
     by_gradients, by_weights = (Ring(RINGS[f"ring-{which}-16"], 2) for which in ("gradients", "weights"))

@@ -67,7 +67,7 @@ def test_rows_that_are_touched() -> None:
     assert sparsity.rows_touched(gradient) == 2
 
 
-def test_words_are_numbered_by_the_alphabet_and_rare_ones_are_one() -> None:
+def test_words_are_numbered_in_alphabetical_order_and_rare_ones_share_a_number() -> None:
     found = data.number_words(["To be, or not to be", "O’er the O’er; be not, the"])
     vocabulary = found["vocabulary"].tolist()
     assert vocabulary == ["", ",", "be", "not", "o’er", "the", "to"]

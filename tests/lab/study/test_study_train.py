@@ -68,13 +68,13 @@ def test_the_record_of_a_training(variant: str) -> None:
     assert trained(replace(run, seed=2))["weights"] != found["weights"]
 
 
-def test_a_baseline_goes_past_the_switch() -> None:
+def test_a_baseline_does_not_use_the_switch() -> None:
     run = Run("mnist-mlp", 2, "sgd", "one-bit", 0)
     found = training.train(run, Path("nowhere"), "no controller is there", lambda step, steps: None)
     assert found["switch"] == [] and found["diverged_at"] is None
 
 
-def test_similarity_with_residues_is_of_what_would_be_sent() -> None:
+def test_similarity_with_residues_is_of_the_tensors_that_would_be_sent() -> None:
     """Two ranks whose residues agree and whose gradients do not, at the elements that lead once both are added up."""
     ranks = [AdaComp(form="gather"), AdaComp(form="gather")]
     kept, own = torch.full((1, 500), 0.1), torch.zeros(1, 500)
@@ -100,7 +100,7 @@ def test_the_record_of_a_training_over_a_ring(variant: str) -> None:
 
 
 @pytest.mark.parametrize(("optimizer", "numbers"), [("sgd", 1), ("adam", 2), ("novograd", 1)])
-def test_what_an_optimizer_keeps_for_each_parameter(optimizer: str, numbers: int) -> None:
+def test_the_state_of_an_optimizer_by_parameter(optimizer: str, numbers: int) -> None:
     if optimizer == "novograd":
         pytest.importorskip("pytorch_optimizer", reason="an optional extra: pip install p4reduce[study]")
     found = trained(Run("mnist-mlp-4096", 4, optimizer, "dense", 0))

@@ -80,14 +80,14 @@ def test_ideal_time_counts_a_parallel_pass_as_its_longest_stage() -> None:
     assert Variant("ssss").ideal_time == 4
 
 
-def test_all_ways_are_recorded(images: Images) -> None:
+def test_all_variants_are_recorded(images: Images) -> None:
     records = list(layer_parallel.run(1, images, TINY))
     assert [record["variant"] for record in records] == list(VARIANTS)
     assert all(0 <= record["accuracy"] <= 100 for record in records)
     assert list(layer_parallel.run(1, images, TINY)) == records
 
 
-def test_what_diverges_is_recorded_as_such(images: Images, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_diverged_training_is_recorded_as_diverged(images: Images, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layer_parallel, "VARIANTS", {"mad": Variant("sp", 2)})
     (found,) = layer_parallel.run(0, images, Settings(images=32, batch=16, blocks=4, width=8, lr=1e30))
     assert found["accuracy"] is None

@@ -37,7 +37,7 @@ def test_a_code_is_a_quarter_as_many_floats_and_becomes_as_many_values_again(cod
     assert coder.decode(codes, torch.zeros(4, 64)).shape == (4, 64)
 
 
-def test_plain_values_are_what_they_are_said_to_be(coder: Autoencoder) -> None:
+def test_plain_values_are_exact_rounded_or_signs(coder: Autoencoder) -> None:
     values = given()
     exact, rounded, signs = (
         VARIANTS[variant].send(values, 0, coder, TINY) for variant in ("exact values", "8 bits", "signs")
@@ -94,7 +94,7 @@ def test_a_sparse_step_moves_chosen_weights_only_and_keeps_the_rest(images: Imag
     torch.testing.assert_close(moved, TINY.lr * sent.mean(0), atol=1e-7, rtol=1e-4)
 
 
-def test_all_ways_of_a_seed_are_recorded_and_start_from_the_same(images: Images) -> None:
+def test_all_variants_of_a_seed_are_recorded_and_start_from_equal_weights(images: Images) -> None:
     records = list(lgc.run(1, images, TINY))
     assert [record["variant"] for record in records] == [lgc.DENSE, *VARIANTS]
     assert all(0 <= record["accuracy"] <= 100 for record in records)

@@ -35,7 +35,7 @@ def rows(docs: Path, name: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in cells}
 
 
-def test_tables_sum_up_the_seeds(docs: Path) -> None:
+def test_tables_summarize_the_seeds(docs: Path) -> None:
     records = [
         record("lgc", "dense", 0, 97.0),
         record("lgc", "signs", 0, 95.0, 0.5),

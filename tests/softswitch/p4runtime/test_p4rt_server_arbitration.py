@@ -38,7 +38,7 @@ def said(update: p4r.MasterArbitrationUpdate) -> tuple[int, int]:
     return update.status.code, update.election_id.low
 
 
-def test_the_first_is_primary_and_a_smaller_one_backup(team: Team) -> None:
+def test_the_first_controller_is_primary_and_one_with_a_smaller_id_backup(team: Team) -> None:
     first, second = team[5], team[4]
     assert said(first.arbitrate()) == (OK, 5)
     assert said(second.arbitrate()) == (ALREADY_EXISTS, 5)
@@ -49,7 +49,7 @@ def test_the_first_is_primary_and_a_smaller_one_backup(team: Team) -> None:
     assert len(second.read(entry("prefix_table"))) == 1, "anyone may read"
 
 
-def test_a_larger_one_takes_over_and_all_are_told(team: Team) -> None:
+def test_a_larger_election_id_takes_over_and_all_streams_are_notified(team: Team) -> None:
     first, second = team[5], team[6]
     first.arbitrate()
     assert said(second.arbitrate()) == (OK, 6)
@@ -58,7 +58,7 @@ def test_a_larger_one_takes_over_and_all_are_told(team: Team) -> None:
     second.set_config(config=config())
 
 
-def test_when_the_primary_leaves_there_is_none_until_one_is_large_enough(team: Team) -> None:
+def test_after_the_primary_leaves_a_smaller_id_does_not_become_primary(team: Team) -> None:
     first, second, third = team[5], team[4], team[5]
     first.arbitrate()
     second.arbitrate()
@@ -82,7 +82,7 @@ def test_a_primary_can_step_down_and_up(team: Team) -> None:
     assert said(second.next().arbitration) == (ALREADY_EXISTS, 0)
 
 
-def test_without_an_election_id_one_is_never_primary(team: Team) -> None:
+def test_a_controller_without_an_election_id_is_never_primary(team: Team) -> None:
     watcher = team[None]
     reply = watcher.arbitrate()
     assert reply.status.code == NOT_FOUND
@@ -177,7 +177,7 @@ def wired(address: str) -> Iterator[Wire]:
 
 
 @pytest.mark.processes
-def test_a_primary_whose_host_vanishes_is_primary_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_primary_whose_host_stops_answering_loses_primacy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert server.KEEPALIVE_TIME_MS + server.KEEPALIVE_TIMEOUT_MS <= 30_000
     monkeypatch.setattr(server, "KEEPALIVE_TIME_MS", 300)
     monkeypatch.setattr(server, "KEEPALIVE_TIMEOUT_MS", 300)

@@ -45,7 +45,7 @@ def test_registers_are_written_and_read(raw: Raw, switch: Served) -> None:
     assert read(raw, every) == [RegisterEntry(MEMORY, i, 7) for i in range(4)]
 
 
-def test_a_register_entry_has_its_limits(raw: Raw) -> None:
+def test_invalid_register_entries_are_refused(raw: Raw) -> None:
     unknown, wide, empty, other = (cell(0, 1) for _ in range(4))
     unknown.register_entry.register_id = 99
     wide.register_entry.data.bitstring = b"\x01\0\0\0\0"
@@ -68,7 +68,7 @@ def test_a_register_entry_has_its_limits(raw: Raw) -> None:
         ('new_type { name: "number_t" }', (-5, 5)),
     ],
 )
-def test_cells_of_other_types(raw: Raw, spec: str, values: tuple[int, ...]) -> None:
+def test_register_cells_of_other_types_are_written_and_read(raw: Raw, spec: str, values: tuple[int, ...]) -> None:
     p4info = p4i.P4Info.FromString(P4INFO.SerializeToString())
     p4info.registers[0].ClearField("type_spec")
     text_format.Merge(spec, p4info.registers[0].type_spec)
@@ -149,7 +149,7 @@ def test_keys_that_match_all_are_left_out(parsing: Raw) -> None:
     assert parsing.read(members(name="Parse.pairs")) == [pairs]
 
 
-def test_a_value_set_entry_has_its_limits(parsing: Raw) -> None:
+def test_invalid_value_set_entries_are_refused(parsing: Raw) -> None:
     unknown, unkeyed, twice, strange, wide = (members(1) for _ in range(5))
     unknown.value_set_entry.value_set_id = 99
     unkeyed.value_set_entry.members[0].ClearField("match")
@@ -173,7 +173,7 @@ def test_a_value_set_entry_has_its_limits(parsing: Raw) -> None:
     assert code_of(parsing.read, unknown) == "INVALID_ARGUMENT"
 
 
-def test_a_p4info_with_other_keys(parsing: Raw) -> None:
+def test_a_p4info_whose_value_set_keys_differ_is_refused(parsing: Raw) -> None:
     p4info = p4i.P4Info.FromString(SETS_P4INFO.SerializeToString())
     p4info.value_sets[0].match[0].bitwidth = 9
     given = config((PROGRAMS / "value_set.json").read_bytes(), p4info=p4info)
@@ -183,6 +183,6 @@ def test_a_p4info_with_other_keys(parsing: Raw) -> None:
 @pytest.mark.parametrize(
     ("row", "message"), [((1, 1), "1 values"), ((256,), "does not fit"), (((1, 2),), "one integer")]
 )
-def test_members_that_the_client_cannot_write(row: Any, message: str) -> None:
+def test_the_client_refuses_invalid_value_set_members(row: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         members(row)

@@ -43,7 +43,7 @@ def refusal(client: Client, *updates: tuple[str, TableEntry]) -> list[str]:
     return [failure.code for failure in refused.value.failures]
 
 
-def test_declared_entries_are_changed_removed_and_added_to(switch: Served) -> None:
+def test_declared_entries_can_be_modified_deleted_and_inserted(switch: Served) -> None:
     with Client(switch.address) as client:
         client.set_pipeline(*files("initial_entries"))
         assert [answer(switch, key) for key in (1, 2, 4)] == [11, 12, 0xEE]
@@ -63,7 +63,7 @@ def test_declared_entries_are_changed_removed_and_added_to(switch: Served) -> No
         }
 
 
-def test_const_entries_stay(switch: Served) -> None:
+def test_const_entries_cannot_be_changed_over_p4runtime(switch: Served) -> None:
     with Client(switch.address) as client:
         client.set_pipeline(*files("const_entries"))
         name = "MainIngress.truth"
@@ -72,7 +72,7 @@ def test_const_entries_stay(switch: Served) -> None:
         assert refusal(client, ("insert", added)) == ["PERMISSION_DENIED"]
 
 
-def test_a_reconciled_program_has_declared_entries_as_they_were_left(switch: Served) -> None:
+def test_reconciling_keeps_changes_of_declared_entries(switch: Served) -> None:
     with Client(switch.address) as client:
         client.set_pipeline(*files("initial_entries"))
         client.write([("modify", row("exactly", 1, 15)), ("delete", row("exactly", 2, 12))])
@@ -91,7 +91,7 @@ def test_a_table_that_no_frame_reaches_takes_no_entries(switch: Served) -> None:
             client.insert(row("unreached", 1, 1))
 
 
-def test_a_key_of_type_error_takes_its_number(switch: Served) -> None:
+def test_a_key_of_type_error_is_matched_by_number(switch: Served) -> None:
     with Client(switch.address) as client:
         client.set_pipeline(*files("error_key"))
         found = {"found": 1}
@@ -99,7 +99,7 @@ def test_a_key_of_type_error_takes_its_number(switch: Served) -> None:
         assert [answer(switch, key) for key in (0, 1)] == [0xEE, 2], "1 wants more bytes than there are"
 
 
-def test_translated_numbers_stand_for_themselves_and_strings_are_refused(switch: Served) -> None:
+def test_translated_types_are_numbers_and_strings_are_refused(switch: Served) -> None:
     def wide(key: int, action: str = "widen", value: int = 3) -> TableEntry:
         param = {"widen": "wide", "answer": "value"}[action]
         return TableEntry("MainIngress.wides", {"hdr.h.wide": key}, f"MainIngress.{action}", {param: value})

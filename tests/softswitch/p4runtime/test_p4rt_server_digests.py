@@ -55,19 +55,19 @@ def macs(bench: Bench) -> list[list[int]]:
     return [[row[0] for row in rows] for _, rows in bench.lists]
 
 
-def test_a_digest_that_is_off_is_silent(bench: Bench) -> None:
+def test_an_unconfigured_digest_sends_no_list(bench: Bench) -> None:
     bench.see(1)
     assert bench.tick() is None
     assert bench.lists == []
 
 
-def test_each_is_sent_at_once_without_a_timeout(bench: Bench) -> None:
+def test_without_max_timeout_each_message_is_sent_at_once(bench: Bench) -> None:
     bench.configure(max_list_size=10, ack_timeout_ns=10**9)
     bench.see(1, 2)
     assert bench.lists == [(1, [(1, 1)]), (2, [(2, 1)])]
 
 
-def test_lists_are_sent_full_or_in_time(bench: Bench) -> None:
+def test_lists_are_sent_when_full_or_at_max_timeout(bench: Bench) -> None:
     bench.configure(max_list_size=3, max_timeout_ns=2 * 10**9, ack_timeout_ns=10**10)
     bench.see(1, 2, 1)
     assert bench.tick() == 102.0
@@ -78,7 +78,7 @@ def test_lists_are_sent_full_or_in_time(bench: Bench) -> None:
     assert macs(bench) == [[1, 2, 3], [4]]
 
 
-def test_nothing_is_repeated_before_it_is_acknowledged(bench: Bench) -> None:
+def test_a_message_is_not_repeated_before_its_acknowledgement(bench: Bench) -> None:
     bench.configure(max_list_size=1, ack_timeout_ns=10**10)
     bench.see(1)
     bench.see(1)
@@ -90,7 +90,7 @@ def test_nothing_is_repeated_before_it_is_acknowledged(bench: Bench) -> None:
     assert macs(bench) == [[1], [1]]
 
 
-def test_or_before_the_timeout(bench: Bench) -> None:
+def test_a_message_is_not_repeated_before_ack_timeout(bench: Bench) -> None:
     bench.configure(max_list_size=1, ack_timeout_ns=5 * 10**9)
     bench.see(1)
     assert bench.tick() == 105.0
@@ -102,14 +102,14 @@ def test_or_before_the_timeout(bench: Bench) -> None:
     assert macs(bench) == [[1], [1]]
 
 
-def test_no_ack_timeout_means_no_memory(bench: Bench) -> None:
+def test_without_ack_timeout_messages_are_repeated(bench: Bench) -> None:
     bench.configure(max_list_size=1)
     bench.see(1)
     bench.see(1)
     assert macs(bench) == [[1], [1]]
 
 
-def test_what_nobody_heard_is_sent_again(bench: Bench) -> None:
+def test_messages_without_a_primary_are_sent_again(bench: Bench) -> None:
     bench.configure(max_list_size=1, ack_timeout_ns=10**10)
     bench.listening = False
     bench.see(1)
@@ -121,7 +121,7 @@ def test_what_nobody_heard_is_sent_again(bench: Bench) -> None:
     assert macs(bench) == [[1], [1]]
 
 
-def test_configuration_follows_the_usual_rules(bench: Bench) -> None:
+def test_digest_entries_are_inserted_modified_and_deleted_as_specified(bench: Bench) -> None:
     def refused(operation: int) -> str:
         with pytest.raises(RequestError) as caught:
             bench.configure(operation, max_list_size=1)
@@ -135,7 +135,7 @@ def test_configuration_follows_the_usual_rules(bench: Bench) -> None:
     assert bench.lists == []
 
 
-def test_over_the_wire(raw: Raw, switch: Served) -> None:
+def test_digest_lists_and_acknowledgements_over_grpc(raw: Raw, switch: Served) -> None:
     config = p4r.Entity(digest_entry={"digest_id": ID, "config": {"max_list_size": 1, "ack_timeout_ns": 10**12}})
     assert code_of(raw.read, config) == "NOT_FOUND"
     report = entry("keyless_table", "", "report")

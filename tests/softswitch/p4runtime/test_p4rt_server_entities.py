@@ -41,7 +41,7 @@ def test_counters_can_be_set(raw: Raw) -> None:
     assert values(raw.read(cell(None))) == [(i, 0, 0) for i in range(8)]
 
 
-def test_counters_have_their_limits(raw: Raw) -> None:
+def test_invalid_counter_entries_are_refused(raw: Raw) -> None:
     updates = [
         ("MODIFY", cell(8, 1)),
         ("MODIFY", cell(-1, 1)),
@@ -82,7 +82,7 @@ def test_groups_are_written_and_read(raw: Raw) -> None:
     assert code_of(raw.read, group(4)) == "NOT_FOUND"
 
 
-def test_groups_have_their_limits(raw: Raw) -> None:
+def test_invalid_multicast_groups_are_refused(raw: Raw) -> None:
     updates = [
         ("INSERT", group(0, (1, 0))),
         ("INSERT", group(65536, (1, 0))),
@@ -117,7 +117,7 @@ def test_clone_sessions_are_written_and_read(raw: Raw) -> None:
     assert raw.read(session(6)) == [session(6, (2, 3))]
 
 
-def test_a_group_multiplies_frames(raw: Raw, switch: Served) -> None:
+def test_a_multicast_group_replicates_frames(raw: Raw, switch: Served) -> None:
     flood = entry("exact_table", "", "flood", group=b"\x03")
     flood.table_entry.is_default_action = True
     assert raw.write(("INSERT", group(3, (1, 0), (2, 0))), ("MODIFY", flood)) == ["OK"] * 2
@@ -125,7 +125,7 @@ def test_a_group_multiplies_frames(raw: Raw, switch: Served) -> None:
     assert [switch.ports.sent.get(timeout=10)[0] for _ in range(2)] == [1, 2]
 
 
-def test_what_is_not_supported_says_so(raw: Raw) -> None:
+def test_unsupported_entities_are_unimplemented(raw: Raw) -> None:
     extern = p4r.Entity(extern_entry={"extern_id": 1})
     assert raw.write(("MODIFY", extern), ("INSERT", p4r.Entity())) == ["UNIMPLEMENTED", "INVALID_ARGUMENT"]
     assert raw.write(("UNSPECIFIED", group(1, (1, 0)))) == ["INVALID_ARGUMENT"]

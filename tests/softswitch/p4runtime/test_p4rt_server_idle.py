@@ -81,7 +81,7 @@ class Rig:
         ]
 
 
-def test_an_entry_is_told_of_when_it_is_idle_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_entries_are_notified_once_per_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(monkeypatch)
     rig.write(INSERT, aging(1, SECOND))
     rig.write(INSERT, aging(2, 3 * SECOND))
@@ -104,7 +104,7 @@ def test_an_entry_is_told_of_when_it_is_idle_and_again(monkeypatch: pytest.Monke
     assert rig.told() == [2]
 
 
-def test_writes_change_timers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_restart_or_end_timers(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(monkeypatch)
     for key in (1, 2, 3):
         rig.write(INSERT, aging(key, SECOND))
@@ -120,7 +120,7 @@ def test_writes_change_timers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rig.told() == [1]
 
 
-def test_many_writes_leave_few_timers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_writes_keep_few_timers(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(monkeypatch)
     rig.write(INSERT, aging(1, SECOND))
     for _ in range(1000):
@@ -131,7 +131,7 @@ def test_many_writes_leave_few_timers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rig.told() == [1]
 
 
-def test_very_short_timeouts_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeouts_below_the_minimum_last_the_minimum(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(monkeypatch)
     rig.write(INSERT, aging(1, 1))
     rig.now_us += MIN_TIMEOUT_US - 1
@@ -140,7 +140,7 @@ def test_very_short_timeouts_take_longer(monkeypatch: pytest.MonkeyPatch) -> Non
     assert rig.told() == [1]
 
 
-def test_very_many_entries_are_told_of_in_several_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_idle_entries_are_notified_in_several_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(monkeypatch)
     for number in range(256):
         rig.write(INSERT, aging(number, SECOND))
@@ -160,7 +160,7 @@ def test_very_many_entries_are_told_of_in_several_messages(monkeypatch: pytest.M
     assert [len(message.table_entry) for message in rig.sent[1:]] == [MAX_ENTRIES_PER_NOTIFICATION, 1]
 
 
-def test_a_hit_is_noted() -> None:
+def test_a_hit_updates_the_time_of_the_last_hit() -> None:
     program = pipelines.load(CONFIG, IdleTimeouts(lambda _: True, threading.Condition())).program
     table = program.tables["MainIngress.aging"]
     before = time.monotonic_ns() // 1000
@@ -190,7 +190,7 @@ def raw(switch: Served) -> Iterator[Raw]:
         yield one
 
 
-def test_the_primary_controller_is_told(raw: Raw) -> None:
+def test_the_primary_controller_receives_idle_timeout_notifications(raw: Raw) -> None:
     given = entity(aging(9, SECOND // 20))
     given.table_entry.metadata, given.table_entry.controller_metadata = b"mine", 7
     assert raw.write(("INSERT", given)) == ["OK"]
@@ -230,7 +230,7 @@ def test_timeouts_survive_a_reconciled_program(raw: Raw) -> None:
     assert raw.next().WhichOneof("update") == "idle_timeout_notification"
 
 
-def test_what_a_timeout_is_refused_for(raw: Raw) -> None:
+def test_invalid_idle_timeouts_are_refused(raw: Raw) -> None:
     default = entity(TableEntry("MainIngress.aging", is_default=True, action=SEND, params={"port": 1}))
     default.table_entry.idle_timeout_ns = 5
     elapsed = entity(aging(1))

@@ -18,7 +18,7 @@ def events(caplog: pytest.LogCaptureFixture, name: str) -> list[dict[str, Any]]:
     return [record.__dict__["p4reduce_fields"] for record in list(caplog.records) if record.getMessage() == name]
 
 
-def test_who_is_primary_and_what_runs(switch: Served, caplog: pytest.LogCaptureFixture) -> None:
+def test_changes_of_primary_and_pipeline_are_logged(switch: Served, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     with Raw(switch.address, (1, 2)) as raw:
         assert raw.arbitrate().status.code == 0
@@ -33,7 +33,7 @@ def test_who_is_primary_and_what_runs(switch: Served, caplog: pytest.LogCaptureF
     assert len(events(caplog, "primary left")) == 1
 
 
-def test_refusals_are_counted_each_and_told_once(switch: Served, caplog: pytest.LogCaptureFixture) -> None:
+def test_refusals_are_counted_each_and_logged_once(switch: Served, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     query = p4r.GetForwardingPipelineConfigRequest(device_id=1)
     with Raw(switch.address) as raw:

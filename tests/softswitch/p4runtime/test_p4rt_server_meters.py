@@ -62,7 +62,7 @@ def test_rates_are_set_read_and_reset(raw: Raw) -> None:
     assert rates(raw, pace) == [None] * 4
 
 
-def test_a_meter_entry_has_its_limits(raw: Raw) -> None:
+def test_invalid_meter_entries_are_refused(raw: Raw) -> None:
     unknown, counted, excess = (entity(MeterEntry("pace", 0, RATES)) for _ in range(3))
     unknown.meter_entry.meter_id = 99
     counted.meter_entry.counter_data.SetInParent()
@@ -103,7 +103,7 @@ def test_direct_rates_are_set_read_and_reset(raw: Raw) -> None:
     assert rates(raw, table) == [None, None]
 
 
-def test_a_direct_meter_entry_has_its_limits(raw: Raw) -> None:
+def test_invalid_direct_meter_entries_are_refused(raw: Raw) -> None:
     assert raw.write(("INSERT", entity(METERED)), ("INSERT", entity(EXACT))) == ["OK"] * 2
     missing = TableEntry(METERED.table, {"h.sample.kind": 9})
     default, counted = (entity(DirectMeterEntry(KEY, RATES)) for _ in range(2))
@@ -125,7 +125,7 @@ def test_a_direct_meter_entry_has_its_limits(raw: Raw) -> None:
     assert code_of(raw.read, counted) == "UNIMPLEMENTED"
 
 
-def test_rates_come_and_go_with_their_table_entry(raw: Raw) -> None:
+def test_direct_rates_are_written_and_deleted_with_their_table_entry(raw: Raw) -> None:
     assert raw.write(("INSERT", with_rates(METERED, RATES))) == ["OK"]
     assert raw.read(asked_for_rates()) == [with_rates(METERED, RATES)]
     (plain,) = raw.read(entity(KEY))
@@ -151,7 +151,7 @@ def test_a_table_entry_with_wrong_rates_is_not_written(raw: Raw) -> None:
     assert code_of(raw.read, counted) == "UNIMPLEMENTED"
 
 
-def test_rates_outlive_another_program(raw: Raw) -> None:
+def test_reconciling_keeps_rates_and_commit_clears_them(raw: Raw) -> None:
     pace, direct = entity(MeterEntry("pace", 2, RATES)), with_rates(METERED, RATES)
     assert raw.write(("MODIFY", pace), ("INSERT", direct)) == ["OK"] * 2
     raw.set_config("RECONCILE_AND_COMMIT", config=config())

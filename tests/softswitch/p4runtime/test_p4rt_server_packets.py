@@ -22,7 +22,7 @@ def test_a_frame_to_the_cpu_port_becomes_a_packet_in(raw: Raw, switch: Served) -
     assert [(m.metadata_id, m.value) for m in packet.metadata] == [(1, b"\x01\x2c"), (2, b"\x63")]
 
 
-def test_without_a_primary_packet_ins_are_counted(switch: Served) -> None:
+def test_packet_ins_without_a_primary_are_counted(switch: Served) -> None:
     switch.server._packet_in(b"frame")
     assert switch.server.packet_in_dropped == 1
 
@@ -34,7 +34,7 @@ def packet_out(*metadata: tuple[int, bytes]) -> p4r.PacketOut:
     return packet
 
 
-def test_a_packet_out_leaves_by_its_port(raw: Raw, switch: Served) -> None:
+def test_a_packet_out_is_sent_from_its_egress_port(raw: Raw, switch: Served) -> None:
     raw.send(packet=packet_out((2, b"\x00"), (1, b"\x01\x02")))
     assert switch.ports.sent.get(timeout=10) == (258, SAMPLE)
 
@@ -61,7 +61,7 @@ def test_a_malformed_packet_out_is_dropped_and_reported(
     assert switch.ports.sent.empty()
 
 
-def test_headers_are_whole_bytes_and_short_frames_are_no_packets() -> None:
+def test_packet_in_headers_are_whole_bytes_and_short_frames_are_dropped() -> None:
     with pytest.raises(ValueError, match="9 bits"):
         PacketHeader([FieldInfo(1, "port", 9)])
     header = PacketHeader([FieldInfo(1, "port", 9), FieldInfo(2, "rest", 23)])

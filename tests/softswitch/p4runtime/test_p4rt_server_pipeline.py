@@ -27,7 +27,7 @@ def bare(switch: Served) -> Any:
 DROP = ("INSERT", entry("prefix_table", "", "drop"))
 
 
-def test_without_a_program_nothing_works(bare: Raw) -> None:
+def test_without_a_pipeline_calls_are_a_failed_precondition(bare: Raw) -> None:
     assert code_of(bare.get_config) == "FAILED_PRECONDITION"
     assert code_of(bare.write, DROP) == "FAILED_PRECONDITION"
     assert code_of(bare.read, entry("prefix_table")) == "FAILED_PRECONDITION"
@@ -69,7 +69,7 @@ EXTRAS = b"\x12\x08\x0a\x06\x0a\x01k\x12\x01v"
     ids=["reassign", "device_data alone", "extras"],
 )
 @pytest.mark.parametrize("action", ["VERIFY_AND_COMMIT", "RECONCILE_AND_COMMIT"])
-def test_a_program_in_the_legacy_message_is_taken_and_given_back_as_it_came(
+def test_a_device_config_in_the_legacy_message_is_accepted_and_returned_unchanged(
     raw: Raw, device_config: bytes, action: str
 ) -> None:
     raw.set_config(action, config(device_config, cookie=5))
@@ -84,7 +84,7 @@ def test_commit_clears_the_state(raw: Raw) -> None:
     assert raw.read(entry("prefix_table")) == []
 
 
-def test_a_saved_program_takes_writes_and_frames_go_on(raw: Raw, switch: Served) -> None:
+def test_writes_refer_to_the_saved_program_and_frames_to_the_committed_one(raw: Raw, switch: Served) -> None:
     forward = entry("ternary_table", "", "forward", 1, port=b"\x03")
     raw.write(("INSERT", forward))
     raw.set_config("VERIFY_AND_SAVE", config(cookie=2))
@@ -201,7 +201,7 @@ def test_reconcile_keeps_entries_groups_and_digests(raw: Raw) -> None:
     assert everything[1].table_entry.action.action.action_id
 
 
-def test_reconcile_fails_whole(raw: Raw) -> None:
+def test_a_failed_reconcile_changes_nothing(raw: Raw) -> None:
     raw.write(DROP)
     program = json.loads(DEVICE_CONFIG)
     (table,) = [t for t in program["pipelines"][0]["tables"] if t["name"].endswith("prefix_table")]
@@ -245,7 +245,7 @@ def test_a_bad_config_is_refused(raw: Raw, what: str, action: str) -> None:
     assert raw.read(entry("prefix_table")) == [DROP[1]]
 
 
-def test_other_refusals(raw: Raw) -> None:
+def test_invalid_pipeline_requests_are_refused(raw: Raw) -> None:
     assert code_of(raw.set_config, "UNSPECIFIED", config()) == "INVALID_ARGUMENT"
     assert code_of(raw.set_config, "VERIFY", config(), device_id=2) == "NOT_FOUND"
     assert code_of(raw.get_config, device_id=2) == "NOT_FOUND"

@@ -92,7 +92,7 @@ def test_members_and_groups_are_written_and_read(raw: Raw, switch: Served) -> No
     assert read(raw, "action_profile_member") == read(raw, "action_profile_group") == []
 
 
-def test_a_query_finds_entries_by_what_they_refer_to(raw: Raw) -> None:
+def test_a_read_is_filtered_by_the_member_of_an_entry(raw: Raw) -> None:
     assert codes(raw, "INSERT", member(1), member(2), entry(1, member=1), entry(2, member=2)) == ["OK"] * 4
     query = entity(TableEntry(TABLE, member=2))
     assert [codec.decode(SCHEMA, found) for found in raw.read(query)] == [entry(2, member=2)]
@@ -111,7 +111,7 @@ def test_action_sets_are_read_as_they_were_written(raw: Raw, switch: Served) -> 
     assert codes(raw, "INSERT", member(1), entry(1, action_set=action_set((4, 1, 0)))) == ["OK", "INVALID_ARGUMENT"]
 
 
-def test_what_a_member_or_group_is_refused_for(raw: Raw) -> None:
+def test_invalid_members_and_groups_are_refused(raw: Raw) -> None:
     assert codes(raw, "INSERT", member(1), group(1, (1, 1, 0), max_size=9)) == ["OK", "OK"]
     no_action, no_profile, bad_action, bad_param = (entity(member(2)) for _ in range(4))
     no_action.action_profile_member.ClearField("action")
@@ -157,7 +157,7 @@ def test_what_a_member_or_group_is_refused_for(raw: Raw) -> None:
     assert code_of(raw.read, unknown) == "INVALID_ARGUMENT"
 
 
-def test_what_an_action_set_is_refused_for(raw: Raw) -> None:
+def test_invalid_action_sets_are_refused(raw: Raw) -> None:
     good = entity(entry(1, action_set=action_set((4, 1, 0))))
     weightless, at_random, of_group = (p4r.Entity.FromString(good.SerializeToString()) for _ in range(3))
     weightless.table_entry.action.action_profile_action_set.action_profile_actions[0].weight = 0
@@ -173,7 +173,7 @@ def test_what_an_action_set_is_refused_for(raw: Raw) -> None:
     ]
 
 
-def test_a_direct_table_takes_no_member(raw: Raw) -> None:
+def test_a_direct_table_refuses_members(raw: Raw) -> None:
     """Nor does a profile without a selector take groups."""
     p4info = parse_p4info((PROGRAMS / "action_run_profile.p4info.txtpb").read_text())
     schema = Schema.from_p4info(p4info)
@@ -190,7 +190,7 @@ def test_a_direct_table_takes_no_member(raw: Raw) -> None:
     assert got == ["OK", *["INVALID_ARGUMENT"] * 3, "OK"]
 
 
-def test_limits_of_the_p4info(raw: Raw) -> None:
+def test_limits_of_the_p4info_are_enforced(raw: Raw) -> None:
     """max_group_size, and what sizes count."""
     p4info = p4i.P4Info.FromString(P4INFO.SerializeToString())
     p4info.action_profiles[0].max_group_size = 3
@@ -224,7 +224,7 @@ def test_profiles_survive_a_reconciled_program(raw: Raw) -> None:
     assert read(raw, "table_entry", table_id=SCHEMA.tables[TABLE].id) == [one_shot]
 
 
-def test_a_p4info_of_another_program(raw: Raw) -> None:
+def test_a_p4info_of_another_program_is_refused(raw: Raw) -> None:
     for change in ("selector", "table", "direct"):
         p4info = p4i.P4Info.FromString(P4INFO.SerializeToString())
         device_config = DEVICE_CONFIG
@@ -242,7 +242,7 @@ def test_a_p4info_of_another_program(raw: Raw) -> None:
         assert code_of(raw.set_config, config=config(device_config, p4info=p4info)) == "INVALID_ARGUMENT"
 
 
-def test_a_selector_that_nothing_uses(raw: Raw) -> None:
+def test_a_profile_that_no_table_uses_refuses_members(raw: Raw) -> None:
     """p4c lists it in the P4Info, and leaves it out of the program."""
     p4info = p4i.P4Info.FromString(P4INFO.SerializeToString())
     p4info.action_profiles.add(size=4).preamble.CopyFrom(P4INFO.action_profiles[0].preamble)

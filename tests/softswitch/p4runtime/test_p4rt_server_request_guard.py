@@ -43,13 +43,13 @@ def locked(bench: Bench) -> Iterator[str]:
     switch.close()
 
 
-def test_a_controller_gets_in(bench: Bench, locked: str) -> None:
+def test_a_controller_certificate_is_accepted(bench: Bench, locked: str) -> None:
     with Client(locked, security=bench.of("controller")) as client:
         assert client.is_primary
         assert client.get_pipeline() is None
 
 
-def test_nobody_else_gets_in(bench: Bench, locked: str, tmp_path: Path) -> None:
+def test_other_certificates_are_refused(bench: Bench, locked: str, tmp_path: Path) -> None:
     other = Bench(tmp_path / "other").of("controller")
     callers: list[tuple[Security | None, type[P4RuntimeError]]] = [
         (None, SwitchUnreachableError),
@@ -69,7 +69,7 @@ def test_nobody_else_gets_in(bench: Bench, locked: str, tmp_path: Path) -> None:
         assert client.is_primary, "no other's election id counted"
 
 
-def test_a_worker_may_not_even_ask(bench: Bench, locked: str) -> None:
+def test_a_worker_certificate_is_refused_for_reads(bench: Bench, locked: str) -> None:
     files = bench.of("worker")
     channel = grpc.secure_channel(
         locked, files.client_credentials(), options=[("grpc.ssl_target_name_override", "switch.p4reduce")]
@@ -81,7 +81,7 @@ def test_a_worker_may_not_even_ask(bench: Bench, locked: str) -> None:
         assert code_of(next, rpc.StreamChannel(iter(()), timeout=LIMIT_S)) == "PERMISSION_DENIED"
 
 
-def test_a_controller_turns_its_back_on_what_is_no_switch(bench: Bench) -> None:
+def test_a_controller_refuses_a_server_without_the_role_switch(bench: Bench) -> None:
     """A worker's certificate, at the switch's address, does not pass for a switch."""
     switch = Switch()
     server = Server(switch, "127.0.0.1:0", security=bench.of("worker"))
@@ -93,7 +93,7 @@ def test_a_controller_turns_its_back_on_what_is_no_switch(bench: Bench) -> None:
 
 
 @pytest.mark.processes
-def test_it_listens_beyond_loopback_on_demand_alone(bench: Bench) -> None:
+def test_listening_beyond_loopback_needs_tls_or_insecure_options(bench: Bench) -> None:
     switch = Switch()
     with pytest.raises(ConfigError, match=r"whoever reaches 0\.0\.0\.0:0 .*--tls-ca, --tls-certificate and --tls-key"):
         Server(switch, "0.0.0.0:0")
@@ -106,7 +106,7 @@ def test_it_listens_beyond_loopback_on_demand_alone(bench: Bench) -> None:
     switch.close()
 
 
-def test_requests_have_their_sizes(switch: Served) -> None:
+def test_requests_above_the_size_limit_are_refused(switch: Served) -> None:
     with Raw(switch.address) as raw:
         raw.arbitrate()
         raw.set_config(config=config())
@@ -121,7 +121,7 @@ def test_requests_have_their_sizes(switch: Served) -> None:
         assert code_of(raw.next) == "RESOURCE_EXHAUSTED"
 
 
-def test_bytes_that_are_no_request_are_told_so(switch: Served) -> None:
+def test_bytes_that_are_not_a_request_are_an_invalid_argument(switch: Served) -> None:
     with grpc.insecure_channel(switch.address) as channel:
         call = channel.unary_unary("/p4.v1.P4Runtime/Write")
         with pytest.raises(grpc.RpcError, match="this is no request of Write") as caught:
@@ -130,7 +130,7 @@ def test_bytes_that_are_no_request_are_told_so(switch: Served) -> None:
 
 
 @pytest.mark.processes
-def test_large_writes_without_a_certificate_leave_nothing_behind(tmp_path: Path) -> None:
+def test_large_writes_without_a_certificate_use_no_memory_afterwards(tmp_path: Path) -> None:
     options = (None, "127.0.0.1:0", (), "127.0.0.1:0")
     run = "import sys; from p4reduce_switch.run import *; run_switch(SwitchOptions(*eval(sys.argv[1])))"
     with subprocess.Popen([sys.executable, "-c", run, repr(options)], stdout=subprocess.PIPE, text=True) as process:
@@ -155,7 +155,7 @@ def resident_bytes(pid: int) -> int:
     return int(found[1]) * 1024
 
 
-def test_a_worker_is_told_why_it_is_not_primary(bench: Bench, locked: str) -> None:
+def test_the_error_of_a_worker_as_controller_names_the_role(bench: Bench, locked: str) -> None:
     client = Client(locked, timeout_s=5.0, security=bench.of("worker"))
     with pytest.raises(P4RuntimeError, match="does not name controller.p4reduce") as caught:
         client.connect()

@@ -23,7 +23,7 @@ def prefix(value: str, length: int, action: str = "drop") -> Any:
     return entry("prefix_table", f'match {{ field_id: 1 lpm {{ value: "{value}" prefix_len: {length} }} }}', action)
 
 
-def test_what_is_written_is_read_back(raw: Raw) -> None:
+def test_written_entries_are_read_back(raw: Raw) -> None:
     ternary = (
         'match { field_id: 2 range { low: "\\x01" high: "\\x10" } } match { field_id: 3 optional { value: "\\x07" } }'
     )
@@ -44,7 +44,7 @@ def _table_order(entity: Any) -> int:
     return list(SCHEMA.tables.by_id).index(entity.table_entry.table_id)
 
 
-def test_values_come_back_canonical(raw: Raw) -> None:
+def test_values_are_returned_canonical(raw: Raw) -> None:
     assert raw.write(("INSERT", exact("\\x00\\x00\\x05", "\\x00\\x02", port=b"\x00\x00\x01"))) == ["OK"]
     assert raw.read(entry("exact_table")) == [exact()]
     assert raw.write(("DELETE", exact())) == ["OK"], "the canonical form names the same entry"
@@ -108,7 +108,7 @@ REFUSED_INSERTS = {
 
 
 @pytest.mark.parametrize("what", REFUSED_INSERTS)
-def test_an_insert_is_refused_for(raw: Raw, what: str) -> None:
+def test_invalid_inserts_are_refused(raw: Raw, what: str) -> None:
     entity, code = REFUSED_INSERTS[what]
     assert raw.write(("INSERT", entity)) == [code]
     found = raw.read(p4r.Entity(table_entry={}))
@@ -127,12 +127,12 @@ def test_a_batch_goes_on_after_an_error(raw: Raw) -> None:
     assert raw.read(entry("exact_table")) == [exact(), exact("\\x06")]
 
 
-def test_a_full_table_is_exhausted(raw: Raw) -> None:
+def test_an_insert_into_a_full_table_is_resource_exhausted(raw: Raw) -> None:
     codes = raw.write(*[("INSERT", exact(f"\\x0{i}")) for i in range(1, 6)])
     assert codes == ["OK"] * 4 + ["RESOURCE_EXHAUSTED"]
 
 
-def test_a_modify_without_action_keeps_it(raw: Raw) -> None:
+def test_a_modify_without_action_keeps_the_action(raw: Raw) -> None:
     bare = exact(action=None)
     bare.table_entry.metadata = b"note"
     assert raw.write(("INSERT", exact())) == ["OK"]
@@ -142,7 +142,7 @@ def test_a_modify_without_action_keeps_it(raw: Raw) -> None:
     assert found.table_entry.metadata == b"note"
 
 
-def test_a_delete_looks_at_the_key_only(raw: Raw) -> None:
+def test_a_delete_compares_the_key_only(raw: Raw) -> None:
     nonsense = exact(action="flood", group=b"")
     nonsense.table_entry.metadata = b"whatever"
     assert raw.write(("INSERT", exact())) == ["OK"]
@@ -164,7 +164,7 @@ def test_default_entries_are_set_and_reset(raw: Raw) -> None:
     assert raw.read(default("exact_table")) == [default("exact_table", "NoAction")]
 
 
-def test_default_entries_have_their_limits(raw: Raw) -> None:
+def test_invalid_default_entries_are_refused(raw: Raw) -> None:
     with_key = default("exact_table", "drop")
     with_key.table_entry.match.add(field_id=1).exact.value = b"\x01"
     codes = raw.write(
@@ -208,7 +208,7 @@ def test_direct_counters_count_and_can_be_set(raw: Raw, switch: Served) -> None:
     assert code_of(raw.read, missing) == "NOT_FOUND"
 
 
-def test_entries_steer_frames(raw: Raw, switch: Served) -> None:
+def test_entries_forward_frames(raw: Raw, switch: Served) -> None:
     optional = 'match { field_id: 3 optional { value: "\\x0a\\xbc" } }'
     raw.write(("INSERT", entry("ternary_table", optional, "forward", 3, port=b"\x07")))
     sample = bytes(6) + bytes(4) + bytes(2) + bytes(1) + b"\xab\xc0"

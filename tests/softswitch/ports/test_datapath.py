@@ -199,7 +199,7 @@ def results(native: bool, seed: int) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_both_loops_do_the_same(seed: int) -> None:
+def test_the_native_and_the_python_loop_send_equal_frames(seed: int) -> None:
     native, python = results(True, seed), results(False, seed)
     assert native[3] == python[3]
     assert native == python
@@ -220,7 +220,7 @@ def test_frames_are_run_in_batches_and_the_order_of_each_peer_is_kept() -> None:
         assert max(one.program.batches) <= BATCH_FRAMES
 
 
-def test_the_reflector_sends_everything_back() -> None:
+def test_the_reflector_returns_every_datagram() -> None:
     with running(Reflector()) as one:
         peers = [one.peer(runs=number < 2) for number in range(3)]
         payloads = [bytes([number % 256]) * 1072 for number in range(640)] + [b"the last is shorter", b"", b"x" * 60000]
@@ -231,7 +231,7 @@ def test_the_reflector_sends_everything_back() -> None:
             assert [received(peer) for peer in peers] == [payloads] * 3
 
 
-def test_without_gso_every_datagram_leaves_by_itself() -> None:
+def test_without_gso_every_datagram_is_sent_by_itself() -> None:
     def longest(gso: Gso) -> int:
         with running(Reflector(), gso=gso) as one:
             peer = one.peer(runs=True)
@@ -262,7 +262,7 @@ def test_datagrams_of_unknown_peers_get_no_port_and_have_no_effect() -> None:
             assert one.underlay.peers == 1
 
 
-def test_a_run_that_begins_with_hello_is_served_whole() -> None:
+def test_all_datagrams_of_a_run_that_begins_with_hello_are_processed() -> None:
     with running(Mixture()) as one, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as newcomer:
         newcomer.connect(one.underlay.address)
         rest = [bytes([200]) + bytes([number]) * 23 for number in range(50)]
@@ -273,7 +273,7 @@ def test_a_run_that_begins_with_hello_is_served_whole() -> None:
         assert one.underlay.counters.no_hello == 1
 
 
-def test_a_frame_may_cause_more_than_there_is_room_for_at_first() -> None:
+def test_buffers_grow_for_a_frame_with_many_copies() -> None:
     with running(Mixture()) as one:
         peer = one.peer()
         one.program.room, one.program.copies = 8 << 20, 5000
@@ -282,7 +282,7 @@ def test_a_frame_may_cause_more_than_there_is_room_for_at_first() -> None:
         assert len(received(peer)) == 10
 
 
-def test_another_program_is_installed_in_the_middle_of_a_batch() -> None:
+def test_a_program_installed_during_a_batch_processes_the_rest() -> None:
     """The rest of a batch runs on whichever program is there by then."""
 
     for replacement in (Mixture(), PythonBatch(Mixture())):
@@ -308,7 +308,7 @@ def test_other_threads_get_the_lock_while_the_loop_waits() -> None:
         assert time.monotonic() - begun < 25
 
 
-def test_under_load_neither_the_loop_nor_others_starve() -> None:
+def test_under_load_the_loop_and_other_threads_both_get_the_lock() -> None:
     with running(Reflector()) as one:
         ending = threading.Event()
 
@@ -332,7 +332,7 @@ def test_under_load_neither_the_loop_nor_others_starve() -> None:
         assert len(set(served.values())) > 20, "the loop had its turns in between"
 
 
-def test_a_peer_that_is_gone_does_not_stop_the_others() -> None:
+def test_a_closed_peer_does_not_stop_the_others() -> None:
     with running(Mixture()) as one:
         gone, stays = one.peer(), one.peer()
         send(stays, [bytes([FLOODS])], run=False)

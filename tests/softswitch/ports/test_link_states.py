@@ -24,7 +24,7 @@ def test_a_change_is_reported_once(tmp_path: Path) -> None:
     assert told[2:] == [(1, False), (2, True)]
 
 
-def test_a_thread_looks_again(tmp_path: Path) -> None:
+def test_link_states_are_polled_by_a_thread(tmp_path: Path) -> None:
     told: queue.SimpleQueue[tuple[int, bool]] = queue.SimpleQueue()
     (tmp_path / "a").mkdir()
     (tmp_path / "a/operstate").write_text("up")
@@ -40,5 +40,5 @@ def test_a_thread_looks_again(tmp_path: Path) -> None:
     assert told.empty()
 
 
-def test_closing_what_was_not_started_does_nothing(tmp_path: Path) -> None:
+def test_closing_before_the_start_does_nothing(tmp_path: Path) -> None:
     LinkStates({}, lambda *_: None, tmp_path).close()

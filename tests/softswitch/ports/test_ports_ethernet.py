@@ -17,17 +17,17 @@ def test_interfaces_are_spelled_as_bmv2_spells_them(text: str, found: tuple[int,
 
 
 @pytest.mark.parametrize("text", ["veth1", "1@", "@veth1", "-1@veth1", "510@veth1", "1@much_too_long_name", "1@a b"])
-def test_others_are_refused(text: str) -> None:
+def test_invalid_interfaces_are_refused(text: str) -> None:
     with pytest.raises(PortError, match="1@veth1"):
         parse_interface(text)
 
 
-def test_a_missing_interface_is_said() -> None:
+def test_the_error_names_a_missing_interface() -> None:
     with pytest.raises(PortError, match="no interface 'no_such_dev'"):
         EthernetPorts({1: "no_such_dev"})
 
 
-def test_without_the_right_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_permission_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> socket.socket:
         raise PermissionError
 

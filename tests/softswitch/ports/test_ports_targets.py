@@ -95,7 +95,7 @@ def test_digests_and_counters(client: Client, host: socket.socket, events: queue
     assert [c.packets for c in client.read_direct_counters("exact_table")] == [1]
 
 
-def test_groups_replicate(client: Client, host: socket.socket) -> None:
+def test_a_multicast_group_replicates(client: Client, host: socket.socket) -> None:
     client.insert(MulticastGroup(2, ((1, 0), (1, 7))))
     client.modify(TableEntry("exact_table", action="flood", params={"group": 2}, is_default=True))
     host.send(SAMPLE)

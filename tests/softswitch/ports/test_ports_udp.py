@@ -220,7 +220,7 @@ def test_a_frame_to_the_peer_becomes_a_datagram(bench: Bench) -> None:
     assert (bench.underlay.counters.datagrams_out, bench.underlay.counters.bytes_out) == (1, 7)
 
 
-def test_other_frames_are_not_sent(bench: Bench) -> None:
+def test_frames_to_other_addresses_are_not_sent(bench: Bench) -> None:
     peer = bench.peer()
     ((port, frame),) = bench.receive(b"payload", peer=peer)
     good = back(frame)
@@ -243,7 +243,7 @@ def test_other_frames_are_not_sent(bench: Bench) -> None:
     assert not bench.underlay.send(port + 1, good), "no peer has the port"
 
 
-def test_a_peer_that_is_gone_does_not_stop_the_others(bench: Bench) -> None:
+def test_a_closed_peer_does_not_stop_the_others(bench: Bench) -> None:
     gone, stays = bench.peer(), bench.peer()
     ((port, frame),) = bench.receive(b"x", peer=gone)
     gone.close()
@@ -273,7 +273,7 @@ def ports_of(bench: Bench, peer: socket.socket, payload: bytes = HELLO) -> list[
     return [port for port, _ in bench.receive(payload, peer=peer)]
 
 
-def test_a_datagram_that_is_no_hello_gets_no_port(bench: Bench) -> None:
+def test_a_datagram_other_than_hello_assigns_no_port(bench: Bench) -> None:
     unknown_peer = bench.unknown_peer()
     spoiled = [bytes([HELLO[0] ^ bit]) + HELLO[1:] for bit in (0x10, 0x01)]  # another version, another type
     others = [b"", b"x", HELLO[:-1], HELLO + b"x", *spoiled, bytes(HELLO_BYTES)]
@@ -283,7 +283,7 @@ def test_a_datagram_that_is_no_hello_gets_no_port(bench: Bench) -> None:
     assert ports_of(bench, unknown_peer, b"x") == [1], "what a peer says after HELLO is the program's affair"
 
 
-def test_ports_run_out_and_those_of_peers_that_have_gone_are_given_away(bench: Bench) -> None:
+def test_ports_of_inactive_peers_are_reassigned_when_none_is_free(bench: Bench) -> None:
     peers = [bench.unknown_peer() for _ in range(511)]
     for number, peer in enumerate(peers[:509], 1):
         bench.now += 0.001
@@ -298,7 +298,7 @@ def test_ports_run_out_and_those_of_peers_that_have_gone_are_given_away(bench: B
     assert ports_of(bench, peers[1]) == [3], "who lost a port gets another"
 
 
-def test_a_port_in_use_stays_with_its_silent_peer(bench: Bench) -> None:
+def test_a_port_with_entries_stays_assigned_to_an_inactive_peer(bench: Bench) -> None:
     bench.in_use = {2, 3}
     peers = [bench.unknown_peer() for _ in range(511)]
     for peer in peers[:509]:
@@ -318,7 +318,7 @@ def test_a_port_in_use_stays_with_its_silent_peer(bench: Bench) -> None:
     assert ports_of(bench, peers[510]) == [3], "its job has ended"
 
 
-def test_a_flood_of_hellos_searches_for_ports_now_and_then_only(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_of_hellos_searches_for_ports_at_a_limited_rate(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     searches: list[float] = []
     monkeypatch.setattr(bench.underlay, "_in_use", lambda: searches.append(bench.now) or ())
     for _ in range(509):
@@ -341,13 +341,13 @@ def test_the_cpu_port_is_not_assigned_to_a_peer() -> None:
         assert ports == [2]
 
 
-def test_an_address_in_use_is_said(bench: Bench) -> None:
+def test_the_error_names_an_address_in_use(bench: Bench) -> None:
     with pytest.raises(PortError, match=r"127\.0\.0\.1.*is another switch running"):
         UdpUnderlay(bench.underlay.address)
 
 
 @pytest.mark.parametrize("host", ["::1", "localhost", "0.0.0.0"])
-def test_it_needs_one_ipv4_address(host: str) -> None:
+def test_the_underlay_needs_one_ipv4_address(host: str) -> None:
     with pytest.raises(PortError):
         UdpUnderlay((host, 0))
 

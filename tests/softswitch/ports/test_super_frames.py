@@ -61,7 +61,7 @@ def unfinished(payload: bytes, segment: int = 0, identification: int = 0) -> byt
     return HEADER.pack(1, UDP_RUN if segment else 0, 42, segment, 34, 6) + frame
 
 
-def test_half_a_checksum_is_completed() -> None:
+def test_a_partial_checksum_is_completed() -> None:
     for payload in (b"", b"x", b"even", bytes(1000), b"\xff" * 999):
         assert complete(unfinished(payload)) == [datagram(payload)]
         assert complete(PLAIN + datagram(payload)) == [datagram(payload)]
@@ -78,19 +78,19 @@ def tcp_whose_checksum_is_zero() -> tuple[bytes, bytes]:
     )
 
 
-def test_half_a_tcp_checksum_is_completed_to_zero() -> None:
+def test_a_partial_tcp_checksum_is_completed_to_zero() -> None:
     unfinished_segment, segment = tcp_whose_checksum_is_zero()
     assert Ether(segment)[TCP].chksum == 0
     assert complete(unfinished_segment) == [segment]
 
 
-def test_the_native_loop_completes_half_a_tcp_checksum_to_zero(wire: Wire) -> None:
+def test_the_native_loop_completes_a_partial_tcp_checksum_to_zero(wire: Wire) -> None:
     unfinished_segment, segment = tcp_whose_checksum_is_zero()
     wire.turn(unfinished_segment)
     assert wire.program.program.seen == [segment]
 
 
-def test_a_run_is_cut_up() -> None:
+def test_a_super_frame_is_segmented() -> None:
     payload = random.Random(1).randbytes(1000 * 5 + 17)
     expected = [
         datagram(payload[at : at + 1000], 65534 + number & 0xFFFF) for number, at in enumerate(range(0, 5017, 1000))
@@ -237,7 +237,7 @@ def anything(seeded: random.Random) -> bytes:
     return bytes(whole[: seeded.randrange(10, len(whole) + 1)])
 
 
-def test_both_loops_make_the_same_frames_of_anything(wire: Wire) -> None:
+def test_both_loops_segment_random_super_frames_alike(wire: Wire) -> None:
     seeded = random.Random(5)
     for _ in range(150):
         received = [anything(seeded) for _ in range(seeded.randint(1, 4))]
@@ -292,7 +292,7 @@ def answers(seeded: random.Random) -> list[bytes]:
     return found[:300]
 
 
-def test_what_leaves_in_runs_is_cut_up_into_the_same_frames(wire: Wire) -> None:
+def test_frames_sent_as_super_frames_are_segmented_to_the_same_frames(wire: Wire) -> None:
     seeded = random.Random(9)
     runs = 0
     for _ in range(60):
@@ -305,7 +305,7 @@ def test_what_leaves_in_runs_is_cut_up_into_the_same_frames(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("wire", [Gso.OFF, Gso.AUTO], indirect=True)
-def test_runs_leave_only_where_they_may(wire: Wire) -> None:
+def test_super_frames_are_sent_only_where_allowed(wire: Wire) -> None:
     leaving = [datagram(bytes(1000))] * 40
 
     def sent(*received: bytes) -> list[bytes]:
@@ -370,7 +370,7 @@ def returned(far: socket.socket, count: int) -> tuple[list[bytes], list[int]]:
 
 
 @pytest.mark.root
-def test_runs_pass_a_link_both_ways(reflecting: tuple[EthernetPorts, socket.socket]) -> None:
+def test_super_frames_pass_a_link_in_both_directions(reflecting: tuple[EthernetPorts, socket.socket]) -> None:
     ports, far = reflecting
     payload = random.Random(3).randbytes(1000 * 40 + 5)
     run = unfinished(payload, 1000)
@@ -410,7 +410,7 @@ def arrived(ports: EthernetPorts, count: int) -> Sequence[tuple[int, bytes]]:
 
 
 @pytest.mark.root
-def test_the_python_loop_gets_the_same_frames(pair: tuple[str, str]) -> None:
+def test_the_python_loop_receives_the_same_frames(pair: tuple[str, str]) -> None:
     near = EthernetPorts({7: pair[0]})
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as far:
         far.setsockopt(263, 15, 1)

@@ -26,7 +26,7 @@ def copied(folder: Path, ending: str = ".p4info.txtpb") -> Path:
 
 
 @pytest.mark.parametrize("ending", [".p4info.txtpb", ".p4info.txt"])
-def test_a_program_of_one_s_own(tmp_path: Path, ending: str) -> None:
+def test_a_program_of_the_user_is_loaded_from_its_files(tmp_path: Path, ending: str) -> None:
     program = copied(tmp_path, ending)
     where = ("--listen", "127.0.0.1:0", "--p4runtime", "127.0.0.1:0")
     process = Process(tmp_path / "log", "switch", "run", "--pipeline", str(program), *where)
@@ -44,7 +44,7 @@ def test_a_program_of_one_s_own(tmp_path: Path, ending: str) -> None:
         assert process.end(signal.SIGINT) == 0
 
 
-def test_what_is_missing_is_said(tmp_path: Path) -> None:
+def test_the_error_names_a_missing_file(tmp_path: Path) -> None:
     program = tmp_path / "my.json"
 
     def fails(message: str) -> None:

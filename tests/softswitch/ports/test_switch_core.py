@@ -56,7 +56,7 @@ def test_frames_to_no_port_are_counted() -> None:
 
 
 @pytest.mark.processes
-def test_run_serves_until_it_is_stopped() -> None:
+def test_run_processes_frames_until_it_is_stopped() -> None:
     import socket
 
     switch, underlay = Switch(), UdpUnderlay(("127.0.0.1", 0))

@@ -43,7 +43,9 @@ def start(started: list[subprocess.Popen[str]], pipeline: str | None) -> tuple[s
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_reports_when_it_is_ready_and_ends_cleanly(started: list[subprocess.Popen[str]], number: int) -> None:
+def test_the_process_reports_when_it_is_ready_and_ends_with_status_0(
+    started: list[subprocess.Popen[str]], number: int
+) -> None:
     process, line = start(started, None)
     found = re.fullmatch(r"switch 1 ready: UDP (\S+); P4Runtime (\S+); pipeline none yet.*\n", line)
     assert found is not None, line
@@ -54,7 +56,7 @@ def test_it_reports_when_it_is_ready_and_ends_cleanly(started: list[subprocess.P
     assert (process.returncode, out, err) == (0, "", "")
 
 
-def test_a_worker_and_a_controller_meet_through_it(started: list[subprocess.Popen[str]]) -> None:
+def test_a_worker_s_hello_reaches_the_controller(started: list[subprocess.Popen[str]]) -> None:
     """A HELLO from a UDP socket arrives at the controller with the worker's true port and addresses."""
     from queue import SimpleQueue
 
@@ -80,7 +82,7 @@ def test_a_worker_and_a_controller_meet_through_it(started: list[subprocess.Pope
         assert metadata["ingress_port"] == 1
 
 
-def test_an_address_in_use_is_said() -> None:
+def test_the_error_names_an_address_in_use() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -105,13 +107,13 @@ def test_gso_is_turned_off_for_all_peers() -> None:
         switch.close()
 
 
-def test_interfaces_are_checked() -> None:
+def test_invalid_interface_options_are_refused() -> None:
     for interfaces in [("1@no_such_dev",), ("1@a", "1@b"), ("1@a", "2@a"), ("nonsense",)]:
         with pytest.raises(SwitchError):
             run_switch(SwitchOptions(interfaces=interfaces, p4runtime="127.0.0.1:0"))
 
 
-def test_a_pipeline_that_is_none_is_said(tmp_path: Path) -> None:
+def test_the_error_names_a_pipeline_that_cannot_be_loaded(tmp_path: Path) -> None:
     for name in (artifacts.PROGRAM, artifacts.GEOMETRY):
         (tmp_path / name).write_text("{}")
     (tmp_path / artifacts.P4INFO).write_text("pkg_info {}")

@@ -61,7 +61,7 @@ def frame(number: int, length: int = 30) -> bytes:
     return number.to_bytes(6, "big") + bytes(6) + b"\x08\0" + bytes(range(length))
 
 
-def test_a_batch_answers_as_one_by_one() -> None:
+def test_a_batch_sends_the_frames_of_single_calls() -> None:
     loaded, other = program("l2"), program("l2")
     for each in (loaded, other):
         each.tables["MainIngress.mac"].insert((3,), 0, FORWARD, (4,))
@@ -93,7 +93,7 @@ def test_a_full_ring_stops_before_the_frame(capacity: int, size: int) -> None:
     assert loaded.tables["MainIngress.mac"].has_direct_counter
 
 
-def test_what_one_frame_may_need_follows_the_groups() -> None:
+def test_room_for_a_frame_follows_the_largest_multicast_group() -> None:
     loaded = program("l2")
     assert loaded.batch is not None and loaded.batch.copies == 1
     room = loaded.batch.room
@@ -131,5 +131,5 @@ def test_a_frame_that_fails_sends_nothing_and_the_next_one_runs() -> None:
     assert call.sent() == expected + expected
 
 
-def test_programs_that_make_passes_have_no_batch() -> None:
+def test_programs_that_clone_resubmit_or_recirculate_have_no_batch() -> None:
     assert program("copies").batch is None

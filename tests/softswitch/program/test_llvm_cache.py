@@ -47,7 +47,7 @@ def test_a_program_is_compiled_once(made: list[int], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [0, 10, 40, -1])
-def test_a_torn_file_is_made_again(made: list[int], tmp_path: Path, end: int) -> None:
+def test_a_truncated_file_is_compiled_again(made: list[int], tmp_path: Path, end: int) -> None:
     works(CONFIG)
     (file,) = tmp_path.iterdir()
     whole = file.read_bytes()
@@ -56,14 +56,18 @@ def test_a_torn_file_is_made_again(made: list[int], tmp_path: Path, end: int) ->
     assert len(made) == 2 and file.read_bytes() == whole
 
 
-def test_another_compiler_makes_its_own_file(made: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_compiler_version_uses_its_own_file(
+    made: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     works(CONFIG)
     monkeypatch.setattr(build, "_sources", lambda: b"another")
     works(CONFIG)
     assert len(made) == 2 and len(list(tmp_path.iterdir())) == 2
 
 
-def test_the_longest_unused_files_go(made: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_recently_used_files_are_removed(
+    made: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     works(CONFIG)
     (own,) = tmp_path.iterdir()
     monkeypatch.setattr(cache, "MOST_BYTES", own.stat().st_size + 100)
@@ -78,7 +82,7 @@ def test_the_longest_unused_files_go(made: list[int], tmp_path: Path, monkeypatc
     assert left == {"other", own.name, "executor-0.o"}
 
 
-def test_a_file_that_another_user_could_have_put_there_is_made_again(made: list[int], tmp_path: Path) -> None:
+def test_a_file_that_another_user_could_have_written_is_compiled_again(made: list[int], tmp_path: Path) -> None:
     works(CONFIG)
     (file,) = tmp_path.iterdir()
     file.chmod(0o666)
@@ -115,7 +119,7 @@ def test_without_file_descriptors_the_program_runs(made: list[int], monkeypatch:
     assert loaded.batch is not None and len(made) == 1
 
 
-def test_without_a_folder_nothing_is_kept(made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_folder_nothing_is_cached(made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P4REDUCE_CACHE_DIR", "/proc/none")
     works(CONFIG)
     works(CONFIG)

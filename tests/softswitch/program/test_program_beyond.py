@@ -15,7 +15,7 @@ from p4reduce_switch.program import InvalidProgramError, KeyTest, Program, Unsup
 FULL, WIDE = 0xFF, (1 << 72) - 1
 
 
-def test_the_validity_of_a_stack_element_that_the_frame_chooses(load: Callable[[str], Program]) -> None:
+def test_the_validity_of_a_stack_element_at_a_runtime_index(load: Callable[[str], Program]) -> None:
     program = load("beyond/stack_index_valid")
     labels = bytes((0x22, 0x45))  # two of four are there: values 0x11 and 0x22
     answers = [program.process(1, bytes((9, index)) + labels)[0][1] for index in range(4)]
@@ -35,7 +35,7 @@ def test_a_copy_of_a_stack_s_last_element(load: Callable[[str], Program]) -> Non
     ]
 
 
-def test_random_hashes_are_random(load: Callable[[str], Any]) -> None:
+def test_random_hashes_are_evenly_distributed(load: Callable[[str], Any]) -> None:
     program = load("beyond/random_hash")
     program.random.seed(1)
     numbers = Counter(program.process(1, b"\0\0")[0][1][1] for _ in range(300))
@@ -65,7 +65,7 @@ def pair(kind: int, id: tuple[int, int], level: tuple[int, int], wide: tuple[int
     return (*exact(kind), KeyTest(id[1], id[0], 0, 0xFFFF), KeyTest(0, 0, *level), KeyTest(prefix, wide[0], 0, WIDE))
 
 
-def test_a_value_set_leads_to_its_state(load: Callable[[str], Program]) -> None:
+def test_a_value_set_selects_its_state(load: Callable[[str], Program]) -> None:
     program = load("value_set")
     kinds = program.value_sets["Parse.kinds"]
     assert [way(program, kind) for kind in range(4)] == [0, 1, 2, 0]
@@ -77,7 +77,7 @@ def test_a_value_set_leads_to_its_state(load: Callable[[str], Program]) -> None:
     assert [way(program, kind) for kind in (0x03, 0x13, 0x73, 0x83, 0x04)] == [3, 3, 3, 0, 0]
 
 
-def test_a_member_has_a_test_for_each_key(load: Callable[[str], Program]) -> None:
+def test_a_member_matches_on_each_key(load: Callable[[str], Program]) -> None:
     program = load("value_set")
     pairs = program.value_sets["Parse.pairs"]
     assert pairs.widths == (8, 16, 8, 72)

@@ -77,7 +77,7 @@ OPERATORS = {op: PLAIN[op.value] for op in Op if op.value in PLAIN} | {
 
 
 @given(st.sampled_from([*Op]), st.integers(1, 40), st.integers(1, 40), st.data())
-def test_bounds_hold(op: Op, width_a: int, width_b: int, data: st.DataObject) -> None:
+def test_the_interval_of_a_result_contains_it(op: Op, width_a: int, width_b: int, data: st.DataObject) -> None:
     a, b = data.draw(st.integers(0, (1 << width_a) - 1)), data.draw(st.integers(0, (1 << width_b) - 1))
     if op in (Op.DIVIDE, Op.MODULO):
         b = b or 1
@@ -105,7 +105,7 @@ def test_random_expressions(width: int) -> None:
 
 
 @pytest.mark.parametrize(("value", "width"), [(argument(0, 8), 8), (argument(0, 3), 8), (constant(255), 8)])
-def test_no_mask_where_none_is_needed(value: Data, width: int) -> None:
+def test_no_mask_is_emitted_where_the_interval_fits(value: Data, width: int) -> None:
     assert cut(value, width, False) is value
     assert binary(Op.AND, value, constant((1 << width) - 1)).interval == value.interval
     assert binary(Op.AND, argument(0, 3), constant(7)).interval == Interval.unsigned(3)

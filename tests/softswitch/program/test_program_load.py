@@ -165,7 +165,7 @@ def test_a_deep_parser(config: Callable[[str], Config], count: int) -> None:
     assert forwards(Program(states(config("l2"), count, transitions)))
 
 
-def test_a_parser_with_very_many_ways_stays_small(config: Callable[[str], Config]) -> None:
+def test_code_of_a_parser_with_2_to_the_100_paths_stays_small(config: Callable[[str], Config]) -> None:
     """Two ways from each state to each of the next two: 2^100 ways, if they were all written down."""
 
     def transitions(index: int) -> list[Config]:
@@ -187,7 +187,7 @@ def test_a_select_with_very_many_cases(config: Callable[[str], Config]) -> None:
     assert forwards(Program(states(config("l2"), 3001, transitions)))
 
 
-def test_a_control_with_very_many_ways_stays_small(config: Callable[[str], Config]) -> None:
+def test_code_of_a_control_with_2_to_the_100_paths_stays_small(config: Callable[[str], Config]) -> None:
     many = config("l2")
     egress = next(p for p in many["pipelines"] if p["name"] == "egress")
     (condition,), (drop,) = egress["conditionals"], egress["tables"]

@@ -132,7 +132,7 @@ def canary(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 DISTINCT = distinct_places(GROUPS)
 
 
-def test_the_places_cover_the_format() -> None:
+def test_the_mutated_places_cover_the_format() -> None:
     assert sum(len(found) for _, found in DISTINCT) > 500
 
 
@@ -174,7 +174,7 @@ VALUES = st.one_of(
 )
 @given(data=st.data())
 @pytest.mark.slow
-def test_several_places_at_once(canary: list[str], data: st.DataObject) -> None:
+def test_random_changes_in_several_places(canary: list[str], data: st.DataObject) -> None:
     """Random values, and values that stand elsewhere in the program: names of other things, other types, indices."""
     number = data.draw(st.integers(0, len(TREES) - 1))
     config, known = TREES[number], PLACES[number]
@@ -215,7 +215,7 @@ def scalars(message: Any) -> list[tuple[Any, Any]]:
 )
 @given(data=st.data())
 @pytest.mark.slow
-def test_p4info_is_data_too(canary: list[str], data: st.DataObject) -> None:
+def test_a_mutated_p4info_is_refused_or_accepted_as_data(canary: list[str], data: st.DataObject) -> None:
     """A P4Info with wrong strings and numbers is refused, or goes with the program."""
     path = data.draw(st.sampled_from(P4INFOS))
     p4info = parse_p4info(path.read_text())
@@ -236,7 +236,7 @@ def test_p4info_is_data_too(canary: list[str], data: st.DataObject) -> None:
     assert not canary
 
 
-def test_the_mask_that_ran_a_command_is_refused(canary: list[str]) -> None:
+def test_a_mask_with_code_is_refused(canary: list[str]) -> None:
     """The hole that was found: a table key's mask was pasted into the generated code."""
     config = json.loads((PROGRAMS / "l2.json").read_text())
     for table in config["pipelines"][0]["tables"]:

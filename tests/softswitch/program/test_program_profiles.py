@@ -105,7 +105,7 @@ def test_an_empty_group_runs_nothing(selector: Program) -> None:
     assert ports(selector) == {1}
 
 
-def test_what_follows_an_empty_group_is_what_follows_a_hit() -> None:
+def test_an_empty_group_counts_as_a_hit() -> None:
     """By the action that ran: none did, so no case; by hit: it was one. BMv2 leaves both open."""
     for name, follows in (("action_run_profile", bytes((1, 0, 0))), ("action_profile", bytes((0xF1, 0xF0, 0)))):
         config = json.loads((PROGRAMS / f"{name}.json").read_text())
@@ -146,7 +146,7 @@ def test_an_action_set_is_a_group_of_its_own(load: Callable[[str], Program]) -> 
         table.insert_reference(ANY, 0, actions)
 
 
-def test_what_is_used_stays(selector: Program) -> None:
+def test_members_and_groups_in_use_cannot_be_deleted(selector: Program) -> None:
     profile, table = selector.action_profiles[MEMBERS], selector.tables[I + "t"]
     profile.insert_group(Group(1, (Share(1),)))
     table.insert_reference(ANY, 0, GroupRef(1))
@@ -236,7 +236,7 @@ def test_a_full_selector(selector: Program) -> None:
     assert ports(selector) == {2}
 
 
-def test_sizes_that_count_members(selector: Program) -> None:
+def test_sizes_in_sum_of_members_are_enforced(selector: Program) -> None:
     profile = selector.action_profiles[MEMBERS]
     profile.counts_members = True
     profile.insert_group(Group(1, (Share(1, 4000), Share(2, 4000)), 2))

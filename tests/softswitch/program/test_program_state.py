@@ -42,7 +42,7 @@ def test_registers_ignore_indices_out_of_bounds(load: Callable[[str], Program]) 
         cells.write(0, 1 << 16)
 
 
-def test_a_register_is_read_into_a_place_that_another_one_tells(
+def test_a_register_is_read_into_a_field_at_a_runtime_index(
     load: Callable[[str], Program], config: Callable[[str], dict[str, Any]]
 ) -> None:
     """BMv2 ends over such a read, so the corpus's program reads into metadata and copies from there."""
@@ -119,7 +119,7 @@ def test_direct_meter_counts_bytes(load: Callable[[str], Program]) -> None:
     assert result(program, command(6, 1))[1] == GREEN
 
 
-def test_log_msg_reaches_who_asks(load: Callable[[str], Program]) -> None:
+def test_log_msg_calls_on_log(load: Callable[[str], Program]) -> None:
     program, messages = load("state"), []
     program.process(1, command(7, 3, 9))
     program.on_log = messages.append
@@ -127,7 +127,7 @@ def test_log_msg_reaches_who_asks(load: Callable[[str], Program]) -> None:
     assert messages == ["value is 9 of 3"]
 
 
-def test_a_message_of_egress_leaves_the_digest_of_ingress_as_it_was(load: Callable[[str], Program]) -> None:
+def test_a_log_message_in_egress_does_not_change_the_digest_of_ingress(load: Callable[[str], Program]) -> None:
     program, digests, messages = load("digest_and_log"), [], []
     program.on_digest = lambda name, rows: digests.append((name, rows))
     program.on_log = messages.append
@@ -149,6 +149,6 @@ def test_stack_index_out_of_bounds_drops_the_frame(load: Callable[[str], Program
         program.process(1, bytes.fromhex("03 03 00 00 0340"))
 
 
-def test_port_must_exist(load: Callable[[str], Program]) -> None:
+def test_an_ingress_port_out_of_range_is_an_error(load: Callable[[str], Program]) -> None:
     with pytest.raises(ValueError, match="port 512"):
         load("l2").process(512, bytes(14))

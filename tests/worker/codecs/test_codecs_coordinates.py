@@ -112,7 +112,7 @@ def test_bytes_of_another_tensor_are_refused(length: int) -> None:
 
 
 @pytest.mark.parametrize(("entry", "length"), [(5 << 2 | 2, 50), (50 << 2, 50), (63 << 2 | 1, 50), (500 << 2, 500)])
-def test_entries_that_mean_nothing_are_refused(entry: int, length: int) -> None:
+def test_invalid_entries_are_refused(entry: int, length: int) -> None:
     """Code 2, and offsets beyond the bin: read on, they could name one element twice."""
     data = encode(chosen([1], [1]), length)
     data = np.concatenate([data[:STREAM_HEADER_BYTES], np.array([entry], f"<u{entry_bytes(length)}").view(np.uint8)])

@@ -99,7 +99,7 @@ def draw(elements: int, density: float, seed: int, scale: float) -> Coordinates:
     st.integers(0, 2**32),
 )
 @example(1, 40_000, 1e-4, 3)
-def test_the_same_bytes_and_the_same_back(length: int, elements: int, density: float, seed: int) -> None:
+def test_encoding_and_decoding_equal_the_definition(length: int, elements: int, density: float, seed: int) -> None:
     sent = draw(elements, density, seed, 0.5)
     data = encode(sent, length)
     assert bits(data) == bits(encode_by_definition(sent, length))
@@ -135,7 +135,9 @@ def test_any_bytes_are_decoded_or_refused_as_defined(length: int, elements: int,
     st.booleans(),
 )
 @example([(50, 12_500, 0), (50, 12_500, 1)], 0, True)
-def test_blocks_of_zeros_that_did_not_travel(parts: list[tuple[int, int, int | None]], seed: int, plus: bool) -> None:
+def test_blocks_of_zeros_that_were_not_sent_are_decoded(
+    parts: list[tuple[int, int, int | None]], seed: int, plus: bool
+) -> None:
     """As they arrive: an entry of +scale at a bin's first element is a zero byte, and rows end with the last block that
     travelled."""
     announced = [Part(elements, length, sender) for length, elements, sender in parts]
@@ -184,7 +186,7 @@ def received(data: NDArray[np.uint8], parts: list[Part]) -> list[list[Coordinate
         max_size=5,
     ),
 )
-def test_the_same_mean(elements: int, ranks: list[tuple[float, int, float]]) -> None:
+def test_the_mean_equals_the_definition(elements: int, ranks: list[tuple[float, int, float]]) -> None:
     sent = [draw(elements, *rank) for rank in ranks]
     total = np.zeros(elements)
     for rank in sent:
@@ -192,7 +194,7 @@ def test_the_same_mean(elements: int, ranks: list[tuple[float, int, float]]) -> 
     assert bits(RanksCoordinates.of(elements, sent).mean) == bits((total / len(sent)).astype(np.float32))
 
 
-def test_indices_that_are_no_encoding_have_no_mean() -> None:
+def test_indices_out_of_order_or_range_are_refused() -> None:
     """Out of order, twice, negative, or beyond the tensor: no memory is written to beside it."""
     signs = np.ones(2, np.int8)
     for indices in ([7, 3], [3, 3], [-1, 4], [5000, 4999], [5, 9_000], [9_000, 9_001]):

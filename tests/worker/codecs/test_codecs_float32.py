@@ -56,7 +56,7 @@ def test_error_stays_within_the_bound(world_size: int, seed: int, exponent: int,
 
 
 @given(st.lists(finite, min_size=1, max_size=20))
-def test_one_rank_keeps_values_near_the_largest(values: list[float]) -> None:
+def test_one_rank_keeps_values_exact_near_the_largest(values: list[float]) -> None:
     tensor = np.array(values, np.float32)
     got = switch_sum([tensor])
     for start in range(0, len(values), WORDS):
@@ -108,7 +108,7 @@ def test_other_types_are_refused(other: object) -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (8,), (3, 0, 2), (2, 3, 5)])
-def test_shapes_survive(shape: tuple[int, ...]) -> None:
+def test_shapes_are_kept(shape: tuple[int, ...]) -> None:
     tensor = np.full(shape, 2.5, np.float32)
     got = switch_sum([tensor, tensor])
     assert got.shape == shape

@@ -91,13 +91,13 @@ def test_every_number_by_the_rule(values: list[float], rule: str, b: int, scale:
 
 @pytest.mark.parametrize("elements", [1, 3, 4, 1023, 1024, 1025, 2050])
 @pytest.mark.parametrize("rule", RULES)
-def test_around_the_ends_of_what_the_kernel_does_at_once(rule: str, elements: int) -> None:
+def test_lengths_around_the_kernels_vector_width(rule: str, elements: int) -> None:
     values = np.random.default_rng(elements).standard_normal(elements).astype(np.float32)
     check(values, rule, 9, "auto")
     check(values, rule, 9, 1.0)
 
 
-def test_what_the_rules_cost_and_lose() -> None:
+def test_sizes_and_errors_of_the_rules() -> None:
     """Ours keeps its bound. The published rule does not, nor does anything of gradients far below the scale remain."""
     values = np.random.default_rng(1).standard_normal(20_000).astype(np.float32)
     one = 2.0 ** math.frexp(float(np.abs(values).max()))[1]

@@ -68,7 +68,7 @@ def test_the_largest_sum_of_a_word_is_that_of_the_bound_or_of_the_lanes(bits: in
         assert abs(int(full.view(np.int32)[0])) == without.elements.largest_sum
 
 
-def test_ranks_that_state_different_bounds_are_at_odds() -> None:
+def test_ranks_with_different_bounds_get_an_error() -> None:
     def rank_main(comm: Communicator) -> None:
         with pytest.raises(CollectiveMismatchError):
             comm.all_reduce_segments([Lanes(np.array([1, -1]), 8, bound=1 + comm.rank)])
@@ -154,7 +154,7 @@ def test_a_stated_bound_is_kept_even_by_a_rank_with_smaller_values() -> None:
         Lanes(np.array([1, -2], np.int8), 8, bound=1, name="conv1").bind(4, 8, False)
 
 
-def test_the_most_negative_integer_does_not_slip_through() -> None:
+def test_the_most_negative_integer_is_refused() -> None:
     for bits, dtype in ((8, np.int8), (16, np.int16), (32, np.int32)):
         with pytest.raises(LaneOverflowError):
             Lanes(np.array([-(2 ** (bits - 1))], dtype), bits).bind(1, 8, False)

@@ -137,7 +137,7 @@ def test_loss_changes_nothing() -> None:
     assert {result.tobytes() for result in results} == {sum_of_float32(tensors, 8).tobytes()}
 
 
-def test_windows_adapt_but_stay_equal() -> None:
+def test_windows_adapt_and_are_equal_on_all_ranks() -> None:
     chance = random.Random(6)
     tensor = np.ones(6000, np.int32)
     lossy = [True]
@@ -159,7 +159,7 @@ def test_windows_adapt_but_stay_equal() -> None:
         lossy[0] = False
 
 
-def test_mismatch_on_every_rank_and_ever_after() -> None:
+def test_a_mismatch_is_raised_on_every_rank_and_by_later_calls() -> None:
     with LocalGroup(3) as group:
 
         def step(comm: Communicator) -> str:
@@ -180,7 +180,7 @@ def test_mismatch_on_every_rank_and_ever_after() -> None:
         assert "rank 1: barrier" in message
 
 
-def test_timeout_names_the_absent_and_breaks_the_communicator() -> None:
+def test_a_timeout_names_absent_ranks_and_breaks_the_communicator() -> None:
     with LocalGroup(3) as group:
 
         def step(comm: Communicator) -> CollectiveTimeoutError | None:
@@ -264,7 +264,7 @@ def test_a_reset_stops_the_running_collective_and_every_later_one() -> None:
         group.comms[1].close(wait=False)
 
 
-def test_closed_is_closed() -> None:
+def test_a_closed_communicator_refuses_calls() -> None:
     with LocalGroup(2) as group:
         group.run(Communicator.close)
         with pytest.raises(CommunicatorClosedError):
@@ -326,7 +326,7 @@ def test_torch_tensors_of_other_types_are_refused() -> None:
 @pytest.mark.parametrize("elements", [3000, 1, 0])
 @pytest.mark.parametrize("density", [0.05, 1.0])
 @pytest.mark.parametrize("kind", [np.float32, np.int32])
-def test_a_sum_is_written_where_it_is_wanted(kind: type, density: float, elements: int) -> None:
+def test_a_sum_is_written_to_out(kind: type, density: float, elements: int) -> None:
     tensors = random_tensors(np.random.default_rng(11), 3, elements, density, kind, 8)
     with LocalGroup(3, geometry=SMALL, slots=16) as group:
         sums = group.run(lambda comm: comm.all_reduce(tensors[comm.rank]))
@@ -345,7 +345,7 @@ def test_a_sum_is_written_where_it_is_wanted(kind: type, density: float, element
             assert found.tobytes() == sums[rank].tobytes()
 
 
-def test_zeros_that_do_not_travel_have_no_sign_in_the_sum() -> None:
+def test_zeros_that_are_not_sent_have_no_sign_in_the_sum() -> None:
     def tensor(rank: int) -> np.ndarray:
         values = np.zeros(44, np.float32)
         values[8:16] = rank
@@ -388,7 +388,7 @@ def test_a_sum_in_torch_tensors() -> None:
         ("overlap", "out overlaps the tensor"),
     ],
 )
-def test_a_place_that_cannot_hold_the_sum_is_refused_on_all_ranks(out: Any, says: str) -> None:
+def test_an_out_that_cannot_hold_the_sum_is_refused_on_all_ranks(out: Any, says: str) -> None:
     memory = np.ones(12, np.float32)
     if isinstance(out, str):
         out = memory[4:]
@@ -407,7 +407,7 @@ def test_a_place_that_cannot_hold_the_sum_is_refused_on_all_ranks(out: Any, says
         group.run(step)
 
 
-def test_torch_tensors_that_cannot_hold_a_sum() -> None:
+def test_torch_tensors_without_plain_memory_are_refused_as_out() -> None:
     torch = pytest.importorskip("torch")
     mine = torch.ones(8)
     for out in (torch.zeros(8, device="meta"), torch.zeros(8).to_sparse(), torch.zeros(1).expand(8)):
@@ -439,7 +439,7 @@ def test_subclasses_of_arrays_hold_sums() -> None:
     assert not any(np.signbit(found.data).any() for found in masked)
 
 
-def test_each_rank_may_have_its_sum_where_it_likes() -> None:
+def test_each_rank_may_give_another_kind_of_out() -> None:
     tensors = random_tensors(np.random.default_rng(12), 4, 1001, 0.3, np.float32, 8)
     own = [tensor.copy() for tensor in tensors]
     strided = np.zeros(2002, np.float32)

@@ -70,7 +70,7 @@ def test_close_ends_a_running_collective(busy: Busy, wait: bool, monkeypatch: py
         busy.barrier.result(10)
 
 
-def test_an_interrupt_in_the_waiting_line_is_no_obstacle(busy: Busy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_waiting_call_does_not_block_the_next(busy: Busy, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt  # after the turn was taken, before anything was sent
 
@@ -101,7 +101,7 @@ class Membership:
 
 
 @pytest.mark.parametrize("answer", [None, JobResetError("rank 1 left")])
-def test_closed_stays_closed_whatever_the_membership_answers(answer: JobResetError | None) -> None:
+def test_close_during_a_check_stays_the_communicators_error(answer: JobResetError | None) -> None:
     with LocalGroup(1) as group:
         comm = group.comms[0]
 
@@ -175,7 +175,7 @@ class _Given:
 
 
 @pytest.mark.parametrize("closed", [False, True])
-def test_a_new_place_that_cannot_be_used_is_given_up(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_membership_that_cannot_be_used_is_released(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     with LocalGroup(1) as group:
         renewed, place = group.comms[0], _Given()
         before, transport = renewed.lease, renewed.transport

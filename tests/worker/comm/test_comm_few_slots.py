@@ -48,12 +48,12 @@ def slots_used(comm: Communicator, kinds: str) -> list[int]:
         ("zeros zeros zeros dense dense", [64, 8, 8, 8, 64]),
     ],
 )
-def test_the_last_call_alike_says_how_many_slots(kinds: str, slots: list[int]) -> None:
+def test_the_slots_used_are_those_of_the_last_equal_call(kinds: str, slots: list[int]) -> None:
     with LocalGroup(3, slots=64) as group:
         assert group.run(lambda comm: slots_used(comm, kinds)) == [slots] * 3
 
 
-def test_another_call_does_not_count() -> None:
+def test_calls_that_differ_are_remembered_separately() -> None:
     def rank_main(comm: Communicator) -> list[int]:
         slots_used(comm, "sparse")
         comm.all_reduce(np.zeros(ELEMENTS // 2, np.float32))
@@ -63,7 +63,7 @@ def test_another_call_does_not_count() -> None:
         assert group.run(rank_main) == [[64, 13]] * 2
 
 
-def test_a_new_epoch_begins_without_what_was_remembered() -> None:
+def test_a_new_epoch_begins_with_no_remembered_calls() -> None:
     """A rank may have joined that was not there before, or one not have seen the last collective's end."""
     with ResettableGroup(2, slots=64) as group:
         assert group.run(lambda comm: slots_used(comm, "sparse sparse")) == [[64, 13]] * 2
@@ -96,7 +96,7 @@ def test_a_call_that_is_refused_is_not_remembered() -> None:
         assert group.run(rank_main) == [[64, 13]] * 2
 
 
-def test_an_interrupt_behind_the_collective_leaves_the_ranks_in_step() -> None:
+def test_an_interrupt_after_the_collective_keeps_the_ranks_in_step() -> None:
     def interrupt(_connection: SwitchConnection, _collective: object) -> None:
         raise KeyboardInterrupt
 
@@ -116,7 +116,7 @@ def test_an_interrupt_behind_the_collective_leaves_the_ranks_in_step() -> None:
         assert group.run(rank_main) == [[13]] * 2
 
 
-def test_the_calls_longest_ago_are_forgotten_first() -> None:
+def test_the_least_recent_calls_are_forgotten_first() -> None:
     window = Window(128)
     for call in range(Window.MOST_CALLS):
         window.saw(call, 100, 1000)
@@ -125,7 +125,7 @@ def test_the_calls_longest_ago_are_forgotten_first() -> None:
     assert [window.slots_of(call, 8, None) for call in (0, 1, 2, Window.MOST_CALLS)] == [8, 64, 8, 8]
 
 
-def test_what_is_expected_comes_before_what_is_remembered() -> None:
+def test_expected_blocks_override_remembered_calls() -> None:
     window = Window(128)
     window.saw("call", 1000, 4000)
     assert [window.slots_of("call", 8, expected) for expected in (None, 40, 0)] == [32, 2, 1]

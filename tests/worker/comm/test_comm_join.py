@@ -108,7 +108,7 @@ def refuse(error: Exception) -> Callable[[], Any]:
     return answer
 
 
-def test_join_says_hello_until_the_lease_and_leaves_on_close(
+def test_join_sends_hello_until_the_lease_and_close_leaves_the_job(
     fake: type[FakeClient], switch: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("P4REDUCE_JOB", "mnist")
@@ -150,13 +150,13 @@ def test_join_says_hello_until_the_lease_and_leaves_on_close(
         ({"job": "a", "rank": 0, "world_size": 1, "window": 0}, "window is 0"),
     ],
 )
-def test_the_error_names_what_is_missing(fake: type[FakeClient], arguments: dict[str, Any], message: str) -> None:
+def test_the_error_names_missing_settings(fake: type[FakeClient], arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(JoinError, match=message):
         p4reduce.join(**arguments)
     assert fake.instances == []
 
 
-def test_a_rank_that_is_no_number(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_is_not_a_number_is_an_error(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "first")
     with pytest.raises(JoinError, match="RANK is 'first'"):
         p4reduce.join("a", world_size=2)
@@ -190,7 +190,7 @@ def test_the_controllers_refusals_become_join_errors(fake: type[FakeClient], ste
     assert (("leave", NONCE) in client.log) == (step == "wait_lease")
 
 
-def test_a_switch_that_is_away_for_a_moment_is_waited_for(fake: type[FakeClient]) -> None:
+def test_join_waits_for_a_switch_that_is_reconnecting(fake: type[FakeClient]) -> None:
     ticket = jobs.JoinTicket(NONCE, "a", 5, 0, 1, "127.0.0.1", fake.switch_port, 8, 32, 0.01)
     answers = [refuse(jobs.SwitchAwayError("reconnecting")), lambda: ticket]
 
@@ -250,7 +250,7 @@ def test_waiting_for_a_process_that_compiles_counts_in_joins_time(
     assert "(0 s of 0.5 s left)" in joining
 
 
-def test_kernels_are_loaded_before_a_place_is_taken(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_are_loaded_before_the_rank_joins(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
     """The other ranks would wait for this one meanwhile; and no collective has to wait for a lock."""
     made = []
     for module, name in ((join_module, "load_kernels"), (join_module, "load_pump"), (arrays, "load_kernels")):
@@ -259,7 +259,7 @@ def test_kernels_are_loaded_before_a_place_is_taken(fake: type[FakeClient], monk
     assert made == [0, 0, 0], "no client was made yet"
 
 
-def test_a_controller_that_comes_up_late_is_joined(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_join_waits_for_a_controller_that_starts_late(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(join_module, "_RETRY_S", 0.01)
     left = [3]
 
@@ -282,7 +282,7 @@ def test_a_controller_that_comes_up_late_is_joined(fake: type[FakeClient], monke
         assert log.count(("leave", NONCE)) == 1
 
 
-def test_a_controller_that_forgot_this_member_while_it_was_away_is_joined_again(
+def test_a_member_unknown_to_a_restarted_controller_joins_again(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(join_module, "_RETRY_S", 0.01)
@@ -314,7 +314,7 @@ def test_missing_ranks_are_logged_while_the_lease_is_awaited(
     assert "ranks 1, 3 did not join yet; rank 2 joined, but no HELLO came through the switch yet" in caplog.messages[0]
 
 
-def test_the_time_of_a_call_ends_with_the_time_for_joining(fake: type[FakeClient]) -> None:
+def test_the_timeout_of_a_call_is_at_most_the_time_left_for_joining(fake: type[FakeClient]) -> None:
     seen: list[float] = []
 
     def unreachable() -> Any:
@@ -345,7 +345,7 @@ def test_join_passes_on_whether_plaintext_is_allowed(fake: type[FakeClient], mon
     assert [client.options["insecure"] for client in fake.instances] == [False, True, True]
 
 
-def test_a_real_client_waits_for_a_controller_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_waits_for_an_absent_controller_until_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -365,7 +365,7 @@ def test_a_worker_that_joins_again_names_the_nonce_it_had(fake: type[FakeClient]
     comm.close(wait=False)
 
 
-def test_a_pipeline_that_does_not_suit_is_refused(fake: type[FakeClient]) -> None:
+def test_a_pipeline_with_too_few_ranks_is_refused(fake: type[FakeClient]) -> None:
     fake.answers["wait_lease"] = lambda: jobs.Lease(5, "a", 9, 0, 9, 16, 4, 8, 1.0, "127.0.0.1", fake.switch_port)
     with pytest.raises(GeometryMismatchError, match="at most 8 ranks"):
         p4reduce.join("a", rank=0, world_size=9)
@@ -380,7 +380,7 @@ def beating(fake: type[FakeClient]) -> Heartbeat:
 
 
 @pytest.mark.parametrize("answer", [lambda: (True, "rank 2 left"), refuse(jobs.MemberResetError("rank 2 left"))])
-def test_a_reset_is_noticed(fake: type[FakeClient], answer: Callable[[], Any]) -> None:
+def test_a_reset_is_detected(fake: type[FakeClient], answer: Callable[[], Any]) -> None:
     fake.answers["heartbeat"] = answer
     failure = beating(fake).failure()
     assert isinstance(failure, JobResetError)
@@ -397,7 +397,7 @@ def test_a_reset_in_the_watch_needs_no_heartbeat(fake: type[FakeClient]) -> None
     heartbeat.leave()
 
 
-def test_a_controller_without_answers_is_tolerated_for_the_dead_time(
+def test_a_controller_that_does_not_answer_is_tolerated_for_the_dead_time(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "DEAD_AFTER_S", 0.2)
@@ -446,7 +446,7 @@ def test_a_rank_logs_when_it_joins_fails_and_leaves(fake: type[FakeClient], capl
     assert not [line for line in caplog.messages if str(NONCE) in line]
 
 
-def test_heartbeats_say_what_the_session_waits_for_and_do_not_keep_it(fake: type[FakeClient]) -> None:
+def test_heartbeats_carry_the_slot_waited_for_and_hold_no_reference(fake: type[FakeClient]) -> None:
     class Waiting:
         def waiting(self) -> WaitingSlot:
             return WaitingSlot(3, 7, 0b10, 1.5, 2)

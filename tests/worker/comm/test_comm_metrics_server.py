@@ -23,7 +23,7 @@ def page(address: str) -> str:
         return str(answer.read().decode())
 
 
-def test_what_a_rank_counts_is_served_until_it_closes() -> None:
+def test_the_metrics_of_a_rank_are_served_until_it_closes() -> None:
     server = RankMetrics("127.0.0.1:0", insecure=False)
     assert "p4reduce_worker" not in page(server.address), "it has not joined yet"
     with LocalGroup(2) as group:
@@ -45,7 +45,7 @@ def test_a_private_job_has_a_number_instead_of_its_name() -> None:
         assert "confidential" not in text
 
 
-def test_join_serves_them_over_a_real_switch(tmp_path: Path) -> None:
+def test_join_serves_metrics_with_a_real_switch(tmp_path: Path) -> None:
     address = free_address()
     with running_system(tmp_path) as system:
         controller = system.controller.address("jobs on")
@@ -71,12 +71,12 @@ def test_ranks_of_one_host_have_ports_of_their_own() -> None:
         {"P4REDUCE_METRICS": "127.0.0.1:9610", "LOCAL_RANK": "x"},
     ],
 )
-def test_what_is_no_address_is_an_error(environment: dict[str, str]) -> None:
+def test_an_invalid_metrics_address_is_an_error(environment: dict[str, str]) -> None:
     with pytest.raises(JoinError):
         address_of(None, environment)
 
 
-def test_beyond_loopback_it_takes_a_word() -> None:
+def test_metrics_of_a_rank_beyond_loopback_need_insecure() -> None:
     with pytest.raises(JoinError, match=r"every host that reaches 0\.0\.0\.0:0 could read the metrics"):
         p4reduce.join("train", rank=0, world_size=1, metrics="0.0.0.0:0")
     RankMetrics("0.0.0.0:0", insecure=True).close()

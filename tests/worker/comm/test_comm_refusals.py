@@ -128,7 +128,7 @@ def test_an_error_is_sent_once() -> None:
             assert (total == 2).all()
 
 
-def test_slots_that_others_opened_and_left_are_clean_in_the_next_collective() -> None:
+def test_slots_opened_by_a_refused_collective_are_empty_in_the_next() -> None:
     """Refused calls and good ones open few slots or many: no keys or sums are left over in any."""
     with LocalGroup(2, slots=32) as group:
 
@@ -186,7 +186,7 @@ def test_a_refusal_that_no_rank_receives_names_both_errors() -> None:
             comm.close(wait=False)
 
 
-def test_a_closed_communicator_says_so_before_it_says_what_is_wrong_with_the_tensor() -> None:
+def test_the_error_of_a_closed_communicator_precedes_that_of_the_tensor() -> None:
     with LocalGroup(1) as group:
         group.comms[0].close()
         with pytest.raises(CommunicatorClosedError):
@@ -194,7 +194,7 @@ def test_a_closed_communicator_says_so_before_it_says_what_is_wrong_with_the_ten
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
-def test_torch_tensors_without_numbers_of_their_own_say_what_to_do() -> None:
+def test_the_error_for_torch_tensors_without_data_says_what_to_do() -> None:
     torch = pytest.importorskip("torch")
     given = {
         "device meta, without any numbers; give it some": torch.ones(3, device="meta"),
@@ -219,7 +219,7 @@ def test_a_timeout_may_be_a_timedelta() -> None:
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf"), -float("inf"), 1e300, "soon", timedelta(0)])
-def test_what_is_no_time_to_wait_is_refused(timeout_s: Any) -> None:
+def test_invalid_timeouts_are_refused(timeout_s: Any) -> None:
     with LocalGroup(1) as group:
         comm = group.comms[0]
         with pytest.raises(ValueError, match=re.escape(f"timeout_s is {timeout_s}; give a time to wait in seconds")):

@@ -68,7 +68,7 @@ def test_the_largest_legal_frame_is_received_whole() -> None:
 
 
 @pytest.mark.parametrize("chosen", ["auto", "on", "off"])
-def test_frames_leave_in_runs_where_the_switch_sees_each_of_them(chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frames_are_sent_with_gso_where_the_switch_receives_each(chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if load_pump() is None:
         pytest.skip("only the compiled loop over a socket sends runs")
     monkeypatch.setenv("P4REDUCE_SEGMENTATION", chosen)
@@ -92,7 +92,7 @@ class Swallower(UdpTransport):
         return True
 
 
-def test_frames_leave_alone_where_runs_are_lost() -> None:
+def test_frames_are_sent_singly_where_gso_runs_are_lost() -> None:
     answered = pack(SMALL, Frame(RESULT, 1, 0, 7, 0, 0, 0, 0, 0, (0,) * SMALL.columns, b""))
     lease = Lease(1, "udp", 7, 0, 1, 4, SMALL.columns, SMALL.block_words)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
@@ -109,7 +109,7 @@ def test_frames_leave_alone_where_runs_are_lost() -> None:
 
 
 @pytest.mark.parametrize("count", [50, 14, 1])
-def test_runs_are_long_where_a_long_one_comes_back(count: int) -> None:
+def test_gso_runs_are_long_after_a_long_one_was_received(count: int) -> None:
     geometry = Geometry(8, 32)
     blocks = bytes(geometry.columns * geometry.block_bytes)
     answered = pack(geometry, Frame(RESULT, 1, 255, 7, 0, 0, 0, 0, 0, (0,) * geometry.columns, blocks))
@@ -130,7 +130,7 @@ def test_runs_are_long_where_a_long_one_comes_back(count: int) -> None:
     assert (gso.longest, tries) == ((RUN_BYTES, 1) if count == 50 else (SHORT_RUN_BYTES, 3))
 
 
-def test_a_wrong_choice_of_runs_is_an_error_that_says_so() -> None:
+def test_an_unknown_value_of_p4reduce_segmentation_is_an_error() -> None:
     with pytest.raises(ValueError, match="P4REDUCE_SEGMENTATION is 'yes'; it has to be auto, on or off"):
         GsoProbe({"P4REDUCE_SEGMENTATION": "yes"})
 

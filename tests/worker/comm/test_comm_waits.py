@@ -46,7 +46,7 @@ def test_an_address_that_answers_nothing_is_named_after_10_s(caplog: pytest.LogC
     assert "the switch at 10.0.0.7:21072 answered nothing" in line
 
 
-def test_a_switch_that_no_longer_answers_is_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_switch_that_stops_answering_is_named(caplog: pytest.LogCaptureFixture) -> None:
     comm, _ = rank_0(2, lambda now: 0.0 if now < 5 else None)
     with pytest.raises(CollectiveTimeoutError):
         comm.barrier(timeout_s=25)
@@ -109,7 +109,7 @@ with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=60) as
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes root: a network namespace")
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare (util-linux) is not on PATH")
 @pytest.mark.skipif(shutil.which("ip") is None, reason="ip (iproute2) is not on PATH")
-def test_a_path_with_a_small_mtu_in_a_network_of_its_own() -> None:
+def test_a_path_with_a_small_mtu_in_a_network_namespace() -> None:
     command = ["unshare", "--net", "sh", "-c", IN_A_SMALL_NETWORK, "sh", sys.executable, "-c", SUM]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr

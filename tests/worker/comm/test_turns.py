@@ -59,7 +59,7 @@ def test_an_interrupt_while_waiting_loses_no_turn() -> None:
     assert at > 5, "nothing was interrupted: the test tests nothing"
 
 
-def test_turns_are_in_order_past_those_given_up() -> None:
+def test_turns_are_in_order_without_those_cancelled() -> None:
     turns, order = Turns(), []
 
     def wait(number: int) -> None:

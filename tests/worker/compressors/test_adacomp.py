@@ -77,7 +77,7 @@ def test_effective_compression_rate_is_the_formula_of_the_paper() -> None:
     assert adacomp.rate_of("fc") == 32 * 2400 / (48 + 32)
 
 
-def test_what_is_sent_and_the_residue_make_up_all_gradients() -> None:
+def test_values_sent_and_the_residue_add_up_to_the_gradients() -> None:
     adacomp = AdaComp()
     gradients = torch.zeros(1100, dtype=torch.float64)
     sent = torch.zeros(1100, dtype=torch.float64)
@@ -91,7 +91,7 @@ def test_what_is_sent_and_the_residue_make_up_all_gradients() -> None:
 
 
 @pytest.mark.parametrize("levels", [1, 4, 127, 128])
-def test_with_a_shared_scale_too_nothing_is_lost(levels: int) -> None:
+def test_with_a_shared_scale_sums_and_residues_add_up_to_the_gradients(levels: int) -> None:
     adacomp = AdaComp(form="sum", levels=levels)
     gradients = torch.zeros(1100, dtype=torch.float64)
     sent = torch.zeros(1100, dtype=torch.float64)
@@ -130,7 +130,7 @@ def test_levels_are_multiples_of_a_part_of_the_largest_scale() -> None:
     assert AdaComp(form="sum").agreed_scale(scales) == 3.0
 
 
-def test_a_scale_of_zero_keeps_everything_back() -> None:
+def test_with_a_scale_of_zero_all_stays_in_the_residue() -> None:
     for levels in (1, 3):
         adacomp = AdaComp(form="sum", levels=levels)
         step = torch.tensor([[1.0, -4.0, 0.5]])
@@ -154,7 +154,7 @@ def test_all_zeros_and_empty_tensors_send_nothing() -> None:
         assert message.values.numel() == torch.Size(shape).numel() and not message.values.any()
 
 
-def test_a_gradient_of_zeros_leaves_the_residue_where_it_is() -> None:
+def test_a_gradient_of_zeros_does_not_change_the_residue() -> None:
     adacomp = AdaComp()
     coordinates_alone(adacomp, "w", gaussian((3, 400), 1))
     before = residue_of(adacomp, "w").clone()

@@ -49,7 +49,7 @@ def test_other_types_are_refused_by_name(compressor: Compressor, dtype: torch.dt
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_strange_shapes_and_layouts(name: str) -> None:
+def test_empty_small_and_strided_tensors(name: str) -> None:
     """Empty, smaller than a bin, transposed, strided, channels last: as the same numbers laid out plainly."""
 
     def strange(rank: int, step: int) -> dict[str, torch.Tensor]:

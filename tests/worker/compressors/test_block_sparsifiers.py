@@ -57,7 +57,7 @@ def linear(weights: list[float]) -> nn.Module:
     return module
 
 
-def test_exactly_which_blocks() -> None:
+def test_the_blocks_selected_are_those_of_the_definition() -> None:
     assert chosen(BlockThreshold(FOUR, threshold=4.0), example()) == [1, 4, 6]
     assert chosen(BlockThreshold(FOUR, threshold=5.1), example()) == []
     assert chosen(BlockTopK(FOUR, ratio=0.3), example()) == [1, 6]  # 0.3 of 7 blocks
@@ -110,7 +110,7 @@ def test_block_random_k_is_the_same_on_all_ranks_and_new_each_step() -> None:
         lambda: BlockAdaComp(Policy(linear=7), bin_blocks=5, value_bits=16),
     ],
 )
-def test_error_feedback_loses_nothing(make: Maker) -> None:
+def test_with_error_feedback_means_and_residues_add_up_to_the_gradients(make: Maker) -> None:
     ranks, steps = 3, 25
 
     def source(rank: int, step: int) -> dict[str, torch.Tensor]:
@@ -127,7 +127,7 @@ def test_error_feedback_loses_nothing(make: Maker) -> None:
     torch.testing.assert_close(ranks * received + left, given, rtol=0, atol=1e-3)
 
 
-def test_the_union_of_the_ranks_blocks_travels() -> None:
+def test_the_union_of_the_ranks_blocks_is_sent() -> None:
     """Blocks as long as the switch's: each rank sends one of fifty, the others' included; then all the same one."""
     policy = Policy(linear=32)
 

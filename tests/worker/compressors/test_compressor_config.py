@@ -80,7 +80,7 @@ def test_default_policies_are_not_shared() -> None:
         ("block-threshold", {}, ["block-threshold: give threshold"]),
     ],
 )
-def test_what_is_wrong_is_named(name: str, options: dict[str, Any], words: list[str]) -> None:
+def test_errors_name_the_wrong_option(name: str, options: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(ValueError) as caught:
         by_name(name, **options)
     assert all(word in str(caught.value) for word in words), str(caught.value)
@@ -117,7 +117,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "others"), [("adacomp", 500), ("scalecom", 100), ("block-top-k", 256)])
-def test_what_a_policy_leaves_out_is_the_compressors_default(tmp_path: Path, name: str, others: int) -> None:
+def test_omitted_policy_keys_have_the_compressors_default(tmp_path: Path, name: str, others: int) -> None:
     made = from_toml(written(tmp_path, f'compressor = "{name}"\n[policy]\nconv = 64\n'))
     assert made.policy.length("a.weight", CONV) == 64
     assert made.policy.length("a.weight", LINEAR) == others
@@ -159,7 +159,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         from_toml(str(tmp_path / "latin.toml"))
 
 
-def test_a_class_of_ones_own_is_registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_class_of_the_user_is_registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(registry, "_classes", registry.registered())
 
     @register("own")

@@ -43,7 +43,7 @@ def howto(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
-def test_the_documents_test_passes(howto: dict[str, Any], world_size: int) -> None:
+def test_the_test_in_the_document_passes(howto: dict[str, Any], world_size: int) -> None:
     howto["test_nothing_is_lost"](world_size)
 
 

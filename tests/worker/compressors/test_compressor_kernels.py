@@ -132,7 +132,9 @@ numbers = st.one_of(st.sampled_from(NASTY), st.floats(width=32, allow_nan=False,
 @example("gather", 2, [(1.0, 0.0), (1.0, -0.0)], True)
 @example("shared", 2, [(-1.0, 1.0), (0.5, 0.1)], True)
 @pytest.mark.slow
-def test_strange_numbers(method: str, length: int, pairs: list[tuple[float, float]], first: bool) -> None:
+def test_kernels_equal_the_definition_for_unusual_numbers(
+    method: str, length: int, pairs: list[tuple[float, float]], first: bool
+) -> None:
     residue, gradient = (torch.tensor([pair[i] for pair in pairs], dtype=torch.float32) for i in range(2))
     compressor = METHODS[method](length)
     compressed_alike(compressor, gradient.reshape(1, -1), None if first else residue)
@@ -142,7 +144,7 @@ def test_strange_numbers(method: str, length: int, pairs: list[tuple[float, floa
 @pytest.mark.parametrize(
     ("elements", "length"), [(1, 50), (50, 50), (51, 50), (9999, 50), (9999, 500), (30_000, 16384)]
 )
-def test_normal_numbers(method: str, elements: int, length: int) -> None:
+def test_kernels_equal_the_definition_for_normal_numbers(method: str, elements: int, length: int) -> None:
     for seed in range(4):
         draw = torch.Generator().manual_seed(seed)
         gradient, residue = torch.randn(2, elements, generator=draw)
@@ -152,7 +154,7 @@ def test_normal_numbers(method: str, elements: int, length: int) -> None:
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("where", [0, 57, 99])
 @pytest.mark.parametrize("method", sorted(METHODS))
-def test_what_is_not_finite(method: str, where: int, bad: float) -> None:
+def test_kernels_refuse_numbers_that_are_not_finite(method: str, where: int, bad: float) -> None:
     """It is refused, with a residue and without."""
     gradient = torch.randn(10, 10, generator=torch.Generator().manual_seed(1))
     gradient.view(-1)[where] = bad
@@ -184,7 +186,7 @@ def test_layouts_and_residues_of_other_kinds(method: str) -> None:
 
 @pytest.mark.parametrize("world_size", [1, 3])
 @pytest.mark.parametrize("name", sorted(MAKERS))
-def test_whole_steps(name: str, world_size: int) -> None:
+def test_whole_steps_are_equal_with_and_without_kernels(name: str, world_size: int) -> None:
     """Every compressor, in every form that it comes to: means, predictions and states after each of some steps."""
 
     def run() -> Any:

@@ -13,7 +13,7 @@ from p4reduce.stats import CollectiveStats
 from p4reduce.testing.local_group import LocalGroup
 
 
-def test_a_slot_for_four_rounds() -> None:
+def test_one_slot_is_used_for_every_four_rounds() -> None:
     assert [slots_for(blocks, 8) for blocks in (0, 1, 32, 33, 64, 65, 10_000)] == [1, 1, 1, 2, 2, 3, 313]
     assert [slots_for(blocks, 4) for blocks in (16, 17)] == [1, 2]
 

@@ -39,7 +39,7 @@ def lengths(policy: Policy, module: nn.Module) -> dict[str, int | None]:
     return {name: policy.length(name, p.shape) for name, p in module.named_parameters()}
 
 
-def test_kinds_of_layers() -> None:
+def test_the_length_follows_the_kind_of_layer() -> None:
     found = lengths(Policy(conv=1, linear=2, recurrent=3, embedding=4), Zoo())
     expected = {
         "embedding.weight": 4,

@@ -66,7 +66,7 @@ def check_that_they_go_on(compressors: list[Compressor], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_rank_that_never_comes_changes_nothing(name: str) -> None:
+def test_an_absent_rank_changes_no_state(name: str) -> None:
     compressors = settled(name)
     with LocalGroup(2, timeout_s=ABSENT_S) as group, pytest.raises(CollectiveTimeoutError):
         all_reduce_compressed(group.comms[0], compressors[0], source(0, BEFORE))
@@ -76,7 +76,7 @@ def test_a_rank_that_never_comes_changes_nothing(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "collective"), [*((name, 0) for name in FAMILIES), ("shared-adacomp", 1), ("scalecom", 1)]
 )
-def test_frames_that_are_lost_until_the_deadline_change_nothing(name: str, collective: int) -> None:
+def test_frames_lost_until_the_deadline_change_no_state(name: str, collective: int) -> None:
     """Those of one rank, in the first collective of the step, or in the second."""
     compressors = settled(name)
 
@@ -108,7 +108,7 @@ def test_a_later_parameter_that_is_refused_leaves_the_earlier_ones_as_they_were(
     check_that_they_go_on(compressors, name)
 
 
-def test_what_a_failed_step_left_is_not_taken_up_after_loading_a_state() -> None:
+def test_loading_a_state_discards_what_a_failed_step_left() -> None:
     """Here that of a warm-up step, which keeps nothing back itself."""
     compressor = AdaComp(form="gather", warmup_steps=2)
     start = compressor.state_dict()
@@ -163,7 +163,7 @@ def test_different_compressors_are_an_error() -> None:
     assert len(told([AdaComp(form="gather"), BlockTopK()], 0)) == 2
 
 
-def test_lost_frames_and_a_slowed_clock_do_not_go_together() -> None:
+def test_frame_loss_with_a_manual_clock_is_refused() -> None:
     with pytest.raises(ValueError, match="use LocalGroup where frames are lost"):
         next(over_switch([AdaComp()], source, 1, lose=lambda rank, payload: False))
 

@@ -29,7 +29,7 @@ def largest(values: np.ndarray, per_chunk: int) -> np.ndarray:
 @pytest.mark.parametrize("b", [1.0, 0.1])
 @pytest.mark.parametrize("per_chunk", [1, 3])
 @pytest.mark.parametrize("world_size", [1, 2, 5])
-def test_the_formulas(b: float, per_chunk: int, world_size: int) -> None:
+def test_sums_and_residues_follow_the_formulas_of_the_paper(b: float, per_chunk: int, world_size: int) -> None:
     compressors = [make(b=b, per_chunk=per_chunk) for _ in range(world_size)]
     memory = {name: np.zeros((world_size, int(np.prod(SHAPES[name])))) for name in SPARSE}
     for step, found in enumerate(over_switch(compressors, gradients_of, 7)):
@@ -82,7 +82,7 @@ def test_a_partial_chunk_and_zeros_give_no_more_than_they_have() -> None:
         assert found[0][0][0].means["w"].nonzero()[:, 1].tolist() == [3, 55]
 
 
-def test_a_leader_without_a_gradient_chooses_nothing() -> None:
+def test_a_leader_with_a_zero_gradient_selects_nothing() -> None:
     def source(rank: int, step: int) -> dict[str, torch.Tensor]:
         gradient = gradients_of(rank, step)["fc.weight"]
         return {"w": torch.zeros_like(gradient) if rank == 0 else gradient}
@@ -92,7 +92,7 @@ def test_a_leader_without_a_gradient_chooses_nothing() -> None:
     assert [bool(mean.any()) for mean in means] == [False, True, False, True]
 
 
-def test_a_leaders_choice_of_zero_bytes_leaves_the_next_leaders_alone() -> None:
+def test_a_selection_encoded_as_zeros_does_not_affect_the_next_leader() -> None:
     """A choice of every chunk's first element is nothing but zeros, which do not travel; another rank leads the next
     parameter, which has had a step less."""
     old = torch.full((3000, 100), 0.01)

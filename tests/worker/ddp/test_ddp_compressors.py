@@ -101,7 +101,7 @@ def test_the_policy_reads_the_modules_layers(comm: Communicator) -> None:
 
 
 @pytest.mark.parametrize(("form", "late"), [("gather", 0), ("shared", 0), ("sum", 1), ("auto", 1)])
-def test_a_layer_that_comes_late_and_pauses(comm: Communicator, form: str, late: int) -> None:
+def test_a_layer_that_appears_late_and_is_sometimes_unused(comm: Communicator, form: str, late: int) -> None:
     """Its gradients are None, and its residue waits. In the form sum its first gradient, for which the scale of the
     steps without any is 0, travels with the second."""
     compressor = AdaComp(form=form)

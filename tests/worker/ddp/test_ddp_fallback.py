@@ -69,7 +69,7 @@ def test_two_models_share_the_fallback_of_a_communicator(group: ResettableGroup)
         assert group.comms[0].recovery is first
 
 
-def test_what_cannot_fall_back_is_an_error(group: ResettableGroup) -> None:
+def test_a_communicator_without_rejoin_cannot_fall_back(group: ResettableGroup) -> None:
     wrong: Any = "nccl"
     with pytest.raises(ValueError, match="fallback is 'nccl'"):
         DDPState(group.comms[0], fallback=wrong)

@@ -52,7 +52,7 @@ def raised(call: Callable[[], Any]) -> BaseException:
 
 
 @pytest.mark.parametrize("bad_bucket", [0, 1, 2])
-def test_by_default_all_ranks_raise_in_that_bucket_and_the_communicator_goes_on(bad_bucket: int) -> None:
+def test_by_default_all_ranks_raise_in_that_bucket_and_the_communicator_stays_usable(bad_bucket: int) -> None:
     def spoil(rank: int, step: int, bucket: int) -> float:
         return float("nan") if (rank, bucket) == (1, bad_bucket) else 0.0
 
@@ -133,7 +133,7 @@ def test_other_refusals_are_raised_even_where_steps_may_be_skipped() -> None:
         assert type(second) is InvalidTensorError
 
 
-def test_what_to_do_is_one_of_two() -> None:
+def test_an_unknown_value_of_on_nonfinite_is_refused() -> None:
     with LocalGroup(1) as group, pytest.raises(ValueError, match='on_nonfinite is \'ignore\'; give "raise" or "skip"'):
         DDPState(group.comms[0], on_nonfinite="ignore")  # type: ignore[arg-type]
 

@@ -55,7 +55,7 @@ def parameters() -> list[torch.Tensor]:
     return [torch.nn.Parameter(torch.zeros(40, 50)) for _ in range(BUCKETS)]
 
 
-def test_the_next_bucket_is_compressed_while_one_travels_and_no_other() -> None:
+def test_only_the_next_bucket_is_compressed_while_one_is_sent() -> None:
     compressor = Watched()
     seen: list[tuple[bool, bool]] = []
     with LocalGroup(1) as group:
@@ -95,7 +95,7 @@ def test_ranks_that_compress_at_different_speeds_call_the_same_collectives_in_on
 
 
 @pytest.mark.parametrize("compressor", [AdaComp, NoCompression, None])
-def test_a_bucket_refused_ahead_of_its_turn_is_refused_in_its_turn(compressor: Callable[[], Any] | None) -> None:
+def test_a_bucket_with_nan_found_early_is_refused_in_its_turn(compressor: Callable[[], Any] | None) -> None:
     """Bucket 1 is found to hold a NaN while bucket 0 still travels; bucket 0 is summed all the same."""
     checked = threading.Event()
     with LocalGroup(1) as group:

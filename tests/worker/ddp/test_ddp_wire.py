@@ -59,7 +59,7 @@ def test_means_in_few_bits_are_close_and_equal_on_all_ranks(wire: str, rounding:
     assert 0 < off.max() <= unit
 
 
-def test_with_feedback_nothing_is_lost() -> None:
+def test_with_error_feedback_sums_and_residues_add_up_to_the_gradients() -> None:
     given = gradients()
     with LocalGroup(RANKS) as group:
         found = group.run(lambda comm: means_of(comm, given, wire="8", feedback=True))

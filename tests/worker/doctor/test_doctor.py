@@ -92,7 +92,7 @@ def test_all_ranks_of_a_job(controller: str) -> None:
         assert "of 2 has its lease" in named["HELLO"].found
 
 
-def test_a_job_that_runs_is_left_alone(controller: str) -> None:
+def test_a_running_job_is_not_disturbed(controller: str) -> None:
     with JobClient(controller) as client:
         client.create_job("running", 1)
         with p4reduce.join("running", rank=0, world_size=1, controller=controller) as comm:
@@ -260,7 +260,7 @@ def test_sums_that_are_wrong(controller: str, monkeypatch: pytest.MonkeyPatch) -
     assert found["full frames"].found.startswith("1 of 512 int32 sums are wrong, 1 of 512 float32 sums")
 
 
-def test_a_frame_shape_this_worker_cannot_speak() -> None:
+def test_an_unsupported_geometry_is_reported() -> None:
     ticket = JoinTicket(1, "x", 1, 0, 9, "127.0.0.1", 1, 4, 8, 0.1)
     found = checks_module._frames(ticket)
     assert found.status is Status.FAILED and "suit 8 ranks, the job has 9" in found.found
@@ -295,7 +295,7 @@ def test_echo_requests() -> None:
     assert not ping.is_reply(b"", token)
 
 
-def test_a_ping_of_this_machine() -> None:
+def test_this_machine_answers_a_ping() -> None:
     try:
         answered = ping.ping("127.0.0.1", 2, 5.0)
     except PermissionError:

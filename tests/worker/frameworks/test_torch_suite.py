@@ -24,7 +24,7 @@ TEXTS = {"test_monitored_barrier_gloo", "test_monitored_barrier_gloo_subgroup"}
 @pytest.mark.skipif(
     importlib.util.find_spec("expecttest") is None, reason="expecttest is not installed: make frameworks"
 )
-def test_what_passes_over_gloo_passes(wide_system: System, torch_server: ForkServer, tmp_path: Path) -> None:
+def test_tests_of_torch_that_pass_over_gloo_pass(wide_system: System, torch_server: ForkServer, tmp_path: Path) -> None:
     errors: dict[str, dict[str, str]] = {}
     for backend in ("gloo", "p4reduce"):
         folder = tmp_path / backend

@@ -29,7 +29,7 @@ def tensor(rank: int, density: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("density", [0.5, 0.2, 0.1])
-def test_few_frames_are_sent_again_while_the_switch_stands_still(density: float) -> None:
+def test_few_frames_are_retransmitted_while_the_switch_is_stopped(density: float) -> None:
     """At 100 Mbit/s; the switch stands still several times a collective, each time as costly as the first."""
     tensors = [tensor(rank, density) for rank in range(RANKS)]
     switch = ReferenceSwitch(DEFAULT, SLOTS)

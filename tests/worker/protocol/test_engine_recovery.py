@@ -94,7 +94,7 @@ def test_the_margin_is_the_queues_length_but_at_most_the_round_again() -> None:
         assert slots.timer == pytest.approx(rounds * ROUND_S, rel=0.01)
 
 
-def test_order_and_not_time_makes_a_frame_lost() -> None:
+def test_a_frame_is_lost_by_order_and_not_by_time() -> None:
     """The ranks are late, by any time: what comes then comes in order, and nothing is sent again but probes."""
     slots = Slots(10, opening=True)
     assert slots.due(0.1) == [0]
@@ -103,7 +103,7 @@ def test_order_and_not_time_makes_a_frame_lost() -> None:
         assert slots.due(1.0 + index * 1e-4) == []
 
 
-def test_a_late_rank_costs_one_frame_a_probe_timeout_while_nothing_is_answered() -> None:
+def test_while_a_rank_is_late_each_probe_timeout_sends_one_frame() -> None:
     slots = Slots(64, opening=True)
     probes, now = [], 0.0
     while now < 1.0:
@@ -114,7 +114,7 @@ def test_a_late_rank_costs_one_frame_a_probe_timeout_while_nothing_is_answered()
 
 
 @pytest.mark.parametrize("lost", ["contribution", "result"])
-def test_a_loss_in_slot_0_of_a_refused_collective_costs_one_probe(lost: str) -> None:
+def test_a_loss_in_slot_0_of_a_refused_collective_is_repaired_by_one_probe(lost: str) -> None:
     """A rank that refuses opens slot 0 alone: no other slot is answered, which could show that its frame is lost."""
     switch = ReferenceSwitch(DEFAULT, 64)
     switch.add_job(1, 7, 3, 0, 64)
@@ -147,7 +147,7 @@ def test_a_loss_in_slot_0_of_a_refused_collective_costs_one_probe(lost: str) -> 
     assert sum(collective.stats.retransmissions for collective in ranks) <= 5
 
 
-def test_probe_timeouts_after_one_another_cost_two_frames_each() -> None:
+def test_consecutive_probe_timeouts_send_two_frames_each() -> None:
     """A loss and a switch that stands still look alike, and each frame is probed in the end."""
     slots = Slots(7)
     slots.answered(0, ROUND_S)
@@ -179,7 +179,7 @@ def test_the_frame_sent_last_is_the_probe_and_shows_which_others_are_lost() -> N
     assert slots.due(timer + 0.0001) == [1, 2, 3, 4]
 
 
-def test_a_frame_that_the_switch_has_is_asked_for_half_as_often() -> None:
+def test_a_frame_that_the_switch_acknowledged_is_probed_half_as_often() -> None:
     slots = Slots(3)
     slots.slots["seen"][0] = 1  # a PENDING said so
     slots.answered(2, ROUND_S)
@@ -199,7 +199,7 @@ def slots_lost_ambiguously(count: int) -> Slots:
     return slots
 
 
-def test_of_frames_that_only_a_repeated_one_overtook_the_last_is_a_probe() -> None:
+def test_after_an_ambiguous_answer_only_the_last_frame_is_probed() -> None:
     """The answer to the repeated one may be to what was sent first: then the others are on their way."""
     slots = slots_lost_ambiguously(10)
     slots.round_trip.table[0] = ROUND_S, ROUND_S / 5, ROUND_S, 0.0
@@ -213,7 +213,7 @@ def test_of_frames_that_only_a_repeated_one_overtook_the_last_is_a_probe() -> No
     assert slots.due(4.7 * ROUND_S) == list(range(2, 9)), "its place is where it was: it overtook the others"
 
 
-def test_a_rank_that_stalls_costs_few_frames_while_the_loss_of_others_is_ambiguous() -> None:
+def test_few_frames_are_retransmitted_while_another_rank_stalls() -> None:
     slots = slots_lost_ambiguously(64)
     repeated, timer = [], 0.0
     while timer < 3.0:
@@ -226,7 +226,7 @@ def test_a_rank_that_stalls_costs_few_frames_while_the_loss_of_others_is_ambiguo
     assert 5 < len(repeated) < 40
 
 
-def test_tries_without_number_are_no_trouble() -> None:
+def test_the_probe_timeout_is_bounded_after_5000_retransmissions() -> None:
     slots = Slots(2)
     slots.slots["retransmits"][0] = 5000
     slots.answered(1, ROUND_S)
@@ -235,7 +235,7 @@ def test_tries_without_number_are_no_trouble() -> None:
     assert slots.due(1.01 * MAX_PTO_S) == [0]
 
 
-def test_frames_that_were_sent_again_overtake_each_other() -> None:
+def test_retransmitted_frames_are_lost_by_their_own_order() -> None:
     slots = Slots(3)
     slots.answered(2, ROUND_S)
     slots.no_queue()
@@ -246,7 +246,7 @@ def test_frames_that_were_sent_again_overtake_each_other() -> None:
     assert slots.due(2.6 * ROUND_S) == [0]
 
 
-def test_tries_come_slower_after_the_first_ones() -> None:
+def test_probe_timeouts_back_off_after_the_first_ones() -> None:
     slots = Slots(2, sent=1)
     times, now = [], 0.0
     for _ in range(4):
@@ -311,27 +311,27 @@ def on_average(conditions: NetworkConditions, drop: float) -> tuple[float, float
 @pytest.mark.parametrize("conditions", [LAN, WAN, REORDERING], ids=["lan", "wan", "reordering"])
 @pytest.mark.parametrize(("drop", "bar"), [(0.01, 1.5), (0.1, 10.0)])
 @pytest.mark.slow
-def test_loss_costs_no_more_than(conditions: NetworkConditions, drop: float, bar: float) -> None:
+def test_loss_prolongs_training_at_most_by(conditions: NetworkConditions, drop: float, bar: float) -> None:
     """With the loss each way: times of the time without."""
     assert on_average(conditions, drop)[0] <= bar * train(conditions, 0.0)[0]
 
 
 @pytest.mark.parametrize(("drop", "bar"), [(0.01, 2.0), (0.1, 10.0)])
 @pytest.mark.slow
-def test_loss_costs_no_more_than_where_nothing_but_the_path_takes_time(drop: float, bar: float) -> None:
+def test_loss_prolongs_training_over_a_pure_delay_at_most_by(drop: float, bar: float) -> None:
     """Three round trips without loss, so 1.5 times is not to be had: one more is already 1.33."""
     path = NetworkConditions(delay_s=0.002, jitter=0.0)
     assert on_average(path, drop)[0] <= bar * train(path, 0.0)[0]
 
 
 @pytest.mark.slow
-def test_without_loss_and_in_order_nothing_is_sent_again() -> None:
+def test_without_loss_or_reordering_nothing_is_retransmitted() -> None:
     assert train(NetworkConditions(delay_s=0.0005, jitter=0.0, frame_s=20e-6), 0.0)[1] == 0.0
     assert train(LAN, 0.0)[1] < 0.03
 
 
 @pytest.mark.slow
-def test_loss_is_mended_without_many_frames_too_much() -> None:
+def test_losses_are_repaired_with_few_spurious_retransmissions() -> None:
     """Each loss on the way up is noticed by every rank, but not whose frame it was."""
     assert on_average(LAN, 0.01)[1] < 0.085
     assert on_average(WAN, 0.01)[1] < 0.085

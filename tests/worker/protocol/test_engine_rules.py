@@ -70,7 +70,7 @@ def opened(received: int = 1) -> tuple[Collective, list[bytes]]:
     return mine, got[0]
 
 
-def test_an_opening_result_that_overtakes_slot_0_waits_for_it() -> None:
+def test_an_opening_result_before_that_of_slot_0_is_held_back() -> None:
     """Slot 0's shows whether all ranks take part: until then no block may be sent."""
     mine, other = make(), make(rank=1)
     results = exchange(switch(), {0: mine.start(0.0), 1: other.start(0.0)})[0]
@@ -179,7 +179,7 @@ def in_data_round() -> tuple[Collective, ReferenceSwitch, list[bytes], dict[int,
     return ranks[0], reference, sent[0], exchange(reference, sent)
 
 
-def test_a_block_damaged_on_the_way_down_is_asked_for_again() -> None:
+def test_a_block_damaged_on_the_way_down_is_requested_again() -> None:
     mine, reference, sent, got = in_data_round()
     assert mine.receive_burst([flipped(result, 1 << n) for n, result in enumerate(got[0])], 0.2) == []
     assert (mine.stats.corrupt, mine.stats.rounds) == (4, 4)
@@ -215,7 +215,7 @@ def test_a_sum_that_stays_wrong_is_an_error_that_names_the_round() -> None:
         assert not member.done
 
 
-def test_a_sum_that_the_ranks_cannot_have_is_asked_for_again_though_its_check_word_fits() -> None:
+def test_an_impossible_sum_with_a_valid_check_word_is_requested_again() -> None:
     """Bit 31 of two words: every linear check word modulo 2^32 with one word takes it for right."""
     tensor = np.linspace(-1, 1, SMALL.frame_words, dtype=np.float32)
     call = Call(0, Kind.ALL_REDUCE, CodecId.FLOAT32, 0, tensor.size)
@@ -250,7 +250,7 @@ def test_an_opening_round_that_stays_wrong_is_an_error_too() -> None:
             ranks[0].receive_burst(answers, step / 10)
 
 
-def test_a_forged_result_is_not_taken() -> None:
+def test_a_forged_result_is_ignored() -> None:
     """From a host that has job, epoch, slot, round and the tensor's shape, but not the secret."""
     mine, _, _, got = in_data_round()
     for result in got[0]:
@@ -371,7 +371,7 @@ def test_the_deadline_says_when_full_frames_alone_are_lost(blocks: int, passed: 
         mine.on_timer(TIMEOUT_S)
 
 
-def test_full_frames_that_were_answered_before_are_no_matter_of_their_size() -> None:
+def test_lost_full_frames_are_not_blamed_on_the_mtu_after_one_was_answered() -> None:
     mine, other = make(), make(rank=1)
     reference = switch()
     sent = {0: mine.start(0.0), 1: other.start(0.0)}
@@ -474,7 +474,7 @@ def test_round_trip_follows_rfc_6298() -> None:
     assert estimate.table["min_rtt"] == 0.0001
 
 
-def test_a_few_rounds_that_waited_for_anothers_recovery_do_not_prolong_the_timeout_much() -> None:
+def test_few_delayed_rounds_change_the_timeout_little() -> None:
     estimate = RoundTrip()
     for number in range(300):
         sample(estimate, 0.05 if number % 5 == 4 else 0.002)

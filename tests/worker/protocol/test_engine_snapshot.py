@@ -81,7 +81,7 @@ def test_a_restored_collective_goes_on_in_the_same_way(after: int, in_place: boo
     assert ends[0] == ends[1]
 
 
-def test_another_collective_made_alike_takes_a_snapshot_over() -> None:
+def test_another_collective_made_alike_restores_a_snapshot() -> None:
     answers = bursts()
     one, other = make(), make()
     one.start(0.0)

@@ -59,7 +59,9 @@ def engine_of(slots: int) -> Any:
     ("together", "order"),
     [(9, [5, 4, 1, 7, 3, 0, 8, 6, 2]), (4, [5, 7, 8, 6, 4, 1, 3, 2, 0]), (1, [8, 7, 6, 5, 4, 3, 2, 1, 0])],
 )
-def test_frames_of_one_length_leave_as_a_run(path: tuple[Any, socket.socket], together: int, order: list[int]) -> None:
+def test_frames_of_equal_length_are_sent_as_one_gso_run(
+    path: tuple[Any, socket.socket], together: int, order: list[int]
+) -> None:
     channel, there = path
     blocks = [3, 8, 0, 3, 8, 8, 0, 3, 1]
     count = len(blocks)
@@ -118,7 +120,7 @@ def _frames(there: socket.socket, count: int) -> list[bytes]:
     return frames
 
 
-def test_frames_change_places_within_a_quarter_of_what_is_answered_in_a_millisecond() -> None:
+def test_frames_are_reordered_within_a_quarter_of_a_milliseconds_answers() -> None:
     pump = load_pump()
     if pump is None:
         pytest.skip("needs numba and 64-bit Linux")

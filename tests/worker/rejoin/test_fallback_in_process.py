@@ -46,7 +46,7 @@ def undisturbed() -> list[list[Any]]:
         return group.run(run)
 
 
-def test_wherever_a_reset_cuts_the_run_nothing_changes(undisturbed: list[list[Any]]) -> None:
+def test_a_reset_at_any_point_changes_no_sum(undisturbed: list[list[Any]]) -> None:
     over_group = 0
     for cut in range(0, 56):
         with CutGroup(2, {cut}) as group:
@@ -58,9 +58,7 @@ def test_wherever_a_reset_cuts_the_run_nothing_changes(undisturbed: list[list[An
     assert over_group
 
 
-def test_a_switch_that_stays_away_changes_nothing(
-    undisturbed: list[list[Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_switch_that_stays_away_changes_no_sum(undisturbed: list[list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     """All kinds of collectives over the group: the same bits."""
     monkeypatch.setattr(ResettableGroup, "join_epoch", lambda self, rank, timeout_s: time.sleep(3600))
     for cut in (0, 5, 11):
@@ -73,7 +71,7 @@ def test_a_switch_that_stays_away_changes_nothing(
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_many_resets_also_while_the_ranks_come_back(seed: int) -> None:
+def test_many_resets_also_during_recovery(seed: int) -> None:
     random = np.random.default_rng(seed)
     cuts = set(np.cumsum(random.integers(1, 25, 12)).tolist())
     with LocalGroup(3, geometry=SMALL, slots=4) as group:
@@ -83,7 +81,7 @@ def test_many_resets_also_while_the_ranks_come_back(seed: int) -> None:
         assert all(same(a, b) for a, b in zip(group.run(run_and_close), wanted, strict=True))
 
 
-def test_they_come_back_together() -> None:
+def test_the_ranks_return_to_the_switch_in_the_same_collective() -> None:
     with ResettableGroup(2) as group:
         fallbacks = fallen_back(group)
         group.run(lambda comm: comm.all_reduce(ONES))
@@ -99,7 +97,7 @@ def test_they_come_back_together() -> None:
         assert [recovery.collectives for recovery in fallbacks] == done, "over the switch again"
 
 
-def test_whatever_hinders_a_return_it_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_return_to_the_switch_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fallback, "_PAUSE_S", 0.01)
     join_epoch, hindered = ResettableGroup.join_epoch, set[int]()
 
@@ -121,7 +119,7 @@ def test_whatever_hinders_a_return_it_is_tried_again(monkeypatch: pytest.MonkeyP
     assert hindered == {0, 1}
 
 
-def test_frames_that_are_all_lost_are_a_switch_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loss_of_all_frames_starts_the_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ResettableGroup, "join_epoch", lambda self, rank, timeout_s: time.sleep(3600))
     lost = False
     with ResettableGroup(2, timeout_s=0.5, lose=lambda rank, payload: lost) as group:
@@ -141,7 +139,7 @@ def errors(group: ResettableGroup, call: Callable[[Communicator], Any]) -> list[
     return group.run(told)
 
 
-def test_different_calls_are_an_error_there_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_different_calls_over_the_group_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ResettableGroup, "join_epoch", lambda self, rank, timeout_s: time.sleep(3600))
     with ResettableGroup(2) as group:
         fallen_back(group)
@@ -151,7 +149,7 @@ def test_different_calls_are_an_error_there_too(monkeypatch: pytest.MonkeyPatch)
         assert "rank 0: all_reduce of 5 int32" in str(found[1])
 
 
-def test_a_rank_that_does_not_come_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_rank_in_the_group_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ResettableGroup, "join_epoch", lambda self, rank, timeout_s: time.sleep(3600))
     with ResettableGroup(2) as group:
         recovery = fallen_back(group)[0]
@@ -180,7 +178,7 @@ def test_a_wait_for_a_rank_in_the_group_is_logged(
     ]
 
 
-def test_an_interrupt_in_the_group_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_in_the_group_ends_the_communicator(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others may be in the middle of what this rank has left: its next call must not go into it."""
     monkeypatch.setattr(ResettableGroup, "join_epoch", lambda self, rank, timeout_s: time.sleep(3600))
 
@@ -197,7 +195,7 @@ def test_an_interrupt_in_the_group_ends_it(monkeypatch: pytest.MonkeyPatch) -> N
             group.comms[0].barrier()
 
 
-def test_a_rank_that_left_ends_it() -> None:
+def test_a_rank_that_left_ends_the_communicator() -> None:
     with ResettableGroup(2) as group:
         fallen_back(group)
         group.reset("rank 1 left")
@@ -215,6 +213,6 @@ def test_closing_while_the_switch_is_away() -> None:
             group.comms[0].barrier()
 
 
-def test_it_takes_a_communicator_that_can_come_back() -> None:
+def test_the_fallback_needs_a_communicator_with_rejoin() -> None:
     with LocalGroup(1) as group, pytest.raises(ValueError, match=r"join\(rejoin=True\)"):
         check_fallback(group.comms[0], None)

@@ -37,9 +37,7 @@ def undisturbed() -> list[list[Any]]:
         return group.run(run)
 
 
-def test_wherever_a_reset_cuts_the_run_nothing_changes(
-    undisturbed: list[list[Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reset_at_any_point_changes_no_sum(undisturbed: list[list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     caught_up = []
 
     def noted(call: Call, source: BlockSource, outcome: CollectiveOutcome) -> ResyncedCollective:
@@ -60,7 +58,7 @@ def test_wherever_a_reset_cuts_the_run_nothing_changes(
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_many_resets_also_while_the_ranks_come_back(seed: int) -> None:
+def test_many_resets_also_during_recovery(seed: int) -> None:
     random = np.random.default_rng(seed)
     cuts = set(np.cumsum(random.integers(1, 25, 12)).tolist())
     with LocalGroup(3, geometry=SMALL, slots=4) as group:
@@ -71,7 +69,7 @@ def test_many_resets_also_while_the_ranks_come_back(seed: int) -> None:
         assert group.epoch >= 10
 
 
-def test_a_rank_that_was_computing_comes_back_with_its_next_call() -> None:
+def test_a_rank_that_was_computing_rejoins_in_its_next_call() -> None:
     with ResettableGroup(2) as group:
         group.run(Communicator.barrier)
         group.reset()
@@ -95,7 +93,7 @@ def test_a_reset_that_was_asked_for_is_an_error_at_once() -> None:
             group.comms[0].check()
 
 
-def test_ranks_that_do_not_come_back_in_time_are_named() -> None:
+def test_ranks_that_do_not_rejoin_in_time_are_named() -> None:
     with ResettableGroup(2, rejoin_s=0.2) as group:
         group.reset()
         with pytest.raises(JobResetError, match="the switch restarted") as caught:
@@ -143,7 +141,7 @@ def test_closing_ends_the_wait_for_the_others() -> None:
             group.comms[0].barrier()
 
 
-def test_a_rank_that_closes_gives_the_others_what_they_lack() -> None:
+def test_a_rank_that_closes_syncs_the_lagging_ranks() -> None:
     """The last answer reaches rank 0 alone, which goes home."""
     ones = np.ones(3, np.int32)
     with CutGroup(2, set()) as group:

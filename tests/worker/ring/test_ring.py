@@ -94,7 +94,7 @@ def over_gloo(world_size: int, rank_main: Callable[[dist.ProcessGroup], Any], ti
         return list(pool.map(run, range(world_size)))
 
 
-def test_buckets_go_round_over_gloo() -> None:
+def test_buckets_are_summed_in_a_ring_over_gloo() -> None:
     elements, buckets = 1000, 3
 
     def rank_main(group: dist.ProcessGroup) -> tuple[bytes, int]:
@@ -146,7 +146,7 @@ def test_a_neighbour_that_does_not_answer_is_waited_for_until_the_deadline() -> 
     over_gloo(2, rank_main)
 
 
-def test_ranks_of_different_settings_get_an_error() -> None:
+def test_ring_ranks_with_different_settings_get_an_error() -> None:
     def rank_main(group: dist.ProcessGroup) -> None:
         with pytest.raises(CollectiveError, match="do not: give them the same"):
             RingState(Inceptionn(2.0 ** -(8 + group.rank())), process_group=group)
