@@ -60,13 +60,13 @@ class HeaderType:
 
 @dataclass(frozen=True, eq=False)
 class Header:
-    """A header instance, or an instance of metadata; `rivals` are the other members' validity slots in its union."""
+    """A header instance, or an instance of metadata; `siblings` are the other members' validity slots in its union."""
 
     name: str
     type: HeaderType
     metadata: bool
     base: int
-    rivals: tuple[int, ...] = ()
+    siblings: tuple[int, ...] = ()
 
     @property
     def valid(self) -> int:

@@ -11,7 +11,7 @@
 | parser value sets | `value_sets.py` |
 | checksums and hashes | `checksums.py` |
 | fields of a packet | `../layout.py`, `packet_state.py`, `references.py` |
-| state shared by Python and machine code | `host.py`, `../memory.py`, `../state/`, `host_abi.py` |
-| access to it from machine code | `context.py`, `failures.py` |
+| state shared by Python and machine code | `host_state.py`, `../memory.py`, `../state/`, `host_abi.py` |
+| access to it from machine code | `codegen_context.py`, `failures.py` |
 | LLVM and the cache of object files | `emitter.py`, `emitters.py`, `target.py`, `build.py` |
 """

@@ -13,7 +13,7 @@ from p4reduce_switch.program.llvm.statements import Statements
 from p4reduce_switch.program.memory import argument_kinds
 
 MAX_STEPS = 1_000_000
-"""Instructions that an action with loops may execute at most."""
+"""Maximum number of basic blocks that an action with loops may execute."""
 
 
 class Actions:
@@ -49,7 +49,7 @@ class Actions:
         for index, instruction in enumerate(code):
             if index in blocks:
                 self._count_step(steps, index)
-                self.e.go_on_in(blocks[index])
+                self.e.continue_in(blocks[index])
             if isinstance(instruction, JumpUnless) and len(graph[index]) > 1:
                 condition = self.x.test(instruction.condition)
                 self._count_step(steps, index)
@@ -60,7 +60,7 @@ class Actions:
                 self.e.jump(blocks[graph[index][0]])
             elif not isinstance(instruction, JumpUnless):
                 self.statements.write(instruction)
-        self.e.go_on_in(blocks[None])
+        self.e.continue_in(blocks[None])
 
     def _count_step(self, steps: Value, index: int) -> None:
         """End a basic block of an action with a loop."""
@@ -68,5 +68,5 @@ class Actions:
             return
         count = self.e.b.add(self.e.load(I64, steps), self.e.i64(1))
         self.e.store(count, steps)
-        with self.e.when(self.statements.n.less(self.e.i64(MAX_STEPS), count, False)):
+        with self.e.if_then(self.statements.n.less(self.e.i64(MAX_STEPS), count, False)):
             self.statements.context.fail(Failure.ENDLESS_ACTION, self.e.i64(0), False, 0)

@@ -92,39 +92,39 @@ class BatchWriter:
 
     def _write(self) -> None:
         e = self.e
-        head, start, room, event, done = e.block(), e.block(), e.block(), e.block(), e.block()
-        behind, after, full = e.block(), e.block(), e.block()
-        e.go_on_in(head)
-        taken, frames = self._in("frames_run"), self._in("frames")
-        e.b.cbranch(self.n.less(taken, frames, True), room, done)
+        head, start, check, event, done = e.block(), e.block(), e.block(), e.block(), e.block()
+        end, after, full = e.block(), e.block(), e.block()
+        e.continue_in(head)
+        number, frames = self._in("frames_run"), self._in("frames")
+        e.b.cbranch(self.n.less(number, frames, True), check, done)
 
-        e.b.position_at_end(room)
-        length = e.load(I64, self._frame_field("in_frames", taken, "length"))
+        e.b.position_at_end(check)
+        length = e.load(I64, self._frame_field("in_frames", number, "length"))
         copies = self.context.word(Word.COPIES)
         most = e.b.add(length, e.i64(longest(self.program.deparser, self.layout)))
         bytes_left = e.b.sub(self._in("out_size"), self._in("bytes_out"))
-        places_left = e.b.sub(self._in("out_capacity"), self._in("frames_out"))
-        short = e.b.or_(self.n.less(bytes_left, e.b.mul(most, copies), True), self.n.less(places_left, copies, True))
+        frames_left = e.b.sub(self._in("out_capacity"), self._in("frames_out"))
+        short = e.b.or_(self.n.less(bytes_left, e.b.mul(most, copies), True), self.n.less(frames_left, copies, True))
         e.b.cbranch(short, full, start)
 
         e.b.position_at_end(start)
         e.store(length, self.length)
-        offset = e.load(I64, self._frame_field("in_frames", taken, "offset"))
+        offset = e.load(I64, self._frame_field("in_frames", number, "offset"))
         e.store(e.at(e.load_pointer(self._field("in_bytes")), offset), self.frame)
         e.store(self._in("frames_out"), self.frames_out)
         e.store(self._in("bytes_out"), self.bytes_out)
         e.store(e.i64(0), self.payload_length)
         e.store(e.load(POINTER, self.frame), self.payload)
-        self._run(e.load(I64, self._frame_field("in_frames", taken, "port")))
+        self._run(e.load(I64, self._frame_field("in_frames", number, "port")))
         e.store(e.load(I64, self.frames_out), self._field("frames_out"))
         e.store(e.load(I64, self.bytes_out), self._field("bytes_out"))
-        e.go_on_in(behind)
+        e.continue_in(end)
 
         e.b.position_at_end(self.failed)
-        e.b.branch(behind)
+        e.b.branch(end)
 
-        e.b.position_at_end(behind)
-        e.store(e.b.add(taken, e.i64(1)), self._field("frames_run"))
+        e.b.position_at_end(end)
+        e.store(e.b.add(number, e.i64(1)), self._field("frames_run"))
         reported = e.b.or_(self.context.word(Word.DIGEST), self.context.word(Word.FAILURE))
         e.b.cbranch(self.n.is_zero(reported), after, event)
         e.b.position_at_end(after)
@@ -210,7 +210,7 @@ class BatchWriter:
             self._assign(meta.instance_type, e.i64(NORMAL))
             self.packet.set(meta.egress_port, port)
 
-        e.choose(multicast, replicate, send)
+        e.if_else(multicast, replicate, send)
         self._copies(multicast, e.load(I64, first), e.load(I64, count))
 
     def _send_digest(self) -> None:
@@ -218,8 +218,8 @@ class BatchWriter:
         digests = [(id_, digest) for id_, digest in self.program.digests.items() if 0 < id_ < 1 << LIST_BITS]
         if not digests:
             return
-        asked, behind = self.packet.number(packet.DIGEST), self.e.block()
-        choice = self.e.b.switch(asked, behind)
+        number, after = self.packet.number(packet.DIGEST), self.e.block()
+        choice = self.e.b.switch(number, after)
         for id_, digest in digests:
             block = self.e.block()
             choice.add_case(self.e.i64(id_), block)
@@ -230,8 +230,8 @@ class BatchWriter:
                 values.append((self.packet.load(cell), cell.kind.signed))
             self.context.store_values(values)
             self.context.set_word(Word.DIGEST, self.e.i64(id_))
-            self.e.b.branch(behind)
-        self.e.b.position_at_end(behind)
+            self.e.b.branch(after)
+        self.e.b.position_at_end(after)
 
     def _copies(self, multicast: Value, first: Value, count: Value) -> None:
         """Emit egress for each copy, starting from the same packet."""
@@ -239,16 +239,16 @@ class BatchWriter:
         saved = {slot: e.local(cell.pointer.allocated_type) for slot, cell in self.packet.locals.items()}
         for slot, cell in self.packet.locals.items():
             e.store(e.load(cell.pointer.allocated_type, cell.pointer), saved[slot])
-        keeps_record = bool(self.layout.size) and self._egress_writes_record()
+        saves_record = bool(self.layout.size) and self._egress_writes_record()
         several = self.n.less(e.i64(1), count, False)
-        if keeps_record:
-            with e.when(several):
+        if saves_record:
+            with e.if_then(several):
                 e.copy(self.context.pointer(Word.SAVED), self.packet.record, self.layout.size)
         with e.loop(count) as index:
             for slot, cell in self.packet.locals.items():
                 e.store(e.load(cell.pointer.allocated_type, saved[slot]), cell.pointer)
-            if keeps_record:
-                with e.when(several):
+            if saves_record:
+                with e.if_then(several):
                     e.copy(self.packet.record, self.context.pointer(Word.SAVED), self.layout.size)
 
             def replica(index: Value = index) -> None:
@@ -257,11 +257,11 @@ class BatchWriter:
                     if slot is not None:
                         self._assign(slot, e.b.zext(e.load(I32, e.at(entry, offset), align=4), I64))
 
-            e.choose(multicast, replica, lambda: None)
+            e.if_else(multicast, replica, lambda: None)
             self._egress()
 
     def _egress_writes_record(self) -> bool:
-        """Return whether egress of a copy may change the record."""
+        """Return whether egress may change the record."""
         updated = tuple(checksum for checksum in self.program.checksums if checksum.update)
         return any(checksum.target.slot in self.layout.offsets for checksum in updated) or any(
             self._writes_record(node) for node in walk(self.program.egress)
@@ -276,7 +276,7 @@ class BatchWriter:
             header = node.header if isinstance(node, AddHeader) else node.target
             if not isinstance(header, Header):
                 return True
-            slots = (*range(header.base, header.base + header.type.slots), *header.rivals)
+            slots = (*range(header.base, header.base + header.type.slots), *header.siblings)
             return any(slot in self.layout.offsets for slot in slots)
         return isinstance(node, (CopyStack, CopyUnion, CopyVarbit, PushFront, PopFront))
 
@@ -289,7 +289,7 @@ class BatchWriter:
         self._assign(meta.packet_length, length)
         ControlWriter(p.actions, p.context).write(self.program.egress)
         dropped = e.b.icmp_unsigned("==", self.packet.number(meta.egress_spec), e.i64(packet.DROP_PORT))
-        with e.when(e.b.not_(dropped)):
+        with e.if_then(e.b.not_(dropped)):
             self.checksums.update([checksum for checksum in self.program.checksums if checksum.update])
             frames, bytes_ = e.load(I64, self.frames_out), e.load(I64, self.bytes_out)
             target = e.at(e.load_pointer(self._field("out_bytes")), bytes_)

@@ -18,8 +18,7 @@ from p4reduce_switch.program.state.words import address
 from p4reduce_switch.program.traffic import Frames
 
 MAX_FRAME = (1 << 16) + 1024
-"""Bytes of the longest frame that buffers are allocated for: the longest UDP datagram with headers. `process` enlarges
-them for longer frames."""
+"""Bytes of the longest frame for which buffers are allocated at first: the longest UDP datagram, with headers."""
 RUN = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
 

@@ -37,13 +37,13 @@ class BitWidths:
         """Return the bit width of a value; UnsupportedConstructError when it is unbounded or too wide."""
         if node not in self._known:
             width = node.width
-            self._known[node] = BitWidth(width, node.signed) if width is not None else self._unknown(node)
+            self._known[node] = BitWidth(width, node.signed) if width is not None else self._unbounded(node)
         found = self._known[node]
         if found.bits > WIDEST:
             raise UnsupportedConstructError(f"a value of more than {WIDEST} bits")
         return found
 
-    def _unknown(self, node: Data) -> BitWidth:
+    def _unbounded(self, node: Data) -> BitWidth:
         match node:
             case Complement():
                 return BitWidth(self.of(node.operand).signed_bits, True)

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 def object_file(
     config: bytes | str | dict[str, Any], program: Program, layout: Layout, offsets: StateOffsets, host_abi: HostAbi
 ) -> bytes:
-    """The object file of a program, out of the cache or made now.
+    """Return the object file of a program, from the cache or compiled now.
 
     UnsupportedConstructError names a construct that cannot be compiled.
     """
@@ -75,7 +75,7 @@ def emit(program: Program, layout: Layout, offsets: StateOffsets, host_abi: Host
 
 
 def _key(config: bytes | str | dict[str, Any]) -> str | None:
-    """What a program is known by; None for one that is nested too deep to be emit down, or sources out of reach."""
+    """Return the cache key; None for a program nested too deeply for JSON, or when the sources cannot be read."""
     try:
         text = json.dumps(config) if isinstance(config, dict) else config
         hashed = hashlib.sha256(_sources())

@@ -45,7 +45,7 @@ class Checksums:
             return self.context.call(Call.RANDOM, 0, self.e.i64(0), highest)
         if calculation.algorithm is Algorithm.CSUM16 and _word_aligned(calculation.pieces):
             return self._internet_checksum(calculation)
-        data, length = self._joined(calculation)
+        data, length = self._serialized(calculation)
         helpers, call = self.n.helpers, self.e.b.call
         match calculation.algorithm:
             case Algorithm.CSUM16:
@@ -60,12 +60,12 @@ class Checksums:
                 return call(helpers.xor_words, [data, length, self.e.i64(calculation.algorithm.bits // 8)])
         return call(helpers.first_bytes, [data, length])
 
-    def _while_valid(self, header: Header | None, write: Callable[[], None]) -> None:
-        """A field counts only while its header is valid."""
+    def _if_valid(self, header: Header | None, write: Callable[[], None]) -> None:
+        """Emit code that runs only if the header is valid; None: always."""
         if header is None:
             write()
             return
-        with self.e.when(self.x.valid(self.packet.cell(header.valid))):
+        with self.e.if_then(self.x.valid(self.packet.cell(header.valid))):
             write()
 
     # ---- the Internet checksum
@@ -85,7 +85,7 @@ class Checksums:
                     self._add_piece(piece, position & 15, add)
 
         for header, group in _groups(calculation.pieces):
-            self._while_valid(header, partial(add_group, group))
+            self._if_valid(header, partial(add_group, group))
         if calculation.payload:
             add(self.e.b.call(self.n.helpers.sum_words, [*self.payload()]))
         return self._folded(self.e.load(I64, total))
@@ -106,11 +106,11 @@ class Checksums:
 
     # ---- contiguous bytes
 
-    def _joined(self, calculation: Calculation) -> tuple[Value, Value]:
+    def _serialized(self, calculation: Calculation) -> tuple[Value, Value]:
         """Emit all pieces, padded to a whole byte, and the payload as bytes; return pointer and length."""
         data, position = self.context.pointer(Word.SCRATCH), self.e.local(I64)
         self.e.store(self.e.i64(0), position)
-        self.e.clear(data, room_of(calculation, self.packet.layout.kinds))
+        self.e.clear(data, bytes_of(calculation, self.packet.layout.kinds))
         aligned = all((piece.bits or 0) % 8 == 0 for piece in calculation.pieces)
 
         def add_group(group: list[Piece]) -> None:
@@ -118,7 +118,7 @@ class Checksums:
                 self._append(piece, data, position, aligned)
 
         for header, group in _groups(calculation.pieces):
-            self._while_valid(header, partial(add_group, group))
+            self._if_valid(header, partial(add_group, group))
         bits = self.e.load(I64, position)
         length = self.e.b.lshr(self.e.b.add(bits, self.e.i64(7)), self.e.i64(3))
         if calculation.payload:
@@ -166,23 +166,23 @@ class Checksums:
             if isinstance(header, Header) and header.metadata:
                 self._verify(checksum)
             else:
-                with self.e.when(self.x.valid(self.x.references.valid(header))):
+                with self.e.if_then(self.x.valid(self.x.references.valid(header))):
                     self._verify(checksum)
 
     def _verify(self, checksum: Checksum) -> None:
-        with self.e.when(self.x.test(checksum.condition)):
+        with self.e.if_then(self.x.test(checksum.condition)):
             cell = self.x.references.field(checksum.target)
             found = self.packet.load(cell)
             size = max(64, self.n.size(found))
             right = self.n.resize(self.calculate(checksum.calculation), max(size, 128), False)
             held = self.n.resize(found, max(size, 128), cell.kind.signed)
-            with self.e.when(self.e.b.not_(self.n.equal(held, right))):
+            with self.e.if_then(self.e.b.not_(self.n.equal(held, right))):
                 self.packet.set(packet.CHECKSUM_ERROR, 1)
 
     def update(self, checksums: list[Checksum]) -> None:
         """Emit the update of each checksum."""
         for checksum in checksums:
-            with self.e.when(self.x.test(checksum.condition)):
+            with self.e.if_then(self.x.test(checksum.condition)):
                 kind = checksum.target.type
                 result = build.result(Interval.unsigned(checksum.calculation.algorithm.bits))
                 self.x.scope.result = self.calculate(checksum.calculation)
@@ -190,7 +190,7 @@ class Checksums:
                 self.x.store(cell, build.cut(result, kind.width, kind.signed))
 
 
-def room_of(calculation: Calculation, kinds: Sequence[Kind]) -> int:
+def bytes_of(calculation: Calculation, kinds: Sequence[Kind]) -> int:
     """Return the maximum bytes of the pieces of a calculation."""
     bits = 0
     for piece in calculation.pieces:

@@ -31,12 +31,12 @@ class ControlWriter:
         self._blocks: dict[int | None, Value] = {}
 
     def write(self, control: Control) -> None:
-        """Emit a control; the builder is behind it afterwards."""
+        """Emit a control; afterwards the builder is at its end."""
         if control.entry is None:
             return
         nodes = order(control.entry, control.graph)[::-1]
         self._blocks = {node: self.e.block() for node in (*nodes, None)}
-        self.e.go_on_in(self._blocks[control.entry])
+        self.e.continue_in(self._blocks[control.entry])
         for number in nodes:
             self.e.b.position_at_end(self._blocks[number])
             node = control.nodes[number]
@@ -53,11 +53,11 @@ class ControlWriter:
         """Emit an action; after an exit the control ends."""
         self.actions.write(action, arguments)
         if may_exit(action):
-            behind = self.e.block()
+            after = self.e.block()
             self.e.b.cbranch(
-                self.e.b.not_(self.x.n.is_zero(self.packet.number(packet.EXIT))), self._blocks[None], behind
+                self.e.b.not_(self.x.n.is_zero(self.packet.number(packet.EXIT))), self._blocks[None], after
             )
-            self.e.b.position_at_end(behind)
+            self.e.b.position_at_end(after)
 
     # ---- tables
 
@@ -123,7 +123,7 @@ class ControlWriter:
             miss()
         else:
             found = self.e.b.icmp_signed(">=", row, self.e.i64(0))
-            self.e.choose(found, hit, miss)
+            self.e.if_else(found, hit, miss)
         return found, self.e.load(I64, action), self.e.load(POINTER, arguments)
 
     def _choose(self, profile: ActionProfile, choices: Value, layout: RowLayout, chosen: tuple[Value, Value]) -> None:
@@ -145,7 +145,7 @@ class ControlWriter:
             e.store(e.i64(-1), action)
             e.store(choices, arguments)
 
-        e.choose(self.x.n.is_zero(count), nothing, call)
+        e.if_else(self.x.n.is_zero(count), nothing, call)
 
     def _meter(self, table: Table, row: Value) -> None:
         if table.direct_meter is None:

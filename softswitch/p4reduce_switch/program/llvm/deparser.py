@@ -24,7 +24,7 @@ class Deparser:
         offset = self.e.local(I64)
         self.e.store(self.e.i64(0), offset)
         for header in order:
-            with self.e.when(self.x.valid(self.packet.cell(header.valid))):
+            with self.e.if_then(self.x.valid(self.packet.cell(header.valid))):
                 start = self.e.at(target, self.e.load(I64, offset))
                 count = self._header(header, start)
                 self.e.store(self.e.b.add(self.e.load(I64, offset), count), offset)
@@ -72,9 +72,9 @@ class Deparser:
                 continue
             value = self.packet.load(cell)
             if field.signed:
-                value = self.n.cut(value, field.width, False)
-            part = self.n.left_by(self.n.resize(value, size, False), position)
-            together = part if together is None else self.n.either(together, part)
+                value = self.n.truncate(value, field.width, False)
+            part = self.n.shift_left_by(self.n.resize(value, size, False), position)
+            together = part if together is None else self.n.or_(together, part)
         if together is not None:
             self.n.store_bytes(together, where, width // 8)
 

@@ -139,7 +139,7 @@ class Emitter:
         self.count()
         return self.function.append_basic_block()
 
-    def go_on_in(self, block: Value) -> None:
+    def continue_in(self, block: Value) -> None:
         """Continue in `block`; the current block branches to it unless it is terminated."""
         if not self.b.block.is_terminated:
             self.b.branch(block)
@@ -151,35 +151,35 @@ class Emitter:
         self.b.position_at_end(self.block())
 
     @contextmanager
-    def when(self, condition: Value) -> Iterator[None]:
+    def if_then(self, condition: Value) -> Iterator[None]:
         """Run the code emitted inside if the condition holds."""
-        inside, behind = self.block(), self.block()
-        self.b.cbranch(condition, inside, behind)
+        inside, after = self.block(), self.block()
+        self.b.cbranch(condition, inside, after)
         self.b.position_at_end(inside)
         yield
-        self.go_on_in(behind)
+        self.continue_in(after)
 
-    def choose(self, condition: Value, yes: Callable[[], None], no: Callable[[], None]) -> None:
+    def if_else(self, condition: Value, yes: Callable[[], None], no: Callable[[], None]) -> None:
         """Emit both branches of a condition."""
-        first, second, behind = self.block(), self.block(), self.block()
+        first, second, after = self.block(), self.block(), self.block()
         self.b.cbranch(condition, first, second)
         for block, write in ((first, yes), (second, no)):
             self.b.position_at_end(block)
             write()
-            self.b.branch(behind)
-        self.b.position_at_end(behind)
+            self.b.branch(after)
+        self.b.position_at_end(after)
 
     @contextmanager
     def loop(self, count: Value) -> Iterator[Value]:
         """Run the code emitted inside for 0, 1, … count - 1; yield the index."""
         index = self.local(I64)
         self.store(self.i64(0), index)
-        head, body, behind = self.block(), self.block(), self.block()
-        self.go_on_in(head)
+        head, body, after = self.block(), self.block(), self.block()
+        self.continue_in(head)
         current = self.load(I64, index)
-        self.b.cbranch(self.b.icmp_unsigned("<", current, count), body, behind)
+        self.b.cbranch(self.b.icmp_unsigned("<", current, count), body, after)
         self.b.position_at_end(body)
         yield current
         self.store(self.b.add(current, self.i64(1)), index)
         self.b.branch(head)
-        self.b.position_at_end(behind)
+        self.b.position_at_end(after)

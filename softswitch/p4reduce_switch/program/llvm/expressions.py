@@ -28,7 +28,7 @@ RING = (Op.ADD, Op.SUBTRACT, Op.MULTIPLY, Op.AND, Op.OR, Op.XOR)
 """Operations whose low bits depend only on the low bits of their operands."""
 
 
-class Outside(Protocol):
+class ExpressionContext(Protocol):
     """The parts of `CodegenContext` that expressions use."""
 
     def register_cell(self, register: Register, index: Value) -> Cell:
@@ -56,23 +56,23 @@ class Scope:
 class Expressions:
     """Emits expressions."""
 
-    def __init__(self, emitter: Emitter, numbers: Numbers, packet: PacketState, outside: Outside) -> None:
+    def __init__(self, emitter: Emitter, numbers: Numbers, packet: PacketState, context: ExpressionContext) -> None:
         self.e = emitter
         self.n = numbers
         self.packet = packet
-        self.outside = outside
+        self.context = context
         self.bit_widths = BitWidths()
         self.scope = Scope([])
         self.references = References(emitter, packet, self.index)
 
     # ---- integers
 
-    def full(self, node: Data) -> tuple[Number, bool]:
+    def exact(self, node: Data) -> tuple[Number, bool]:
         """Return (value, whether it is signed) in the size of its bit width."""
         bit_width = self.bit_widths.of(node)
         return self.low(node, size_for(bit_width.bits)), bit_width.signed
 
-    def small(self, node: Data) -> Value:
+    def at_most_64_bits(self, node: Data) -> Value:
         """Return a value of at most 64 bits; UnsupportedConstructError when it may be wider."""
         if self.bit_widths.of(node).bits > 64:
             raise UnsupportedConstructError("a length or number of more than 64 bits")
@@ -85,7 +85,7 @@ class Expressions:
             return self.n.constant(node.value, size)
         if isinstance(node, ir.Cut):
             return self._cut(node, size)
-        if self._follows_size(node):
+        if self._low_bits_suffice(node):
             own = self._size_of(node)
             if own is not None and own < size:
                 return self.n.resize(self.low(node, own), size, self.bit_widths.of(node).signed)
@@ -93,7 +93,7 @@ class Expressions:
                 return list(self.stream(node, size // 64))
             return self._low(node, size)
         bit_width = self.bit_widths.of(node)
-        value = self._whole(node, size_for(bit_width.bits))
+        value = self._exact(node, size_for(bit_width.bits))
         return self.n.resize(value, size, bit_width.signed)
 
     def _size_of(self, node: Data) -> int | None:
@@ -102,7 +102,7 @@ class Expressions:
         except UnsupportedConstructError:
             return None
 
-    def _follows_size(self, node: Data) -> bool:
+    def _low_bits_suffice(self, node: Data) -> bool:
         """Return whether the low bits can be computed without the others."""
         return isinstance(node, (ir.Complement, ir.Choose)) or (
             isinstance(node, ir.Binary) and (node.op in RING or node.op is Op.SHIFT_LEFT)
@@ -112,7 +112,7 @@ class Expressions:
         """Return a node that can be computed in any size, modulo 2^size."""
         match node:
             case ir.Complement():
-                return self.n.inverse(self.low(node.operand, size))
+                return self.n.not_(self.low(node.operand, size))
             case ir.Choose():
                 return self._choose(node, size)
             case ir.Binary(op=Op.SHIFT_LEFT):
@@ -131,10 +131,10 @@ class Expressions:
             case Op.MULTIPLY:
                 return self.n.multiply(a, b)
             case Op.AND:
-                return self.n.both(a, b)
+                return self.n.and_(a, b)
             case Op.OR:
-                return self.n.either(a, b)
-        return self.n.exclusive(a, b)
+                return self.n.or_(a, b)
+        return self.n.xor(a, b)
 
     def stream(self, node: Data, count: int) -> Iterator[Value]:
         """Yield the lowest limbs of a wide value, each emitted when it is used, to keep few values live."""
@@ -146,7 +146,7 @@ class Expressions:
                 return self._ring_stream(node.op, self.stream(node.left, count), self.stream(node.right, count))
             case ir.Complement() if self._own_size(node, count):
                 return (self.e.b.not_(limb) for limb in self.stream(node.operand, count))
-            case ir.Choose() | ir.Binary() | ir.Complement() if self._follows_size(node) and self._own_size(
+            case ir.Choose() | ir.Binary() | ir.Complement() if self._low_bits_suffice(node) and self._own_size(
                 node, count
             ):
                 return iter(self.n.limbs(self._low(node, 64 * count)))
@@ -163,9 +163,9 @@ class Expressions:
 
     def _ring_stream(self, op: Op, a: Iterator[Value], b: Iterator[Value]) -> Iterator[Value]:
         if op is Op.ADD:
-            return self.n.added(a, b)
+            return self.n.add_limbs(a, b)
         if op is Op.SUBTRACT:
-            return self.n.subtracted(a, b)
+            return self.n.subtract_limbs(a, b)
         return (self._ring(op, x, y) for x, y in zip(a, b, strict=True))
 
     def _cut(self, node: ir.Cut, size: int) -> Number:
@@ -173,14 +173,16 @@ class Expressions:
         value = self.low(node.operand, min(own, size))
         if own > size:  # the higher bits are not used
             return value
-        return self.n.resize(self.n.cut(value, node.bits, node.to_signed), size, node.to_signed)
+        return self.n.resize(self.n.truncate(value, node.bits, node.to_signed), size, node.to_signed)
 
     def _choose(self, node: ir.Choose, size: int) -> Number:
         condition = self.test(node.condition)
-        return self._either(condition, lambda: self.low(node.yes, size), lambda: self.low(node.no, size), size)
+        return self._select_lazily(condition, lambda: self.low(node.yes, size), lambda: self.low(node.no, size), size)
 
-    def _either(self, condition: Value, yes: Callable[[], Number], no: Callable[[], Number], size: int) -> Number:
-        """Return one of two numbers; the other one is not computed."""
+    def _select_lazily(
+        self, condition: Value, yes: Callable[[], Number], no: Callable[[], Number], size: int
+    ) -> Number:
+        """Return one of two numbers; only that one is computed at run time."""
         limbs = [self.e.local(I64) for _ in range(size // 64)]
 
         def branch(compute: Callable[[], Number]) -> Callable[[], None]:
@@ -190,30 +192,30 @@ class Expressions:
 
             return write
 
-        self.e.choose(condition, branch(yes), branch(no))
-        return self.n.whole([self.e.load(I64, where) for where in limbs])
+        self.e.if_else(condition, branch(yes), branch(no))
+        return self.n.from_limbs([self.e.load(I64, where) for where in limbs])
 
     def _shift_left(self, node: ir.Binary, size: int) -> Number:
         by = node.right.interval.constant
         if by is not None:
             value = self.low(node.left, size)
-            return self.n.left_by(value, by) if 0 <= by <= WIDEST_SHIFT else self.n.constant(0, size)
-        amount, _ = self.full(node.right)
+            return self.n.shift_left_by(value, by) if 0 <= by <= WIDEST_SHIFT else self.n.constant(0, size)
+        amount, _ = self.exact(node.right)
         if node.right.interval.within(0, WIDEST_SHIFT) or not _may_fail(node.left):
             return self._left(self.low(node.left, size), amount, size)
-        _, inside = self._below(amount, WIDEST_SHIFT + 1)
-        return self._unless_zero(inside, lambda: self._left(self.low(node.left, size), amount, size), size)
+        _, inside = self._in_range(amount, WIDEST_SHIFT + 1)
+        return self._compute_if(inside, lambda: self._left(self.low(node.left, size), amount, size), size)
 
     def _left(self, value: Number, amount: Number, size: int) -> Number:
-        low, fits = self._below(amount, min(size, WIDEST_SHIFT + 1))
-        return self.n.choose(fits, self.n.left(value, low), self.n.constant(0, size))
+        low, fits = self._in_range(amount, min(size, WIDEST_SHIFT + 1))
+        return self.n.select(fits, self.n.shift_left(value, low), self.n.constant(0, size))
 
-    def _unless_zero(self, condition: Value, compute: Callable[[], Number], size: int) -> Number:
+    def _compute_if(self, condition: Value, compute: Callable[[], Number], size: int) -> Number:
         """Compute a value only if the condition holds, else 0, so that it cannot fail otherwise."""
         zero = self.n.constant(0, size)
-        return self._either(condition, compute, lambda: zero, size)
+        return self._select_lazily(condition, compute, lambda: zero, size)
 
-    def _below(self, value: Number, count: int) -> tuple[Value, Value]:
+    def _in_range(self, value: Number, count: int) -> tuple[Value, Value]:
         """Return (`value` in 64 bits if it is in 0..count - 1, else 0; whether it is); negative numbers are not."""
         inside = self.n.less(value, self.n.constant(count, self.n.size(value)), False)
         return self.e.b.select(inside, self.n.limbs(value)[0], self.e.i64(0)), inside
@@ -224,18 +226,20 @@ class Expressions:
         by = node.right.interval.constant
         if by is not None:
             value = self.low(node.left, size)
-            return self.n.right_by(value, by, signed) if by >= 0 else self.n.constant(0, size)
-        amount, amount_signed = self.full(node.right)
+            return self.n.shift_right_by(value, by, signed) if by >= 0 else self.n.constant(0, size)
+        amount, amount_signed = self.exact(node.right)
 
         def shifted() -> Number:
             value = self.low(node.left, size)
-            low, fits = self._below(amount, size)
-            return self.n.choose(fits, self.n.right(value, low, signed), self.n.right_by(value, size, signed))
+            low, fits = self._in_range(amount, size)
+            return self.n.select(
+                fits, self.n.shift_right(value, low, signed), self.n.shift_right_by(value, size, signed)
+            )
 
         if not amount_signed:
             return shifted()
         positive = self.e.b.not_(self.n.less(amount, self.n.constant(0, self.n.size(amount)), True))
-        return self._unless_zero(positive, shifted, size)
+        return self._compute_if(positive, shifted, size)
 
     def _divide(self, node: ir.Binary, size: int) -> Number:
         a, b = self.low(node.left, size), self.low(node.right, size)
@@ -246,12 +250,12 @@ class Expressions:
             wrong = self.n.is_zero(b)
             if signed:
                 wrong = self.e.b.or_(wrong, self.n.less(b, zero, True))
-            with self.e.when(wrong):
-                self.outside.fail(Failure.DIVISION, b, signed, 0)
+            with self.e.if_then(wrong):
+                self.context.fail(Failure.DIVISION, b, signed, 0)
         quotient, rest = self.n.divide(a, b)
         return quotient if node.op is Op.DIVIDE else rest
 
-    def _whole(self, node: Data, size: int) -> Number:
+    def _exact(self, node: Data, size: int) -> Number:
         """Compute a node exactly, in the size of its bit width."""
         match node:
             case ir.FieldValue() if node.field.type.varbit:
@@ -269,7 +273,7 @@ class Expressions:
             case ir.Number():
                 return self.e.b.zext(self.test(node.condition), I64)
             case ir.RegisterCell():
-                cell = self.outside.register_cell(node.register, self.index(node.index, node.register.size))
+                cell = self.context.register_cell(node.register, self.index(node.index, node.register.size))
                 return self._loaded(cell, size)
             case ir.Lookahead():
                 assert self.scope.frame is not None
@@ -294,7 +298,7 @@ class Expressions:
         length = self.packet.load(header.slot(header.type.length_offset))
         unused = self.e.b.sub(self.e.i64(cell.kind.bits), length)
         by = self.e.b.select(self.n.is_zero(length), self.e.i64(0), unused)  # of length 0 the value is 0 already
-        return self.n.resize(self.n.right(value, by, False), size, False)
+        return self.n.resize(self.n.shift_right(value, by, False), size, False)
 
     def _loaded(self, cell: Cell, size: int) -> Number:
         return self.n.resize(self.packet.load(cell), size, cell.kind.signed)
@@ -306,22 +310,22 @@ class Expressions:
         return self.n.resize(found, size, node.signed)
 
     def _saturate(self, node: ir.Saturate, size: int) -> Number:
-        value, signed = self.full(node.operand)
+        value, signed = self.exact(node.operand)
         wide = max(self.n.size(value), size)
         value = self.n.resize(value, wide, signed)
         low, high = node.interval.low, node.interval.high
         assert low is not None and high is not None and low <= 0
         if signed:
             least = self.n.constant(low, wide)
-            value = self.n.choose(self.n.less(value, least, True), least, value)
+            value = self.n.select(self.n.less(value, least, True), least, value)
         if high < (1 << (wide - 1 if signed else wide)) - 1:  # otherwise no value of this size exceeds it
             most = self.n.constant(high, wide)
-            value = self.n.choose(self.n.less(most, value, signed), most, value)
+            value = self.n.select(self.n.less(most, value, signed), most, value)
         return self.n.resize(value, size, node.to_signed)
 
     def _hash(self, node: ir.Hash, size: int) -> Number:
-        """Return the modulus; 0 counts as 1."""
-        found = self.outside.calculation(node.calculation)
+        """Return base + hash modulo `modulus`; a modulus of 0 counts as 1."""
+        found = self.context.calculation(node.calculation)
         if node.modulus is not None:
             modulus = self.low(node.modulus, 64)
             zero = self.n.is_zero(modulus)
@@ -332,26 +336,26 @@ class Expressions:
         """Return an index below `count` in 64 bits; any other one fails the frame."""
         if node.interval.within(0, count - 1):
             return self.low(node, 64)
-        value, signed = self.full(node)
-        with self.e.when(self.e.b.not_(self.n.less(value, self.n.constant(count, self.n.size(value)), False))):
-            self.outside.fail(Failure.INDEX, value, signed, count - 1)
+        value, signed = self.exact(node)
+        with self.e.if_then(self.e.b.not_(self.n.less(value, self.n.constant(count, self.n.size(value)), False))):
+            self.context.fail(Failure.INDEX, value, signed, count - 1)
         return self.n.limbs(value)[0]
 
-    def inside(self, node: Data, count: int) -> tuple[Value, Value | None]:
+    def checked_index(self, node: Data, count: int) -> tuple[Value, Value | None]:
         """Return (an index in 64 bits, the condition that it is below `count`: None when it always is)."""
         if node.interval.within(0, count - 1):
             return self.low(node, 64), None
-        value, _ = self.full(node)
+        value, _ = self.exact(node)
         return self.n.limbs(value)[0], self.n.less(value, self.n.constant(count, self.n.size(value)), False)
 
     # ---- stored values
 
     def store(self, target: Cell, value: Data) -> None:
-        """Return a value in the form of a cell."""
+        """Emit the store of a value in a cell."""
         if not target.kind.wide:
             self.packet.store(target, self.low(value, 8 * target.kind.bytes_))
             return
-        source = self._memory(value)
+        source = self._stored_cell(value)
         if source is not None and source.kind == target.kind:
             self.packet.copy(target, source)
             return
@@ -362,21 +366,21 @@ class Expressions:
         """Yield the limbs of a stored value, truncated to the cell."""
         if isinstance(value, ir.Cut) and size_for(value.bits) == 64 * count:
             limbs = self.stream(value.operand, count)
-            return self._last_cut(limbs, count, value.bits, value.to_signed)
+            return self._truncate_last(limbs, count, value.bits, value.to_signed)
         return self.stream(value, count)
 
-    def _last_cut(self, limbs: Iterator[Value], count: int, bits: int, signed: bool) -> Iterator[Value]:
+    def _truncate_last(self, limbs: Iterator[Value], count: int, bits: int, signed: bool) -> Iterator[Value]:
         for number, limb in enumerate(limbs, 1):
-            yield self.n.cut(limb, bits - 64 * (count - 1), signed) if number == count else limb
+            yield self.n.truncate(limb, bits - 64 * (count - 1), signed) if number == count else limb
 
-    def _memory(self, value: Data) -> Cell | None:
+    def _stored_cell(self, value: Data) -> Cell | None:
         """Return the cell that already holds a value, or None."""
         if isinstance(value, ir.FieldValue) and not value.field.type.varbit:
             return self.references.field(value.field)
         if isinstance(value, ir.Result) and isinstance(self.scope.result, Cell):
             return self.scope.result
         if isinstance(value, ir.RegisterCell):
-            return self.outside.register_cell(value.register, self.index(value.index, value.register.size))
+            return self.context.register_cell(value.register, self.index(value.index, value.register.size))
         if isinstance(value, ir.Argument):
             return self.scope.arguments[value.index]
         return None
@@ -390,7 +394,7 @@ class Expressions:
             case ir.Truth():
                 return self.e.bit(node.value)
             case ir.NonZero():
-                return self.e.b.not_(self.n.is_zero(self.full(node.operand)[0]))
+                return self.e.b.not_(self.n.is_zero(self.exact(node.operand)[0]))
             case ir.Join():
                 return self._join(node)
             case ir.Not():
@@ -416,9 +420,9 @@ class Expressions:
         """Return a validity as an i1."""
         return self.e.b.not_(self.n.is_zero(self.packet.load(cell)))
 
-    def _chosen(self, condition: Value, yes: Callable[[], Value], no: Callable[[], Value]) -> Value:
+    def _select_condition(self, condition: Value, yes: Callable[[], Value], no: Callable[[], Value]) -> Value:
         where = self.e.local(I1, align=1)
-        self.e.choose(
+        self.e.if_else(
             condition,
             lambda: self.e.store(yes(), where, align=1),
             lambda: self.e.store(no(), where, align=1),
@@ -428,11 +432,13 @@ class Expressions:
     def _join(self, node: ir.Join) -> Value:
         left = self.test(node.left)
         if node.how is ir.Junction.AND:
-            return self._chosen(left, lambda: self.test(node.right), lambda: self.e.bit(False))
-        return self._chosen(left, lambda: self.e.bit(True), lambda: self.test(node.right))
+            return self._select_condition(left, lambda: self.test(node.right), lambda: self.e.bit(False))
+        return self._select_condition(left, lambda: self.e.bit(True), lambda: self.test(node.right))
 
     def _choose_truth(self, node: ir.ChooseTruth) -> Value:
-        return self._chosen(self.test(node.condition), lambda: self.test(node.yes), lambda: self.test(node.no))
+        return self._select_condition(
+            self.test(node.condition), lambda: self.test(node.yes), lambda: self.test(node.no)
+        )
 
     def _compare(self, node: ir.Compare) -> Value:
         a, b = self.bit_widths.of(node.left), self.bit_widths.of(node.right)

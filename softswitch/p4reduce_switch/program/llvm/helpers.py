@@ -41,30 +41,30 @@ class Helpers:
         return self._function("divide", VOID, [POINTER, POINTER, POINTER, POINTER, I64], _divide)
 
     @cached_property
-    def left(self) -> Value:
+    def shift_left(self) -> Value:
         """`(out, a, by, count, fill)`: out = a << by, with by < 64 count."""
-        return self._function("left", VOID, [POINTER, POINTER, I64, I64, I64], _left)
+        return self._function("shift_left", VOID, [POINTER, POINTER, I64, I64, I64], _shift_left)
 
     @cached_property
-    def right(self) -> Value:
+    def shift_right(self) -> Value:
         """`(out, a, by, count, fill)`: out = a >> by; `fill` is the limb above the highest."""
-        return self._function("right", VOID, [POINTER, POINTER, I64, I64, I64], _right)
+        return self._function("shift_right", VOID, [POINTER, POINTER, I64, I64, I64], _shift_right)
 
     # ---- bytes
 
     @cached_property
     def same(self) -> Value:
-        """`(a, b, count) -> i64`: 1 when as many bytes are equal, else 0."""
+        """`(a, b, count) -> i64`: 1 when `count` bytes are equal, else 0."""
         return self._function("same", I64, [POINTER, POINTER, I64], _same)
 
     @cached_property
     def append(self) -> Value:
-        """`(buffer, position, value, bits)`: the low bits of `value` to bit `position` on, in zeros."""
+        """`(buffer, position, value, bits)`: write the low bits of `value` at bit `position`, over zeros."""
         return self._function("append", VOID, [POINTER, I64, I64, I64], _append)
 
     @cached_property
     def sum_words(self) -> Value:
-        """`(bytes, count) -> i64`: the sum of 16-bit words modulo 65535, 0 only if all are; see `checksums.py`."""
+        """`(bytes, count) -> i64`: the sum of 16-bit words modulo 65535; 0 only if all words are 0."""
         return self._function("sum_words", I64, [POINTER, I64], _sum_words)
 
     @cached_property
@@ -84,12 +84,12 @@ class Helpers:
 
     @cached_property
     def xor_words(self) -> Value:
-        """`(bytes, count, word) -> i64`: exclusive or of big-endian words of so many bytes, 2 or 4."""
+        """`(bytes, count, word) -> i64`: exclusive or of big-endian words of `word` bytes, 2 or 4."""
         return self._function("xor_words", I64, [POINTER, I64, I64], _xor_words)
 
     @cached_property
     def first_bytes(self) -> Value:
-        """`(bytes, count) -> i64`: the first 8 bytes as a number, of fewer all."""
+        """`(bytes, count) -> i64`: the first 8 bytes, or all of fewer, as a number."""
         return self._function("first_bytes", I64, [POINTER, I64], _first_bytes)
 
 
@@ -134,7 +134,7 @@ def _divide(e: Emitter, quotient: Value, rest: Value, a: Value, b: Value, count:
             same = e.b.icmp_unsigned("==", x, y)
             e.store(e.b.select(same, under, e.b.zext(less, I64)), borrow)
         too_small = e.b.and_(e.load(I64, borrow), e.b.xor(e.load(I64, carry), one))
-        with e.when(e.b.icmp_unsigned("==", too_small, zero)):
+        with e.if_then(e.b.icmp_unsigned("==", too_small, zero)):
             e.store(zero, borrow)
             with e.loop(count) as i:
                 where = e.word(rest, i)
@@ -149,7 +149,7 @@ def _divide(e: Emitter, quotient: Value, rest: Value, a: Value, b: Value, count:
     e.b.ret_void()
 
 
-def _left(e: Emitter, out: Value, a: Value, by: Value, count: Value, _fill: Value) -> None:
+def _shift_left(e: Emitter, out: Value, a: Value, by: Value, count: Value, _fill: Value) -> None:
     words, bits = e.b.lshr(by, e.i64(6)), e.b.and_(by, e.i64(63))
 
     def limb(index: Value) -> Value:
@@ -165,7 +165,7 @@ def _left(e: Emitter, out: Value, a: Value, by: Value, count: Value, _fill: Valu
     e.b.ret_void()
 
 
-def _right(e: Emitter, out: Value, a: Value, by: Value, count: Value, fill: Value) -> None:
+def _shift_right(e: Emitter, out: Value, a: Value, by: Value, count: Value, fill: Value) -> None:
     words, bits = e.b.lshr(by, e.i64(6)), e.b.and_(by, e.i64(63))
 
     def limb(index: Value) -> Value:

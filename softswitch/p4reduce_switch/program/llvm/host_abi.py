@@ -39,7 +39,7 @@ class HostAbi:
             for id_, digest in program.digests.items()
         }
         self.log_words = _longest(self.digest_formats.values())
-        """The first word of a message's values, behind those of digests, which are read at the end of the frame."""
+        """The first word of a log message's values; the words before it are those of digests."""
         self.words = self.log_words + _longest(self.log_formats)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.layout import Layout
-from p4reduce_switch.program.llvm.checksums import room_of
+from p4reduce_switch.program.llvm.checksums import bytes_of
 from p4reduce_switch.program.llvm.failures import Failure, error_of
 from p4reduce_switch.program.llvm.host_abi import HostAbi, unpack_values
 from p4reduce_switch.program.memory import Call, StateOffsets, TableWord, ValueSetWord, Word
@@ -43,7 +43,7 @@ class HostState:
         self._callback = CALLBACK(self._called)
         self._values: Words = np.zeros(max(1, host_abi.words), np.int64)
         self._records: Words = np.zeros((2, max(1, layout.size // 8)), np.int64)
-        self._pieces = max((room_of(found, layout.kinds) for found in program.calculations), default=0)
+        self._pieces = max((bytes_of(found, layout.kinds) for found in program.calculations), default=0)
         self.state[Word.CALLBACK] = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
         self.state[Word.VALUES] = address(self._values)
         self.state[Word.RECORD], self.state[Word.SAVED] = (address(record) for record in self._records)

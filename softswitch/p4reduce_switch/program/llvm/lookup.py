@@ -47,22 +47,22 @@ class Lookups:
             hashed = b.xor(hashed, b.lshr(hashed, e.i64(32)))
         position, found = e.local(I64), e.local(I64)
         e.store(b.and_(hashed, mask), position)
-        head, compare, further, behind = e.block(), e.block(), e.block(), e.block()
-        e.go_on_in(head)
+        head, compare, further, after = e.block(), e.block(), e.block(), e.block()
+        e.continue_in(head)
         at = e.load(I64, position)
         row = b.sub(self._load_row(index, at), e.i64(1))
         e.store(row, found)
-        b.cbranch(b.icmp_signed("<", row, e.i64(0)), behind, compare)
+        b.cbranch(b.icmp_signed("<", row, e.i64(0)), after, compare)
         b.position_at_end(compare)
         start = e.word(rows, b.add(b.mul(row, e.i64(layout.words)), e.i64(RowLayout.MATCH)))
         differs: Value = e.i64(0)
         for number, word in enumerate(key):
             differs = b.or_(differs, b.xor(e.load(I64, e.word(start, number)), word))
-        b.cbranch(b.icmp_unsigned("==", differs, e.i64(0)), behind, further)
+        b.cbranch(b.icmp_unsigned("==", differs, e.i64(0)), after, further)
         b.position_at_end(further)
         e.store(b.and_(b.add(at, e.i64(1)), mask), position)
         b.branch(head)
-        b.position_at_end(behind)
+        b.position_at_end(after)
         return e.load(I64, found)
 
     def _scan(self, table: Table, layout: RowLayout, key: list[Value]) -> Value:
@@ -73,10 +73,10 @@ class Lookups:
         position, found = e.local(I64), e.local(I64)
         e.store(e.i64(0), position)
         e.store(e.i64(-1), found)
-        head, compare, hit, further, behind = e.block(), e.block(), e.block(), e.block(), e.block()
-        e.go_on_in(head)
+        head, compare, hit, further, after = e.block(), e.block(), e.block(), e.block(), e.block()
+        e.continue_in(head)
         at = e.load(I64, position)
-        b.cbranch(b.icmp_unsigned("<", at, count), compare, behind)
+        b.cbranch(b.icmp_unsigned("<", at, count), compare, after)
         b.position_at_end(compare)
         row = self._load_row(order, at)
         start = e.word(rows, b.add(b.mul(row, e.i64(layout.words)), e.i64(RowLayout.MATCH)))
@@ -87,7 +87,7 @@ class Lookups:
         b.branch(head)
         b.position_at_end(hit)
         e.store(row, found)
-        e.go_on_in(behind)
+        e.continue_in(after)
         return e.load(I64, found)
 
     def _matches(self, table: Table, layout: RowLayout, key: list[Value], start: Value) -> Value:
@@ -100,9 +100,11 @@ class Lookups:
         first = 0
         for field, words in zip(table.keys, layout.key_words, strict=True):
             if field.kind == "range":
-                number = self.x.n.whole(key[first : first + words])
+                number = self.x.n.from_limbs(key[first : first + words])
                 low, high = (
-                    self.x.n.whole([e.load(I64, e.word(start, part * width + first + word)) for word in range(words)])
+                    self.x.n.from_limbs(
+                        [e.load(I64, e.word(start, part * width + first + word)) for word in range(words)]
+                    )
                     for part in (2, 3)
                 )
                 outside = b.or_(self.x.n.less(number, low, False), self.x.n.less(high, number, False))

@@ -1,4 +1,4 @@
-"""Integers of any width: 64 and 128 bits are LLVM's own, above that a list of 64-bit limbs, the lowest first.
+"""Integers of any width: up to 128 bits an i64 or i128, above that a list of 64-bit limbs, the lowest first.
 
 LLVM's integers above 128 bits are not used: some targets miscompile them or abort.
 
@@ -54,7 +54,7 @@ class Numbers:
         b = self.e.b
         return [b.trunc(value, I64), b.trunc(b.lshr(value, ir.Constant(I128, 64)), I64)]
 
-    def whole(self, limbs: Sequence[Value]) -> Number:
+    def from_limbs(self, limbs: Sequence[Value]) -> Number:
         """Return the value of limbs."""
         if len(limbs) == 1:
             return limbs[0]
@@ -76,9 +76,9 @@ class Numbers:
             return b.sext(value, I128) if signed else b.zext(value, I128)
         limbs = self.limbs(value)
         if size < own:
-            return self.whole(limbs[: size // 64])
+            return self.from_limbs(limbs[: size // 64])
         fill = b.ashr(limbs[-1], self.e.i64(63)) if signed else self.e.i64(0)
-        return self.whole([*limbs, *[fill] * ((size - own) // 64)])
+        return self.from_limbs([*limbs, *[fill] * ((size - own) // 64)])
 
     # ---- arithmetic
 
@@ -86,9 +86,9 @@ class Numbers:
         """a + b."""
         if not isinstance(a, list):
             return self.e.b.add(a, b)
-        return list(self.added(a, b))
+        return list(self.add_limbs(a, b))
 
-    def added(self, a: Iterable[Value], b: Iterable[Value]) -> Iterator[Value]:
+    def add_limbs(self, a: Iterable[Value], b: Iterable[Value]) -> Iterator[Value]:
         """The limbs of a + b, one by one."""
         return self._chain(a, b, "llvm.uadd.with.overflow.i64")
 
@@ -96,9 +96,9 @@ class Numbers:
         """a - b."""
         if not isinstance(a, list):
             return self.e.b.sub(a, b)
-        return list(self.subtracted(a, b))
+        return list(self.subtract_limbs(a, b))
 
-    def subtracted(self, a: Iterable[Value], b: Iterable[Value]) -> Iterator[Value]:
+    def subtract_limbs(self, a: Iterable[Value], b: Iterable[Value]) -> Iterator[Value]:
         """The limbs of a - b, one by one."""
         return self._chain(a, b, "llvm.usub.with.overflow.i64")
 
@@ -122,65 +122,65 @@ class Numbers:
         """a * b."""
         if not isinstance(a, list):
             return self.e.b.mul(a, b)
-        return self._helped(self.helpers.multiply, a, b)
+        return self._call_helper(self.helpers.multiply, a, b)
 
     def divide(self, a: Number, b: Number) -> tuple[Number, Number]:
         """Quotient and remainder of a by b, as unsigned numbers; b is not 0."""
         if self.size(a) == 64:
             return self.e.b.udiv(a, b), self.e.b.urem(a, b)
-        x, y = self.spilled(self.limbs(a)), self.spilled(self.limbs(b))
+        x, y = self.store_on_stack(self.limbs(a)), self.store_on_stack(self.limbs(b))
         count = self.size(a) // 64
         quotient, rest = self.e.local(I64, count), self.e.local(I64, count)
         self.e.b.call(self.helpers.divide, [quotient, rest, x, y, self.e.i64(count)])
-        return self.filled(quotient, count), self.filled(rest, count)
+        return self.load_from_stack(quotient, count), self.load_from_stack(rest, count)
 
-    def _helped(self, function: Value, a: list[Value], b: list[Value]) -> Number:
-        x, y, out = self.spilled(a), self.spilled(b), self.e.local(I64, len(a))
+    def _call_helper(self, function: Value, a: list[Value], b: list[Value]) -> Number:
+        x, y, out = self.store_on_stack(a), self.store_on_stack(b), self.e.local(I64, len(a))
         self.e.b.call(function, [out, x, y, self.e.i64(len(a))])
-        return self.filled(out, len(a))
+        return self.load_from_stack(out, len(a))
 
-    def spilled(self, limbs: Sequence[Value]) -> Value:
+    def store_on_stack(self, limbs: Sequence[Value]) -> Value:
         """Store limbs on the stack."""
         where = self.e.local(I64, len(limbs))
         for index, limb in enumerate(limbs):
             self.e.store(limb, self.e.word(where, index))
         return where
 
-    def filled(self, where: Value, count: int) -> Number:
+    def load_from_stack(self, where: Value, count: int) -> Number:
         """Load the value of limbs."""
-        return self.whole([self.e.load(I64, self.e.word(where, index)) for index in range(count)])
+        return self.from_limbs([self.e.load(I64, self.e.word(where, index)) for index in range(count)])
 
     # ---- bits
 
-    def both(self, a: Number, b: Number) -> Number:
+    def and_(self, a: Number, b: Number) -> Number:
         """a & b."""
         if isinstance(a, list):
             self.e.count(len(a))
             return [self.e.b.and_(x, y) for x, y in zip(a, b, strict=True)]
         return self.e.b.and_(a, b)
 
-    def either(self, a: Number, b: Number) -> Number:
+    def or_(self, a: Number, b: Number) -> Number:
         """a | b."""
         if isinstance(a, list):
             self.e.count(len(a))
             return [self.e.b.or_(x, y) for x, y in zip(a, b, strict=True)]
         return self.e.b.or_(a, b)
 
-    def exclusive(self, a: Number, b: Number) -> Number:
+    def xor(self, a: Number, b: Number) -> Number:
         """a ^ b."""
         if isinstance(a, list):
             self.e.count(len(a))
             return [self.e.b.xor(x, y) for x, y in zip(a, b, strict=True)]
         return self.e.b.xor(a, b)
 
-    def inverse(self, a: Number) -> Number:
+    def not_(self, a: Number) -> Number:
         """~a."""
         if isinstance(a, list):
             self.e.count(len(a))
             return [self.e.b.not_(x) for x in a]
         return self.e.b.not_(a)
 
-    def left_by(self, value: Number, by: int) -> Number:
+    def shift_left_by(self, value: Number, by: int) -> Number:
         """value << by."""
         size = self.size(value)
         if by == 0:
@@ -201,7 +201,7 @@ class Numbers:
             shifted.append(b.or_(b.shl(limb, up), b.lshr(below, down)))
         return shifted
 
-    def right_by(self, value: Number, by: int, signed: bool) -> Number:
+    def shift_right_by(self, value: Number, by: int, signed: bool) -> Number:
         """value >> by."""
         size = self.size(value)
         if by == 0:
@@ -225,35 +225,35 @@ class Numbers:
         above = [*limbs[1:], fill]
         return [b.or_(b.lshr(x, down), b.shl(y, up)) for x, y in zip(limbs, above, strict=True)]
 
-    def left(self, value: Number, by: Value) -> Number:
+    def shift_left(self, value: Number, by: Value) -> Number:
         """value << by, for an i64 below the size."""
         size = self.size(value)
         if size <= NATIVE:
             return self.e.b.shl(value, by if size == 64 else self.e.b.zext(by, I128))
-        return self._shifted(self.helpers.left, value, by, self.e.i64(0))
+        return self._shift_by_helper(self.helpers.shift_left, value, by, self.e.i64(0))
 
-    def right(self, value: Number, by: Value, signed: bool) -> Number:
+    def shift_right(self, value: Number, by: Value, signed: bool) -> Number:
         """value >> by, for an i64 below the size."""
         b, size = self.e.b, self.size(value)
         if size <= NATIVE:
             by = by if size == 64 else b.zext(by, I128)
             return b.ashr(value, by) if signed else b.lshr(value, by)
         fill = b.ashr(value[-1], self.e.i64(63)) if signed else self.e.i64(0)
-        return self._shifted(self.helpers.right, value, by, fill)
+        return self._shift_by_helper(self.helpers.shift_right, value, by, fill)
 
-    def _shifted(self, function: Value, value: list[Value], by: Value, fill: Value) -> Number:
-        source, out = self.spilled(value), self.e.local(I64, len(value))
+    def _shift_by_helper(self, function: Value, value: list[Value], by: Value, fill: Value) -> Number:
+        source, out = self.store_on_stack(value), self.e.local(I64, len(value))
         self.e.b.call(function, [out, source, by, self.e.i64(len(value)), fill])
-        return self.filled(out, len(value))
+        return self.load_from_stack(out, len(value))
 
-    def cut(self, value: Number, bits: int, signed: bool) -> Number:
-        """Return the low `bits` bits of a value of their size, extended by zeros or their sign."""
+    def truncate(self, value: Number, bits: int, signed: bool) -> Number:
+        """Return the low `bits` bits of a value, extended by zeros or their sign to its size."""
         size = self.size(value)
         if bits == size:
             return value
         if not signed:
-            return self.both(value, self.constant((1 << bits) - 1, size))
-        return self.right_by(self.left_by(value, size - bits), size - bits, True)
+            return self.and_(value, self.constant((1 << bits) - 1, size))
+        return self.shift_right_by(self.shift_left_by(value, size - bits), size - bits, True)
 
     # ---- comparisons
 
@@ -271,7 +271,7 @@ class Numbers:
     def equal(self, a: Number, b: Number) -> Value:
         """a == b."""
         if isinstance(a, list):
-            return self.is_zero(self.exclusive(a, b))
+            return self.is_zero(self.xor(a, b))
         return self.e.b.icmp_unsigned("==", a, b)
 
     def less(self, a: Number, b: Number, signed: bool) -> Value:
@@ -288,7 +288,7 @@ class Numbers:
             lower = builder.select(builder.icmp_unsigned("==", x, y), lower, builder.icmp_unsigned("<", x, y))
         return lower
 
-    def choose(self, condition: Value, yes: Number, no: Number) -> Number:
+    def select(self, condition: Value, yes: Number, no: Number) -> Number:
         """Select one of two computed values."""
         if isinstance(yes, list):
             self.e.count(len(yes))
@@ -302,13 +302,13 @@ class Numbers:
         limbs = []
         for end in range(count, 0, -8):
             limbs.append(self._load_limb(pointer, max(0, end - 8), min(end, 8)))
-        return self.whole(limbs) if limbs else self.constant(0, 64)
+        return self.from_limbs(limbs) if limbs else self.constant(0, 64)
 
     def load_limbs(self, pointer: Value, count: int, signed: bool) -> Iterator[Value]:
         """Yield the limbs of a big-endian number of that many bytes; the last one is extended."""
         for end in range(count, 0, -8):
             limb = self._load_limb(pointer, max(0, end - 8), min(end, 8))
-            yield self.cut(limb, 8 * end, True) if signed and end < 8 else limb
+            yield self.truncate(limb, 8 * end, True) if signed and end < 8 else limb
 
     def _load_limb(self, pointer: Value, start: int, count: int) -> Value:
         """Load up to 8 bytes."""
@@ -347,11 +347,11 @@ class Numbers:
             start += size
 
     def load_bits(self, pointer: Value, skip: int, bits: int, signed: bool) -> Number:
-        """Load the number in bits skip..skip + bits, in its size."""
+        """Load the number in bits skip..skip + bits - 1, in its size."""
         first, last = skip // 8, (skip + bits + 7) // 8
         found = self.load_bytes(self.e.at(pointer, first), last - first)
-        found = self.right_by(found, 8 * last - skip - bits, False)
-        return self.cut(self.resize(found, size_for(bits), False), bits, signed)
+        found = self.shift_right_by(found, 8 * last - skip - bits, False)
+        return self.truncate(self.resize(found, size_for(bits), False), bits, signed)
 
 
 def _pieces(count: int) -> list[int]:

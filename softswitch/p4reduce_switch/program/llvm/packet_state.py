@@ -37,8 +37,8 @@ class PacketState:
             return self.locals[slot]
         return Cell(self.e.at(self.record, self.layout.offsets[slot]), self.layout.kinds[slot])
 
-    def behind(self, start: Value, first: int, slot: int) -> Cell:
-        """Return the cell of a slot in a stack's element at `start`, by its number in the first element."""
+    def element_cell(self, start: Value, first: int, slot: int) -> Cell:
+        """Return the cell of a slot of the stack element at `start`, by its number in the first element."""
         offset = self.layout.offsets[slot] - self.layout.offsets[first]
         return Cell(self.e.at(start, offset), self.layout.kinds[slot])
 
@@ -48,7 +48,7 @@ class PacketState:
         """Load a slot, in its size."""
         kind = cell.kind
         if kind.wide:
-            return self.n.whole(list(self.n.load_limbs(cell.pointer, kind.bytes_, kind.signed)))
+            return self.n.from_limbs(list(self.n.load_limbs(cell.pointer, kind.bytes_, kind.signed)))
         return self.e.load(I64 if kind.bytes_ == 8 else I128, cell.pointer)
 
     def store(self, cell: Cell, value: Number) -> None:

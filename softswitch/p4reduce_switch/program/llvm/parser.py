@@ -13,12 +13,12 @@ from p4reduce_switch.program.llvm.expressions import Scope
 from p4reduce_switch.program.llvm.failures import Failure
 from p4reduce_switch.program.llvm.numbers import Number, size_for
 from p4reduce_switch.program.llvm.packet_state import Cell
-from p4reduce_switch.program.llvm.references import Located
+from p4reduce_switch.program.llvm.references import HeaderCells
 from p4reduce_switch.program.llvm.statements import Statements
-from p4reduce_switch.program.llvm.value_sets import write_holds
+from p4reduce_switch.program.llvm.value_sets import emit_value_set_match
 
 MAX_STATES = 10_000
-"""States that a frame may pass at most."""
+"""Maximum number of parser states for a frame."""
 
 
 class ParserWriter:
@@ -42,7 +42,7 @@ class ParserWriter:
         self.e.store(self.e.i64(0), self.offset)
         if parser.entry is None:
             return self.e.load(I64, self.offset)
-        self.x.scope = Scope([], frame=self._here)
+        self.x.scope = Scope([], frame=self._position)
         heads = loop_heads(parser.entry, parser.graph)
         if heads:
             self._steps = self.e.local(I64)
@@ -50,7 +50,7 @@ class ParserWriter:
         nodes = order(parser.entry, parser.graph)[::-1]
         blocks: dict[int | None, Value] = {node: self.e.block() for node in (*nodes, None)}
         self._end = blocks[None]
-        self.e.go_on_in(blocks[parser.entry])
+        self.e.continue_in(blocks[parser.entry])
         for number in nodes:
             self.e.b.position_at_end(blocks[number])
             if number in heads:
@@ -65,24 +65,24 @@ class ParserWriter:
         self.x.scope = Scope([])
         return self.e.load(I64, self.offset)
 
-    def _here(self) -> Value:
+    def _position(self) -> Value:
         return self.e.at(self.frame, self.e.load(I64, self.offset))
 
     def _count_step(self) -> None:
         """Emit the check for too many states in a loop."""
         count = self.e.b.add(self.e.load(I64, self._steps), self.e.i64(1))
         self.e.store(count, self._steps)
-        with self.e.when(self.n.less(self.e.i64(MAX_STATES + 1), count, False)):
+        with self.e.if_then(self.n.less(self.e.i64(MAX_STATES + 1), count, False)):
             self.statements.context.fail(Failure.ENDLESS_PARSER, self.e.i64(0), False, 0)
 
     # ---- operations
 
     def _fail(self, condition: Value, error: int) -> None:
-        with self.e.when(condition):
+        with self.e.if_then(condition):
             self.packet.set(packet.PARSER_ERROR, error)
             self.e.jump(self._end)
 
-    def _too_short(self, count: Value) -> None:
+    def _require_bytes(self, count: Value) -> None:
         """Emit PacketTooShort unless that many bytes follow, a non-negative i64."""
         left = self.e.b.sub(self.length, self.e.load(I64, self.offset))
         self._fail(self.n.less(left, count, False), self.errors.packet_too_short)
@@ -96,14 +96,14 @@ class ParserWriter:
                 self._extract(operation)
             case ir.Advance():
                 count = self._whole_bytes(operation.bits)
-                self._too_short(count)
+                self._require_bytes(count)
                 self._skip(count)
             case ir.Verify():
-                with self.e.when(self.e.b.not_(self.x.test(operation.condition))):
-                    self.packet.set(packet.PARSER_ERROR, self.x.small(operation.error))
+                with self.e.if_then(self.e.b.not_(self.x.test(operation.condition))):
+                    self.packet.set(packet.PARSER_ERROR, self.x.at_most_64_bits(operation.error))
                     self.e.jump(self._end)
             case ir.RequireBytes():
-                self._too_short(self.e.i64(operation.count))
+                self._require_bytes(self.e.i64(operation.count))
             case ir.RequireElement():
                 empty = self.n.is_zero(self.packet.number(operation.stack.next))
                 self._fail(empty, self.errors.stack_out_of_bounds)
@@ -111,14 +111,14 @@ class ParserWriter:
                 self.statements.write(operation)
 
     def _whole_bytes(self, bits: Data) -> Value:
-        """Return bits in bytes; ParserInvalidArgument unless they are whole bytes. Too large numbers stay large."""
-        value, signed = self.x.full(bits)
+        """Return bits in bytes; ParserInvalidArgument unless they are whole bytes. Above 2^62 the result is 2^62."""
+        value, signed = self.x.exact(bits)
         size = self.n.size(value)
-        odd = self.e.b.not_(self.n.is_zero(self.n.both(value, self.n.constant(7, size))))
+        odd = self.e.b.not_(self.n.is_zero(self.n.and_(value, self.n.constant(7, size))))
         if signed:
             odd = self.e.b.or_(odd, self.n.less(value, self.n.constant(0, size), True))
         self._fail(odd, self.errors.parser_invalid_argument)
-        count = self.n.right_by(value, 3, False)
+        count = self.n.shift_right_by(value, 3, False)
         if size == 64:
             return count
         large = self.n.less(self.n.constant(1 << 62, size), count, False)
@@ -133,25 +133,25 @@ class ParserWriter:
             self._fail(full, self.errors.stack_out_of_bounds)
         header = self.x.references.header(node.header)
         if node.bits is None:
-            self._fixed(header)
+            self._extract_fixed(header)
         else:
-            self._varbit(header, node.bits)
+            self._extract_varbit(header, node.bits)
         self.packet.store(header.slot(header.type.valid_offset), self.e.i64(1))
-        for rival in header.rivals():
-            self.packet.clear(rival)
+        for sibling in header.siblings():
+            self.packet.clear(sibling)
         if stack is not None:
             self.packet.set(stack.next, self.e.b.add(self.packet.number(stack.next), self.e.i64(1)))
 
-    def _fixed(self, header: Located) -> None:
+    def _extract_fixed(self, header: HeaderCells) -> None:
         size = header.type.fixed_bits // 8
-        self._too_short(self.e.i64(size))
-        start, skip = self._here(), 0
+        self._require_bytes(self.e.i64(size))
+        start, skip = self._position(), 0
         for field in header.type.fields:
-            self._fill(header.slot(field.offset), start, skip, field.width)
+            self._extract_field(header.slot(field.offset), start, skip, field.width)
             skip += field.width
         self._skip(self.e.i64(size))
 
-    def _fill(self, cell: Cell, start: Value, skip: int, bits: int) -> None:
+    def _extract_field(self, cell: Cell, start: Value, skip: int, bits: int) -> None:
         """Emit the extraction of a field."""
         kind = cell.kind
         if bits == 0:
@@ -162,17 +162,17 @@ class ParserWriter:
             value: Number = self.n.load_bits(start, skip, bits, kind.signed)
             self.packet.store(cell, self.n.resize(value, size_for(bits), kind.signed))
 
-    def _varbit(self, header: Located, bits: Data) -> None:
+    def _extract_varbit(self, header: HeaderCells, bits: Data) -> None:
         kind = header.type
         assert kind.varbit is not None
         fixed = kind.fixed_bits // 8
         count = self._whole_bytes(bits)
-        self._too_short(self.e.b.add(count, self.e.i64(fixed)))
+        self._require_bytes(self.e.b.add(count, self.e.i64(fixed)))
         cell = header.slot(kind.varbit.offset)
         self._fail(self.n.less(self.e.i64(cell.kind.bytes_), count, False), self.errors.header_too_short)
-        start, skip = self._here(), 0
+        start, skip = self._position(), 0
         for field in kind.fields[: kind.varbit.offset]:
-            self._fill(header.slot(field.offset), start, skip, field.width)
+            self._extract_field(header.slot(field.offset), start, skip, field.width)
             skip += field.width
         source = self.e.at(start, skip // 8)
         self.e.clear(cell.pointer, cell.kind.bytes_)
@@ -180,7 +180,7 @@ class ParserWriter:
         self.packet.store(header.slot(kind.length_offset), self.e.b.shl(count, self.e.i64(3)))
         start, skip = self.e.at(source, count), 0
         for field in kind.fields[kind.varbit.offset + 1 :]:
-            self._fill(header.slot(field.offset), start, skip, field.width)
+            self._extract_field(header.slot(field.offset), start, skip, field.width)
             skip += field.width
         self._skip(self.e.b.add(count, self.e.i64(fixed)))
 
@@ -190,18 +190,20 @@ class ParserWriter:
         keys = [(self.x.low(value, size_for(bits)), bits) for value, bits in state.keys] if state.cases else []
         for case in state.cases:
             if isinstance(case, SetCase):
-                held = write_holds(self.e, self.statements.context, case.value_set, [key for key, _ in keys])
-                self._go_if(held, blocks[case.next])
+                matches = emit_value_set_match(
+                    self.e, self.statements.context, case.value_set, [key for key, _ in keys]
+                )
+                self._branch_if(matches, blocks[case.next])
                 continue
             condition = self.e.bit(True)
             for (key, bits), (mask, value) in zip(keys, case.tests, strict=True):
                 size = self.n.size(key)
-                masked = key if mask == (1 << bits) - 1 else self.n.both(key, self.n.constant(mask, size))
+                masked = key if mask == (1 << bits) - 1 else self.n.and_(key, self.n.constant(mask, size))
                 condition = self.e.b.and_(condition, self.n.equal(masked, self.n.constant(value, size)))
-            self._go_if(condition, blocks[case.next])
+            self._branch_if(condition, blocks[case.next])
         self.e.b.branch(blocks[state.default])
 
-    def _go_if(self, condition: Value, block: Value) -> None:
+    def _branch_if(self, condition: Value, block: Value) -> None:
         following = self.e.block()
         self.e.b.cbranch(condition, block, following)
         self.e.b.position_at_end(following)

@@ -22,12 +22,12 @@ from p4reduce_switch.program.llvm.packet_state import Cell, PacketState
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
-    """A header in emitted code: `slot(offset)` is the cell of a slot, `rivals` the other members of its union."""
+class HeaderCells:
+    """A header in emitted code: `slot(offset)` is a slot's cell, `siblings` the other members of its union."""
 
     type: HeaderType
     slot: Callable[[int], Cell]
-    rivals: Callable[[], list[Cell]]
+    siblings: Callable[[], list[Cell]]
 
     def slots(self) -> list[Cell]:
         """Return all cells, the validity last."""
@@ -42,7 +42,7 @@ class References:
         self.packet = packet
         self._index = index
 
-    def header(self, ref: HeaderRef) -> Located:
+    def header(self, ref: HeaderRef) -> HeaderCells:
         """Resolve a header; its index is computed here, once."""
         if isinstance(ref, Header):
             return self._fixed(ref)
@@ -61,31 +61,31 @@ class References:
         """Return the cell of a header's validity."""
         return self.header(ref).slot(ref.type.valid_offset)
 
-    def members(self, ref: UnionRef) -> list[Located]:
+    def members(self, ref: UnionRef) -> list[HeaderCells]:
         """Return the members of a union."""
         if isinstance(ref, Union):
             return [self._fixed(member) for member in ref.members]
         start, union = self._element(ref.stack, ref.index), ref.stack.elements[0]
         return [self._member(union, index, start) for index in range(len(union.members))]
 
-    def _fixed(self, header: Header) -> Located:
-        return Located(
+    def _fixed(self, header: Header) -> HeaderCells:
+        return HeaderCells(
             header.type,
             lambda offset: self.packet.cell(header.base + offset),
-            lambda: [self.packet.cell(rival) for rival in header.rivals],
+            lambda: [self.packet.cell(sibling) for sibling in header.siblings],
         )
 
-    def _member(self, union: Union, index: int, start: Value) -> Located:
+    def _member(self, union: Union, index: int, start: Value) -> HeaderCells:
         header = union.members[index]
-        rivals = [other.valid for other in union.members if other is not header]
-        return self._chosen(header.type, start, union.base, header.base, rivals)
+        siblings = [other.valid for other in union.members if other is not header]
+        return self._chosen(header.type, start, union.base, header.base, siblings)
 
-    def _chosen(self, kind: HeaderType, start: Value, first: int, base: int, rivals: list[int]) -> Located:
+    def _chosen(self, kind: HeaderType, start: Value, first: int, base: int, siblings: list[int]) -> HeaderCells:
         """Return a header in a stack's element at `start`; slots have their numbers in the first element."""
-        return Located(
+        return HeaderCells(
             kind,
-            lambda offset: self.packet.behind(start, first, base + offset),
-            lambda: [self.packet.behind(start, first, rival) for rival in rivals],
+            lambda offset: self.packet.element_cell(start, first, base + offset),
+            lambda: [self.packet.element_cell(start, first, sibling) for sibling in siblings],
         )
 
     def _element(self, stack: Stack, index: Data | End) -> Value:

@@ -1,4 +1,4 @@
-"""Runs frames through a program's stages under the traffic manager, for programs with further passes."""
+"""Runs frames through the stages of a program that clones, resubmits or recirculates."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from p4reduce_switch.program.llvm.emitter import Value
 from p4reduce_switch.program.llvm.expressions import Expressions
 from p4reduce_switch.program.llvm.failures import Failure
 from p4reduce_switch.program.llvm.packet_state import Cell
-from p4reduce_switch.program.llvm.references import Located
+from p4reduce_switch.program.llvm.references import HeaderCells
 from p4reduce_switch.program.memory import Call, Word
 
 
@@ -38,7 +38,7 @@ class Statements:
         self.x.store(self.x.references.field(node.target), node.value)
 
     def _register_write(self, node: ir.RegisterWrite) -> None:
-        index, inside = self.x.inside(node.index, node.register.size)
+        index, inside = self.x.checked_index(node.index, node.register.size)
 
         def write() -> None:
             self.x.store(self.context.register_cell(node.register, index), node.value)
@@ -49,7 +49,7 @@ class Statements:
         if inside is None:
             write()
             return
-        with self.e.when(inside):
+        with self.e.if_then(inside):
             write()
 
     def _into(self, target: ir.Assignment, result: Cell | Value) -> None:
@@ -77,15 +77,15 @@ class Statements:
             self._copy_slots(target, source)
             self._invalidate(target)
 
-        self.e.choose(self.x.valid(source.slot(valid)), copy, lambda: self.packet.clear(target.slot(valid)))
+        self.e.if_else(self.x.valid(source.slot(valid)), copy, lambda: self.packet.clear(target.slot(valid)))
 
-    def _copy_slots(self, target: Located, source: Located) -> None:
+    def _copy_slots(self, target: HeaderCells, source: HeaderCells) -> None:
         for to, of in zip(target.slots(), source.slots(), strict=True):
             self._copy_cell(to, of)
 
-    def _invalidate(self, header: Located) -> None:
-        for rival in header.rivals():
-            self.packet.clear(rival)
+    def _invalidate(self, header: HeaderCells) -> None:
+        for sibling in header.siblings():
+            self.packet.clear(sibling)
 
     def _copy_union(self, node: ir.CopyUnion) -> None:
         targets, sources = self.x.references.members(node.target), self.x.references.members(node.source)
@@ -108,7 +108,7 @@ class Statements:
     def _add_header(self, node: ir.AddHeader) -> None:
         header = self.x.references.header(node.header)
         valid = header.slot(header.type.valid_offset)
-        with self.e.when(self.e.b.not_(self.x.valid(valid))):
+        with self.e.if_then(self.e.b.not_(self.x.valid(valid))):
             for cell in header.slots()[:-1]:
                 self.packet.clear(cell)
             self.packet.store(valid, self.e.i64(1))
@@ -118,7 +118,7 @@ class Statements:
     def _remove_header(self, node: ir.RemoveHeader) -> None:
         header = self.x.references.header(node.header)
         kind, valid = header.type, header.slot(header.type.valid_offset)
-        with self.e.when(self.x.valid(valid)):
+        with self.e.if_then(self.x.valid(valid)):
             length: Value = self.e.i64(kind.fixed_bits // 8)
             if kind.varbit is not None:
                 bits = self.packet.load(header.slot(kind.length_offset))
@@ -152,34 +152,34 @@ class Statements:
         self.packet.set(packet.EXIT, 1)
 
     def _clone(self, node: ir.Clone) -> None:
-        self.packet.set(packet.CLONE, self.e.b.add(self.x.small(node.session), self.e.i64(1)))
-        self.packet.set(packet.CLONE_FIELDS, self.x.small(node.field_list))
+        self.packet.set(packet.CLONE, self.e.b.add(self.x.at_most_64_bits(node.session), self.e.i64(1)))
+        self.packet.set(packet.CLONE_FIELDS, self.x.at_most_64_bits(node.field_list))
 
     def _resubmit(self, node: ir.Resubmit) -> None:
-        self.packet.set(packet.RESUBMIT, self.x.small(node.field_list))
+        self.packet.set(packet.RESUBMIT, self.x.at_most_64_bits(node.field_list))
 
     def _recirculate(self, node: ir.Recirculate) -> None:
-        self.packet.set(packet.RECIRCULATE, self.x.small(node.field_list))
+        self.packet.set(packet.RECIRCULATE, self.x.at_most_64_bits(node.field_list))
 
     def _digest(self, node: ir.SendDigest) -> None:
-        self.packet.set(packet.DIGEST, self.x.small(node.digest))
+        self.packet.set(packet.DIGEST, self.x.at_most_64_bits(node.digest))
 
     def _truncate(self, node: ir.Truncate) -> None:
-        length, before = self.x.small(node.length), self.packet.number(packet.TRUNCATE)
+        length, before = self.x.at_most_64_bits(node.length), self.packet.number(packet.TRUNCATE)
         self.packet.set(packet.TRUNCATE, self.e.b.select(self.n.less(length, before, False), length, before))
 
     # ---- state
 
     def _count(self, node: ir.Count) -> None:
-        index, inside = self.x.inside(node.index, node.counter.size)
+        index, inside = self.x.checked_index(node.index, node.counter.size)
         self._guarded(inside, lambda: self.context.count(self.context.counter(node.counter, index)))
 
     def _register_read(self, node: ir.RegisterRead) -> None:
-        index, inside = self.x.inside(node.index, node.register.size)
+        index, inside = self.x.checked_index(node.index, node.register.size)
         self._guarded(inside, lambda: self._into(node.into, self.context.register_cell(node.register, index)))
 
     def _execute_meter(self, node: ir.MeterExecute) -> None:
-        index, inside = self.x.inside(node.index, node.meter.size)
+        index, inside = self.x.checked_index(node.index, node.meter.size)
 
         def execute() -> None:
             length = self.packet.number(packet.INGRESS_LENGTH)
@@ -193,19 +193,19 @@ class Statements:
             if self.x.bit_widths.of(side).signed_bits > 64:
                 raise UnsupportedConstructError("random numbers of more than 63 bits")
             bounds.append(self.x.low(side, 64))
-        with self.e.when(self.e.b.not_(self.n.less(bounds[1], bounds[0], True))):
+        with self.e.if_then(self.e.b.not_(self.n.less(bounds[1], bounds[0], True))):
             self._into(node.into, self.context.call(Call.RANDOM, 0, *bounds))
 
     # ---- checks and messages
 
     def _assert(self, node: ir.Assert) -> None:
-        with self.e.when(self.e.b.not_(self.x.test(node.condition))):
+        with self.e.if_then(self.e.b.not_(self.x.test(node.condition))):
             self.context.fail(Failure.ASSERT, self.e.i64(0), False, 0)
 
     def _log(self, node: ir.Log) -> None:
         """The values are always computed, since that may fail the frame."""
-        values = [self.x.full(value) for value in node.values]
-        with self.e.when(self.e.b.not_(self.n.is_zero(self.context.word(Word.LOGGING)))):
+        values = [self.x.exact(value) for value in node.values]
+        with self.e.if_then(self.e.b.not_(self.n.is_zero(self.context.word(Word.LOGGING)))):
             self.context.store_values(values, self.context.host_abi.log_words)
             number = self.context.host_abi.number_of[node]
             self.context.call(Call.LOG, number, self.e.i64(0), self.e.i64(0))

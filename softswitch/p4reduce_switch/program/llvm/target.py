@@ -75,7 +75,7 @@ _PASSES = (
     _Manager.add_instruction_combine_pass,
     _Manager.add_simplify_cfg_pass,
 )
-"""Run the optimisation passes: within 5 % of LLVM's O2, in a third of its time."""
+"""The optimisation passes: within 5 % of the speed of LLVM's O2, in a third of its time."""
 
 
 class Loaded:

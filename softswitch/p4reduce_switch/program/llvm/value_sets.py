@@ -11,7 +11,9 @@ from p4reduce_switch.program.llvm.numbers import Number, size_for
 from p4reduce_switch.program.memory import ValueSetWord
 
 
-def write_holds(e: Emitter, context: CodegenContext, declared: program.ValueSet, keys: Sequence[Number]) -> Value:
+def emit_value_set_match(
+    e: Emitter, context: CodegenContext, declared: program.ValueSet, keys: Sequence[Number]
+) -> Value:
     """Return whether any member of a value set matches these keys, each of size `size_for`."""
     n, base = context.n, context.offsets.value_sets[declared]
     members = context.pointer(base + ValueSetWord.MEMBERS)
@@ -23,12 +25,12 @@ def write_holds(e: Emitter, context: CodegenContext, declared: program.ValueSet,
         matches, offset = e.bit(True), 0
         for key, words in zip(keys, sizes, strict=True):
             mask, value, low, high = (
-                n.whole([e.load(I64, e.word(start, offset + part * words + word)) for word in range(words)])
+                n.from_limbs([e.load(I64, e.word(start, offset + part * words + word)) for word in range(words)])
                 for part in range(4)
             )
             outside = e.b.or_(n.less(key, low, False), n.less(high, key, False))
-            matches = e.b.and_(matches, e.b.and_(n.equal(n.both(key, mask), value), e.b.not_(outside)))
+            matches = e.b.and_(matches, e.b.and_(n.equal(n.and_(key, mask), value), e.b.not_(outside)))
             offset += 4 * words
-        with e.when(matches):
+        with e.if_then(matches):
             e.store(e.i64(1), found)
     return e.b.not_(n.is_zero(e.load(I64, found)))

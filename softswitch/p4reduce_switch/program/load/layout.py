@@ -119,8 +119,8 @@ class Layout:
         base = self.size
         headers = [self._place(id) for id in ids]
         for position, id in enumerate(ids):
-            rivals = tuple(h.valid for other, h in enumerate(headers) if other != position)
-            headers[position] = self._placed[id] = replace(headers[position], rivals=rivals)
+            siblings = tuple(h.valid for other, h in enumerate(headers) if other != position)
+            headers[position] = self._placed[id] = replace(headers[position], siblings=siblings)
         return Union(item["name"].text(), names, tuple(headers), base)
 
     # ---- look-ups
