@@ -1,5 +1,5 @@
 """The root of the `p4reduce` command. Each package brings its own commands, under the entry points `p4reduce.commands`;
-one is imported when it is asked for."""
+one is imported when it is called."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class QuotaConfig(Settings, frozen=True):
 
 
 class PortConfig(Settings, frozen=True):
-    """One of [[ports]]: the host with this MAC is behind this switch port and is never learned elsewhere."""
+    """One of [[ports]]: the host with this MAC is at this switch port, whatever is learned."""
 
     number: PortNumber
     mac: MacAddress

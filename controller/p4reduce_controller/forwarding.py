@@ -1,4 +1,4 @@
-"""Plain Ethernet forwarding beside the aggregation: which MAC address is behind which port.
+"""Plain Ethernet forwarding beside the aggregation: the port of each MAC address.
 
 The switch reports unknown source addresses in digests. Each learned address is in two tables of the P4
 program: `mac_table` sends frames there, `learned` keeps the switch from reporting it again.

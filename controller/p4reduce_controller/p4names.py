@@ -1,6 +1,6 @@
 """The names of the P4 programs' objects, as their P4Info has them: one P4Names for each target.
 
-Which one it is goes by the pipeline (jobs/pipeline.py). Match fields and action parameters stand where entries are made
+The pipeline selects one (jobs/pipeline.py). Match fields and action parameters are named where entries are made
 (jobs/switch_entries.py, jobs/tofino_entries.py, forwarding.py).
 """
 

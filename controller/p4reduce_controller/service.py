@@ -46,7 +46,7 @@ def _halves(election_id: int | str) -> tuple[int, int] | None:
 
 
 def _roles(security: Security | None) -> frozenset[str]:
-    """The roles that the job service answers; without TLS there are no roles, and none is asked for."""
+    """The roles that the job service answers; without TLS roles are not checked."""
     return frozenset() if security is None else frozenset({CONTROLLER, WORKER})
 
 
@@ -224,7 +224,7 @@ class Controller:
         self._stop.set()
 
     def sweep(self) -> None:
-        """Drop members that have gone silent. `run` does this by itself.
+        """Drop members without heartbeats. `run` does this by itself.
 
         After a pause of the controller itself, give them time instead: their heartbeats may wait in its sockets.
         """

@@ -36,7 +36,7 @@ class Table:
         return shown
 
     def markdown(self) -> str:
-        """Return it for a page; without rows, a sentence that says so."""
+        """Return it as Markdown; without rows, a sentence."""
         if not self.rows:
             return NOT_RUN
         lines = [self.headings, ["---"] * len(self.headings), *self.rows]

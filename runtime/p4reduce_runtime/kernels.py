@@ -46,7 +46,7 @@ _WARM_S: Final = 300.0
 _NOT_KEPT: Final = 75
 """Exit status of a process that compiled, and could not keep what it compiled (EX_TEMPFAIL of sysexits.h)."""
 _DONE: Final = "all"
-"""A file that says that all kernels of these sources were compiled."""
+"""A file that exists if all kernels of these sources were compiled."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Fields = TypeVar("Fields", bound=tuple[Any, ...])
@@ -57,11 +57,11 @@ class CompilationError(RuntimeError):
 
 
 class NotCachedError(RuntimeError):
-    """What is compiled cannot be kept; the message says why and what to do."""
+    """Compiled code cannot be stored; the message says why and what to do."""
 
 
 def enabled() -> bool:
-    """Return whether kernels are wanted: P4REDUCE_KERNELS is not "off".
+    """Return whether kernels are enabled: P4REDUCE_KERNELS is not "off".
 
     Raises ConfigError for another value of it than on and off.
     """

@@ -54,7 +54,7 @@ class FairLock:
             self._publish_waiters()
 
     def end_native(self) -> None:
-        """After the native loop: hold the lock again, after the threads that wait for it."""
+        """Acquire the lock again after the native loop; threads that wait for it come first."""
         with self._state:
             self._native_owner = None
             if self._owner == threading.get_ident():
@@ -83,7 +83,7 @@ class FairLock:
         return True
 
     def release(self) -> None:
-        """Release it as often as it was acquired; the thread that has waited longest holds it then."""
+        """Release it once; after as many releases as acquisitions the thread that has waited longest gets it."""
         if self._owner != threading.get_ident():
             raise RuntimeError("this thread does not hold the lock")
         self._depth -= 1

@@ -1,4 +1,4 @@
-"""The switch's metrics: what its ports, its program and its P4Runtime server have counted."""
+"""The switch's metrics: counters of its ports, its program and its P4Runtime server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CPU: Final = ("cpu", "")
 
 
 def samples(switch: Switch, server: Server) -> list[Sample]:
-    """Return what is counted now."""
+    """Return the present values."""
     found = [*_of_switch(switch), *_of_server(server)]
     for ports in switch.ports:
         if isinstance(ports, UdpUnderlay):
@@ -36,7 +36,7 @@ def _of_switch(switch: Switch) -> Iterator[Sample]:
 
 
 def _of_server(server: Server) -> Iterator[Sample]:
-    counted = server.counted()
+    counted = server.counters()
     yield Sample(metrics.DROPPED_PACKET_INS, counted.packet_in_dropped)
     yield Sample(metrics.DROPPED_DIGESTS, counted.digests_dropped)
     yield Sample(metrics.SLOW_CONTROLLER, counted.slow_controller)

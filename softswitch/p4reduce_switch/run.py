@@ -53,7 +53,7 @@ class SwitchOptions:
     device_id: int = 1
     cpu_port: int = DEFAULT_CPU_PORT
     tls_ca: str | None = None
-    """With `tls_certificate` and `tls_key`: P4Runtime over TLS, for controllers that this authority knows."""
+    """With `tls_certificate` and `tls_key`: P4Runtime over TLS, for controllers certified by this authority."""
     tls_certificate: str | None = None
     tls_key: str | None = None
     insecure: bool = False

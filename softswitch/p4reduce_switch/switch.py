@@ -112,7 +112,7 @@ class Switch:
                 return
             try:
                 outputs = self.program.process(port, frame)
-            except ExecutionError as error:  # such as a program that resubmits a frame for ever
+            except ExecutionError as error:  # such as a program that resubmits a frame without end
                 self._failed(port, error)
                 return
         for out_port, out_frame in outputs:
@@ -128,12 +128,12 @@ class Switch:
         self.receive(self.cpu_port, frame)
 
     def run(self) -> None:
-        """Serve the ports until `stop` is called."""
+        """Process frames until `stop` is called."""
         while not self._stopping.is_set():
             if self._loop is None or not self._run_native(self._loop):
-                self._serve_in_python()
+                self._drain_in_python()
 
-    def _serve_in_python(self) -> None:
+    def _drain_in_python(self) -> None:
         for key, _ in self._selector.select():
             if key.data is not None:
                 key.data.drain(key.fd, self.receive)
@@ -155,7 +155,7 @@ class Switch:
                 self.lock.end_native()
             if reason is Reason.EVENT or loop.buffers.clear_event():  # before another thread may run a frame
                 self._collect(program, loop)
-            elif reason is Reason.NO_ROOM:
+            elif reason is Reason.BUFFER_FULL:
                 loop.buffers.enlarge(program.batch)
         if reason is Reason.WOKEN:
             self._woken()

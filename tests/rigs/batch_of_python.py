@@ -22,11 +22,11 @@ def _array(record: type[Record], address: int, count: int = 1) -> Any:
 
 
 class PythonBatch:
-    """Gives any program a `batch` that calls its `process` for each frame. `room` and `copies` are for each frame."""
+    """Gives any program a `batch` that calls its `process`. `max_bytes` and `copies` are for each frame."""
 
-    def __init__(self, program: Any, room: int = 1 << 18, copies: int = 64) -> None:
+    def __init__(self, program: Any, max_bytes: int = 1 << 18, copies: int = 64) -> None:
         self.program = program
-        self.room, self.copies = room, copies
+        self.max_bytes, self.copies = max_bytes, copies
         self.on_digest: Callable[[str, list[tuple[int, ...]]], None] | None = None
         self.batches: list[int] = []
         """Frames of each call."""
@@ -80,7 +80,7 @@ class PythonBatch:
         self.batches.append(frames - int(run["frames_run"]))
         while run["frames_run"] < frames:
             free = run["out_size"] - run["bytes_out"], capacity - run["frames_out"]
-            if free[0] < self.room or free[1] < self.copies:
+            if free[0] < self.max_bytes or free[1] < self.copies:
                 return batch.FULL
             start, length, port = arrived[run["frames_run"]].tolist()
             run["frames_run"] += 1

@@ -13,7 +13,7 @@ metadata, and the client raises the same ones again:
      ├── LeaseTimeoutError           DEADLINE_EXCEEDED    not every rank came in time
      ├── MemberResetError            ABORTED              this member's join is void: join again
      ├── ControllerStoppedError      UNAVAILABLE          the controller ends; the client: ControllerUnreachableError
-     ├── RetryLaterError             FAILED_PRECONDITION  it may go well later: ask again
+     ├── RetryLaterError             FAILED_PRECONDITION  it may succeed later: try again
      │    ├── SwitchAwayError        the controller has no connection to its switch now
      │    ├── PlaceTakenError        another launch of the job, or another worker of that rank, is a member
      │    └── QuotaExceededError     the caller has as much as one owner may have
@@ -92,7 +92,7 @@ class EpochError(ControllerFailedError):
 
 
 class StoreError(ControllerFailedError):
-    """What the controller must remember cannot be read or written."""
+    """The controller's store cannot be read or written."""
 
 
 _CODES: dict[type[JobServiceError], grpc.StatusCode] = {

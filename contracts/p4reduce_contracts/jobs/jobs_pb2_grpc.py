@@ -114,7 +114,7 @@ class JobsServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Join(self, request, context):
-        """A rank asks to take part. It then sends HELLO with the nonce to the switch while WaitLease is outstanding.
+        """A rank joins. It then sends HELLO with the nonce to the switch while WaitLease is outstanding.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -134,8 +134,8 @@ class JobsServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """Open for as long as the member lives: while it is, no heartbeat is missed, and when its connection ends without
-        another one at once, the member is gone.
+        """Open as long as the member is: meanwhile no heartbeat is missed, and when its connection ends without
+        another one at once, the member is dropped.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,6 +1,6 @@
 """A member's watch: a call that stays open while the member's process runs, and delivers a reset at once.
 
-While it is open the controller counts the member as alive. gRPC's own threads answer the controller's pings, so that
+While it is open, the controller does not expect heartbeats. gRPC's own threads answer the controller's pings, so that
 holds too while the interpreter is busy in one long call; and when the process ends, however it does, its connection
 ends with it.
 """

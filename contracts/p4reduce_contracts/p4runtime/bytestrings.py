@@ -11,5 +11,5 @@ def encode(value: int, bitwidth: int) -> bytes:
 
 
 def decode(data: bytes) -> int:
-    """The value of a byte string. Leading zero bytes are accepted, as the spec asks of a receiver."""
+    """The value of a byte string. Leading zero bytes are accepted, as the spec requires of a receiver."""
     return int.from_bytes(data, "big")

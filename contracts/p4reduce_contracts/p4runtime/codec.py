@@ -118,7 +118,7 @@ def _encode_table_entry(schema: Schema, entry: TableEntry, out: p4r.TableEntry) 
 
 
 def _encode_match(key: FieldInfo, value: MatchValue, where: str, out: p4r.TableEntry | p4r.ValueSetMember) -> None:
-    """Adds one key to an entry's `match`; a value that matches everything is left out, as the spec asks."""
+    """Adds one key to an entry's `match`; a value that matches everything is left out, as the spec requires."""
     if key.kind in ("exact", "optional"):
         if not isinstance(value, int):
             raise SchemaError(f"{where}: {key.name} is {key.kind} and takes one integer, not {value!r}")

@@ -52,7 +52,8 @@ class TableEntry:
     which keeps them.
 
     The entries of a table with an action profile have instead of `action` a `member` of it, and with an action selector
-    a `group` or an `action_set`. `idle_timeout_ns`: the switch tells when no frame has hit the entry for that long.
+    a `group` or an `action_set`. `idle_timeout_ns`: the switch sends a notification when no
+    frame has hit the entry for that long.
     """
 
     table: str

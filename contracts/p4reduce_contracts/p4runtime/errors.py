@@ -1,7 +1,7 @@
 """Errors of the P4Runtime client.
 
 P4RuntimeError
-+-- SwitchUnreachableError  no answer within the deadline, or the connection is gone
++-- SwitchUnreachableError  no answer within the deadline, or the connection is closed
 +-- NotPrimaryError         another controller is primary for this switch
 +-- PipelineError           the switch refused the program, or has none
 +-- SchemaError             a name, a field or a value that the program's P4Info does not allow

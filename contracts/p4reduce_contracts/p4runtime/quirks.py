@@ -2,9 +2,9 @@
 
 What client and server know of particular targets is here. Differences that need nothing done:
 
-- BMv2 (its P4Runtime front end, PI) makes the live controller with the largest election id primary. The spec, and the
-  software switch, make no client primary after a primary has left, until one asks with an id as large as its.
-- BMv2 answers INVALID_ARGUMENT where the spec wants OUT_OF_RANGE for values that are too wide, and UNKNOWN for most
+- BMv2 (its P4Runtime front end, PI) makes the connected controller with the largest election id primary. The spec, and
+  the software switch, make no client primary after a primary has left, until one requests it with an id as large as its.
+- BMv2 answers INVALID_ARGUMENT where the spec has OUT_OF_RANGE for values that are too wide, and UNKNOWN for most
   errors of the target itself, such as a full table or a counter index that is too large.
 - BMv2 refuses clone sessions with a packet length ("Error when creating clone session in target").
 - BMv2 takes multicast group ids below 32768 only; those above hold its clone sessions.
@@ -12,7 +12,7 @@ What client and server know of particular targets is here. Differences that need
 - BMv2 shows a member once for each unit of its largest weight in a group, and all watch ports of a group as that of its
   last member. A group that is refused stays, empty.
 - BMv2 ends a stream with INVALID_ARGUMENT when its election id is in use; while it has not noticed that an old
-  connection is dead, a controller that comes back is refused so, and has to try again.
+  connection is closed, a controller that reconnects is refused so, and has to try again.
 
 One difference has to be taken care of: BMv2 keeps clone sessions and multicast groups when a pipeline is set, and its
 P4Runtime server forgets them. They make copies as before, can be neither read nor deleted, and a new one with the same
@@ -44,7 +44,7 @@ def replica_port(replica: p4r.Replica) -> int:
 def is_no_pipeline(config: p4r.ForwardingPipelineConfig) -> bool:
     """Whether GetForwardingPipelineConfig answered "no program".
 
-    The spec wants an unset config for that. BMv2 answers FAILED_PRECONDITION until the first attempt to set a
+    The spec has an unset config for that. BMv2 answers FAILED_PRECONDITION until the first attempt to set a
     program, and after an attempt that failed an empty config.
     """
     return not config.HasField("p4info")

@@ -211,7 +211,7 @@ class Directory(Generic[Info]):
 
 @dataclass(frozen=True)
 class Schema:
-    """Everything a client or server has to know of a program to speak P4Runtime about it."""
+    """The objects of a program in P4Info, by name and by id."""
 
     tables: Directory[TableInfo]
     actions: Directory[ActionInfo]

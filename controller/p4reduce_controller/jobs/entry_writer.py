@@ -1,6 +1,6 @@
 """Writes to the switch what the jobs need, through a P4Runtime client. Each method blocks until it answers.
 
-`Pipeline.entries` says which entries a grant has and in which order they are written.
+`Pipeline.entries` returns the entries of a grant in the order in which they are written.
 """
 
 from __future__ import annotations

@@ -378,9 +378,9 @@ class SwitchReconciler:
         self._notifier.notify()
 
     async def _remove_stale(self) -> None:
-        wanted = self._registry.grants()
+        desired = self._registry.grants()
         for job_id, grant in list(self._installed.items()):
-            if wanted.get(job_id) != grant:
+            if desired.get(job_id) != grant:
                 await self._on_thread(lambda grant=grant: self._entry_writer.remove(grant))  # type: ignore[misc]
                 del self._installed[job_id]
 

@@ -14,7 +14,7 @@ with the reason, and they must join again.
 
 What a later run of the controller has to know is saved at every step (`JobStore`), and taken up with `restore`. Only
 making and removing a job, and drawing an epoch, depend on that: a failing disk stops nothing else. What an older
-state of the disk says is safe, since the switch is compared with it, and silent members are dropped.
+state of the disk says is safe, since the switch is compared with it, and members without heartbeats are dropped.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class Registry:
             event(_log, logging.INFO, "jobs restored", jobs=len(self._jobs), members=len(self._members))
 
     def give_time(self, now: float) -> None:
-        """Count every member as heard from now, after a pause of the controller itself."""
+        """Record a heartbeat of every member, after a pause of the controller itself."""
         for _, member in self._members.values():
             member.last_seen = now
             member.gone_at = None
@@ -336,7 +336,7 @@ class Registry:
         member.gone_at = None
 
     def wait_ended(self, nonce: int, now: float, caller_gone: bool = False) -> None:
-        """Record that the wait ended. If the caller has gone, its HELLO counts no longer, until it sends another."""
+        """Record that the wait ended. If the caller has disconnected, its HELLO is void until it sends another."""
         if nonce in self._members:
             job, member = self._members[nonce]
             member.waiting -= 1

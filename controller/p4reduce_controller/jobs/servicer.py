@@ -225,17 +225,17 @@ class JobsServicer:
             raise InvalidRequestError(f"timeout_s must be between 0 and {_LONGEST_WAIT_S:g}, not {timeout_s}")
         self._registry.wait_started(request.nonce)
         self._notifier.notify()
-        gone = False
+        disconnected = False
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._lease(request.nonce)
         except TimeoutError:
             raise LeaseTimeoutError(self._too_late(request.nonce, timeout_s)) from None
         except asyncio.CancelledError:
-            gone = True
+            disconnected = True
             raise
         finally:
-            self._connection_ended(lambda: self._registry.wait_ended(request.nonce, self._clock(), gone))
+            self._connection_ended(lambda: self._registry.wait_ended(request.nonce, self._clock(), disconnected))
             self._notifier.notify()
 
     @_answers

@@ -233,7 +233,7 @@ class Store:
 
     @contextlib.contextmanager
     def _store_errors(self) -> Iterator[None]:
-        """Turn what SQLite complains of into a StoreError that says what to do."""
+        """Raise SQLite's errors as a StoreError that says what to do."""
         try:
             yield
         except (sqlite3.Error, ValueError) as error:

@@ -25,21 +25,21 @@ def compare(found: Iterable[Held], jobs: Mapping[int, Iterable[Held]], own: Iter
     A job is kept if every entry of it is there as it should be. What belongs to no kept job and is not `own` has to go.
     """
     there = {_name(entry): entry for entry in found}
-    wanted: dict[str, Held] = {}
+    desired: dict[str, Held] = {}
     kept = set()
     for job_id, entries in jobs.items():
         of_job = {_name(entry): entry for entry in entries}
-        if all(_says_the_same(there.get(name), entry) for name, entry in of_job.items()):
+        if all(_is_equal(there.get(name), entry) for name, entry in of_job.items()):
             kept.add(job_id)
-            wanted |= of_job
+            desired |= of_job
     missing = {_name(entry): entry for entry in own}
     for name, entry in missing.items():
-        if _says_the_same(there.get(name), entry):
-            wanted[name] = entry
+        if _is_equal(there.get(name), entry):
+            desired[name] = entry
     return Takeover(
         frozenset(kept),
-        tuple(entry for name, entry in there.items() if name not in wanted),
-        tuple(entry for name, entry in missing.items() if name not in wanted),
+        tuple(entry for name, entry in there.items() if name not in desired),
+        tuple(entry for name, entry in missing.items() if name not in desired),
     )
 
 
@@ -50,9 +50,9 @@ def _name(entry: Held) -> str:
     return f"{entry.table} {sorted(entry.match.items())} {entry.priority}"
 
 
-def _says_the_same(found: Held | None, wanted: Held) -> bool:
-    if isinstance(found, MulticastGroup) and isinstance(wanted, MulticastGroup):
-        return sorted(found.replicas) == sorted(wanted.replicas)
-    if isinstance(found, TableEntry) and isinstance(wanted, TableEntry):
-        return (found.action, found.params) == (wanted.action, wanted.params)
+def _is_equal(found: Held | None, desired: Held) -> bool:
+    if isinstance(found, MulticastGroup) and isinstance(desired, MulticastGroup):
+        return sorted(found.replicas) == sorted(desired.replicas)
+    if isinstance(found, TableEntry) and isinstance(desired, TableEntry):
+        return (found.action, found.params) == (desired.action, desired.params)
     return False

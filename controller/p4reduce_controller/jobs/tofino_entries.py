@@ -1,4 +1,4 @@
-"""The entries of Tofino's program that differ from v1model's (switch_entries.py); docs/tofino.md says why they do."""
+"""The entries of Tofino's program that differ from v1model's (switch_entries.py); see docs/tofino.md."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Registers:
 
     @classmethod
     def of(cls, p4info: p4i.P4Info) -> Registers:
-        """Return the sizes that P4Info says. Raises ValueError where it has not these registers."""
+        """Return the sizes in P4Info. Raises ValueError where it lacks these registers."""
         sizes = {register.preamble.name: register.size for register in p4info.registers}
         missing = {_TAGS, _RANK_TAGS} - sizes.keys()
         if missing:

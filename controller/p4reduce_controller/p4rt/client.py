@@ -98,7 +98,7 @@ class Client:
     # ---- connection
 
     def connect(self, *, require_primary: bool = True) -> None:
-        """Opens the connection and asks to be primary.
+        """Open the connection and request mastership.
 
         Raises SwitchUnreachableError, or NotPrimaryError when another controller has a larger election id (unless
         `require_primary` is false: a backup may read).
@@ -134,7 +134,7 @@ class Client:
         return self._connection.is_primary
 
     def why_not_primary(self) -> str:
-        """Why this controller is not primary, as the switch's last arbitration message says; "" if it is."""
+        """Why this controller is not primary, by the switch's last arbitration message; "" if it is."""
         return self._connection.why_not_primary()
 
     @property

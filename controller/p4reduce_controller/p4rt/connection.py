@@ -114,7 +114,7 @@ class Connection:
             self._channel = self._rpc = None
 
     def why_not_primary(self) -> str:
-        """Why this controller is not primary, as the switch's last arbitration message says; "" if it is."""
+        """Why this controller is not primary, by the switch's last arbitration message; "" if it is."""
         stream = self._stream
         if stream is None:
             return str(self._not_connected())

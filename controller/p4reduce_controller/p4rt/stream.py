@@ -75,7 +75,7 @@ class Stream:
             return self.largest == elections.LARGEST
 
     def arbitrate(self, timeout_s: float, election_id: tuple[int, int] | None = None) -> None:
-        """Asks to be primary and waits for the answer, which sets `is_primary`; `election_id` is another one.
+        """Request mastership and wait for the answer, which sets `is_primary`; `election_id` is another one.
 
         Raises TimeoutError when there is none in time, and ends the stream then; NotPrimaryError when the switch ends
         it over the election id, SwitchUnreachableError when it breaks.
@@ -98,7 +98,7 @@ class Stream:
                 raise self._ended
 
     def why_not_primary(self) -> str:
-        """What the switch's last arbitration message says, for a controller that is not primary."""
+        """The text of the switch's last arbitration message, for a controller that is not primary."""
         with self._changed:
             if self._arbitration is None:
                 return "the switch has not answered yet"

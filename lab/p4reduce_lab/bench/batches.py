@@ -33,7 +33,7 @@ class Runner:
         self._in_frames: NDArray[np.void] = zeros(batch.Frame, BATCH)
         self._in_frames["offset"], self._in_frames["length"] = np.arange(BATCH) * size, size
         self._staged = np.zeros((BATCH, size), np.uint8)
-        self._out = np.zeros(max(native.room, size) * (self._capacity + 1), np.uint8)
+        self._out = np.zeros(max(native.max_bytes, size) * (self._capacity + 1), np.uint8)
         self._results: NDArray[np.void] = zeros(batch.Frame, self._capacity)
         self._batch_array = native.new()
         self._batch: np.void = self._batch_array[0]

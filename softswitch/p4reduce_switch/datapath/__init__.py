@@ -51,7 +51,7 @@ def batch_program(program: object) -> BatchProgram | None:
 
 
 def started_us(native: batch.NativeBatch, otherwise: int) -> int:
-    """Return the origin of the program's time, on the monotonic clock in us; `otherwise` if it has none of its own."""
+    """Return the origin of the program's time, on the monotonic clock in us; by default `otherwise`."""
     return getattr(native, "started_us", otherwise)
 
 
@@ -59,11 +59,11 @@ class Reason(enum.IntEnum):
     """Why the native loop returned."""
 
     YIELD = 0  # for waiters of the lock, or to handle signals
-    WOKEN = 1  # the wake-up descriptor is readable, or a signal arrived
+    WOKEN = 1  # the wake descriptor is readable, or a signal arrived
     UNKNOWN_PEER = 2  # the datagram at `pending_at` is from an unknown address
     OTHER_PORT = 3  # the next result goes to a port that is not the loop's: the CPU port, or none
     EVENT = 4  # the last frame run left digests or a failure to collect
-    NO_ROOM = 5  # the results of one frame may exceed the buffers
+    BUFFER_FULL = 5  # the results of one frame may exceed the buffers
 
 
 class LoopState(Record):
@@ -202,7 +202,7 @@ class Buffers:
         self._allocate(_RESULTS_BYTES, _RESULTS)
 
     def bind(self, native: batch.NativeBatch, installed_us: int) -> None:
-        """Run the rest of the batch, and all later ones, with this program."""
+        """Run the rest of this batch, and all later batches, with this program."""
         if native is self._bound:
             return
         self._batch["program"] = native.new()["program"]
@@ -212,7 +212,7 @@ class Buffers:
 
     def enlarge(self, native: batch.NativeBatch) -> None:
         """Enlarge the result buffers to the results of one frame; all earlier results are sent."""
-        self._allocate(max(_RESULTS_BYTES, 2 * native.room), max(_RESULTS, 2 * native.copies))
+        self._allocate(max(_RESULTS_BYTES, 2 * native.max_bytes), max(_RESULTS, 2 * native.copies))
 
     def _allocate(self, size: int, count: int) -> None:
         self._results = np.zeros(size, np.uint8)

@@ -9,7 +9,7 @@ from p4reduce_switch.datapath import Memory, Reason
 from p4reduce_switch.datapath.addresses import call_function
 from p4reduce_switch.program import batch
 
-EVENT, NO_ROOM = int(Reason.EVENT), int(Reason.NO_ROOM)
+EVENT, BUFFER_FULL = int(Reason.EVENT), int(Reason.BUFFER_FULL)
 SEND_RESULTS, BATCH_DONE = -1, -2
 MAX_RUN_US = 20_000
 """How long a loop runs before it returns to Python, which handles signals."""
@@ -33,7 +33,7 @@ def run_batch(memory: Memory, now: int) -> int:
     run.now_us = now - state.started_us
     stopped = call_function(state.function, address_of(memory.batch))
     state.event_due = stopped == batch.EVENT
-    return NO_ROOM if stopped == batch.FULL and run.frames_out == 0 else SEND_RESULTS
+    return BUFFER_FULL if stopped == batch.FULL and run.frames_out == 0 else SEND_RESULTS
 
 
 @register_jitable

@@ -48,7 +48,7 @@ _NEEDS_CSUM, _GSO_UDP_L4 = 1, 5
 _CHECKSUM_OFFSET = 6
 _IP, _UDP = 14, 34
 _OUTGOING = 4
-_NOTHING, _OWN = -1, -2
+_NO_FRAME, _OUTGOING_FRAME = -1, -2
 
 
 @register_jitable
@@ -88,7 +88,7 @@ def _set_message(table: Table[PacketIo], buffers: int) -> int:
 
 @register_jitable
 def _receive(memory: Memory, table: Table[PacketIo], interface: Interface) -> int:
-    """Receive one frame or super-frame as pending; return its bytes, NOTHING, or OWN for an outgoing one."""
+    """Receive one frame or super-frame as pending; return its bytes, _NO_FRAME or _OUTGOING_FRAME."""
     state, io, received = memory.state[0], table[0], memory.received
     io.iovec[2] = address_of(received)
     io.iovec[3] = RECEIVE_BYTES
@@ -98,10 +98,10 @@ def _receive(memory: Memory, table: Table[PacketIo], interface: Interface) -> in
     io.sll_pkttype = 0
     got: int = udp.recvmsg(interface.descriptor, message, 0)
     if got < _VIRTIO_BYTES:
-        return _NOTHING
+        return _NO_FRAME
     length = got - _VIRTIO_BYTES
     if io.sll_pkttype == _OUTGOING:
-        return _OWN
+        return _OUTGOING_FRAME
     frame, segment = address_of(received), signed(io.virtio_gso_size)
     start, offset = signed(io.virtio_csum_start), signed(io.virtio_csum_offset)
     state.pending_at = 0
@@ -126,7 +126,7 @@ def _is_udp(frame: int) -> bool:
 
 @register_jitable
 def _frame_pending(memory: Memory, interface: Interface) -> bool:
-    """Turn the receive buffer into frames; return whether all of them found space."""
+    """Convert the receive buffer to frames; return whether all of them fit."""
     state, frames, at = memory.state[0], memory.frames, end_of_frames(memory)
     while state.pending_at >= 0:
         if memory.batch[0].frames == BATCH_FRAMES or at + FRAME_BYTES > len(frames):
@@ -155,8 +155,8 @@ def _frame_pending(memory: Memory, interface: Interface) -> bool:
 
 
 @register_jitable
-def _may_run(frame: int, length: int, limit: int) -> bool:
-    """Return whether the kernel makes the same frame of it when it segments a run: a correct, whole UDP datagram.
+def _can_segment(frame: int, length: int, limit: int) -> bool:
+    """Return whether a frame stays the same when the kernel segments a super-frame with it: a valid UDP datagram.
 
     A datagram that is never fragmented needs no identification, and one without a checksum may get one.
     """
@@ -173,7 +173,7 @@ def _may_run(frame: int, length: int, limit: int) -> bool:
 
 @register_jitable
 def _same_headers(one: int, other: int) -> bool:
-    """Return whether two headers differ in lengths, identification and checksums alone."""
+    """Return whether two headers differ in lengths, identification and checksums only."""
     return (
         load_word(one) == load_word(other)
         and load_word(one + 8) == load_word(other + 8)
@@ -185,7 +185,7 @@ def _same_headers(one: int, other: int) -> bool:
 
 @register_jitable
 def _send_run(table: Table[PacketIo], interface: Interface, first: int, count: int, segment: int, total: int) -> bool:
-    """Send `count` datagrams, whose payloads are in the vector, as one frame; return whether the kernel took it."""
+    """Send `count` datagrams, whose payloads are in the vector, as one frame; return whether the kernel accepted it."""
     io, headers = table[0], address_of(table) + _HEADERS
     if count == 1:
         io.virtio_flags = 0
@@ -221,19 +221,19 @@ def _send_run(table: Table[PacketIo], interface: Interface, first: int, count: i
 def _send_queue(memory: Memory, table: Table[PacketIo], interface: Interface, index: int) -> None:
     """Send the results of one port, from this one on."""
     results, vector = address_of(memory.results), table[0].iovec
-    alone = 0  # frames that go by themselves because their run was refused
+    unsegmented = 0  # frames to send one by one, because the kernel refused their super-frame
     while index >= 0:
         first, length = results + memory.result_table[index].offset, memory.result_table[index].length
         count, total, last, after = 1, length - ENCAP_BYTES, length, memory.queued[index].next
         allowed = interface.gso_allowed + interface.gso_seen >= 2 and interface.gso_allowed > 0
-        if alone > 0:
-            alone -= 1
-        elif allowed and after >= 0 and _may_run(first, length, interface.max_frame):
+        if unsegmented > 0:
+            unsegmented -= 1
+        elif allowed and after >= 0 and _can_segment(first, length, interface.max_frame):
             vector[4], vector[5] = first + ENCAP_BYTES, total
             while after >= 0 and count < MAX_SEGMENTS and last == length:
                 frame, size = results + memory.result_table[after].offset, memory.result_table[after].length
                 on_wire = total + size + count * ENCAP_BYTES
-                if size > length or on_wire > RUN_BYTES or not _may_run(frame, size, length):
+                if size > length or on_wire > RUN_BYTES or not _can_segment(frame, size, length):
                     break
                 if not _same_headers(first, frame):
                     break
@@ -244,7 +244,7 @@ def _send_queue(memory: Memory, table: Table[PacketIo], interface: Interface, in
             interface.frames_out += count
             interface.bytes_out += total + count * ENCAP_BYTES
         elif count > 1:
-            alone = count
+            unsegmented = count
             if udp.errno_now() in _REFUSALS:
                 interface.gso_allowed = 0
             continue
@@ -272,7 +272,7 @@ def _send_results(memory: Memory, ports: Interfaces) -> bool:
 
 @kernel("int64(Memory, Interfaces, LockState[::1])")
 def run_once(memory: Memory, ports: Interfaces, lock: Table[LockState]) -> int:
-    """Serve the sockets until Python is needed; return the `Reason`. The caller holds the lock."""
+    """Run the loop until Python is needed; return the `Reason`. The caller holds the lock."""
     state, interfaces = memory.state[0], ports.interfaces
     begun, requests = udp.microseconds(), lock[0].requests
     now, idle = begun, 0
@@ -288,10 +288,10 @@ def run_once(memory: Memory, ports: Interfaces, lock: Table[LockState]) -> int:
         now = udp.microseconds()
         if has_waiters(lock) or now - begun > MAX_RUN_US:
             return _YIELD
-        room = True
+        fits = True
         if state.pending_at >= 0:
-            room = _frame_pending(memory, interfaces[state.pending_port])
-        if room:
+            fits = _frame_pending(memory, interfaces[state.pending_port])
+        if fits:
             ready = 0 if idle > 0 and enter_idle(lock) else udp.wait(ports.polled, idle)
             if idle > 0:  # no work: check what ended the wait
                 if not leave_idle(lock, requests):
@@ -301,11 +301,11 @@ def run_once(memory: Memory, ports: Interfaces, lock: Table[LockState]) -> int:
                 begun = udp.microseconds()
                 now = begun
             for row in range(len(interfaces)):
-                while room and ports.polled[row].revents != 0:
+                while fits and ports.polled[row].revents != 0:
                     got = _receive(memory, ports.io, interfaces[row])
-                    if got == _NOTHING:
+                    if got == _NO_FRAME:
                         break
-                    if got != _OWN:
+                    if got != _OUTGOING_FRAME:
                         state.pending_port = row
-                        room = _frame_pending(memory, interfaces[row])
+                        fits = _frame_pending(memory, interfaces[row])
         idle = IDLE_MS if memory.batch[0].frames == 0 else 0

@@ -31,8 +31,8 @@ class Controller:
         """Queue a message that must be delivered."""
         self._queue.put(message)
 
-    def offer(self, message: p4r.StreamMessageResponse) -> bool:
-        """Queue a packet or digest; return whether there was room in the queue."""
+    def send_or_drop(self, message: p4r.StreamMessageResponse) -> bool:
+        """Queue a packet, digest list or notification; return False, and count it, when the queue is full."""
         if self._queue.qsize() >= MAX_QUEUED:
             self.dropped += 1
             return False
@@ -115,7 +115,7 @@ class Arbitration:
         if len(others) >= MAX_CONTROLLERS:
             raise RequestError(Code.RESOURCE_EXHAUSTED, f"{MAX_CONTROLLERS} controllers are connected already")
 
-    def leave(self, controller: Controller) -> None:
+    def remove(self, controller: Controller) -> None:
         """Remove a controller whose stream has ended; a backup becomes primary only by a new election id."""
         if controller in self._controllers:
             self._controllers.remove(controller)

@@ -1,4 +1,4 @@
-"""Idle timeouts: notifications to the primary controller about table entries that no packet has hit for that long.
+"""Idle timeouts: notifications to the primary controller about table entries that no packet has hit.
 
 The timer of an entry runs from its last hit, its insertion or its last notification, whichever came last. An entry is
 examined when its timer may have expired; the tables are not scanned.

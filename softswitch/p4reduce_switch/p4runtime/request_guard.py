@@ -1,7 +1,7 @@
 """Checks on each call before its request is parsed: the caller's certificate, and the size of the request.
 
 gRPC has one size limit for all requests, and parses a request before a servicer or an interceptor can look at it. The
-handlers here take bytes and parse them after both checks, so an unauthorized request costs its bytes only.
+handlers here take bytes and parse them after both checks: an unauthorized request is not parsed.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class _Addressed(Protocol):
 
 
 @dataclass(frozen=True)
-class Counted:
+class ServerCounters:
     """Counters of a server, and its connected controllers."""
 
     packet_in_dropped: int
@@ -111,7 +111,7 @@ class Server:
         self._server = grpc.server(
             ThreadPoolExecutor(MAX_CALLS, "p4runtime"), options=options, maximum_concurrent_rpcs=MAX_CALLS
         )
-        handler = generic_handler(self, only_controllers=security is not None, on_refused=self._note)
+        handler = generic_handler(self, only_controllers=security is not None, on_refused=self._count_refusal)
         self._server.add_generic_rpc_handlers((handler,))
         try:
             self.port = listen(
@@ -143,10 +143,10 @@ class Server:
         if self._clock.is_alive():
             self._clock.join(5)
 
-    def counted(self) -> Counted:
+    def counters(self) -> ServerCounters:
         """Return the counters."""
         with self._lock:
-            return Counted(
+            return ServerCounters(
                 packet_in_dropped=self.packet_in_dropped,
                 digests_dropped=0 if self._committed is None else self._committed.digests.dropped,
                 slow_controller=self._arbitration.dropped,
@@ -173,12 +173,12 @@ class Server:
                     raise RequestError(Code.UNIMPLEMENTED, "only CONTINUE_ON_ERROR batches are supported")
                 results = [entities.write(update) for update in request.updates]
         except RequestError as error:
-            self._note("Write", error)
+            self._count_refusal("Write", error)
             abort(context, error)
         if any(result is not None for result in results):
             for result in results:
                 if result is not None:
-                    self._note("Write", result)
+                    self._count_refusal("Write", result)
             abort_write(context, results)
         return p4r.WriteResponse()
 
@@ -190,7 +190,7 @@ class Server:
                 entities = self._entities()
                 found = [entity for query in request.entities for entity in entities.read(query)]
         except RequestError as error:
-            self._note("Read", error)
+            self._count_refusal("Read", error)
             abort(context, error)
         for start in range(0, max(1, len(found)), READ_CHUNK):
             yield p4r.ReadResponse(entities=found[start : start + READ_CHUNK])
@@ -208,7 +208,7 @@ class Server:
             else:
                 self._set_config(request, context.time_remaining())
         except RequestError as error:
-            self._note("SetForwardingPipelineConfig", error)
+            self._count_refusal("SetForwardingPipelineConfig", error)
             abort(context, error)
         return p4r.SetForwardingPipelineConfigResponse()
 
@@ -221,7 +221,7 @@ class Server:
             with self._lock:
                 config = self._entities().pipeline.config
         except RequestError as error:
-            self._note("GetForwardingPipelineConfig", error)
+            self._count_refusal("GetForwardingPipelineConfig", error)
             abort(context, error)
         response = p4r.GetForwardingPipelineConfigResponse()
         if request.response_type in (request.ALL, request.P4INFO_AND_COOKIE):
@@ -248,7 +248,7 @@ class Server:
         try:
             if too_many:
                 error = RequestError(Code.RESOURCE_EXHAUSTED, "too many streams are open")
-                self._note("StreamChannel", error)
+                self._count_refusal("StreamChannel", error)
                 abort(context, error)
             if context.add_callback(controller.end):
                 reader = threading.Thread(target=self._read_stream, args=(controller, requests), daemon=True)
@@ -258,11 +258,11 @@ class Server:
             with self._lock:
                 self._streams -= 1
                 was_primary = self._arbitration.primary is controller
-                self._arbitration.leave(controller)
+                self._arbitration.remove(controller)
             if was_primary:
                 event(_log, logging.INFO, "primary left", device=self.switch.device_id)
 
-    def _note(self, call: str, error: RequestError) -> None:
+    def _count_refusal(self, call: str, error: RequestError) -> None:
         """Count a refused call or update, and log it: rate-limited for each call and reason."""
         reason = str(error.code.name)
         with self._lock:
@@ -370,7 +370,7 @@ class Server:
                 with self._lock:
                     self._stream_message(controller, request)
         except RequestError as error:
-            self._note("StreamChannel", error)
+            self._count_refusal("StreamChannel", error)
             controller.end(error)
         except grpc.RpcError:  # cancelled, or the connection broke
             controller.end()
@@ -403,8 +403,8 @@ class Server:
             else:
                 invalid_argument("a stream message of unknown kind")
         except RequestError as error:
-            self._note("StreamChannel", error)
-            controller.offer(_stream_error(error, request))
+            self._count_refusal("StreamChannel", error)
+            controller.send_or_drop(_stream_error(error, request))
 
     def _packet_out(self, entities: Entities, packet: p4r.PacketOut) -> None:
         header = entities.pipeline.packet_out
@@ -424,7 +424,7 @@ class Server:
                 self.packet_in_dropped += 1
                 return
             message.packet.CopyFrom(packet)
-            if not primary.offer(message):
+            if not primary.send_or_drop(message):
                 self.packet_in_dropped += 1
 
     # ---- digests and idle timeouts
@@ -439,7 +439,7 @@ class Server:
 
     def _to_primary(self, message: p4r.StreamMessageResponse) -> bool:
         primary = self._arbitration.primary
-        return primary is not None and primary.offer(message)
+        return primary is not None and primary.send_or_drop(message)
 
     def _run_timers(self) -> None:
         """Send digest lists and idle timeout notifications when they are due."""

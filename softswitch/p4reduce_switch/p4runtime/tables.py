@@ -215,9 +215,7 @@ class BoundTable:
         """
         check_no_color_counts(query, "meter_counter_data")
         if query.HasField("time_since_last_hit") and (query.is_default_action or not self._has_idle_timeout):
-            invalid_argument(
-                f"table {self.info.name} does not tell how long an entry is idle, and default entries never do"
-            )
+            invalid_argument(f"table {self.info.name} does not measure idle times, and default entries have none")
         if query.is_default_action:
             if query.table_id:
                 _check_default(query)

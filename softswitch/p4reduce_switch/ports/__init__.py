@@ -41,10 +41,10 @@ class DatapathLoop(Protocol):
         """Its buffers, with the current batch."""
 
     def run_once(self, lock: NDArray[np.void]) -> Reason:
-        """Serve the ports until Python is needed, or the lock, given by its LockState, has waiters."""
+        """Run the loop until Python is needed, or the lock, given by its LockState, has waiters."""
 
     def receive_pending(self, receive: Receiver) -> None:
-        """Pass the received datagrams that are no frames yet to `receive`."""
+        """Pass the received datagrams that are not converted to frames yet to `receive`."""
 
 
 class Ports(Protocol):
@@ -60,7 +60,7 @@ class Ports(Protocol):
         """Send a frame out of `port`; False if the port is not one of these. Does not block."""
 
     def datapath_loop(self, wake: int) -> DatapathLoop | None:
-        """Return the native loop, which a readable descriptor `wake` wakes up; None: these ports have none.
+        """Return the native loop, which returns when the descriptor `wake` is readable; None: these ports have none.
 
         To be called once. The ports can still be drained in Python afterwards.
         """

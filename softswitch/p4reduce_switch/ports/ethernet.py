@@ -20,7 +20,7 @@ from p4reduce_runtime.records import Table, zeros
 from p4reduce_switch.datapath import MAX_PORT, Buffers, Memory, Reason
 from p4reduce_switch.datapath.ethernet import Interface, Interfaces, PacketIo
 from p4reduce_switch.ports import DatapathLoop, Gso, PortError, Receiver, with_native
-from p4reduce_switch.ports.super_frames import HEADER, NEEDS_CHECKSUM, PLAIN, UDP_RUN, complete
+from p4reduce_switch.ports.super_frames import GSO_UDP_L4, HEADER, NEEDS_CHECKSUM, PLAIN, complete
 
 BURST: Final = 256
 SOCKET_BUFFER_BYTES: Final = 8 << 20
@@ -68,7 +68,7 @@ class EthernetPorts:
         except PortError:
             self.close()
             raise
-        self._with_header = bool(self._sockets) and all(map(_ask_for_headers, self._sockets.values()))
+        self._with_header = bool(self._sockets) and all(map(_enable_headers, self._sockets.values()))
 
     @property
     def counters(self) -> dict[int, InterfaceCounters]:
@@ -170,7 +170,7 @@ class EthernetLoop:
         at, segment = int(state["pending_at"]), int(state["pending_segment"])
         if at < 0:
             return
-        header = HEADER.pack(NEEDS_CHECKSUM, UDP_RUN, ENCAP_BYTES, segment, 34, 6) if segment else PLAIN
+        header = HEADER.pack(NEEDS_CHECKSUM, GSO_UDP_L4, ENCAP_BYTES, segment, 34, 6) if segment else PLAIN
         frames = complete(header + self.buffers.pending(int(state["pending_bytes"])))
         done = (at - ENCAP_BYTES) // segment if segment else 0
         state["pending_at"] = -1
@@ -181,8 +181,8 @@ class EthernetLoop:
             receive(int(interface["port"]), frame)
 
 
-def _ask_for_headers(opened: socket.socket) -> bool:
-    """Enable the header with the offloads that the kernel left to do; False where it has none."""
+def _enable_headers(opened: socket.socket) -> bool:
+    """Enable PACKET_VNET_HDR, the header with the pending offloads; return False where the kernel lacks it."""
     try:
         opened.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
     except OSError:

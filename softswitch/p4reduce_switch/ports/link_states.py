@@ -25,7 +25,7 @@ class LinkStates:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="link-states", daemon=True)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read the states; call `changed` for those that differ from the last call."""
         for port, name in self._interfaces.items():
             up = self._is_up(name)
@@ -36,20 +36,20 @@ class LinkStates:
     def _is_up(self, name: str) -> bool:
         try:
             return (self._sysfs / name / "operstate").read_text().strip() not in DOWN
-        except OSError:  # the interface is gone
+        except OSError:  # the interface was removed
             return False
 
     def _watch(self) -> None:
         while not self._ended.wait(INTERVAL_S):
-            self.look()
+            self.poll()
 
     def start(self) -> None:
-        """Look now, and again and again until `close`."""
-        self.look()
+        """Poll now, and every INTERVAL_S until `close`."""
+        self.poll()
         self._thread.start()
 
     def close(self) -> None:
-        """Look no longer."""
+        """Stop polling."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(5)

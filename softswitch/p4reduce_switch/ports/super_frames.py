@@ -1,8 +1,8 @@
 """Checksum completion and segmentation of frames that Linux has not sent over a wire.
 
-A frame of this machine, or of a container on it, arrives with a partial checksum (of the pseudo header), and a run of
-datagrams as one super-frame (GSO). With PACKET_VNET_HDR each frame has a `virtio_net_hdr`: flags, GSO type, header
-length, segment size, start of the checksummed bytes, and offset of the checksum from there.
+A frame from this machine, or from a container on it, arrives with a partial checksum (of the pseudo header), and
+successive datagrams as one super-frame (GSO). With PACKET_VNET_HDR each frame has a `virtio_net_hdr`: flags, GSO type,
+header length, segment size, start of the checksummed bytes, and offset of the checksum from there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from p4reduce_runtime.datagrams import ENCAP_BYTES
 
 HEADER: Final = struct.Struct("<BBHHHH")
 NEEDS_CHECKSUM: Final = 1
-UDP_RUN: Final = 5
+GSO_UDP_L4: Final = 5
 CHECKSUM_OFFSET: Final = 6
 """The offset of the checksum in a UDP header; no other protocol has the same."""
 PLAIN: Final = bytes(HEADER.size)
@@ -29,7 +29,7 @@ def complete(received: bytes) -> list[bytes]:
     """
     flags, kind, _, segment, start, offset = HEADER.unpack_from(received)
     frame = received[HEADER.size :]
-    if kind == UDP_RUN and 0 < segment < len(frame) - ENCAP_BYTES and start == 34 and _is_udp(frame):
+    if kind == GSO_UDP_L4 and 0 < segment < len(frame) - ENCAP_BYTES and start == 34 and _is_udp(frame):
         payload = frame[ENCAP_BYTES:]
         pieces = [payload[at : at + segment] for at in range(0, len(payload), segment)]
         return [_datagram(frame, number, piece) for number, piece in enumerate(pieces)]

@@ -1,9 +1,9 @@
 """The UDP underlay: each peer that sends a HELLO to the switch's socket gets a port; no root is needed.
 
 Other datagrams of unknown peers are dropped. A port in a multicast group of the program is in use, since the controller
-writes a group for each job, and is not evicted however long its peer is silent. When all ports are assigned, a port not
-in use is evicted: a joining worker repeats its HELLO several times a second, so a peer without a job that is silent for
-a few seconds has left.
+writes a group for each job, and is not evicted however long its peer sends nothing. When all ports are assigned, a port
+not in use is evicted: a joining worker repeats its HELLO several times a second, so a peer without a job that sends
+nothing for a few seconds has left.
 
 The pipeline processes Ethernet frames: each datagram gets Ethernet, IPv4 and UDP headers before it, and loses them
 afterwards. Inside the frame the UDP destination is always the aggregation port, whatever port the socket has.
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 SWITCH_MAC: Final = 0x020000000001
 FIRST_PORT, LAST_PORT = 1, 510
 EVICT_AFTER_S: Final = 5.0
-"""A peer without a job that is silent for this long loses its port when a new peer needs one."""
+"""A peer without a job that has sent nothing for this long loses its port when a new peer needs one."""
 EVICTION_RETRY_S: Final = 0.1
 """The interval of searches for a port to evict, so that a flood of new peers does not load the switch."""
 BURST: Final = 256
@@ -128,7 +128,7 @@ class UdpUnderlay:
         self.mac = mac.to_bytes(6, "big")
         self._counters = UnderlayCounters()
         self._native_counters: NDArray[np.void] = zeros(UdpCounters)
-        self._receives_runs = False  # the socket receives super-datagrams
+        self._gro_enabled = False  # the socket receives super-datagrams
         self._rate_limited_log = RateLimitedLog(_log, clock=clock)
         self._clock = clock
         self._in_use = in_use
@@ -175,14 +175,14 @@ class UdpUnderlay:
 
     def _receive(self) -> tuple[list[bytes], Address]:
         """Receive the datagrams of one super-datagram."""
-        if not self._receives_runs:
+        if not self._gro_enabled:
             payload, address = self._socket.recvfrom(MAX_DATAGRAM)
             return [payload], address
         payload, ancillary, _, address = self._socket.recvmsg(datagrams.RECEIVE_BYTES, datagrams.ANCILLARY_BYTES)
         return datagrams.split(payload, ancillary), address
 
     def _deliver(self, address: Address, payload: bytes, receive: Receiver) -> None:
-        """Deliver one datagram, if its sender is a peer or becomes one by it."""
+        """Pass on one datagram, if its sender is a peer or it is a HELLO."""
         peer = self._peers.get(address) or self._add_peer(address, payload)
         if peer is not None:
             peer.seen(self._clock())
@@ -194,7 +194,7 @@ class UdpUnderlay:
         compiled = kernels.load("p4reduce_switch.datapath.udp_kernels") if datagrams.supported() else None
         if compiled is None:
             return None
-        self._receives_runs = True
+        self._gro_enabled = True
         datagrams.accept_runs(self._socket)
         socket_ = UdpSocket(
             io=cast(Table[SocketState], datagrams.socket_state(self._socket.fileno())),
@@ -287,7 +287,7 @@ class UdpUnderlay:
         self._rate_limited_log.event(logging.INFO, "datagram refused", reason, reason=reason, peer=_text(address))
 
     def _evict_peer(self, now: float) -> int | None:
-        """Evict the peer without a job that is silent for longest, and return its port; None if there is none."""
+        """Evict the peer without a job whose last datagram is oldest, and return its port; None if there is none."""
         if now < self._next_eviction:
             return None
         in_use = self._in_use()

@@ -69,7 +69,7 @@ class NativeBatch(Protocol):
         """Address of the C function."""
 
     @property
-    def room(self) -> int:
+    def max_bytes(self) -> int:
         """The maximum number of bytes of one frame's results; replication entries may change it."""
 
     @property

@@ -29,7 +29,7 @@ class Kind:
     bytes_: int
 
     @property
-    def room(self) -> int:
+    def aligned_bytes(self) -> int:
         """Its bytes in a record: whole words."""
         return (self.bytes_ + 7) // 8 * 8
 
@@ -50,10 +50,10 @@ def kinds_of(header: HeaderType) -> list[Kind]:
     """Return the kinds of a header's slots, its varbit field's length and its validity included."""
     kinds = [kind_of(field.width, field.signed) for field in header.fields]
     if header.varbit is not None:
-        room = header.max_bytes - header.fixed_bits // 8
-        if not 0 < room <= MAX_VARBIT_BYTES:
+        varbit_bytes = header.max_bytes - header.fixed_bits // 8
+        if not 0 < varbit_bytes <= MAX_VARBIT_BYTES:
             raise UnsupportedConstructError("a varbit field without a limit")
-        kinds[header.varbit.offset] = Kind(8 * room, False, True, room)
+        kinds[header.varbit.offset] = Kind(8 * varbit_bytes, False, True, varbit_bytes)
         kinds.append(COUNT)
     return [*kinds, TRUTH]
 
@@ -78,8 +78,8 @@ class Layout:
     def _place(self, slots: Iterable[int]) -> None:
         for slot in slots:
             self.offsets[slot] = self.size
-            self.size += self.kinds[slot].room
+            self.size += self.kinds[slot].aligned_bytes
 
     def stride(self, stack: HeaderStack | UnionStack) -> int:
         """Bytes from one element of a stack to the next."""
-        return sum(kind.room for kind in self.kinds[stack.base : stack.base + stack.stride])
+        return sum(kind.aligned_bytes for kind in self.kinds[stack.base : stack.base + stack.stride])

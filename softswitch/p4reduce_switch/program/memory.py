@@ -90,7 +90,7 @@ class Call(IntEnum):
     RANDOM = 2
     """(0, low, high) -> a number."""
     LOG = 3
-    """(message, 0, 0); its values are in VALUES, behind those of the longest digest."""
+    """(message, 0, 0); its values are in VALUES, after those of the longest digest."""
 
 
 def words_of(bits: int) -> int:
@@ -127,13 +127,13 @@ def argument_kinds(action: Action) -> list[tuple[int, Kind]]:
     for _, bits in action.parameters:
         kind = kind_of(bits, False)
         found.append((offset, kind))
-        offset += kind.room
+        offset += kind.aligned_bytes
     return found
 
 
 def arguments_words(action: Action) -> int:
     """Words that the arguments of an action take."""
-    return sum(kind.room for _, kind in argument_kinds(action)) // 8
+    return sum(kind.aligned_bytes for _, kind in argument_kinds(action)) // 8
 
 
 class StateOffsets:

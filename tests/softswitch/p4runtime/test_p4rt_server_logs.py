@@ -40,6 +40,6 @@ def test_refusals_are_counted_each_and_logged_once(switch: Served, caplog: pytes
         for _ in range(3):
             with pytest.raises(grpc.RpcError):
                 raw.rpc.GetForwardingPipelineConfig(query, timeout=LIMIT_S)
-    assert switch.server.counted().refusals == {"FAILED_PRECONDITION": 3}
+    assert switch.server.counters().refusals == {"FAILED_PRECONDITION": 3}
     (told,) = events(caplog, "call refused")
     assert (told["call"], told["reason"]) == ("GetForwardingPipelineConfig", "FAILED_PRECONDITION")

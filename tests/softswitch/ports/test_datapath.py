@@ -276,7 +276,7 @@ def test_all_datagrams_of_a_run_that_begins_with_hello_are_processed() -> None:
 def test_buffers_grow_for_a_frame_with_many_copies() -> None:
     with running(Mixture()) as one:
         peer = one.peer()
-        one.program.room, one.program.copies = 8 << 20, 5000
+        one.program.max_bytes, one.program.copies = 8 << 20, 5000
         send(peer, [bytes([200]) + bytes(99)] * 10, run=True)
         one.until(lambda: one.underlay.counters.datagrams_out == 1 + 10)
         assert len(received(peer)) == 10

@@ -14,13 +14,13 @@ def test_a_change_is_reported_once(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "operstate").write_text(state + "\n")
     links = LinkStates({1: "a", 2: "b", 3: "c", 4: "gone"}, lambda *change: told.append(change), tmp_path)
-    links.look()
+    links.poll()
     assert told == [(2, False), (4, False)], "all are up until they are seen"
-    links.look()
+    links.poll()
     assert len(told) == 2
     (tmp_path / "a/operstate").write_text("lowerlayerdown")
     (tmp_path / "b/operstate").write_text("up")
-    links.look()
+    links.poll()
     assert told[2:] == [(1, False), (2, True)]
 
 

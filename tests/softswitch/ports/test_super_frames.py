@@ -22,7 +22,7 @@ from p4reduce_switch.datapath import Reason
 from p4reduce_switch.fair_lock import FairLock
 from p4reduce_switch.ports import Gso
 from p4reduce_switch.ports.ethernet import EthernetLoop, EthernetPorts
-from p4reduce_switch.ports.super_frames import HEADER, PLAIN, UDP_RUN, complete
+from p4reduce_switch.ports.super_frames import GSO_UDP_L4, HEADER, PLAIN, complete
 from p4reduce_switch.switch import Switch
 from rigs.batch_of_python import PythonBatch
 from rigs.pipeline import SWITCH_IP, PipelineRig
@@ -58,7 +58,7 @@ def unfinished(payload: bytes, segment: int = 0, identification: int = 0) -> byt
     frame = datagram(payload, identification)
     half = ones_complement(frame[26:34] + b"\0\x11" + frame[38:40]) % 0xFFFF
     frame = frame[:40] + half.to_bytes(2, "big") + frame[42:]
-    return HEADER.pack(1, UDP_RUN if segment else 0, 42, segment, 34, 6) + frame
+    return HEADER.pack(1, GSO_UDP_L4 if segment else 0, 42, segment, 34, 6) + frame
 
 
 def test_a_partial_checksum_is_completed() -> None:
@@ -122,7 +122,7 @@ def runs_with_zeros(seeded: random.Random) -> Iterator[tuple[bytes, list[bytes]]
         assert expected[one][24:26] == b"\0\0"
         assert expected[other][40:42] == b"\xff\xff"
         whole = bytes(ether / IP(**ip, id=first) / udp / b"".join(pieces))
-        yield HEADER.pack(1, UDP_RUN, 42, segment, 34, 6) + whole, expected
+        yield HEADER.pack(1, GSO_UDP_L4, 42, segment, 34, 6) + whole, expected
 
 
 def test_a_checksum_of_zero_is_written_as_scapy_and_the_program_have_it() -> None:
@@ -147,8 +147,8 @@ def test_other_super_frames_are_not_segmented() -> None:
     frame = unfinished(bytes(3000), 1000)
     for spoilt in (
         HEADER.pack(0, 1, 54, 1000, 34, 16) + frame[10:],
-        HEADER.pack(0, UDP_RUN, 42, 0, 34, 6) + frame[10:],
-        HEADER.pack(0, UDP_RUN, 62, 1000, 54, 6) + frame[10:],
+        HEADER.pack(0, GSO_UDP_L4, 42, 0, 34, 6) + frame[10:],
+        HEADER.pack(0, GSO_UDP_L4, 62, 1000, 54, 6) + frame[10:],
         HEADER.pack(1, 0, 0, 0, 65000, 6) + frame[10:],
         frame[:22] + b"\x86\xdd\x60" + frame[25:],
         PLAIN,
@@ -188,7 +188,7 @@ class Wire:
         self.loop = EthernetLoop(compiled.run_once, {5: self.near.fileno()}, self.wake_reader)
         self.interface = self.loop.interfaces[0]
         self.interface["gso_allowed"] = gso
-        self.program = PythonBatch(Sent(), room=1 << 19, copies=300)
+        self.program = PythonBatch(Sent(), max_bytes=1 << 19, copies=300)
 
     def turn(self, *received: bytes) -> list[bytes]:
         """Let the loop take these; returns what it sent, with headers."""
@@ -197,8 +197,8 @@ class Wire:
             self.far.send(frame)
         self.loop.buffers.bind(self.program, 0)
         while (reason := self.loop.run_once(FairLock().shared)) is not Reason.WOKEN:
-            assert reason in (Reason.YIELD, Reason.NO_ROOM)
-            if reason is Reason.NO_ROOM:
+            assert reason in (Reason.YIELD, Reason.BUFFER_FULL)
+            if reason is Reason.BUFFER_FULL:
                 self.loop.buffers.enlarge(self.program)
         os.read(self.wake_reader, 1)
         sent = []

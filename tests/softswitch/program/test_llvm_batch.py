@@ -96,11 +96,11 @@ def test_a_full_ring_stops_before_the_frame(capacity: int, size: int) -> None:
 def test_room_for_a_frame_follows_the_largest_multicast_group() -> None:
     loaded = program("l2")
     assert loaded.batch is not None and loaded.batch.copies == 1
-    room = loaded.batch.room
+    room = loaded.batch.max_bytes
     loaded.replication.multicast_groups[1] = [Replica(port, 0) for port in range(5)]
-    assert (loaded.batch.copies, loaded.batch.room) == (5, 5 * room)
+    assert (loaded.batch.copies, loaded.batch.max_bytes) == (5, 5 * room)
     del loaded.replication.multicast_groups[1]
-    assert (loaded.batch.copies, loaded.batch.room) == (1, room)
+    assert (loaded.batch.copies, loaded.batch.max_bytes) == (1, room)
 
 
 def test_a_digest_stops_the_batch_until_it_is_collected() -> None:

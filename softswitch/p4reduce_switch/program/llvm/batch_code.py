@@ -178,7 +178,7 @@ class BatchWriter:
     def _assign(self, slot: int, value: Value) -> None:
         """Store a non-negative 64-bit number into a slot of any width."""
         cell = self.packet.cell(slot)
-        size = 8 * cell.kind.room if cell.kind.wide else 8 * cell.kind.bytes_
+        size = 8 * cell.kind.aligned_bytes if cell.kind.wide else 8 * cell.kind.bytes_
         self.packet.store(cell, self.n.resize(value, size, False))
 
     def _time(self, slot: int | None, bits: int) -> None:

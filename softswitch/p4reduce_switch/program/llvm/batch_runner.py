@@ -42,7 +42,7 @@ class BatchRunner:
         return int(self._state[Word.COPIES])
 
     @property
-    def room(self) -> int:
+    def max_bytes(self) -> int:
         """The maximum number of bytes of one frame's results."""
         return self.copies * (self._headers + MAX_FRAME)
 

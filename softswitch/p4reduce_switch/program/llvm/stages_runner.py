@@ -22,7 +22,7 @@ from p4reduce_switch.program.traffic import DigestHandler, Frames, Stages, Traff
 STAGE = ctypes.CFUNCTYPE(
     ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p
 )
-FIRST_ROOM = 1 << 16
+FIRST_MAX_FRAME = 1 << 16
 
 
 class StagesRunner:
@@ -37,8 +37,8 @@ class StagesRunner:
         self._state = address(host.state)
         self._run_deparser = self._stage("deparse")
         self._headers = headers
-        self._room = 0
-        self._reserve(FIRST_ROOM)
+        self._max_frame = 0
+        self._reserve(FIRST_MAX_FRAME)
         shape = Shape(layout)
         checksums = program.checksums
         stages = Stages(
@@ -66,7 +66,7 @@ class StagesRunner:
 
     def _reserve(self, length: int) -> None:
         """Allocate buffers for a frame of this length."""
-        self._room = length
+        self._max_frame = length
         self._host.reserve(length)
         self._out = np.zeros(self._headers + length, np.uint8)
         self._out_view = self._out.data
@@ -78,7 +78,7 @@ class StagesRunner:
 
         def run(fields: Record, frame: bytes | None = None) -> int:
             data = fields.payload if frame is None else frame
-            if len(data) > self._room:
+            if len(data) > self._max_frame:
                 self._reserve(len(data))
             result: int = function(state, fields.memory, data, len(data), self._out_at)
             if result < 0 or host.raised is not None:

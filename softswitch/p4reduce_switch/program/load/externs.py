@@ -37,14 +37,14 @@ class Externs:
 def load_externs(config: Place, layout: Layout) -> Externs:
     """Return all externs except calculations and action profiles, which `checksums.py` adds."""
     found = Externs()
-    room = _Room()
+    budget = _MemoryBudget()
     for item in config["counter_arrays"].elements():
         if not item.flag("is_direct"):
-            size = room.take(item["size"], COUNTER_CELL_BYTES)
+            size = budget.take(item["size"], COUNTER_CELL_BYTES)
             put(found.counters, item["name"], Counter(item["name"].text(), size))
     for item in config["register_arrays"].elements():
         bits = item["bitwidth"].integer(1, MAX_BITS)
-        size = room.take(item["size"], max(LEAST_CELL_BYTES, (bits + 7) // 8))
+        size = budget.take(item["size"], max(LEAST_CELL_BYTES, (bits + 7) // 8))
         put(found.registers, item["name"], Register(item["name"].text(), size, bits))
     for item in config["meter_arrays"].elements():
         rates = item.get("rate_count")
@@ -55,7 +55,7 @@ def load_externs(config: Place, layout: Layout) -> Externs:
             result = layout.field(item["result_target"])
             put(found.direct_meters, item["name"], DirectMeter(item["name"].text(), unit, result))
         else:
-            size = room.take(item["size"], METER_CELL_BYTES)
+            size = budget.take(item["size"], METER_CELL_BYTES)
             put(found.meters, item["name"], Meter(item["name"].text(), size, unit))
     return found
 
@@ -66,7 +66,7 @@ def _unit(place: Place) -> MeterUnit:
     return MeterUnit(place.text())
 
 
-class _Room:
+class _MemoryBudget:
     """The rest of the memory that state may use."""
 
     def __init__(self) -> None:

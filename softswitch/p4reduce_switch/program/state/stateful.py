@@ -51,15 +51,15 @@ class Register:
         self.size = size
         self.bitwidth = bitwidth
         kind = kind_of(bitwidth, False)
-        self._bytes, self._room = kind.bytes_, kind.room
+        self._bytes, self._cell_bytes = kind.bytes_, kind.aligned_bytes
         self._order: Literal["big", "little"] = "big" if kind.wide else "little"
-        self.memory: Words = np.zeros(max(1, size * kind.room // 8), np.int64)
+        self.memory: Words = np.zeros(max(1, size * kind.aligned_bytes // 8), np.int64)
         self._view = self.memory.data.cast("B")
 
     def read(self, index: int) -> int:
         """Return the cell at `index`; IndexError if it is out of range."""
         self._check(index)
-        start = index * self._room
+        start = index * self._cell_bytes
         return int.from_bytes(self._view[start : start + self._bytes], self._order)
 
     def write(self, index: int, value: int) -> None:
@@ -67,7 +67,7 @@ class Register:
         self._check(index)
         if not 0 <= value < 1 << self.bitwidth:
             raise ValueError(f"register {self.name} holds {self.bitwidth}-bit cells, {value} does not fit")
-        start = index * self._room
+        start = index * self._cell_bytes
         self._view[start : start + self._bytes] = value.to_bytes(self._bytes, self._order)
 
     def _check(self, index: int) -> None:

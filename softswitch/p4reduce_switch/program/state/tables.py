@@ -244,7 +244,7 @@ class Table:
             self._write_choices(choices)
 
     def choices_gone(self, choices: Choices) -> None:
-        """Forget choices that are not used any more."""
+        """Remove choices that no entry uses."""
         self._choices.pop(choices, None)
 
     def _write_choices(self, choices: Choices) -> None:
