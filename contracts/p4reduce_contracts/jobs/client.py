@@ -1,4 +1,4 @@
-"""JobClient: what workers and the command line use to talk to the controller."""
+"""JobClient: the client of the job service, for workers and the command line."""
 
 from __future__ import annotations
 
@@ -6,22 +6,15 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
+import msgspec
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER, jobs_pb2, jobs_pb2_grpc
-from p4reduce_contracts.jobs.answers import (
-    Count,
-    DropStats,
-    JobInfo,
-    JobList,
-    JobStats,
-    JoinTicket,
-    MemberInfo,
-    Stats,
-    WaitingSlot,
-)
+from p4reduce_contracts.jobs.answers import JobInfo, JobList, JoinTicket, Stats, WaitingSlot
 from p4reduce_contracts.jobs.errors import (
     NAME_KEY,
     ControllerUnreachableError,
@@ -73,6 +66,8 @@ __all__ = [
     "SwitchFullError",
     "UnknownJobError",
 ]
+
+AnswerT = TypeVar("AnswerT")
 
 # How much longer than the controller the client waits for a lease: the controller's own message at its
 # deadline names the missing ranks, the client's cannot.
@@ -174,27 +169,26 @@ class JobClient:
             private=private,
             ephemeral=ephemeral,
         )
-        return _job(self._call(self._stub.CreateJob, request))
+        return _convert(self._call(self._stub.CreateJob, request), JobInfo)
 
     def list_jobs(self) -> JobList:
         """Return all jobs, and the number of free slots."""
-        reply = self._call(self._stub.ListJobs, jobs_pb2.ListJobsRequest())
-        return JobList(tuple(_job(job) for job in reply.jobs), reply.slots, reply.free_slots)
+        return _convert(self._call(self._stub.ListJobs, jobs_pb2.ListJobsRequest()), JobList)
 
     def get_job(self, name: str) -> JobInfo:
         """Return a job with its members."""
-        return _job(self._call(self._stub.GetJob, jobs_pb2.GetJobRequest(name=name, token=self._token)))
+        return _convert(self._call(self._stub.GetJob, jobs_pb2.GetJobRequest(name=name, token=self._token)), JobInfo)
 
     def remove_job(self, name: str) -> None:
         """Remove a job; the members of an ACTIVE one are notified."""
         self._call(self._stub.RemoveJob, jobs_pb2.RemoveJobRequest(name=name, token=self._token))
 
     def join(self, job: str, rank: int, world_size: int, run_id: str = "", *, former: int = 0) -> JoinTicket:
-        """Ask to take part in `job` as `rank` of the launch `run_id`.
+        """Join `job` as `rank` of the launch `run_id`.
 
-        Raises PlaceTakenError while members of another launch are there, or another worker has the rank. `former` is
-        the nonce with which this worker joined before: it may join again before its place is free, which resets the
-        job. Then send HELLO with the ticket's nonce to the switch, again and again while `wait_lease` waits.
+        Raises PlaceTakenError while the job has members of another launch, or another worker has the rank. `former` is
+        the nonce with which this worker joined before: it may join again before its rank is free, which resets the
+        job. Then send HELLO with the ticket's nonce to the switch, repeatedly while `wait_lease` waits.
         """
         request = jobs_pb2.JoinRequest(
             job=job,
@@ -204,44 +198,16 @@ class JobClient:
             token=self._token,
             former=former,
         )
-        reply = self._call(self._stub.Join, request)
-        return JoinTicket(
-            nonce=reply.nonce,
-            job=job,
-            job_id=reply.job_id,
-            rank=rank,
-            world_size=world_size,
-            switch_host=reply.switch_host,
-            switch_port=reply.switch_port,
-            columns=reply.columns,
-            block_words=reply.block_words,
-            hello_interval_s=reply.hello_interval_s,
-        )
+        answer = self._call(self._stub.Join, request)
+        return _convert(answer, JoinTicket, job=job, rank=rank, world_size=world_size)
 
     def wait_lease(self, nonce: int, timeout_s: float) -> Lease:
-        """Wait until every rank of the job is there.
+        """Wait until every rank has joined the job.
 
         Raises LeaseTimeoutError, which names the missing ranks, MemberResetError, or GeometryMismatchError.
         """
         request = jobs_pb2.WaitLeaseRequest(nonce=nonce, timeout_s=timeout_s)
-        reply = self._call(self._stub.WaitLease, request, timeout_s + _LEASE_GRACE_S)
-        return Lease(
-            job_id=reply.job_id,
-            name=reply.name,
-            epoch=reply.epoch,
-            rank=reply.rank,
-            world_size=reply.world_size,
-            slot_count=reply.slot_count,
-            columns=reply.columns,
-            block_words=reply.block_words,
-            heartbeat_interval_s=reply.heartbeat_interval_s,
-            switch_host=reply.switch_host,
-            switch_port=reply.switch_port,
-            lane_bits=reply.lane_bits,
-            lane_bound=reply.lane_bound,
-            secret=reply.secret,
-            private=reply.private,
-        )
+        return _convert(self._call(self._stub.WaitLease, request, timeout_s + _LEASE_GRACE_S), Lease)
 
     def heartbeat(self, nonce: int, slot_wait: WaitingSlot | None = None) -> tuple[bool, str]:
         """Send a heartbeat, and what this member waits for.
@@ -255,7 +221,7 @@ class JobClient:
         return reply.reset, reply.reason
 
     def watch(self, nonce: int, on_reset: Callable[[str], None]) -> Watch:
-        """Have the controller notice at once when this process ends, and receive a reset at once.
+        """Let the controller detect the end of this process at once, and receive a reset at once.
 
         `on_reset` is called with the reason, from a thread; close what is returned before this client.
         """
@@ -267,22 +233,10 @@ class JobClient:
 
     def stats(self, job: str | None = None) -> Stats:
         """The switch's counters of one job (or of all) and its drops by reason."""
-        reply = self._call(self._stub.Stats, jobs_pb2.StatsRequest(job=job or ""))
-        jobs = tuple(
-            JobStats(
-                name=one.name,
-                id=one.id,
-                contributions=_count(one.contributions),
-                duplicates=_count(one.duplicates),
-                results=_count(one.results),
-                pendings=_count(one.pendings),
-            )
-            for one in reply.jobs
-        )
-        return Stats(jobs, tuple(DropStats(drop.reason, _count(drop.count)) for drop in reply.drops))
+        return _convert(self._call(self._stub.Stats, jobs_pb2.StatsRequest(job=job or "")), Stats)
 
     def _call(self, method: Any, request: Any, timeout_s: float | None = None) -> Any:
-        """One RPC, its gRPC errors turned into ours."""
+        """Call an RPC; raise its gRPC errors as JobServiceErrors."""
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         try:
             return method(request, timeout=timeout_s)
@@ -332,38 +286,7 @@ def _whole(what: str, value: int) -> int:
     return value
 
 
-def _job(job: jobs_pb2.Job) -> JobInfo:
-    members = tuple(
-        MemberInfo(one.rank, one.host, one.port, one.ingress_port, one.mac, one.silent_s, _slot_wait(one))
-        for one in job.members
-    )
-    return JobInfo(
-        name=job.name,
-        id=job.id,
-        world_size=job.world_size,
-        first_slot=job.first_slot,
-        slots=job.slots,
-        state=jobs_pb2.JobState.Name(job.state),
-        epoch=job.epoch,
-        members=members,
-        last_reset=job.last_reset,
-        lane_bits=job.lane_bits,
-        lane_bound=job.lane_bound,
-        run_id=job.run_id,
-        private=job.private,
-        ephemeral=job.ephemeral,
-        hidden=job.hidden,
-        owner_token=job.owner_token,
-        member_token=job.member_token,
-    )
-
-
-def _slot_wait(member: jobs_pb2.Member) -> WaitingSlot | None:
-    if not member.HasField("slot_wait"):
-        return None
-    wait = member.slot_wait
-    return WaitingSlot(wait.slot, wait.round, wait.missing, wait.waited_s, wait.in_flight)
-
-
-def _count(count: jobs_pb2.Count) -> Count:
-    return Count(count.packets, count.bytes)
+def _convert(answer: Message, kind: type[AnswerT], **further: object) -> AnswerT:
+    """Return an answer as a dataclass with fields of the same names; `further` are fields that it lacks."""
+    fields = MessageToDict(answer, always_print_fields_with_no_presence=True, preserving_proto_field_name=True)
+    return msgspec.convert(fields | further, kind, strict=False)  # 64-bit integers are strings in protobuf's JSON

@@ -2,8 +2,8 @@
 
 What client and server know of particular targets is here. Differences that need nothing done:
 
-- BMv2 (its P4Runtime front end, PI) makes the connected controller with the largest election id primary. The spec, and
-  the software switch, make no client primary after a primary has left, until one requests it with an id as large as its.
+- BMv2 (its P4Runtime front end, PI) makes the connected controller with the largest election id primary. The spec and
+  the software switch make no client primary after a primary has left, until one with an id as large as its arbitrates.
 - BMv2 answers INVALID_ARGUMENT where the spec has OUT_OF_RANGE for values that are too wide, and UNKNOWN for most
   errors of the target itself, such as a full table or a counter index that is too large.
 - BMv2 refuses clone sessions with a packet length ("Error when creating clone session in target").
