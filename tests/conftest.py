@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rigs.fork_server import ForkServer, fork_server
+from rigs.fork_server import TORCH, ForkServer, fork_server
 from rigs.process_marker import (  # noqa: F401 (hooks)
     pytest_collection_modifyitems,
     pytest_ignore_collect,
@@ -27,7 +27,7 @@ def system(tmp_path: Path) -> Iterator[System]:
 @pytest.fixture(scope="session")
 def torch_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
     """Forks processes that have imported torch."""
-    with fork_server(tmp_path_factory.mktemp("server")) as server:
+    with fork_server(tmp_path_factory.mktemp("server"), TORCH) as server:
         yield server
 
 

@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+from rigs.fork_server import ForkServer
 
 MODULE = '''
 from p4reduce_runtime.kernels import kernel
@@ -46,12 +48,28 @@ def environment_in(folder: Path) -> dict[str, str]:
     return os.environ | found
 
 
-def use(environment: dict[str, str], program: str = USE, before: tuple[str, ...] = ()) -> Outcome:
-    """Run the program to its end, by the command `before` it if there is one."""
-    command = [*before, sys.executable, "-c", program]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 0, ended.stderr
-    return Outcome(ended.stdout.split(), ended.stderr.splitlines())
+class Use(Protocol):
+    """Runs a program to its end, by the command `before` it if there is one."""
+
+    def __call__(self, environment: dict[str, str], program: str = USE, before: tuple[str, ...] = ()) -> Outcome: ...
+
+
+def users(server: ForkServer, folder: Path) -> Use:
+    """Return what runs programs: in forked processes, or new ones for those with a command before them."""
+    script = folder / "program.py"
+
+    def use(environment: dict[str, str], program: str = USE, before: tuple[str, ...] = ()) -> Outcome:
+        if before:
+            command = [*before, sys.executable, "-c", program]
+            ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+            status, output, errors = ended.returncode, ended.stdout, ended.stderr
+        else:
+            script.write_text(program, encoding="utf-8")
+            status, output, errors = server.run(str(script), environment=environment, timeout_s=60)
+        assert status == 0, errors
+        return Outcome(output.split(), errors.splitlines())
+
+    return use
 
 
 def kept(environment: dict[str, str]) -> list[Path]:

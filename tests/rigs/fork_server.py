@@ -1,13 +1,15 @@
-"""Python scripts in processes that are forked from one that has imported torch.
+"""Python scripts in processes that are forked from one that has imported what takes long.
 
-A new interpreter takes seconds of processor time to import torch with what DDP and FSDP import of it, a forked one
-none. Each script runs as `__main__` to the end of its interpreter, with its own arguments, environment and output.
+A new interpreter takes seconds of processor time to import torch with what DDP and FSDP import of it, and one to make
+numba ready to compile; a forked one takes none. Each script runs as `__main__` to the end of its interpreter, with its
+own arguments, environment and output.
 
 A server is a process that reads a request from its socket, forks, and answers with the child's id and later its status.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import runpy
@@ -17,15 +19,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 from p4reduce_lab.addresses import free_port
 
-PRELOADED = (
+TORCH = (
     "pytest",
     "torch._dynamo",
     "torch.distributed.fsdp",
@@ -39,17 +41,18 @@ PRELOADED = (
     "p4reduce.testing.udp_switch",
     "p4reduce_lab.system",
 )
+"""What is imported for trainings."""
+NUMBA = ("ready_numba",)
+"""What is imported for kernels; nothing of ours, for its state is what is tested."""
 READY_S = 120.0
 
 
 class Forked:
     """A script in a process of its own."""
 
-    def __init__(self, connection: socket.socket, log: Path) -> None:
+    def __init__(self, connection: socket.socket) -> None:
         self._answers = connection.makefile("r")
         self._connection = connection
-        self.log = log
-        """What it prints, errors included."""
         self.pid = int(self._answers.readline())
         self._status: int | None = None
 
@@ -83,17 +86,37 @@ class ForkServer:
 
     def start(self, log: Path, *command: str, environment: Mapping[str, str], folder: Path | None = None) -> Forked:
         """Run `python *command` with stdout and stderr in `log`, from the folder (default: this process's)."""
+        with log.open("wb") as output:
+            return self._start(output, output, command, environment, folder)
+
+    def run(self, *command: str, environment: Mapping[str, str], timeout_s: float) -> tuple[int, str, str]:
+        """Run `python *command` to its end; return its status, stdout and stderr, each less than a pipe holds."""
+        with ExitStack() as stack:
+            (output, to_output), (errors, to_errors) = (
+                [stack.enter_context(open(end, mode)) for end, mode in zip(os.pipe(), ("rb", "wb"), strict=True)]
+                for _ in range(2)
+            )
+            forked = stack.enter_context(self._start(to_output, to_errors, command, environment, None))
+            to_output.close()
+            to_errors.close()
+            status = forked.wait(timeout_s)
+            return status, output.read().decode(), errors.read().decode()
+
+    def _start(
+        self,
+        output: IO[bytes],
+        errors: IO[bytes],
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path | None,
+    ) -> Forked:
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(READY_S)
         connection.connect(self._address)
-        request = {
-            "command": command,
-            "environment": dict(environment),
-            "folder": str(folder or Path.cwd()),
-            "log": str(log),
-        }
+        request = {"command": command, "environment": dict(environment), "folder": str(folder or Path.cwd())}
+        socket.send_fds(connection, [b"\n"], [output.fileno(), errors.fileno()])
         connection.sendall(json.dumps(request).encode() + b"\n")
-        return Forked(connection, log)
+        return Forked(connection)
 
     def launch(
         self, logs: Path, ranks: int, *command: str, environment: Mapping[str, str], timeout_s: float, status: int = 0
@@ -110,18 +133,18 @@ class ForkServer:
                 variables = {key: str(value) for key, value in {**group, "RANK": rank, "LOCAL_RANK": rank}.items()}
                 log = logs / f"rank-{rank}.log"
                 forked = self.start(log, *command, environment={**environment, **variables})
-                started.append(stack.enter_context(forked))
-            for each in started:
+                started.append((stack.enter_context(forked), log))
+            for each, log in started:
                 ended = each.wait(deadline - time.monotonic())
-                assert ended == status, f"status {ended}: {each.log.read_text()}"
-        return [each.log.read_text() for each in started]
+                assert ended == status, f"status {ended}: {log.read_text()}"
+        return [log.read_text() for _, log in started]
 
 
 @contextmanager
-def fork_server(folder: Path) -> Iterator[ForkServer]:
-    """Start a server, with its socket in the folder; it ends with the block or with this process."""
+def fork_server(folder: Path, preloaded: Sequence[str]) -> Iterator[ForkServer]:
+    """Start a server with these modules, and its socket in the folder; it ends with the block or with this process."""
     address = folder / "fork_server"
-    command = [sys.executable, __file__, str(address)]
+    command = [sys.executable, __file__, str(address), *preloaded]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # read when torch is imported
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None and process.stdin is not None
@@ -133,10 +156,11 @@ def fork_server(folder: Path) -> Iterator[ForkServer]:
             process.wait(READY_S)
 
 
-def serve(address: str) -> dict[str, Any] | None:
+def serve(address: str, preloaded: Sequence[str]) -> dict[str, Any] | None:
     """Fork a child for each request until stdin ends; return the request in the child, None in the server."""
-    for name in PRELOADED:
+    for name in preloaded:
         __import__(name)
+    gc.freeze()  # else the end of each child would visit all that was imported
     children: dict[int, tuple[int, socket.socket]] = {}
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
@@ -160,6 +184,7 @@ def serve(address: str) -> dict[str, Any] | None:
                 connection.close()
                 continue
             connection, _ = listener.accept()
+            _, (output, errors), _, _ = socket.recv_fds(connection, 1, 2)
             request = json.loads(connection.makefile().readline())
             pid = os.fork()
             if pid == 0:
@@ -168,7 +193,9 @@ def serve(address: str) -> dict[str, Any] | None:
                     other.close()
                 for file in (events, listener, connection):
                     file.close()
-                return request
+                return {**request, "output": output, "errors": errors}
+            os.close(output)
+            os.close(errors)
             connection.sendall(b"%d\n" % pid)
             descriptor = os.pidfd_open(pid)
             children[descriptor] = (pid, connection)
@@ -178,17 +205,15 @@ def serve(address: str) -> dict[str, Any] | None:
 def become(request: dict[str, Any]) -> None:
     """Run the script of a request as this interpreter's."""
     inputs = os.open(os.devnull, os.O_RDONLY)
-    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    for descriptor, number in ((inputs, 0), (log, 1), (log, 2)):
+    for number, descriptor in enumerate((inputs, request["output"], request["errors"])):
         os.dup2(descriptor, number)
-    os.close(inputs)
-    os.close(log)
+        os.close(descriptor)
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    import torch
-
-    torch.distributed.set_debug_level_from_env()
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+    if "torch" in sys.modules:
+        sys.modules["torch"].distributed.set_debug_level_from_env()
     script = request["command"][0]
     sys.argv = list(request["command"])
     sys.path[:1] = [str(Path(script).parent), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -196,6 +221,6 @@ def become(request: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    request = serve(sys.argv[1])
+    request = serve(sys.argv[1], sys.argv[2:])
     if request is not None:
         become(request)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from p4reduce_runtime import cache, kernel_cache
-from rigs.doubling import COMPILED, LOADED, MODULE, USE, environment_in, kept, use
+from rigs.doubling import COMPILED, LOADED, MODULE, USE, Use, environment_in, kept
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a second user or a mount")
 OTHER_UID = 65534
@@ -43,7 +43,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_compiled_again(damage: str, environment: dict[str, str]) -> None:
+def test_a_damaged_file_is_compiled_again(damage: str, environment: dict[str, str], use: Use) -> None:
     assert use(environment) == (COMPILED, [])
     (file,) = kept(environment)
     whole = file.read_bytes()
@@ -66,7 +66,7 @@ def tripled(number):
 )
 
 
-def test_many_damaged_files_are_logged_once(environment: dict[str, str], tmp_path: Path) -> None:
+def test_many_damaged_files_are_logged_once(environment: dict[str, str], tmp_path: Path, use: Use) -> None:
     (tmp_path / "doubling.py").write_text(TWO, encoding="utf-8")
     use(environment)
     assert len(kept(environment)) == 2
@@ -76,7 +76,7 @@ def test_many_damaged_files_are_logged_once(environment: dict[str, str], tmp_pat
     assert words == COMPILED and len(log) == 1
 
 
-def test_a_file_under_another_kernels_name_is_not_used(environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_file_under_another_kernels_name_is_not_used(environment: dict[str, str], tmp_path: Path, use: Use) -> None:
     """As when a file of another version is copied there."""
     (tmp_path / "doubling.py").write_text(TWO, encoding="utf-8")
     use(environment)
@@ -86,19 +86,19 @@ def test_a_file_under_another_kernels_name_is_not_used(environment: dict[str, st
     assert words == COMPILED and len(log) == 1 and f"{doubled}: " in log[0]
 
 
-def test_files_of_another_version_of_numba_are_ignored(environment: dict[str, str]) -> None:
+def test_files_of_another_version_of_numba_are_ignored(environment: dict[str, str], use: Use) -> None:
     assert use(environment) == (COMPILED, [])
     assert use(environment, f"import numba\nnumba.__version__ = 'another'\n{USE}") == (COMPILED, [])
     assert use(environment) == (LOADED, [])
 
 
-def test_a_changed_module_is_compiled_anew(environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_changed_module_is_compiled_anew(environment: dict[str, str], tmp_path: Path, use: Use) -> None:
     use(environment)
     (tmp_path / "doubling.py").write_text(MODULE.replace("2 * number", "number + number"), encoding="utf-8")
     assert use(environment) == (COMPILED, [])
 
 
-def test_without_file_descriptors_it_compiles(environment: dict[str, str], tmp_path: Path) -> None:
+def test_without_file_descriptors_it_compiles(environment: dict[str, str], tmp_path: Path, use: Use) -> None:
     limit = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (0, 4096))\n"
     (tmp_path / "doubling.py").write_text(MODULE.replace("\n\n\n", f"\n{limit}\n\n", 1), encoding="utf-8")
     imports = "import numba\nnumba.njit('int64(int64)')(lambda number: number + 1)\n"  # numba imports as it compiles
@@ -107,7 +107,7 @@ def test_without_file_descriptors_it_compiles(environment: dict[str, str], tmp_p
     assert len(log) == 1 and "not kept" in log[0] and ": Too many open files" in log[0]
 
 
-def test_on_a_full_disk_it_compiles(environment: dict[str, str]) -> None:
+def test_on_a_full_disk_it_compiles(environment: dict[str, str], use: Use) -> None:
     """A limit of the size of files stands for the disk's."""
     limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
     words, log = use(environment, limit + USE)
@@ -123,7 +123,7 @@ def mounted(mount: str, folder: str) -> tuple[str, ...]:
 
 @needs_root
 @pytest.mark.parametrize("inodes", ["16", "1"], ids=["no blocks", "no inodes"])
-def test_on_a_full_file_system_it_compiles(inodes: str, environment: dict[str, str]) -> None:
+def test_on_a_full_file_system_it_compiles(inodes: str, environment: dict[str, str], use: Use) -> None:
     folder = environment["P4REDUCE_CACHE_DIR"]
     full = 'mount -t tmpfs -o size=8k,mode=700,nr_inodes=$2 none "$1"; { cat /dev/zero >"$1/full"; } 2>&- || :; shift 2'
     words, log = use(environment, before=(*mounted(full, folder), inodes))
@@ -135,7 +135,7 @@ READ_ONLY = 'mount --bind "$1" "$1"; mount -o remount,ro,bind "$1"; shift'
 
 
 @needs_root
-def test_from_a_read_only_file_system_it_loads_and_else_compiles(environment: dict[str, str]) -> None:
+def test_from_a_read_only_file_system_it_loads_and_else_compiles(environment: dict[str, str], use: Use) -> None:
     folder = environment["P4REDUCE_CACHE_DIR"]
     words, log = use(environment, before=mounted(READ_ONLY, folder))
     assert words == COMPILED and len(log) == 1 and folder in log[0] and "Read-only file system" in log[0]
@@ -144,7 +144,9 @@ def test_from_a_read_only_file_system_it_loads_and_else_compiles(environment: di
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere; the read-only file system is for root")
-def test_in_a_folder_that_this_user_cannot_write_it_loads_and_else_compiles(environment: dict[str, str]) -> None:
+def test_in_a_folder_that_this_user_cannot_write_it_loads_and_else_compiles(
+    environment: dict[str, str], use: Use
+) -> None:
     folder = Path(environment["P4REDUCE_CACHE_DIR"])
     folder.chmod(0o500)
     words, log = use(environment)
@@ -157,7 +159,7 @@ def test_in_a_folder_that_this_user_cannot_write_it_loads_and_else_compiles(envi
 
 
 @pytest.mark.parametrize("place", ["the kernel", "the lock", "the folder"])
-def test_a_path_of_another_type_is_not_used(place: str, environment: dict[str, str]) -> None:
+def test_a_path_of_another_type_is_not_used(place: str, environment: dict[str, str], use: Use) -> None:
     use(environment)
     (kernel,) = kept(environment)
     if place == "the kernel":
@@ -201,7 +203,9 @@ def stopped(environment: dict[str, str]) -> Iterator[int]:
         process.wait()
 
 
-def test_the_wait_for_a_stopped_process_with_the_lock_is_bounded(environment: dict[str, str], stopped: int) -> None:
+def test_the_wait_for_a_stopped_process_with_the_lock_is_bounded(
+    environment: dict[str, str], stopped: int, use: Use
+) -> None:
     words, log = use(environment, IMPATIENT)
     assert words == COMPILED
     waiting, over = log
@@ -210,7 +214,7 @@ def test_the_wait_for_a_stopped_process_with_the_lock_is_bounded(environment: di
     assert use(environment) == (LOADED, []), "it was kept all the same, and loading takes no lock"
 
 
-def test_loading_takes_no_lock(environment: dict[str, str]) -> None:
+def test_loading_takes_no_lock(environment: dict[str, str], use: Use) -> None:
     use(environment)
     with open(next(Path(environment["P4REDUCE_CACHE_DIR"]).rglob("*.lock")), "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -230,7 +234,7 @@ def test_all_locks_are_waited_for_together(tmp_path: Path, caplog: pytest.LogCap
                 assert part.left_s == 0, "a part has no more than what is left of the whole"
 
 
-def test_a_released_lock_is_free_although_a_forked_child_has_it_open(environment: dict[str, str]) -> None:
+def test_a_released_lock_is_free_although_a_forked_child_has_it_open(environment: dict[str, str], use: Use) -> None:
     forks = f"""
 import os, signal
 from p4reduce_runtime import kernel_cache
@@ -268,7 +272,9 @@ class Planted:
 
 
 @needs_root
-def test_root_with_another_users_home_runs_nothing_of_that_user(environment: dict[str, str], tmp_path: Path) -> None:
+def test_root_with_another_users_home_runs_nothing_of_that_user(
+    environment: dict[str, str], tmp_path: Path, use: Use
+) -> None:
     """Its cache folder is a link to a folder of root's, which the user turns to one of his own at the right moment."""
     home = Path(tempfile.mkdtemp())
     try:

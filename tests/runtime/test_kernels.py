@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from p4reduce_runtime import kernels
 from p4reduce_runtime.settings import ConfigError
 from p4reduce_runtime.warm import warm
-from rigs.doubling import COMPILED, LOADED, MODULE, USE, environment_in, use
+from rigs.doubling import COMPILED, LOADED, MODULE, USE, Use, environment_in
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_one_of_several_processes_that_start_together_compiles(environment: dict
 
 
 @pytest.mark.processes
-def test_what_was_not_used_for_long_is_removed(environment: dict[str, str]) -> None:
+def test_what_was_not_used_for_long_is_removed(environment: dict[str, str], use: Use) -> None:
     cache = Path(environment["P4REDUCE_CACHE_DIR"])
     long_ago = time.time() - 15 * 86400
     for name in ("kernels-old", "kernels-used", "executor-old"):
@@ -79,7 +79,9 @@ def counted(number):
 
 
 @pytest.mark.processes
-def test_kernels_do_not_count_references_unless_they_allocate(environment: dict[str, str], tmp_path: Path) -> None:
+def test_kernels_do_not_count_references_unless_they_allocate(
+    environment: dict[str, str], tmp_path: Path, use: Use
+) -> None:
     """Each count is an atomic operation, several a frame."""
     (tmp_path / "views.py").write_text(VIEWS, encoding="utf-8")
     program = """
@@ -114,7 +116,9 @@ def found_modules(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.processes
-def test_what_is_compiled_ahead_is_not_compiled_again(found_modules: list[str], environment: dict[str, str]) -> None:
+def test_what_is_compiled_ahead_is_not_compiled_again(
+    found_modules: list[str], environment: dict[str, str], use: Use
+) -> None:
     found_modules.append("doubling")
     assert len(list(kernels.warm())) == 1
     assert list(kernels.warm()) == []
@@ -123,7 +127,7 @@ def test_what_is_compiled_ahead_is_not_compiled_again(found_modules: list[str], 
 
 @pytest.mark.processes
 def test_kernels_are_compiled_without_the_imports_of_their_package(
-    found_modules: list[str], environment: dict[str, str], tmp_path: Path
+    found_modules: list[str], environment: dict[str, str], tmp_path: Path, use: Use
 ) -> None:
     """As where torch is not installed yet. What was compiled then is used later, with the whole package."""
     package = tmp_path / "outer" / "needy"

@@ -158,8 +158,9 @@ def test_the_end_of_the_interpreter_leaves_the_job(
     torch_server: ForkServer, how: str, status: int, tmp_path: Path
 ) -> None:
     script = str(Path(__file__).with_name("ends_without_close.py"))
-    with torch_server.start(tmp_path / "log", script, how, environment=os.environ, folder=tmp_path) as forked:
-        assert forked.wait(60) == status, forked.log.read_text()
-    text = forked.log.read_text()
+    log = tmp_path / "log"
+    with torch_server.start(log, script, how, environment=os.environ, folder=tmp_path) as forked:
+        assert forked.wait(60) == status, log.read_text()
+    text = log.read_text()
     assert [line for line in text.splitlines() if line in ("working", "left")] == ["working", "left"], text
     assert ("ValueError: of the user" in text) == (how == "raised")
