@@ -1,7 +1,8 @@
-"""`python tests/model`: search all jobs with all their faults, and show that the mutants are caught."""
+"""`python tests/model`: search all jobs with all their faults, and the controller; show that the mutants are caught."""
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -9,6 +10,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from model import controller_plans
+from model.controller import ControllerReport, explore_controller
 from model.jobs import JOBS, MUTANTS
 from model.search import Faults, Report, explore
 
@@ -16,6 +19,13 @@ from model.search import Faults, Report, explore
 def _search(mutants: bool, place: int, faults: Faults) -> tuple[Report, float]:
     begun = time.monotonic()
     report = explore((MUTANTS if mutants else JOBS)[place].job(faults))
+    return report, time.monotonic() - begun
+
+
+def _search_controller(name: str) -> tuple[ControllerReport, float]:
+    logging.disable(logging.CRITICAL)
+    begun = time.monotonic()
+    report = explore_controller(controller_plans.LARGE[name])
     return report, time.monotonic() - begun
 
 
@@ -33,18 +43,26 @@ def main() -> int:
             for place, searched in enumerate(group)
             for faults in (*searched.small, *searched.large)
         ]
-        for mutant, searched, faults, future in found:
+        controllers = [(name, pool.submit(_search_controller, name)) for name in controller_plans.LARGE]
+        for mutant, job, faults, future in found:
             report, seconds = future.result()
             nodes += 0 if mutant else report.nodes
             wrong = mutant != bool(report.broken)
             failed |= wrong
             parts = f"{report.rank_states} rank states, {report.switch_states} switch states, {report.frames} frames"
-            print(f"{searched.name}; {_text(faults)}: {report.nodes:,} states ({parts}) in {seconds:.0f} s", flush=True)
+            print(f"{job.name}; {_text(faults)}: {report.nodes:,} states ({parts}) in {seconds:.0f} s", flush=True)
             if report.broken:
                 print(f"  {'caught' if mutant else 'BROKEN'}: {report.broken}")
                 print("".join(f"    {step}\n" for step in report.trace), end="")
             elif mutant:
                 print("  NOT CAUGHT")
+        for name, searching in controllers:
+            searched, seconds = searching.result()
+            failed |= bool(searched.broken)
+            counts = f"{searched.situations:,} situations in {searched.sequences:,} sequences of events"
+            print(f"controller, {name}: {counts} in {seconds:.0f} s", flush=True)
+            if searched.broken:
+                print(f"  BROKEN: {searched.broken}", *searched.trace, sep="\n    ")
     print(f"{nodes:,} states of the jobs visited; {'FAILED' if failed else 'no property broken, every mutant caught'}")
     return int(failed)
 

@@ -42,7 +42,8 @@ class Sum:
 
     def expected(self, world_size: int) -> NDArray[np.int32]:
         """The sum, by definition."""
-        return np.sum([self.tensor(rank) for rank in range(world_size)], axis=0, dtype=np.int32)
+        total: NDArray[np.int32] = np.sum([self.tensor(rank) for rank in range(world_size)], axis=0, dtype=np.int32)
+        return total
 
     def begin(self, lease: Lease, rounds: list[int], number: int, round_trip: RoundTrip) -> Collective:
         """Make a rank's side of it, as SwitchConnection does."""

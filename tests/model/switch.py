@@ -101,7 +101,8 @@ class CompiledSwitch:
         generation, registers = state
         for cells, content in zip(self._cells[generation], registers, strict=True):
             cells[...] = np.frombuffer(content, np.uint8).reshape(cells.shape)
-        return self._programs[generation]
+        program: Program = self._programs[generation]
+        return program
 
 
 def _admitting(config: bytes, generation: Generation) -> Program:

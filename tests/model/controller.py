@@ -1,0 +1,423 @@
+"""What can happen to a controller: a search over the real registry, store, entry writer and reconciler.
+
+A sequence of events is played from the beginning; sequences that lead to equal situations go on once. The switch is
+`FakeSwitchClient`. The controller may be killed before every write to the switch or to its store.
+
+After each event: no two grants on the switch share a slot, no epoch comes back to a slot whose registers may hold it, a
+job is ACTIVE only while the switch has all its entries, and once the reconciler has no work there are no other entries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from model.ranks import BrokenPropertyError
+from p4reduce_contracts.artifacts import find
+from p4reduce_contracts.jobs.errors import JobServiceError
+from p4reduce_contracts.p4runtime.entries import Entry, MulticastGroup, TableEntry
+from p4reduce_contracts.p4runtime.errors import P4RuntimeError
+from p4reduce_controller.config import Config
+from p4reduce_controller.forwarding import MacTable
+from p4reduce_controller.jobs import pipeline as pipelines
+from p4reduce_controller.jobs.entry_writer import EntryWriter
+from p4reduce_controller.jobs.hello import parse_hello
+from p4reduce_controller.jobs.notifier import Notifier
+from p4reduce_controller.jobs.reconciler import SwitchReconciler
+from p4reduce_controller.jobs.registry import Registry
+from p4reduce_controller.jobs.store import Store
+from rigs.fake_switch_client import FakeClock, FakeSwitchClient, hello_frame, identity, make_config
+
+
+class Event(NamedTuple):
+    """`name` with its arguments; `killed_at`: the write before which the controller is killed, from 1 on; 0: none."""
+
+    name: str
+    job: str = ""
+    rank: int = -1
+    killed_at: int = 0
+
+    def __str__(self) -> str:
+        text = " ".join(str(part) for part in (self.name, self.job, self.rank) if part not in ("", -1))
+        return f"{text}, and the controller is killed before write {self.killed_at}" if self.killed_at else text
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a search tries: jobs with the sizes of their worlds, the switch's slots, and how often what may happen."""
+
+    jobs: dict[str, int]
+    slots: int
+    """Of the switch; each job takes two."""
+    begun: tuple[Event, ...]
+    """What has happened before the search begins."""
+    longest: int
+    """Events in a sequence after that."""
+    most: dict[str, int]
+    """By name of event; what is not named may happen at any time."""
+
+
+class _KilledError(BaseException):
+    """The controller's process ends here."""
+
+
+class _Store(Store):
+    """A store that counts its writes."""
+
+    before_write: Callable[[], None]
+
+    @contextmanager
+    def _written(self) -> Iterator[Any]:
+        self.before_write()
+        with super()._written() as db:
+            yield db
+
+
+class _Switch(FakeSwitchClient):
+    """A switch whose pipeline may be set; that is a write too."""
+
+    before_pipeline: Callable[[], None]
+
+    def set_pipeline(self, p4info: Any, device_config: bytes, *, cookie: int | None = None) -> None:
+        self.before_pipeline()
+        super().set_pipeline(p4info, device_config, cookie=cookie)
+
+
+class Situation:
+    """A switch, and a controller that may be killed and started again."""
+
+    def __init__(self, folder: Path, config: Config, plan: Plan) -> None:
+        self._folder, self._config, self._plan = folder, config, plan
+        self._pipeline = pipelines.read(find(config.switch.pipeline))
+        self._clock = FakeClock()
+        self._client = _Switch()
+        self._client.before_write = self._before_entry
+        self._client.before_pipeline = self._before_pipeline
+        self._writes_left = 0
+        self._drawn = 0
+        self._seen: dict[tuple[int, int], Any] = {}
+        """By slot and epoch, since the pipeline was set: the secrets of the ranks that were admitted."""
+        self._events: list[Event] = []
+        self._start()
+
+    # ---- events
+
+    def events(self) -> list[Event]:
+        """Return what can happen now."""
+        registry, reconciler = self._registry, self._reconciler
+        known = {job.name: job for job in registry.jobs()}
+        found = [Event("create", name) for name in self._plan.jobs if name not in known]
+        for name, job in known.items():
+            found.append(Event("remove", name))
+            for rank in range(job.world_size):
+                member = job.members.get(rank)
+                if member is None:
+                    found.append(Event("join", name, rank))
+                    continue
+                found += [Event("leave", name, rank), Event("silent", name, rank)]
+                if member.address is None and self._client.connected and self._client.pipeline is not None:
+                    found.append(Event("hello", name, rank))
+        if reconciler.unavailable_reason() or reconciler._has_work():
+            found.append(Event("reconcile"))
+        if reconciler._giving_up is not None:
+            found.append(Event("switch stays away"))
+        if self._client.connected:
+            found += [Event("stream lost"), Event("switch restarts")]
+            if not self._client.other_primary:
+                found.append(Event("another primary"))
+        if self._client.other_primary:
+            found += [Event("another primary deletes the entries"), Event("another primary ends")]
+        found.append(Event("controller restarts"))
+        for event in list(found):
+            if event.name in ("create", "remove", "join", "leave", "hello", "reconcile"):
+                most = 12 if event.name == "reconcile" else 2
+                found += [event._replace(killed_at=write) for write in range(1, most + 1)]
+        return [event for event in found if self._allowed(event)]
+
+    def _allowed(self, event: Event) -> bool:
+        name = "killed" if event.killed_at else event.name
+        before = sum(name == ("killed" if past.killed_at else past.name) for past in self._events)
+        return before < self._plan.most.get(name, 1 << 30)
+
+    async def happen(self, event: Event) -> bool:
+        """Let an event happen; False if the controller had not as many writes to make as `killed_at` says."""
+        self._events.append(event)
+        self._writes_left = event.killed_at
+        try:
+            await self._happen(event)
+        except _KilledError:
+            await self._end()
+            self._start()
+        else:
+            if self._writes_left:
+                return False
+        self._writes_left = 0
+        for _ in range(3):  # callbacks of the client
+            await asyncio.sleep(0)
+        self.check()
+        return True
+
+    async def _happen(self, event: Event) -> None:
+        registry, client, now = self._registry, self._client, self._clock.now
+        name, job, rank, _ = event
+        if name == "reconcile":
+            await self._reconcile()
+        elif name == "controller restarts":
+            raise _KilledError
+        elif name == "switch stays away":
+            self._reconciler._stop_giving_up()
+            self._reconciler._give_up()
+        elif name == "stream lost":
+            client.lose()
+        elif name == "switch restarts":
+            self._seen.clear()
+            client.restart()
+        elif name == "another primary":
+            client.other_primary = "another controller"
+            assert client.on_primary is not None
+            client.on_primary(False)
+        elif name == "another primary deletes the entries":
+            client.entries.clear()
+        elif name == "another primary ends":
+            client.other_primary = ""
+        elif name == "silent":
+            self._clock.now += 1000.0
+            for other in registry.jobs():
+                for member in other.members.values():
+                    if (other.name, member.rank) != (job, rank):
+                        registry.heartbeat(member.nonce, self._clock.now)
+            registry.sweep(self._clock.now)
+        else:
+            try:
+                if name == "create":
+                    registry.create(job, self._plan.jobs[job], 2)
+                elif name == "remove":
+                    registry.remove(job)
+                elif name == "join":
+                    registry.join(job, rank, self._plan.jobs[job], now)
+                elif name == "leave":
+                    registry.leave(registry.get(job).members[rank].nonce)
+                else:
+                    number = sorted(self._plan.jobs).index(job) * 8 + rank
+                    frame = hello_frame(registry.get(job).id, registry.get(job).members[rank].nonce, number)
+                    hello = parse_hello(1 + number, frame)
+                    assert hello is not None
+                    registry.hello(hello, now)
+            except JobServiceError:
+                pass  # refused: a situation like the one before
+
+    async def _reconcile(self) -> None:
+        """Do what `SwitchReconciler.run` does next."""
+        reconciler = self._reconciler
+        if reconciler._lost:
+            reconciler._disconnected()
+        if reconciler._connected and not reconciler._not_primary:
+            await reconciler._work()
+            return
+        try:
+            await reconciler._open()
+        except (P4RuntimeError, JobServiceError):
+            reconciler._begin_giving_up()
+
+    # ---- the controller's process
+
+    def _start(self) -> None:
+        self._store = _Store(self._folder)
+        self._store.before_write = lambda: None
+        self._store.open()
+        self._store.before_write = self._before_write
+        names = self._pipeline.names
+        self._registry = Registry(self._pipeline.geometry, self._store, draw_nonce=self._draw, draw_secret=self._draw)
+        self._registry.restore(self._store.jobs(), self._clock.now)
+        self._reconciler = SwitchReconciler(
+            entry_writer=EntryWriter(self._client, self._config.switch, self._pipeline, MacTable(self._config, names)),
+            registry=self._registry,
+            store=self._store,
+            clock=self._clock,
+            notifier=Notifier(),
+            address="",
+        )
+
+    async def _end(self) -> None:
+        self._writes_left = 0
+        await self._reconciler.close()
+        self._store.close()
+
+    async def close(self) -> None:
+        """End the controller."""
+        await self._end()
+
+    def _draw(self) -> int:
+        self._drawn += 1
+        return self._drawn
+
+    def _before_write(self) -> None:
+        if self._writes_left:
+            self._writes_left -= 1
+            if not self._writes_left:
+                raise _KilledError
+
+    def _before_entry(self, operation: str, entry: Entry) -> None:
+        self._before_write()
+        if operation == "insert" and isinstance(entry, TableEntry) and entry.table == self._pipeline.names.admit:
+            self._check_admitted(entry)
+
+    def _before_pipeline(self) -> None:
+        self._before_write()
+        self._seen.clear()
+
+    # ---- properties
+
+    def _check_admitted(self, entry: TableEntry) -> None:
+        """No slot gets an epoch that its registers may hold, but for the other ranks of the same grant."""
+        base, count, epoch = (entry.params[name] for name in ("slot_base", "slot_count", "epoch"))
+        grant = self._registry.grants().get(int(entry.match["job"]))  # type: ignore[arg-type]
+        holder = (
+            grant.secrets if grant is not None and entry.match["secret"] in grant.secrets else entry.match["secret"]
+        )
+        for slot in range(base, base + count):
+            if self._seen.setdefault((slot, epoch), holder) != holder:
+                raise BrokenPropertyError(f"epoch {epoch} is used for slot {slot} by a second grant")
+
+    def check(self) -> None:
+        """Compare the switch with the registry. Raises BrokenPropertyError."""
+        held = {identity(entry): entry for entry in self._client.entries.values()}
+        by_slot: dict[int, int] = {}
+        for entry in held.values():
+            if isinstance(entry, TableEntry) and entry.table == self._pipeline.names.admit:
+                number = int(entry.match["job"])  # type: ignore[arg-type]
+                for slot in range(entry.params["slot_base"], entry.params["slot_base"] + entry.params["slot_count"]):
+                    if by_slot.setdefault(slot, number) != number:
+                        raise BrokenPropertyError(f"the jobs {by_slot[slot]} and {number} share slot {slot}")
+        if self._reconciler.unavailable_reason():
+            return
+        grants = self._registry.grants()
+        wanted: dict[str, Entry] = {}
+        for job in self._registry.jobs():
+            if job.grant is None:
+                continue
+            replies, admission = self._pipeline.entries(grants[job.id], self._config.switch)
+            entries = {identity(entry): entry for entry in (*replies, *admission)}
+            wanted |= entries
+            if job.active and any(held.get(name) != entry for name, entry in entries.items()):
+                raise BrokenPropertyError(f"job {job.name} is ACTIVE, and the switch has not all its entries")
+        if not self._reconciler._has_work():
+            of_jobs = {name for name, entry in held.items() if self._is_of_a_job(entry)}
+            if of_jobs != set(wanted):
+                raise BrokenPropertyError(
+                    f"at rest the switch has {sorted(of_jobs ^ set(wanted))} too much or too little"
+                )
+
+    def _is_of_a_job(self, entry: Entry) -> bool:
+        names = self._pipeline.names
+        if isinstance(entry, TableEntry):
+            return entry.table in (names.admit, names.job_member)
+        return isinstance(entry, MulticastGroup) and entry.group_id > 256
+
+    def key(self) -> object:
+        """Return what makes two situations equal: all but the numbers that were drawn, and times."""
+        numbers = {0: 0}
+
+        def short(value: int) -> int:
+            return numbers.setdefault(value, len(numbers))
+
+        jobs = [
+            (
+                job.name,
+                job.id,
+                job.slots,
+                job.active,
+                job.grant is not None and (job.grant.epoch, tuple(map(short, job.grant.secrets))),
+                [(rank, member.address is not None) for rank, member in sorted(job.members.items())],
+            )
+            for job in self._registry.jobs()
+        ]
+        entries = sorted(
+            (entry.table, entry.match["job"], short(int(entry.match["secret"])), entry.params["epoch"])  # type: ignore[arg-type]
+            if isinstance(entry, TableEntry) and entry.table == self._pipeline.names.admit
+            else (identity(entry),)
+            for entry in self._client.entries.values()
+        )
+        pipeline = self._client.pipeline
+        reconciler = self._reconciler
+        return str(
+            (
+                jobs,
+                entries,
+                pipeline is not None and pipeline.cookie == self._store.era,
+                sorted(self._store.given_epochs()),
+                reconciler._connected,
+                reconciler._lost,
+                reconciler._not_primary,
+                reconciler._giving_up is not None,
+                {job: grant.epoch for job, grant in reconciler._installed.items()},
+                self._client.connected,
+                self._client.other_primary,
+                sorted(event.name for event in self._events if event.name in self._plan.most),
+                sum(event.killed_at > 0 for event in self._events),
+            )
+        )
+
+
+@dataclass
+class ControllerReport:
+    """What a search visited, and what it found."""
+
+    situations: int = 0
+    sequences: int = 0
+    broken: str = ""
+    trace: list[str] = field(default_factory=list)
+
+
+def explore_controller(plan: Plan) -> ControllerReport:
+    """Visit all situations of sequences of at most `plan.longest` events, until a property is broken."""
+    root = Path(tempfile.mkdtemp(prefix="p4reduce-model-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+    try:
+        return asyncio.run(_explore(plan, root))
+    finally:
+        shutil.rmtree(root)
+
+
+async def _explore(plan: Plan, root: Path) -> ControllerReport:
+    report, config = ControllerReport(), make_config(root, slots=plan.slots)
+    seen: set[object] = set()
+    queue = deque([plan.begun])
+    while queue:
+        events = queue.popleft()
+        found = await _played(plan, config, root, events, report)
+        if report.broken:
+            return report
+        if found is None or found[0] in seen:
+            continue
+        seen.add(found[0])
+        report.situations = len(seen)
+        if len(events) < len(plan.begun) + plan.longest:
+            queue.extend((*events, event) for event in found[1])
+    return report
+
+
+async def _played(
+    plan: Plan, config: Config, root: Path, events: Sequence[Event], report: ControllerReport
+) -> tuple[object, list[Event]] | None:
+    """Play a sequence; return the situation and what can happen in it, None if its last event was none."""
+    folder = root / "played"
+    shutil.rmtree(folder, ignore_errors=True)
+    situation = Situation(folder, config, plan)
+    report.sequences += 1
+    try:
+        for event in events:
+            if not await situation.happen(event):
+                return None
+        return situation.key(), situation.events()
+    except BrokenPropertyError as error:
+        report.broken, report.trace = str(error), [str(event) for event in events]
+        return None
+    finally:
+        await situation.close()
