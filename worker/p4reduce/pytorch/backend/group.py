@@ -24,6 +24,7 @@ from torch._C._distributed_c10d import (
     BroadcastOptions,
     ReduceScatterOptions,
 )
+from torch._C._profiler import _RecordFunctionFast
 
 from p4reduce.communicator import Communicator
 from p4reduce.errors import (
@@ -272,12 +273,14 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
     def _takes(self, tensors: Sequence[torch.Tensor], op: Any) -> bool:
         """Return whether the switch sums these: the same answer on all ranks, as shapes and dtypes are the same."""
-        return (
-            self.size() > 1
-            and (op == dist.ReduceOp.SUM or op == dist.ReduceOp.AVG)
-            and all(_is_plain(tensor) and tensor.dtype in sums.DTYPES for tensor in tensors)
-            and any(tensor.numel() for tensor in tensors)
-        )
+        if self.size() == 1 or not (op == dist.ReduceOp.SUM or op == dist.ReduceOp.AVG):
+            return False
+        elements = 0
+        for tensor in tensors:
+            if not _is_plain(tensor) or tensor.dtype not in sums.DTYPES:
+                return False
+            elements += tensor.numel()
+        return elements > 0
 
     def _copies(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Return whether the switch copies this one; small ones are faster over gloo."""
@@ -374,12 +377,12 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         self, name: str, outputs: list[torch.Tensor], opts: Any, collective: Callable[[float], object]
     ) -> CollectiveWork:
         """Run a collective in its turn; errors of ours become torch's DistBackendError."""
-        given: timedelta = opts.timeout
-        timeout_s = given.total_seconds() if given > timedelta(0) else self._timeout.total_seconds()
+        given_s: float = opts.timeout.total_seconds()
+        timeout_s = given_s if given_s > 0 else self._timeout.total_seconds()
         full_name = f"{BACKEND}:{name}"
 
         def run() -> None:
-            with torch.profiler.record_function(full_name), torch.no_grad():
+            with _RecordFunctionFast(full_name):  # a tenth of what torch.profiler.record_function takes
                 try:
                     collective(timeout_s)
                 except CollectiveTimeoutError as error:
@@ -420,7 +423,7 @@ def _list(tensors: Any) -> list[torch.Tensor]:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    return tensor.device.type == "cpu" and tensor.layout == torch.strided
+    return tensor.is_cpu and tensor.layout is torch.strided
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:

@@ -34,7 +34,9 @@ class CollectiveWork(Work):
         self._name = name
         self._outputs = outputs
         self._error: BaseException | None = None
-        self._done = threading.Event()
+        self._done = False
+        self._gate = threading.Lock()  # an Event is Python code, which a small collective would notice
+        self._gate.acquire()
         self._lock = threading.Lock()
         self._source: Any = None
         self._future: Any = None
@@ -43,16 +45,19 @@ class CollectiveWork(Work):
         """Mark it done, then complete the future, on another thread: a callback may wait for the next collective."""
         with self._lock:
             self._error = error
-            self._done.set()
+            self._done = True
             source = self._source
+        self._gate.release()
         if source is not None:
             _callbacks().submit(source.set_result, None)
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Return True when it is done, or raise its error; RuntimeError after `timeout` (0: its own time limit)."""
-        seconds = timeout.total_seconds()
-        if not self._done.wait(seconds if seconds > 0 else None):
-            raise RuntimeError(f"{self._name} timed out: wait({seconds:g} s) ended before it was done")
+        if not self._done:
+            seconds = timeout.total_seconds()
+            if not self._gate.acquire(timeout=min(seconds, threading.TIMEOUT_MAX) if seconds > 0 else -1):
+                raise RuntimeError(f"{self._name} timed out: wait({seconds:g} s) ended before it was done")
+            self._gate.release()
         if self._error is not None:
             raise self._error
         return True
@@ -63,7 +68,7 @@ class CollectiveWork(Work):
             if self._future is None:
                 self._source = torch.futures.Future()
                 self._future = self._source.then(self._value)  # an exception in a callback is an error to C++ too
-                if self._done.is_set():
+                if self._done:
                     _callbacks().submit(self._source.set_result, None)
             return self._future
 
@@ -76,10 +81,10 @@ class CollectiveWork(Work):
         return self._outputs
 
     def is_completed(self) -> bool:
-        return self._done.is_set()
+        return self._done
 
     def is_success(self) -> bool:
-        return self._done.is_set() and self._error is None
+        return self._done and self._error is None
 
     def exception(self) -> BaseException | None:
         return self._error
