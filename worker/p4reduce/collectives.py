@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.codecs import Int32, Segment
-from p4reduce.codecs.arrays import Tensor, as_kind_of, to_numpy
+from p4reduce.codecs.arrays import Tensor, as_kind_of, dtype_of, to_numpy
 from p4reduce.codecs.float_source import FORMS
 from p4reduce.codecs.raw import RawSource, bytes_of, first_bytes
 from p4reduce.codecs.wire import ResidueLanes, default_wire, float_segment
@@ -65,7 +65,7 @@ def all_reduce(
     residue: Tensor | None = None,
 ) -> Contribution:
     """Contribute the non-zero blocks of a tensor. Raises InvalidTensorError for a type that is not summed."""
-    dtype = to_numpy(array, name or "the tensor").dtype
+    dtype = dtype_of(array, name or "the tensor")
     segment: Segment
     if residue is not None:
         segment = ResidueLanes(array, residue, wire, name=name, out=out, seed=seed)

@@ -30,3 +30,5 @@ def test_exponents_are_those_of_the_definition(elements: int, length: int) -> No
         flat.flags.writeable = False
         found = exponents_of(flat, length)
         assert (found.largest.tolist(), found.nonzero.tolist(), found.negative_zeros) == as_defined(flat, length)
+        assert found.finite == bool(np.isfinite(flat).all())
+        assert found.dense == bool(found.nonzero.all())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -39,7 +40,7 @@ def to_numpy(tensor: Tensor, what: str = "the tensor") -> Array:
         if tensor.layout is not sys.modules["torch"].strided:
             raise InvalidTensorError(f"{what} is sparse ({tensor.layout}); give its to_dense(): zeros do not travel")
         try:
-            tensor = shared_array(tensor.detach().cpu())
+            tensor = shared_array(tensor if tensor.is_cpu else tensor.detach().cpu())
         except (TypeError, RuntimeError) as error:
             raise InvalidTensorError(f"{what} is {tensor.dtype}, which numpy does not know; convert it") from error
     if type(tensor) is np.ndarray and tensor.flags.c_contiguous and tensor.flags.aligned:
@@ -69,8 +70,27 @@ def shared_array(tensor: torch.Tensor) -> Array:
     import torch
 
     tensor = tensor.detach()
-    array: Array = tensor.view(torch.int16).numpy().view(BFLOAT16) if tensor.dtype == torch.bfloat16 else tensor.numpy()
+    array: Array = tensor.view(torch.int16).numpy().view(BFLOAT16) if tensor.dtype is torch.bfloat16 else tensor.numpy()
     return array
+
+
+def dtype_of(tensor: Tensor, what: str = "the tensor") -> np.dtype[Any]:
+    """Return the type that `to_numpy` gives a tensor's array."""
+    found = _plain_dtypes().get(tensor.dtype) if is_torch(tensor) else None
+    return to_numpy(tensor, what).dtype if found is None else found
+
+
+@functools.cache
+def _plain_dtypes() -> dict[torch.dtype, np.dtype[Any]]:
+    import torch
+
+    return {torch.float32: np.dtype(np.float32), torch.bfloat16: BFLOAT16, torch.float16: np.dtype(np.float16)}
+
+
+def address(array: Array) -> int:
+    """Return where an array begins in memory; `array.ctypes` takes several times as long."""
+    begin: int = array.__array_interface__["data"][0]
+    return begin
 
 
 def blocks_of(flat: NDArray[Scalar], block_words: int) -> NDArray[Scalar]:
@@ -90,6 +110,10 @@ class Exponents(NamedTuple):
     """[blocks]: whether any number is not zero."""
     negative_zeros: bool
     """Whether a block of nothing but zeros has a negative one."""
+    finite: bool
+    """Whether there is neither NaN nor infinity."""
+    dense: bool
+    """Whether no block is nothing but zeros."""
 
 
 def exponents_of(flat: NDArray[Any], block_numbers: int) -> Exponents:
@@ -99,11 +123,17 @@ def exponents_of(flat: NDArray[Any], block_numbers: int) -> Exponents:
     blocks = -(-len(flat) // block_numbers)
     exponents, nonzero = np.empty(blocks, np.uint8), np.empty(blocks, np.bool_)
     if flat.dtype == np.float32:
-        negative_zeros = kernels.scan(flat.view(np.uint32), block_numbers, exponents, nonzero)
+        flags = kernels.scan(flat.view(np.uint32), block_numbers, exponents, nonzero)
     else:
         form = state.FLOAT16 if flat.dtype == np.float16 else state.BFLOAT16
-        negative_zeros = kernels.scan_halves(flat.view(np.uint16), form, block_numbers, exponents, nonzero)
-    return Exponents(exponents, nonzero, bool(negative_zeros))
+        flags = kernels.scan_halves(flat.view(np.uint16), form, block_numbers, exponents, nonzero)
+    return Exponents(
+        exponents,
+        nonzero,
+        negative_zeros=bool(flags & kernels.NEGATIVE_ZEROS),
+        finite=not flags & kernels.NOT_FINITE,
+        dense=not flags & kernels.ZERO_BLOCKS,
+    )
 
 
 def load_kernels() -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import BFLOAT16, Exponents, as_kind_of, exponents_of, name_element, to_numpy
+from p4reduce.codecs.arrays import BFLOAT16, Exponents, address, as_kind_of, exponents_of, name_element, to_numpy
 from p4reduce.codecs.output import Output
 from p4reduce.errors import InvalidTensorError, LaneOverflowError, NotFiniteError
 from p4reduce.protocol import state
@@ -29,6 +29,7 @@ from p4reduce_runtime import kernels
 
 FORMS: Final = {np.dtype(np.float32): state.FLOAT32, np.dtype(np.float16): state.FLOAT16, BFLOAT16: state.BFLOAT16}
 """The formats of numbers that are summed."""
+_NAMES: Final = {state.FLOAT32: "float32", state.FLOAT16: "float16", state.BFLOAT16: "bfloat16"}
 _LARGEST_SCALE: Final = 2.0**127
 
 
@@ -57,6 +58,13 @@ def scales(bits: int, world_size: int) -> NDArray[np.float64]:
     return found if bits == 32 else np.minimum(found, _LARGEST_SCALE)
 
 
+@cache
+def units(bits: int, world_size: int, divisor: int) -> NDArray[np.float64]:
+    """Return what a sum of integers is multiplied by to become the sum, or its part, for each exponent field, [256]."""
+    return 1.0 / (divisor * scales(bits, world_size))
+
+
+@cache
 def largest_sum(bits: int, world_size: int) -> int:
     """Return the largest |sum| of N words. A float32 below 2^E is at most (1 - 2^-24) · 2^E."""
     if bits == 32:
@@ -94,14 +102,15 @@ class FloatCodec:
     @property
     def _type_name(self) -> str:
         """The numbers' type, for layouts."""
-        return "bfloat16" if self.values.dtype == BFLOAT16 else str(self.values.dtype)
+        return _NAMES[self._form]
 
     def bind(self, world_size: int, block_words: int, dense: bool) -> FloatSource:
         found = exponents_of(self.values.reshape(-1), block_words * lanes_per_word(self._bits))
-        if found.largest.max(initial=0) == 255:
+        if not found.finite:
             raise NotFiniteError(self._fault())
-        if dense:
+        if dense and not found.dense:
             found.nonzero[:] = True
+            found = found._replace(dense=True)
         return FloatSource(
             self.values,
             self._bits,
@@ -149,7 +158,7 @@ class FloatSource:
         self._keep_sent = keep_sent
         self._output = output
         self.n_blocks = len(found.largest)
-        self.exponents, self.nonzero, self._negative_zeros = found
+        self.exponents, self.nonzero, self._found = found.largest, found.nonzero, found
         self._scales = scales(bits, world_size)
         direct = output is not None and output.flat is not None and _fills_words(output.flat)
         self.elements = Elements(
@@ -160,7 +169,7 @@ class FloatSource:
             levels=levels(bits, world_size) if bits < 32 else 0,
             seed=seed,
             scales=self._scales,
-            units=1.0 / (divisor * self._scales),
+            units=units(bits, world_size, divisor),
             largest_sum=largest_sum(bits, world_size),
             make_room=self._make_room if direct else None,
         )
@@ -168,12 +177,12 @@ class FloatSource:
     def _make_room(self) -> NDArray[Any]:
         assert self._output is not None and self._output.flat is not None
         room = self._output.flat
-        if self.nonzero.all():
+        if self._found.dense:
             return room
         numbers = room.view(np.float32 if self.elements.form == state.FLOAT32 else np.uint16)
         if not self._output.in_place:
             numbers.fill(0)
-        elif self._negative_zeros:
+        elif self._found.negative_zeros:
             per_block = self._block_words * self.elements.lanes
             numbers[np.repeat(~self.nonzero, per_block)[: numbers.size]] = 0
         return room
@@ -225,7 +234,7 @@ class FloatSource:
 
 def _fills_words(flat: NDArray[Any]) -> bool:
     """Return whether numbers begin and end where words do."""
-    return flat.nbytes % 4 == 0 and flat.ctypes.data % 4 == 0
+    return flat.nbytes % 4 == 0 and address(flat) % 4 == 0
 
 
 def _words_of(flat: NDArray[Any]) -> NDArray[np.uint32]:

@@ -10,16 +10,19 @@ from numpy.typing import NDArray
 from p4reduce.protocol.state import FLOAT16
 from p4reduce_runtime.kernels import kernel
 
+NEGATIVE_ZEROS, NOT_FINITE, ZERO_BLOCKS = 1, 2, 4
+"""What scans find: a block of nothing but zeros that has a negative one, NaN or infinity, a block of zeros."""
 
-@kernel("boolean(Array(uint32, 1, 'C', True), int64, uint8[::1], boolean[::1])")
+
+@kernel("int64(Array(uint32, 1, 'C', True), int64, uint8[::1], boolean[::1])")
 def scan(
     numbers: NDArray[np.uint32], block_numbers: int, exponents: NDArray[np.uint8], nonzero: NDArray[np.bool_]
-) -> bool:
+) -> int:
     """Set the largest exponent field in each block of these floats, and whether any of them is not zero.
 
-    Return whether a block of nothing but zeros has a negative one.
+    Return what was found beside that, as bits.
     """
-    negative_zeros = False
+    flags = 0
     at, size = np.uint64(0), np.uint64(block_numbers)  # unsigned: an index that needs no look at its sign
     for block in range(len(exponents)):
         largest, bits = np.uint32(0), np.uint32(0)
@@ -29,16 +32,21 @@ def scan(
         at += size
         exponents[block] = largest >> np.uint32(23)
         nonzero[block] = largest != 0
-        negative_zeros |= largest == 0 and bits != 0
-    return negative_zeros
+        if largest == 0:
+            flags |= ZERO_BLOCKS
+            if bits != 0:
+                flags |= NEGATIVE_ZEROS
+        if exponents[block] == 255:
+            flags |= NOT_FINITE
+    return flags
 
 
-@kernel("boolean(Array(uint16, 1, 'C', True), int64, int64, uint8[::1], boolean[::1])")
+@kernel("int64(Array(uint16, 1, 'C', True), int64, int64, uint8[::1], boolean[::1])")
 def scan_halves(
     numbers: NDArray[np.uint16], form: int, block_numbers: int, exponents: NDArray[np.uint8], nonzero: NDArray[np.bool_]
-) -> bool:
+) -> int:
     """Do for 16-bit numbers what `scan` does for float32: exponent fields are those of float32."""
-    negative_zeros = False
+    flags = 0
     at, size = np.uint64(0), np.uint64(block_numbers)  # unsigned: an index that needs no look at its sign
     for block in range(len(exponents)):
         largest, bits = np.uint16(0), np.uint16(0)
@@ -52,5 +60,10 @@ def scan_halves(
             field = 255 if field == 31 else field + 112 if largest != 0 else 0
         exponents[block] = field
         nonzero[block] = largest != 0
-        negative_zeros |= largest == 0 and bits != 0
-    return negative_zeros
+        if largest == 0:
+            flags |= ZERO_BLOCKS
+            if bits != 0:
+                flags |= NEGATIVE_ZEROS
+        if exponents[block] == 255:
+            flags |= NOT_FINITE
+    return flags

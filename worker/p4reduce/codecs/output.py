@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 
-from p4reduce.codecs.arrays import Tensor, as_kind_of, is_torch, shared_array
+from p4reduce.codecs.arrays import Tensor, address, as_kind_of, is_torch, shared_array
 from p4reduce.errors import InvalidTensorError
 from p4reduce.protocol.source import Array
 
@@ -20,24 +20,25 @@ class Output:
         Raises InvalidTensorError for an `out` that cannot hold the sum.
         """
         self._out = out
+        self._is_torch, self._is_elsewhere = is_torch(out), _is_elsewhere(out)
         array = _writable(out, given)
-        self.in_place = array.ctypes.data == values.ctypes.data and array.strides == values.strides
+        self.in_place = address(array) == address(values) and array.strides == values.strides
         """Whether the sum takes the place of what is summed."""
         if not self.in_place and np.may_share_memory(array, values):
             raise InvalidTensorError("out overlaps the tensor; give the tensor itself, or memory of its own")
         self._array = array
-        direct = array.flags.c_contiguous and array.flags.aligned and not _is_elsewhere(out)
+        direct = array.flags.c_contiguous and array.flags.aligned and not self._is_elsewhere
         self.flat: Array | None = array.reshape(-1) if direct else None
         """The memory of `out`; None where a sum can only be copied there."""
 
     def write(self, result: Array) -> Tensor:
         """Write a sum, unless it is there already; return `out`."""
-        if is_torch(self._out) and _is_elsewhere(self._out):
+        if self._is_elsewhere:
             self._out.detach().copy_(as_kind_of(self._out, result))  # type: ignore[arg-type]
             return self._out
-        if self.flat is None or result.ctypes.data != self.flat.ctypes.data:
+        if self.flat is None or address(result) != address(self.flat):
             np.copyto(self._array, result)
-        if is_torch(self._out):
+        if self._is_torch:
             import torch
 
             torch.autograd.graph.increment_version(self._out)  # for what autograd has kept of it

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import to_numpy
+from p4reduce.codecs.arrays import dtype_of, to_numpy
 from p4reduce.codecs.float32 import Float32
 from p4reduce.codecs.float_lanes import FloatLanes
 from p4reduce.errors import InvalidTensorError
@@ -89,7 +89,7 @@ def float_segment(
     """
     check_wire(wire)
     if wire is None:
-        wire = default_wire(to_numpy(values, name or "the tensor").dtype)
+        wire = default_wire(dtype_of(values, name or "the tensor"))
     if wire == "float32":
         return Float32(values, mean=mean, name=name, out=out)
     return FloatLanes(values, int(wire), mean=mean, name=name, out=out, seed=seed, keep_sent=keep_sent)
