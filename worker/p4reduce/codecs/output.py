@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ class Output:
 
         Raises InvalidTensorError for an `out` that cannot hold the sum.
         """
-        self._out = out
+        self._out: Any = out
         self._is_torch, self._is_elsewhere = is_torch(out), _is_elsewhere(out)
         array = _writable(out, given)
         self.in_place = address(array) == address(values) and array.strides == values.strides
@@ -33,16 +34,17 @@ class Output:
 
     def write(self, result: Array) -> Tensor:
         """Write a sum, unless it is there already; return `out`."""
+        out: Tensor = self._out
         if self._is_elsewhere:
-            self._out.detach().copy_(as_kind_of(self._out, result))  # type: ignore[arg-type]
-            return self._out
+            self._out.detach().copy_(as_kind_of(self._out, result))
+            return out
         if self.flat is None or address(result) != address(self.flat):
             np.copyto(self._array, result)
         if self._is_torch:
             import torch
 
             torch.autograd.graph.increment_version(self._out)  # for what autograd has kept of it
-        return self._out
+        return out
 
 
 def _writable(out: Tensor, given: Tensor) -> Array:

@@ -16,6 +16,7 @@ from enum import IntEnum
 import numpy as np
 
 from p4reduce.errors import CollectiveMismatchError, Reason
+from p4reduce.protocol import state
 from p4reduce.protocol.refusal import reason_in
 from p4reduce_contracts.wire import WORDS_PER_CALL
 
@@ -30,7 +31,7 @@ class Kind(IntEnum):
     ALL_GATHER = 3
     BARRIER = 4
     CLOSE = 5
-    REFUSED = 6
+    REFUSED = state.REFUSED
     """This rank cannot take part in the collective (protocol/refusal.py)."""
 
 

@@ -23,7 +23,7 @@ from p4reduce.errors import CorruptSumError, Reason
 from p4reduce.protocol.call import Call, compare_calls, read_opening
 from p4reduce.protocol.channel import Channel
 from p4reduce.protocol.deadline import Obstacle, obstacle, refused_frames, too_late
-from p4reduce.protocol.initial_state import joined, new_engine, new_slots
+from p4reduce.protocol.initial_state import FEW_SUMS, joined, new_engine, new_slots
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.segments import Segments
 from p4reduce.protocol.source import Array, BlockSource, check_size
@@ -62,7 +62,6 @@ class Snapshot(NamedTuple):
     arrays: tuple[bytes, ...]
     slot_rounds: tuple[int, ...]
     deadline: float
-    next_window: int
     refusals: tuple[tuple[int, Reason], ...]
     early: tuple[tuple[int, bytes], ...]
     corrupt: tuple[tuple[int, bytes], ...]
@@ -109,8 +108,6 @@ class Collective:
         limit = min(window or lease.slot_count, lease.slot_count)
         count = max(1, min(limit, -(-segments.n_blocks // lease.columns)))
         self._refusal_window = max(count, min(refusal_window or limit, lease.slot_count))
-        self.next_window = limit
-        """Known after the opening round: the smallest window any rank proposed for the next collective."""
         self.refusals: dict[int, Reason] = {}
         """Known after slot 0's opening round: the ranks that cannot take part. With any, no block is sent."""
         self._early: dict[int, bytes] = {}
@@ -128,9 +125,10 @@ class Collective:
             (RoundTrip() if round_trip is None else round_trip).table,
             self._kernels.look_ahead,
         )
-        self._has_room = False
+        self._has_room = segments.sums_words <= FEW_SUMS
         """Whether `sums` is as long as it must be; that may take milliseconds, in which the opening frames travel."""
         self._replace()
+        self._state["next_window"] = limit
         self._loss["max_pto"] = min(MAX_PTO_S, timeout_s / 4)
         self._received = zeros(Received, 0)
         self._counted = [0] * len(_COUNTS)
@@ -139,6 +137,11 @@ class Collective:
     def done(self) -> bool:
         """Whether every slot has its last RESULT."""
         return not self._state["open_slots"]
+
+    @property
+    def next_window(self) -> int:
+        """Known after the opening round: the smallest window any rank proposed for the next collective."""
+        return int(self._state["next_window"])
 
     @property
     def slots(self) -> int:
@@ -199,7 +202,8 @@ class Collective:
     def start(self, now: float) -> list[bytes]:
         """Return the opening frame of every slot."""
         self.begin(now)
-        self._make_room()
+        if not self._has_room:
+            self._make_room()
         return self._contribute(self._arguments, now)
 
     @property
@@ -212,11 +216,6 @@ class Collective:
         """Do as `start`, but leave the opening frames to the first `run`."""
         self._deadline = now + self._timeout_s
         self._kernels.begin(self._arguments, now)
-        contributions = self._engine.contributions
-        contributions[:] = 0
-        contributions["slot"] = range(self.slots)
-        contributions["own"][0] = 1 << int(self._engine.config["call_column"][0])
-        self._state["contributions"] = self.slots
 
     def run(self, channel: Channel, until: float) -> list[bytes]:
         """Take part over a socket, until the collective is done or the monotonic clock reaches `until`.
@@ -252,7 +251,7 @@ class Collective:
 
     def _make_room(self) -> None:
         self._has_room = True
-        self._replace(sums=self._segments.make_room())
+        self._replace(sums=self._segments.make_room(dense=not self._engine.config["sparse"][0]))
 
     def receive(self, frame: bytes, now: float) -> list[bytes]:
         """Take in one datagram; return what to send."""
@@ -295,7 +294,6 @@ class Collective:
             (*(np.asarray(getattr(records, name)).tobytes() for name in _COPIED), sums.tobytes()),
             tuple(self._rounds),
             self._deadline,
-            self.next_window,
             tuple(self.refusals.items()),
             tuple(self._early.items()),
             tuple(self._corrupt.items()),
@@ -319,7 +317,7 @@ class Collective:
                 self._make_room()
             self._engine.sums[:] = np.frombuffer(sums, np.uint32)
         self._rounds[:] = snapshot.slot_rounds
-        self._deadline, self.next_window = snapshot.deadline, snapshot.next_window
+        self._deadline = snapshot.deadline
         self.refusals = dict(snapshot.refusals)
         self._early, self._corrupt, self._unsent = dict(snapshot.early), dict(snapshot.corrupt), []
         for name, count in zip(vars(self.stats), snapshot.counts, strict=True):
@@ -377,7 +375,7 @@ class Collective:
 
     def _compare_calls(self, payload: bytes, now: float) -> None:
         calls = read_opening(payload[self._geometry.frame_header_bytes :], self._lease.world_size)
-        self.refusals, self.next_window = compare_calls(calls)
+        self.refusals, self._state["next_window"] = compare_calls(calls)
         self._state["calls_compared"] = True
         if self.refusals:
             self._state["refused"] = True

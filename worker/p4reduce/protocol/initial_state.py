@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,9 @@ from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 from p4reduce_runtime.records import zeros
 
+FEW_SUMS: Final = 1 << 16
+"""Words for sums whose memory is made before the opening frames leave: they wait for more."""
+
 
 def new_engine(
     lease: Lease,
@@ -27,16 +31,16 @@ def new_engine(
     call_words: Sequence[int],
     count: int,
     path: Array,
-    look_ahead: Callable[..., object],
+    look_ahead: Callable[..., int],
 ) -> Engine:
-    """Return the records of a collective that uses `count` slots; `sums` is empty.
+    """Return the records of a collective that uses `count` slots. Memory for more than a few `sums` is not in it.
 
     `slot_rounds`: the first round of each slot of the lease. `call_words`: this rank's call descriptor. `path`: the
     record of a RoundTrip. `look_ahead`: the kernel of lookahead.py.
     """
     stride = lease.columns * count
     keys = np.empty((-(-segments.n_blocks // stride) + 1) * stride, np.uint32)
-    look_ahead(segments.nonzero, segments.exponents, stride, keys)
+    dense = look_ahead(segments.nonzero, segments.exponents, stride, keys) == segments.n_blocks
     slots, frames = new_slots(lease.geometry, slot_rounds[:count])
     slots["expected"][0] = (1 << opening_columns(lease.world_size, lease.block_words)) - 1
     slots["keys"][:, : lease.columns] = keys[:stride].reshape(count, lease.columns)
@@ -46,7 +50,7 @@ def new_engine(
     loss["oldest"] = loss["newest"] = -1
     loss["timer_at"] = np.inf
     return Engine(
-        config=_new_config(lease, call_words, stride, dense=segments.dense),
+        config=_new_config(lease, call_words, stride, dense=dense),
         state=state,
         stats=zeros(Stats),
         loss=loss,
@@ -59,7 +63,7 @@ def new_engine(
         weights=_weights(lease.block_words, lease.columns),
         keys=keys,
         elements=segments.elements,
-        sums=np.zeros(0, np.uint32),
+        sums=segments.make_room(dense) if segments.sums_words <= FEW_SUMS else np.zeros(0, np.uint32),
         agreed=np.full(segments.n_blocks, UNTOUCHED, np.uint8),
         frames=frames,
         spare=np.empty(MOST_LANES * lease.block_words, np.float32),
@@ -85,17 +89,13 @@ def joined(record: type[Slot] | type[Contribution], first: Array, second: Array)
 
 def _new_config(lease: Lease, call_words: Sequence[int], stride: int, *, dense: bool) -> Array:
     geometry = lease.geometry
+    header_words, growth_blocks = geometry.frame_header_bytes // 4, MAX_GROWTH_BYTES // geometry.block_bytes
     table: Array = zeros(Config)
-    config = table[0]
-    config["columns"], config["block_words"] = geometry.columns, geometry.block_words
-    config["header_words"] = geometry.frame_header_bytes // 4
-    config["growth_blocks"] = MAX_GROWTH_BYTES // geometry.block_bytes
-    config["encap_bytes"] = ENCAP_BYTES
-    config["job"], config["epoch"], config["all_ranks"] = lease.job_id, lease.epoch, lease.full
-    config["secret_high"], config["secret_low"] = divmod(lease.secret, 1 << 32)
-    config["stride"], config["sparse"] = stride, not dense
-    config["call_column"], config["call_offset"] = divmod(WORDS_PER_CALL * lease.rank, lease.block_words)
-    config["call_words"] = call_words
+    table[0] = (
+        *(geometry.columns, geometry.block_words, header_words, growth_blocks, ENCAP_BYTES),
+        *(lease.job_id, lease.epoch, *divmod(lease.secret, 1 << 32), lease.world_size, lease.full),
+        *(stride, not dense, *divmod(WORDS_PER_CALL * lease.rank, lease.block_words), call_words),
+    )
     return table
 
 

@@ -9,13 +9,13 @@ from p4reduce_contracts.wire.numbers import KEY_NONE
 from p4reduce_runtime.kernels import kernel
 
 
-@kernel("void(boolean[::1], uint8[::1], int64, uint32[::1])")
-def look_ahead(nonzero: NDArray[np.bool_], exponents: NDArray[np.uint8], stride: int, keys: NDArray[np.uint32]) -> None:
+@kernel("int64(boolean[::1], uint8[::1], int64, uint32[::1])")
+def look_ahead(nonzero: NDArray[np.bool_], exponents: NDArray[np.uint8], stride: int, keys: NDArray[np.uint32]) -> int:
     """Set `keys` [at least blocks + stride]: the key of the first held block at or after each in its column.
 
-    A column holds every `stride`-th block (`stride` = columns x slots used).
+    A column holds every `stride`-th block (`stride` = columns x slots used). Return how many blocks are held.
     """
-    count = len(nonzero)
+    count, found = len(nonzero), 0
     for block in range(count, len(keys)):
         keys[block] = np.uint32(KEY_NONE)
     for begin in range((count - 1) // stride * stride, -1, -stride):
@@ -25,3 +25,5 @@ def look_ahead(nonzero: NDArray[np.bool_], exponents: NDArray[np.uint8], stride:
             own = np.uint32(begin + place) << np.uint32(8) | (np.uint32(255) - np.uint32(fields[place]))
             chosen = np.uint32(0xFFFFFFFF) * np.uint32(held[place])
             row[place] = own & chosen | later[place] & ~chosen
+            found += held[place]
+    return found

@@ -20,6 +20,7 @@ from p4reduce.protocol.state import (
     END,
     HOLD_BACK,
     IGNORED,
+    REFUSED,
     Config,
     Engine,
     Received,
@@ -94,6 +95,27 @@ def plausible(config: Config, slot: Slot, keys: NDArray[np.uint32], index: int, 
     return True
 
 
+@kernel("int64(Config, Array(uint32, 1, 'C', True))")
+def common_window(config: Config, calls: NDArray[np.uint32]) -> int:
+    """Return the smallest window that a rank proposes; -1 if the calls are not all as this rank's (protocol/call.py).
+
+    `calls`: the words of all ranks' call descriptors. What differs, and what a refusal says, is Python's to see.
+    """
+    window: Any = np.int64(0xFFFF)
+    if config.call_words[1] >> 28 == REFUSED:
+        return -1
+    for rank in range(config.ranks):
+        for i in range(4):
+            word: Any = np.int64(swap(calls[4 * rank + i]))
+            shift = 16 if i == 1 else 0
+            if word >> shift != config.call_words[i] >> shift:
+                return -1
+            if i == 1:
+                window = min(window, word & 0xFFFF)
+    smallest: int = max(1, window)
+    return smallest
+
+
 @kernel("void(State, Stats)")
 def note_progress(state: State, stats: Stats) -> None:
     """Store how many frames were refused when an answer of use came."""
@@ -106,9 +128,10 @@ def note_progress(state: State, stats: Stats) -> None:
 def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received], now: float) -> int:
     """Take in the burst from `next_received` on: store sums, and put the slots that go on into `contributions`.
 
-    Returns END, or what Python has to see to: COMPARE_CALLS, the descriptors in the RESULT of slot 0's opening round
-    (set `calls_compared`, and `refused` if so, and call again); HOLD_BACK, the frame before `next_received` has to wait
-    for that one; CORRUPT_RESULT, its check word is wrong, or one of its words larger than the ranks' can add up to.
+    Returns END, or what Python has to see to: COMPARE_CALLS, the descriptors in the RESULT of slot 0's opening round,
+    which are not all alike (set `calls_compared`, and `refused` if so, and call again); HOLD_BACK, the frame before
+    `next_received` has to wait for that one; CORRUPT_RESULT, its check word is wrong, or one of its words larger than
+    the ranks' can add up to.
     """
     config, state, stats = engine.config[0], engine.state[0], engine.stats[0]
     loss, path = engine.loss[0], engine.path[0]
@@ -167,8 +190,11 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
             return CORRUPT_RESULT
         if opening and index == 0:
             if not state.calls_compared:  # first: between different calls the keys make no sense
-                state.next_received = place
-                return COMPARE_CALLS
+                window = common_window(config, frame[config.header_words :])
+                if window < 0:
+                    state.next_received = place
+                    return COMPARE_CALLS
+                state.next_window = window
             state.calls_compared = False
         fits = plausible(config, slot, keys, index, len(engine.agreed))
         if opening and slots[0].opening and index and fits or state.refused:

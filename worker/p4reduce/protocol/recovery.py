@@ -64,7 +64,14 @@ def restart_pto(loss: Loss, path: Path, now: float) -> None:
 
 @kernel("void(Engine, float64)")
 def begin(engine: Engine, now: float) -> None:
-    """Begin to wait for the first RESULT."""
+    """Have every slot send its opening frame, and begin to wait for the first RESULT."""
+    contributions = engine.contributions
+    for index in range(len(engine.slots)):
+        contributions[index].slot = index
+        contributions[index].own = 0
+        contributions[index].zeros = 0
+    contributions[0].own = 1 << engine.config[0].call_column
+    engine.state[0].contributions = len(engine.slots)
     engine.loss[0].last_result_at = now
     restart_pto(engine.loss[0], engine.path[0], now)
 

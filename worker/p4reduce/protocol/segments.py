@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import cast
+import itertools
+from collections.abc import Sequence
+from typing import Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,17 +26,16 @@ class Segments:
         self._block_words = block_words
         self.n_blocks = whole.n_blocks
         self.nonzero, self.exponents = whole.nonzero, whole.exponents
-        self.dense = bool(self.nonzero.all())
-        """Whether this rank holds all blocks, so that a sum comes for each."""
         self._parts = parts
-        self._starts = np.cumsum([0] + [part.n_blocks for part in parts])
+        self._starts = [0, *itertools.accumulate(part.n_blocks for part in parts)]
         data = [part.elements.values.view(np.uint32) for part in parts]
         self.elements: NDArray[np.uint32] = (
             data[0][:] if len(data) == 1 else np.concatenate([*data, np.zeros(0, np.uint32)])
         )
         self.elements.flags.writeable = False
         self.table = zeros(Segment, len(parts))
-        self.scales, self.units = np.ones((len(parts), 256)), np.ones((len(parts), 256))
+        self.scales = _by_exponent([part.elements.scales for part in parts])
+        self.units = _by_exponent([part.elements.units for part in parts])
         """[parts, 256], by exponent: what a number is multiplied by to become a word, and back."""
         self._decodes = [floats and part.elements.units is not None for part in parts]
         word_end = sums_begin = 0
@@ -45,26 +46,23 @@ class Segments:
             end = word_end
             if elements.form != FLOAT32:
                 begin, end = 2 * begin, 2 * begin + elements.count
-            record = self.table[row]
-            record["first_block"], record["begin"], record["end"] = self._starts[row], begin, end
-            record["step"], record["decodes"] = elements.step, self._decodes[row]
-            for name in ("lanes", "form", "levels", "seed", "largest_sum"):
-                record[name] = getattr(elements, name)
-            record["sums_begin"] = sums_begin
+            self.table[row] = (
+                *(self._starts[row], begin, end, elements.step, elements.lanes, elements.form, elements.levels),
+                *(elements.seed, self._decodes[row], elements.largest_sum, sums_begin),
+            )
             sums_begin += part.n_blocks * self._words_per_block(row)
             self._sums_ends.append(sums_begin)
-            if elements.scales is not None:
-                self.scales[row] = elements.scales
-            if elements.units is not None:
-                self.units[row] = elements.units
 
-    def make_room(self) -> NDArray[np.uint32]:
-        """Return memory for the sums, flat, zero where no sum comes; the last block may find less room than a block."""
+    def make_room(self, dense: bool) -> NDArray[np.uint32]:
+        """Return memory for the sums, flat, zero where no sum comes; the last block may find less room than a block.
+
+        `dense`: this rank holds all blocks, so that a sum comes for each.
+        """
         if len(self._parts) == 1 and self._decodes[0]:
             make_room = self._parts[0].elements.make_room
             if make_room is not None:
                 return make_room().view(np.uint32)
-        new = np.empty if self.dense else np.zeros
+        new = np.empty if dense else np.zeros
         return new(self.sums_words, np.uint32)
 
     @property
@@ -100,3 +98,12 @@ class Segments:
         if not self._decodes[row]:
             return self._block_words
         return self._block_words * elements.lanes // (1 if elements.form == FLOAT32 else 2)
+
+
+_ONES: Final = np.ones(256)
+
+
+def _by_exponent(tables: Sequence[NDArray[np.float64] | None]) -> NDArray[np.float64]:
+    """Return the tables of all parts, [parts, 256]; of one that has none, ones."""
+    rows = [_ONES if table is None else table for table in tables]
+    return rows[0].reshape(1, 256) if len(rows) == 1 else np.array(rows).reshape(len(rows), 256)

@@ -39,6 +39,7 @@ class Config(Record):
     epoch: int
     secret_high: int
     secret_low: int
+    ranks: int
     all_ranks: int
     """Bitmap."""
     stride: int
@@ -60,6 +61,8 @@ class State(Record):
     """Whether a rank refused: opening rounds end, and no block is sent."""
     calls_compared: bool
     """Whether the calls in the RESULT at hand, of slot 0's opening round, are compared already."""
+    next_window: int
+    """Known after the opening round: the smallest window any rank proposed for the next collective."""
     received: int
     """Frames of the burst at hand."""
     next_received: int
@@ -245,6 +248,8 @@ class Engine(NamedTuple):
     """Memory for the numbers of a block; what is in it means nothing."""
 
 
+REFUSED: Final = 6
+"""The kind of the call of a rank that cannot take part (protocol/call.py)."""
 IGNORED: Final = 0
 """As the type of what was received: no frame for this rank."""
 
