@@ -1,6 +1,6 @@
-"""A rank that trains by DDP with AdaComp over the backend's group, saves its state or loads what others saved.
+"""A rank that trains by DDP with residues over the backend's group, saves its state or loads what others saved.
 
-torchrun --nproc-per-node N checkpointed.py FOLDER save|resume|sum
+torchrun --nproc-per-node N checkpointed.py FOLDER adacomp|feedback save|resume|sum
 """
 
 from __future__ import annotations
@@ -30,19 +30,22 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: range) -> N
 
 
 def total_of_residues(state: p4reduce.DDPState) -> dict[str, torch.Tensor]:
-    totals = {name: residue.double() for name, residue in state.state_dict()["compressor"]["residues"].items()}
+    saved = state.state_dict()
+    residues = (saved["compressor"] or saved)["residues"]
+    totals = {name: residue.double() for name, residue in residues.items()}
     for total in totals.values():
         dist.all_reduce(total)
     return totals
 
 
 def main() -> None:
-    folder, task = Path(sys.argv[1]), sys.argv[2]
+    folder, kind, task = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     dist.init_process_group("p4reduce")
     torch.manual_seed(5)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 10)), bucket_cap_mb=0.002)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with p4reduce.DDPState(dist.group.WORLD, p4reduce.AdaComp(), module=model) as state:
+    options = {"adacomp": {"compressor": p4reduce.AdaComp()}, "feedback": {"wire": "8", "feedback": True}}[kind]
+    with p4reduce.DDPState(dist.group.WORLD, module=model, **options) as state:
         model.register_comm_hook(state, p4reduce.ddp_hook)
         if task == "save":
             train(model, optimizer, range(STEPS))

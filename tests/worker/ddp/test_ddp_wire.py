@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp
 from p4reduce.errors import InvalidTensorError
+from p4reduce.pytorch import checkpoint
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce.testing.local_group import LocalGroup
 from rigs.buckets import Bucket
@@ -36,15 +37,21 @@ def means_of(
     comm: Communicator, given: torch.Tensor, **options: Any
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor] | None]:
     """Return the mean of each step and bucket, and the residues at the end."""
-    model, means = Model(), []
+    model = Model()
     with DDPState(comm, module=model, **options) as state:
-        for step in given[comm.rank].clone():
-            futures = [
-                state.reduce(Bucket(index, parameter, step[index], last=index == len(NAMES) - 1))  # type: ignore[arg-type]
-                for index, parameter in enumerate(model.parameters())
-            ]
-            means.append(torch.stack([future.wait().clone() for future in futures]))
-        return torch.stack(means).view(given.shape[1:]), state._residues
+        return steps_of(state, model, given[comm.rank]), state._residues
+
+
+def steps_of(state: DDPState, model: Model, given: torch.Tensor) -> torch.Tensor:
+    """Return the mean of each step and bucket; `given` is one rank's."""
+    means = []
+    for step in given.clone():
+        futures = [
+            state.reduce(Bucket(index, parameter, step[index], last=index == len(NAMES) - 1))  # type: ignore[arg-type]
+            for index, parameter in enumerate(model.parameters())
+        ]
+        means.append(torch.stack([future.wait().clone() for future in futures]))
+    return torch.stack(means).view(given.shape)
 
 
 @pytest.mark.parametrize("wire", ["16", "8"])
@@ -82,6 +89,48 @@ def test_a_skipped_step_leaves_the_residues() -> None:
 
     with LocalGroup(RANKS) as group:
         assert all(group.run(rank_main))
+
+
+def test_residues_of_feedback_are_in_checkpoints() -> None:
+    given = gradients()
+    whole = 8
+
+    def part_after(comm: Communicator, steps: int) -> Any:
+        model = Model()
+        with DDPState(comm, module=model, wire="8", feedback=True) as state:
+            steps_of(state, model, given[comm.rank, :steps])
+            return checkpoint.part(state)[f"rank{comm.rank}"]
+
+    with LocalGroup(RANKS) as group:
+        parts = group.run(lambda comm: part_after(comm, 5))
+        uninterrupted = group.run(lambda comm: part_after(comm, whole))
+    total = {name: torch.stack([part["residues"][name] for part in parts]).sum(0) for name in NAMES}
+    assert all(residue.abs().max() > 0.01 for residue in total.values())
+
+    def resumed(comm: Communicator) -> Any:
+        model = Model()
+        with DDPState(comm, module=model, wire="8", feedback=True) as state:
+            checkpoint.load_gathered(state, parts)
+            loaded = checkpoint.part(state)[f"rank{comm.rank}"]["residues"]
+            if comm.world_size == RANKS:
+                steps_of(state, model, given[comm.rank, 5:whole])
+            return loaded, checkpoint.part(state)[f"rank{comm.rank}"]["residues"]
+
+    for ranks in (RANKS, 3, 6):
+        with LocalGroup(ranks) as group:
+            found = group.run(resumed)
+        for name in NAMES:
+            torch.testing.assert_close(torch.stack([loaded[name] for loaded, _ in found]).sum(0), total[name])
+        if ranks == RANKS:
+            for (_, after), wanted in zip(found, uninterrupted, strict=True):
+                assert all(torch.equal(after[name], wanted["residues"][name]) for name in NAMES)
+
+
+def test_a_checkpoint_of_other_feedback_is_refused(comm: Communicator) -> None:
+    with DDPState(comm, wire="8", feedback=True) as kept, DDPState(comm, wire="8") as plain:
+        for state, other in ((kept, plain), (plain, kept)):
+            with pytest.raises(ValueError, match="give DDPState the same"):
+                checkpoint.load_gathered(state, [checkpoint.part(other)["rank0"]])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

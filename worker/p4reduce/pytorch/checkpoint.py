@@ -10,10 +10,12 @@ In a checkpoint that one rank writes, as Lightning's:
     saved["hook"] = checkpoint.gather(state)
     checkpoint.load_gathered(state, saved["hook"])
 
-A residue is what a rank did not send yet. If the number of ranks differs, rank r loads the sum of the residues of the
-former ranks r, r + world_size, ..., and zeros where there are none: the sum of all residues stays the same, and nothing
-that was kept back is lost or sent twice. Of the same number of ranks each loads its own, and training goes on with the
-same bits. All else in the state is the same on all ranks, but for the count of bits, of which the first rank's is kept.
+A residue is what a rank did not send yet, with a compressor or with `feedback`. If the number of ranks differs, rank r
+loads the sum of the residues of the former ranks r, r + world_size, ..., and zeros where there are none: the sum of all
+residues stays the same, and nothing that was kept back is lost or sent twice. Of the same number of ranks each loads
+its own, and training goes on with the same bits; with `feedback` only while the buckets are the same, since numbers are
+rounded in blocks, and DDP makes its buckets anew after the first backward pass. All else in the state is the same on
+all ranks, but for the count of bits, of which the first rank's is kept.
 
 A part consists of tensors alone, so that no code is read from a file.
 """
@@ -47,7 +49,7 @@ def load(state: DDPState, folder: Any, *, key: str = "hook", process_group: dist
     """Load what `torch.distributed.checkpoint.save` wrote of `part` under `key` into `folder`; all ranks call it.
 
     `process_group`: as of `torch.distributed.checkpoint.load`. Raises ValueError if there is nothing under `key`, or it
-    is another compressor's.
+    is another compressor's, or of a hook with another `feedback`.
     """
     reader = FileSystemReader(folder)
     metadata = reader.read_metadata()
@@ -79,7 +81,7 @@ def gather(state: DDPState, process_group: dist.ProcessGroup | None = None) -> l
 
 
 def load_gathered(state: DDPState, parts: list[_Part]) -> None:
-    """Load what `gather` returned on rank 0. Raises ValueError if it is another compressor's."""
+    """Load what `gather` returned on rank 0. Errors as of `load`."""
     _load(state, len(parts), parts.__getitem__)
 
 
@@ -90,8 +92,7 @@ def _sources(state: DDPState, saved: int) -> range:
 
 def _part(state: DDPState) -> _Part:
     mine = state.state_dict()
-    compressor = mine["compressor"]
-    residues = {} if compressor is None else compressor.pop("residues")
+    residues = _holder_of_residues(mine).pop("residues")
     text = json.dumps(mine, default=float).encode()
     return {"residues": residues, "rest": torch.frombuffer(bytearray(text), dtype=torch.uint8)}
 
@@ -99,12 +100,16 @@ def _part(state: DDPState) -> _Part:
 def _load(state: DDPState, saved: int, part_of: Callable[[int], _Part]) -> None:
     first, *others = (part_of(rank) for rank in _sources(state, saved))
     rest = json.loads(bytes(first["rest"].numpy()))
-    if rest["compressor"] is not None:
-        residues = {name: residue.clone() for name, residue in first["residues"].items()}
-        for other in others:
-            for name, residue in other["residues"].items():
-                residues[name] += residue
-        if state.comm.rank >= saved:
-            residues = {name: torch.zeros_like(residue) for name, residue in residues.items()}
-        rest["compressor"]["residues"] = residues
+    residues = {name: residue.clone() for name, residue in first["residues"].items()}
+    for other in others:
+        for name, residue in other["residues"].items():
+            residues[name] += residue
+    if state.comm.rank >= saved:
+        residues = {name: torch.zeros_like(residue) for name, residue in residues.items()}
+    _holder_of_residues(rest)["residues"] = residues
     state.load_state_dict(rest)
+
+
+def _holder_of_residues(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of a DDPState's state that has the residues."""
+    return state if state["compressor"] is None else state["compressor"]

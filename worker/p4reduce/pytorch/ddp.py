@@ -125,8 +125,7 @@ class DDPState:
         `fallback`: "gloo" lets training go on over a gloo group while the switch is away (docs/elastic.md).
 
         `wire` and `rounding`: how buckets are sent without a compressor, as for `Communicator.all_reduce`. With
-        `feedback` what rounding to 16 or 8 bits loses of a float32 gradient is added to that parameter's next one;
-        these residues are not part of a checkpoint.
+        `feedback` what rounding to 16 or 8 bits loses of a float32 gradient is added to that parameter's next one.
 
         Raises ValueError on every rank when an option is not the same on all. Raises ValueError when
         the module's process group and the communicator have different sizes, when the compressor's policy does not fit
@@ -234,20 +233,28 @@ class DDPState:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint of this rank needs; `p4reduce.pytorch.checkpoint` loads it on other ranks too."""
-        compressor = None if self.compressor is None else self.compressor.state_dict()
-        return {"skipped_steps": self.skipped_steps, "compressor": compressor}
+        return {
+            "skipped_steps": self.skipped_steps,
+            "compressor": None if self.compressor is None else self.compressor.state_dict(),
+            "feedback": self._residues is not None,
+            "residues": {name: residue.clone() for name, residue in (self._residues or {}).items()},
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned. All ranks must load the same step's state, between backward passes.
 
-        Raises ValueError for the state of another compressor, or of none.
+        Raises ValueError for the state of another compressor, or of none, or of a hook with another `feedback`.
         """
-        saved = state["compressor"]
+        saved, feedback = state["compressor"], state.get("feedback", False)  # version 0.2 had no feedback
+        if feedback != (self._residues is not None):
+            raise ValueError(f"this is the state of a hook with feedback={feedback}: give DDPState the same")
         if self.compressor is not None and saved is not None:
             self.compressor.load_state_dict(saved)
         elif self.compressor is not None or saved is not None:
             kind = "without a compressor" if saved is None else f"of {saved['compressor']}"
             raise ValueError(f"this is the state of a hook {kind}: give DDPState the same compressor")
+        if feedback:
+            self._residues = {name: residue.clone() for name, residue in state["residues"].items()}
         self.skipped_steps = int(state["skipped_steps"])
 
     def wait(self) -> None:
