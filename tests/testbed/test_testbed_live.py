@@ -39,6 +39,7 @@ OFFLOADS = (
 POLL_S = 0.02
 CLI = [sys.executable, "-c", "from p4reduce_testbed.cli import testbed; testbed()"]
 CHECK_SUMS = Path(errors.__file__).with_name("check_sums.py")
+CHECK_FLOAT_SUMS = Path(__file__).with_name("check_float_sums.py")
 MININET_LIMITS = "*** Error setting resource limits. Mininet's performance may be affected.\n"
 """Printed by Mininet in a network namespace, because some of the limits are the whole machine's."""
 TRACE = "P4REDUCE_TEST_TRACE"
@@ -223,6 +224,18 @@ def test_sums_over_bmv2(start: Any, network: str) -> None:
     status, out, err = start("--exec", sums_command(30), network=network, target="bmv2").finish()
     assert (status, err) == (0, "")
     assert_sums(out, 30)
+
+
+@pytest.mark.parametrize("target", ["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, needs_bmv2])])
+def test_float_sums_have_the_bits_of_the_definition(start: Any, target: str) -> None:
+    pytest.importorskip("torch")
+    script = f"PYTHONPATH={CHECK_FLOAT_SUMS.parent.parent} python -P {CHECK_FLOAT_SUMS}"
+    status, out, err = start("--exec", script, target=target).finish()
+    assert (status, err) == (0, "")
+    texts = [line.partition("] ")[2] for line in out.splitlines()]
+    first, second = [json.loads(text)["sums"] for text in texts if text.startswith('{"sums"')]
+    assert first == second and len(first) == 36  # the same bits on both ranks
+    assert [one for one in first if one["wrong"]] == []
 
 
 def sums_command(sums: int) -> str:
