@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from numpy.typing import NDArray
-
 from p4reduce.codecs.arrays import as_kind_of
 from p4reduce.codecs.float_source import FloatCodec
 from p4reduce.errors import InvalidTensorError
@@ -54,8 +52,8 @@ class FloatLanes(FloatCodec):
         self.detail = bits
         self.layout = f"{'mean of ' if mean else ''}{self._type_name} in lanes of {bits}[{self.elements}]"
 
-    def wrap(self, result: NDArray[Any]) -> Any:
+    def wrap(self, result: Any) -> Any:
         if not self._keep_sent:
             return self._result(result)
-        total, sent = (row.reshape(self.values.shape) for row in result)
+        total, sent = result
         return Summed(self._result(total), as_kind_of(self._given, sent))

@@ -204,13 +204,11 @@ class FloatSource:
         return self.shaped(self._decoded(sums, exponents, units), exponents)
 
     def shaped(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> list[Any]:
+        """Return the sum, or with `keep_sent` a pair of the sum and what this rank has sent."""
         total = self._numbers(sums)
         if not self._keep_sent:
             return [total]
-        touched = np.flatnonzero(exponents != UNTOUCHED)
-        words = np.zeros((self.n_blocks, self._block_words), ">u4")
-        words[touched] = self.encode(touched, exponents[touched])
-        return [np.stack([total, self._numbers(self._decoded(words, exponents, 1.0 / self._scales))])]
+        return [(total, self._numbers(self._sent(exponents)))]
 
     def _decoded(self, words: Words, exponents: NDArray[np.uint8], units: NDArray[np.float64]) -> NDArray[np.uint32]:
         """Return the numbers of summed words, as they lie in memory."""
@@ -222,6 +220,18 @@ class FloatSource:
         in_order = np.ascontiguousarray(words.astype(words.dtype.newbyteorder(">"), copy=False)).view(np.uint32)
         table, size, spare = kernels.argument(part.table), self._block_words, self._spare()
         floats.decode_blocks(table, in_order, touched, units[exponents[touched]], size, spare, room)
+        return room
+
+    def _sent(self, exponents: NDArray[np.uint8]) -> NDArray[np.uint32]:
+        """Return the numbers that this rank has sent, as they lie in memory."""
+        from p4reduce.protocol import floats
+
+        part = Segments(self, self._block_words)
+        room = np.zeros(part.sums_words, np.uint32)
+        touched = np.flatnonzero(exponents != UNTOUCHED)
+        scaled, words = self._scales[exponents[touched]], np.zeros((2, self._block_words), np.uint32)
+        table, size, spare = kernels.argument(part.table), self._block_words, self._spare()
+        floats.round_blocks(table, part.elements, touched, scaled, 1.0 / scaled, size, words, spare, room)
         return room
 
     def _spare(self) -> NDArray[np.float32]:

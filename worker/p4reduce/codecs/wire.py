@@ -6,7 +6,6 @@ import zlib
 from typing import Any, Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from p4reduce.codecs.arrays import dtype_of, to_numpy
 from p4reduce.codecs.float32 import Float32
@@ -67,9 +66,10 @@ class ResidueLanes(FloatLanes):
         self._residue, self._whole = residue, values + residue
         super().__init__(self._whole, int(wire), mean=mean, name=name, out=out, seed=seed)
 
-    def wrap(self, result: NDArray[Any]) -> Any:
+    def wrap(self, result: Any) -> Any:
         total, sent = super().wrap(result)
-        self._residue[...] = self._whole - sent
+        self._whole -= sent
+        self._residue[...] = self._whole
         return total
 
 

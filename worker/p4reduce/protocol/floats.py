@@ -290,6 +290,28 @@ def encode_blocks(
         encode(segments[0], elements, blocks[i], scales[i], np.uint64(size), weights, spare, words[i], np.uint64(0))
 
 
+@kernel(
+    "void(Segment[::1], Array(uint32, 1, 'C', True), int64[::1], float64[::1], float64[::1], int64, uint32[:, ::1], "
+    "float32[::1], uint32[::1])"
+)
+def round_blocks(
+    segments: Table[Segment],
+    elements: NDArray[np.uint32],
+    blocks: NDArray[np.int64],
+    scales: NDArray[np.float64],
+    units: NDArray[np.float64],
+    size: int,
+    words: NDArray[np.uint32],
+    spare: NDArray[np.float32],
+    rounded: NDArray[np.uint32],
+) -> None:
+    """Write what this rank sends of blocks of the first segment, as numbers. `words` [2, block_words] is memory."""
+    weights, frame, start = words[0], words[1], np.uint64(0)
+    for i in range(len(blocks)):
+        encode(segments[0], elements, blocks[i], scales[i], np.uint64(size), weights, spare, frame, start)
+        decode(segments[0], frame, start, np.uint64(size), units[i], blocks[i], spare, rounded)
+
+
 @kernel("void(Segment[::1], Array(uint32, 2, 'C', True), int64[::1], float64[::1], int64, float32[::1], uint32[::1])")
 def decode_blocks(
     segments: Table[Segment],
