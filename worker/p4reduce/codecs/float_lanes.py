@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from p4reduce.codecs.arrays import as_kind_of
 from p4reduce.codecs.float_source import FloatCodec
 from p4reduce.errors import InvalidTensorError
@@ -29,7 +32,7 @@ class FloatLanes(FloatCodec):
 
     With `mean` the total is the sum divided by the number of ranks. It is written to `out`, where there is one. `seed`,
     different on each rank and in each call, makes rounding stochastic; 0 rounds to the nearest. Without `keep_sent` the
-    result is the total alone.
+    result is the total alone. With `rest` what this rank does not send is written there, before `wrap`.
     """
 
     codec = CodecId.LANES
@@ -44,11 +47,12 @@ class FloatLanes(FloatCodec):
         out: Any = None,
         seed: int = 0,
         keep_sent: bool = True,
+        rest: NDArray[np.float32] | None = None,
     ) -> None:
         """NaN and infinity are refused (InvalidTensorError) before anything is sent, as are other types and widths."""
         if bits not in WIDTHS:
             raise InvalidTensorError(f"floats travel in lanes of 8 or 16 bits, or as float32 in 32, not in {bits}")
-        super().__init__(values, bits, mean, name, out, seed=seed, keep_sent=keep_sent)
+        super().__init__(values, bits, mean, name, out, seed=seed, keep_sent=keep_sent, rest=rest)
         self.detail = bits
         self.layout = f"{'mean of ' if mean else ''}{self._type_name} in lanes of {bits}[{self.elements}]"
 

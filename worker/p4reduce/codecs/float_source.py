@@ -79,20 +79,31 @@ class FloatCodec:
     detail: int
 
     def __init__(
-        self, values: Any, bits: int, mean: bool, name: str | None, out: Any, *, seed: int = 0, keep_sent: bool = False
+        self,
+        values: Any,
+        bits: int,
+        mean: bool,
+        name: str | None,
+        out: Any,
+        *,
+        seed: int = 0,
+        keep_sent: bool = False,
+        rest: NDArray[np.float32] | None = None,
     ) -> None:
         self._given = values
         self.values = to_numpy(values, name or "the tensor")
         if self.values.dtype not in FORMS:
             raise InvalidTensorError(f"{name or 'the tensor'} is {self.values.dtype}; convert it to float32")
         self._output = None if out is None else Output(out, values, self.values)
-        if keep_sent and self._output is not None and self._output.in_place:
+        if (keep_sent or rest is not None) and self._output is not None and self._output.in_place:
             raise InvalidTensorError("out is the tensor itself, of which the part that is sent is kept: give another")
         self._bits = bits
         self._mean = mean
         self._name = name
         self._seed = seed
         self._keep_sent = keep_sent
+        self._rest = rest
+        """Memory, flat, for what this rank does not send of a tensor of float32, once the sum is there."""
         self.elements = self.values.size
 
     @property
@@ -121,6 +132,7 @@ class FloatCodec:
             output=self._output,
             seed=self._seed,
             keep_sent=self._keep_sent,
+            rest=self._rest,
         )
 
     def _fault(self) -> str:
@@ -152,10 +164,11 @@ class FloatSource:
         output: Output | None,
         seed: int,
         keep_sent: bool,
+        rest: NDArray[np.float32] | None,
     ) -> None:
         self._shape, self._dtype = values.shape, values.dtype
         self._block_words = block_words
-        self._keep_sent = keep_sent
+        self._keep_sent, self._rest = keep_sent, rest
         self._output = output
         self.n_blocks = len(found.largest)
         self.exponents, self.nonzero, self._found = found.largest, found.nonzero, found
@@ -206,9 +219,13 @@ class FloatSource:
     def shaped(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> list[Any]:
         """Return the sum, or with `keep_sent` a pair of the sum and what this rank has sent."""
         total = self._numbers(sums)
+        if self._rest is not None:
+            self._round(exponents, self._rest, rest=True)
         if not self._keep_sent:
             return [total]
-        return [(total, self._numbers(self._sent(exponents)))]
+        sent = np.zeros(Segments(self, self._block_words).sums_words, np.uint32)
+        self._round(exponents, sent, rest=False)
+        return [(total, self._numbers(sent))]
 
     def _decoded(self, words: Words, exponents: NDArray[np.uint8], units: NDArray[np.float64]) -> NDArray[np.uint32]:
         """Return the numbers of summed words, as they lie in memory."""
@@ -222,17 +239,18 @@ class FloatSource:
         floats.decode_blocks(table, in_order, touched, units[exponents[touched]], size, spare, room)
         return room
 
-    def _sent(self, exponents: NDArray[np.uint8]) -> NDArray[np.uint32]:
-        """Return the numbers that this rank has sent, as they lie in memory."""
+    def _round(self, exponents: NDArray[np.uint8], into: NDArray[Any], *, rest: bool) -> None:
+        """Write what this rank has sent of each number, as it lies in memory, or the `rest` of it."""
         from p4reduce.protocol import floats
 
         part = Segments(self, self._block_words)
-        room = np.zeros(part.sums_words, np.uint32)
         touched = np.flatnonzero(exponents != UNTOUCHED)
+        if len(touched) < self.n_blocks:
+            into.fill(0)
         scaled, words = self._scales[exponents[touched]], np.zeros((2, self._block_words), np.uint32)
         table, size, spare = kernels.argument(part.table), self._block_words, self._spare()
-        floats.round_blocks(table, part.elements, touched, scaled, 1.0 / scaled, size, words, spare, room)
-        return room
+        kernel = floats.subtract_rounded_blocks if rest else floats.round_blocks
+        kernel(table, part.elements, touched, scaled, 1.0 / scaled, size, words, spare, into)
 
     def _spare(self) -> NDArray[np.float32]:
         return np.empty(self._block_words * self.elements.lanes, np.float32)

@@ -6,10 +6,12 @@ import zlib
 from typing import Any, Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from p4reduce.codecs.arrays import dtype_of, to_numpy
 from p4reduce.codecs.float32 import Float32
 from p4reduce.codecs.float_lanes import FloatLanes
+from p4reduce.codecs.output import Output
 from p4reduce.errors import InvalidTensorError
 
 Wire = Literal["float32", "16", "8"]
@@ -40,7 +42,7 @@ def seed_of(rounding: str, rank: int, number: int) -> int:
 class ResidueLanes(FloatLanes):
     """A tensor of float32 in 16 or 8 bits, with error feedback: what one call does not send is sent in later ones.
 
-    `residue` is added to the tensor; `wrap` writes what this rank has not sent of both to it.
+    `residue` is added to the tensor, and what this rank has not sent of both takes its place once the sum is there.
     """
 
     def __init__(
@@ -53,8 +55,12 @@ class ResidueLanes(FloatLanes):
         name: str | None = None,
         out: Any = None,
         seed: int = 0,
+        whole: Any = None,
     ) -> None:
-        """Raise InvalidTensorError for other types, another shape or kind of residue, and wire formats without loss."""
+        """`whole`: memory, like the tensor, for both together; None: new memory.
+
+        Raises InvalidTensorError for other types, another shape or kind of residue, and wire formats without loss.
+        """
         check_wire(wire)
         if wire is None or wire not in ("16", "8"):
             raise InvalidTensorError(f'wire is {wire!r}, which leaves no residue; give "16" or "8", or no residue')
@@ -63,14 +69,19 @@ class ResidueLanes(FloatLanes):
                 raise InvalidTensorError(f"{what} is {tensor.dtype}; with error feedback both are float32")
         if type(residue) is not type(values) or tuple(residue.shape) != tuple(values.shape):
             raise InvalidTensorError("the residue has another shape than the tensor, or is of another kind")
-        self._residue, self._whole = residue, values + residue
-        super().__init__(self._whole, int(wire), mean=mean, name=name, out=out, seed=seed)
+        if whole is None:
+            whole = values + residue
+        else:
+            whole[...] = values
+            whole += residue
+        self._residue = Output(residue, whole, to_numpy(whole))
+        rest = np.empty(to_numpy(residue).size, np.float32) if self._residue.flat is None else self._residue.flat
+        super().__init__(whole, int(wire), mean=mean, name=name, out=out, seed=seed, keep_sent=False, rest=rest)
 
-    def wrap(self, result: Any) -> Any:
-        total, sent = super().wrap(result)
-        self._whole -= sent
-        self._residue[...] = self._whole
-        return total
+    def wrap(self, result: NDArray[Any]) -> Any:
+        assert self._rest is not None
+        self._residue.write(self._rest.reshape(self.values.shape))
+        return super().wrap(result)
 
 
 def float_segment(

@@ -312,6 +312,34 @@ def round_blocks(
         decode(segments[0], frame, start, np.uint64(size), units[i], blocks[i], spare, rounded)
 
 
+@kernel(
+    "void(Segment[::1], Array(uint32, 1, 'C', True), int64[::1], float64[::1], float64[::1], int64, uint32[:, ::1], "
+    "float32[::1], float32[::1])"
+)
+def subtract_rounded_blocks(
+    segments: Table[Segment],
+    elements: NDArray[np.uint32],
+    blocks: NDArray[np.int64],
+    scales: NDArray[np.float64],
+    units: NDArray[np.float64],
+    size: int,
+    words: NDArray[np.uint32],
+    spare: NDArray[np.float32],
+    rest: NDArray[np.float32],
+) -> None:
+    """Write what `round_blocks` would lose of blocks of float32: the numbers without what is sent of them."""
+    weights, frame, start = words[0], words[1], np.uint64(0)
+    numbers, segment = elements.view(np.float32), segments[0]
+    room = np.uint64(segment.lanes) * np.uint64(size)
+    for i in range(len(blocks)):
+        encode(segment, elements, blocks[i], scales[i], np.uint64(size), weights, spare, frame, start)
+        dequantize(frame, start, np.uint64(size), segment.lanes, units[i], spare, np.uint64(0))
+        to = np.uint64(blocks[i]) * room
+        at = np.uint64(segment.begin) + to
+        for j in range(min(room, np.uint64(segment.end) - at)):
+            rest[to + j] = np.float32(numbers[at + j] - spare[j])
+
+
 @kernel("void(Segment[::1], Array(uint32, 2, 'C', True), int64[::1], float64[::1], int64, float32[::1], uint32[::1])")
 def decode_blocks(
     segments: Table[Segment],

@@ -194,6 +194,9 @@ class DDPState:
         self._residues: dict[str, torch.Tensor] | None = {} if feedback else None
         """By parameter, float32 [elements]: what this rank has not sent of its gradients; with feedback."""
         self._residues_before: dict[str, torch.Tensor] | None = None
+        self._memory: dict[tuple[str, ...], list[torch.Tensor]] = {}
+        """By a bucket's parameters: for its sum with the residues, and in turn for the residues. Used again, since the
+        first use of memory takes longer than all else that is done to it."""
         self._threads = BucketThreads()
         self._failing = threading.Lock()
         self._closed = False
@@ -400,8 +403,14 @@ class DDPState:
     ) -> dict[str, torch.Tensor]:
         """Sum a bucket and the residues of its parameters; return all residues after it."""
         sizes = [part.numel() for part in parts.values()]
-        residue = torch.cat([residues.get(name, torch.zeros(part.numel())) for name, part in parts.items()])
-        rounded = ResidueLanes(buffer, residue, self._wire, mean=True, out=buffer, seed=seed)
+        old = [residues.get(name, torch.zeros(part.numel())) for name, part in parts.items()]
+        if tuple(parts) not in self._memory:  # the first time, or since the parameters are in other buckets now
+            self._memory = {names: kept for names, kept in self._memory.items() if not parts.keys() & names}
+            self._memory[tuple(parts)] = [torch.empty_like(buffer) for _ in range(3)]
+        whole, first, second = self._memory[tuple(parts)]
+        taken = old[0].untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+        residue = torch.cat(old, out=second if taken else first)
+        rounded = ResidueLanes(buffer, residue, self._wire, mean=True, out=buffer, seed=seed, whole=whole)
         self.comm.all_reduce_segments([rounded], name="gradients")
         return {**residues, **dict(zip(parts, torch.split(residue, sizes), strict=True))}
 
