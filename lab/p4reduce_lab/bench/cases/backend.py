@@ -5,17 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from p4reduce_lab.bench.case import NETWORKS, Case, Run, Series, Threshold
-from p4reduce_lab.bench.cluster import Cluster, running_cluster, summed_up
-from p4reduce_lab.bench.links import GBIT_1, MBIT_100, Link
+from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Run, Series, Threshold
+from p4reduce_lab.bench.cluster import Cluster, running_cluster
+from p4reduce_lab.bench.links import GBIT_1, MBIT_100
 from p4reduce_lab.bench.numbers import in_turn
-from p4reduce_lab.errors import MissingToolError
-from p4reduce_lab.training import missing_packages
+from p4reduce_lab.bench.training_steps import measure_steps
 
 WORKERS = 4
 BACKENDS = ("gloo", "p4reduce")
 BYTES, QUICK_BYTES = (4_000, 64_000, 400_000), (4_000, 64_000)
-_STEPS, _WARM_UP_STEPS = 4, 4
 _LIMIT_S = 30.0
 
 SMALL_SUM = {
@@ -36,16 +34,14 @@ STEP = {
 
 def measure(run: Run) -> None:
     """Measure collectives of 4 to 400 KB on 1 Gbit/s, and training steps on both links."""
-    if missing := missing_packages():
-        raise MissingToolError(f"{', '.join(missing)} not installed: pip install 'p4reduce[demo]'")
     with running_cluster(run, GBIT_1, WORKERS) as cluster:
         for name in ("all_reduce", "broadcast", "all_gather"):
             for size in QUICK_BYTES if run.quick else BYTES:
                 _collective(cluster, name, size)
-        _steps(cluster, GBIT_1, "backend")
-        _steps(cluster, GBIT_1, "FSDP2")
+        _steps(cluster, "backend")
+        _steps(cluster, "FSDP2")
         cluster.shape(MBIT_100)
-        _steps(cluster, MBIT_100, "backend")
+        _steps(cluster, "backend")
 
 
 def _collective(cluster: Cluster, name: str, size: int) -> None:
@@ -67,29 +63,16 @@ def _collective(cluster: Cluster, name: str, size: int) -> None:
         run.ratio(threshold.name, found["gloo"], found["p4reduce"])
 
 
-def _steps(cluster: Cluster, link: Link, way: str) -> None:
-    run = cluster.run
-    peers = [f"{backend} {way}" for backend in BACKENDS]
-    counts: dict[str, dict[str, list[float]]] = {peer: {} for peer in peers}
-    for peer in peers:
-        parameters = cluster.workers.ask("train", peer=peer, steps=_WARM_UP_STEPS)[0]["parameters"]
-
-    def step(peer: str) -> float:
-        return cluster.timed("train", counts[peer], peer=peer, steps=_STEPS) / _STEPS
-
-    found = in_turn({peer: partial(step, peer) for peer in peers}, run.repetitions, _LIMIT_S, at_least=3)
-    for peer in peers:
-        values = [1000 * second for second in found[peer]]
-        what = f"a step of {parameters:,} parameters, {WORKERS} workers"
-        run.add(Series(what, peer, str(link), "ms", values, {}, summed_up(counts[peer])))
-    run.ratio(STEP[link, way].name, *(found[peer] for peer in peers))
+def _steps(cluster: Cluster, variant: str) -> None:
+    found = measure_steps(cluster, [f"{backend} {variant}" for backend in BACKENDS])
+    cluster.run.ratio(STEP[cluster.link, variant].name, *(found[f"{backend} {variant}"] for backend in BACKENDS))
 
 
 CASE = Case(
     "backend",
     "the torch.distributed backend beside gloo: all_reduce, broadcast and all_gather, DDP without a hook, FSDP2",
     measure,
-    needs=(NETWORKS,),
+    needs=(NETWORKS, TRAINING_PACKAGES),
     thresholds=(*SMALL_SUM.values(), *COPIES.values(), *STEP.values()),
     limit_s=600.0,
 )

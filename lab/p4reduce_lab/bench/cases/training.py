@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from p4reduce_lab.bench.case import Case, Run, Series, Threshold
-from p4reduce_lab.bench.cluster import Cluster, running_cluster, summed_up
-from p4reduce_lab.bench.links import GBIT_1, LOOPBACK, MBIT_100, Link
-from p4reduce_lab.bench.numbers import in_turn
-from p4reduce_lab.errors import MissingToolError
-from p4reduce_lab.training import missing_packages
+from p4reduce_lab.bench.case import TRAINING_PACKAGES, Case, Run, Series, Threshold
+from p4reduce_lab.bench.cluster import Cluster, running_cluster
+from p4reduce_lab.bench.links import GBIT_1, LOOPBACK, MBIT_100
+from p4reduce_lab.bench.training_steps import STEPS, measure_steps
 
 PEERS = ("gloo dense", "gloo fp16", "gloo PowerSGD", "p4reduce dense", "p4reduce AdaComp", "ring 2^-6")
 WORKERS = 4
 TARGET = 0.95
-_STEPS, _QUICK_STEPS = 4, 2
-_WARM_UP_STEPS = 4
+QUICK_STEPS = 2
 _MOST_STEPS, _AT_ONCE = 240, 5
-_LIMIT_S = 60.0
 
 THRESHOLDS = {
     (MBIT_100, "gloo dense"): Threshold("DDP step, 100 Mbit/s: gloo dense / p4reduce AdaComp", 6),
@@ -29,22 +23,20 @@ THRESHOLDS = {
 
 def measure(run: Run) -> None:
     """Find the steps that each variant takes to the accuracy, on loopback, then the time of a step on every link."""
-    if missing := missing_packages():
-        raise MissingToolError(f"{', '.join(missing)} not installed: pip install 'p4reduce[demo]'")
     needed: dict[str, int] = {}
     with running_cluster(run, LOOPBACK, WORKERS) as cluster:
         for peer in PEERS:
             needed[peer] = 0 if run.quick else steps_to_accuracy(cluster, peer)
             if needed[peer]:
                 run.say(f"{peer}: {TARGET:.0%} of the test digits after {needed[peer]} steps")
-        steps(cluster, LOOPBACK, needed)
+        steps(cluster, needed)
     if not run.networks:
         run.skip("training on shaped links", "that takes root")
         return
     with running_cluster(run, MBIT_100, WORKERS) as cluster:
-        steps(cluster, MBIT_100, needed)
+        steps(cluster, needed)
         cluster.shape(GBIT_1)
-        steps(cluster, GBIT_1, needed)
+        steps(cluster, needed)
 
 
 def steps_to_accuracy(cluster: Cluster, peer: str) -> int:
@@ -59,25 +51,11 @@ def steps_to_accuracy(cluster: Cluster, peer: str) -> int:
     return 0
 
 
-def steps(cluster: Cluster, link: Link, needed: dict[str, int]) -> None:
-    """Measure a step of each variant in turn, on this link."""
-    run, count = cluster.run, _QUICK_STEPS if cluster.run.quick else _STEPS
-    counts: dict[str, dict[str, list[float]]] = {peer: {} for peer in PEERS}
+def steps(cluster: Cluster, needed: dict[str, int]) -> None:
+    """Measure a step of each variant in turn, on the cluster's link."""
+    run, link = cluster.run, cluster.link
+    found = measure_steps(cluster, PEERS, QUICK_STEPS if run.quick else STEPS)
     for peer in PEERS:
-        parameters = cluster.workers.ask("train", peer=peer, steps=_WARM_UP_STEPS)[0]["parameters"]
-
-    def step(peer: str) -> float:
-        return cluster.timed("train", counts[peer], peer=peer, steps=count) / count
-
-    found = in_turn({peer: partial(step, peer) for peer in PEERS}, run.repetitions, _LIMIT_S, at_least=3)
-    for peer in PEERS:
-        values = [1000 * second for second in found[peer]]
-        counted = {
-            name: value if name.endswith("a frame") else value / count
-            for name, value in summed_up(counts[peer]).items()
-        }
-        what = f"a step of {parameters:,} parameters, {WORKERS} workers"
-        run.add(Series(what, peer, str(link), "ms", values, {}, counted))
         if needed[peer]:
             times = [needed[peer] * second for second in found[peer]]
             what = f"to {TARGET:.0%} of the test digits: {needed[peer]} steps"
@@ -88,7 +66,7 @@ def steps(cluster: Cluster, link: Link, needed: dict[str, int]) -> None:
         if of_link == link:
             run.ratio(threshold.name, found[peer], found["p4reduce AdaComp"])
     run.note(
-        f"scikit-learn's digits. Time to accuracy: the steps it took on loopback, looked at every {_AT_ONCE}, times a "
+        f"scikit-learn's digits. Time to accuracy: the steps it took on loopback, measured every {_AT_ONCE}, times a "
         "step's time on the link; the steps are the same on every link, since the sums are."
     )
 
@@ -97,6 +75,7 @@ CASE = Case(
     "training",
     "a DDP step, and time to accuracy: gloo dense, with fp16 and PowerSGD, p4reduce dense and AdaComp, a ring",
     measure,
+    needs=(TRAINING_PACKAGES,),
     thresholds=tuple(THRESHOLDS.values()),
     limit_s=600.0,
 )

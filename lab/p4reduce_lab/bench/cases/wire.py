@@ -10,20 +10,18 @@ import numpy as np
 from p4reduce.codecs.wire import float_segment
 from p4reduce.protocol.source import UNTOUCHED
 from p4reduce_contracts.wire.geometry import DEFAULT
-from p4reduce_lab.bench.case import NETWORKS, Case, Run, Series, Threshold
+from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Run, Series, Threshold
 from p4reduce_lab.bench.cases.dense import FLOAT_BYTES, MEGABYTE
 from p4reduce_lab.bench.cluster import Cluster, running_cluster, summed_up
 from p4reduce_lab.bench.links import GBIT_1, LOOPBACK, MBIT_100, Link
 from p4reduce_lab.bench.numbers import in_turn, least_cpu_seconds
 from p4reduce_lab.bench.tensors import Kind, tensor
-from p4reduce_lab.errors import MissingToolError
-from p4reduce_lab.training import missing_packages
+from p4reduce_lab.bench.training_steps import measure_steps
 
 WORKERS = 4
 PEERS = ("gloo", "gloo fp16", "p4reduce", "p4reduce 16", "p4reduce 8")
 STEP_PEERS = ("gloo", "gloo fp16", "p4reduce 8")
 _QUICK_MB = 4
-_STEPS, _WARM_UP_STEPS = 4, 4
 _TURNS = 5
 _LIMIT_S = 60.0
 
@@ -43,8 +41,6 @@ KERNELS = Threshold("encode and decode in 16 bits on one core: copy / both", 1 /
 
 def measure(run: Run) -> None:
     """Measure the kernels in this process, then sums and a training step on each link."""
-    if missing := missing_packages():
-        raise MissingToolError(f"{', '.join(missing)} not installed: pip install 'p4reduce[demo]'")
     kernels(run)
     with running_cluster(run, LOOPBACK, WORKERS) as cluster:
         bfloat16(cluster, LOOPBACK)
@@ -127,25 +123,15 @@ def bfloat16(cluster: Cluster, link: Link) -> None:
 
 def steps(cluster: Cluster) -> None:
     """Measure a DDP step in 8 bits with error feedback beside gloo's."""
-    run = cluster.run
-    for peer in STEP_PEERS:
-        parameters = cluster.workers.ask("train", peer=peer, steps=_WARM_UP_STEPS)[0]["parameters"]
-
-    def step(peer: str) -> float:
-        return cluster.timed("train", peer=peer, steps=_STEPS) / _STEPS
-
-    found = in_turn({peer: partial(step, peer) for peer in STEP_PEERS}, run.repetitions, _LIMIT_S, at_least=3)
-    for peer, seconds in found.items():
-        what = f"a step of {parameters:,} parameters, {WORKERS} workers"
-        run.add(Series(what, peer, str(cluster.link), "ms", [1000 * second for second in seconds]))
-    run.ratio(STEP.name, found["gloo"], found["p4reduce 8"])
+    found = measure_steps(cluster, STEP_PEERS)
+    cluster.run.ratio(STEP.name, found["gloo"], found["p4reduce 8"])
 
 
 CASE = Case(
     "wire",
     "sums in 16 and 8 bits a number: float32 and bfloat16 tensors, a DDP step, the kernels",
     measure,
-    needs=(NETWORKS,),
+    needs=(NETWORKS, TRAINING_PACKAGES),
     thresholds=(*SIXTEEN.values(), *BFLOAT16.values(), STEP, KERNELS),
     limit_s=600.0,
 )
