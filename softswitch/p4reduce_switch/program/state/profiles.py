@@ -110,7 +110,7 @@ class Listener(Protocol):
     def choices_changed(self, choices: Choices) -> None:
         """The calls of `choices` have changed."""
 
-    def choices_gone(self, choices: Choices) -> None:
+    def choices_removed(self, choices: Choices) -> None:
         """`choices` are not used any more."""
 
 
@@ -356,7 +356,7 @@ class ActionProfile:
 
     def _forget(self, choices: Choices) -> None:
         for table in self._tables:
-            table.choices_gone(choices)
+            table.choices_removed(choices)
 
     # ---- checks
 

@@ -1,24 +1,18 @@
-"""Match-action tables: the control plane's entries, and the same entries as rows of words for compiled lookups.
-
-The row of an entry does not change. Lookups of an exact table use a hash table with open addressing, those of others
-scan the rows in order of precedence; an insert or a delete changes one place of either.
-"""
+"""Match-action tables: the control plane's entries. rows.py has the same entries for compiled lookups."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from p4reduce_switch.program.errors import EntryExistsError, EntryMissingError, TableFullError, TableIsConstError
 from p4reduce_switch.program.ir import program as ir
-from p4reduce_switch.program.memory import ChoicesWord, RowLayout, TableWord, argument_kinds, arguments_words
-from p4reduce_switch.program.state.indexes import FEWEST_ROWS, WORD, HashIndex, OrderIndex
-from p4reduce_switch.program.state.matches import Match, canonical, mask_of
+from p4reduce_switch.program.memory import RowLayout
+from p4reduce_switch.program.state.matches import Match, canonical
 from p4reduce_switch.program.state.profiles import ActionProfile, Choices, Target, check_call
+from p4reduce_switch.program.state.rows import TableRows
 from p4reduce_switch.program.state.stateful import Bucket, MeterConfig, microseconds
-from p4reduce_switch.program.state.words import Words, address
+from p4reduce_switch.program.state.words import Words
 
 EntryKey = tuple[Match, int]
 """The key of an entry in its table: match tuple and priority."""
@@ -64,6 +58,8 @@ class Stored:
     meter: Bucket = field(default_factory=Bucket)
     target: Target | None = None
     choices: Choices | None = None
+    row: int | None = None
+    """Its number in TableRows."""
 
 
 class Table:
@@ -97,19 +93,9 @@ class Table:
         self._initial_default = None if default is None else (default[0].name, default[1])
         self._entries: dict[EntryKey, Stored] = {}
         self._needs_priority = any(key.kind in ir.RANKED for key in declared.keys)
-        self._actions = {action.name: (number, action) for number, action in enumerate(declared.actions)}
-        self._words, self._row, self._started_us = words, RowLayout(declared), started_us
-        self._rows: Words = np.zeros((FEWEST_ROWS, self._row.words), np.int64)
-        self._index: HashIndex | OrderIndex = HashIndex(self._row) if self._row.exact else OrderIndex()
-        self._free: list[int] = []
-        self._top = 0
-        self._row_of: dict[EntryKey, int] = {}
+        self._started_us = started_us
+        self._rows = TableRows(declared, words)
         self.by_row: dict[int, Stored] = {}
-        self._choices: dict[Choices, tuple[Words, Words]] = {}
-        """For each the words of `ChoicesWord`, and the calls that these point to."""
-        most = max((arguments_words(action) for action in declared.actions), default=0)
-        self._default_arguments: Words = np.zeros(most + 1, np.int64)
-        words[TableWord.DEFAULT_ARGUMENTS] = address(self._default_arguments)
         if profile is not None:
             profile.attach(self, self.action_params)
         self.reset_default()
@@ -119,7 +105,6 @@ class Table:
                 raise EntryExistsError(f"table {self.name}: duplicate const entry {entry.match}")
             self._put(Stored(*identity, entry.action.name, entry.arguments, const=True))
         self.const = bool(declared.entries)
-        self._publish()
 
     @property
     def has_direct_meter(self) -> bool:
@@ -164,12 +149,9 @@ class Table:
         """Remove an entry."""
         identity = self._writable(match, priority)
         entry = self._existing(identity)
-        del self._entries[identity]
-        row = self._row_of.pop(identity)
-        del self.by_row[row]
-        self._index.remove(row, self._rows)
-        self._free.append(row)
-        self._publish()
+        assert entry.row is not None
+        del self._entries[identity], self.by_row[entry.row]
+        self._rows.remove(entry.row)
         if self.profile is not None and entry.choices is not None:
             self.profile.release(entry.choices)
 
@@ -205,12 +187,7 @@ class Table:
 
     def _set_default(self, default: tuple[str, tuple[int, ...]] | None) -> None:
         self.default_action = default
-        if default is None:
-            self._words[TableWord.DEFAULT] = -1
-            return
-        number, action = self._actions[default[0]]
-        self._words[TableWord.DEFAULT] = number
-        _write_arguments(self._default_arguments, default[1], action)
+        self._rows.set_default(default)
 
     # ---- direct counters and meters
 
@@ -240,67 +217,32 @@ class Table:
 
     def choices_changed(self, choices: Choices) -> None:
         """Handle a change of the calls of `choices`."""
-        if choices in self._choices:
-            self._write_choices(choices)
+        self._rows.update_choices(choices)
 
-    def choices_gone(self, choices: Choices) -> None:
+    def choices_removed(self, choices: Choices) -> None:
         """Remove choices that no entry uses."""
-        self._choices.pop(choices, None)
-
-    def _write_choices(self, choices: Choices) -> None:
-        words = self._choices[choices][0] if choices in self._choices else np.zeros(len(ChoicesWord), np.int64)
-        calls = np.zeros((max(1, len(choices.calls)), self._row.call_words), np.int64)
-        for row, (name, arguments) in zip(calls, choices.calls, strict=False):
-            number, action = self._actions[name]
-            row[0] = number
-            _write_arguments(row[1:], arguments, action)
-        words[ChoicesWord.COUNT], words[ChoicesWord.CALLS] = len(choices.calls), address(calls)
-        self._choices[choices] = (words, calls)
-
-    # ---- rows
+        self._rows.remove_choices(choices)
 
     def _put(self, entry: Stored) -> None:
         """Add an entry, or write a changed one."""
-        identity = (entry.match, entry.priority)
-        known = identity in self._row_of
-        row = self._row_of[identity] if known else self._new_row()
-        words = self._rows[row]
-        if entry.choices is not None:
-            if entry.choices not in self._choices:
-                self._write_choices(entry.choices)
-            words[self._row.arguments] = address(self._choices[entry.choices][0])
-        else:
-            number, action = self._actions[entry.action]
-            words[RowLayout.ACTION] = number
-            _write_arguments(words[self._row.arguments :], entry.params, action)
-        if not known:
-            self._entries[identity] = entry
+        call = (entry.action, entry.params) if entry.choices is None else entry.choices
+        row = self._rows.put(entry.row, entry.match, entry.priority, call)
+        if entry.row is None:
+            entry.row = row
+            self._entries[entry.match, entry.priority] = self.by_row[row] = entry
             if self.supports_timeout:
-                words[RowLayout.HIT] = self.clock() - self._started_us
-            self._row_of[identity] = row
-            self.by_row[row] = entry
-            words[RowLayout.MATCH : self._row.arguments] = _signed(self._match_words(entry.match))
-            self._index.add(row, self._rows, self._rank(entry))
-        self._publish()
-
-    def _new_row(self) -> int:
-        if self._free:
-            row = self._free.pop()
-        else:
-            if self._top == len(self._rows):
-                self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
-            row, self._top = self._top, self._top + 1
-        self._rows[row] = 0
-        return row
+                self._rows.words(row)[RowLayout.HIT] = self.clock() - self._started_us
 
     def _row_at(self, match: Match, priority: int) -> Words:
-        entry = self._existing(self._identity(match, priority))
-        row: Words = self._rows[self._row_of[entry.match, entry.priority]]
-        return row
+        return self._words_of(self._existing(self._identity(match, priority)))
+
+    def _words_of(self, entry: Stored) -> Words:
+        assert entry.row is not None
+        return self._rows.words(entry.row)
 
     def _shown(self, entry: Stored) -> Entry:
         """Return a copy of an entry for the control plane."""
-        row = self._rows[self._row_of[entry.match, entry.priority]]
+        row = self._words_of(entry)
         return Entry(
             entry.match,
             entry.priority,
@@ -312,37 +254,6 @@ class Table:
             entry.target,
             self._started_us + int(row[RowLayout.HIT]) if self.supports_timeout else 0,
         )
-
-    def _match_words(self, match: Match) -> list[int]:
-        if self._row.exact:
-            return self._key_words(match)
-        kinds = [(key.match_type, key.bitwidth) for key in self.keys]
-        pairs = [mask_of(kind, width, part) for (kind, width), part in zip(kinds, match, strict=True)]
-        parts = [self._key_words(tuple(pair[0] for pair in pairs)), self._key_words(tuple(pair[1] for pair in pairs))]
-        if self._row.ranges:
-            ranges = [part if kind == "range" else (0, 0) for (kind, _), part in zip(kinds, match, strict=True)]
-            parts += [self._key_words(tuple(pair[side] for pair in ranges)) for side in (0, 1)]
-        return [word for part in parts for word in part]
-
-    def _key_words(self, values: tuple[int, ...]) -> list[int]:
-        return [
-            value >> 64 * word & WORD
-            for value, words in zip(values, self._row.key_words, strict=True)
-            for word in range(words)
-        ]
-
-    def _rank(self, entry: Stored) -> int:
-        """Return the rank in a scan, lowest first: the largest priority, or the longest prefix."""
-        if self._needs_priority:
-            return -entry.priority
-        lengths = [part[1] for key, part in zip(self.keys, entry.match, strict=True) if key.match_type == "lpm"]
-        return -int(sum(lengths))
-
-    def _publish(self) -> None:
-        """Write addresses and count to the words that compiled code reads."""
-        self._words[TableWord.ROWS] = address(self._rows)
-        self._words[TableWord.INDEX] = address(self._index.memory)
-        self._words[TableWord.COUNT] = self._index.count
 
     # ---- checks
 
@@ -384,15 +295,3 @@ class Table:
 
     def _check_action(self, action: str, params: tuple[int, ...]) -> None:
         check_call(f"table {self.name}", self.action_params, action, params)
-
-
-def _write_arguments(words: Words, arguments: tuple[int, ...], action: ir.Action) -> None:
-    """Write an action's arguments in the layout that compiled code reads."""
-    raw = bytearray(8 * arguments_words(action))
-    for value, (offset, kind) in zip(arguments, argument_kinds(action), strict=True):
-        raw[offset : offset + kind.bytes_] = value.to_bytes(kind.bytes_, "big" if kind.wide else "little")
-    words[: len(raw) // 8] = np.frombuffer(raw, np.int64)
-
-
-def _signed(words: list[int]) -> Words:
-    return np.array(words, np.uint64).view(np.int64)

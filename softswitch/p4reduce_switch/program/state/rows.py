@@ -1,0 +1,139 @@
+"""A table's entries as rows of words, which compiled lookups read.
+
+The row of an entry does not change. Lookups of an exact table use a hash table with open addressing, those of others
+scan the rows in order of precedence; an insert or a delete changes one place of either.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from p4reduce_switch.program.ir import program as ir
+from p4reduce_switch.program.memory import ChoicesWord, RowLayout, TableWord, argument_kinds, arguments_words
+from p4reduce_switch.program.state.indexes import FEWEST_ROWS, WORD, HashIndex, OrderIndex
+from p4reduce_switch.program.state.matches import Match, mask_of
+from p4reduce_switch.program.state.profiles import Call, Choices
+from p4reduce_switch.program.state.words import Words, address
+
+
+class TableRows:
+    """The rows of one table, their index, and the default action."""
+
+    def __init__(self, declared: ir.Table, words: Words) -> None:
+        """`words` are the table's words in the program's state (`memory.TableWord`)."""
+        self._keys = [(key.kind, key.bits) for key in declared.keys]
+        self._needs_priority = any(kind in ir.RANKED for kind, _ in self._keys)
+        self._actions = {action.name: (number, action) for number, action in enumerate(declared.actions)}
+        self._table, self._layout = words, RowLayout(declared)
+        self._rows: Words = np.zeros((FEWEST_ROWS, self._layout.words), np.int64)
+        self._index: HashIndex | OrderIndex = HashIndex(self._layout) if self._layout.exact else OrderIndex()
+        self._free: list[int] = []
+        self._used = 0
+        self._choices: dict[Choices, tuple[Words, Words]] = {}
+        """For each the words of `ChoicesWord`, and the calls that these point to."""
+        most = max((arguments_words(action) for action in declared.actions), default=0)
+        self._default_arguments: Words = np.zeros(most + 1, np.int64)
+        words[TableWord.DEFAULT_ARGUMENTS] = address(self._default_arguments)
+        self._publish()
+
+    def words(self, row: int) -> Words:
+        """Return the words of a row, laid out as `RowLayout`; valid until the next `put`."""
+        words: Words = self._rows[row]
+        return words
+
+    def put(self, row: int | None, match: Match, priority: int, call: Call | Choices) -> int:
+        """Write the action or the choices of an entry, in a new row for None; return the row."""
+        new = row is None
+        number = self._new_row() if row is None else row
+        words = self._rows[number]
+        if isinstance(call, Choices):
+            if call not in self._choices:
+                self._write_choices(call)
+            words[self._layout.arguments] = address(self._choices[call][0])
+        else:
+            words[RowLayout.ACTION] = self._write_call(words[self._layout.arguments :], call)
+        if new:
+            words[RowLayout.MATCH : self._layout.arguments] = _signed(self._match_words(match))
+            self._index.add(number, self._rows, self._rank(match, priority))
+        self._publish()
+        return number
+
+    def remove(self, row: int) -> None:
+        """Remove the row of an entry."""
+        self._index.remove(row, self._rows)
+        self._free.append(row)
+        self._publish()
+
+    def set_default(self, call: Call | None) -> None:
+        """Set the default action; None for none."""
+        number = -1 if call is None else self._write_call(self._default_arguments, call)
+        self._table[TableWord.DEFAULT] = number
+
+    def update_choices(self, choices: Choices) -> None:
+        """Write changed choices, if an entry uses them."""
+        if choices in self._choices:
+            self._write_choices(choices)
+
+    def remove_choices(self, choices: Choices) -> None:
+        """Remove choices that no entry uses."""
+        self._choices.pop(choices, None)
+
+    def _write_choices(self, choices: Choices) -> None:
+        words = self._choices[choices][0] if choices in self._choices else np.zeros(len(ChoicesWord), np.int64)
+        calls = np.zeros((max(1, len(choices.calls)), self._layout.call_words), np.int64)
+        for row, call in zip(calls, choices.calls, strict=False):
+            row[0] = self._write_call(row[1:], call)
+        words[ChoicesWord.COUNT], words[ChoicesWord.CALLS] = len(choices.calls), address(calls)
+        self._choices[choices] = (words, calls)
+
+    def _write_call(self, words: Words, call: Call) -> int:
+        """Write an action's arguments in the layout that compiled code reads; return the action's number."""
+        number, action = self._actions[call[0]]
+        raw = bytearray(8 * arguments_words(action))
+        for value, (offset, kind) in zip(call[1], argument_kinds(action), strict=True):
+            raw[offset : offset + kind.bytes_] = value.to_bytes(kind.bytes_, "big" if kind.wide else "little")
+        words[: len(raw) // 8] = np.frombuffer(raw, np.int64)
+        return number
+
+    def _new_row(self) -> int:
+        if self._free:
+            row = self._free.pop()
+        else:
+            if self._used == len(self._rows):
+                self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+            row, self._used = self._used, self._used + 1
+        self._rows[row] = 0
+        return row
+
+    def _match_words(self, match: Match) -> list[int]:
+        if self._layout.exact:
+            return self._key_words(match)
+        pairs = [mask_of(kind, width, part) for (kind, width), part in zip(self._keys, match, strict=True)]
+        parts = [self._key_words(tuple(pair[0] for pair in pairs)), self._key_words(tuple(pair[1] for pair in pairs))]
+        if self._layout.ranges:
+            ranges = [part if kind == "range" else (0, 0) for (kind, _), part in zip(self._keys, match, strict=True)]
+            parts += [self._key_words(tuple(pair[side] for pair in ranges)) for side in (0, 1)]
+        return [word for part in parts for word in part]
+
+    def _key_words(self, values: tuple[int, ...]) -> list[int]:
+        return [
+            value >> 64 * word & WORD
+            for value, words in zip(values, self._layout.key_words, strict=True)
+            for word in range(words)
+        ]
+
+    def _rank(self, match: Match, priority: int) -> int:
+        """Return the rank in a scan, lowest first: the largest priority, or the longest prefix."""
+        if self._needs_priority:
+            return -priority
+        return -sum(int(part[1]) for (kind, _), part in zip(self._keys, match, strict=True) if kind == "lpm")
+
+    def _publish(self) -> None:
+        """Write addresses and count to the words that compiled code reads."""
+        self._table[TableWord.ROWS] = address(self._rows)
+        self._table[TableWord.INDEX] = address(self._index.memory)
+        self._table[TableWord.COUNT] = self._index.count
+
+
+def _signed(words: list[int]) -> Words:
+    return np.array(words, np.uint64).view(np.int64)
