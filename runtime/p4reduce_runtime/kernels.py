@@ -165,9 +165,8 @@ def _type_of(declared: Any) -> Any:
         return types.Array(_type_of(get_args(declared)[0]), 1, "C")
     if get_origin(declared) is Annotated:
         return eval(get_args(declared)[1], {}, vars(types))
-    return types.NamedTuple(
-        [_type_of(field) for field in get_type_hints(declared, include_extras=True).values()], declared
-    )
+    fields = [_type_of(field) for field in get_type_hints(declared, include_extras=True).values()]
+    return types.BaseTuple.from_types(fields, declared)  # numba has another type for fields that are all alike
 
 
 @functools.cache
