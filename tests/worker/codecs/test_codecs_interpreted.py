@@ -16,6 +16,7 @@ def test_definitions_hold_interpreted() -> None:
         "worker/codecs/test_codecs_coordinates_kernels.py",
         "worker/codecs/test_codecs_inceptionn.py",
         "worker/compressors/test_compressor_kernels.py",
+        "worker/compressors/test_buckets.py",
         "-k",
-        "exponents or by_hand or no_encoding or ends or other_kinds",
+        "exponents or by_hand or no_encoding or ends or other_kinds or (odd_sizes and 64)",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 from unittest import mock
@@ -12,11 +12,12 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from p4reduce.compressors import AdaComp, Compressor, Form, Policy, ScaleCom, SharedAdaComp, Step, kernels
-from p4reduce.compressors.bins import by_bin, without_padding
+from p4reduce.compressors.bins import by_bin, mean_of, without_padding
 from p4reduce.compressors.methods import adacomp, scalecom
-from p4reduce.compressors.selection import Selection
+from p4reduce.compressors.selection import Selection, Selections, Signs, join
 from p4reduce.compressors.step import ParameterState
 from p4reduce.errors import InvalidTensorError
 from p4reduce_lab.study.in_process import exchange_all, groups
@@ -58,18 +59,35 @@ def largest_by_bin(total: torch.Tensor, length: int) -> torch.Tensor:
     return by_bin(total.abs(), length).amax(dim=1) if total.numel() else total
 
 
-def subtract_signs(total: torch.Tensor, indices: torch.Tensor, amount: float) -> tuple[torch.Tensor, torch.Tensor]:
-    indices = indices[total[indices] != 0]
-    signs = total[indices].sign()
-    total[indices] -= signs * amount
-    return indices, signs.to(torch.int8)
+def select_all_by_bin(steps: Sequence[Step], lengths: Sequence[int]) -> Selections:
+    """One parameter after the other."""
+    own = [select_by_bin(step, length) for step, length in zip(steps, lengths, strict=True)]
+    largest = [largest_by_bin(one.total, length) for one, length in zip(own, lengths, strict=True)]
+    return join(own, [mean_of(of_bins) for of_bins in largest])
+
+
+def subtract_signs(selections: Selections, amounts: NDArray[np.float32]) -> Signs:
+    edges, all_indices = [0, *selections.ends.tolist()], torch.from_numpy(selections.indices)
+    kept, signs = [], []
+    for number, amount in enumerate(amounts.tolist()):
+        total = selections.total[selections.begin[number] : selections.begin[number + 1]]
+        indices = all_indices[edges[number] : edges[number + 1]]
+        kept.append(indices[total[indices] != 0])
+        signs.append(total[kept[-1]].sign())
+        total[kept[-1]] -= signs[-1] * amount
+    ends = np.cumsum([len(own) for own in kept])
+    return Signs(torch.cat(kept).numpy(), torch.cat(signs).to(torch.int8).numpy(), ends)
 
 
 @contextmanager
 def by_definition() -> Iterator[None]:
     with (
         mock.patch.multiple(
-            adacomp, select_by_bin=select_by_bin, largest_by_bin=largest_by_bin, subtract_signs=subtract_signs
+            adacomp,
+            select_by_bin=select_by_bin,
+            select_all_by_bin=select_all_by_bin,
+            largest_by_bin=largest_by_bin,
+            subtract_signs=subtract_signs,
         ),
         mock.patch.object(scalecom, "select_by_bin", select_by_bin),
     ):

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from p4reduce.codecs.raw import Gathered
 from p4reduce.errors import InvalidTensorError
 
 SHORT_BIN = 64
-"""Bins of fewer elements take 8 bits an element, others 16."""
+"""Bins of fewer elements take 8 bits an element, others 16; coordinates_kernels.py has it too."""
 LONGEST_BIN = 16 * 1024
 STREAM_HEADER_BYTES = 8
 _AT_ONCE = 4096
@@ -58,17 +59,37 @@ def most_bytes(elements: int, bin_length: int) -> int:
 
 def encode(coordinates: Coordinates, bin_length: int) -> NDArray[np.uint8]:
     """The bytes of a tensor's coordinates."""
-    import p4reduce.codecs.coordinates_kernels as kernels
-
-    size = entry_bytes(bin_length)
-    passed_at_once = 1 << 8 * size - 2  # bins that one end-of-bin entry passes, at most
     indices = np.ascontiguousarray(coordinates.indices, np.int64)
     signs = np.ascontiguousarray(coordinates.signs, np.int8)
-    ends = len(indices) + int(indices.max(initial=0)) // (bin_length * passed_at_once)  # at most
-    entries = np.empty(len(indices) + ends, np.uint16)
-    count = kernels.encode(indices, signs, bin_length, passed_at_once, entries)
-    header = np.array([coordinates.scale], "<f4").tobytes() + np.array([count], "<u4").tobytes()
-    return np.frombuffer(header + entries[:count].astype(f"<u{size}").tobytes(), np.uint8)
+    scales, lengths = np.array([coordinates.scale], np.float32), np.array([bin_length])
+    return encode_all(indices, signs, np.array([len(indices)]), scales, lengths)[0]
+
+
+def encode_all(
+    indices: NDArray[np.int64],
+    signs: NDArray[np.int8],
+    ends: NDArray[np.int64],
+    scales: NDArray[np.float32],
+    lengths: NDArray[np.int64],
+) -> list[NDArray[np.uint8]]:
+    """The bytes of the coordinates of each of several tensors.
+
+    `indices` and `signs` are those of all tensors, one after the other, each up to its place in `ends`, with its own of
+    `scales` and its own bin length.
+    """
+    import p4reduce.codecs.coordinates_kernels as kernels
+
+    size = np.where(lengths < SHORT_BIN, 1, 2)
+    passed_at_once = 1 << 8 * size - 2  # bins that one end-of-bin entry passes, at most
+    chosen = np.diff(ends, prepend=0)
+    last = indices[np.maximum(ends - 1, 0)] if len(indices) else np.zeros(len(ends), np.int64)
+    stops = chosen + np.where(chosen > 0, last, 0) // (lengths * passed_at_once)  # end-of-bin entries, at most
+    most = chosen + stops
+    data = np.empty(int((STREAM_HEADER_BYTES + size * most).sum()), np.uint8)
+    entries, data_ends = np.empty(int(most.max(initial=0)), np.uint16), np.empty(len(ends), np.int64)
+    kernels.encode_all(indices, signs, ends, lengths, scales.view(np.uint32), entries, data, data_ends)
+    edges = [0, *data_ends.tolist()]
+    return [data[begin:end] for begin, end in pairwise(edges)]
 
 
 def decode(data: NDArray[np.uint8], bin_length: int, elements: int) -> tuple[Coordinates, int]:
@@ -76,7 +97,7 @@ def decode(data: NDArray[np.uint8], bin_length: int, elements: int) -> tuple[Coo
 
     InvalidTensorError when the bytes are no encoding of a tensor of `elements` elements.
     """
-    found, end = _decode_ranks(np.ascontiguousarray(data)[None], np.zeros(1, np.int64), bin_length, elements)
+    (found,), end = _decode_ranks(np.ascontiguousarray(data)[None], [Part(elements, bin_length, None)])
     return Coordinates(float(found.scales[0]), found.indices, found.signs), int(end[0])
 
 
@@ -123,13 +144,43 @@ class RanksCoordinates:
 
         Added up as float64, so that the mean is finite even where the sum is beyond float32.
         """
+        return join([self]).means()[0]
+
+
+class JoinedCoordinates(NamedTuple):
+    """What as many ranks sent of each of several tensors."""
+
+    elements: NDArray[np.int64]  #: [tensors]
+    indices: NDArray[np.int64]  #: one tensor after the other, each as in RanksCoordinates
+    signs: NDArray[np.int8]  #: as many
+    tensor_ends: NDArray[np.int64]  #: [tensors]: where each tensor's end
+    ends: NDArray[np.int64]  #: [tensors, ranks]: where each rank's end, counted from the tensor's first
+    scales: NDArray[np.float64]  #: [tensors, ranks]
+
+    def means(self) -> list[NDArray[np.float32]]:
+        """Return the mean of each tensor, as RanksCoordinates has it: parts of one array, one after the other."""
         import p4reduce.codecs.coordinates_kernels as kernels
 
-        mean = np.zeros(self.elements, np.float32)
-        sums = np.zeros(max(1, min(self.elements, _AT_ONCE)))
-        if not kernels.add_mean(self.indices, self.signs, self.ends, self.scales, sums, mean):
-            raise InvalidTensorError(f"coordinates that do not rise, or beyond {self.elements} elements; give others")
-        return mean
+        elements, indices, signs, tensor_ends, ends, scales = self
+        mean = np.zeros(int(elements.sum()), np.float32)
+        sums = np.zeros(max(1, min(int(elements.max()), _AT_ONCE)))
+        if not kernels.add_mean_all(indices, signs, ends, tensor_ends, scales, elements, sums, mean):
+            most = int(elements.max())
+            raise InvalidTensorError(f"coordinates that do not rise, or beyond {most} elements; give others")
+        edges = [0, *np.cumsum(elements).tolist()]
+        return [mean[begin:end] for begin, end in pairwise(edges)]
+
+
+def join(tensors: Sequence[RanksCoordinates]) -> JoinedCoordinates:
+    """Join one tensor or more."""
+    return JoinedCoordinates(
+        np.array([tensor.elements for tensor in tensors]),
+        np.concatenate([tensor.indices for tensor in tensors]),
+        np.concatenate([tensor.signs for tensor in tensors]),
+        np.cumsum([len(tensor.indices) for tensor in tensors]),
+        np.stack([tensor.ends for tensor in tensors]),
+        np.stack([tensor.scales for tensor in tensors]),
+    )
 
 
 class GatheredCoordinates(Gathered):
@@ -143,38 +194,42 @@ class GatheredCoordinates(Gathered):
         self.layout = f"coordinates[{','.join(f'{e}/{b}/{s}' for e, b, s in self._parts)}]"
 
     def wrap(self, result: NDArray[np.uint8]) -> list[RanksCoordinates]:
-        at = np.zeros(len(result), np.int64)
-        wrapped = []
-        for elements, bin_length, sender in self._parts:
-            senders = slice(None) if sender is None else slice(sender, sender + 1)
-            found, at[senders] = _decode_ranks(result[senders], at[senders], bin_length, elements)
-            wrapped.append(found)
-        return wrapped
+        return _decode_ranks(result, self._parts)[0]
 
 
-def _decode_ranks(
-    data: NDArray[np.uint8], begin: NDArray[np.int64], bin_length: int, elements: int
-) -> tuple[RanksCoordinates, NDArray[np.int64]]:
-    """(coordinates, places behind them) of the tensor in each row of `data`, from its place in `begin` on.
+def _decode_ranks(data: NDArray[np.uint8], parts: Sequence[Part]) -> tuple[list[RanksCoordinates], NDArray[np.int64]]:
+    """(coordinates of each tensor, places behind the last) of the tensors that lie one after the other in each row.
 
     InvalidTensorError as `decode` raises it.
     """
     import p4reduce.codecs.coordinates_kernels as kernels
 
-    ranks, size, most = len(begin), entry_bytes(bin_length), most_bytes(elements, bin_length)
-    scales, counts, end, ends = np.empty(ranks), *np.empty((3, ranks), np.int64)
-    entries, longest = kernels.read_headers(data, begin, size, most, scales, counts, end)
+    ranks = len(data)
+    rows = [(elements, length, -1 if sender is None else sender) for elements, length, sender in parts]
+    table = np.array(rows, np.int64).reshape(-1, 3)
+    scales = np.zeros((len(parts), ranks))
+    begin, counts, end, ends = np.zeros((4, len(parts), ranks), np.int64)
+    entries, longest, bad_part = kernels.read_headers_all(data, table, begin, scales, counts, end)
     if entries < 0:
         raise InvalidTensorError(
-            f"{counts[longest]} entries for a tensor of {elements} elements (scale {scales[longest]}): "
-            "the ranks encode differently"
+            f"{counts[bad_part, longest]} entries for a tensor of {parts[bad_part].elements} elements "
+            f"(scale {scales[bad_part, longest]}): the ranks encode differently"
         )
     if longest > data.shape[1]:  # zeros at the end are not sent
         data = np.pad(data, ((0, 0), (0, longest - data.shape[1])))
     indices, signs = np.empty(entries, np.int64), np.empty(entries, np.int8)
-    bad = kernels.decode(data, begin, counts, size, bin_length, elements, indices, signs, ends)
+    tensor_ends = np.empty(len(parts), np.int64)
+    bad, bad_part = kernels.decode_all(data, table, begin, counts, indices, signs, ends, tensor_ends)
     if bad == kernels.NO_ELEMENT:
-        raise InvalidTensorError(f"entries of no bin of {bin_length} elements: the ranks encode differently")
+        raise InvalidTensorError(f"entries of no bin of {table[bad_part, 1]} elements: the ranks encode differently")
     if bad >= 0:
-        raise InvalidTensorError(f"element {bad} of {elements}: the ranks encode differently")
-    return RanksCoordinates(elements, indices[: ends[-1]], signs[: ends[-1]], ends, scales), end
+        raise InvalidTensorError(f"element {bad} of {table[bad_part, 0]}: the ranks encode differently")
+    found = []
+    first = 0
+    for part, last, own_ends, own_scales in zip(parts, tensor_ends.tolist(), ends, scales, strict=True):
+        of = slice(None) if part.sender is None else slice(part.sender, part.sender + 1)
+        found.append(
+            RanksCoordinates(part.elements, indices[first:last], signs[first:last], own_ends[of], own_scales[of])
+        )
+        first = last
+    return found, end[-1] if parts else np.zeros(ranks, np.int64)

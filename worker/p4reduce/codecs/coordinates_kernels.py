@@ -14,6 +14,8 @@ Entries = NDArray[np.uint16]
 
 _MINUS, _UNUSED, _END = 1, 2, 3
 HEADER_BYTES = 8
+SHORT_BIN = 64
+"""Bins of fewer elements take 8 bits an element, others 16."""
 NO_ELEMENT = -2
 """An entry's code is not in use, or its offset is beyond the bin."""
 
@@ -43,6 +45,39 @@ def encode(indices: Indices, signs: Signs, bin_length: int, passed_at_once: int,
         count += 1
         last = offset
     return count
+
+
+@kernel("void(int64[::1], int8[::1], int64[::1], int64[::1], uint32[::1], uint16[::1], uint8[::1], int64[::1])")
+def encode_all(
+    indices: Indices,
+    signs: Signs,
+    ends: Indices,
+    lengths: Indices,
+    scales: NDArray[np.uint32],
+    entries: Entries,
+    data: Bytes,
+    data_ends: Indices,
+) -> None:
+    """Write the bytes of several tensors' coordinates to `data`, one after the other, each up to its `data_ends`.
+
+    `indices` and `signs`: of all tensors, each up to its place in `ends`, in bins of its own of `lengths`. `scales` are
+    float32 as bits. `entries` has a place for each entry of the longest.
+    """
+    at = first = 0
+    for p in range(len(ends)):
+        size = 1 if lengths[p] < SHORT_BIN else 2
+        count = encode(indices[first : ends[p]], signs[first : ends[p]], lengths[p], 1 << (8 * size - 2), entries)
+        for place in range(4):
+            data[at + place] = int(scales[p]) >> 8 * place & 0xFF
+            data[at + 4 + place] = count >> 8 * place & 0xFF
+        at += HEADER_BYTES
+        for i in range(count):
+            data[at] = entries[i] & 0xFF
+            if size == 2:
+                data[at + 1] = entries[i] >> 8
+            at += size
+        data_ends[p] = at
+        first = ends[p]
 
 
 @kernel("int64(Array(uint8, 1, 'C', True), int64)")
@@ -83,6 +118,40 @@ def read_headers(
         entries += counts[rank]
         longest = max(longest, end[rank])
     return entries, longest
+
+
+@kernel(
+    "UniTuple(int64, 3)(Array(uint8, 2, 'C', True), int64[:, ::1], int64[:, ::1], float64[:, ::1], int64[:, ::1],"
+    " int64[:, ::1])"
+)
+def read_headers_all(
+    data: Bytes, parts: Indices, begin: Indices, scales: NDArray[np.float64], counts: Indices, end: Indices
+) -> tuple[int, int, int]:
+    """Read the headers of several tensors, [tensors, ranks] each; see `read_headers`.
+
+    `parts`: elements, bin length and sender of each tensor, -1 for all ranks. `begin`: where the first begins, in its
+    first row; the others are written. What is not sent has no entries. Returns the number of all entries, the last
+    place and -1; for a header that is no encoding -1, its rank and its tensor.
+    """
+    entries = longest = 0
+    for p in range(len(parts)):
+        elements, length, sender = parts[p, 0], parts[p, 1], parts[p, 2]
+        size = 1 if length < SHORT_BIN else 2
+        most = HEADER_BYTES + size * (elements + (elements + length - 1) // length)
+        first, last = (0, len(data)) if sender < 0 else (sender, sender + 1)
+        for rank in range(len(data)):
+            if p:
+                begin[p, rank] = end[p - 1, rank]
+            end[p, rank] = begin[p, rank]
+        found, reached = read_headers(
+            data[first:last], begin[p, first:last], size, most, scales[p, first:last], counts[p, first:last],
+            end[p, first:last],
+        )  # fmt: skip
+        if found < 0:
+            return -1, first + reached, p
+        entries += found
+        longest = max(longest, reached)
+    return entries, longest, -1
 
 
 @kernel(
@@ -136,6 +205,41 @@ def decode(
     return -1
 
 
+@kernel(
+    "UniTuple(int64, 2)(Array(uint8, 2, 'C', True), int64[:, ::1], int64[:, ::1], int64[:, ::1], int64[::1], int8[::1],"
+    " int64[:, ::1], int64[::1])"
+)
+def decode_all(
+    data: Bytes,
+    parts: Indices,
+    begin: Indices,
+    counts: Indices,
+    indices: Indices,
+    signs: Signs,
+    ends: Indices,
+    tensor_ends: Indices,
+) -> tuple[int, int]:
+    """Write the coordinates of several tensors one after the other, up to their places in `tensor_ends`; see `decode`.
+
+    `ends`, [tensors, ranks], counts from the tensor's first. Returns -1 and 0, or what `decode` returns of a tensor and
+    its number.
+    """
+    at = 0
+    for p in range(len(parts)):
+        elements, length, sender = parts[p, 0], parts[p, 1], parts[p, 2]
+        size = 1 if length < SHORT_BIN else 2
+        first, last = (0, len(data)) if sender < 0 else (sender, sender + 1)
+        bad = decode(
+            data[first:last], begin[p, first:last], counts[p, first:last], size, length, elements, indices[at:],
+            signs[at:], ends[p, first:last],
+        )  # fmt: skip
+        if bad != -1:
+            return bad, p
+        at += ends[p, last - 1]
+        tensor_ends[p] = at
+    return -1, 0
+
+
 @kernel("boolean(int64[::1], int8[::1], int64[::1], float64[::1], float64[::1], float32[::1])", allocates=True)
 def add_mean(
     indices: Indices,
@@ -178,3 +282,33 @@ def add_mean(
     for rank in range(ranks):
         beyond += ends[rank] - at[rank]
     return beyond == 0
+
+
+@kernel(
+    "boolean(int64[::1], int8[::1], int64[:, ::1], int64[::1], float64[:, ::1], int64[::1], float64[::1],"
+    " float32[::1])",
+    allocates=True,
+)
+def add_mean_all(
+    indices: Indices,
+    signs: Signs,
+    ends: Indices,
+    tensor_ends: Indices,
+    scales: NDArray[np.float64],
+    elements: Indices,
+    sums: NDArray[np.float64],
+    mean: NDArray[np.float32],
+) -> bool:
+    """Write the means of several tensors one after the other to `mean`, [elements of all]; see `add_mean`.
+
+    `ends`, [tensors, ranks], counts from the tensor's first; a tensor's coordinates reach up to its place in
+    `tensor_ends`.
+    """
+    at = first = 0
+    for p in range(len(elements)):
+        own = mean[at : at + elements[p]]
+        if not add_mean(indices[first : tensor_ends[p]], signs[first : tensor_ends[p]], ends[p], scales[p], sums, own):
+            return False
+        at += elements[p]
+        first = tensor_ends[p]
+    return True

@@ -68,23 +68,22 @@ def exchange(
         key: Step(key, gradients[key], compressor.state_of(key), form, group) for key, form in chosen.forms.items()
     }
     steps |= yield from _agree_first(compressor, steps, group)
-    compressed = {key: compressor.compress(step) for key, step in steps.items()}
+    compressed = compressor.compress_all(steps)
 
-    messages: list[tuple[str, Message]] = [(key, Dense(gradients[key].detach().reshape(-1))) for key in dense]
+    whole = {key: gradients[key].detach().reshape(-1) for key in dense}
+    messages: list[tuple[str, Message]] = [("", Dense(whole))] if dense else []
     messages += [(key, sent.message) for key, sent in compressed.items()]
     messages += [(key, RankMetadata(sent.metadata)) for key, sent in compressed.items() if sent.metadata]
     first_name = f"gradients, {compressor.agreement_text([step.state for step in steps.values()])}"
     names = [first_name, second_collective(chosen.forms.values())]
     found = iter((yield from _exchange_messages(messages, compressor.name, group, names, chosen.blocks)))
 
-    flat_means = {key: next(found) for key in dense}
+    flat_means = dict(zip(dense, next(found) if dense else (), strict=True))
     results = {key: next(found) for key in compressed}
     metadata = {key: next(found) for key, sent in compressed.items() if sent.metadata}
     none = np.zeros((group.world_size, 0), np.float32)
-    done = {
-        key: compressor.decompress(step, compressed[key], Answer(results[key], metadata.get(key, none)))
-        for key, step in steps.items()
-    }
+    answers = {key: Answer(results[key], metadata.get(key, none)) for key in steps}
+    done = compressor.decompress_all(steps, compressed, answers)
     flat_means |= {key: left.mean for key, left in done.items()}
     outcome = Outcome({key: flat_means[key].view(tensor.shape) for key, tensor in gradients.items()}, chosen)
     compressor.commit_step(

@@ -13,7 +13,7 @@ states; a compressor makes no collective calls.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -64,6 +64,16 @@ class Compressor(ParameterStates, ABC):
     @abstractmethod
     def decompress(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
         """Return the mean over all ranks, the same bits on each, with this rank's new state."""
+
+    def compress_all(self, steps: Mapping[str, Step]) -> dict[str, Compressed]:
+        """Compress a bucket's parameters. A method may do it for all of them at once, with the same result."""
+        return {key: self.compress(step) for key, step in steps.items()}
+
+    def decompress_all(
+        self, steps: Mapping[str, Step], compressed: Mapping[str, Compressed], answers: Mapping[str, Answer]
+    ) -> dict[str, Decompressed]:
+        """Decompress a bucket's parameters; as `compress_all`."""
+        return {key: self.decompress(step, compressed[key], answers[key]) for key, step in steps.items()}
 
     # ----- settings
 

@@ -1,6 +1,11 @@
-"""Kernels of compressors: the choice of elements in one pass over a parameter, and what is sent of them."""
+"""Kernels of compressors: the choice of elements in one pass over a parameter, and what is sent of them.
+
+Those that end in `_all` take all parameters of a bucket: a call from Python costs more than a small parameter.
+"""
 
 from __future__ import annotations
+
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +15,20 @@ from p4reduce_runtime.kernels import kernel
 Floats = NDArray[np.float32]
 Bits = NDArray[np.uint32]
 Indices = NDArray[np.int64]
+_Each = Annotated[NDArray[np.int64], "int64[::1]"]
+
+
+class Parts(NamedTuple):
+    """Parameters whose elements are parts of arrays, [parameters] each."""
+
+    elements: _Each
+    length: _Each
+    """Of a bin."""
+    residue: _Each
+    """Where its residue begins; -1: it has none."""
+    gradient: _Each
+    total: _Each
+
 
 _MAGNITUDE = np.uint32(0x7FFF_FFFF)
 """Without the sign, bits rise with numbers, and a NaN's are above an infinity's."""
@@ -119,6 +138,48 @@ def select(
     return count if nonzero else 0
 
 
+@kernel(
+    "int64(Parts, float32[::1], float32[::1], float32[::1], uint32[::1], uint32[::1], int64[::1], int64[::1],"
+    " float32[::1])"
+)
+def select_all(
+    parts: Parts,
+    residues: Floats,
+    gradients: Floats,
+    total: Floats,
+    total_bits: Bits,
+    largest: Bits,
+    indices: Indices,
+    ends: Indices,
+    scales: Floats,
+) -> int:
+    """Choose elements of each parameter where |G + gradient| reaches the bin's largest |G|; see `select`. Return -1.
+
+    The elements chosen, counted from their parameter's first, are written to `indices` one parameter after the other,
+    each up to its place in `ends`. `largest` has a place for each bin of all. The mean over a parameter's bins of the
+    largest |G| is written to `scales`. Returns instead the number of a parameter where G is not all finite.
+    """
+    count = first = 0
+    for p in range(len(ends)):
+        size, at, kept = parts.elements[p], parts.total[p], parts.residue[p]
+        own = gradients[parts.gradient[p] : parts.gradient[p] + size]
+        residue = residues[kept : kept + size] if kept >= 0 else residues[:0]
+        bins = (size + parts.length[p] - 1) // parts.length[p]
+        most = largest[first : first + bins]
+        sums, bits = total[at : at + size], total_bits[at : at + size]
+        found = select(residue, own, parts.length[p], 0, sums, bits, most, indices[count:])
+        if found < 0:
+            return p
+        count += found
+        ends[p] = count
+        together = np.float64(0)
+        for number in range(bins):
+            together += np.float64(np.uint32(most[number]).view(np.float32))
+        scales[p] = np.float32(together / bins) if bins else np.float32(0)
+        first += bins
+    return -1
+
+
 @kernel("int64(float32[::1], int64[::1], float32, int64[::1], int8[::1])")
 def subtract(total: Floats, indices: Indices, amount: np.float32, kept: Indices, signs: NDArray[np.int8]) -> int:
     """Subtract `amount` times its sign from each of these elements that is not 0, and return how many are not.
@@ -134,3 +195,45 @@ def subtract(total: Floats, indices: Indices, amount: np.float32, kept: Indices,
         total[indices[i]] = value - np.float32(sign) * amount
         count += int(sign != 0)
     return count
+
+
+@kernel("int64(float32[::1], int64[::1], int64[::1], int64[::1], float32[::1], int64[::1], int8[::1], int64[::1])")
+def subtract_all(
+    total: Floats,
+    begin: Indices,
+    indices: Indices,
+    ends: Indices,
+    amounts: Floats,
+    kept: Indices,
+    signs: NDArray[np.int8],
+    kept_ends: Indices,
+) -> int:
+    """Subtract from the elements chosen of each parameter its own of `amounts`; see `subtract`.
+
+    `begin`: where each parameter begins in `total`. Writes to `kept` and `signs` one parameter after the other, each up
+    to its place in `kept_ends`, and returns the last of these.
+    """
+    count = first = 0
+    for p in range(len(ends)):
+        chosen = indices[first : ends[p]]
+        count += subtract(total[begin[p] :], chosen, amounts[p], kept[count:], signs[count:])
+        kept_ends[p] = count
+        first = ends[p]
+    return count
+
+
+@kernel("void(int64[::1], int64[::1], int64, int64[::1], int64[::1])")
+def count_blocks_all(indices: Indices, ends: Indices, length: int, seen: Indices, counts: Indices) -> None:
+    """Write in how many blocks of `length` elements the indices of each parameter lie, each up to its place in `ends`.
+
+    `seen` is all -1, and has a place for each block of the longest parameter.
+    """
+    first = 0
+    for p in range(len(ends)):
+        count = 0
+        for i in range(first, ends[p]):
+            block = indices[i] // length
+            count += int(seen[block] != p)
+            seen[block] = p
+        counts[p] = count
+        first = ends[p]

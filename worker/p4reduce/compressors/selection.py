@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from p4reduce.compressors.flat import begins_of, flat
 from p4reduce.compressors.step import Step
+from p4reduce_runtime.kernels import arguments
 
 _NOTHING = torch.zeros(0)
 
@@ -22,6 +25,32 @@ class Selection(NamedTuple):
     """Of the elements chosen, rising, int64 [chosen]."""
     largest: torch.Tensor | None = None
     """Of each bin the largest |G|, float32 [bins]; None where the choice did not compute it."""
+
+
+class Selections(NamedTuple):
+    """The chosen elements of several gradients and their residues, one parameter after the other."""
+
+    total: torch.Tensor
+    """G = R + dW of all, a new tensor, float32 [elements of all]."""
+    begin: NDArray[np.int64]
+    """[parameters + 1]: where each begins in `total`, and the end."""
+    indices: NDArray[np.int64]
+    """Of the elements chosen, counted from their parameter's first; rising for each."""
+    ends: NDArray[np.int64]
+    """[parameters]: where each one's end in `indices`."""
+    scales: NDArray[np.float32]
+    """[parameters]: the mean over the bins of the largest |G|."""
+
+
+class Signs(NamedTuple):
+    """The elements of several parameters whose signs are sent, one parameter after the other."""
+
+    indices: NDArray[np.int64]
+    """Counted from their parameter's first; rising for each."""
+    signs: NDArray[np.int8]
+    """-1 or 1."""
+    ends: NDArray[np.int64]
+    """[parameters]: where each one's end."""
 
 
 def load_kernels() -> None:
@@ -52,6 +81,49 @@ def select_by_bin(step: Step, length: int, *, per_bin: int = 0) -> Selection:
     return Selection(total, torch.from_numpy(indices[:count].copy()), torch.from_numpy(largest.view(np.float32)))
 
 
+def select_all_by_bin(steps: Sequence[Step], lengths: Sequence[int]) -> Selections:
+    """Choose elements in each bin where |G + dW| reaches the largest |G| of the bin; see `select_by_bin`.
+
+    `lengths`: of the bins of each parameter. Raises InvalidTensorError as `Step.add_residue` does.
+    """
+    import p4reduce.compressors.kernels as kernels
+
+    for step in steps:
+        step.check_residue()
+    sizes = [step.flat.numel() for step in steps]
+    begin = begins_of(sizes)
+    elements = int(begin[-1])
+    gradients = flat([step.flat for step in steps])
+    kept = [step.state.residue for step in steps if step.state.residue is not None]
+    residues = flat(kept)
+    has_one = np.array([step.state.residue is not None for step in steps])
+    residue_begin = np.full(len(steps), -1)
+    residue_begin[has_one] = residues.begin
+    of_bins = np.array(lengths)
+    parts = arguments(kernels.Parts(np.array(sizes), of_bins, residue_begin, gradients.begin, begin))
+    total, scales = torch.empty(elements), np.empty(len(steps), np.float32)
+    largest, ends = np.empty(int(-(-parts.elements // of_bins).sum()), np.uint32), np.empty(len(steps), np.int64)
+    indices = np.empty(elements + 1, np.int64)  # only the pages that are written to take memory
+    sums = total.numpy()
+    bad = kernels.select_all(
+        parts, residues.numbers, gradients.numbers, sums, sums.view(np.uint32), largest, indices, ends, scales
+    )
+    if bad >= 0:
+        raise steps[bad].not_finite()
+    return Selections(total, begin, indices[: ends[-1]].copy(), ends, scales)
+
+
+def join(selections: Sequence[Selection], scales: Sequence[float]) -> Selections:
+    """Join what was chosen of one parameter after the other, each with its scale."""
+    return Selections(
+        torch.cat([one.total for one in selections]),
+        begins_of([one.total.numel() for one in selections]),
+        torch.cat([one.indices for one in selections]).numpy(),
+        np.cumsum([len(one.indices) for one in selections]),
+        np.array(scales, np.float32),
+    )
+
+
 def largest_by_bin(total: torch.Tensor, length: int) -> torch.Tensor:
     """Return the largest magnitude in each bin of finite float32 [elements]: float32 [bins]."""
     import p4reduce.compressors.kernels as kernels
@@ -61,16 +133,29 @@ def largest_by_bin(total: torch.Tensor, length: int) -> torch.Tensor:
     return torch.from_numpy(largest.view(np.float32))
 
 
-def subtract_signs(total: torch.Tensor, indices: torch.Tensor, amount: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Subtract `amount` times its sign from each element at `indices`; return those that are not 0, and their signs.
+def subtract_signs(selections: Selections, amounts: NDArray[np.float32]) -> Signs:
+    """Subtract a parameter's own of `amounts`, 0 or more, times its sign from each element chosen that is not 0.
 
-    `total`: float32, contiguous, on the CPU. `amount`: 0 or more. Returns int64 and int8 tensors of equal length.
+    Returns those that are not 0.
     """
     import p4reduce.compressors.kernels as kernels
 
-    kept, signs = np.empty(len(indices), np.int64), np.empty(len(indices), np.int8)
-    count = kernels.subtract(total.numpy(), indices.numpy(), np.float32(amount), kept, signs)
-    return torch.from_numpy(kept[:count]), torch.from_numpy(signs[:count])
+    total, begin, indices, ends, _ = selections
+    kept, signs, kept_ends = np.empty(len(indices), np.int64), np.empty(len(indices), np.int8), np.empty_like(ends)
+    count = kernels.subtract_all(total.numpy(), begin, indices, ends, amounts, kept, signs, kept_ends)
+    return Signs(kept[:count], signs[:count], kept_ends)
+
+
+def count_blocks(indices: NDArray[np.int64], ends: NDArray[np.int64], length: int, elements: int) -> NDArray[np.int64]:
+    """Return in how many blocks of `length` elements each parameter's indices lie, [parameters].
+
+    `indices`: of all parameters, each one's up to its place in `ends`; the longest has so many `elements`.
+    """
+    import p4reduce.compressors.kernels as kernels
+
+    counts, seen = np.empty_like(ends), np.full(-(-elements // length), -1)
+    kernels.count_blocks_all(indices, ends, length, seen, counts)
+    return counts
 
 
 def _floats(tensor: torch.Tensor) -> NDArray[np.float32]:

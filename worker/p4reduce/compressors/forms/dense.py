@@ -15,9 +15,9 @@ from p4reduce.group import Group
 
 @dataclass(frozen=True)
 class Dense:
-    """A whole gradient. The answer is the mean over the ranks, float32 [elements]."""
+    """Whole gradients. The answer is the mean over the ranks of each, float32 [elements]."""
 
-    values: torch.Tensor  #: float32 [elements]
+    values: Mapping[str, torch.Tensor]  #: float32 [elements], by parameter
 
     def exchange(self, owner: str, group: Group) -> MessageExchange:
         return (yield DensePiece(self.values))
@@ -25,19 +25,21 @@ class Dense:
 
 @dataclass(frozen=True)
 class DensePiece(Piece):
-    """One dense parameter."""
+    """All dense parameters of a bucket."""
 
     order: ClassVar[int] = 0
-    values: torch.Tensor
+    values: Mapping[str, torch.Tensor]
 
     @classmethod
     def segment(cls, pieces: Mapping[str, DensePiece], owner: str, group: Group) -> Segment:
-        flat = torch.cat([piece.values for piece in pieces.values()])
-        return Float32(flat, mean=True, name=f"the dense gradients ({', '.join(pieces)})")
+        values = {key: tensor for piece in pieces.values() for key, tensor in piece.values.items()}
+        flat = torch.cat([*values.values()])
+        return Float32(flat, mean=True, name=f"the dense gradients ({', '.join(values)})")
 
     @classmethod
-    def answers(cls, pieces: Sequence[DensePiece], result: torch.Tensor, group: Group) -> list[torch.Tensor]:
-        return list(torch.split(result, [piece.values.numel() for piece in pieces]))
+    def answers(cls, pieces: Sequence[DensePiece], result: torch.Tensor, group: Group) -> list[list[torch.Tensor]]:
+        means = iter(torch.split(result, [tensor.numel() for piece in pieces for tensor in piece.values.values()]))
+        return [[next(means) for _ in piece.values] for piece in pieces]
 
 
 def dense_blocks(elements: int, group: Group) -> Blocks:

@@ -28,7 +28,7 @@ zero (a layer that was not used) selects nothing of it and keeps its residue.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -37,16 +37,26 @@ import torch
 from numpy.typing import NDArray
 
 from p4reduce.codecs import coordinates
-from p4reduce.codecs.coordinates import Coordinates, Part, RanksCoordinates
+from p4reduce.codecs.coordinates import Part, RanksCoordinates
 from p4reduce.compressors.bins import count_bins_held, mean_of
 from p4reduce.compressors.forms import Form, gather, rank_metadata, shared
 from p4reduce.compressors.forms import sum as sum_form
 from p4reduce.compressors.forms.gather import Stream
+from p4reduce.compressors.forms.interface import Message
 from p4reduce.compressors.forms.sum import Integers
 from p4reduce.compressors.interface import AUTO
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.registry import register
-from p4reduce.compressors.selection import Selection, largest_by_bin, select_by_bin, subtract_signs
+from p4reduce.compressors.selection import (
+    Selection,
+    Selections,
+    count_blocks,
+    join,
+    largest_by_bin,
+    select_all_by_bin,
+    select_by_bin,
+    subtract_signs,
+)
 from p4reduce.compressors.shared_support import SharedSupport
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, ParameterState, Step
 from p4reduce.group import Group
@@ -100,36 +110,30 @@ class AdaComp(SharedSupport):
     # ----- a step
 
     def compress(self, step: Step) -> Compressed:
-        length = self.length_of(step.key, step.gradient.shape)
         if step.form is Form.SHARED:
             compressed = super().compress(step)
             # Where a later step may go in the form sum, it needs a scale.
-            return replace(compressed, metadata=(self.scale_of(compressed.kept, length),) if self.form == AUTO else ())
-        total, chosen, largest = self.select(step, length)
-        scale = self.scale_of(total, length) if largest is None else _scale_from(largest)
-        if step.form is Form.GATHER:
-            indices, signs = subtract_signs(total, chosen, scale)
-            own = Coordinates(scale, indices.numpy(), signs.numpy())
-            stream = Stream(coordinates.encode(own, length), Part(total.numel(), length, None))
-            return Compressed(stream, total, _bits_of(len(indices), length))
-        assert step.state.scale is not None, "a first step in the form sum begins with the first agreement"
-        unit = step.state.scale / self.levels
-        weight = min(self.levels, max(1, round(scale / unit))) if unit > 0 else 1
-        indices, signs = subtract_signs(total, chosen, weight * unit)
-        integers = torch.zeros(
-            total.numel(), dtype=torch.int8 if self.levels <= torch.iinfo(torch.int8).max else torch.int32
-        )
-        integers[indices] = signs.to(integers.dtype) * weight
-        message = Integers(integers, self.levels, unit)
-        counts = scale, float(len(indices))
-        return Compressed(message, total, _bits_of(len(indices), length), metadata=counts)
+            scale = self.scale_of(compressed.kept, self._length_in(step))
+            return replace(compressed, metadata=(scale,) if self.form == AUTO else ())
+        return self._compress_signs([step])[0]
+
+    def compress_all(self, steps: Mapping[str, Step]) -> dict[str, Compressed]:
+        if type(self).compress is not AdaComp.compress:  # a subclass has its own, for one parameter
+            return super().compress_all(steps)
+        found: dict[str, Compressed] = {}
+        for form in Form:
+            if of_form := {key: step for key, step in steps.items() if step.form is form}:
+                shared = form is Form.SHARED
+                made = map(self.compress, of_form.values()) if shared else self._compress_signs([*of_form.values()])
+                found |= zip(of_form, made, strict=True)
+        return {key: found[key] for key in steps}
 
     def decompress(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
+        if step.form is Form.GATHER:
+            return self._of_coordinates([step], [compressed], [answer.result])[0]
         scale = self.agreed_scale(answer.metadata) if compressed.metadata else None
         if step.form is Form.SHARED:
             return replace(super().decompress(step, compressed, answer), scale=scale)
-        if step.form is Form.GATHER:
-            return self._of_coordinates(step, compressed, answer.result)
         assert isinstance(compressed.message, Integers)
         # The union's blocks of lanes; where the ranks cancelled out one is missed, the same on all of them.
         per_block = self._lanes_per_block(step.group)
@@ -138,14 +142,79 @@ class AdaComp(SharedSupport):
         counts = float(np.rint(answer.metadata[:, 1]).sum()), float(union)
         return Decompressed(mean, compressed.kept, compressed.sent_bits, counts, scale)
 
-    def _of_coordinates(self, step: Step, compressed: Compressed, result: RanksCoordinates) -> Decompressed:
+    def decompress_all(
+        self, steps: Mapping[str, Step], compressed: Mapping[str, Compressed], answers: Mapping[str, Answer]
+    ) -> dict[str, Decompressed]:
+        if type(self).decompress is not AdaComp.decompress:
+            return super().decompress_all(steps, compressed, answers)
+        gathered = {key: step for key, step in steps.items() if step.form is Form.GATHER}
+        others = {key: step for key, step in steps.items() if step.form is not Form.GATHER}
+        found = super().decompress_all(others, compressed, answers)
+        if gathered:
+            results = [answers[key].result for key in gathered]
+            means = self._of_coordinates([*gathered.values()], [compressed[key] for key in gathered], results)
+            found |= zip(gathered, means, strict=True)
+        return {key: found[key] for key in steps}
+
+    def _compress_signs(self, steps: Sequence[Step]) -> list[Compressed]:
+        """Compress parameters that are all sent in the form gather, or all in the form sum."""
+        lengths = [self._length_in(step) for step in steps]
+        selected = self._select_all(steps, lengths)
+        sizes = np.diff(selected.begin).tolist()
+        scales = selected.scales.tolist()
+        messages: Sequence[Message]
+        metadata: list[tuple[float, ...]] = [()] * len(steps)
+        if steps[0].form is Form.GATHER:
+            signs = subtract_signs(selected, selected.scales)
+            streams = coordinates.encode_all(*signs, selected.scales, np.array(lengths))
+            parts = [Part(size, length, None) for size, length in zip(sizes, lengths, strict=True)]
+            messages = [Stream(stream, part) for stream, part in zip(streams, parts, strict=True)]
+            chosen = np.diff(signs.ends, prepend=0).tolist()
+        else:
+            units = [self._unit_of(step) for step in steps]
+            weights = [
+                min(self.levels, max(1, round(scale / unit))) if unit > 0 else 1
+                for scale, unit in zip(scales, units, strict=True)
+            ]
+            amounts = np.array([weight * unit for weight, unit in zip(weights, units, strict=True)], np.float32)
+            signs = subtract_signs(selected, amounts)
+            chosen = np.diff(signs.ends, prepend=0).tolist()
+            integers = np.zeros(int(selected.begin[-1]), np.int8 if self.levels <= np.iinfo(np.int8).max else np.int32)
+            places = signs.indices + np.repeat(selected.begin[:-1], chosen)
+            integers[places] = signs.signs * np.repeat(np.array(weights, integers.dtype), chosen)
+            own = torch.split(torch.from_numpy(integers), sizes)
+            messages = [Integers(values, self.levels, unit) for values, unit in zip(own, units, strict=True)]
+            metadata = [(scale, float(many)) for scale, many in zip(scales, chosen, strict=True)]
+        bits = [_bits_of(many, length) for many, length in zip(chosen, lengths, strict=True)]
+        kept = torch.split(selected.total, sizes)
+        return [Compressed(*one) for one in zip(messages, kept, bits, metadata, strict=True)]
+
+    def _select_all(self, steps: Sequence[Step], lengths: Sequence[int]) -> Selections:
+        if type(self).select is AdaComp.select:
+            return select_all_by_bin(steps, lengths)
+        own = [self.select(step, length) for step, length in zip(steps, lengths, strict=True)]
+        return join(own, [self.scale_of(one.total, length) for one, length in zip(own, lengths, strict=True)])
+
+    def _of_coordinates(
+        self, steps: Sequence[Step], compressed: Sequence[Compressed], results: Sequence[RanksCoordinates]
+    ) -> list[Decompressed]:
         """Add the ranks' coordinates up, and count them for the next step's choice of form."""
-        per_block = self._lanes_per_block(step.group)
-        union = np.zeros(-(-result.elements // per_block), bool)
-        union[result.indices // per_block] = True
-        counts = float(len(result.indices)), float(np.count_nonzero(union))
-        scale = self.agreed_scale(result.scales.astype(np.float32).reshape(-1, 1))
-        return Decompressed(torch.from_numpy(result.mean), compressed.kept, compressed.sent_bits, counts, scale)
+        joined = coordinates.join(results)
+        per_block = self._lanes_per_block(steps[0].group)
+        unions = count_blocks(joined.indices, joined.tensor_ends, per_block, int(joined.elements.max())).tolist()
+        scales = self._agreed_scales(joined.scales.astype(np.float32))
+        means = map(torch.from_numpy, joined.means())
+        return [
+            Decompressed(mean, own.kept, own.sent_bits, (float(len(result.indices)), float(union)), scale)
+            for mean, own, result, union, scale in zip(means, compressed, results, unions, scales, strict=True)
+        ]
+
+    def _length_in(self, step: Step) -> int:
+        return self.length_of(step.key, step.gradient.shape)
+
+    def _unit_of(self, step: Step) -> float:
+        assert step.state.scale is not None, "a first step in the form sum begins with the first agreement"
+        return step.state.scale / self.levels
 
     # ----- what the ranks agree on
 
@@ -156,8 +225,12 @@ class AdaComp(SharedSupport):
 
     def agreed_scale(self, metadata: NDArray[np.float32]) -> float:
         """Return the ranks' mean scale, or their largest where there are levels."""
-        scales = metadata[:, 0]
-        return float(scales.mean(dtype=np.float64) if self.levels == 1 else scales.max(initial=0))
+        return self._agreed_scales(metadata[None, :, 0])[0]
+
+    def _agreed_scales(self, scales: NDArray[np.float32]) -> list[float]:
+        """Return the agreed scale of each parameter, from all ranks', [parameters, ranks]."""
+        agreed = scales.mean(axis=1, dtype=np.float64) if self.levels == 1 else scales.max(axis=1, initial=0)
+        return [float(scale) for scale in agreed.tolist()]
 
     def agreement_text(self, states: Iterable[ParameterState]) -> str:
         states = list(states)
