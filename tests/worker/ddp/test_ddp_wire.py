@@ -1,4 +1,4 @@
-"""Buckets in 16 and 8 bits, with and without error feedback, and buckets of bfloat16 and float16."""
+"""Buckets in 16 and 8 bits, with and without error feedback; buckets of bfloat16 and float16, also compressed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from p4reduce.communicator import Communicator
-from p4reduce.compressors import AdaComp
+from p4reduce.compressors import AdaComp, Policy
 from p4reduce.errors import InvalidTensorError
 from p4reduce.pytorch import checkpoint
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
@@ -178,3 +178,46 @@ def test_ranks_with_different_options_all_get_an_error() -> None:
         assert set(group.run(rank_main)) == {
             "DDPState's wire is None on ranks 0, 1 and '16' on rank 2: give all ranks the same"
         }
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("form", ["sum", "gather"])
+def test_gradients_of_16_bits_are_compressed_in_float32(dtype: torch.dtype, form: str) -> None:
+    given = gradients(dtype)
+
+    def rank_main(comm: Communicator, tensors: torch.Tensor) -> Any:
+        compressor = AdaComp(Policy(linear=50), form=form)
+        return means_of(comm, tensors, compressor=compressor)[0], compressor.state_dict()["residues"]
+
+    with LocalGroup(RANKS) as group:
+        found = group.run(lambda comm: rank_main(comm, given))
+    with LocalGroup(RANKS) as group:
+        wanted = group.run(lambda comm: rank_main(comm, given.float()))
+    for (mean, residues), (exact, kept) in zip(found, wanted, strict=True):
+        assert mean.dtype == dtype and mean.any()
+        assert torch.equal(mean, found[0][0]) and torch.equal(mean, exact.to(dtype))
+        assert residues.keys() == kept.keys() == set(NAMES)
+        for name in NAMES:
+            assert residues[name].dtype == torch.float32 and torch.equal(residues[name], kept[name])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_of_16_bits_stay_equal_on_all_ranks(dtype: torch.dtype) -> None:
+    given = 0.01 * gradients(dtype)
+
+    def rank_main(comm: Communicator) -> list[torch.Tensor]:
+        model = Model().to(dtype)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        with DDPState(comm, AdaComp(Policy(linear=50)), module=model) as state:
+            for step in given[comm.rank]:
+                means = steps_of(state, model, step[None])[0]
+                for parameter, mean in zip(model.parameters(), means, strict=True):
+                    parameter.grad = mean.clone()
+                optimizer.step()
+        return [parameter.detach() for parameter in model.parameters()]
+
+    with LocalGroup(RANKS) as group:
+        first, *others = group.run(rank_main)
+    assert all(weights.any() for weights in first)
+    for weights in others:
+        assert all(torch.equal(mine, wanted) for mine, wanted in zip(weights, first, strict=True))

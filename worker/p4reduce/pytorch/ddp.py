@@ -113,6 +113,9 @@ class DDPState:
         """`comm` may be a process group of the backend p4reduce: the hook then uses its communicator, and waits at the
         first bucket of a backward pass until the collectives that were called before have ended.
 
+        `compressor` works in float32, also on gradients of float16 and bfloat16, whose means it rounds to their type;
+        residues are float32.
+
         `module` gives the parameters their names, in errors and in the compressor's state; without it
         they are called `parameter0`, `parameter1`, ... in the order in which they first come by (the same
         on all ranks, and the same in another run only while the buckets are).
@@ -324,10 +327,11 @@ class DDPState:
             if self.error is not None:
                 raise self.error
             with torch.no_grad():
-                _check(index, buffer, parts, half=self.compressor is None)
+                _check(index, buffer, parts)
                 if self.compressor is None:
                     return None
-                return begin(self.compressor, parts, group_of(self.comm.lease), checked=True)
+                gradients = {name: part.float() for name, part in parts.items()}  # those of 16 bits are copied
+                return begin(self.compressor, gradients, group_of(self.comm.lease), checked=True)
         except BaseException as error:
             return error
 
@@ -454,12 +458,12 @@ def _ranks(ranks: list[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
-def _check(index: int, buffer: torch.Tensor, parts: dict[str, torch.Tensor], *, half: bool) -> None:
+def _check(index: int, buffer: torch.Tensor, parts: dict[str, torch.Tensor]) -> None:
     """Raise InvalidTensorError for a bucket that cannot be summed, NotFiniteError for a NaN or an infinity."""
-    if buffer.dtype != torch.float32 and not (half and buffer.dtype in (torch.float16, torch.bfloat16)):
-        also = ", float16 and bfloat16" if half else " with a compressor"
+    if buffer.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         raise InvalidTensorError(
-            f"gradient bucket {index} is {buffer.dtype}; p4reduce sums float32{also}: keep the parameters float32"
+            f"gradient bucket {index} is {buffer.dtype}; p4reduce sums float32, float16 and bfloat16: give the "
+            "parameters one of these types"
         )
     if buffer.device.type != "cpu":
         raise InvalidTensorError(

@@ -42,8 +42,9 @@ class BlockTopKRatio(BlockSparsifier):
     def choose(self, step: Step, total: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         if step.key not in self._weights:
             raise ValueError(f"{self.name} needs the weights of {step.key!r}: give the module")
-        weights = by_bin(self._weights[step.key].detach().reshape(-1), total.shape[1]).norm(dim=1)
-        ratios = total.norm(dim=1) / (weights + TINY)
+        weights = self._weights[step.key].detach().reshape(-1).to("cpu", torch.float32)
+        norms = by_bin(weights, total.shape[1]).norm(dim=1)
+        ratios = total.norm(dim=1) / (norms + TINY)
         chosen = torch.zeros(len(total), dtype=torch.bool)
         chosen[ratios.topk(share_of(self.ratio, len(total))).indices] = True
         return chosen
