@@ -14,11 +14,11 @@ FIRST_TORCH: Final = (2, 7)
 
 
 def register() -> None:
-    """Make "p4reduce" a name that `init_process_group` and `new_group` take, for tensors on the CPU."""
+    """Make "p4reduce" a name that `init_process_group` and `new_group` take, for tensors on the CPU and on CUDA."""
     import torch.distributed as dist
 
     if dist.is_available() and not hasattr(dist.Backend, BACKEND.upper()):
-        dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu"])
+        dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu", "cuda"])
 
 
 def _create(group: Any, options: Any) -> Any:

@@ -33,6 +33,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -66,6 +67,7 @@ from p4reduce.errors import (
 from p4reduce.group import group_of
 from p4reduce.pytorch.bucket_threads import BucketThreads
 from p4reduce.pytorch.fallback import check_fallback, fall_back
+from p4reduce.pytorch.staging import OnHost, stage
 
 __all__ = ["DDPState", "ddp_hook"]
 
@@ -80,6 +82,22 @@ _Prepared = Begun | BaseException | None
 """A compressed bucket, the error of one that failed, or None for a bucket that is sent dense."""
 _EXIT_S = 5.0
 """How long the end of the interpreter waits for the background threads."""
+
+
+@dataclass(frozen=True)
+class _Bucket:
+    """A bucket of a backward pass."""
+
+    index: int
+    last: bool
+    given: torch.Tensor
+    """The bucket, where the model is."""
+    buffer: torch.Tensor
+    """The same in the host's memory."""
+    parts: dict[str, torch.Tensor]
+    """The gradients in `buffer`, by parameter."""
+    staged: OnHost
+    future: torch.futures.Future[torch.Tensor]
 
 
 class DDPState:
@@ -218,24 +236,28 @@ class DDPState:
             raise CommunicatorClosedError("this DDPState was closed: register a new one with a model wrapped anew")
         if self.error is not None:
             raise self.error
-        buffer = bucket.buffer()
-        parts = dict(zip(self._names_of(bucket.parameters()), bucket.gradients(), strict=True))
         index, last = bucket.index(), bucket.is_last()
         if index == 0:
             self.reports = []
             if self._drain is not None:
                 self._drain()
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        given = bucket.buffer()
+        try:
+            staged = stage(given.device, [given], [given])
+        except BaseException as error:
+            self._fail(error)
+            raise
+        (buffer,) = staged.writes
+        gradients = [_same_part(buffer, given, gradient) for gradient in bucket.gradients()]
+        parts = dict(zip(self._names_of(bucket.parameters()), gradients, strict=True))
+        begun = _Bucket(index, last, given, buffer, parts, staged, staged.future())
         if index == 0 and last:
-            self._run(index, last, buffer, parts, self._prepare(index, buffer, parts), future)
+            self._run(begun, self._prepare(begun))
         else:
-            self._threads.put(
-                lambda: self._prepare(index, buffer, parts),
-                lambda prepared: self._run(index, last, buffer, parts, prepared, future),
-            )
+            self._threads.put(lambda: self._prepare(begun), lambda prepared: self._run(begun, prepared))
         if last:
             self.wait()
-        return future
+        return begun.future
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint of this rank needs; `p4reduce.pytorch.checkpoint` loads it on other ranks too."""
@@ -321,45 +343,39 @@ class DDPState:
     def _names_of(self, parameters: list[torch.Tensor]) -> list[str]:
         return [self._names.setdefault(parameter, f"parameter{len(self._names)}") for parameter in parameters]
 
-    def _prepare(self, index: int, buffer: torch.Tensor, parts: dict[str, torch.Tensor]) -> _Prepared:
+    def _prepare(self, bucket: _Bucket) -> _Prepared:
         """On the first thread: check and compress a bucket, without changing any state; return an error."""
         try:
             if self.error is not None:
                 raise self.error
+            bucket.staged.arrive()
             with torch.no_grad():
-                _check(index, buffer, parts)
+                _check(bucket)
                 if self.compressor is None:
                     return None
-                gradients = {name: part.float() for name, part in parts.items()}  # those of 16 bits are copied
+                gradients = {name: part.float() for name, part in bucket.parts.items()}  # those of 16 bits are copied
                 return begin(self.compressor, gradients, group_of(self.comm.lease), checked=True)
         except BaseException as error:
             return error
 
-    def _run(
-        self,
-        index: int,
-        last: bool,
-        buffer: torch.Tensor,
-        parts: dict[str, torch.Tensor],
-        prepared: _Prepared,
-        future: torch.futures.Future[torch.Tensor],
-    ) -> None:
+    def _run(self, bucket: _Bucket, prepared: _Prepared) -> None:
         """On the second thread: sum a bucket, and write its mean over its gradients."""
         try:
             if self.error is not None:
                 raise self.error
             with torch.no_grad():
-                if index == 0:
-                    self._begin_step(last)
+                if bucket.index == 0:
+                    self._begin_step(bucket.last)
                 if not self._skipping:
-                    self._sum_or_refuse(buffer, parts, prepared)
+                    self._sum_or_refuse(bucket, prepared)
                 if self._skipping:
-                    buffer.fill_(torch.nan)
+                    bucket.buffer.fill_(torch.nan)
+                bucket.staged.give_back()
         except BaseException as error:
             self._fail(error)
-            future.set_exception(error)  # type: ignore[arg-type]  # torch types it as the value
+            bucket.future.set_exception(error)  # type: ignore[arg-type]  # torch types it as the value
         else:
-            future.set_result(buffer)
+            bucket.staged.complete(bucket.future, bucket.given)
 
     def _begin_step(self, only_bucket: bool) -> None:
         self._skipping = False
@@ -368,13 +384,13 @@ class DDPState:
         self._before = self.compressor.state_dict() if self.compressor is not None and undo else None
         self._residues_before = self._residues
 
-    def _sum_or_refuse(self, buffer: torch.Tensor, parts: dict[str, torch.Tensor], prepared: _Prepared) -> None:
+    def _sum_or_refuse(self, bucket: _Bucket, prepared: _Prepared) -> None:
         """Sum a bucket. If one rank cannot, all ranks raise or skip the step."""
         refusal: P4ReduceError
         try:
             if isinstance(prepared, BaseException):
                 raise prepared
-            self._sum(buffer, parts, prepared)
+            self._sum(bucket.buffer, bucket.parts, prepared)
             return
         except PeerRefusedError as error:
             refusal, reasons = error, error.reasons
@@ -458,19 +474,28 @@ def _ranks(ranks: list[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
-def _check(index: int, buffer: torch.Tensor, parts: dict[str, torch.Tensor]) -> None:
+def _same_part(buffer: torch.Tensor, given: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """Return what a gradient, a part of `given`, is in `buffer`."""
+    if buffer is given:
+        return gradient
+    offset = gradient.storage_offset() - given.storage_offset()
+    return buffer.as_strided(gradient.size(), gradient.stride(), offset)
+
+
+def _check(bucket: _Bucket) -> None:
     """Raise InvalidTensorError for a bucket that cannot be summed, NotFiniteError for a NaN or an infinity."""
+    buffer = bucket.buffer
     if buffer.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         raise InvalidTensorError(
-            f"gradient bucket {index} is {buffer.dtype}; p4reduce sums float32, float16 and bfloat16: give the "
+            f"gradient bucket {bucket.index} is {buffer.dtype}; p4reduce sums float32, float16 and bfloat16: give the "
             "parameters one of these types"
         )
     if buffer.device.type != "cpu":
         raise InvalidTensorError(
-            f"gradient bucket {index} is on {buffer.device}; p4reduce's hook takes models on the CPU only"
+            f"gradient bucket {bucket.index} is on {buffer.device}; p4reduce's hook takes models on the CPU and on CUDA"
         )
     if not is_finite(buffer):
-        bad = [name for name, gradient in parts.items() if not is_finite(gradient)]
+        bad = [name for name, gradient in bucket.parts.items() if not is_finite(gradient)]
         raise NotFiniteError(
             f"the gradient of {', '.join(bad)} holds a NaN or an infinity: lower the learning rate, or skip such steps "
             'on all ranks with DDPState(..., on_nonfinite="skip")'

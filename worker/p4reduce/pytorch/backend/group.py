@@ -39,12 +39,14 @@ from p4reduce.pytorch.backend import sums
 from p4reduce.pytorch.backend.jobs import GroupJob, NoRoomError, join_job
 from p4reduce.pytorch.backend.options import BACKEND, Options
 from p4reduce.pytorch.backend.work import CollectiveThread, CollectiveWork
+from p4reduce.pytorch.staging import OnHost, is_staged, stage
 
 CLOSE_S = 5.0
 """How long `shutdown` waits for a collective that is running."""
 
 _log = logging.getLogger(__name__)
 _c10d: Any = dist  # whose stubs know one signature of the several that torch calls
+_NOTHING = OnHost([], [])
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
@@ -81,6 +83,8 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         """Of the collective thread: the first one is called by other threads, in another order."""
         self._no_room = False
         self._register_backend(torch.device("cpu"), _c10d.ProcessGroup.BackendType.GLOO, self._gloo)
+        if torch.cuda.is_available():
+            self._register_backend(torch.device("cuda"), _c10d.ProcessGroup.BackendType.GLOO, self._gloo)
         self._set_default_backend(_c10d.ProcessGroup.BackendType.GLOO)
         self._thread = CollectiveThread(f"p4reduce-group-{group.group_id}")
         if self._over_switch:
@@ -132,7 +136,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         tensors = _list(tensors)
         if not self._takes(tensors, opts.reduceOp):
             return self._over_gloo(self._gloo.allreduce, tensors, opts)
-        return self._submit("all_reduce", tensors, opts, lambda timeout_s: self._sum(tensors, opts.reduceOp, timeout_s))
+        return self._sum_in_place("all_reduce", tensors, opts)
 
     @_uncompiled
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
@@ -141,23 +145,22 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         tensors = _list(tensors)
         if not self._takes(tensors, opts.reduceOp):
             return self._over_gloo(self._gloo.allreduce_coalesced, tensors, opts)
-        return self._submit(
-            "all_reduce_coalesced", tensors, opts, lambda timeout_s: self._sum(tensors, opts.reduceOp, timeout_s)
-        )
+        return self._sum_in_place("all_reduce_coalesced", tensors, opts)
 
     @_uncompiled
     def _reduce_scatter_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         """Sum `given` over all ranks; `output` becomes this rank's part of it."""
         opts = _options(ReduceScatterOptions, opts, None)
-        if not self._takes([given], opts.reduceOp):
+        if not self._takes([given], opts.reduceOp, output):
             return self._over_gloo(self._gloo._reduce_scatter_base, output, given, opts)
+        staged = stage(given.device, [given], [output])
 
         def run(timeout_s: float) -> None:
-            total = given.detach().clone()
+            total = staged.reads[0].detach().clone()
             self._sum([total], opts.reduceOp, timeout_s)
-            output.detach().copy_(total.reshape(self.size(), -1)[self.rank()].reshape(output.shape))
+            staged.writes[0].detach().copy_(total.reshape(self.size(), -1)[self.rank()].reshape(output.shape))
 
-        return self._submit("reduce_scatter", [output], opts, run)
+        return self._submit("reduce_scatter", [output], opts, run, staged)
 
     reduce_scatter_single = _reduce_scatter_base
 
@@ -166,15 +169,16 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         """Sum the rows of `inputs` over all ranks; this rank's row becomes `outputs`."""
         opts = _options(ReduceScatterOptions, opts, None)
         (output,), (rows,) = _list(outputs), inputs
-        if not self._takes(rows, opts.reduceOp):
+        if not self._takes(rows, opts.reduceOp, output):
             return self._over_gloo(self._gloo.reduce_scatter, [output], [rows], opts)
+        staged = stage(output.device, rows, [output])
 
         def run(timeout_s: float) -> None:
-            totals = [row.detach().clone() for row in rows]
+            totals = [row.detach().clone() for row in staged.reads]
             self._sum(totals, opts.reduceOp, timeout_s)
-            output.detach().copy_(totals[self.rank()])
+            staged.writes[0].detach().copy_(totals[self.rank()])
 
-        return self._submit("reduce_scatter", [output], opts, run)
+        return self._submit("reduce_scatter", [output], opts, run, staged)
 
     @_uncompiled
     def barrier(self, opts: Any = None) -> Any:
@@ -200,33 +204,33 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         tensors = _list(tensors)
         if not self._copies(tensors):
             return self._over_gloo(self._gloo.broadcast, tensors, opts)
+        staged = stage(tensors[0].device, tensors, tensors)
 
         def run(timeout_s: float) -> None:
-            (tensor,) = tensors
+            (tensor,) = staged.writes
             if (comm := self._communicator()) is None:
-                self._gloo_of_thread().broadcast(tensors, opts).wait()
+                self._gloo_of_thread().broadcast([tensor], opts).wait()
             else:
                 _write(tensor, comm.broadcast(_bytes_of(tensor), opts.rootRank, timeout_s=timeout_s))
 
-        return self._submit("broadcast", tensors, opts, run)
+        return self._submit("broadcast", tensors, opts, run, staged)
 
     @_uncompiled
     def _allgather_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         """Copy every rank's `given` into `output`, by rank."""
         opts = _options(AllgatherOptions, opts, None)
-        flat = (output, given)
-        if output.dim() != given.dim():  # [ranks, ...], which gloo does not take
-            flat = (output.view(-1), given.contiguous().view(-1))
-        if not self._copies([given]):
-            return self._over_gloo(self._gloo._allgather_base, *flat, opts)
+        if not self._copies([given], output):
+            return self._over_gloo(self._gloo._allgather_base, *_flat(output, given), opts)
+        staged = stage(given.device, [given], [output])
 
         def run(timeout_s: float) -> None:
+            (mine,), (all_ranks,) = staged.reads, staged.writes
             if (comm := self._communicator()) is None:
-                self._gloo_of_thread()._allgather_base(*flat, opts).wait()
+                self._gloo_of_thread()._allgather_base(*_flat(all_ranks, mine), opts).wait()
             else:
-                _write(output, comm.all_gather(_bytes_of(given), timeout_s=timeout_s).reshape(-1))
+                _write(all_ranks, comm.all_gather(_bytes_of(mine), timeout_s=timeout_s).reshape(-1))
 
-        return self._submit("all_gather", [output], opts, run)
+        return self._submit("all_gather", [output], opts, run, staged)
 
     all_gather_single = _allgather_base
 
@@ -235,17 +239,21 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         """Copy every rank's tensor into `outputs`, by rank."""
         opts = _options(AllgatherOptions, opts, None)
         (rows,), (given,) = outputs, _list(inputs)
-        if not self._copies([given]) or any(row.shape != given.shape or row.dtype != given.dtype for row in rows):
+        if not self._copies([given], *rows) or any(
+            row.shape != given.shape or row.dtype != given.dtype for row in rows
+        ):
             return self._over_gloo(self._gloo.allgather, [rows], [given], opts)
+        staged = stage(given.device, [given], rows)
 
         def run(timeout_s: float) -> None:
+            (mine,) = staged.reads
             if (comm := self._communicator()) is None:
-                self._gloo_of_thread().allgather([rows], [given], opts).wait()
+                self._gloo_of_thread().allgather([staged.writes], [mine], opts).wait()
                 return
-            for row, words in zip(rows, comm.all_gather(_bytes_of(given), timeout_s=timeout_s), strict=True):
+            for row, words in zip(staged.writes, comm.all_gather(_bytes_of(mine), timeout_s=timeout_s), strict=True):
                 _write(row, words)
 
-        return self._submit("all_gather", list(rows), opts, run)
+        return self._submit("all_gather", list(rows), opts, run, staged)
 
     # The end
 
@@ -271,23 +279,23 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
     # How
 
-    def _takes(self, tensors: Sequence[torch.Tensor], op: Any) -> bool:
+    def _takes(self, tensors: Sequence[torch.Tensor], op: Any, *outputs: torch.Tensor) -> bool:
         """Return whether the switch sums these: the same answer on all ranks, as shapes and dtypes are the same."""
         if self.size() == 1 or not (op == dist.ReduceOp.SUM or op == dist.ReduceOp.AVG):
             return False
         elements = 0
         for tensor in tensors:
-            if not _is_plain(tensor) or tensor.dtype not in sums.DTYPES:
+            if tensor.dtype not in sums.DTYPES:
                 return False
             elements += tensor.numel()
-        return elements > 0
+        return elements > 0 and _are_plain(*tensors, *outputs)
 
-    def _copies(self, tensors: Sequence[torch.Tensor]) -> bool:
+    def _copies(self, tensors: Sequence[torch.Tensor], *outputs: torch.Tensor) -> bool:
         """Return whether the switch copies this one; small ones are faster over gloo."""
         return (
             self.size() > 1
             and len(tensors) == 1
-            and _is_plain(tensors[0])
+            and _are_plain(*tensors, *outputs)
             and tensors[0].nbytes >= max(1, self._options.gather_bytes)
         )
 
@@ -299,14 +307,22 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         opts.reduceOp = dist.ReduceOp.SUM
         work = collective(*arguments)
         results = _list(arguments[0])
-        done = CollectiveWork(f"{BACKEND}:average", results)
+        staged = stage(results[0].device, [], [])
+        done = CollectiveWork(f"{BACKEND}:average", results, staged)
 
         def divide() -> None:
-            work.wait()
-            for tensor in results:
-                tensor.detach().copy_(_mean(tensor, self.size()))
+            with staged.writing(results):
+                work.wait()
+                for tensor in results:
+                    tensor.detach().copy_(_mean(tensor, self.size()))
 
         return self._thread.submit(done, divide, asynchronous=bool(getattr(opts, "asyncOp", True)))
+
+    def _sum_in_place(self, name: str, tensors: list[torch.Tensor], opts: Any) -> CollectiveWork:
+        staged = stage(tensors[0].device, tensors, tensors)
+        return self._submit(
+            name, tensors, opts, lambda timeout_s: self._sum(staged.writes, opts.reduceOp, timeout_s), staged
+        )
 
     def _sum(self, tensors: list[torch.Tensor], op: Any, timeout_s: float) -> None:
         """Sum over the switch; over gloo where it has no room, or a rank has a NaN or an infinity."""
@@ -374,7 +390,12 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         work.wait()
 
     def _submit(
-        self, name: str, outputs: list[torch.Tensor], opts: Any, collective: Callable[[float], object]
+        self,
+        name: str,
+        outputs: list[torch.Tensor],
+        opts: Any,
+        collective: Callable[[float], object],
+        staged: OnHost = _NOTHING,
     ) -> CollectiveWork:
         """Run a collective in its turn; errors of ours become torch's DistBackendError."""
         given_s: float = opts.timeout.total_seconds()
@@ -384,7 +405,9 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         def run() -> None:
             with _RecordFunctionFast(full_name):  # a tenth of what torch.profiler.record_function takes
                 try:
+                    staged.arrive()
                     collective(timeout_s)
+                    staged.give_back()
                 except CollectiveTimeoutError as error:
                     text = f"{full_name} timed out; its timeout was {timeout_s:g} s: {error}"
                     raise _c10d.DistBackendError(text) from error
@@ -392,7 +415,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                     raise _c10d.DistBackendError(f"{full_name}: {error}") from error
 
         self._over_switch = True
-        work = CollectiveWork(full_name, outputs)
+        work = CollectiveWork(full_name, outputs, staged)
         return self._thread.submit(work, run, asynchronous=bool(getattr(opts, "asyncOp", True)))
 
 
@@ -422,8 +445,17 @@ def _list(tensors: Any) -> list[torch.Tensor]:
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
-    return tensor.is_cpu and tensor.layout is torch.strided
+def _are_plain(*tensors: torch.Tensor) -> bool:
+    """Return whether they are dense, and all on the CPU or on one device that is staged."""
+    first = tensors[0].device
+    return is_staged(first) and all(tensor.layout is torch.strided and tensor.device == first for tensor in tensors)
+
+
+def _flat(output: torch.Tensor, given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the tensors of an all-gather as gloo takes them, which takes no output of [ranks, ...]."""
+    if output.dim() == given.dim():
+        return output, given
+    return output.view(-1), given.contiguous().view(-1)
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:

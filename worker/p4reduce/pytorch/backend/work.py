@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._C._distributed_c10d import Work
 
+from p4reduce.pytorch.staging import OnHost
+
 if TYPE_CHECKING:
     Tensors = list[torch.Tensor]
 
@@ -28,11 +30,12 @@ def _callbacks() -> ThreadPoolExecutor:
 class CollectiveWork(Work):
     """One collective. `wait` raises what it raised; the future of `get_future` then has an error too."""
 
-    def __init__(self, name: str, outputs: Tensors) -> None:
-        """`outputs`: what the future's value is once the collective is done."""
+    def __init__(self, name: str, outputs: Tensors, staged: OnHost) -> None:
+        """`outputs`: what the future's value is once the collective is done; `staged`: how they are given back."""
         super().__init__()
         self._name = name
         self._outputs = outputs
+        self._staged = staged
         self._error: BaseException | None = None
         self._done = False
         self._gate = threading.Lock()  # an Event is Python code, which a small collective would notice
@@ -49,10 +52,13 @@ class CollectiveWork(Work):
             source = self._source
         self._gate.release()
         if source is not None:
-            _callbacks().submit(source.set_result, None)
+            _callbacks().submit(self._complete)
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Return True when it is done, or raise its error; RuntimeError after `timeout` (0: its own time limit)."""
+        """Return True when it is done, or raise its error; RuntimeError after `timeout` (0: its own time limit).
+
+        Of tensors on a device the copies back have begun, and the caller's stream waits for them.
+        """
         if not self._done:
             seconds = timeout.total_seconds()
             if not self._gate.acquire(timeout=min(seconds, threading.TIMEOUT_MAX) if seconds > 0 else -1):
@@ -60,17 +66,21 @@ class CollectiveWork(Work):
             self._gate.release()
         if self._error is not None:
             raise self._error
+        self._staged.wait()
         return True
 
     def get_future(self) -> Any:
         """Return a torch.futures.Future of the output tensors."""
         with self._lock:
             if self._future is None:
-                self._source = torch.futures.Future()
+                self._source = self._staged.future()
                 self._future = self._source.then(self._value)  # an exception in a callback is an error to C++ too
                 if self._done:
-                    _callbacks().submit(self._source.set_result, None)
+                    _callbacks().submit(self._complete)
             return self._future
+
+    def _complete(self) -> None:
+        self._staged.complete(self._source, self._outputs if self._error is None else [])
 
     def _value(self, _source: Any) -> Tensors:
         if self._error is not None:

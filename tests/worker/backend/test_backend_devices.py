@@ -1,0 +1,162 @@
+"""Tensors on a device in the backend's collectives: two ranks in this process, with a simulated accelerator."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from p4reduce.pytorch import staging
+from p4reduce.pytorch.backend import group as backend
+from p4reduce.pytorch.backend.group import ProcessGroupP4Reduce
+from p4reduce.pytorch.backend.jobs import GroupJob
+from p4reduce.pytorch.backend.options import Options
+from p4reduce.testing.local_group import LocalGroup
+from rigs.simulated_accelerator import Schedule, SimulatedAccelerator
+
+RANKS = 2
+LIMIT = timedelta(seconds=60)
+SCHEDULES: list[Schedule] = ["lazy", "eager", 1, 2]
+
+Rank = Callable[[ProcessGroupP4Reduce, Any], Any]
+
+
+class Job(GroupJob):
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Rank, Any], list[Any]]]:
+    """ranks(function, device): what function(process group, device) returned on each rank."""
+    with LocalGroup(RANKS) as local, ThreadPoolExecutor(RANKS) as pool:
+        jobs = [Job(comm, "", None, "") for comm in local.comms]
+        monkeypatch.setattr(backend, "join_job", lambda store, rank, *others, **options: jobs[rank])
+        store = dist.HashStore()
+        made: list[ProcessGroupP4Reduce] = []
+        making = threading.Lock()
+
+        def rank_main(number: int, rank: int, function: Rank, device: Any) -> Any:
+            mine = dist.PrefixStore(str(number), store)
+            group = ProcessGroupP4Reduce.over(mine, rank, RANKS, timeout=LIMIT, options=Options(gather_bytes=1))
+            with making:
+                made.append(group)
+            return function(group, device)
+
+        def run(function: Rank, device: Any) -> list[Any]:
+            number = len(made)
+            futures = [pool.submit(rank_main, number, rank, function, device) for rank in range(RANKS)]
+            return [future.result(timeout=2 * LIMIT.total_seconds()) for future in futures]
+
+        yield run
+        for group in made:
+            group.shutdown()
+
+
+@pytest.fixture(params=SCHEDULES)
+def accelerator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SimulatedAccelerator:
+    made = SimulatedAccelerator(request.param)
+    monkeypatch.setitem(staging.ACCELERATORS, "meta", lambda: made)
+    return made
+
+
+def numbers(rank: int, dtype: torch.dtype = torch.float32, shape: tuple[int, ...] = (6, 5)) -> torch.Tensor:
+    return torch.randint(-9, 9, shape, generator=torch.Generator().manual_seed(rank)).to(dtype)
+
+
+def every_collective(group: ProcessGroupP4Reduce, device: Any) -> list[torch.Tensor]:
+    """Return all results: by wait(), by futures, and of calls that overlap."""
+    rank = group.rank()
+    found = []
+    for dtype in (torch.float32, torch.bfloat16, torch.int32):
+        mine = device.tensor(numbers(rank, dtype))
+        assert group.allreduce([mine]).wait()
+        found.append(device.read(mine))
+    average = dist.AllreduceOptions()
+    average.reduceOp = dist.ReduceOp.AVG
+    mine = device.tensor(numbers(rank))
+    (mean,) = group.allreduce([mine], average).get_future().wait()
+    found.append(device.read(mean))
+    mine = device.tensor(torch.full((6, 5), torch.inf))
+    group.allreduce([mine]).wait()
+    found.append(device.read(mine))
+    pair = [device.tensor(numbers(rank + each)) for each in range(2)]
+    group.allreduce_coalesced(pair).wait()
+    found += [device.read(each) for each in pair]
+    part, row = device.tensor(torch.zeros(3, 5)), device.tensor(torch.zeros(3, 5))
+    group._reduce_scatter_base(part, device.tensor(numbers(rank))).wait()
+    group.reduce_scatter([row], [[device.tensor(half.contiguous()) for half in numbers(rank).split(3)]]).wait()
+    found += [device.read(part), device.read(row)]
+    copied = device.tensor(numbers(rank))
+    group.broadcast([copied], root=1).wait()
+    found.append(device.read(copied))
+    stacked, rows = device.tensor(torch.zeros(12, 5)), [device.tensor(torch.zeros(6, 5)) for _ in range(RANKS)]
+    group._allgather_base(stacked, device.tensor(numbers(rank))).wait()
+    group.allgather([rows], [device.tensor(numbers(rank))]).wait()
+    found += [device.read(each) for each in (stacked, *rows)]
+    several = [device.tensor(numbers(rank + each)) for each in range(5)]
+    for work in [group.allreduce([each]) for each in several]:
+        work.wait()
+    return found + [device.read(each) for each in several]
+
+
+class Host:
+    """The CPU, with the methods of the simulated accelerator that the test calls."""
+
+    def tensor(self, values: torch.Tensor) -> torch.Tensor:
+        return values.clone()
+
+    def read(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.clone()
+
+
+def test_results_on_a_device_are_those_on_the_host(
+    ranks: Callable[[Rank, Any], list[Any]], accelerator: SimulatedAccelerator
+) -> None:
+    wanted, found = ranks(every_collective, Host()), ranks(every_collective, accelerator)
+    total = sum(numbers(rank) for rank in range(RANKS))
+    for rank in range(RANKS):
+        assert torch.equal(wanted[rank][0], total)
+        assert len(found[rank]) == len(wanted[rank])
+        for number, (mine, other) in enumerate(zip(found[rank], wanted[rank], strict=True)):
+            assert mine.dtype == other.dtype and torch.equal(mine, other), f"result {number} of rank {rank}"
+
+
+def test_a_work_that_failed_raises_and_leaves_the_tensor(
+    ranks: Callable[[Rank, Any], list[Any]], accelerator: SimulatedAccelerator
+) -> None:
+    def rank_main(group: ProcessGroupP4Reduce, device: SimulatedAccelerator) -> torch.Tensor:
+        mine = device.tensor(numbers(0, shape=(6 - group.rank(), 5)))
+        work = group.allreduce([mine])
+        future = work.get_future()
+        with pytest.raises(dist.DistBackendError, match="p4reduce:all_reduce"):
+            work.wait()
+        with pytest.raises(Exception, match="p4reduce:all_reduce"):
+            future.wait()
+        return device.read(mine)
+
+    for rank, left in enumerate(ranks(rank_main, accelerator)):
+        assert torch.equal(left, numbers(0, shape=(6 - rank, 5)))
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_results_on_cuda_are_those_on_the_host(ranks: Callable[[Rank, Any], list[Any]]) -> None:
+    class Cuda(Host):
+        def tensor(self, values: torch.Tensor) -> torch.Tensor:
+            torch.cuda._sleep(10_000_000)  # so that what does not wait for this stream is too early
+            return values.to("cuda", non_blocking=True)
+
+        def read(self, tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.cpu()
+
+    wanted, found = ranks(every_collective, Host()), ranks(every_collective, Cuda())
+    for rank in range(RANKS):
+        for mine, other in zip(found[rank], wanted[rank], strict=True):
+            assert torch.equal(mine, other)
