@@ -125,7 +125,7 @@ def read_program(name: str, include: str) -> Node:
         command = ["p4c-bm2-ss", *defines(name), "-I", include]
         command += ["--Wdisable", "--toJSON", str(dump), "tna/main.p4"]
         done = subprocess.run(command, cwd=P4SRC, capture_output=True, text=True, check=False)
-        # BMv2's backend knows no TNA package and says so: by then the front end has written its result.
+        # BMv2's backend has no TNA package and fails: by then the front end has written its result.
         if not dump.is_file():
             raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
         return Reader(json.loads(dump.read_text())).program()

@@ -1,7 +1,7 @@
 """What the TNA program takes of its chip: one small report from the assembly and the compiler's resources.json.
 
 The compiler accepts what no chip can do: a register that two tables use it places twice, and p4c 1.2.5.16 without a
-later mend drops what a parser selects on. Both show in the assembly, where `register_stages` and `missing_selects`
+later fix drops what a parser selects on. Both show in the assembly, where `register_stages` and `missing_selects`
 look.
 """
 
@@ -103,12 +103,12 @@ def missing_selects(program: Node, parser: str, assembly: str, gress: str) -> li
         widths = [_bits(program, parser, expression) for expression in state.get("select", [])]
         for keyset, target in state.get("cases", []):
             fields = keyset[1:] if keyset[0] == "list" else [keyset]
-            wanted = [] if fields == [["any"]] else [_value(*pair) for pair in zip(fields, widths, strict=True)]
-            if not any(mask for _, mask in wanted):
+            expected = [] if fields == [["any"]] else [_value(*pair) for pair in zip(fields, widths, strict=True)]
+            if not any(mask for _, mask in expected):
                 continue
-            key = next((key for key in keys if _holds(key, wanted)), None)
+            key = next((key for key in keys if _holds(key, expected)), None)
             if key is None:
-                missing.append(f"{name}: {[value for value, _ in wanted]} to {target}")
+                missing.append(f"{name}: {[value for value, _ in expected]} to {target}")
             else:
                 keys.remove(key)
     return missing
@@ -123,11 +123,11 @@ def _value(field: list[Any], bits: int) -> tuple[int, int]:
     return 0, 0
 
 
-def _holds(key: tuple[int, int], wanted: list[tuple[int, int]]) -> bool:
+def _holds(key: tuple[int, int], expected: list[tuple[int, int]]) -> bool:
     value, mask = key
-    return mask.bit_count() == sum(bits.bit_count() for _, bits in wanted) and all(
+    return mask.bit_count() == sum(bits.bit_count() for _, bits in expected) and all(
         any(mask >> at & bits == bits and value >> at & bits == field for at in range(mask.bit_length()))
-        for field, bits in wanted
+        for field, bits in expected
     )
 
 

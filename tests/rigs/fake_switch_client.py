@@ -192,7 +192,7 @@ def hello_frame(job_id: int, nonce: int, rank: int) -> bytes:
 
 @dataclass
 class FakeClock:
-    """Seconds that pass only when told."""
+    """Seconds that pass only by a call."""
 
     now: float = 1000.0
 
@@ -266,7 +266,7 @@ def make_config(folder: Path, columns: int = 4, block_words: int = 8, slots: int
 
 @contextlib.contextmanager
 def serving(config: Config, client: FakeSwitchClient | None = None) -> Iterator[Running]:
-    """A controller that serves until the block ends; what it dies of is raised there."""
+    """A controller that serves until the block ends; what ends it is raised there."""
     client = client or FakeSwitchClient()
     clock = FakeClock()
     started: list[Running | BaseException] = []

@@ -1,4 +1,4 @@
-"""A process group whose ranks are threads: what `pytorch/fallback.py` wants of gloo."""
+"""A process group whose ranks are threads: what `pytorch/fallback.py` needs of gloo."""
 
 from __future__ import annotations
 

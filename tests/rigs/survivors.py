@@ -23,7 +23,7 @@ def tensor(rank: int, step: int) -> np.ndarray:
 
 
 class Steps:
-    """How far each rank is; all of them go on until they are told to stop at a step that none has passed."""
+    """How far each rank is; all continue to a common last step."""
 
     def __init__(self) -> None:
         self.done = [0] * RANKS

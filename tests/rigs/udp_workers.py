@@ -1,4 +1,4 @@
-"""Ranks that are a UDP socket each, and send frame by frame what they are told."""
+"""Ranks that are a UDP socket each, and send given frames one by one."""
 
 from __future__ import annotations
 

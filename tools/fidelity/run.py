@@ -70,7 +70,7 @@ class Run:
         return record
 
     def _play_all(self, switch: str, record: Record, built: Built, tests: Mapping[str, Tests], json: Path) -> None:
-        """Play the tests of each seed that have not been played with this program on this switch, and forget others."""
+        """Play the tests of each seed not yet played with this program on this switch, and discard others."""
         known = record.outcomes.get(switch, {})
         outcomes: dict[str, Outcome] = {}
         player: Player | None = None
@@ -149,15 +149,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"no such program: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
     run = Run(options.out.resolve(), options.seeds, options.tests, options.limit_s)
-    wanted = [source for source in found if not options.programs or source.name in options.programs]
-    records = _records(run, wanted, None if options.minutes is None else time.monotonic() + 60 * options.minutes)
+    selected = [source for source in found if not options.programs or source.name in options.programs]
+    records = _records(run, selected, None if options.minutes is None else time.monotonic() + 60 * options.minutes)
     about = {tool: tools.version(tool) for tool in ("p4c-bm2-ss", "simple_switch_grpc")}
     about |= {
         "seeds": ", ".join(str(seed) for seed in range(1, options.seeds + 1)),
         "tests a program and seed at most": str(options.tests),
     }
-    if len(records) < len(wanted):
-        about["programs left for another run"] = str(len(wanted) - len(records))
+    if len(records) < len(selected):
+        about["programs left for another run"] = str(len(selected) - len(records))
     page = results.as_markdown(records, about)
     print(page)
     if not options.programs:
@@ -166,17 +166,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(any(record.behind(switch) for record in records for switch in SWITCHES))
 
 
-def _records(run: Run, wanted: Sequence[Source], deadline: float | None) -> list[Record]:
+def _records(run: Run, selected: Sequence[Source], deadline: float | None) -> list[Record]:
     """The programs' records, each printed when it is complete."""
     records: list[Record] = []
-    for number, source in enumerate(wanted, 1):
+    for number, source in enumerate(selected, 1):
         if deadline is not None and time.monotonic() > deadline:
-            print(f"the time is over: {len(wanted) - len(records)} programs are left for the next run", file=sys.stderr)
+            print(
+                f"the time is over: {len(selected) - len(records)} programs are left for the next run", file=sys.stderr
+            )
             break
         record = run.record(source)
         records.append(record)
         counts = {switch: dict(record.counts(switch)) for switch in record.outcomes}
-        print(f"{number}/{len(wanted)} {source.name}: {record.tests} tests {record.problem} {counts}", file=sys.stderr)
+        print(
+            f"{number}/{len(selected)} {source.name}: {record.tests} tests {record.problem} {counts}", file=sys.stderr
+        )
         for switch in SWITCHES:
             for line in record.behind(switch):
                 print(f"  {switch} {line[:300]}", file=sys.stderr)

@@ -70,7 +70,7 @@ def join(
     another process that compiles them counts in `timeout_s`; after half of it this process compiles them too.
     `collective_timeout_s` bounds every collective that names no timeout, `window` fixes how many slots
     a collective uses (default: adaptive); all ranks must give the same.
-    `security` is this worker's certificate, if the controller wants one (else: P4REDUCE_CA, _CERT and _KEY), `token`
+    `security` is this worker's certificate, if the controller requires one (else: P4REDUCE_CA, _CERT and _KEY), `token`
     the job's, if it is private (else: P4REDUCE_TOKEN).
     With `rejoin`, on all ranks, a JobResetError without a request to reset does not end the communicator: the next
     collective, or the one that it interrupted, joins again, for `timeout_s` at most, and is finished in the job's next
@@ -380,7 +380,7 @@ def _wait_lease(client: JobClient, nonce: int, patience: _Patience) -> Lease:
             lost = error
             patience.pause(error)
         except MemberResetError:
-            if lost is not None:  # the controller was started anew, and has forgotten this member
+            if lost is not None:  # the controller restarted without this member
                 raise lost from None
             raise
 
@@ -389,12 +389,12 @@ def _say_who_is_missing(client: JobClient, job: str, patience: _Patience) -> Non
     with contextlib.suppress(Exception):  # whether the controller answers shows in the calls that need its answer
         info = client.get_job(job)
         joined = {member.rank for member in info.members}
-        heard = {member.rank for member in info.members if member.host}
+        arrived = {member.rank for member in info.members if member.host}
         parts = [
             f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))} {what}"
             for ranks, what in (
                 ([rank for rank in range(info.world_size) if rank not in joined], "did not join yet"),
-                (sorted(joined - heard), "joined, but no HELLO came through the switch yet"),
+                (sorted(joined - arrived), "joined, but no HELLO came through the switch yet"),
             )
             if ranks
         ]

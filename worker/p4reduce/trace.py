@@ -78,7 +78,7 @@ class TraceFile:
 
 
 class TracedWaits:
-    """The ranks that one collective waits for, as it is asked from time to time."""
+    """The ranks that one collective waits for, sampled from time to time."""
 
     def __init__(self, file: TraceFile, lease: Lease) -> None:
         self._file, self._lease = file, lease

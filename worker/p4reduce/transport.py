@@ -79,7 +79,7 @@ class UdpTransport:
 
     @property
     def path_mtu(self) -> int:
-        """The longest packet towards the switch, as far as the system knows by now; with IP and UDP header."""
+        """The longest packet towards the switch, as far as the system has measured it; with IP and UDP header."""
         return self._socket.getsockopt(socket.IPPROTO_IP, _IP_MTU)
 
     @property

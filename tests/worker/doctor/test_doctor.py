@@ -223,7 +223,7 @@ def test_socket_buffers_that_are_too_small(controller: str, monkeypatch: pytest.
     monkeypatch.setattr(transport, "BUFFER_BYTES", 4096)
     found = by_name(run_checks(controller))["socket buffers"]
     assert found.status is Status.FAILED
-    assert "23 full frames fit" in found.found and "8388608 B wanted" in found.found
+    assert "23 full frames fit" in found.found and "8388608 B needed" in found.found
     assert "net.core.rmem_max=8388608" in found.advice
     monkeypatch.setattr(transport, "BUFFER_BYTES", 64 * SMALL.max_frame_bytes)
     assert by_name(run_checks(controller))["socket buffers"].status is Status.WARNING

@@ -89,7 +89,7 @@ def run_checks(
     failed = next((name for name, status in done.items() if status is Status.FAILED), "")
     return [
         *found,
-        *(Check(name, Status.SKIPPED, f"{failed} has to be mended first") for name in CHECKS if name not in done),
+        *(Check(name, Status.SKIPPED, f"{failed} has to be fixed first") for name in CHECKS if name not in done),
     ]
 
 
@@ -136,7 +136,7 @@ def _checks(address: str, spec: RankSpec | None, token: str | None, timeout_s: f
 
 def _certificates(address: str, security: Security | None) -> Check:
     if security is None and is_loopback(address):
-        return Check(CERTIFICATES, Status.OK, f"none: {address} is on this machine, where none is asked for")
+        return Check(CERTIFICATES, Status.OK, f"none: {address} is on this machine, where none is required")
     if security is None:
         return Check(
             CERTIFICATES,
@@ -219,7 +219,7 @@ def _frames(ticket: JoinTicket) -> Check:
     try:
         geometry = Geometry(ticket.columns, ticket.block_words)
     except GeometryMismatchError as error:
-        return Check(FRAMES, Status.FAILED, f"this worker cannot speak the switch's frames: {error}", advice)
+        return Check(FRAMES, Status.FAILED, f"this worker does not support the switch's frames: {error}", advice)
     if ticket.world_size > geometry.max_world_size:
         text = f"the switch's frames suit {geometry.max_world_size} ranks, the job has {ticket.world_size}"
         return Check(FRAMES, Status.FAILED, text, advice)
@@ -234,9 +234,7 @@ def _ping(host: str) -> Check:
         advice = "as root, or with net.ipv4.ping_group_range set, it could"
         return Check(PING, Status.SKIPPED, "this user may send no echo requests", advice)
     except OSError as error:
-        return Check(
-            PING, Status.FAILED, f"no way to {host}: {error.strerror or error}", "mend the route to the switch"
-        )
+        return Check(PING, Status.FAILED, f"no way to {host}: {error.strerror or error}", "fix the route to the switch")
     if not answered:
         advice = "see that the switch runs, and that nothing on the way drops ICMP; without HELLO nothing works"
         return Check(PING, Status.WARNING, f"{host} answered none of {PINGS} echo requests", advice)
@@ -249,11 +247,11 @@ def _buffers(ticket: JoinTicket) -> Check:
         transport = UdpTransport(ticket.switch_host, ticket.switch_port)
     except OSError as error:
         where = f"{ticket.switch_host}:{ticket.switch_port}"
-        return Check(BUFFERS, Status.FAILED, f"no UDP socket towards {where}: {error}", "mend the route to the switch")
+        return Check(BUFFERS, Status.FAILED, f"no UDP socket towards {where}: {error}", "fix the route to the switch")
     granted = transport.buffer_bytes
     transport.close()
     least = min(granted)
-    text = f"receive {granted[0]} B, send {granted[1]} B granted; {BUFFER_BYTES} B wanted"
+    text = f"receive {granted[0]} B, send {granted[1]} B granted; {BUFFER_BYTES} B needed"
     advice = f"sysctl -w net.core.rmem_max={BUFFER_BYTES} net.core.wmem_max={BUFFER_BYTES}"
     if least < LEAST_FRAMES * frame:
         return Check(BUFFERS, Status.FAILED, f"{text}: {least // frame} full frames fit", advice)

@@ -61,7 +61,7 @@ class Channel:
         )
 
     def close(self) -> None:
-        """Give the descriptor back; only when no collective runs over it. What is forgotten gives it back too."""
+        """Close the descriptor; only when no collective runs over it. A garbage-collected channel closes it too."""
         self._finalizer()
 
     @property

@@ -29,13 +29,13 @@ def obstacle(
     open_slots: Iterable[tuple[int | None, int]],
     longest_result: int,
     stats: CollectiveStats,
-    heard: Refused,
+    refused_before: Refused,
 ) -> Obstacle:
     """Return why a collective does not go on.
 
     `open_slots`: of each, the ranks that had contributed, as its last PENDING said (None: it had none), and the columns
-    that its RESULT will have, as a bitmap. `longest_result`: bytes of the longest RESULT that came. `heard`: the
-    refused frames when the last answer came that was not refused.
+    that its RESULT will have, as a bitmap. `longest_result`: bytes of the longest RESULT that came. `refused_before`:
+    the refused frames when the last answer came that was not refused.
     """
     missing, unanswered = 0, []
     for seen, columns in open_slots:
@@ -48,7 +48,7 @@ def obstacle(
         plural = "s" if len(ranks) > 1 else ""
         return Obstacle(f"the switch still waits for rank{plural} {', '.join(map(str, ranks))}", ranks)
     where = f"{lease.switch_host}:{lease.switch_port}"
-    refused = [count - before for count, before in zip(refused_frames(stats), heard, strict=True)]
+    refused = [count - before for count, before in zip(refused_frames(stats), refused_before, strict=True)]
     foreign, malformed, stale = refused
     shortest = min(unanswered, default=0)
     if 0 < longest_result < shortest and not foreign and not malformed:

@@ -75,9 +75,9 @@ class Window:
         tolerated = self.OVERRUN_LOSS if self._lossless else self.TOLERATED_LOSS
         self._lossless = self._lossless and not stats.losses
         if stats.losses > tolerated * stats.rounds:
-            wanted = used // 2
+            new = used // 2
         elif not limited and not stats.losses and stats.rounds >= 4 * used:
-            wanted = 2 * used if self._lossless else used + max(1, used // 8)
+            new = 2 * used if self._lossless else used + max(1, used // 8)
         else:
-            wanted = agreed
-        self.proposal = min(self._limit, max(self._floor, wanted))
+            new = agreed
+        self.proposal = min(self._limit, max(self._floor, new))
