@@ -43,7 +43,7 @@ def entered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[in
     folder = tmp_path_factory.mktemp("walks")
 
     def traced(name: str) -> list[str]:
-        return [sys.executable, str(RIGS / "entered_files.py"), str(folder / name)]
+        return [str(RIGS / "entered_files.py"), str(folder / name)]
 
     warm = [sys.executable, "-m", "p4reduce_contracts", "warm"]  # under a trace compiling would take minutes
     subprocess.run(warm, check=True, timeout=LIMIT_S, stdout=subprocess.DEVNULL)
@@ -57,9 +57,14 @@ def entered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[in
             try:
                 address = controller.address("jobs on")
                 create = ["p4reduce", "job", "create", "walk", "--world-size", "1", "--controller", address]
-                subprocess.run([*traced("command"), *create], check=True, timeout=LIMIT_S, stdout=subprocess.DEVNULL)
+                subprocess.run(
+                    [sys.executable, *traced("command"), *create],
+                    check=True,
+                    timeout=LIMIT_S,
+                    stdout=subprocess.DEVNULL,
+                )
                 variables = {"P4REDUCE_JOB": "walk", "P4REDUCE_CONTROLLER": address, "RANK": "0", "WORLD_SIZE": "1"}
-                train = [*traced("worker"), str(RIGS / "one_rank_training.py")]
+                train = [sys.executable, *traced("worker"), str(RIGS / "one_rank_training.py")]
                 subprocess.run(train, check=True, timeout=LIMIT_S, env={**os.environ, **variables})
             finally:
                 controller.end(signal.SIGTERM)

@@ -9,6 +9,8 @@ A server is a process that reads a request from its socket, forks, and answers w
 
 from __future__ import annotations
 
+import atexit
+import functools
 import gc
 import json
 import os
@@ -18,9 +20,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -42,6 +45,15 @@ TORCH = (
     "p4reduce_lab.system",
 )
 """What is imported for trainings."""
+PROGRAMS = (
+    "ready_numba",
+    "p4reduce.communicator",
+    "p4reduce.join",
+    "p4reduce_contracts.cli",
+    "p4reduce_controller.service",
+    "p4reduce_switch.run",
+)
+"""What is imported for workers without torch, switches and controllers."""
 NUMBA = ("ready_numba",)
 """What is imported for kernels; nothing of ours, for its state is what is tested."""
 READY_S = 120.0
@@ -51,25 +63,42 @@ class Forked:
     """A script in a process of its own."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self._answers = connection.makefile("r")
         self._connection = connection
-        self.pid = int(self._answers.readline())
+        self._answers = b""
+        self.pid = self._answer(READY_S)
         self._status: int | None = None
 
     def wait(self, timeout_s: float) -> int:
         """Return its status, negative if a signal ended it. Raises TimeoutError."""
         if self._status is None:
-            self._connection.settimeout(max(timeout_s, 0.001))
-            self._status = int(self._answers.readline())
+            self._status = self._answer(max(timeout_s, 0.001))
+            self._connection.close()
         return self._status
+
+    def poll(self) -> int | None:
+        """Return its status; None if it runs."""
+        with suppress(TimeoutError):
+            self.wait(0)
+        return self._status
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
 
     def close(self) -> None:
         """Kill it if it runs."""
-        if self._status is None:
-            os.kill(self.pid, signal.SIGKILL)
-            self.wait(READY_S)
-        self._answers.close()
-        self._connection.close()
+        self.send_signal(signal.SIGKILL)
+        self.wait(READY_S)
+
+    def _answer(self, timeout_s: float) -> int:
+        self._connection.settimeout(timeout_s)
+        while b"\n" not in self._answers:
+            received = self._connection.recv(64)
+            assert received, "the fork server ended"
+            self._answers += received
+        line, _, self._answers = self._answers.partition(b"\n")
+        return int(line)
 
     def __enter__(self) -> Forked:
         return self
@@ -87,7 +116,7 @@ class ForkServer:
     def start(self, log: Path, *command: str, environment: Mapping[str, str], folder: Path | None = None) -> Forked:
         """Run `python *command` with stdout and stderr in `log`, from the folder (default: this process's)."""
         with log.open("wb") as output:
-            return self._start(output, output, command, environment, folder)
+            return self.spawn(output, output, *command, environment=environment, folder=folder)
 
     def run(self, *command: str, environment: Mapping[str, str], timeout_s: float) -> tuple[int, str, str]:
         """Run `python *command` to its end; return its status, stdout and stderr, each less than a pipe holds."""
@@ -96,20 +125,21 @@ class ForkServer:
                 [stack.enter_context(open(end, mode)) for end, mode in zip(os.pipe(), ("rb", "wb"), strict=True)]
                 for _ in range(2)
             )
-            forked = stack.enter_context(self._start(to_output, to_errors, command, environment, None))
+            forked = stack.enter_context(self.spawn(to_output, to_errors, *command, environment=environment))
             to_output.close()
             to_errors.close()
             status = forked.wait(timeout_s)
             return status, output.read().decode(), errors.read().decode()
 
-    def _start(
+    def spawn(
         self,
-        output: IO[bytes],
-        errors: IO[bytes],
-        command: Sequence[str],
+        output: IO[Any],
+        errors: IO[Any],
+        *command: str,
         environment: Mapping[str, str],
-        folder: Path | None,
+        folder: Path | None = None,
     ) -> Forked:
+        """Run `python *command` with these files as its stdout and stderr."""
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(READY_S)
         connection.connect(self._address)
@@ -154,6 +184,15 @@ def fork_server(folder: Path, preloaded: Sequence[str]) -> Iterator[ForkServer]:
         finally:
             process.stdin.close()
             process.wait(READY_S)
+
+
+@functools.cache
+def program_server() -> ForkServer:
+    """Return this process's server of PROGRAMS, which is started when it is first needed."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="p4reduce-fork-"))
+    return stack.enter_context(fork_server(Path(folder), PROGRAMS))
 
 
 def serve(address: str, preloaded: Sequence[str]) -> dict[str, Any] | None:
@@ -214,10 +253,15 @@ def become(request: dict[str, Any]) -> None:
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     if "torch" in sys.modules:
         sys.modules["torch"].distributed.set_debug_level_from_env()
-    script = request["command"][0]
-    sys.argv = list(request["command"])
-    sys.path[:1] = [str(Path(script).parent), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    runpy.run_path(script, run_name="__main__")
+    first, *arguments = request["command"]
+    folder = Path.cwd() if first == "-m" else Path(first).parent
+    sys.path[:1] = [str(folder), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    if first == "-m":
+        sys.argv = arguments
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = [first, *arguments]
+        runpy.run_path(first, run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -7,33 +7,28 @@ import os
 import re
 import select
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rigs.fork_server import program_server
+
 READY_S = 30.0
-COMMAND = [sys.executable, "-m", "p4reduce_contracts"]
+COMMAND = ("-m", "p4reduce_contracts")
 
 
 class Process:
-    """`p4reduce ...` in a process of its own, up to its first line of output."""
+    """`p4reduce ...` in a forked process, up to its first line of output."""
 
     def __init__(self, log: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         self.log = log
-        with log.open("a") as stderr:
-            self.process = subprocess.Popen(
-                [*COMMAND, *arguments],
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-                bufsize=1,
-                env={**os.environ, **(environment or {})},
-            )
-        assert self.process.stdout is not None
-        readable, _, _ = select.select([self.process.stdout], [], [], READY_S)
-        self.first_line = self.process.stdout.readline() if readable else ""
+        reading, writing = os.pipe()
+        self._output = open(reading)  # noqa: SIM115 (`end` closes it)
+        with log.open("a") as errors, open(writing, "w") as output:
+            variables = {**os.environ, **(environment or {})}
+            self.process = program_server().spawn(output, errors, *COMMAND, *arguments, environment=variables)
+        readable, _, _ = select.select([self._output], [], [], READY_S)
+        self.first_line = self._output.readline() if readable else ""
         if not self.first_line:
             self.end(signal.SIGKILL)
             raise AssertionError(f"{arguments} did not get ready: {log.read_text()}")
@@ -46,8 +41,7 @@ class Process:
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
         status = self.process.wait(READY_S)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        self._output.close()
         return status
 
 

@@ -6,6 +6,7 @@ import queue
 import signal
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -129,11 +130,12 @@ def test_a_flood_at_one_port_does_not_affect_other_ranks(system: System) -> None
         client.create_job("train", 2, slots=8)
         flooding = pool.submit(flood)
         try:
-            for _ in range(3):
+            deadline = time.monotonic() + LIMIT_S
+            while sent[0] <= 1000:
+                assert time.monotonic() < deadline
                 assert [*pool.map(lambda rank: all_reduce(controller, rank), range(2))] == [[600 * 7] * 10] * 2
         finally:
             stop.set()
         flooding.result(LIMIT_S)
         dropped = {drop.reason: drop.count.packets for drop in client.stats().drops}
-    assert sent[0] > 1000
     assert dropped["RATE"] > 100  # of a starved switch the kernel drops most before it sees them

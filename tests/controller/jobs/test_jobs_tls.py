@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -152,7 +153,7 @@ def test_switch_controller_and_workers_over_tls(bench: Bench, tmp_path: Path, mo
         for name, value in bench.environment("worker").items():
             monkeypatch.setenv(name, value)
         made = subprocess.run(
-            [*COMMAND, "--controller", address, "job", "create", "train", "--world-size", "1"],
+            [sys.executable, *COMMAND, "--controller", address, "job", "create", "train", "--world-size", "1"],
             capture_output=True,
             text=True,
             timeout=60,

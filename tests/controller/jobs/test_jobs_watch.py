@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import queue
 import signal
-import subprocess
-import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple, TextIO
 
 import pytest
 
 from p4reduce_contracts.jobs.client import JobClient, PlaceTakenError
 from p4reduce_controller.jobs.registry import RECONNECT_S
 from rigs.fake_switch_client import LIMIT_S, Running, form
+from rigs.fork_server import Forked, program_server
 from rigs.system import System
 
 Reasons = queue.SimpleQueue  # of the resets that a watch told
@@ -154,28 +158,38 @@ end = time.monotonic() + 8
 while comm.all_reduce(numpy.array([time.monotonic() < end], numpy.int32))[0] == 2: time.sleep(0.01)
 print("all right in epoch", comm.lease.epoch, flush=True)
 """
-Start = Callable[[int, str], "subprocess.Popen[str]"]
+
+
+class Rank(NamedTuple):
+    """A process of a rank, and what it prints."""
+
+    process: Forked
+    output: TextIO
+
+
+Start = Callable[[int, str], Rank]
 
 
 @pytest.fixture
-def start(system: System) -> Iterator[Start]:
+def start(system: System, tmp_path: Path) -> Iterator[Start]:
     """Starts a rank of job "train" in a process of its own, with what it does once it has joined."""
-    processes: list[subprocess.Popen[str]] = []
+    with contextlib.ExitStack() as stack:
 
-    def begin(rank: int, then: str) -> subprocess.Popen[str]:
-        arguments = [sys.executable, "-c", RANK.format(then), str(rank), system.controller.address("jobs on")]
-        processes.append(subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True))
-        return processes[-1]
+        def begin(rank: int, then: str) -> Rank:
+            script = Path(tempfile.mkdtemp(dir=tmp_path), "rank.py")
+            script.write_text(RANK.format(then), encoding="utf-8")
+            reading, writing = os.pipe()
+            output = stack.enter_context(open(reading))
+            arguments = (str(script), str(rank), system.controller.address("jobs on"))
+            with open(writing, "w") as to_output, script.with_suffix(".log").open("w") as errors:
+                process = program_server().spawn(to_output, errors, *arguments, environment=os.environ)
+            return Rank(stack.enter_context(process), output)
 
-    yield begin
-    for process in processes:
-        process.kill()
-        process.communicate(timeout=LIMIT_S)
+        yield begin
 
 
-def line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
+def line(rank: Rank) -> str:
+    return rank.output.readline().strip()
 
 
 @pytest.mark.parametrize(
@@ -191,9 +205,9 @@ def test_the_end_of_a_process_is_detected(system: System, start: Start, number: 
         client.create_job("train", 2)
     stays, ends = start(0, SAY_WHY), start(1, "")
     assert (line(stays), line(ends)) == ("joined", "joined")
-    ends.send_signal(number)
+    ends.process.send_signal(number)
     assert reason in line(stays)
-    assert ends.wait(LIMIT_S) == -number
+    assert ends.process.wait(LIMIT_S) == -number
 
 
 def test_joins_of_another_process_as_a_present_rank_change_nothing(system: System, start: Start) -> None:
@@ -237,7 +251,7 @@ def test_a_rank_that_is_killed_while_it_waits_for_the_others_is_replaced(system:
         deadline = time.monotonic() + LIMIT_S
         while not any(member.host for member in client.get_job("train").members):
             assert time.monotonic() < deadline
-        killed.kill()
+        killed.process.send_signal(signal.SIGKILL)
         ranks = [start(rank, SUM) for rank in range(2)]
         assert [line(rank) for rank in ranks] == ["joined"] * 2
         assert [line(rank) for rank in ranks] == ["summed in epoch 1"] * 2

@@ -22,9 +22,16 @@ def short_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.fixture(scope="module")
+def installed(request: pytest.FixtureRequest) -> None:
+    """Before the system is started."""
+    if importlib.util.find_spec(request.param) is None:
+        pytest.skip(f"{request.param} is not installed: make frameworks")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("module", "script", "command"),
+    ("installed", "script", "command"),
     [
         ("lightning", "lightning_trainer.py", PYTHON),
         ("lightning", "lightning_fabric.py", TWO),
@@ -34,12 +41,11 @@ def short_folder() -> Iterator[Path]:
         ("torchft", "torchft_group.py", TWO),
     ],
     ids=lambda value: value if str(value).endswith(".py") else "",
+    indirect=["installed"],
 )
 def test_weights_are_those_over_gloo(
-    module: str, script: str, command: tuple[str, ...], wide_system: System, tmp_path: Path, short_folder: Path
+    installed: None, script: str, command: tuple[str, ...], wide_system: System, tmp_path: Path, short_folder: Path
 ) -> None:
-    if importlib.util.find_spec(module) is None:
-        pytest.skip(f"{module} is not installed: make frameworks")
     runs = [
         run(
             command,
