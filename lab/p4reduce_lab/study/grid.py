@@ -20,6 +20,7 @@ from p4reduce.compressors import (
 )
 from p4reduce_lab.study.baselines import OneBit, TopK
 from p4reduce_lab.study.ring import RINGS
+from p4reduce_lab.study.rounded import ROUNDED
 
 SEEDS = (0, 1, 2)
 CHUNK = 128
@@ -170,6 +171,7 @@ def runs() -> Iterator[Run]:
         (images, (4,), "adam", MAIN_VARIANTS, rest),
         (text, (2, 8), "sgd", ("dense", "adacomp-auto"), first),
         (images[1:], (4,), "sgd", BASELINES, SEEDS),
+        (images[1:] + text, (4,), "sgd", tuple(ROUNDED), SEEDS),
         (BATCHES, (4,), "sgd", MAIN_VARIANTS, SEEDS),
         (text, (4,), "sgd", BINS, SEEDS),
         ((MANY_WORKERS,), (16, 32), "sgd", MAIN_VARIANTS, SEEDS),

@@ -68,11 +68,13 @@ def _sum(requests: Sequence[Request], group: Group, within: Within) -> list[list
     if len(layouts) != 1:
         raise AssertionError(f"the ranks ask for different collectives: {layouts}")
     segments = zip(*(one.segments for one in requests), strict=True)
-    by_segment = [_sum_segment(parts, group, within) for parts in segments]
+    by_segment = [sum_segment(parts, group, within) for parts in segments]
     return [list(results) for results in zip(*by_segment, strict=True)]
 
 
-def _sum_segment(parts: Sequence[Segment], group: Group, within: Within) -> list[Any]:
+def sum_segment(parts: Sequence[Segment], group: Group, within: Within | None = None) -> list[Any]:
+    """Sum one segment of all ranks; the results by rank."""
+    within = within or [_NOTHING] * len(parts)
     sources: list[BlockSource] = []
     for part, its in zip(parts, within, strict=True):
         with its:

@@ -10,6 +10,7 @@ from types import TracebackType
 import torch
 
 import p4reduce
+from p4reduce.codecs import Segment
 from p4reduce.compressors import Compressor
 from p4reduce.compressors.all_reduce import BucketReport, all_reduce_compressed
 from p4reduce.compressors.exchange import Gradients, Outcome
@@ -56,6 +57,19 @@ class OnSwitch:
                     raise RuntimeError(f"ranks 0 and {rank} of {self._job} have different means of {key}")
         again = sum(comm.stats.retransmissions for comm in self._comms) - before
         return outcomes, [report for _, report in both], again
+
+    def sum(self, segments: Sequence[Segment]) -> tuple[list[torch.Tensor], list[BucketReport], int]:
+        """Sum one tensor of each rank: results and bytes by rank, and how many frames were sent again.
+
+        RuntimeError when the results differ.
+        """
+        before = [comm.stats.copy() for comm in self._comms]
+        totals = list(self._pool.map(lambda comm, own: comm.all_reduce_segments([own])[0], self._comms, segments))
+        if not all(torch.equal(total, totals[0]) for total in totals):
+            raise RuntimeError(f"the ranks of {self._job} have different sums")
+        spent = [comm.stats - since for comm, since in zip(self._comms, before, strict=True)]
+        reports = [BucketReport({}, {}, None, own.bytes_down, own.bytes_up) for own in spent]
+        return totals, reports, sum(own.retransmissions for own in spent)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -26,6 +26,7 @@ from p4reduce_lab.study.grid import (
 from p4reduce_lab.study.plot import draw
 from p4reduce_lab.study.results import Group, Record, read, select
 from p4reduce_lab.study.ring import RINGS
+from p4reduce_lab.study.rounded import ROUNDED
 from p4reduce_lab.tables import Table, write_records
 
 MODELS = {"mnist-mlp": "MNIST MLP", "mnist-cnn": "MNIST CNN", "shakespeare-lstm": "Shakespeare LSTM"}
@@ -38,6 +39,7 @@ TITLES = {
     "novograd": "NovoGrad",
     "batches": "Larger batches",
     "many-workers": "Sixteen and thirty-two workers",
+    "rounded": "Whole gradients in 16 and 8 bits",
     "baselines": "1-bit SGD and top-k",
     "ring": "Ring of hosts",
     "sparsity": "Sparse embedding gradients",
@@ -80,6 +82,7 @@ def _tables(records: Sequence[Record]) -> dict[str, Table]:
         "novograd": _novograd(records),
         "batches": _batches(records),
         "many-workers": _many_workers(records),
+        "rounded": _rounded(records),
         "baselines": _baselines(records),
         "bins": _bins(records),
         "rates": _rates(records),
@@ -234,6 +237,36 @@ def _many_workers(records: Sequence[Record]) -> Table:
     variants = [text for variant in MAIN_VARIANTS[1:] for text in (f"{variant} %", "against dense", "effective rate")]
     down = [f"{variant}, down" for variant in MAIN_VARIANTS[1:]]
     return Table(["workers", "dense %", *variants, *down, "cosine, gradients", "cosine, with residues"], rows)
+
+
+def _rounded(records: Sequence[Record]) -> Table:
+    """Write the table of whole gradients in fewer bits, with and without error feedback."""
+    rows = []
+    for model, title in MODELS.items():
+        at = {"model": model, "workers": 4, "optimizer": "sgd"}
+        dense = select(records, **at, variant="dense")
+        digits = 2 if TASKS[model].measure == "accuracy" else 4
+        groups = {variant: select(records, **at, variant=variant) for variant in ("dense", *ROUNDED)}
+        if not any(groups[variant] for variant in ROUNDED):
+            continue
+        for variant, group in groups.items():
+            if group and dense:
+                down = group.least_bytes_down()
+                rows.append(
+                    [
+                        title,
+                        variant,
+                        group.text(digits),
+                        "" if variant == "dense" else _against(group, dense, model),
+                        _number(down, "{:,.0f}"),
+                        _ratio(dense.least_bytes_down(), down),
+                        " / ".join(_number(group.residue(part), "{:.4f}") for part in (0.1, 0.5, 1))
+                        if variant.endswith("feedback")
+                        else "",
+                    ]
+                )
+    heads = ["model", "variant", "result", "against dense", "B down", "down, dense / this", "residue"]
+    return Table(heads, rows)
 
 
 def _baselines(records: Sequence[Record]) -> Table:

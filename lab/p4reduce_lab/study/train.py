@@ -27,12 +27,13 @@ from p4reduce_lab.study.grid import (
     Run,
     Task,
 )
-from p4reduce_lab.study.in_process import exchange_all, groups
+from p4reduce_lab.study.in_process import exchange_all, groups, sum_segment
 from p4reduce_lab.study.on_switch import OnSwitch
 from p4reduce_lab.study.ring import RINGS, Ring
+from p4reduce_lab.study.rounded import ROUNDED, Rounded
 from p4reduce_lab.study.similarity import leading_cosine
 
-SWITCH_STEPS = {"dense": 6}
+SWITCH_STEPS = dict.fromkeys(("dense", *ROUNDED), 6)
 OTHER_SWITCH_STEPS = 40
 """How many steps, spread evenly over the training, go through the switch; its sums are bit for bit the same."""
 LOSS_POINTS = 40
@@ -56,7 +57,8 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
     ring = Ring(RINGS[run.variant], run.workers) if run.variant in RINGS else None
     if ring is not None:
         controller = None  # there is no switch
-    variant = None if ring is not None else (VARIANTS | OTHER_VARIANTS)[run.variant]
+    rounded = Rounded(ROUNDED[run.variant], parameters, run.workers) if run.variant in ROUNDED else None
+    variant = None if ring or rounded else (VARIANTS | OTHER_VARIANTS)[run.variant]
     compressors = [] if variant is None else [variant.make(task) for _ in range(run.workers)]
     for compressor in compressors:
         compressor.bind(model)
@@ -84,6 +86,14 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
                     similarities.append((step, *_similarities(compressors, gradients)))
                 if ring is not None:
                     means: Mapping[str, torch.Tensor] = ring.mean(gradients)
+                elif rounded is not None:
+                    segments = rounded.segments(gradients)
+                    if switch is not None and step in switch_steps:
+                        totals, reports, again = switch.sum(segments)
+                        measured.append(_measured(step, reports, again))
+                    else:
+                        totals = sum_segment(segments, places[0])
+                    means = rounded.split(totals[0])
                 elif switch is not None and step in switch_steps:
                     outcomes, reports, again = switch.exchange(compressors, gradients)
                     measured.append(_measured(step, reports, again))
@@ -100,7 +110,8 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
             if step in loss_steps:
                 losses.append((step, round(loss, 4)))
             if step in residue_steps:
-                residues.append((step, round(sum(c.residue_norm() for c in compressors) / run.workers, 4)))
+                norm = rounded.residue_norm() if rounded else sum(c.residue_norm() for c in compressors) / run.workers
+                residues.append((step, round(norm, 4)))
             if step % 20 == 0:
                 progress(step, task.steps)
     return {

@@ -158,6 +158,23 @@ def test_baselines_and_bins_beside_dense(tmp_path: Path, docs: Path) -> None:
     assert bins["20,000", "adacomp-gather"] == ["1.4000 (1 seed)", "+0.00%", "190x"]
 
 
+def test_fewer_bits_beside_dense(tmp_path: Path, docs: Path) -> None:
+    cnn = {"model": "mnist-cnn"}
+    eight = record(of("wire-8-feedback", **cnn), 97.5, down=2000.0)
+    put(tmp_path / "runs", record(of("dense", **cnn), 98.0, down=8000.0), eight, record(of("dense"), 98.0))
+    report.write_report(tmp_path / "runs", docs)
+    assert table(docs, "rounded") == {
+        ("MNIST CNN", "dense"): ["98.00 (1 seed)", "", "8,000", "1.0x", ""],
+        ("MNIST CNN", "wire-8-feedback"): [
+            "97.50 (1 seed)",
+            "-0.50 points",
+            "2,000",
+            "4.0x",
+            "1.0000 / 2.0000 / 3.0000",
+        ],
+    }
+
+
 def test_the_tables_are_those_of_the_records(tmp_path: Path, docs: Path) -> None:
     put(tmp_path / "runs", *everything())
     report.write_report(tmp_path / "runs", docs)

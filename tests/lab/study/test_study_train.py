@@ -15,6 +15,7 @@ from p4reduce_lab.study import train as training
 from p4reduce_lab.study.grid import TASKS, Run
 from p4reduce_lab.study.in_process import exchange_all, groups
 from p4reduce_lab.study.results import is_current
+from p4reduce_lab.study.rounded import ROUNDED
 from rigs.torch_threads import one_thread  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.slow
@@ -132,3 +133,17 @@ def test_a_training_that_diverges_ends_there(monkeypatch: pytest.MonkeyPatch) ->
     found = trained(Run("mnist-mlp", 2, "sgd", "adacomp-gather", 0))
     assert found["diverged_at"] == 2 and found["accuracy"] is None
     assert [step for step, _ in found["train_loss"]] == [0, 1]
+
+
+@pytest.mark.parametrize("variant", ROUNDED)
+def test_the_record_of_a_training_in_fewer_bits(variant: str) -> None:
+    run = Run("mnist-cnn", 4, "sgd", variant, 1)
+    found = trained(run)
+    assert set(found) == KEYS | {"accuracy"}
+    assert found["rates"] == {} and found["switch"] == [] and found["similarity"] == []
+    assert (found["residue_norm"][-1][1] > 0) == variant.endswith("feedback")
+    dense = trained(replace(run, variant="dense"))
+    assert found["weights"] != dense["weights"] and found["train_loss"][0] == dense["train_loss"][0]
+    off = 1e-3 if "16" in variant else 0.3
+    for (_, one), (_, other) in zip(found["train_loss"], dense["train_loss"], strict=True):
+        assert one == pytest.approx(other, abs=off)
