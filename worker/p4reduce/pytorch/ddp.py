@@ -30,6 +30,7 @@ import atexit
 import contextlib
 import os
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
@@ -41,6 +42,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
+from torch._C._profiler import _RecordFunctionFast
 
 from p4reduce.codecs.wire import (
     ROUNDINGS,
@@ -68,8 +70,9 @@ from p4reduce.group import group_of
 from p4reduce.pytorch.bucket_threads import BucketThreads
 from p4reduce.pytorch.fallback import check_fallback, fall_back
 from p4reduce.pytorch.staging import OnHost, stage
+from p4reduce.stats import CollectiveStats
 
-__all__ = ["DDPState", "ddp_hook"]
+__all__ = ["DDPState", "PassReport", "ddp_hook"]
 
 _ON_NONFINITE = ("raise", "skip")
 _FALLBACKS = (None, "gloo")
@@ -98,6 +101,21 @@ class _Bucket:
     """The gradients in `buffer`, by parameter."""
     staged: OnHost
     future: torch.futures.Future[torch.Tensor]
+
+
+@dataclass(frozen=True)
+class PassReport:
+    """What the sums of one backward pass took on this rank."""
+
+    seconds: float
+    """From the first bucket that DDP handed in to the end of the last one's sum."""
+    elements: int
+    """Of all gradients."""
+    spent: CollectiveStats
+    density: float
+    """The blocks that this rank sent over those that its gradients would fill as float32."""
+    buckets: list[BucketReport]
+    """With a compressor, one a bucket."""
 
 
 class DDPState:
@@ -218,6 +236,10 @@ class DDPState:
         self._memory: dict[tuple[str, ...], list[torch.Tensor]] = {}
         """By a bucket's parameters: for its sum with the residues, and in turn for the residues. Used again, since the
         first use of memory takes longer than all else that is done to it."""
+        self._after_pass: list[Callable[[PassReport], None]] = []
+        self._began_pass: tuple[float, CollectiveStats] | None = None
+        self._elements = 0
+        """Handed in since then."""
         self._threads = BucketThreads()
         self._failing = threading.Lock()
         self._closed = False
@@ -241,7 +263,11 @@ class DDPState:
             self.reports = []
             if self._drain is not None:
                 self._drain()
+            self._elements = 0
+            if self._after_pass:
+                self._began_pass = (time.perf_counter(), self.comm.stats.copy())
         given = bucket.buffer()
+        self._elements += given.numel()
         try:
             staged = stage(given.device, [given], [given])
         except BaseException as error:
@@ -257,7 +283,13 @@ class DDPState:
             self._threads.put(lambda: self._prepare(begun), lambda prepared: self._run(begun, prepared))
         if last:
             self.wait()
+            if self._began_pass is not None:
+                self._report(*self._began_pass)
         return begun.future
+
+    def after_each_pass(self, call: Callable[[PassReport], None]) -> None:
+        """Have something called at the end of each backward pass whose gradients were summed, on its thread."""
+        self._after_pass.append(call)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint of this rank needs; `p4reduce.pytorch.checkpoint` loads it on other ranks too."""
@@ -340,6 +372,13 @@ class DDPState:
         if not on_all_ranks:
             self.comm.close(wait=False)
 
+    def _report(self, began_s: float, before: CollectiveStats) -> None:
+        seconds, spent = time.perf_counter() - began_s, self.comm.stats - before
+        density = spent.blocks_up * self.comm.lease.block_words / max(self._elements, 1)
+        report = PassReport(seconds, self._elements, spent, density, self.reports)
+        for call in self._after_pass:
+            call(report)
+
     def _names_of(self, parameters: list[torch.Tensor]) -> list[str]:
         return [self._names.setdefault(parameter, f"parameter{len(self._names)}") for parameter in parameters]
 
@@ -354,7 +393,8 @@ class DDPState:
                 if self.compressor is None:
                     return None
                 gradients = {name: part.float() for name, part in bucket.parts.items()}  # those of 16 bits are copied
-                return begin(self.compressor, gradients, group_of(self.comm.lease), checked=True)
+                with _RecordFunctionFast("p4reduce:compress"):
+                    return begin(self.compressor, gradients, group_of(self.comm.lease), checked=True)
         except BaseException as error:
             return error
 
@@ -363,7 +403,7 @@ class DDPState:
         try:
             if self.error is not None:
                 raise self.error
-            with torch.no_grad():
+            with torch.no_grad(), _RecordFunctionFast("p4reduce:bucket"):
                 if bucket.index == 0:
                     self._begin_step(bucket.last)
                 if not self._skipping:
