@@ -316,6 +316,20 @@ def refused(comm: Communicator, tensor: Any) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_copies_of_16_bit_floats_keep_every_bit(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    dtype, rng = getattr(torch, name), np.random.default_rng(7)
+    bits = torch.from_numpy(rng.integers(-(2**15), 2**15, (3, 7, 31), dtype=np.int16))  # NaN with its payload too
+    with LocalGroup(3) as group:
+        gathered = group.run(lambda comm: comm.all_gather(bits[comm.rank].view(dtype)))
+        copies = group.run(lambda comm: comm.broadcast(bits[comm.rank].view(dtype), 1))
+    for result in gathered:
+        assert result.dtype == dtype and torch.equal(result.view(torch.int16), bits)
+    for result in copies:
+        assert result.dtype == dtype and torch.equal(result.view(torch.int16), bits[1])
+
+
 def test_torch_tensors_of_other_types_are_refused() -> None:
     torch = pytest.importorskip("torch")
     with LocalGroup(2) as group:
