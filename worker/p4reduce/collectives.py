@@ -6,7 +6,7 @@ All collectives are the same sparse block sum: of all ranks' non-zero blocks (al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,11 @@ class Contribution:
     """About how many blocks will be sent, the same number on all ranks; None: as many as last time, or most of them."""
     finish: Callable[[list[Array]], Any] = list
     """Makes the caller's result of the decoded sums."""
+
+    @property
+    def alike(self) -> Hashable:
+        """What later calls like this one have in common with it."""
+        return int(self.kind), int(self.codec), self.detail, self.elements, self.layout
 
     def call(self, number: int, slots: int | None = None) -> Call:
         """Return the descriptor of collective `number`; `slots` are part of what the ranks compare."""

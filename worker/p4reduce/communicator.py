@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar
 
@@ -333,12 +333,12 @@ class Communicator:
             self._check_epoch()
         number, self.operations = self.operations, self.operations + 1
         try:
-            return self._take_part(contribution, number, timeout_s, alike=contribution.call(0))
+            return self._take_part(contribution, number, timeout_s, alike=contribution.alike)
         except P4ReduceError:
             self.operations -= 1
             raise
 
-    def _take_part(self, contribution: Contribution, number: int, timeout_s: float, alike: Call | None) -> Collective:
+    def _take_part(self, contribution: Contribution, number: int, timeout_s: float, alike: Hashable) -> Collective:
         """Take part in one collective over the switch, and count it.
 
         `alike`: what this call has in common with later ones like it; None: nothing is remembered for them.

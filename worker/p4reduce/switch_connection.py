@@ -6,7 +6,7 @@ Each epoch of the job has a new one; the communicator (communicator.py) stays.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
 import numpy as np
@@ -58,7 +58,7 @@ class SwitchConnection:
         self.channel = self._open_channel()
         """What lets a collective use the transport's socket by itself; None where it cannot."""
 
-    def slots_of(self, alike: Call | None, expected_blocks: int | None) -> int:
+    def slots_of(self, alike: Hashable, expected_blocks: int | None) -> int:
         """Return how many slots the next collective opens, the same number on all ranks (protocol/window.py)."""
         return self.window.slots_of(alike, self.lease.columns, expected_blocks)
 
@@ -111,7 +111,7 @@ class SwitchConnection:
                 self._trace.span(str(call), now, ended, self.lease, {"slots": slots, **cost})
         return collective
 
-    def finished(self, collective: Collective, source: BlockSource, slots: int, alike: Call | None) -> tuple[int, ...]:
+    def finished(self, collective: Collective, source: BlockSource, slots: int, alike: Hashable) -> tuple[int, ...]:
         """Adapt the window to a collective that is done; return how many blocks at least one rank held, by segment.
 
         Empty for a collective that was refused. `alike`: what this call has in common with later ones like it; None:

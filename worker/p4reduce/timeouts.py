@@ -21,6 +21,7 @@ def timeout_seconds(timeout: object, what: str = "timeout_s") -> float:
     Raises ValueError for zero, a negative time, NaN, infinity and anything else that a lock cannot wait.
     """
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    if not (isinstance(seconds, SupportsFloat) and 0 < float(seconds) <= threading.TIMEOUT_MAX):
+    # in this order: to look for a protocol takes microseconds
+    if not (isinstance(seconds, (float, int, SupportsFloat)) and 0 < float(seconds) <= threading.TIMEOUT_MAX):
         raise ValueError(f"{what} is {timeout}; give a time to wait in seconds")
     return float(seconds)

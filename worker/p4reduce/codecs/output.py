@@ -22,7 +22,7 @@ class Output:
         """
         self._out: Any = out
         self._is_torch, self._is_elsewhere = is_torch(out), _is_elsewhere(out)
-        array = _writable(out, given)
+        array = values if out is given and _is_memory_of(values, out) else _writable(out, given)
         self.in_place = address(array) == address(values) and array.strides == values.strides
         """Whether the sum takes the place of what is summed."""
         if not self.in_place and np.may_share_memory(array, values):
@@ -68,6 +68,13 @@ def _writable(out: Tensor, given: Tensor) -> Array:
     if any(stride == 0 and size > 1 for stride, size in zip(array.strides, array.shape, strict=True)):
         raise InvalidTensorError("elements of out share memory (it was expanded); give it memory for each")
     return array
+
+
+def _is_memory_of(values: Array, given: Tensor) -> bool:
+    """Return whether an array that was made of a tensor is its memory, and may be written to."""
+    if is_torch(given):
+        return given.is_cpu and given.data_ptr() == address(values) and not given.is_neg()
+    return values.base is given and values.flags.writeable
 
 
 def _is_elsewhere(out: Tensor) -> bool:

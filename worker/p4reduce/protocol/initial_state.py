@@ -18,7 +18,7 @@ from p4reduce_contracts.wire import MAX_GROWTH_BYTES, WORDS_PER_CALL
 from p4reduce_contracts.wire.check import COLUMN_FACTOR, weight
 from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_runtime.datagrams import ENCAP_BYTES
-from p4reduce_runtime.records import zeros
+from p4reduce_runtime.records import dtype_of, zeros
 
 FEW_SUMS: Final = 1 << 16
 """Words for sums whose memory is made before the opening frames leave: they wait for more."""
@@ -45,10 +45,11 @@ def new_engine(
     slots["expected"][0] = (1 << opening_columns(lease.world_size, lease.block_words)) - 1
     slots["keys"][:, : lease.columns] = keys[:stride].reshape(count, lease.columns)
     state: Array = zeros(State)
-    state["open_slots"] = count
+    state[0]["open_slots"] = count
     loss: Array = zeros(Loss)
-    loss["oldest"] = loss["newest"] = -1
-    loss["timer_at"] = np.inf
+    nothing = loss[0]
+    nothing["oldest"] = nothing["newest"] = -1
+    nothing["timer_at"] = np.inf
     return Engine(
         config=_new_config(lease, call_words, stride, dense=dense),
         state=state,
@@ -72,12 +73,19 @@ def new_engine(
 
 def new_slots(geometry: Geometry, rounds: Sequence[int]) -> tuple[Array, NDArray[np.uint32]]:
     """Return slots before their opening rounds, which have these numbers, and memory for the frame of each."""
-    slots = zeros(Slot, len(rounds))
+    slots: Array = np.frombuffer(bytearray(_unopened(len(rounds))), dtype_of(Slot))
     slots["round_number"] = rounds
+    return slots, np.zeros((len(rounds), geometry.max_frame_bytes // 4), np.uint32)
+
+
+@functools.lru_cache(8)
+def _unopened(count: int) -> bytes:
+    """Return the memory of new slots: a copy of an array leaves the bytes between fields undefined."""
+    slots: Array = zeros(Slot, count)
     slots["opening"] = True
     slots["seen"] = -1
     slots["last_blocks"] = -1
-    return slots, np.zeros((len(rounds), geometry.max_frame_bytes // 4), np.uint32)
+    return slots.tobytes()
 
 
 def joined(record: type[Slot] | type[Contribution], first: Array, second: Array) -> Array:
