@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.protocol.state import FLOAT16
-from p4reduce_runtime.kernels import kernel
+from p4reduce_runtime.kernels import direct, kernel
 
 NEGATIVE_ZEROS, NOT_FINITE, ZERO_BLOCKS = 1, 2, 4
 """What scans find: a block of nothing but zeros that has a negative one, NaN or infinity, a block of zeros."""
 
 
 @kernel("int64(Array(uint32, 1, 'C', True), int64, uint8[::1], boolean[::1])")
-def scan(
+def _scan(
     numbers: NDArray[np.uint32], block_numbers: int, exponents: NDArray[np.uint8], nonzero: NDArray[np.bool_]
 ) -> int:
     """Set the largest exponent field in each block of these floats, and whether any of them is not zero.
@@ -42,10 +42,10 @@ def scan(
 
 
 @kernel("int64(Array(uint16, 1, 'C', True), int64, int64, uint8[::1], boolean[::1])")
-def scan_halves(
+def _scan_halves(
     numbers: NDArray[np.uint16], form: int, block_numbers: int, exponents: NDArray[np.uint8], nonzero: NDArray[np.bool_]
 ) -> int:
-    """Do for 16-bit numbers what `scan` does for float32: exponent fields are those of float32."""
+    """Do for 16-bit numbers what `_scan` does for float32: exponent fields are those of float32."""
     flags = 0
     at, size = np.uint64(0), np.uint64(block_numbers)  # unsigned: an index that needs no look at its sign
     for block in range(len(exponents)):
@@ -67,3 +67,6 @@ def scan_halves(
         if exponents[block] == 255:
             flags |= NOT_FINITE
     return flags
+
+
+scan, scan_halves = direct(_scan), direct(_scan_halves)

@@ -44,6 +44,8 @@ def new_engine(
     slots, frames = new_slots(lease.geometry, slot_rounds[:count])
     slots["expected"][0] = (1 << opening_columns(lease.world_size, lease.block_words)) - 1
     slots["keys"][:, : lease.columns] = keys[:stride].reshape(count, lease.columns)
+    agreed = np.empty(segments.n_blocks, np.uint8)
+    agreed.fill(UNTOUCHED)
     state: Array = zeros(State)
     state[0]["open_slots"] = count
     loss: Array = zeros(Loss)
@@ -65,7 +67,7 @@ def new_engine(
         keys=keys,
         elements=segments.elements,
         sums=segments.make_room(dense) if segments.sums_words <= FEW_SUMS else np.zeros(0, np.uint32),
-        agreed=np.full(segments.n_blocks, UNTOUCHED, np.uint8),
+        agreed=agreed,
         frames=frames,
         spare=np.empty(MOST_LANES * lease.block_words, np.float32),
     )
@@ -96,15 +98,23 @@ def joined(record: type[Slot] | type[Contribution], first: Array, second: Array)
 
 
 def _new_config(lease: Lease, call_words: Sequence[int], stride: int, *, dense: bool) -> Array:
+    table: Array = np.frombuffer(bytearray(_config_of(lease, stride, dense)), dtype_of(Config))
+    table["call_words"][0] = call_words
+    return table
+
+
+@functools.lru_cache(64)
+def _config_of(lease: Lease, stride: int, dense: bool) -> bytes:
+    """Return the memory of a Config without the call."""
     geometry = lease.geometry
     header_words, growth_blocks = geometry.frame_header_bytes // 4, MAX_GROWTH_BYTES // geometry.block_bytes
     table: Array = zeros(Config)
     table[0] = (
         *(geometry.columns, geometry.block_words, header_words, growth_blocks, ENCAP_BYTES),
         *(lease.job_id, lease.epoch, *divmod(lease.secret, 1 << 32), lease.world_size, lease.full),
-        *(stride, not dense, *divmod(WORDS_PER_CALL * lease.rank, lease.block_words), call_words),
+        *(stride, not dense, *divmod(WORDS_PER_CALL * lease.rank, lease.block_words), 0),
     )
-    return table
+    return table.tobytes()
 
 
 @functools.cache

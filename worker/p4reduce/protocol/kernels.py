@@ -9,6 +9,6 @@ from p4reduce_runtime.kernels import direct
 
 begin = direct(recovery.begin)
 contribute = direct(_contribute.contribute)
-look_ahead = lookahead.look_ahead
+look_ahead = direct(lookahead.look_ahead)
 on_loss_detection_timeout = direct(recovery.on_loss_detection_timeout)
 receive = direct(_receive.receive)

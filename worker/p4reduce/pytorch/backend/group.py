@@ -203,7 +203,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         opts = _options(BroadcastOptions, opts, None, **keywords)
         tensors = _list(tensors)
         if not self._copies(tensors):
-            return self._over_gloo(self._gloo.broadcast, tensors, opts)
+            return self._gloo.broadcast(tensors, opts)
         staged = stage(tensors[0].device, tensors, tensors)
 
         def run(timeout_s: float) -> None:
@@ -220,7 +220,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         """Copy every rank's `given` into `output`, by rank."""
         opts = _options(AllgatherOptions, opts, None)
         if not self._copies([given], output):
-            return self._over_gloo(self._gloo._allgather_base, *_flat(output, given), opts)
+            return self._gloo._allgather_base(*_flat(output, given), opts)
         staged = stage(given.device, [given], [output])
 
         def run(timeout_s: float) -> None:
@@ -242,7 +242,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         if not self._copies([given], *rows) or any(
             row.shape != given.shape or row.dtype != given.dtype for row in rows
         ):
-            return self._over_gloo(self._gloo.allgather, [rows], [given], opts)
+            return self._gloo.allgather([rows], [given], opts)
         staged = stage(given.device, [given], rows)
 
         def run(timeout_s: float) -> None:
