@@ -45,7 +45,7 @@ def scrape(running: Running) -> Scraped:
     }
 
 
-def test_a_job_and_what_the_switch_counted_of_it(running: Running, client: JobClient) -> None:
+def test_metrics_of_a_job_and_its_counters(running: Running, client: JobClient) -> None:
     job = client.create_job("train", 2, 4)
     form(running, client, "train", 2)
     for number, counter in enumerate(("results", "contributions", "duplicates", "pendings"), 1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fuzz.foreign_frames import ForeignFrames
 
 
-def test_a_job_stays_exact_among_mutated_frames() -> None:
+def test_the_sums_of_a_job_are_exact_among_mutated_frames() -> None:
     foreign = ForeignFrames(seed=1)
     assert foreign.run(20_000) > 5
     assert foreign.rig.job_count("contributions") == foreign.contributions

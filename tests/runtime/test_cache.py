@@ -211,7 +211,7 @@ def aged(path: Path, seconds: float) -> None:
     os.utime(path, (used, used))
 
 
-def test_what_was_not_used_for_long_is_removed(tmp_path: Path) -> None:
+def test_files_not_used_for_long_are_removed(tmp_path: Path) -> None:
     for name, age in (("old", cache.UNUSED_S + 60), ("used", cache.UNUSED_S - 60)):
         (tmp_path / f"kernels-{name}").mkdir()
         (tmp_path / f"kernels-{name}" / "file").touch()

@@ -36,7 +36,7 @@ def test_one_of_several_processes_that_start_together_compiles(environment: dict
 
 
 @pytest.mark.processes
-def test_what_was_not_used_for_long_is_removed(environment: dict[str, str], use: Use) -> None:
+def test_files_not_used_for_long_are_removed(environment: dict[str, str], use: Use) -> None:
     cache = Path(environment["P4REDUCE_CACHE_DIR"])
     long_ago = time.time() - 15 * 86400
     for name in ("kernels-old", "kernels-used", "executor-old"):
@@ -116,7 +116,7 @@ def found_modules(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.processes
-def test_what_is_compiled_ahead_is_not_compiled_again(
+def test_kernels_compiled_ahead_are_not_compiled_again(
     found_modules: list[str], environment: dict[str, str], use: Use
 ) -> None:
     found_modules.append("doubling")

@@ -41,7 +41,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
         (":1", False),
     ],
 )
-def test_what_is_loopback(address: str, local: bool) -> None:
+def test_addresses_that_are_loopback(address: str, local: bool) -> None:
     assert security.is_loopback(address) is local
 
 

@@ -57,7 +57,7 @@ def test_gradients_are_those_of_gloo(
 
 
 @pytest.mark.slow
-def test_a_rank_that_dies_is_an_error_on_the_others(torch_server: ForkServer, tmp_path: Path, system: System) -> None:
+def test_a_killed_rank_is_an_error_on_the_others(torch_server: ForkServer, tmp_path: Path, system: System) -> None:
     system.client.create_job("dying", 2)
     output, _ = launch(torch_server, tmp_path, system, "dying", 2, "die")
     assert "rank 0 got CollectiveTimeoutError" in output or "rank 0 got JobResetError" in output, output

@@ -253,7 +253,7 @@ def test_version_and_help() -> None:
         assert p4reduce(*command, "--help").stdout.startswith("Usage: ")
 
 
-def test_a_private_job_takes_its_tokens(running: Running, tmp_path: Path) -> None:
+def test_a_private_job_needs_its_tokens(running: Running, tmp_path: Path) -> None:
     at, file = running.address, tmp_path / "token"
     made = p4reduce("job", "create", "mine", "--world-size", "1", "--token-file", str(file), controller=at)
     assert made.exit_code == 0

@@ -113,7 +113,7 @@ def connected_again(running: Running, times: int = 2) -> None:
     running.wait(lambda: running.client.connections == times and not running.controller.reconciler.unavailable_reason())
 
 
-def test_a_broken_stream_to_a_switch_that_kept_its_entries_resets_nothing(running: Running, client: JobClient) -> None:
+def test_a_broken_stream_resets_no_job_when_the_switch_kept_its_entries(running: Running, client: JobClient) -> None:
     client.create_job("train", 2)
     tickets, leases = form(running, client, "train", 2)
     before = dict(running.client.entries)

@@ -135,7 +135,7 @@ def test_the_heartbeat_timeout_applies_in_forming_but_not_in_wait_lease(registry
     assert registry.heartbeat(dead.nonce, 100.0) == "rank 1 sent no heartbeat for 10 s"
 
 
-def test_a_rank_s_place_is_taken_from_its_join_to_its_end(registry: Registry) -> None:
+def test_a_rank_is_taken_from_its_join_to_its_end(registry: Registry) -> None:
     """Whatever call of the member is open or not: between two of them it has no other sign of life."""
     job = registry.create("train", 2)
     members = [registry.join("train", rank, 2, 0.0) for rank in range(2)]

@@ -49,7 +49,7 @@ def test_other_settings_and_runs_that_are_not_of_the_grid_do_not_count(tmp_path:
     assert not is_current(older) and not is_current(removed) and is_current(good)
 
 
-def test_files_of_runs_come_before_what_was_kept(tmp_path: Path) -> None:
+def test_files_of_runs_take_precedence_over_kept_records(tmp_path: Path) -> None:
     kept = tmp_path / "study.json"
     old = [record(of("dense"), 10.0), record(of("scalecom"), 20.0)]
     write_records(kept, old)
@@ -201,7 +201,7 @@ def test_the_tables_are_those_of_the_records(tmp_path: Path, docs: Path) -> None
     assert read(tmp_path / "none", docs / "study.json") == everything()
 
 
-def test_written_again_nothing_changes(tmp_path: Path, docs: Path) -> None:
+def test_writing_the_report_again_changes_nothing(tmp_path: Path, docs: Path) -> None:
     put(tmp_path / "runs", *everything()[:20])
     report.write_report(tmp_path / "runs", docs)
     first = [(docs / name).read_bytes() for name in (report.PAGE, "study.json")]
@@ -260,7 +260,7 @@ def test_only_missing_runs_are_trained(tmp_path: Path, docs: Path, trained: list
     assert set(table(docs, MLP)) == {("dense",), ("adacomp-gather",), ("scalecom",)}
 
 
-def test_a_part_of_it_and_the_report_alone(tmp_path: Path, docs: Path, trained: list[str]) -> None:
+def test_options_for_a_part_and_for_the_report_only(tmp_path: Path, docs: Path, trained: list[str]) -> None:
     put(tmp_path / "runs", record(of("dense"), 98.0))
     assert study(tmp_path, "--report-only").exit_code == 0
     assert trained == [] and set(table(docs, MLP)) == {("dense",)}

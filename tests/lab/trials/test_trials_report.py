@@ -62,7 +62,7 @@ def test_a_missing_run_is_shown(docs: Path) -> None:
     assert rows(docs, "layer-parallel") == {} and set(rows(docs, "lgc")) == {"dense"}
 
 
-def test_a_page_without_a_place_is_refused(docs: Path) -> None:
+def test_a_page_without_the_markers_is_refused(docs: Path) -> None:
     (docs / report.PAGE).write_text("nothing", encoding="utf-8")
     with pytest.raises(ValueError, match="no place for a table: <!-- table: lgc -->"):
         report.write_tables([record("lgc", "dense", 0, 97.0)], docs)

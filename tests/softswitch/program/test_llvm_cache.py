@@ -126,7 +126,7 @@ def test_without_a_folder_nothing_is_cached(made: list[int], monkeypatch: pytest
     assert len(made) == 2
 
 
-def test_what_is_not_compiled_is_refused_by_name() -> None:
+def test_constructs_that_cannot_be_compiled_are_refused_by_name() -> None:
     config = json.loads((PROGRAMS / "varbit.json").read_text())
     for kind in config["header_types"]:
         kind["max_length"] = None

@@ -60,7 +60,7 @@ def test_refused_constructs(config: Callable[[str], Config], change: Callable[[C
 
 
 @pytest.mark.parametrize("text", [b"\xff\xfe", "not json", "[]", "{}", '{"header_types": []}'])
-def test_what_is_no_program_is_refused(text: bytes | str) -> None:
+def test_files_that_are_not_programs_are_refused(text: bytes | str) -> None:
     with pytest.raises(InvalidProgramError):
         Program(text)
 

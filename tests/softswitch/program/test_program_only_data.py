@@ -247,7 +247,7 @@ def test_a_mask_with_code_is_refused(canary: list[str]) -> None:
     assert not canary
 
 
-def test_an_action_name_stays_a_name(canary: list[str]) -> None:
+def test_an_action_name_never_becomes_code(canary: list[str]) -> None:
     """The second one: an action's name was written behind its function as a comment, line breaks included."""
     config = json.loads((PROGRAMS / "l2.json").read_text())
     for action in config["actions"]:

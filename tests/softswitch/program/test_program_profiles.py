@@ -92,7 +92,7 @@ def test_groups_choose_among_their_members(selector: Program) -> None:
     assert list(profile.groups()) == [profile.group(1)] == [Group(1, (Share(2),), 4)]
 
 
-def test_an_empty_group_runs_nothing(selector: Program) -> None:
+def test_an_empty_group_runs_no_action(selector: Program) -> None:
     profile, table = selector.action_profiles[MEMBERS], selector.tables[I + "t"]
     profile.insert_group(Group(1, ()))
     table.insert_reference(ANY, 0, GroupRef(1))

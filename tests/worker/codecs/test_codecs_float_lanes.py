@@ -98,7 +98,7 @@ def test_over_a_switch_as_by_numpy(geometry: Geometry, bits: int) -> None:
 
 @pytest.mark.parametrize("bits", [8, 16])
 @pytest.mark.parametrize("world_size", [1, 2, 3, 5, 17, 32])
-def test_the_largest_numbers_do_not_leave_a_lane(bits: int, world_size: int) -> None:
+def test_the_largest_numbers_fit_their_lane(bits: int, world_size: int) -> None:
     """All ranks at the end of the exponent's range, with both signs side by side."""
     assert world_size * levels(bits, world_size) <= lane_limit(bits)
     largest = np.nextafter(np.float32(4), np.float32(0))
@@ -115,7 +115,7 @@ def test_the_largest_numbers_do_not_leave_a_lane(bits: int, world_size: int) -> 
 @pytest.mark.parametrize("bits", [8, 16])
 @pytest.mark.parametrize("world_size", [1, 2, 32])
 @pytest.mark.parametrize("mean", [False, True])
-def test_what_rounds_up_beyond_float32_stays_finite(bits: int, world_size: int, mean: bool) -> None:
+def test_numbers_that_round_up_beyond_float32_stay_finite(bits: int, world_size: int, mean: bool) -> None:
     """The nearest step above 3.4e38 would be 2^128, of which the largest level falls short by one step."""
     step = 2.0 ** (headroom_bits(world_size) + 2 - bits)
     most = 2.0**128 * (1 - step)
@@ -156,7 +156,7 @@ def test_blocks_of_zeros_are_skipped() -> None:
     assert empty.total.shape == empty.sent.shape == (0, 4)
 
 
-def test_what_is_refused() -> None:
+def test_invalid_widths_types_and_numbers_are_refused() -> None:
     for bits in (0, 4, 10, 32, 64):
         with pytest.raises(InvalidTensorError, match=f"lanes of 8 or 16 bits, or as float32 in 32, not in {bits}"):
             FloatLanes(np.ones(3, np.float32), bits)

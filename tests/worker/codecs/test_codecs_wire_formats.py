@@ -109,7 +109,7 @@ def test_the_16_bit_formats_are_converted_as_torch_does() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_is_refused_in_16_bits_too(dtype: Any, bad: float) -> None:
+def test_numbers_that_are_not_finite_are_refused_in_16_bits(dtype: Any, bad: float) -> None:
     tensor = np.ones((3, 50), dtype)
     tensor[1, 7] = bad
     for given_tensor in (tensor, torch.from_numpy(tensor).bfloat16()):

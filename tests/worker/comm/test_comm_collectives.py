@@ -128,7 +128,7 @@ def test_barrier_waits_for_the_last() -> None:
         assert group.run(step) == [True, True]
 
 
-def test_loss_changes_nothing() -> None:
+def test_loss_changes_no_sum() -> None:
     chance = random.Random(4)
     tensors = random_tensors(np.random.default_rng(5), 3, 4000, 0.5, np.float32, 8)
     with LocalGroup(3, geometry=SMALL, slots=16, lose=lambda rank, payload: chance.random() < 0.1) as group:

@@ -140,7 +140,7 @@ def test_a_mean_of_large_numbers_is_finite_where_their_sum_is_not() -> None:
             assert total[0] == np.inf and total[1] == -np.inf
 
 
-def test_what_a_rank_waits_for_can_be_asked_from_another_thread(busy: Busy) -> None:
+def test_the_slot_waited_for_can_be_read_from_another_thread(busy: Busy) -> None:
     running = busy.comm
     deadline = time.monotonic() + 20
     while (wait := running.waiting()) is None or not wait.missing:  # the switch answers a repeat with PENDING

@@ -71,7 +71,7 @@ def test_a_new_epoch_begins_with_no_remembered_calls() -> None:
         assert group.run(lambda comm: slots_used(comm, "sparse sparse")) == [[64, 13]] * 2
 
 
-def test_dense_on_one_rank_only_changes_nothing() -> None:
+def test_dense_on_one_rank_only_changes_no_sum() -> None:
     def rank_main(comm: Communicator) -> list[int]:
         found = []
         for _ in range(3):

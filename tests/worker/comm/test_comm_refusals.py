@@ -148,7 +148,7 @@ def test_slots_opened_by_a_refused_collective_are_empty_in_the_next() -> None:
                     assert isinstance(total, InvalidTensorError | PeerRefusedError)
 
 
-def test_a_refusal_in_another_place_is_a_mismatch_on_every_rank() -> None:
+def test_a_refusal_at_another_operation_is_a_mismatch_on_every_rank() -> None:
     with LocalGroup(2) as group:
         group.comms[1].operations += 1
 

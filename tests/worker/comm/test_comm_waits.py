@@ -55,7 +55,7 @@ def test_a_switch_that_stops_answering_is_named(caplog: pytest.LogCaptureFixture
     assert re.search(r"waits for rank 1; the last answer of the switch at 10\.0\.0\.7:21072 came 1[56] s ago$", second)
 
 
-def test_a_collective_that_is_slow_and_goes_on_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_slow_collective_with_progress_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     comm, path = rank_0(1, lambda now: 6.0)
     assert (comm.all_reduce(np.arange(400, dtype=np.int32)) == np.arange(400)).all()
     assert path.now > 20

@@ -50,7 +50,7 @@ def test_how_many_collectives_a_step_takes(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("options", [{}, {"levels": 5, "value_bits": 8}, {"value_bits": 32}])
-def test_nothing_is_lost_over_many_steps(form: str, options: dict[str, int]) -> None:
+def test_means_and_residues_add_up_to_the_gradients_over_many_steps(form: str, options: dict[str, int]) -> None:
     """Sum over steps and ranks of what was given = N * (sum of the means) + the ranks' residues."""
     world_size, steps = 3, 40
     compressors = [AdaComp(form=form, **options) for _ in range(world_size)]
@@ -64,7 +64,7 @@ def test_nothing_is_lost_over_many_steps(form: str, options: dict[str, int]) -> 
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_it_costs_a_fraction_of_the_dense_gradient(form: str) -> None:
+def test_adacomp_sends_a_fraction_of_the_dense_bytes(form: str) -> None:
     adacomps = [AdaComp(form=form) for _ in range(4)]
 
     def rank_main(comm: Communicator) -> tuple[int, int]:

@@ -92,7 +92,7 @@ def test_an_exception_in_any_call_of_a_step_changes_nothing(name: str, steps: in
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_step_that_is_given_up_changes_nothing(name: str) -> None:
+def test_an_abandoned_step_changes_no_state(name: str) -> None:
     compressor = make(name)
     before = compressor.state_dict()
     begun = exchange(compressor, odd(0, 0), group())

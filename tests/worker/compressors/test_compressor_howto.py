@@ -55,7 +55,7 @@ def test_the_example_is_known_by_its_name(howto: dict[str, Any], tmp_path: Path)
         by_name("top-signs", k="all")
 
 
-def test_the_example_goes_on_from_a_checkpoint_and_predicts_its_bytes(howto: dict[str, Any]) -> None:
+def test_the_example_resumes_from_a_checkpoint_and_predicts_its_bytes(howto: dict[str, Any]) -> None:
     gradient = {"w": torch.arange(40.0).view(4, 10), "b": torch.ones(4)}
     ranks = [by_name("top-signs") for _ in range(2)]
     with LocalGroup(2) as group:

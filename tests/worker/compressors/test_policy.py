@@ -122,7 +122,7 @@ def test_patterns_that_match_nothing_are_refused_with_the_modules_names() -> Non
     lengths(Policy(names=[("0.*", 30), ("*.weight", 40)]), module)  # matched by an earlier pattern too
 
 
-def test_what_needs_a_module() -> None:
+def test_policies_that_need_a_module() -> None:
     assert Policy(names=[("fc.*", 30)]).needs_module and Policy(first_layer="dense").needs_module
     assert not Policy(conv=3, linear="dense").needs_module
 

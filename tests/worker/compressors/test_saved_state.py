@@ -31,7 +31,7 @@ def means(compressors: list[Compressor], steps: range) -> list[dict[str, torch.T
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_training_goes_on_as_if_it_had_not_stopped(name: str) -> None:
+def test_training_resumes_from_a_saved_state_with_equal_results(name: str) -> None:
     steady = [make(name) for _ in range(WORLD_SIZE)]
     means(steady, range(BEFORE))
     saved = [through_a_file(one) for one in steady]

@@ -48,7 +48,7 @@ def test_sums_and_residues_follow_the_formulas_of_the_paper(b: float, per_chunk:
                 np.testing.assert_allclose(kept, memory[name][rank], rtol=1e-5, atol=1e-5)
 
 
-def test_plain_error_feedback_loses_nothing_and_the_filter_does() -> None:
+def test_means_and_residues_add_up_to_the_gradients_only_without_the_filter() -> None:
     for b, value_bits, lost in ((1.0, 32, False), (1.0, 16, False), (1.0, 8, False), (0.1, 32, True)):
         compressors = [make(b=b, value_bits=value_bits) for _ in range(3)]
         received = sum(found[0][0].means["fc.weight"].double() for found in over_switch(compressors, gradients_of, 20))

@@ -393,7 +393,7 @@ def test_a_pending_of_another_round_is_ignored() -> None:
     assert caught.value.missing_ranks == ()
 
 
-def test_the_last_result_can_be_fetched_after_the_others_have_gone() -> None:
+def test_the_last_result_is_answered_after_the_other_ranks_ended() -> None:
     """Rank 0 finishes and stops; rank 1 lost every last RESULT and gets it by asking again."""
     reference = switch()
     ranks = [make(), make(rank=1)]

@@ -83,7 +83,7 @@ def test_a_rank_that_was_computing_rejoins_in_its_next_call() -> None:
         assert (results[0] == 2).all()
 
 
-def test_a_reset_that_was_asked_for_is_an_error_at_once() -> None:
+def test_a_requested_reset_is_an_error_at_once() -> None:
     with ResettableGroup(2) as group:
         group.run(Communicator.barrier)
         group.reset("rank 1 left")
@@ -103,7 +103,7 @@ def test_ranks_that_do_not_rejoin_in_time_are_named() -> None:
             group.comms[0].check()
 
 
-def test_another_process_in_a_rank_s_place_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_process_as_this_rank_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def error(call: Callable[[Communicator], Any]) -> Callable[[Communicator], str]:
         def told(comm: Communicator) -> str:
             with pytest.raises(P4ReduceError) as caught:
