@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
-import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,14 +16,15 @@ pytest.importorskip("torch")
 
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.lease import DEAD_AFTER_S
-from p4reduce_lab.processes import Child, Children
 from p4reduce_lab.training import find_script
 from rigs.elastic_runs import begun
+from rigs.fork_server import ForkServer
 from rigs.memory_group import MemoryGroups
 from rigs.survivors import LIMIT_S, RANKS, Steps, train
-from rigs.system import System
+from rigs.system import System, running_system
 
 SCRIPT = find_script().with_name("elastic.py")
+STEPS = 120
 
 
 def test_sums_are_right_after_switch_and_controller_are_killed(system: System) -> None:
@@ -100,9 +102,8 @@ def test_the_ranks_continue_without_the_switch_and_return_to_it(system: System) 
     assert all(len(epochs) == 3 for epochs in found)
 
 
-def weights(launcher: Child) -> set[str]:
-    text = launcher.log.read_text()
-    assert launcher.status == 0, text
+def weights(outputs: Sequence[str]) -> set[str]:
+    text = "".join(outputs)
     found = re.findall(r"rank \d: \d+ steps, weights ([0-9a-f]+)", text)
     assert len(found) == RANKS, text
     assert re.findall(r"launch (\d+) goes on after step 0", text) == ["0"] * RANKS, "no process was started anew"
@@ -110,45 +111,50 @@ def weights(launcher: Child) -> set[str]:
     return set(found)
 
 
+def elastic(server: ForkServer, folder: Path, system: System, compressor: str, *options: str) -> list[str]:
+    """Train examples/elastic.py with files in `folder`; return what each rank printed."""
+    controller = system.controller.address("jobs on")
+    with JobClient(controller) as client:
+        client.create_job(folder.name, RANKS, slots=8)
+    folder.mkdir()
+    command = [str(SCRIPT), f"--job={folder.name}", f"--folder={folder}", f"--steps={STEPS}", f"--every={STEPS}"]
+    command += [f"--compressor={compressor}", "--rejoin", *options]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "P4REDUCE_CONTROLLER": controller}
+    return server.launch(folder, RANKS, *command, environment=environment, timeout_s=LIMIT_S)
+
+
+@pytest.fixture(scope="module", params=["none", "adacomp"])
+def undisturbed(
+    request: pytest.FixtureRequest, torch_server: ForkServer, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, set[str]]:
+    """A compressor, and the weights of a training with it that nothing disturbs."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with running_system(folder) as system:
+        return request.param, weights(elastic(torch_server, folder / "undisturbed", system, request.param))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fallback", [[], ["--fallback=gloo"]])
-@pytest.mark.parametrize("compressor", ["none", "adacomp"])
 def test_training_continues_in_the_same_processes(
-    tmp_path: Path, system: System, compressor: str, fallback: list[str]
+    tmp_path: Path, system: System, torch_server: ForkServer, undisturbed: tuple[str, set[str]], fallback: list[str]
 ) -> None:
-    controller = system.controller.address("jobs on")
-    steps = 120
-
-    def start(job: str) -> Child:
-        return children.start(
-            job,
-            [
-                *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"),
-                *(f"--nproc-per-node={RANKS}", str(SCRIPT), f"--job={job}", f"--folder={tmp_path / job}"),
-                *(f"--steps={steps}", f"--every={steps}", f"--compressor={compressor}", "--rejoin", *fallback),
-            ],
-            {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "P4REDUCE_CONTROLLER": controller},
-        )
+    compressor, expected = undisturbed
+    folder = tmp_path / "disturbed"
 
     def wait_begun(step: int) -> None:
-        launcher.wait_ready(lambda: begun(tmp_path / "disturbed") >= step, LIMIT_S)
+        deadline = time.monotonic() + LIMIT_S
+        while begun(folder) < step and not training.done():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)  # between two looks at a file
 
-    controller_log = tmp_path / "controller.log"
-    with JobClient(controller) as client:
-        for job in ("disturbed", "undisturbed"):
-            client.create_job(job, RANKS, slots=8)
-    with Children(tmp_path) as children:
-        launcher = start("disturbed")
+    with ThreadPoolExecutor(1) as pool:
+        training = pool.submit(elastic, torch_server, folder, system, compressor, *fallback)
         for at in (20,) if fallback else (20, 60):
             wait_begun(at)
             system.switch.end(signal.SIGKILL)
             if fallback:
-                wait_begun(begun(tmp_path / "disturbed") + 20)  # without the switch
+                wait_begun(begun(folder) + 20)  # without the switch
             system.start_switch()
-        launcher.wait(LIMIT_S)
-        children.forget(launcher)
-        undisturbed = start("undisturbed")
-        undisturbed.wait(LIMIT_S)
-        children.forget(undisturbed)
-    assert len(weights(launcher) | weights(undisturbed)) == 1, "on all ranks, and as if nothing had happened"
-    assert controller_log.read_text().count("job reset job=disturbed") >= (1 if fallback else 2)
+        outputs = training.result(2 * LIMIT_S)
+    assert weights(outputs) == expected and len(expected) == 1, "on all ranks, and as if nothing had happened"
+    assert (tmp_path / "controller.log").read_text().count("job reset job=disturbed") >= (1 if fallback else 2)
