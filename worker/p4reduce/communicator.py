@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import threading
 import time
@@ -15,10 +16,13 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar
 
+import numpy as np
+
 from p4reduce import collectives
+from p4reduce.auto_wire import MEASURED_SUMS, AutoWire, Speed
 from p4reduce.codecs import Segment
 from p4reduce.codecs.arrays import Tensor
-from p4reduce.codecs.wire import Rounding, Wire, check_wire, seed_of
+from p4reduce.codecs.wire import FixedWire, Rounding, Wire, check_wire, seed_of
 from p4reduce.collectives import Contribution
 from p4reduce.errors import (
     CollectiveError,
@@ -129,6 +133,7 @@ class Communicator:
         self._fixed_window = window
         self._refusal: tuple[Exception, Mapping[int, Reason]] | None = None
         """The error with which this rank refused last, and why each rank refused then."""
+        self._auto_wire = AutoWire()
         self._turns = Turns()
         self._failure: P4ReduceError | None = None
         self._failing = threading.Lock()
@@ -209,16 +214,19 @@ class Communicator:
         without an error, and an int32 sum wraps, as numpy's additions do.
 
         `wire`, equal on all ranks: the bits of a number on the way, "float32", "16" or "8" (docs/compressors.md has the
-        errors). Default: float32 as float32, float16 and bfloat16 in 16 bits. In 16 and 8 bits `rounding` is to the
-        nearest, or "stochastic", without a bias. `residue`, a float32 tensor like `array`, is what this rank did not
-        send so far: it is added first, and is then what was lost in rounding. An error leaves it as it was.
+        errors), or "auto", see `choose_wire`. Default: float32 as float32, float16 and bfloat16 in 16 bits. In 16 and 8
+        bits `rounding` is to the nearest, or "stochastic", without a bias. `residue`, a float32 tensor like `array`, is
+        what this rank did not send so far: it is added first, and is then what was lost in rounding; for "16" and "8".
+        An error leaves it as it was.
         """
 
+        chosen = self.choose_wire(array, timeout_s=timeout_s) if wire == "auto" and residue is None else wire
+
         def prepare() -> Contribution:
-            check_wire(wire, rounding)
+            check_wire(chosen, rounding)
             seed = seed_of(rounding, self.rank, self.operations)
             return collectives.all_reduce(
-                self.lease, array, out, dense=dense, name=name, wire=wire, seed=seed, residue=residue
+                self.lease, array, out, dense=dense, name=name, wire=chosen, seed=seed, residue=residue
             )
 
         total: SomeTensor = self._run(prepare, timeout_s)
@@ -246,6 +254,26 @@ class Communicator:
 
         sums: list[Any] = self._run(prepare, timeout_s)
         return sums
+
+    def choose_wire(self, *tensors: Tensor, timeout_s: Timeout | None = None) -> FixedWire | None:
+        """Return what wire="auto" stands for in the next sum, of these tensors: "float32" or "16"; None: their default.
+
+        All ranks call it, for each such sum once. The first eight sums are float32. Before the ninth, rank 0 broadcasts
+        what it has measured so far, within `timeout_s`; from then on the size decides: 16 bits where they are expected
+        to take at most four fifths of the time. Raises what `broadcast` raises.
+        """
+        auto = self._auto_wire
+        auto.sums += 1  # whatever the tensors are: the ranks have to count alike
+        if auto.sums > MEASURED_SUMS and auto.agreed is None:
+            mine = auto.measured(self._connection.round_trip.shortest_s)
+            round_s, frame_s = self.broadcast(np.array([mine.round_s, mine.frame_s]), 0, timeout_s=timeout_s)
+            auto.agreed = Speed(float(round_s), float(frame_s))
+        if not all(str(getattr(tensor, "dtype", None)).endswith("float32") for tensor in tensors):
+            return None
+        if auto.agreed is None:
+            return "float32"
+        numbers = sum(math.prod(tensor.shape) for tensor in tensors)
+        return auto.agreed.wire_of(numbers, self.lease.geometry.frame_words)
 
     def broadcast(self, array: SomeTensor, root: int = 0, *, timeout_s: Timeout | None = None) -> SomeTensor:
         """Return the root's tensor, bit for bit. The others give one of the same shape and type."""
@@ -370,7 +398,9 @@ class Communicator:
                 by_ranks=",".join(str(rank) for rank in sorted(collective.refusals)),
             )
         else:
-            self._last = call, self._clock() - begun, stats, union_blocks, collective.slots
+            seconds = self._clock() - begun
+            self._auto_wire.saw(stats.rounds, seconds, connection.round_trip.shortest_s)
+            self._last = call, seconds, stats, union_blocks, collective.slots
         return collective
 
     # ---- for a recovery policy, during its `finish`

@@ -14,22 +14,23 @@ from p4reduce.codecs.float_lanes import FloatLanes
 from p4reduce.codecs.output import Output
 from p4reduce.errors import InvalidTensorError
 
-Wire = Literal["float32", "16", "8"]
+FixedWire = Literal["float32", "16", "8"]
+Wire = FixedWire | Literal["auto"]
 Rounding = Literal["nearest", "stochastic"]
-WIRES: Final = ("float32", "16", "8")
-"""32 bits a number, as exact as float32; 16 bits; 8 bits."""
+WIRES: Final = ("float32", "16", "8", "auto")
+"""32 bits a number, as exact as float32; 16 bits; 8 bits; float32 or 16, as auto_wire.py decides."""
 ROUNDINGS: Final = ("nearest", "stochastic")
 
 
 def check_wire(wire: str | None, rounding: str = "nearest") -> None:
     """Raise InvalidTensorError for names of no format and no rounding."""
     if wire is not None and wire not in WIRES:
-        raise InvalidTensorError(f'wire is {wire!r}; give "float32", "16", "8" or None')
+        raise InvalidTensorError(f'wire is {wire!r}; give "float32", "16", "8", "auto" or None')
     if rounding not in ROUNDINGS:
         raise InvalidTensorError(f'rounding is {rounding!r}; give "nearest" or "stochastic"')
 
 
-def default_wire(dtype: np.dtype[Any]) -> Wire:
+def default_wire(dtype: np.dtype[Any]) -> FixedWire:
     """Return the format of a tensor of floats for which none is given."""
     return "float32" if dtype == np.float32 else "16"
 
@@ -96,9 +97,11 @@ def float_segment(
 ) -> Float32 | FloatLanes:
     """Return the segment of a tensor of floats. Without a `wire` float32 is sent as float32, other types in 16 bits.
 
-    Raises InvalidTensorError for another format or type.
+    Raises InvalidTensorError for another format or type, and for "auto", which a communicator has to choose first.
     """
     check_wire(wire)
+    if wire == "auto":
+        raise InvalidTensorError('wire is "auto"; give what Communicator.choose_wire returns')
     if wire is None:
         wire = default_wire(dtype_of(values, name or "the tensor"))
     if wire == "float32":

@@ -37,3 +37,8 @@ class RoundTrip:
         """The smoothed time to an answer; 0 before the first sample."""
         smoothed = float(self.table["smoothed_rtt"][0])
         return 0.0 if math.isnan(smoothed) else smoothed
+
+    @property
+    def shortest_s(self) -> float:
+        """The shortest time to an answer; 0 before the first sample."""
+        return float(self.table["min_rtt"][0])

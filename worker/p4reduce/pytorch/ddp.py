@@ -47,6 +47,7 @@ from torch._C._profiler import _RecordFunctionFast
 from p4reduce.codecs.wire import (
     ROUNDINGS,
     WIRES,
+    FixedWire,
     ResidueLanes,
     Rounding,
     Wire,
@@ -428,9 +429,11 @@ class DDPState:
         """Sum a bucket. If one rank cannot, all ranks raise or skip the step."""
         refusal: P4ReduceError
         try:
+            # also for a bucket that this rank refuses: it is one of those that all ranks count
+            wire = self.comm.choose_wire(bucket.buffer) if self._wire == "auto" else self._wire
             if isinstance(prepared, BaseException):
                 raise prepared
-            self._sum(bucket.buffer, bucket.parts, prepared)
+            self._sum(bucket.buffer, bucket.parts, prepared, wire)
             return
         except PeerRefusedError as error:
             refusal, reasons = error, error.reasons
@@ -444,11 +447,13 @@ class DDPState:
             self.compressor.load_state_dict(self._before)
         self._residues = self._residues_before
 
-    def _sum(self, buffer: torch.Tensor, parts: dict[str, torch.Tensor], begun: Begun | None) -> None:
+    def _sum(
+        self, buffer: torch.Tensor, parts: dict[str, torch.Tensor], begun: Begun | None, wire: FixedWire | None
+    ) -> None:
         if begun is None:
             seed = seed_of(self._rounding, self.comm.rank, self.comm.operations)
             if self._residues is None:
-                rounded = float_segment(buffer, self._wire, mean=True, out=buffer, seed=seed)
+                rounded = float_segment(buffer, wire, mean=True, out=buffer, seed=seed)
                 self.comm.all_reduce_segments([rounded], name="gradients")
             else:
                 self._residues = self._sum_with_feedback(buffer, parts, self._residues, seed)

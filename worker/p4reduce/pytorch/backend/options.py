@@ -32,8 +32,8 @@ class Options:
     """From how many bytes on `broadcast` and `all_gather` take the switch."""
 
     wire: Wire | None = None
-    """How sums of floats are sent: "float32", "16" or "8" bits a number; default: float32 and complex64 as float32,
-    float16 and bfloat16 in 16 bits."""
+    """How sums of floats are sent: "float32", "16" or "8" bits a number, or "auto" (`Communicator.choose_wire`).
+    Default: float32 and complex64 as float32, float16 and bfloat16 in 16 bits."""
 
     def __post_init__(self) -> None:
         from p4reduce.codecs.wire import check_wire  # not when torch is imported: the entry point imports this module

@@ -36,6 +36,8 @@ def all_reduce(
         floats_wire = None if words.dtype == torch.int32 else wire
         sums = [comm.all_reduce(words, out=outs[0], timeout_s=timeout_s, wire=floats_wire)]
     else:
+        if wire == "auto":
+            wire = comm.choose_wire(*(words for words in given if words.dtype != torch.int32), timeout_s=timeout_s)
         segments = [_segment(words, average, wire, out) for words, out in zip(given, outs, strict=True)]
         sums = comm.all_reduce_segments(segments, timeout_s=timeout_s)
     for tensor, total in zip(tensors, sums, strict=True):
