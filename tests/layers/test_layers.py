@@ -53,7 +53,19 @@ def imported_roots(path: Path) -> Iterator[str]:
 
 def test_the_protocol_does_no_io() -> None:
     """Sans I/O: no socket, no thread, no clock. Only the loop over a socket, and what calls it, may have these."""
-    pure = {"__future__", "collections", "dataclasses", "enum", "functools", "heapq", "math", "numpy", "sys", "types"}
+    pure = {
+        "__future__",
+        "collections",
+        "dataclasses",
+        "enum",
+        "functools",
+        "heapq",
+        "itertools",
+        "math",
+        "numpy",
+        "sys",
+        "types",
+    }
     pure |= {"typing", "zlib", "p4reduce", "p4reduce_contracts", "p4reduce_runtime"}
     more = {"collective.py": {"importlib", "time"}, "prefetch.py": {"numba", "llvmlite"}}
     files = set((ROOT / "worker" / "p4reduce" / "protocol").glob("*.py"))
