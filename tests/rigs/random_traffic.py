@@ -72,7 +72,8 @@ class Traffic:
             return False
         for collective in ranks:
             for result in [] if collective.refusals else collective.result():
-                self.digest.update(result.tobytes())
+                for part in result if isinstance(result, tuple) else (result,):  # a sum, or it and what was sent
+                    self.digest.update(part.tobytes())
         return True
 
     def up(self, rank: int, collective: Collective, frames: list[bytes], down: list[list[bytes]]) -> None:
