@@ -220,11 +220,11 @@ class FloatSource:
         """Return the sum, or with `keep_sent` a pair of the sum and what this rank has sent."""
         total = self._numbers(sums)
         if self._rest is not None:
-            self._round(exponents, self._rest, rest=True)
+            self.write_sent(exponents, self._rest, rest=True)
         if not self._keep_sent:
             return [total]
         sent = np.zeros(Segments(self, self._block_words).sums_words, np.uint32)
-        self._round(exponents, sent, rest=False)
+        self.write_sent(exponents, sent)
         return [(total, self._numbers(sent))]
 
     def _decoded(self, words: Words, exponents: NDArray[np.uint8], units: NDArray[np.float64]) -> NDArray[np.uint32]:
@@ -239,8 +239,11 @@ class FloatSource:
         floats.decode_blocks(table, in_order, touched, units[exponents[touched]], size, spare, room)
         return room
 
-    def _round(self, exponents: NDArray[np.uint8], into: NDArray[Any], *, rest: bool) -> None:
-        """Write what this rank has sent of each number, as it lies in memory, or the `rest` of it."""
+    def write_sent(self, exponents: NDArray[np.uint8], into: NDArray[Any], *, rest: bool = False) -> None:
+        """Write what this rank has sent of each number, as it lies in memory, or the `rest` of it.
+
+        `into`: words, or for the rest float32. Each block is encoded and decoded, one after the other.
+        """
         from p4reduce.protocol import floats
 
         part = Segments(self, self._block_words)
