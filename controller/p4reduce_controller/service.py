@@ -154,7 +154,7 @@ class Controller:
             await self.reconciler.close()
             self._store.close()
             raise
-        self.registry.give_time(self._clock())  # connecting took a while
+        self.registry.record_heartbeats(self._clock())  # connecting took a while
         await self._server.start()
         event(
             _log,
@@ -233,7 +233,7 @@ class Controller:
         paused_s = now - self._awake_at - self._sweep_interval_s
         if paused_s > self.config.controller.heartbeat_interval_s:
             event(_log, logging.WARNING, "controller was paused", paused_s=round(paused_s, 1), members="given time")
-            self.registry.give_time(self._clock())
+            self.registry.record_heartbeats(self._clock())
         self._awake_at = now
         self.registry.sweep(self._clock())
         if self.registry.version != before:

@@ -50,7 +50,7 @@ class Grant:
 class Member:
     """A rank that has joined, of the launch `run_id`. `address` is known once its HELLO has come through the switch.
 
-    `waiting` and `watching` count its open calls; `gone_at` is when the connection of the last of them ended.
+    `waiting` and `watching` count its open calls; `disconnected_at` is when the connection of the last of them ended.
     `slot_wait` is what it waited for at its last heartbeat, None in no collective.
     """
 
@@ -61,7 +61,7 @@ class Member:
     address: Address | None = None
     waiting: int = 0
     watching: int = 0
-    gone_at: float | None = None
+    disconnected_at: float | None = None
     problem: str = ""
     slot_wait: WaitingSlot | None = None
 

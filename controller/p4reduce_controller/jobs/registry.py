@@ -12,9 +12,9 @@ A job goes
 and each grant has a new epoch. A reset of an ACTIVE job drops all members: calls with their nonces are answered
 with the reason, and they must join again.
 
-What a later run of the controller has to know is saved at every step (`JobStore`), and taken up with `restore`. Only
-making and removing a job, and drawing an epoch, depend on that: a failing disk stops nothing else. What an older
-state of the disk says is safe, since the switch is compared with it, and members without heartbeats are dropped.
+The state for a later run of the controller is saved at every step (`JobStore`), and read with `restore`. Only
+making and removing a job, and drawing an epoch, depend on that: a failing disk stops nothing else. An older
+state on the disk is safe, since the switch is compared with it, and members without heartbeats are dropped.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ RECONNECT_S = 1.0
 NEVER_JOINED_S = 300.0
 """How long an ephemeral job is kept before its first rank joins: kernels may be compiled first."""
 _MOST_WAITS = 4  # of one member at a time: every change wakes each of them
-_REMEMBERED = 4096
+_MOST_FORMER = 4096
 _UNKNOWN_MEMBER = "the controller has no such member: it restarted after the job's reset, or the reset was long ago"
 
 
@@ -73,7 +73,7 @@ class Cause(StrEnum):
 
     LEFT = "rank left"
     REMOVED = "job removed"
-    GONE = "rank gone"
+    DISCONNECTED = "rank gone"
     SILENT = "rank silent"
     JOINED_AGAIN = "rank joined again"
     SWITCH_LOST = "switch lost"
@@ -136,7 +136,7 @@ class Registry:
         self._heartbeat_timeout_s = heartbeat_timeout_s
         self._jobs: dict[str, Job] = {}
         self._members: dict[int, tuple[Job, Member]] = {}  # by nonce
-        self._gone: OrderedDict[int, str] = OrderedDict()  # nonces of former members, and why
+        self._former: OrderedDict[int, str] = OrderedDict()  # nonces of former members, and why
         self._last_id = 0
 
     def jobs(self) -> list[Job]:
@@ -239,22 +239,22 @@ class Registry:
                 self._members[member.nonce] = (job, member)
                 if not job.active:
                     member.address = None
-        self.give_time(now)
+        self.record_heartbeats(now)
         if self._jobs:
             event(_log, logging.INFO, "jobs restored", jobs=len(self._jobs), members=len(self._members))
 
-    def give_time(self, now: float) -> None:
+    def record_heartbeats(self, now: float) -> None:
         """Record a heartbeat of every member, after a pause of the controller itself."""
         for _, member in self._members.values():
             member.last_seen = now
-            member.gone_at = None
+            member.disconnected_at = None
 
     def join(
         self, name: str, rank: int, world_size: int, now: float, run_id: str = "", *, former: int = 0, owner: str = ""
     ) -> Member:
         """Add rank `rank` as a member; the join counts towards the quota of `owner`.
 
-        A member keeps its place until it leaves or `sweep` drops it: only `former`, the nonce with which the same
+        A member keeps its rank until it leaves or `sweep` drops it: only `former`, the nonce with which the same
         worker joined before, lets it join again earlier, and that resets an ACTIVE job.
         Raises PlaceTakenError while another worker has the rank or the job has members of another launch,
         QuotaExceededError, UnknownJobError or InvalidRequestError.
@@ -292,7 +292,7 @@ class Registry:
         return member
 
     def hello(self, hello: Hello, now: float) -> bool:
-        """A HELLO came through the switch. False if no member has its nonce; the first address of a nonce stays."""
+        """Record a HELLO. Return False if no member has its nonce; a nonce keeps its first address."""
         if hello.nonce not in self._members:
             return False
         job, member = self._members[hello.nonce]
@@ -321,7 +321,7 @@ class Registry:
     def member(self, nonce: int) -> tuple[Job, Member]:
         """Return the member with this nonce. Raises MemberResetError with the reason if it is void."""
         if nonce not in self._members:
-            raise MemberResetError(f"{self._gone.get(nonce, _UNKNOWN_MEMBER)}; join again")
+            raise MemberResetError(f"{self._former.get(nonce, _UNKNOWN_MEMBER)}; join again")
         return self._members[nonce]
 
     def wait_started(self, nonce: int) -> None:
@@ -333,17 +333,17 @@ class Registry:
         if member.waiting >= _MOST_WAITS:
             raise InvalidRequestError(f"rank {member.rank} of job {job.name} waits {member.waiting} times already")
         member.waiting += 1
-        member.gone_at = None
+        member.disconnected_at = None
 
-    def wait_ended(self, nonce: int, now: float, caller_gone: bool = False) -> None:
+    def wait_ended(self, nonce: int, now: float, caller_disconnected: bool = False) -> None:
         """Record that the wait ended. If the caller has disconnected, its HELLO is void until it sends another."""
         if nonce in self._members:
             job, member = self._members[nonce]
             member.waiting -= 1
             member.last_seen = now
-            if caller_gone and not job.active and member.waiting == 0:
+            if caller_disconnected and not job.active and member.waiting == 0:
                 member.address = None
-                member.gone_at = now
+                member.disconnected_at = now
                 self._withdraw(job)
 
     def heartbeat(self, nonce: int, now: float, slot_wait: WaitingSlot | None = None) -> str:
@@ -352,19 +352,19 @@ class Registry:
             return reason
         member = self._members[nonce][1]
         member.last_seen = now
-        member.gone_at = None
+        member.disconnected_at = None
         member.slot_wait = slot_wait
         return ""
 
     def void(self, nonce: int) -> str:
         """Why a lease is void, or "" while it is good."""
-        return "" if nonce in self._members else self._gone.get(nonce, _UNKNOWN_MEMBER)
+        return "" if nonce in self._members else self._former.get(nonce, _UNKNOWN_MEMBER)
 
     def watch_started(self, nonce: int) -> None:
         """Record that a member's watch is open; the member stays while it is. Raises MemberResetError."""
         _, member = self.member(nonce)
         member.watching += 1
-        member.gone_at = None
+        member.disconnected_at = None
 
     def watch_ended(self, nonce: int, now: float) -> None:
         """Record that a watch ended. Without another one soon the member is dropped."""
@@ -372,7 +372,7 @@ class Registry:
             _, member = self._members[nonce]
             member.watching -= 1
             if not member.watching:
-                member.last_seen = member.gone_at = now
+                member.last_seen = member.disconnected_at = now
 
     def leave(self, nonce: int) -> None:
         """Drop a member at its own request; a former member may call it too."""
@@ -381,19 +381,19 @@ class Registry:
             self._drop(job, member.rank, rank_left(member.rank), Cause.LEFT)
 
     def sweep(self, now: float) -> None:
-        """Drop the members that were silent for too long, or whose connection ended."""
+        """Drop the members without heartbeats for too long, or whose connection ended."""
         limit = self._heartbeat_timeout_s
         for job in self._jobs.values():
             for member in list(job.members.values()):
                 if member.nonce not in self._members or member.waiting or member.watching:
                     continue
-                if member.gone_at is not None and now - member.gone_at >= RECONNECT_S:
+                if member.disconnected_at is not None and now - member.disconnected_at >= RECONNECT_S:
                     reason = f"rank {member.rank} is gone: its connection to the controller ended"
-                    self._drop(job, member.rank, reason, Cause.GONE)
+                    self._drop(job, member.rank, reason, Cause.DISCONNECTED)
                 elif now - member.last_seen >= limit:
                     self._drop(job, member.rank, f"rank {member.rank} sent no heartbeat for {limit:g} s", Cause.SILENT)
             if job.grant is None:
-                self._grant_if_complete(job, now)  # it may have had to wait for its owner's quota
+                self._grant_if_complete(job, now)  # if it waited for its owner's quota
         for name in list(self._unsaved):
             self._save(self._jobs[name])
         for job in list(self._jobs.values()):
@@ -469,7 +469,7 @@ class Registry:
     def _fresh_nonce(self) -> int:
         while True:
             nonce = self._draw_nonce()
-            if nonce not in self._members and nonce not in self._gone:
+            if nonce not in self._members and nonce not in self._former:
                 return nonce
 
     def _grant_if_complete(self, job: Job, now: float) -> None:
@@ -491,11 +491,11 @@ class Registry:
         self.version += 1
 
     def _drop(self, job: Job, rank: int, reason: str, cause: Cause) -> None:
-        """Take one rank out. That resets an ACTIVE job; in a FORMING one the others stay."""
+        """Drop one rank. That resets an ACTIVE job; a FORMING one keeps the others."""
         if job.active:
             self._reset(job, reason, cause)
         else:
-            self._forget(job.members.pop(rank), reason)
+            self._remove_member(job.members.pop(rank), reason)
             self._withdraw(job)
             event(_log, cause.level, "rank dropped", job=job.name, rank=rank, cause=reason)
 
@@ -512,7 +512,7 @@ class Registry:
         if job.members:
             event(_log, cause.level, "job reset", job=job.name, cause=reason, epoch=job.epoch, ranks=len(job.members))
         for member in job.members.values():
-            self._forget(member, reason)
+            self._remove_member(member, reason)
         job.members.clear()
         job.grant = None
         job.active = False
@@ -535,8 +535,8 @@ class Registry:
                 event(_log, logging.ERROR, "job unsaved", job=job.name, cause=str(error))
             self._unsaved.add(job.name)
 
-    def _forget(self, member: Member, reason: str) -> None:
+    def _remove_member(self, member: Member, reason: str) -> None:
         del self._members[member.nonce]
-        self._gone[member.nonce] = reason
-        while len(self._gone) > _REMEMBERED:
-            self._gone.popitem(last=False)
+        self._former[member.nonce] = reason
+        while len(self._former) > _MOST_FORMER:
+            self._former.popitem(last=False)

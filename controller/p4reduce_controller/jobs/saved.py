@@ -11,7 +11,7 @@ from p4reduce_contracts.wire import SECRET_BITS
 from p4reduce_controller.jobs.model import Grant, Job, Member, check_job_lanes, check_name
 from p4reduce_runtime import settings
 
-_RUNNING_ONLY = ("last_seen", "waiting", "watching", "gone_at", "problem", "slot_wait")
+_RUNNING_ONLY = ("last_seen", "waiting", "watching", "disconnected_at", "problem", "slot_wait")
 
 
 def to_text(job: Job) -> str:

@@ -115,7 +115,7 @@ class AnyOrder(RuleBasedStateMachine):
                 self.told[nonce] = reason
         elif not self.registry.heartbeat(nonce, self.now):
             self.registry.wait_started(nonce)
-            self.registry.wait_ended(nonce, self.now, caller_gone=event == "wait and go")
+            self.registry.wait_ended(nonce, self.now, caller_disconnected=event == "wait and go")
 
     @rule(seconds=st.floats(0, 12))
     def time_passes(self, seconds: float) -> None:

@@ -192,7 +192,7 @@ def test_a_repeated_wait_leaves_time_for_the_watch(registry: Registry) -> None:
     job = registry.create("train", 1)
     member = registry.join("train", 0, 1, 0.0)
     registry.wait_started(member.nonce)
-    registry.wait_ended(member.nonce, 1.0, caller_gone=True)
+    registry.wait_ended(member.nonce, 1.0, caller_disconnected=True)
     registry.wait_started(member.nonce)
     registry.hello(Hello(job.id, member.nonce, place(1)), 1.5)
     assert job.grant is not None
@@ -242,7 +242,7 @@ def test_a_cancelled_wait_needs_another_hello(registry: Registry) -> None:
     a, b = (registry.join("train", rank, 2, 0.0) for rank in range(2))
     registry.wait_started(a.nonce)
     registry.hello(Hello(job.id, a.nonce, place(1)), 0.0)
-    registry.wait_ended(a.nonce, 1.0, caller_gone=True)
+    registry.wait_ended(a.nonce, 1.0, caller_disconnected=True)
     registry.hello(Hello(job.id, b.nonce, place(2)), 2.0)
     assert job.grant is None
     registry.hello(Hello(job.id, a.nonce, place(1)), 3.0)
