@@ -94,11 +94,12 @@ def kernel(signature: str, *, allocates: bool = False) -> Callable[[Function], F
 
     def compiled(function: Function) -> Function:
         dispatcher = njit(**options)(function)
+        types = _signature(signature, function)
         with contextlib.ExitStack() as stack:
-            kept = _cache_of(function, signature)
+            kept = _cache_of(function, types)
             if kept is not None:
                 dispatcher._cache = stack.enter_context(kept)  # as Dispatcher.enable_caching does
-            dispatcher.compile(_signature(signature, function))
+            dispatcher.compile(types)
         dispatcher.disable_compile()
         return cast(Function, dispatcher)
 
@@ -251,14 +252,18 @@ def _package(module: str) -> str:
     return module.rpartition(".")[0]
 
 
-def _cache_of(function: Callable[..., Any], signature: str) -> kernel_cache.KernelCache | None:
-    """Return where a kernel is kept; None where there is no folder."""
+def _cache_of(function: Callable[..., Any], types: Any) -> kernel_cache.KernelCache | None:
+    """Return where a kernel is kept; None where there is no folder.
+
+    The name has the types with the places of all fields: of a process whose sources were changed after it had imported
+    some, the folder's digest does not say what it compiles.
+    """
     folder = _folder()
     if folder is None:
         return None
     source = function.__code__.co_filename
     try:
-        told_apart = hashlib.sha256(f"{folder.name}\n{_text_digest(source)}\n{signature}".encode()).hexdigest()
+        told_apart = hashlib.sha256(f"{folder.name}\n{_text_digest(source)}\n{types}".encode()).hexdigest()
     except OSError as error:  # such as a module in a zip archive
         cache.say_unkept(Path(source), error.strerror)
         return None

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_runtime import cache, kernel_cache
+from p4reduce_runtime import cache, kernel_cache, kernels
+from p4reduce_runtime.records import Record
 from rigs.doubling import COMPILED, LOADED, MODULE, USE, Use, environment_in, kept
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a second user or a mount")
@@ -96,6 +97,27 @@ def test_a_changed_module_is_compiled_anew(environment: dict[str, str], tmp_path
     use(environment)
     (tmp_path / "doubling.py").write_text(MODULE.replace("2 * number", "number + number"), encoding="utf-8")
     assert use(environment) == (COMPILED, [])
+
+
+def test_records_of_another_layout_have_another_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Although all sources are the same: they may be changed while a process imports them."""
+
+    class Pair(Record):
+        first: int
+        second: int
+
+    class Triple(Record):
+        first: int
+        between: int
+        second: int
+
+    monkeypatch.setattr(kernels, "_folder", lambda: tmp_path)
+    files = set()
+    for record in (Pair, Triple, Pair):
+        kept = kernels._cache_of(flipped, kernels._type_of(record))
+        assert kept is not None
+        files.add(kept._path)
+    assert len(files) == 2
 
 
 def test_without_file_descriptors_it_compiles(environment: dict[str, str], tmp_path: Path, use: Use) -> None:
