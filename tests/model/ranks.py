@@ -248,7 +248,6 @@ def _behaviour(snapshot: Snapshot) -> tuple[object, ...]:
         arrays[_AGREED],
         arrays[_SUMS],
         snapshot.slot_rounds,
-        snapshot.next_window,
         snapshot.refusals,
         snapshot.early,
         snapshot.corrupt,
