@@ -145,6 +145,22 @@ def test_a_work_that_failed_raises_and_leaves_the_tensor(
         assert torch.equal(left, numbers(0, shape=(6 - rank, 5)))
 
 
+def test_negated_and_conjugated_views_are_taken_as_their_numbers(ranks: Callable[[Rank, Any], list[Any]]) -> None:
+    def rank_main(group: ProcessGroupP4Reduce, device: Host) -> list[torch.Tensor]:
+        views = [torch.full((6,), complex(0, 1 + group.rank())).conj().imag for _ in range(3)]
+        assert all(view.is_neg() for view in views)
+        group.allreduce(views[:1]).wait()
+        group.allreduce_coalesced(views[1:]).wait()
+        conjugated = torch.full((6,), complex(0, 1 + group.rank())).conj()
+        assert conjugated.is_conj()
+        group.broadcast([conjugated], root=1).wait()
+        return [*views, conjugated]
+
+    for *views, conjugated in ranks(rank_main, Host()):
+        assert all(torch.equal(view, torch.full((6,), -3.0)) for view in views)
+        assert torch.equal(conjugated, torch.full((6,), -2j))
+
+
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_results_on_cuda_are_those_on_the_host(ranks: Callable[[Rank, Any], list[Any]]) -> None:

@@ -460,7 +460,7 @@ def _flat(output: torch.Tensor, given: torch.Tensor) -> tuple[torch.Tensor, torc
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor's bytes, [bytes], which may share its memory."""
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
 def _write(tensor: torch.Tensor, words: torch.Tensor) -> None:
