@@ -116,10 +116,10 @@ class JobStats:
 
     name: str
     id: int
-    contributions: Count
-    duplicates: Count
-    results: Count
-    pendings: Count
+    contributions: Count = Count()
+    duplicates: Count = Count()
+    results: Count = Count()
+    pendings: Count = Count()
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class DropStats:
     """Frames that the switch dropped for one reason."""
 
     reason: str
-    count: Count
+    count: Count = Count()
 
 
 @dataclass(frozen=True)
