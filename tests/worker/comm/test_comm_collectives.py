@@ -330,6 +330,17 @@ def test_copies_of_16_bit_floats_keep_every_bit(name: str) -> None:
         assert result.dtype == dtype and torch.equal(result.view(torch.int16), bits[1])
 
 
+def test_negated_and_conjugated_views_are_taken_as_their_numbers() -> None:
+    torch = pytest.importorskip("torch")
+    conjugated = torch.full((5,), 1 + 2j).conj()
+    assert conjugated.imag.is_neg()
+    with LocalGroup(2, geometry=SMALL, slots=4) as group:
+        for total in group.run(lambda comm: comm.all_reduce(conjugated.imag)):
+            assert total.tolist() == [-4] * 5
+        for copied in group.run(lambda comm: comm.broadcast(conjugated)):
+            assert copied.tolist() == [1 - 2j] * 5
+
+
 def test_torch_tensors_of_other_types_are_refused() -> None:
     torch = pytest.importorskip("torch")
     with LocalGroup(2) as group:

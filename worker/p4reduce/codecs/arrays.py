@@ -40,7 +40,7 @@ def to_numpy(tensor: Tensor, what: str = "the tensor") -> Array:
         if tensor.layout is not sys.modules["torch"].strided:
             raise InvalidTensorError(f"{what} is sparse ({tensor.layout}); give its to_dense(): zeros do not travel")
         try:
-            tensor = shared_array(tensor if tensor.is_cpu else tensor.detach().cpu())
+            tensor = shared_array((tensor if tensor.is_cpu else tensor.detach().cpu()).resolve_conj().resolve_neg())
         except (TypeError, RuntimeError) as error:
             raise InvalidTensorError(f"{what} is {tensor.dtype}, which numpy does not know; convert it") from error
     if type(tensor) is np.ndarray and tensor.flags.c_contiguous and tensor.flags.aligned:

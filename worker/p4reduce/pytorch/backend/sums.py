@@ -30,7 +30,7 @@ def all_reduce(
     They are summed in place: no block is sent before all ranks are known to take part.
     """
     given = [_as_words(tensor.detach()) for tensor in tensors]
-    outs = [words if words.is_contiguous() else None for words in given]
+    outs = [words if words.is_contiguous() and not words.is_neg() else None for words in given]
     if len(given) == 1 and not average:
         words = given[0]
         floats_wire = None if words.dtype == torch.int32 else wire
@@ -53,7 +53,7 @@ def _as_words(tensor: torch.Tensor) -> torch.Tensor:
     """Return the numbers in a type that is sent."""
     if tensor.dtype == torch.complex64:
         return torch.view_as_real(tensor.resolve_conj()).contiguous()
-    return tensor.resolve_neg()
+    return tensor
 
 
 def _segment(words: torch.Tensor, average: bool, wire: Wire | None, out: torch.Tensor | None) -> Segment:
