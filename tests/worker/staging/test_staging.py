@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, Policy
 from p4reduce.errors import InvalidTensorError
 from p4reduce.pytorch import staging
+from p4reduce.pytorch.backend.work import CollectiveWork
 from p4reduce.pytorch.ddp import DDPState
 from p4reduce.pytorch.staging import OnDevice, stage
 from p4reduce.testing.local_group import LocalGroup
@@ -253,3 +255,39 @@ def test_a_device_without_memory_ends_the_state(monkeypatch: pytest.MonkeyPatch,
         state.reduce(Bucket(0, torch.nn.Parameter(torch.zeros(2)), full.tensor(torch.zeros(2)), last=True))  # type: ignore[arg-type]
     assert isinstance(state.error, torch.OutOfMemoryError)
     state.close()
+
+
+def test_a_future_that_the_device_cannot_complete_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no end of the thread that would have completed the later ones."""
+    accelerator = SimulatedAccelerator()
+    monkeypatch.setitem(staging.ACCELERATORS, "meta", lambda: accelerator)
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("the device is lost")
+
+    monkeypatch.setattr(OnDevice, "complete", fail)
+    tensors = [accelerator.tensor(torch.ones(40)) for _ in range(2)]
+    work = CollectiveWork("sum", tensors, stage(META, [], []))
+    future = work.get_future()
+    work.finish()
+    waited = threading.Thread(target=lambda: pytest.raises(RuntimeError, future.wait), daemon=True)
+    waited.start()
+    waited.join(20)
+    assert not waited.is_alive() and isinstance(work.exception(), RuntimeError)
+    with LocalGroup(1) as group:
+        state = DDPState(group.comms[0])
+        raised: list[BaseException] = []
+
+        def backward() -> None:
+            try:
+                for index, tensor in enumerate(tensors):
+                    state.reduce(Bucket(index, torch.zeros(40), tensor, last=index == 1))  # type: ignore[arg-type]
+            except RuntimeError as error:
+                raised.append(error)
+
+        passed = threading.Thread(target=backward, daemon=True)
+        passed.start()
+        passed.join(20)
+        assert not passed.is_alive(), "it waits for a thread that has ended"
+        assert "the device is lost" in str(raised)
+        group.comms[0].close(wait=False)

@@ -412,11 +412,11 @@ class DDPState:
                 if self._skipping:
                     bucket.buffer.fill_(torch.nan)
                 bucket.staged.give_back()
+            bucket.staged.complete(bucket.future, bucket.given)
         except BaseException as error:
             self._fail(error)
-            bucket.future.set_exception(error)  # type: ignore[arg-type]  # torch types it as the value
-        else:
-            bucket.staged.complete(bucket.future, bucket.given)
+            if not bucket.future.done():
+                bucket.future.set_exception(error)  # type: ignore[arg-type]  # torch types it as the value
 
     def _begin_step(self, only_bucket: bool) -> None:
         self._skipping = False

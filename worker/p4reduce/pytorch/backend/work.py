@@ -80,7 +80,11 @@ class CollectiveWork(Work):
             return self._future
 
     def _complete(self) -> None:
-        self._staged.complete(self._source, self._outputs if self._error is None else [])
+        try:
+            self._staged.complete(self._source, self._outputs if self._error is None else [])
+        except BaseException as error:
+            self._error = self._error or error
+            self._source.set_exception(error)
 
     def _value(self, _source: Any) -> Tensors:
         if self._error is not None:
