@@ -58,9 +58,13 @@ class Event:
         if self._mark is not None and not self._accelerator.leaves_out("wait"):
             self._accelerator.enqueue(stream, lambda: None, after=self._mark)
 
-    def synchronize(self) -> None:
-        if self._mark is not None and not self._accelerator.leaves_out("synchronize"):
+    def query(self) -> bool:
+        """Whether it has passed; the device works while the host asks, unless it hangs."""
+        if self._accelerator.hangs:
+            return False
+        if self._mark is not None and not self._accelerator.leaves_out("query"):
             self._accelerator.run_until(self._mark)
+        return True
 
 
 class OrderedFuture(torch.futures.Future):  # type: ignore[type-arg, misc]
@@ -103,6 +107,7 @@ class SimulatedAccelerator:
     def __init__(self, schedule: Schedule = "lazy", forget: int | None = None) -> None:
         self.calls: list[str] = []
         """Those that order things."""
+        self.hangs = False
         self._schedule, self._forget = schedule, forget
         self._random = random.Random(schedule) if isinstance(schedule, int) else None
         self._memory: dict[int, torch.Tensor] = {}

@@ -11,7 +11,7 @@ import torch
 
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, Policy
-from p4reduce.errors import InvalidTensorError
+from p4reduce.errors import CollectiveTimeoutError, InvalidTensorError
 from p4reduce.pytorch import staging
 from p4reduce.pytorch.backend.work import CollectiveWork
 from p4reduce.pytorch.ddp import DDPState
@@ -22,6 +22,7 @@ from rigs.simulated_accelerator import Schedule, SimulatedAccelerator
 
 SCHEDULES: list[Schedule] = ["lazy", "eager", *range(8)]
 META = torch.device("meta")
+LIMIT_S = 10.0
 GIVEN = torch.arange(12.0).reshape(3, 4)
 
 Use = Callable[[SimulatedAccelerator, torch.Tensor], Any]
@@ -37,7 +38,7 @@ def accelerator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 def double(accelerator: SimulatedAccelerator, tensor: torch.Tensor, kind: type[OnDevice] = OnDevice) -> OnDevice:
     """Double a tensor on the host."""
     staged = kind(accelerator, META, [tensor], [tensor])
-    staged.arrive()
+    staged.arrive(LIMIT_S)
     staged.writes[0].mul_(2)
     staged.give_back()
     return staged
@@ -70,7 +71,7 @@ def in_a_block(accelerator: SimulatedAccelerator, tensor: torch.Tensor) -> None:
     staged.wait()
 
 
-TO_HOST_AND_BACK = ["record", "wait", "keep", "record", "synchronize", "keep", "record"]
+TO_HOST_AND_BACK = ["record", "wait", "keep", "record", "query", "keep", "record"]
 TWICE = {5: "keep"}
 """The tensor was read before, and is kept for the side stream already."""
 OF_ITS_OWN = {6: "record"}
@@ -109,8 +110,8 @@ def test_each_call_that_orders_copies_is_needed(use: Use, calls: list[str], need
 
 
 class CopiesBackTooEarly(OnDevice):
-    def arrive(self) -> None:
-        super().arrive()
+    def arrive(self, timeout_s: float) -> None:
+        super().arrive(timeout_s)
         super().give_back()
 
     def give_back(self) -> None:
@@ -144,14 +145,14 @@ def test_copies_and_sums_of_three_tensors_overlap() -> None:
     accelerator = SimulatedAccelerator("lazy")
     tensors = [accelerator.tensor(GIVEN + each) for each in range(3)]
     first, second, third = (OnDevice(accelerator, META, [tensor], [tensor]) for tensor in tensors)
-    first.arrive()
+    first.arrive(LIMIT_S)
     first.writes[0].mul_(2)
     first.give_back()
-    second.arrive()
+    second.arrive(LIMIT_S)
     assert accelerator._of(tensors[0]).equal(GIVEN), "the host waited for the first copy back"
     assert third.reads[0].equal(torch.full_like(GIVEN, 99)), "the host waited for the third copy to it"
     second.writes[0].mul_(2)  # while the second is summed,
-    third.arrive()  # the third arrives
+    third.arrive(LIMIT_S)  # the third arrives
     assert third.reads[0].equal(GIVEN + 2)
     first.wait()
     assert accelerator.read(tensors[0]).equal(2 * GIVEN), "and the first goes back"
@@ -159,6 +160,14 @@ def test_copies_and_sums_of_three_tensors_overlap() -> None:
         staged.give_back()
         staged.wait()
         assert accelerator.read(tensor).equal((GIVEN + added) * (2 if staged is second else 1))
+
+
+def test_a_device_that_hangs_ends_in_a_timeout() -> None:
+    accelerator = SimulatedAccelerator("lazy")
+    staged = OnDevice(accelerator, META, [accelerator.tensor(GIVEN)], [])
+    accelerator.hangs = True
+    with pytest.raises(CollectiveTimeoutError, match="not copied to the host within 0.01 s"):
+        staged.arrive(0.01)
 
 
 def test_tensors_on_the_host_are_not_copied() -> None:

@@ -41,7 +41,7 @@ def test_copies_wait_for_the_callers_stream_and_it_for_them() -> None:
         all_staged.append(stage(tensor.device, [tensor], [tensor]))
     for staged in all_staged:
         assert staged.reads[0].is_pinned()
-        staged.arrive()
+        staged.arrive(10.0)
         staged.writes[0].mul_(2)
         staged.give_back()
     for number, (staged, tensor) in enumerate(zip(all_staged, tensors, strict=True)):
@@ -54,7 +54,7 @@ def test_a_future_s_value_is_back_on_every_stream_that_waits() -> None:
     staged = stage(tensor.device, [tensor], [tensor])
     future = staged.future()
     child = future.then(lambda done: done.value())
-    staged.arrive()
+    staged.arrive(10.0)
     staged.writes[0].mul_(2)
     staged.give_back()
     staged.complete(future, tensor)

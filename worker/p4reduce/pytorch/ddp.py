@@ -289,7 +289,10 @@ class DDPState:
         return begun.future
 
     def after_each_pass(self, call: Callable[[PassReport], None]) -> None:
-        """Have something called at the end of each backward pass whose gradients were summed, on its thread."""
+        """Have something called at the end of each backward pass, also of a skipped one, on its thread.
+
+        What it raises comes out of `backward()`, on this rank alone.
+        """
         self._after_pass.append(call)
 
     def state_dict(self) -> dict[str, Any]:
@@ -388,7 +391,7 @@ class DDPState:
         try:
             if self.error is not None:
                 raise self.error
-            bucket.staged.arrive()
+            bucket.staged.arrive(self.comm.timeout_s)
             with torch.no_grad():
                 _check(bucket)
                 if self.compressor is None:

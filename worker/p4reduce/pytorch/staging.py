@@ -14,12 +14,16 @@ It has not run on a GPU yet: the tests have a simulated accelerator.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, Protocol
 
 import torch
 
+from p4reduce.errors import CollectiveTimeoutError
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 20e-6, 1e-3
 _cuda: Any = torch.cuda  # which is not typed throughout
 
 
@@ -39,7 +43,7 @@ class Accelerator(Protocol):
         ...
 
     def event(self) -> Any:
-        """Return an event, with `record(stream)`, `wait(stream)` and `synchronize()`."""
+        """Return an event, with `record(stream)`, `wait(stream)` and `query()`."""
         ...
 
     def host_like(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -73,7 +77,7 @@ class Cuda:
         return context
 
     def event(self) -> Any:
-        return _cuda.Event(blocking=True)  # who waits for it takes no processor time
+        return _cuda.Event()
 
     def host_like(self, tensor: torch.Tensor) -> torch.Tensor:
         return torch.empty_like(tensor, device="cpu", pin_memory=True)
@@ -99,8 +103,11 @@ class OnHost:
         self.reads, self.writes = reads, writes
         """In the host's memory, in the order in which they were given."""
 
-    def arrive(self) -> None:
-        """Return when `reads` has what the caller's tensors had; for the thread of the collective."""
+    def arrive(self, timeout_s: float) -> None:
+        """Return when `reads` has what the caller's tensors had; for the thread of the collective.
+
+        Raises CollectiveTimeoutError.
+        """
 
     def give_back(self) -> None:
         """Begin to copy `writes` to the caller's tensors; for the thread of the collective."""
@@ -148,8 +155,16 @@ class OnDevice(OnHost):
                 accelerator.copy(host, tensor.detach())
         self._arrived.record(self._side)
 
-    def arrive(self) -> None:
-        self._arrived.synchronize()
+    def arrive(self, timeout_s: float) -> None:
+        deadline, pause_s = time.monotonic() + timeout_s, _FIRST_PAUSE_S
+        while not self._arrived.query():  # synchronize() has no time limit
+            if time.monotonic() >= deadline:
+                raise CollectiveTimeoutError(
+                    f"tensors on {self._device} were not copied to the host within {timeout_s:g} s: what was started "
+                    "on the device before has not ended"
+                )
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def give_back(self) -> None:
         with self.writing(self._written):

@@ -405,7 +405,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         def run() -> None:
             with _RecordFunctionFast(full_name):  # a tenth of what torch.profiler.record_function takes
                 try:
-                    staged.arrive()
+                    staged.arrive(timeout_s)
                     collective(timeout_s)
                     staged.give_back()
                 except CollectiveTimeoutError as error:
