@@ -79,25 +79,25 @@ JOBS: Final = (
         "2 ranks, 1 slot, 3 collectives",
         _one_lease(2, 1, _dense(2, 1), _dense(2, 1), _dense(2, 1)),
         small=(LOSS, COPY, TIMER),
-        large=(Faults(losses=2, copies=2), Faults(losses=1, copies=1, timers=2)),
+        large=(Faults(losses=2, copies=2, timers=1), Faults(losses=1, copies=1, timers=2)),
     ),
     Searched(
         "2 ranks, 2 slots, 2 rounds of blocks",
         _one_lease(2, 2, Sum(16, ((0, 4, 8, 12), (0, 12)), 2)),
         small=(LOSS,),
-        large=(*TWO, Faults(losses=2)),
+        large=(*TWO, Faults(losses=2), Faults(losses=1, copies=1, timers=1)),
     ),
     Searched(
         "2 ranks, 2 slots, a refused collective and one more",
         _one_lease(2, 2, Refusal(1, Sum(8, ((0, 4), (0,)), 2)), Sum(8, ((0, 4), (0,)), 2)),
         small=(LOSS, COPY, TIMER),
-        large=(Faults(losses=1, copies=1, timers=1), Faults(losses=2, copies=1)),
+        large=(Faults(losses=1, copies=1, timers=1), Faults(losses=2, copies=2)),
     ),
     Searched(
         "3 ranks, 1 slot, 1 round of blocks",
         _one_lease(3, 1, _dense(3, 1)),
         small=(LOSS, COPY),
-        large=(Faults(losses=1, copies=1, timers=1), Faults(losses=2, copies=2)),
+        large=(Faults(losses=2, copies=1, timers=1), Faults(losses=2, copies=2)),
     ),
     Searched(
         "3 ranks, 1 slot, 2 collectives, sparse",
@@ -109,13 +109,13 @@ JOBS: Final = (
         "2 ranks, new leases in a new epoch",
         _two_leases(EPOCH + 1, 2),
         small=(Faults(leases=1), Faults(leases=1, copies=1)),
-        large=(Faults(leases=1, losses=1, copies=1), Faults(leases=1, copies=1, timers=1), Faults(leases=1, copies=3)),
+        large=(Faults(leases=1, losses=1, copies=1, timers=1), Faults(leases=1, copies=3)),
     ),
     Searched(
         "2 ranks, new leases in the same epoch of a switch that was started again",
         _two_leases(EPOCH, 2),
         small=(Faults(leases=1), Faults(leases=1, copies=1)),
-        large=(Faults(leases=1, losses=1, copies=1), Faults(leases=1, copies=1, timers=1), Faults(leases=1, copies=3)),
+        large=(Faults(leases=1, losses=1, copies=1, timers=1), Faults(leases=1, copies=3)),
     ),
 )
 

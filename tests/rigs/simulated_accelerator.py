@@ -141,7 +141,7 @@ class SimulatedAccelerator:
         return Event(self)
 
     def host_like(self, tensor: torch.Tensor) -> torch.Tensor:
-        return torch.empty_like(tensor, device="cpu").fill_(99)  # nobody's numbers
+        return torch.empty_like(tensor, device="cpu").fill_(99)  # numbers that no tensor has
 
     def copy(self, to: torch.Tensor, source: torch.Tensor) -> None:
         stream = self.current_stream()

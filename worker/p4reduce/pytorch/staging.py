@@ -97,7 +97,7 @@ ACCELERATORS: Final[dict[str, Callable[[], Accelerator]]] = {"cuda": Cuda}
 
 
 class OnHost:
-    """Tensors in the host's memory: nothing is copied, and nobody waits."""
+    """Tensors in the host's memory: nothing is copied or waited for."""
 
     def __init__(self, reads: list[torch.Tensor], writes: list[torch.Tensor]) -> None:
         self.reads, self.writes = reads, writes
