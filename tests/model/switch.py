@@ -11,21 +11,8 @@ import numpy as np
 from model.calls import Generation
 from p4reduce.testing.reference_switch import Cell, ReferenceSwitch
 from p4reduce_contracts.wire import KEY_NONE, PENDING, RESULT, SMALL, unpack
-from p4reduce_switch.program import Program, Replica
-from rigs.pipeline import (
-    ARTIFACTS,
-    GROUP,
-    SLOT_BASE,
-    SWITCH_IP,
-    SWITCH_MAC,
-    payload_of,
-    rank_ip,
-    rank_mac,
-    rank_port,
-    rank_udp_port,
-    udp_frame,
-    with_secret,
-)
+from p4reduce_switch.program import Program, compile_program
+from rigs.pipeline import ARTIFACTS, SLOT_BASE, PipelineRig, payload_of, rank_port, udp_frame, with_secret
 
 Rounds = Mapping[int, int | None]
 """By version, 2 * slot + the round's lowest bit: the round that it holds of the present epoch."""
@@ -61,7 +48,17 @@ class CompiledSwitch:
         if mutate is not None:
             mutate(config)
         self._epochs = [generation.leases[0].epoch for generation in generations]
-        self._programs = [_admitting(json.dumps(config).encode(), generation) for generation in generations]
+        compiled = compile_program(json.dumps(config).encode())
+        self._programs = [
+            PipelineRig(
+                "small",
+                len(generation.leases),
+                epoch=generation.leases[0].epoch,
+                secret_of=[lease.secret for lease in generation.leases].__getitem__,
+                compiled=compiled,
+            ).program
+            for generation in generations
+        ]
         first, count = 2 * SLOT_BASE, 2 * generations[0].leases[0].slot_count
         self._cells = [
             [
@@ -103,33 +100,6 @@ class CompiledSwitch:
             cells[...] = np.frombuffer(content, np.uint8).reshape(cells.shape)
         program: Program = self._programs[generation]
         return program
-
-
-def _admitting(config: bytes, generation: Generation) -> Program:
-    """The program with a generation's leases admitted; ports 1.. are the ranks'."""
-    program = Program(config)
-
-    def insert(table: str, match: tuple[int, ...], action: str, parameters: tuple[int, ...]) -> None:
-        program.tables[table].insert(match, 0, f"{table.rpartition('.')[0]}.{action}", parameters)
-
-    insert("MainIngress.address.switch_address", (SWITCH_IP,), "is_switch", (SWITCH_MAC,))
-    for lease in generation.leases:
-        rank, job = lease.rank, lease.job_id
-        insert(
-            "MainIngress.admission.admit",
-            (rank_port(rank), rank_ip(rank), rank_udp_port(rank), job, lease.secret),
-            "admit_rank",
-            (1 << rank, lease.full, SLOT_BASE, lease.slot_count, lease.epoch, GROUP),
-        )
-        insert(
-            "MainEgress.address_reply.job_member",
-            (job, rank),
-            "address_to",
-            (rank_mac(rank), rank_ip(rank), rank_udp_port(rank), SWITCH_MAC, SWITCH_IP, lease.secret),
-        )
-    ranks = range(len(generation.leases))
-    program.replication.multicast_groups[GROUP] = [Replica(rank_port(rank), rank) for rank in ranks]
-    return program
 
 
 def without_round_check(config: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,18 +80,27 @@ def _compiled(geometry_name: str) -> Compiled:
 
 
 class PipelineRig:
-    """A program and one admitted job; ports 1.. are the ranks', in order."""
+    """A program and one admitted job; ports 1.. are the ranks', in order. `compiled`: another program to run."""
 
-    def __init__(self, geometry_name: str, world_size: int) -> None:
+    def __init__(
+        self,
+        geometry_name: str,
+        world_size: int,
+        *,
+        epoch: int = EPOCH,
+        secret_of: Callable[[int], int] = rank_secret,
+        compiled: Compiled | None = None,
+    ) -> None:
         self.geometry = artifacts.geometry(ARTIFACTS / geometry_name)
         self.world_size = world_size
-        self.program = Program(_compiled(geometry_name))
+        self.secret_of = secret_of
+        self.program = Program(_compiled(geometry_name) if compiled is None else compiled)
         self.insert("address.switch_address", (SWITCH_IP,), "is_switch", (SWITCH_MAC,))
         self.insert("address.own_ip", (SWITCH_IP,), "claims_ip", ())
         self.insert("address.own_mac", (SWITCH_MAC,), "claims_mac", ())
         for rank in range(world_size):
-            self.admit(rank)
-            address = (rank_mac(rank), rank_ip(rank), rank_udp_port(rank), SWITCH_MAC, SWITCH_IP, rank_secret(rank))
+            self.admit(rank, epoch)
+            address = (rank_mac(rank), rank_ip(rank), rank_udp_port(rank), SWITCH_MAC, SWITCH_IP, secret_of(rank))
             self.program.tables["MainEgress.address_reply.job_member"].insert(
                 (JOB, rank), 0, "MainEgress.address_reply.address_to", address
             )
@@ -101,7 +111,7 @@ class PipelineRig:
         self.program.tables[f"MainIngress.{table}"].insert(match, 0, f"MainIngress.{control}.{action}", params)
 
     def admit(self, rank: int, epoch: int = EPOCH, slot_base: int = SLOT_BASE) -> None:
-        match = (rank_port(rank), rank_ip(rank), rank_udp_port(rank), JOB, rank_secret(rank))
+        match = (rank_port(rank), rank_ip(rank), rank_udp_port(rank), JOB, self.secret_of(rank))
         full = (1 << self.world_size) - 1
         self.insert("admission.admit", match, "admit_rank", (1 << rank, full, slot_base, SLOT_COUNT, epoch, GROUP))
 
