@@ -71,7 +71,7 @@ def enabled() -> bool:
     return wanted == "on"
 
 
-def kernel(signature: str, *, allocates: bool = False) -> Callable[[Function], Function]:
+def kernel(signature: str, *, allocates: bool = False, inline: bool = False) -> Callable[[Function], Function]:
     """Mark a function that is compiled for these types, such as "void(float32[::1], int64)", when it is defined.
 
     Beside numba's types, a signature may name the records (records.py) and the NamedTuples of arrays that the module of
@@ -80,7 +80,9 @@ def kernel(signature: str, *, allocates: bool = False) -> Callable[[Function], F
 
     A compiled function runs without the GIL. Overflow wraps, and no index is checked: the caller has to keep all
     inside. Only one that `allocates` may make arrays: the others do not count references to arrays, which took a sixth
-    of the time of a collective. Views are free. An interpreted function wraps as well, without numpy's warning.
+    of the time of a collective. Views are free. An `inline` kernel is compiled into each that calls it: a call takes
+    every field of every array as an argument, which for a block of 32 words takes as long as the work itself. An
+    interpreted function wraps as well, without numpy's warning.
     """
     if not compiles():
         return np.errstate(over="ignore")
@@ -89,6 +91,8 @@ def kernel(signature: str, *, allocates: bool = False) -> Callable[[Function], F
 
     njit: Any = numba.njit
     options: dict[str, bool] = {"nogil": True, "no_cfunc_wrapper": True}  # callbacks from C: nothing needs them
+    if inline:
+        options["forceinline"] = True
     if not allocates and hasattr(DefaultOptions, "_nrt"):
         options["_nrt"] = False
 

@@ -94,6 +94,46 @@ print(module.total(np.ones((5, 3), np.int64)), module.counted(7), "NRT_" in tota
     assert use(environment, program).words == ["15", "7", "False", "True"]
 
 
+LARGE = """
+import numpy as np
+from p4reduce_runtime.kernels import kernel
+
+
+@kernel("void(float32[::1], int64)"{option})
+def large(numbers, kind):
+    if kind == 0:
+        for i in range(len(numbers)):
+            numbers[i] = np.rint(numbers[i] * 3.0)
+    elif kind == 1:
+        for i in range(len(numbers)):
+            numbers[i] = np.floor(numbers[i] * 5.0)
+    else:
+        for i in range(len(numbers)):
+            numbers[i] = np.sqrt(numbers[i] * 7.0)
+
+
+@kernel("void(float32[::1], int64)")
+def caller(numbers, kind):
+    large(numbers, kind)
+    large(numbers, kind + 1)
+"""
+
+
+@pytest.mark.processes
+def test_an_inline_kernel_is_compiled_into_those_that_call_it(
+    environment: dict[str, str], tmp_path: Path, use: Use
+) -> None:
+    (tmp_path / "called.py").write_text(LARGE.format(option=""), encoding="utf-8")
+    (tmp_path / "included.py").write_text(LARGE.format(option=", inline=True"), encoding="utf-8")
+    program = """
+from p4reduce_runtime import kernels
+for name in ("called", "included"):
+    (code,) = kernels.load(name).caller.inspect_asm().values()
+    print(f"_ZN{len(name)}{name}5large" in code)
+"""
+    assert use(environment, program).words == ["True", "False"]
+
+
 def test_no_kernels_are_loaded_when_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P4REDUCE_KERNELS", "off")
     assert kernels.load("doubling") is None

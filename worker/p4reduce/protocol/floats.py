@@ -135,7 +135,10 @@ def level(scaled: np.float32, levels: np.int32) -> np.uint32:
     return np.uint32(min(max(np.int32(np.rint(scaled)), np.int32(-levels)), np.int32(levels)))
 
 
-@kernel("uint32(Array(float32, 1, 'C', True), uint64, uint64, int64, float64, int32, uint32[::1], uint32[::1], uint64)")
+@kernel(
+    "uint32(Array(float32, 1, 'C', True), uint64, uint64, int64, float64, int32, uint32[::1], uint32[::1], uint64)",
+    inline=True,
+)
 def quantize(
     numbers: NDArray[np.float32],
     at: np.uint64,
@@ -173,7 +176,7 @@ def quantize(
     return part
 
 
-@kernel("void(Array(uint32, 1, 'C', True), uint64, uint64, int64, float64, float32[::1], uint64)")
+@kernel("void(Array(uint32, 1, 'C', True), uint64, uint64, int64, float64, float32[::1], uint64)", inline=True)
 def dequantize(
     frame: NDArray[np.uint32],
     start: np.uint64,
@@ -211,7 +214,8 @@ def dequantize(
 
 @kernel(
     "uint32(Segment, Array(uint32, 1, 'C', True), int64, float64, uint64, uint32[::1], float32[::1], uint32[::1], "
-    "uint64)"
+    "uint64)",
+    inline=True,
 )
 def encode(
     segment: Segment,
@@ -243,7 +247,9 @@ def encode(
     return quantize(spare, np.uint64(0), size, lanes, scale, levels, weights, frame, start)
 
 
-@kernel("void(Segment, Array(uint32, 1, 'C', True), uint64, uint64, float64, int64, float32[::1], uint32[::1])")
+@kernel(
+    "void(Segment, Array(uint32, 1, 'C', True), uint64, uint64, float64, int64, float32[::1], uint32[::1])", inline=True
+)
 def decode(
     segment: Segment,
     frame: NDArray[np.uint32],
