@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
+import pytest
 
 from p4reduce_contracts.jobs import jobs_pb2, jobs_pb2_grpc
 from p4reduce_contracts.jobs.answers import Count, DropStats, JobStats, Stats
 from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.lease import Level
+
+TREE = [
+    jobs_pb2.Level(switch="leaf1", children=[jobs_pb2.Child(ranks=[0]), jobs_pb2.Child(ranks=[1])], parent="root"),
+    jobs_pb2.Level(switch="root", children=[jobs_pb2.Child(ranks=[0, 1]), jobs_pb2.Child(ranks=[2])]),
+]
 
 
 class Service(jobs_pb2_grpc.JobsServicer):
@@ -17,15 +25,32 @@ class Service(jobs_pb2_grpc.JobsServicer):
         job = jobs_pb2.JobStats(name="train", contributions=jobs_pb2.Count(packets=3))
         return jobs_pb2.StatsReply(jobs=[job], drops=[jobs_pb2.DropStats(reason="STALE")])
 
+    def WaitLease(self, request: Any, context: Any) -> Any:
+        return jobs_pb2.Lease(name="train", rank=1, world_size=3, slot_count=16, columns=8, block_words=32, levels=TREE)
 
-def test_counts_that_are_left_out_are_0() -> None:
+    def ListJobs(self, request: Any, context: Any) -> Any:
+        return jobs_pb2.ListJobsReply(jobs=[jobs_pb2.Job(name="train", tree=TREE)])
+
+
+@pytest.fixture
+def client() -> Iterator[JobClient]:
     server = grpc.server(ThreadPoolExecutor(1))
     jobs_pb2_grpc.add_JobsServicer_to_server(Service(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
         with JobClient(f"127.0.0.1:{port}") as client:
-            job = JobStats("train", 0, Count(3, 0), Count(), Count(), Count())
-            assert client.stats() == Stats((job,), (DropStats("STALE", Count()),))
+            yield client
     finally:
         server.stop(None).wait(10)
+
+
+def test_counts_that_are_left_out_are_0(client: JobClient) -> None:
+    job = JobStats("train", 0, Count(3, 0), Count(), Count(), Count())
+    assert client.stats() == Stats((job,), (DropStats("STALE", Count()),))
+
+
+def test_trees_arrive_as_levels(client: JobClient) -> None:
+    leaf, root = Level("leaf1", ((0,), (1,)), "root"), Level("root", ((0, 1), (2,)))
+    assert client.wait_lease(1, 1.0).levels == (leaf, root)
+    assert client.list_jobs().jobs[0].tree == (leaf, root)

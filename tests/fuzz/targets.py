@@ -205,7 +205,8 @@ def _lease(data: bytes) -> bool:
         lease = _Answered(reply).wait_lease(1, 1.0)
     except GeometryMismatchError:
         return False
-    assert lease.full.bit_length() == lease.world_size <= lease.geometry.max_world_size
+    assert lease.full.bit_length() == len(lease.levels[-1].children)
+    assert len(lease.levels[-1].ranks) == lease.world_size <= lease.geometry.max_world_size
     assert "secret" not in repr(lease)
     return True
 
@@ -213,7 +214,12 @@ def _lease(data: bytes) -> bool:
 def _leases() -> list[bytes]:
     fields = {"job_id": 7, "name": "a", "epoch": 3, "rank": 1, "world_size": 2, "slot_count": 64, "columns": 4}
     fields |= {"block_words": 8, "heartbeat_interval_s": 2.0, "switch_host": "10.0.0.254", "switch_port": 21072}
-    return [jobs_pb2.Lease(**fields, lane_bits=8, lane_bound=3, secret=1 << 63).SerializeToString()]
+    leaf = jobs_pb2.Level(switch="leaf", children=[jobs_pb2.Child(ranks=[1])], parent="root")
+    root = jobs_pb2.Level(switch="root", children=[jobs_pb2.Child(ranks=[0]), jobs_pb2.Child(ranks=[1])])
+    return [
+        jobs_pb2.Lease(**fields, lane_bits=8, lane_bound=3, secret=1 << 63, levels=levels).SerializeToString()
+        for levels in ([], [leaf, root])
+    ]
 
 
 def _saved_job(data: bytes) -> bool:

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from p4reduce.errors import CollectiveError, Reason
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.source import Array, BlockSource, Words
-from p4reduce_contracts.wire import MAX_RANKS
+from p4reduce_contracts.wire import MAX_CHILDREN
 
-_RECORD: Final = struct.Struct(f"<Q{MAX_RANKS}s")
+_RECORD: Final = struct.Struct(f"<Q{MAX_CHILDREN}s")
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Peers(Protocol):
 
 def pack_progress(ended: int, kept: CollectiveOutcome | None) -> bytes:
     """Encode a rank's progress, at a fixed length. Raises CollectiveError if its last outcome was not kept."""
-    refusals = bytearray(MAX_RANKS)
+    refusals = bytearray(MAX_CHILDREN)
     if ended:
         if kept is None or kept.number != ended - 1:
             raise CollectiveError(

@@ -7,6 +7,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from p4reduce_contracts.jobs.lease import Level
+
 
 @dataclass(frozen=True)
 class JoinTicket:
@@ -28,8 +30,8 @@ class JoinTicket:
 class WaitingSlot:
     """The slot for whose RESULT a rank waits longest, in seconds, and how many slots wait (`in_flight`).
 
-    `slot` counts from the job's first. `missing` is a bitmap of the ranks that had not contributed, as the switch last
-    said, 0 if it has said nothing yet.
+    `slot` counts from the job's first. `missing` is a bitmap of the children that had not contributed to the switch
+    `level` levels above the rank's own, as a switch last said; 0 if none has said anything yet.
     """
 
     slot: int
@@ -37,16 +39,17 @@ class WaitingSlot:
     missing: int
     waited_s: float
     in_flight: int
+    level: int = 0
 
     @property
-    def missing_ranks(self) -> tuple[int, ...]:
-        """The ranks of the bitmap."""
-        return tuple(rank for rank in range(self.missing.bit_length()) if self.missing >> rank & 1)
+    def missing_children(self) -> tuple[int, ...]:
+        """The bits that are set in the bitmap: ranks, where the job has one switch."""
+        return tuple(bit for bit in range(self.missing.bit_length()) if self.missing >> bit & 1)
 
 
 @dataclass(frozen=True)
 class MemberInfo:
-    """One joined rank; host is "" and the ports are 0 until its HELLO has arrived.
+    """One joined rank; host and switch are "" and the ports are 0 until its HELLO has arrived at the switch.
 
     `slot_wait` is None while it is in no collective, or the asker may not see it.
     """
@@ -58,6 +61,7 @@ class MemberInfo:
     mac: str
     silent_s: float
     slot_wait: WaitingSlot | None = None
+    switch: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,8 @@ class JobInfo:
     `private`: joining takes one of its tokens, which only the answer to its creation has, and removing the owner's.
     `hidden`: the asker may not see `epoch` and where the members are, so these are 0 and "".
     `run_id` is the launch that its members belong to, "" without members or where the launch has no id.
+
+    `tree` is the job's switches, the root first; () while FORMING.
 
     `lane_bits` 0: the workers choose the narrowest lanes. `lane_bound`: the largest |t| a rank may send in one.
     """
@@ -88,11 +94,12 @@ class JobInfo:
     hidden: bool = False
     owner_token: str = ""
     member_token: str = ""
+    tree: tuple[Level, ...] = ()
 
 
 @dataclass(frozen=True)
 class JobList:
-    """All jobs, and the switch's slots."""
+    """All jobs, and the switches' slots."""
 
     jobs: tuple[JobInfo, ...]
     slots: int
@@ -112,7 +119,7 @@ class Count:
 
 @dataclass(frozen=True)
 class JobStats:
-    """The switch's counters of one job since the job was made."""
+    """One switch's counters of one job since the job was made."""
 
     name: str
     id: int
@@ -120,19 +127,45 @@ class JobStats:
     duplicates: Count = Count()
     results: Count = Count()
     pendings: Count = Count()
+    switch: str = ""
+    parent_answers: Count = Count()
+    """RESULT and PENDING from the switch above."""
 
 
 @dataclass(frozen=True)
 class DropStats:
-    """Frames that the switch dropped for one reason."""
+    """Frames that a switch dropped for one reason."""
 
     reason: str
     count: Count = Count()
+    switch: str = ""
 
 
 @dataclass(frozen=True)
 class Stats:
-    """The switch's counters."""
+    """The switches' counters."""
 
     jobs: tuple[JobStats, ...]
     drops: tuple[DropStats, ...]
+
+
+@dataclass(frozen=True)
+class SwitchInfo:
+    """One switch of the controller. `host` and `port` are where workers send to.
+
+    `problem` says why it cannot be used now, "" if it can. `parent` is the switch above, "" at the top; the link to it
+    is from `uplink_port` to its `parent_port`, 0 until that is known. Until then `link_problem` says what was not seen.
+    `ranks` have sent their HELLO to it, `jobs` have entries in it.
+    """
+
+    name: str
+    p4runtime: str
+    host: str
+    port: int
+    problem: str
+    parent: str
+    uplink_port: int
+    parent_port: int
+    link_problem: str
+    ranks: int
+    jobs: int

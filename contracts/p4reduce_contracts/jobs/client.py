@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,7 +34,7 @@ from p4reduce_contracts.jobs.errors import (
     from_status,
     rounded,
 )
-from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease, Level
 from p4reduce_contracts.jobs.watch import Watch
 from p4reduce_runtime.deprecation import deprecated_names
 from p4reduce_runtime.security import (
@@ -169,26 +169,30 @@ class JobClient:
             private=private,
             ephemeral=ephemeral,
         )
-        return _convert(self._call(self._stub.CreateJob, request), JobInfo)
+        return _job(self._call(self._stub.CreateJob, request))
 
     def list_jobs(self) -> JobList:
         """Return all jobs, and the number of free slots."""
-        return _convert(self._call(self._stub.ListJobs, jobs_pb2.ListJobsRequest()), JobList)
+        answer = self._call(self._stub.ListJobs, jobs_pb2.ListJobsRequest())
+        return _convert(answer, JobList, jobs=tuple(map(_job, answer.jobs)))
 
     def get_job(self, name: str) -> JobInfo:
         """Return a job with its members."""
-        return _convert(self._call(self._stub.GetJob, jobs_pb2.GetJobRequest(name=name, token=self._token)), JobInfo)
+        return _job(self._call(self._stub.GetJob, jobs_pb2.GetJobRequest(name=name, token=self._token)))
 
     def remove_job(self, name: str) -> None:
         """Remove a job; the members of an ACTIVE one are notified."""
         self._call(self._stub.RemoveJob, jobs_pb2.RemoveJobRequest(name=name, token=self._token))
 
-    def join(self, job: str, rank: int, world_size: int, run_id: str = "", *, former: int = 0) -> JoinTicket:
+    def join(
+        self, job: str, rank: int, world_size: int, run_id: str = "", *, former: int = 0, switch: str = ""
+    ) -> JoinTicket:
         """Join `job` as `rank` of the launch `run_id`.
 
         Raises PlaceTakenError while the job has members of another launch, or another worker has the rank. `former` is
         the nonce with which this worker joined before: it may join again before its rank is free, which resets the
-        job. Then send HELLO with the ticket's nonce to the switch, repeatedly while `wait_lease` waits.
+        job. `switch` names the switch that the worker sends to, "": the one address that all have for workers.
+        Then send HELLO with the ticket's nonce to the switch, repeatedly while `wait_lease` waits.
         """
         request = jobs_pb2.JoinRequest(
             job=job,
@@ -197,6 +201,7 @@ class JobClient:
             run_id=run_id,
             token=self._token,
             former=former,
+            switch=switch,
         )
         answer = self._call(self._stub.Join, request)
         return _convert(answer, JoinTicket, job=job, rank=rank, world_size=world_size)
@@ -207,7 +212,8 @@ class JobClient:
         Raises LeaseTimeoutError, which names the missing ranks, MemberResetError, or GeometryMismatchError.
         """
         request = jobs_pb2.WaitLeaseRequest(nonce=nonce, timeout_s=timeout_s)
-        return _convert(self._call(self._stub.WaitLease, request, timeout_s + _LEASE_GRACE_S), Lease)
+        answer = self._call(self._stub.WaitLease, request, timeout_s + _LEASE_GRACE_S)
+        return _convert(answer, Lease, levels=_levels(answer.levels))
 
     def heartbeat(self, nonce: int, slot_wait: WaitingSlot | None = None) -> tuple[bool, str]:
         """Send a heartbeat, and what this member waits for.
@@ -232,7 +238,7 @@ class JobClient:
         self._call(self._stub.Leave, jobs_pb2.LeaveRequest(nonce=nonce), timeout_s)
 
     def stats(self, job: str | None = None) -> Stats:
-        """The switch's counters of one job (or of all) and its drops by reason."""
+        """Return the switches' counters of one job (or of all) and their drops by reason."""
         return _convert(self._call(self._stub.Stats, jobs_pb2.StatsRequest(job=job or "")), Stats)
 
     def _call(self, method: Any, request: Any, timeout_s: float | None = None) -> Any:
@@ -284,6 +290,16 @@ def _whole(what: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 32:
         raise InvalidRequestError(f"{what} must be a whole number from 0 to {2**32 - 1}, not {value!r}")
     return value
+
+
+def _job(answer: Any) -> JobInfo:
+    return _convert(answer, JobInfo, tree=_levels(answer.tree))
+
+
+def _levels(answer: Iterable[Any]) -> list[Level]:
+    return [
+        Level(level.switch, tuple(tuple(child.ranks) for child in level.children), level.parent) for level in answer
+    ]
 
 
 def _convert(answer: Message, kind: type[AnswerT], **further: object) -> AnswerT:

@@ -16,7 +16,7 @@ FORMING: JobState
 ACTIVE: JobState
 
 class Member(_message.Message):
-    __slots__ = ("rank", "host", "port", "ingress_port", "mac", "silent_s", "slot_wait")
+    __slots__ = ("rank", "host", "port", "ingress_port", "mac", "silent_s", "slot_wait", "switch")
     RANK_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
@@ -24,6 +24,7 @@ class Member(_message.Message):
     MAC_FIELD_NUMBER: _ClassVar[int]
     SILENT_S_FIELD_NUMBER: _ClassVar[int]
     SLOT_WAIT_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
     rank: int
     host: str
     port: int
@@ -31,24 +32,43 @@ class Member(_message.Message):
     mac: str
     silent_s: float
     slot_wait: WaitingSlot
-    def __init__(self, rank: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., ingress_port: _Optional[int] = ..., mac: _Optional[str] = ..., silent_s: _Optional[float] = ..., slot_wait: _Optional[_Union[WaitingSlot, _Mapping]] = ...) -> None: ...
+    switch: str
+    def __init__(self, rank: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., ingress_port: _Optional[int] = ..., mac: _Optional[str] = ..., silent_s: _Optional[float] = ..., slot_wait: _Optional[_Union[WaitingSlot, _Mapping]] = ..., switch: _Optional[str] = ...) -> None: ...
 
 class WaitingSlot(_message.Message):
-    __slots__ = ("slot", "round", "missing", "waited_s", "in_flight")
+    __slots__ = ("slot", "round", "missing", "waited_s", "in_flight", "level")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     MISSING_FIELD_NUMBER: _ClassVar[int]
     WAITED_S_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
     slot: int
     round: int
     missing: int
     waited_s: float
     in_flight: int
-    def __init__(self, slot: _Optional[int] = ..., round: _Optional[int] = ..., missing: _Optional[int] = ..., waited_s: _Optional[float] = ..., in_flight: _Optional[int] = ...) -> None: ...
+    level: int
+    def __init__(self, slot: _Optional[int] = ..., round: _Optional[int] = ..., missing: _Optional[int] = ..., waited_s: _Optional[float] = ..., in_flight: _Optional[int] = ..., level: _Optional[int] = ...) -> None: ...
+
+class Level(_message.Message):
+    __slots__ = ("switch", "children", "parent")
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
+    CHILDREN_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    switch: str
+    children: _containers.RepeatedCompositeFieldContainer[Child]
+    parent: str
+    def __init__(self, switch: _Optional[str] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ..., parent: _Optional[str] = ...) -> None: ...
+
+class Child(_message.Message):
+    __slots__ = ("ranks",)
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ranks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "id", "world_size", "first_slot", "slots", "state", "epoch", "members", "last_reset", "lane_bits", "lane_bound", "run_id", "private", "owner_token", "member_token", "hidden", "ephemeral")
+    __slots__ = ("name", "id", "world_size", "first_slot", "slots", "state", "epoch", "members", "last_reset", "lane_bits", "lane_bound", "run_id", "private", "owner_token", "member_token", "hidden", "ephemeral", "tree")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +86,7 @@ class Job(_message.Message):
     MEMBER_TOKEN_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_FIELD_NUMBER: _ClassVar[int]
     EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
+    TREE_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: int
     world_size: int
@@ -83,7 +104,8 @@ class Job(_message.Message):
     member_token: str
     hidden: bool
     ephemeral: bool
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., world_size: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., last_reset: _Optional[str] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., run_id: _Optional[str] = ..., private: bool = ..., owner_token: _Optional[str] = ..., member_token: _Optional[str] = ..., hidden: bool = ..., ephemeral: bool = ...) -> None: ...
+    tree: _containers.RepeatedCompositeFieldContainer[Level]
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., world_size: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., last_reset: _Optional[str] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., run_id: _Optional[str] = ..., private: bool = ..., owner_token: _Optional[str] = ..., member_token: _Optional[str] = ..., hidden: bool = ..., ephemeral: bool = ..., tree: _Optional[_Iterable[_Union[Level, _Mapping]]] = ...) -> None: ...
 
 class CreateJobRequest(_message.Message):
     __slots__ = ("name", "world_size", "slots", "lane_bits", "lane_bound", "private", "ephemeral")
@@ -138,20 +160,22 @@ class RemoveJobReply(_message.Message):
     def __init__(self) -> None: ...
 
 class JoinRequest(_message.Message):
-    __slots__ = ("job", "rank", "world_size", "run_id", "token", "former")
+    __slots__ = ("job", "rank", "world_size", "run_id", "token", "former", "switch")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     FORMER_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     world_size: int
     run_id: str
     token: str
     former: int
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., run_id: _Optional[str] = ..., token: _Optional[str] = ..., former: _Optional[int] = ...) -> None: ...
+    switch: str
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., run_id: _Optional[str] = ..., token: _Optional[str] = ..., former: _Optional[int] = ..., switch: _Optional[str] = ...) -> None: ...
 
 class JoinTicket(_message.Message):
     __slots__ = ("nonce", "job_id", "switch_host", "switch_port", "columns", "block_words", "hello_interval_s")
@@ -180,7 +204,7 @@ class WaitLeaseRequest(_message.Message):
     def __init__(self, nonce: _Optional[int] = ..., timeout_s: _Optional[float] = ...) -> None: ...
 
 class Lease(_message.Message):
-    __slots__ = ("job_id", "name", "epoch", "rank", "world_size", "slot_count", "columns", "block_words", "heartbeat_interval_s", "switch_host", "switch_port", "lane_bits", "lane_bound", "secret", "private")
+    __slots__ = ("job_id", "name", "epoch", "rank", "world_size", "slot_count", "columns", "block_words", "heartbeat_interval_s", "switch_host", "switch_port", "lane_bits", "lane_bound", "secret", "private", "levels")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -196,6 +220,7 @@ class Lease(_message.Message):
     LANE_BOUND_FIELD_NUMBER: _ClassVar[int]
     SECRET_FIELD_NUMBER: _ClassVar[int]
     PRIVATE_FIELD_NUMBER: _ClassVar[int]
+    LEVELS_FIELD_NUMBER: _ClassVar[int]
     job_id: int
     name: str
     epoch: int
@@ -211,7 +236,8 @@ class Lease(_message.Message):
     lane_bound: int
     secret: int
     private: bool
-    def __init__(self, job_id: _Optional[int] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slot_count: _Optional[int] = ..., columns: _Optional[int] = ..., block_words: _Optional[int] = ..., heartbeat_interval_s: _Optional[float] = ..., switch_host: _Optional[str] = ..., switch_port: _Optional[int] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., secret: _Optional[int] = ..., private: bool = ...) -> None: ...
+    levels: _containers.RepeatedCompositeFieldContainer[Level]
+    def __init__(self, job_id: _Optional[int] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slot_count: _Optional[int] = ..., columns: _Optional[int] = ..., block_words: _Optional[int] = ..., heartbeat_interval_s: _Optional[float] = ..., switch_host: _Optional[str] = ..., switch_port: _Optional[int] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., secret: _Optional[int] = ..., private: bool = ..., levels: _Optional[_Iterable[_Union[Level, _Mapping]]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("nonce", "slot_wait")
@@ -268,28 +294,34 @@ class Count(_message.Message):
     def __init__(self, packets: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class JobStats(_message.Message):
-    __slots__ = ("name", "id", "contributions", "duplicates", "results", "pendings")
+    __slots__ = ("name", "id", "contributions", "duplicates", "results", "pendings", "switch", "parent_answers")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     CONTRIBUTIONS_FIELD_NUMBER: _ClassVar[int]
     DUPLICATES_FIELD_NUMBER: _ClassVar[int]
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     PENDINGS_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
+    PARENT_ANSWERS_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: int
     contributions: Count
     duplicates: Count
     results: Count
     pendings: Count
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., contributions: _Optional[_Union[Count, _Mapping]] = ..., duplicates: _Optional[_Union[Count, _Mapping]] = ..., results: _Optional[_Union[Count, _Mapping]] = ..., pendings: _Optional[_Union[Count, _Mapping]] = ...) -> None: ...
+    switch: str
+    parent_answers: Count
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., contributions: _Optional[_Union[Count, _Mapping]] = ..., duplicates: _Optional[_Union[Count, _Mapping]] = ..., results: _Optional[_Union[Count, _Mapping]] = ..., pendings: _Optional[_Union[Count, _Mapping]] = ..., switch: _Optional[str] = ..., parent_answers: _Optional[_Union[Count, _Mapping]] = ...) -> None: ...
 
 class DropStats(_message.Message):
-    __slots__ = ("reason", "count")
+    __slots__ = ("reason", "count", "switch")
     REASON_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
     reason: str
     count: Count
-    def __init__(self, reason: _Optional[str] = ..., count: _Optional[_Union[Count, _Mapping]] = ...) -> None: ...
+    switch: str
+    def __init__(self, reason: _Optional[str] = ..., count: _Optional[_Union[Count, _Mapping]] = ..., switch: _Optional[str] = ...) -> None: ...
 
 class StatsReply(_message.Message):
     __slots__ = ("jobs", "drops")
@@ -298,3 +330,39 @@ class StatsReply(_message.Message):
     jobs: _containers.RepeatedCompositeFieldContainer[JobStats]
     drops: _containers.RepeatedCompositeFieldContainer[DropStats]
     def __init__(self, jobs: _Optional[_Iterable[_Union[JobStats, _Mapping]]] = ..., drops: _Optional[_Iterable[_Union[DropStats, _Mapping]]] = ...) -> None: ...
+
+class ListSwitchesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Switch(_message.Message):
+    __slots__ = ("name", "p4runtime", "host", "port", "problem", "parent", "uplink_port", "parent_port", "link_problem", "ranks", "jobs")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    P4RUNTIME_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    UPLINK_PORT_FIELD_NUMBER: _ClassVar[int]
+    PARENT_PORT_FIELD_NUMBER: _ClassVar[int]
+    LINK_PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    p4runtime: str
+    host: str
+    port: int
+    problem: str
+    parent: str
+    uplink_port: int
+    parent_port: int
+    link_problem: str
+    ranks: int
+    jobs: int
+    def __init__(self, name: _Optional[str] = ..., p4runtime: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., problem: _Optional[str] = ..., parent: _Optional[str] = ..., uplink_port: _Optional[int] = ..., parent_port: _Optional[int] = ..., link_problem: _Optional[str] = ..., ranks: _Optional[int] = ..., jobs: _Optional[int] = ...) -> None: ...
+
+class ListSwitchesReply(_message.Message):
+    __slots__ = ("switches",)
+    SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    switches: _containers.RepeatedCompositeFieldContainer[Switch]
+    def __init__(self, switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ...) -> None: ...

@@ -4,14 +4,40 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Final
 
 from p4reduce_contracts.errors import GeometryMismatchError
 from p4reduce_contracts.wire.geometry import Geometry
-from p4reduce_contracts.wire.numbers import AGGREGATION_PORT, MAX_RANKS
+from p4reduce_contracts.wire.numbers import AGGREGATION_PORT, MAX_CHILDREN, MAX_RANKS
 
 DEAD_AFTER_S: Final = 10.0
 """A controller that answers no heartbeat for this long (or for three intervals) is lost."""
+
+ONLY_SWITCH: Final = "switch"
+"""The name of a controller's only switch, where its configuration gives it none."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """A switch of a job's tree, and the ranks behind each of its children: by the child's bit of `seen`, ascending.
+
+    A child is a rank, or a switch below. `parent` is the switch above, "" at the root.
+    """
+
+    switch: str
+    children: tuple[tuple[int, ...], ...]
+    parent: str = ""
+
+    @property
+    def full(self) -> int:
+        """The `seen` bitmap of a round to which every child has contributed."""
+        return (1 << len(self.children)) - 1
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """All ranks behind the switch, ascending."""
+        return tuple(sorted(chain.from_iterable(self.children)))
 
 
 @dataclass(frozen=True)
@@ -37,17 +63,23 @@ class Lease:
     """In every frame of this rank, both ways; 64 bits that only the rank, the controller and the switch know."""
     private: bool = False
     """Whether joining the job takes a token."""
+    levels: tuple[Level, ...] = ()
+    """The switches from the rank's own up to the root. Without any: one switch whose children are the ranks."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.world_size <= MAX_RANKS or not 0 <= self.rank < self.world_size:
             raise GeometryMismatchError(f"rank {self.rank} of {self.world_size}: a job has 1 to {MAX_RANKS} ranks")
+        if not self.levels:
+            ranks = tuple((rank,) for rank in range(self.world_size))
+            object.__setattr__(self, "levels", (Level(ONLY_SWITCH, ranks),))
+        self._check_levels()
         if self.slot_count < 1:
             raise GeometryMismatchError(f"job {self.name!r} was leased no slots; create it with --slots 1 or more")
-        ranks = self.geometry.max_world_size
-        if self.world_size > ranks:
+        most = self.geometry.max_world_size
+        if self.world_size > most:
             raise GeometryMismatchError(
                 f"frames of {self.columns} columns x {self.block_words} words open collectives of at most "
-                f"{ranks} ranks, and job {self.name!r} has {self.world_size}; use a larger pipeline"
+                f"{most} ranks, and job {self.name!r} has {self.world_size}; use a larger pipeline"
             )
 
     @cached_property
@@ -57,10 +89,32 @@ class Lease:
 
     @property
     def full(self) -> int:
-        """The `seen` bitmap of a round to which every rank has contributed."""
-        return (1 << self.world_size) - 1
+        """The root's `seen` bitmap of a round to which all its children have contributed."""
+        return self.levels[-1].full
+
+    @property
+    def depth(self) -> int:
+        """How many levels the root is above the rank's own switch."""
+        return len(self.levels) - 1
 
     @property
     def dead_after_s(self) -> float:
         """How long heartbeats may stay unanswered before the controller counts as lost."""
         return max(DEAD_AFTER_S, 3 * self.heartbeat_interval_s)
+
+    def _check_levels(self) -> None:
+        """Raise GeometryMismatchError unless the levels lead from this rank to a root with all ranks."""
+        behind: tuple[int, ...] = (self.rank,)
+        for level in self.levels:
+            if len(level.children) > MAX_CHILDREN:
+                raise GeometryMismatchError(
+                    f"switch {level.switch} has {len(level.children)} children of job {self.name!r}, and a switch "
+                    f"takes at most {MAX_CHILDREN}: put fewer ranks behind it"
+                )
+            if behind not in level.children:
+                raise GeometryMismatchError(f"the lease of rank {self.rank} has it not behind switch {level.switch}")
+            behind = level.ranks
+        if behind != tuple(range(self.world_size)):
+            raise GeometryMismatchError(
+                f"the lease of rank {self.rank} has other ranks than 0 to {self.world_size - 1}"
+            )

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from p4reduce_contracts.errors import GeometryMismatchError
-from p4reduce_contracts.wire.numbers import BASE_BYTES, GUARD_BYTES, MAX_COLUMNS, MAX_RANKS, WORDS_PER_CALL
+from p4reduce_contracts.wire.numbers import BASE_BYTES, GUARD_BYTES, MAX_CHILDREN, MAX_COLUMNS, WORDS_PER_CALL
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Geometry:
     @property
     def max_world_size(self) -> int:
         """The most ranks of one job: each has a bit in `seen`, and its call descriptor in a full opening frame."""
-        return min(MAX_RANKS, self.frame_words // WORDS_PER_CALL)
+        return min(MAX_CHILDREN, self.frame_words // WORDS_PER_CALL)
 
 
 DEFAULT: Final = Geometry(8, 32)

@@ -26,8 +26,10 @@ NONCE_BYTES: Final = 8
 MAX_GROWTH_BYTES: Final = 512
 """How much longer than a contribution the RESULT that answers it may be: BMv2's limit (docs/protocol.md)."""
 
-MAX_RANKS: Final = 32
-"""Bits of `seen`."""
+MAX_CHILDREN: Final = 32
+"""Bits of `seen`: ranks and switches that contribute to one switch."""
+MAX_RANKS: Final = 1024
+"""Of one job: two levels of switches with 32 children each."""
 MAX_COLUMNS: Final = 8
 """Bits of `present`."""
 MAX_BLOCK_WORDS: Final = 64

@@ -184,7 +184,7 @@ def _print_slots(info: JobInfo) -> None:
         if wait is None:
             rows.append((member.rank, "-", "-", "-", "-", "in no collective"))
             continue
-        missing = ", ".join(map(str, wait.missing_ranks)) or "not known: no PENDING yet"
+        missing = ", ".join(map(str, wait.missing_children)) or "not known: no PENDING yet"
         rows.append((member.rank, wait.in_flight, wait.slot, wait.round, f"{wait.waited_s:.1f}", missing))
     columns = ("#rank", "#slots in flight", "#oldest slot", "#its round", "#waited (s)", "missing ranks")
     print_table(columns, rows, title="Waiting, at the last heartbeat")

@@ -146,7 +146,7 @@ def test_the_slot_waited_for_can_be_read_from_another_thread(busy: Busy) -> None
     while (wait := running.waiting()) is None or not wait.missing:  # the switch answers a repeat with PENDING
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert (wait.slot, wait.missing_ranks, wait.in_flight) == (0, (1,), 1)
+    assert (wait.slot, wait.missing_children, wait.in_flight) == (0, (1,), 1)
     assert wait.round == busy.comm._connection.slot_rounds[0]
     assert wait.waited_s > 0
     busy.group.comms[1].barrier()

@@ -465,7 +465,7 @@ def test_heartbeats_carry_the_slot_waited_for_and_hold_no_reference(fake: type[F
     while not any(told):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert next(filter(None, told)).missing_ranks == (1,)
+    assert next(filter(None, told)).missing_children == (1,)
     del communicator
     while told[-1] is not None:
         assert time.monotonic() < deadline
