@@ -17,6 +17,8 @@ from p4reduce_switch.program.errors import (
     TargetMissingError,
     UnsupportedConstructError,
 )
+from p4reduce_switch.program.ir.program import TargetOptions
+from p4reduce_switch.program.load import DEFAULT_TARGET
 from p4reduce_switch.program.program import Compiled, Config, Program, compile_program
 from p4reduce_switch.program.state.profiles import (
     ActionProfile,
@@ -36,6 +38,7 @@ from p4reduce_switch.program.state.value_sets import KeyTest, ValueSet
 from p4reduce_switch.program.traffic import DigestHandler
 
 __all__ = [
+    "DEFAULT_TARGET",
     "ActionProfile",
     "ActionSet",
     "CloneSession",
@@ -74,6 +77,7 @@ __all__ = [
     "TargetExistsError",
     "TargetInUseError",
     "TargetMissingError",
+    "TargetOptions",
     "UnsupportedConstructError",
     "ValueSet",
     "WeightedAction",

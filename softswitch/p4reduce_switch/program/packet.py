@@ -20,5 +20,4 @@ CHECKSUM_ERROR = 10
 FIRST_FREE = 11
 
 NO_TRUNCATION = 1 << 32
-DROP_PORT = 511
 MAX_PORT = 511  # ports are 9 bits wide in v1model

@@ -9,6 +9,7 @@ from typing import Any
 from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir import program as ir
 from p4reduce_switch.program.ir.features import features
+from p4reduce_switch.program.ir.program import TargetOptions
 from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.batch_runner import BatchRunner
 from p4reduce_switch.program.llvm.build import object_file
@@ -17,7 +18,7 @@ from p4reduce_switch.program.llvm.host_abi import HostAbi
 from p4reduce_switch.program.llvm.host_state import HostState
 from p4reduce_switch.program.llvm.stages_runner import StagesRunner
 from p4reduce_switch.program.llvm.target import Loaded
-from p4reduce_switch.program.load import load_program
+from p4reduce_switch.program.load import DEFAULT_TARGET, load_program
 from p4reduce_switch.program.memory import StateOffsets
 from p4reduce_switch.program.packet import MAX_PORT
 from p4reduce_switch.program.traffic import DigestHandler, Frames
@@ -38,12 +39,12 @@ class Compiled:
     code: Loaded
 
 
-def compile_program(config: Config) -> Compiled:
+def compile_program(config: Config, target: TargetOptions = DEFAULT_TARGET) -> Compiled:
     """Compile a BMv2 JSON (the output of p4c-bm2-ss). Raises ProgramError.
 
     InvalidProgramError, UnsupportedConstructError.
     """
-    program = load_program(config)
+    program = load_program(config, target)
     _check(program)
     passes = features(program).makes_passes
     layout, offsets = Layout(program, in_memory=passes), StateOffsets(program)
@@ -59,9 +60,9 @@ class Program:
     the same time.
     """
 
-    def __init__(self, config: Config | Compiled) -> None:
+    def __init__(self, config: Config | Compiled, target: TargetOptions = DEFAULT_TARGET) -> None:
         """Load a BMv2 JSON, or make the state of what `compile_program` returned. Raises ProgramError."""
-        compiled = config if isinstance(config, Compiled) else compile_program(config)
+        compiled = config if isinstance(config, Compiled) else compile_program(config, target)
         program, layout, code = compiled.program, compiled.layout, compiled.code
         headers = longest(program.deparser, layout)
         self._host = host = HostState(program, layout, compiled.offsets, compiled.host_abi)

@@ -14,7 +14,7 @@ from p4reduce_switch.program import packet
 from p4reduce_switch.program.errors import ExecutionError
 from p4reduce_switch.program.ir.features import Features
 from p4reduce_switch.program.ir.program import Program
-from p4reduce_switch.program.packet import DROP_PORT, MAX_PORT
+from p4reduce_switch.program.packet import MAX_PORT
 from p4reduce_switch.program.record import Record
 from p4reduce_switch.program.state.replication import CloneSession, Replica, Replication
 from p4reduce_switch.program.state.stateful import microseconds
@@ -56,6 +56,7 @@ class TrafficManager:
         self._stages = stages
         self._on_digest = on_digest
         self._meta = meta = program.standard
+        self._drop_port, self._not_dropped = program.target.drop_port, program.target.not_dropped
         self._started_us = microseconds()
         self._blank = blank
         self._blank[packet.TRUNCATE] = packet.NO_TRUNCATION
@@ -114,7 +115,7 @@ class TrafficManager:
             fields[self._meta.instance_type] = REPLICATION
             return self._replicate(fields, self.replication.multicast_groups.get(group, ()))
         port = fields[self._meta.egress_spec]
-        if port == DROP_PORT:
+        if port == self._drop_port:
             return ()
         fields[self._meta.instance_type] = NORMAL
         fields[self._meta.egress_port] = port
@@ -135,7 +136,7 @@ class TrafficManager:
             fields[self._egress_time] = self._now()
         if self._enqueue_time is not None:
             fields[self._enqueue_time] = self._now() & 0xFFFFFFFF
-        fields[self._meta.egress_spec] = 0  # anything but the drop port
+        fields[self._meta.egress_spec] = self._not_dropped
         fields[self._meta.packet_length] = fields[packet.LENGTH] & 0xFFFFFFFF
 
     def _deparse(self, fields: Record) -> bytes:
@@ -209,7 +210,7 @@ class TrafficManager:
                 self._reset_metadata(copy)
                 self._keep(copy, fields, fields[packet.CLONE_FIELDS], EGRESS_CLONE)
                 departures.extend(self._clone_copies(copy, session))
-        if fields[self._meta.egress_spec] == DROP_PORT:
+        if fields[self._meta.egress_spec] == self._drop_port:
             return None
         frame = self._deparse(fields)
         if not fields[packet.RECIRCULATE]:

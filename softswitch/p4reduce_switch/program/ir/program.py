@@ -274,6 +274,19 @@ class Digest:
     fields: tuple[Slot, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class TargetOptions:
+    """Options of simple_switch that are compiled into a program."""
+
+    drop_port: int = 511
+    """A packet with this egress_spec is dropped."""
+
+    @property
+    def not_dropped(self) -> int:
+        """The egress_spec with which simple_switch begins egress: the number after the drop port, in 9 bits."""
+        return (self.drop_port + 1) % 512
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """A v1model program. `slots` is the number of slots of a packet, those of the target (`packet.py`) included."""
@@ -296,6 +309,7 @@ class Program:
     deparser: tuple[Header, ...]
     digests: Mapping[int, Digest]
     field_lists: Mapping[int, tuple[Slot, ...]]
+    target: TargetOptions
 
     @property
     def tables(self) -> tuple[Table, ...]:

@@ -205,7 +205,7 @@ class BatchWriter:
 
         def send() -> None:
             port = self.packet.number(meta.egress_spec)
-            dropped = e.b.icmp_unsigned("==", port, e.i64(packet.DROP_PORT))
+            dropped = e.b.icmp_unsigned("==", port, e.i64(self.program.target.drop_port))
             e.store(e.b.zext(e.b.not_(dropped), I64), count)
             self._assign(meta.instance_type, e.i64(NORMAL))
             self.packet.set(meta.egress_port, port)
@@ -284,11 +284,11 @@ class BatchWriter:
         e, meta, p = self.e, self.program.standard, self.emitters
         self._time(meta.egress_time, 48)
         self._time(meta.enqueue_time, 32)
-        self.packet.set(meta.egress_spec, 0)
+        self.packet.set(meta.egress_spec, self.program.target.not_dropped)
         length = e.b.and_(self.packet.number(packet.LENGTH), e.i64(0xFFFFFFFF))
         self._assign(meta.packet_length, length)
         ControlWriter(p.actions, p.context).write(self.program.egress)
-        dropped = e.b.icmp_unsigned("==", self.packet.number(meta.egress_spec), e.i64(packet.DROP_PORT))
+        dropped = e.b.icmp_unsigned("==", self.packet.number(meta.egress_spec), e.i64(self.program.target.drop_port))
         with e.if_then(e.b.not_(dropped)):
             self.checksums.update([checksum for checksum in self.program.checksums if checksum.update])
             frames, bytes_ = e.load(I64, self.frames_out), e.load(I64, self.bytes_out)

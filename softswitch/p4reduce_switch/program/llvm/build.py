@@ -20,7 +20,7 @@ from p4reduce_runtime.cache import cache_folder, prune, read, write
 from p4reduce_runtime.logs import event
 from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir.features import features
-from p4reduce_switch.program.ir.program import Program
+from p4reduce_switch.program.ir.program import Program, TargetOptions
 from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm import target
 from p4reduce_switch.program.llvm.batch_code import BatchWriter
@@ -39,7 +39,7 @@ def object_file(
 
     UnsupportedConstructError names a construct that cannot be compiled.
     """
-    folder, key = cache_folder(), _key(config)
+    folder, key = cache_folder(), _key(config, program.target)
     path = None if folder is None or key is None else folder / f"executor-{key}.o"
     if path is not None:
         found = read(path)
@@ -74,14 +74,14 @@ def emit(program: Program, layout: Layout, offsets: StateOffsets, host_abi: Host
     return module
 
 
-def _key(config: bytes | str | dict[str, Any]) -> str | None:
+def _key(config: bytes | str | dict[str, Any], options: TargetOptions) -> str | None:
     """Return the cache key; None for a program nested too deeply for JSON, or when the sources cannot be read."""
     try:
         text = json.dumps(config) if isinstance(config, dict) else config
         hashed = hashlib.sha256(_sources())
     except (RecursionError, OSError):
         return None
-    hashed.update(f"{llvmlite.__version__} {binding.llvm_version_info} {target.cpu()}\n".encode())
+    hashed.update(f"{llvmlite.__version__} {binding.llvm_version_info} {target.cpu()} {options}\n".encode())
     hashed.update(text.encode() if isinstance(text, str) else text)
     return hashed.hexdigest()
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from p4reduce_switch.program.errors import InvalidProgramError, UnsupportedConstructError
 from p4reduce_switch.program.ir.places import Header
-from p4reduce_switch.program.ir.program import ParserErrors, Program
+from p4reduce_switch.program.ir.program import ParserErrors, Program, TargetOptions
 from p4reduce_switch.program.load.actions import load_actions
 from p4reduce_switch.program.load.checksums import load_action_profiles, load_calculations, load_checksums
 from p4reduce_switch.program.load.control import Known, load_control
@@ -38,23 +38,24 @@ CORE_ERRORS = (
     "ParserInvalidArgument",
 )
 MAX_ERROR = 1 << 30
+DEFAULT_TARGET = TargetOptions()
 
 
-def load_program(config: bytes | str | dict[str, Any]) -> Program:
+def load_program(config: bytes | str | dict[str, Any], target: TargetOptions = DEFAULT_TARGET) -> Program:
     """Return the IR of a BMv2 JSON.
 
     UnsupportedConstructError names a construct of the program that is not implemented; InvalidProgramError names the
     place in the JSON that is malformed.
     """
     try:
-        return _load(parse(config))
+        return _load(parse(config), target)
     except (RecursionError, MemoryError) as error:
         raise UnsupportedConstructError("a program that is larger than there is memory for") from error
 
 
-def _load(config: Place) -> Program:
+def _load(config: Place, target: TargetOptions) -> Program:
     _refuse_unsupported(config)
-    layout = Layout(config)
+    layout = Layout(config, target)
     externs = load_externs(config, layout)
     externs.calculations = load_calculations(config, layout)
     externs.action_profiles = load_action_profiles(config, layout)
@@ -88,6 +89,7 @@ def _load(config: Place) -> Program:
         deparser=_deparser(config, layout),
         digests=load_digests(config, layout),
         field_lists=load_field_lists(config, layout),
+        target=target,
     )
 
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir.places import FieldRef, FieldType, Header, HeaderStack, HeaderType, Union, UnionStack
+from p4reduce_switch.program.ir.program import TargetOptions
 from p4reduce_switch.program.load.limits import MAX_BITS, MAX_HEADER_BITS, MAX_SLOTS
 from p4reduce_switch.program.load.reader import Place, shorten
 from p4reduce_switch.program.packet import FIRST_FREE
@@ -20,7 +21,8 @@ T = TypeVar("T")
 class Layout:
     """The headers, stacks and unions of a program by name."""
 
-    def __init__(self, config: Place) -> None:
+    def __init__(self, config: Place, options: TargetOptions) -> None:
+        self.target = options
         self.size = FIRST_FREE
         self.headers: dict[str, Header] = {}
         self.unions: dict[str, Union] = {}

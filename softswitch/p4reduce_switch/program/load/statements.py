@@ -15,7 +15,6 @@ from p4reduce_switch.program.load.expressions import Expressions, unwrapped
 from p4reduce_switch.program.load.externs import Externs
 from p4reduce_switch.program.load.layout import Layout, find
 from p4reduce_switch.program.load.reader import Place, shorten
-from p4reduce_switch.program.packet import DROP_PORT
 
 LIST_BITS, SESSION_BITS, LENGTH_BITS, OFFSET_BITS = 16, 15, 32, 64
 
@@ -127,7 +126,10 @@ class Statements:
             metadata[1].fail("mark_to_drop takes one parameter")
         argument = self.expressions.header(metadata[0]) if metadata else None
         found: list[ir.Statement] = []
-        for name, value in (("standard_metadata.egress_spec", DROP_PORT), ("intrinsic_metadata.mcast_grp", 0)):
+        for name, value in (
+            ("standard_metadata.egress_spec", self.layout.target.drop_port),
+            ("intrinsic_metadata.mcast_grp", 0),
+        ):
             field = self.layout.target_field(name)
             if field is not None:
                 field = _counterpart(field, argument) if argument is not None else field
