@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sysconfig
+from pathlib import Path
 from typing import Any
 
 import click
@@ -72,3 +75,20 @@ def run(**options: Any) -> None:
         run_switch(SwitchOptions(**options), ready=click.echo)
     except SwitchError as error:
         raise click.ClickException(one_line(error)) from error
+
+
+@switch.command()
+def alias() -> None:
+    """Let p4reduce-simple-switch be found as simple_switch_grpc too, by a link in the folder of this command.
+
+    Refused where a simple_switch_grpc is installed.
+    """
+    found = shutil.which("simple_switch_grpc")
+    if found is not None:
+        raise click.ClickException(f"there is a simple_switch_grpc at {found}: it is left alone")
+    link = Path(sysconfig.get_path("scripts")) / "simple_switch_grpc"
+    try:
+        link.symlink_to("p4reduce-simple-switch")
+    except OSError as error:
+        raise click.ClickException(f"cannot make {link}: {error.strerror}") from error
+    click.echo(f"{link} leads to p4reduce-simple-switch; delete it when you install BMv2")

@@ -9,8 +9,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
+
+import grpc
 
 from p4reduce_contracts import artifacts
 from p4reduce_contracts.p4runtime.schema import parse_p4info
@@ -22,9 +25,11 @@ from p4reduce_runtime.settings import ConfigError
 from p4reduce_switch.metrics import samples
 from p4reduce_switch.p4runtime import RequestError, Server
 from p4reduce_switch.ports import Gso, PortError, Ports
+from p4reduce_switch.ports.capture import Capture, CapturedPorts
 from p4reduce_switch.ports.ethernet import EthernetPorts, parse_interface
 from p4reduce_switch.ports.link_states import LinkStates
 from p4reduce_switch.ports.udp import UdpUnderlay
+from p4reduce_switch.program import DEFAULT_TARGET, Program, ProgramError, TargetOptions
 from p4reduce_switch.switch import DEFAULT_CPU_PORT, Switch
 
 _log = logging.getLogger(__name__)
@@ -42,16 +47,18 @@ class SwitchError(Exception):
 
 @dataclass(frozen=True)
 class SwitchOptions:
-    """What `p4reduce switch run` takes. With interfaces there is no UDP underlay."""
+    """What `p4reduce switch run` and `p4reduce-simple-switch` take. With interfaces there is no UDP underlay."""
 
     pipeline: str | None = None
     """Name or folder of a compiled pipeline, or a BMv2 JSON beside its P4Info; None: wait for a controller's."""
-    listen: str = DEFAULT_LISTEN
+    listen: str | None = DEFAULT_LISTEN
+    """None: without interfaces the switch has no ports."""
     interfaces: tuple[str, ...] = ()
     """As BMv2 takes them: "1@veth1"."""
     p4runtime: str = DEFAULT_P4RUNTIME
     device_id: int = 1
-    cpu_port: int = DEFAULT_CPU_PORT
+    cpu_port: int | None = DEFAULT_CPU_PORT
+    """None: no packet-in and no packet-out."""
     tls_ca: str | None = None
     """With `tls_certificate` and `tls_key`: P4Runtime over TLS, for controllers certified by this authority."""
     tls_certificate: str | None = None
@@ -62,6 +69,15 @@ class SwitchOptions:
     """Name of one of `Gso`, in small letters."""
     metrics: str | None = None
     """HOST:PORT at which Prometheus gets metrics; None: nowhere."""
+    program: Path | None = None
+    """A BMv2 JSON to run without P4Info until a controller sets a pipeline."""
+    target: TargetOptions = DEFAULT_TARGET
+    credentials: grpc.ServerCredentials | None = None
+    """P4Runtime over TLS with these, for every client that they admit; instead of `tls_ca` and the two after it."""
+    capture: Capture | None = None
+    """What is recorded of the frames on interfaces."""
+    on_log: Callable[[str], None] | None = None
+    """Receives the program's messages (log_msg)."""
 
 
 def print_line(line: str) -> None:
@@ -78,7 +94,7 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
     """
     try:
         with ExitStack() as stack:
-            switch = Switch(options.device_id, options.cpu_port)
+            switch = Switch(options.device_id, options.cpu_port, options.on_log)
             stack.callback(switch.close)
             ports, words = _ports(options, switch)
             switch.add_ports(ports)
@@ -90,10 +106,19 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
             security = given(
                 options.tls_ca, options.tls_certificate, options.tls_key, "--tls-ca, --tls-certificate and --tls-key"
             )
-            server = Server(switch, options.p4runtime, security=security, insecure=options.insecure)
+            server = Server(
+                switch,
+                options.p4runtime,
+                partial(Program, target=options.target),
+                security=security,
+                insecure=options.insecure,
+                credentials=options.credentials,
+            )
             stack.callback(server.stop)
             if options.pipeline is not None:
                 _load(server, options.pipeline)
+            if options.program is not None:
+                switch.install(_program(options.program, options.target))
             server.start()
             served = ""
             if options.metrics is not None:
@@ -118,18 +143,29 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
 def _ports(options: SwitchOptions, switch: Switch) -> tuple[Ports, str]:
     """Return the ports and their description for the log."""
     gso = Gso[options.gso.upper()]
-    if not options.interfaces:
+    if not options.interfaces and options.listen is not None:
         host, _, number = options.listen.rpartition(":")
-        underlay = UdpUnderlay((host, int(number)), cpu_port=options.cpu_port, in_use=switch.ports_in_use, gso=gso)
+        underlay = UdpUnderlay((host, int(number)), cpu_port=switch.cpu_port, in_use=switch.ports_in_use, gso=gso)
         return underlay, "UDP {}:{}".format(*underlay.address)
     interfaces: dict[int, str] = {}
     for text in options.interfaces:
         port, name = parse_interface(text)
-        if port in interfaces or name in interfaces.values() or port == options.cpu_port:
-            raise PortError(f"{text}: this port or interface is given twice, or it is the CPU port")
+        if port in interfaces or name in interfaces.values() or port in (options.cpu_port, options.target.drop_port):
+            raise PortError(f"{text}: this port or interface is given twice, or it is the CPU port or the drop port")
         interfaces[port] = name
     listed = ", ".join(f"{port}@{name}" for port, name in interfaces.items())
+    if options.capture is not None:
+        return CapturedPorts(interfaces, options.capture), f"interfaces {listed}"
     return EthernetPorts(interfaces, gso), f"interfaces {listed}"
+
+
+def _program(path: Path, target: TargetOptions) -> Program:
+    try:
+        return Program(path.read_bytes(), target)
+    except OSError as error:
+        raise SwitchError(f"the program {path} cannot be read: {error.strerror}") from error
+    except ProgramError as error:
+        raise SwitchError(f"the program {path} cannot be loaded: {error}") from error
 
 
 def _load(server: Server, name: str) -> None:

@@ -28,7 +28,13 @@ class Switch:
     The P4Runtime server holds `lock` while it changes tables, so each write is atomic for frames.
     """
 
-    def __init__(self, device_id: int = 1, cpu_port: int = DEFAULT_CPU_PORT) -> None:
+    def __init__(
+        self,
+        device_id: int = 1,
+        cpu_port: int | None = DEFAULT_CPU_PORT,
+        on_log: Callable[[str], None] | None = None,
+    ) -> None:
+        """`cpu_port` None: there is none. `on_log` receives the messages of the program."""
         self.device_id = device_id
         self.cpu_port = cpu_port
         self.lock = FairLock()
@@ -37,6 +43,7 @@ class Switch:
         self.on_packet_in: Callable[[bytes], None] | None = None
         """Receives each frame sent to the CPU port, packet-in header first."""
         self.on_digest: DigestHandler | None = None
+        self._on_log = on_log
         self.frames_without_program = 0
         self.frames_to_no_port = 0
         self.frames_failed = 0
@@ -69,7 +76,7 @@ class Switch:
         """Run this program from the next frame on, with its initial state."""
         self.prepare(batch_program(program) is not None)
         with self.lock:
-            program.on_digest = self._digest
+            program.on_digest, program.on_log = self._digest, self._on_log
             for profile in program.action_profiles.values():
                 for port in self._ports_down:
                     profile.set_port(port, False)
@@ -123,7 +130,8 @@ class Switch:
         self._rate_limited_log.event(logging.WARNING, "frame failed", port=port, cause=str(error))
 
     def packet_out(self, frame: bytes) -> None:
-        """Inject one frame from the controller, packet-out header first."""
+        """Inject one frame from the controller, packet-out header first; the switch has a CPU port."""
+        assert self.cpu_port is not None
         self.packet_outs += 1
         self.receive(self.cpu_port, frame)
 

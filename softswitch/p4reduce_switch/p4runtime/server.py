@@ -71,8 +71,8 @@ class Server:
 
     `load_program` makes the program of a p4_device_config.
 
-    With `security` only controllers with a certificate of the authority are served. Raises ConfigError for an address
-    that other hosts can reach without it, unless `insecure`.
+    With `security` only controllers with a certificate of the authority are served, with `credentials` every client
+    that they admit. Raises ConfigError for an address that other hosts can reach without both, unless `insecure`.
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class Server:
         *,
         security: Security | None = None,
         insecure: bool = False,
+        credentials: grpc.ServerCredentials | None = None,
     ) -> None:
         self.switch = switch
         self._load_program = load_program
@@ -114,17 +115,20 @@ class Server:
         handler = generic_handler(self, only_controllers=security is not None, on_refused=self._count_refusal)
         self._server.add_generic_rpc_handlers((handler,))
         try:
-            self.port = listen(
-                self._server,
-                address,
-                security,
-                insecure=insecure,
-                advice="name certificates with --tls-ca, --tls-certificate and --tls-key",
-            )
+            if credentials is not None:
+                self.port = int(self._server.add_secure_port(address, credentials))
+            else:
+                self.port = listen(
+                    self._server,
+                    address,
+                    security,
+                    insecure=insecure,
+                    advice="name certificates with --tls-ca, --tls-certificate and --tls-key",
+                )
         except RuntimeError as error:
             raise PortError(
                 f"cannot serve P4Runtime on {address}: is another switch running there? "
-                "Choose another address with --p4runtime"
+                "Choose another address with --p4runtime (of p4reduce-simple-switch: --grpc-server-addr)"
             ) from error
         switch.on_packet_in = self._packet_in
         switch.on_digest = self._digest
@@ -407,6 +411,8 @@ class Server:
             controller.send_or_drop(_stream_error(error, request))
 
     def _packet_out(self, entities: Entities, packet: p4r.PacketOut) -> None:
+        if self.switch.cpu_port is None:
+            raise RequestError(Code.FAILED_PRECONDITION, "the switch has no CPU port: start it with --cpu-port")
         header = entities.pipeline.packet_out
         self.switch.packet_out(header.frame(packet) if header is not None else packet.payload)
 

@@ -35,8 +35,8 @@ _SIOCGIFMTU = 0x8921
 def parse_interface(text: str) -> tuple[int, str]:
     """(port, interface) of "1@veth1"."""
     match = re.fullmatch(r"(\d+)@([^\s/@]{1,15})", text)
-    if match is None or not 0 <= int(match[1]) < 510:
-        raise PortError(f"an interface is given as PORT@NAME with PORT 0..509, such as 1@veth1, not {text!r}")
+    if match is None or int(match[1]) > MAX_PORT:
+        raise PortError(f"an interface is given as PORT@NAME with PORT 0..{MAX_PORT}, such as 1@veth1, not {text!r}")
     return int(match[1]), match[2]
 
 

@@ -109,7 +109,7 @@ class UdpUnderlay:
         listen: Address,
         *,
         mac: int = SWITCH_MAC,
-        cpu_port: int = 510,
+        cpu_port: int | None = 510,
         in_use: Callable[[], Collection[int]] = frozenset,
         gso: Gso = Gso.AUTO,
         clock: Callable[[], float] = time.monotonic,

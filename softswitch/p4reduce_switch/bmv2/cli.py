@@ -1,0 +1,280 @@
+"""The options of simple_switch_grpc (BMv2 1.15): those of every BMv2 target, and after `--` its own.
+
+Options that the embedded switch has nothing for are either without effect, and named in one warning, or refused by
+name.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import click
+import grpc
+
+from p4reduce_runtime import logs
+from p4reduce_runtime.terminal import HostPort, one_line
+
+PROGRAM: Final = "p4reduce-simple-switch"
+DEFAULT_GRPC: Final = "127.0.0.1:9559"
+"""BMv2's is 0.0.0.0:9559."""
+LEVELS: Final = {
+    "trace": "INFO",
+    "debug": "INFO",
+    "info": "INFO",
+    "warn": "WARNING",
+    "error": "ERROR",
+    "off": "CRITICAL",
+}
+"""BMv2's levels, and Python's from which lines are logged: the switch logs nothing below INFO or above ERROR."""
+
+WITHOUT_EFFECT: Final = {
+    "--thrift-port": "there is no Thrift server; P4Runtime has its commands (docs/v1model.md)",
+    "--nanolog": "there are no nanomsg events",
+    "--max-port-count": "there is no such limit",
+}
+TARGET_WITHOUT_EFFECT: Final = {
+    "--max-mc-groups": "there is no such limit",
+    "--max-l1-entries": "there is no such limit",
+    "--max-l2-entries": "there is no such limit",
+}
+REFUSED: Final = {
+    "--notifications-addr": "digests and idle timeouts go over P4Runtime, not nanomsg",
+    "--debugger-addr": "there is no debugger",
+    "--packet-in": "frames come from interfaces",
+    "--use-files": "frames come from interfaces",
+    "--restore-state": "the state cannot be restored from a file",
+}
+REFUSED_FLAGS: Final = {"--debugger": "there is no debugger"}
+TARGET_REFUSED: Final = {
+    "--dp-grpc-server-addr": "frames come from interfaces",
+    "--load-modules": "it runs no C++ externs",
+}
+TARGET_REFUSED_FLAGS: Final = {"--disable-swap": "a controller can always set another program"}
+
+_Command = Callable[..., Any]
+
+
+def _others(without_effect: dict[str, str], refused: dict[str, str], flags: dict[str, str]) -> Callable[[Any], Any]:
+    """Add the options that have no effect, or are refused."""
+
+    def refuse(_context: click.Context, option: click.Parameter, value: object) -> None:
+        if value:
+            raise click.UsageError(f"{option.opts[0]} is not supported: {({**refused, **flags})[option.opts[0]]}")
+
+    def note(context: click.Context, option: click.Parameter, value: object) -> None:
+        if value is not None:
+            context.ensure_object(list).append(f"{option.opts[0]} has no effect: {without_effect[option.opts[0]]}")
+
+    def add(command: _Command) -> _Command:
+        for name, reason in without_effect.items():
+            command = click.option(name, expose_value=False, callback=note, help=f"No effect: {reason}.")(command)
+        for name in refused:
+            command = click.option(name, expose_value=False, callback=refuse, hidden=True)(command)
+        for name in flags:
+            command = click.option(name, expose_value=False, callback=refuse, hidden=True, is_flag=True)(command)
+        return command
+
+    return add
+
+
+@click.command(
+    PROGRAM,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="After `--` come the options of the target; `-- --help` lists them.",
+)
+@click.argument("config", required=False, type=click.Path(path_type=Path), metavar="[PROGRAM.json]")
+@click.option(
+    "-i", "--interface", "interfaces", multiple=True, metavar="PORT@DEVICE", help="A network device as a switch port."
+)
+@click.option(
+    "--pcap",
+    is_flag=False,
+    flag_value=".",
+    metavar="[FOLDER]",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Record frames in DEVICE_in.pcap and DEVICE_out.pcap, in this folder or the current one.",
+)
+@click.option("--device-id", type=click.IntRange(min=0), default=0, show_default=True, help="P4Runtime device id.")
+@click.option("--no-p4", is_flag=True, help="Start without a program.")
+@click.option("--log-console", is_flag=True, help="Log to stdout.")
+@click.option("--log-file", metavar="NAME", help="Log to NAME.txt.")
+@click.option(
+    "-L", "--log-level", type=click.Choice([*LEVELS]), default="trace", show_default=True, help="The lowest level."
+)
+@click.option("--log-flush", is_flag=True, help="Write each line of the log at once: always done.")
+@click.option("--log-file-max-size", type=click.IntRange(min=1), default=5 << 20, show_default=True, metavar="BYTES")
+@click.option("--log-file-max-files", type=click.IntRange(min=0), default=3, show_default=True, metavar="FILES")
+@click.option("--dump-packet-data", type=click.IntRange(min=0), default=0, metavar="BYTES", help="Log frames.")
+@click.version_option(None, "-v", "--version", package_name="p4reduce", message="p4reduce %(version)s")
+@_others(WITHOUT_EFFECT, REFUSED, REFUSED_FLAGS)
+@click.pass_context
+def general(context: click.Context, /, **options: Any) -> dict[str, Any]:
+    """Run the embedded switch with the command line of BMv2's simple_switch_grpc, until interrupted."""
+    return {**options, "notes": context.obj or []}
+
+
+def _address(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Return HOST:PORT or unix:PATH."""
+    return value if value is None or value.startswith("unix:") else HostPort().convert(value, option, context)
+
+
+@click.command(f"{PROGRAM} --", context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--grpc-server-addr",
+    metavar="HOST:PORT",
+    callback=_address,
+    help=f"Where P4Runtime is served.  [default: {DEFAULT_GRPC}; 0.0.0.0:9559 in BMv2]",
+)
+@click.option("--grpc-server-ssl", is_flag=True, help="Serve P4Runtime over TLS.")
+@click.option("--grpc-server-cacert", metavar="FILE", help="The authority of clients' certificates.")
+@click.option("--grpc-server-cert", metavar="FILE", help="The certificate of the server.")
+@click.option("--grpc-server-key", metavar="FILE", help="Its private key.")
+@click.option("--grpc-server-with-client-auth", is_flag=True, help="Clients need a certificate.")
+@click.option("--cpu-port", type=click.IntRange(1, 511), help="The port that leads to the controller.  [default: none]")
+@click.option(
+    "--drop-port", type=click.IntRange(0, 511), default=511, show_default=True, help="The port of dropped packets."
+)
+@_others(TARGET_WITHOUT_EFFECT, TARGET_REFUSED, TARGET_REFUSED_FLAGS)
+@click.pass_context
+def target(context: click.Context, /, **options: Any) -> dict[str, Any]:
+    """Options of the target simple_switch_grpc."""
+    return {**options, "target_notes": context.obj or []}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command. Exits with status 1 when the switch cannot start, 2 over wrong usage."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    end = words.index("--") if "--" in words else len(words)
+    try:
+        options = _parsed(general, words[:end], target, "after")
+        options |= _parsed(target, words[end + 1 :], general, "before")
+        _run(**options)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.exceptions.Exit as done:
+        sys.exit(done.exit_code)
+
+
+def _parsed(command: click.Command, words: Sequence[str], other: click.Command, where: str) -> dict[str, Any]:
+    """Return the options, or end after --help and --version."""
+    try:
+        found = command.main(list(words), prog_name=command.name, standalone_mode=False)
+    except click.NoSuchOption as error:
+        if any(error.option_name in parameter.opts for parameter in other.params):
+            raise click.UsageError(f"{error.option_name} stands {where} --") from error
+        raise
+    if not isinstance(found, dict):
+        raise click.exceptions.Exit(int(found or 0))
+    return found
+
+
+def _run(
+    *,
+    config: Path | None,
+    no_p4: bool,
+    interfaces: tuple[str, ...],
+    device_id: int,
+    pcap: Path | None,
+    dump_packet_data: int,
+    log_console: bool,
+    log_file: str | None,
+    log_level: str,
+    log_file_max_size: int,
+    log_file_max_files: int,
+    grpc_server_addr: str | None,
+    cpu_port: int | None,
+    drop_port: int,
+    notes: list[str],
+    target_notes: list[str],
+    log_flush: bool,
+    **tls: Any,
+) -> None:
+    """Start the switch with BMv2's options, and run it."""
+    if config is None and not no_p4:
+        raise click.UsageError("name the JSON that p4c-bm2-ss wrote, or start without a program by --no-p4")
+    if config is not None and no_p4:
+        notes.append(f"{config} is not used: --no-p4 was given")
+    if log_console and log_file is not None:
+        raise click.UsageError("--log-console and --log-file are exclusive")
+    _configure_logs(log_console, log_file, LEVELS[log_level], log_file_max_size, log_file_max_files)
+    for note in (*notes, *target_notes):
+        click.echo(f"Warning: {note}", err=True)
+
+    from p4reduce_switch.ports.capture import Capture
+    from p4reduce_switch.program import TargetOptions
+    from p4reduce_switch.run import SwitchError, SwitchOptions, print_line, run_switch
+
+    address = grpc_server_addr or DEFAULT_GRPC
+    options = SwitchOptions(
+        listen=None,
+        interfaces=interfaces,
+        p4runtime=address,
+        device_id=device_id,
+        cpu_port=cpu_port,
+        insecure=True,
+        program=None if no_p4 else config,
+        target=TargetOptions(drop_port=drop_port),
+        credentials=_credentials(**tls),
+        capture=Capture(pcap, dump_packet_data) if pcap is not None or dump_packet_data else None,
+        on_log=_message if log_console or log_file is not None else None,
+    )
+    try:
+        run_switch(options, ready=lambda _: print_line(f"Server listening on {address}"))
+    except SwitchError as error:
+        raise click.ClickException(one_line(error)) from error
+
+
+def _configure_logs(console: bool, file: str | None, level: str, max_bytes: int, max_files: int) -> None:
+    """Log to stdout or to a file; without both only warnings, to stderr."""
+    handler: logging.StreamHandler[Any] = logging.StreamHandler(sys.stdout if console else sys.stderr)
+    if file is not None:
+        try:
+            handler = RotatingFileHandler(f"{file}.txt", maxBytes=max_bytes, backupCount=max_files)
+        except OSError as error:
+            raise click.ClickException(f"cannot write {file}.txt: {error.strerror}") from error
+    handler.setFormatter(logs.PlainLine())
+    logging.basicConfig(level=level if console or file is not None else "WARNING", handlers=[handler])
+
+
+def _message(text: str) -> None:
+    """Log what the program says with log_msg."""
+    logging.getLogger("p4").info("%s", text)
+
+
+def _credentials(
+    *,
+    grpc_server_ssl: bool,
+    grpc_server_cacert: str | None,
+    grpc_server_cert: str | None,
+    grpc_server_key: str | None,
+    grpc_server_with_client_auth: bool,
+) -> grpc.ServerCredentials | None:
+    """Return gRPC's credentials for --grpc-server-ssl; None without it."""
+    if not grpc_server_ssl:
+        if grpc_server_cacert or grpc_server_cert or grpc_server_key or grpc_server_with_client_auth:
+            raise click.UsageError("certificates are given, but not --grpc-server-ssl")
+        return None
+    if grpc_server_cert is None or grpc_server_key is None:
+        raise click.UsageError("--grpc-server-ssl takes --grpc-server-cert and --grpc-server-key")
+    if grpc_server_with_client_auth and grpc_server_cacert is None:
+        raise click.UsageError("--grpc-server-with-client-auth takes --grpc-server-cacert")
+    authority = None if grpc_server_cacert is None else _read(grpc_server_cacert)
+    pair = (_read(grpc_server_key), _read(grpc_server_cert))
+    return grpc.ssl_server_credentials([pair], authority, require_client_auth=grpc_server_with_client_auth)
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        _fail(f"cannot read {path}: {error.strerror}")
+
+
+def _fail(message: str) -> NoReturn:
+    raise click.ClickException(message)
