@@ -32,6 +32,11 @@ def switch() -> None:
     help="UDP address that workers on this machine send to.",
 )
 @click.option(
+    "--uplink",
+    type=HostPort(),
+    help="UDP address of the parent switch, the peer at port 500. [default: there is none]",
+)
+@click.option(
     "-i",
     "--interface",
     "interfaces",

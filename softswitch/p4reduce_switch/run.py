@@ -28,7 +28,7 @@ from p4reduce_switch.ports import Gso, PortError, Ports
 from p4reduce_switch.ports.capture import Capture, CapturedPorts
 from p4reduce_switch.ports.ethernet import EthernetPorts, parse_interface
 from p4reduce_switch.ports.link_states import LinkStates
-from p4reduce_switch.ports.udp import UdpUnderlay
+from p4reduce_switch.ports.udp import UPLINK_PORT, Address, UdpUnderlay
 from p4reduce_switch.program import DEFAULT_TARGET, Program, ProgramError, TargetOptions
 from p4reduce_switch.switch import DEFAULT_CPU_PORT, Switch
 
@@ -78,6 +78,8 @@ class SwitchOptions:
     """What is recorded of the frames on interfaces."""
     on_log: Callable[[str], None] | None = None
     """Receives the program's messages (log_msg)."""
+    uplink: str | None = None
+    """HOST:PORT at which the parent switch listens: the peer at port UPLINK_PORT; None: there is no parent."""
 
 
 def print_line(line: str) -> None:
@@ -144,9 +146,15 @@ def _ports(options: SwitchOptions, switch: Switch) -> tuple[Ports, str]:
     """Return the ports and their description for the log."""
     gso = Gso[options.gso.upper()]
     if not options.interfaces and options.listen is not None:
-        host, _, number = options.listen.rpartition(":")
-        underlay = UdpUnderlay((host, int(number)), cpu_port=switch.cpu_port, in_use=switch.ports_in_use, gso=gso)
-        return underlay, "UDP {}:{}".format(*underlay.address)
+        uplink = None if options.uplink is None else _address(options.uplink)
+        listen, cpu_port, in_use = _address(options.listen), switch.cpu_port, switch.ports_in_use
+        underlay = UdpUnderlay(listen, uplink=uplink, cpu_port=cpu_port, in_use=in_use, gso=gso)
+        words = "UDP {}:{}".format(*underlay.address)
+        return underlay, words if uplink is None else f"{words}, uplink {UPLINK_PORT}@{options.uplink}"
+    if options.uplink is not None:
+        raise PortError(
+            "--uplink is for UDP peers; among interfaces the uplink is a port like the others: give it by -i"
+        )
     interfaces: dict[int, str] = {}
     for text in options.interfaces:
         port, name = parse_interface(text)
@@ -157,6 +165,11 @@ def _ports(options: SwitchOptions, switch: Switch) -> tuple[Ports, str]:
     if options.capture is not None:
         return CapturedPorts(interfaces, options.capture), f"interfaces {listed}"
     return EthernetPorts(interfaces, gso), f"interfaces {listed}"
+
+
+def _address(text: str) -> Address:
+    host, _, number = text.rpartition(":")
+    return host, int(number)
 
 
 def _program(path: Path, target: TargetOptions) -> Program:

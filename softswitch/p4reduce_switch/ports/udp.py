@@ -5,6 +5,8 @@ writes a group for each job, and is not evicted however long its peer sends noth
 not in use is evicted: a joining worker repeats its HELLO several times a second, so a peer without a job that sends
 nothing for a few seconds has left.
 
+The uplink, to a parent switch, is a peer from the beginning: its port is UPLINK_PORT, and it is not evicted.
+
 The pipeline processes Ethernet frames: each datagram gets Ethernet, IPv4 and UDP headers before it, and loses them
 afterwards. Inside the frame the UDP destination is always the aggregation port, whatever port the socket has.
 """
@@ -44,6 +46,8 @@ _log = logging.getLogger(__name__)
 
 SWITCH_MAC: Final = 0x020000000001
 FIRST_PORT, LAST_PORT = 1, 510
+UPLINK_PORT: Final = 500
+"""The port of the parent switch."""
 EVICT_AFTER_S: Final = 5.0
 """A peer without a job that has sent nothing for this long loses its port when a new peer needs one."""
 EVICTION_RETRY_S: Final = 0.1
@@ -108,15 +112,17 @@ class UdpUnderlay:
         self,
         listen: Address,
         *,
+        uplink: Address | None = None,
         mac: int = SWITCH_MAC,
         cpu_port: int | None = 510,
         in_use: Callable[[], Collection[int]] = frozenset,
         gso: Gso = Gso.AUTO,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`listen` is (IPv4 address, port); `mac` the switch's. PortError when the socket cannot be bound.
+        """`listen` is (IPv4 address, port); `mac` the switch's; `uplink` the address of the parent switch.
 
-        `in_use` returns the ports that must not be evicted.
+        `in_use` returns the ports that must not be evicted. PortError when the socket cannot be bound, or the uplink
+        cannot be used with it.
         """
         host, number = listen
         try:
@@ -148,6 +154,14 @@ class UdpUnderlay:
                 "or is the address not this machine's? Choose another with --listen"
             ) from error
         self.address: Address = self._socket.getsockname()
+        self.uplink = uplink
+        if uplink is not None:
+            try:
+                self._check_uplink(uplink, cpu_port)
+            except PortError:
+                self._socket.close()
+                raise
+            self._add_peer(UPLINK_PORT, uplink)
 
     @property
     def counters(self) -> UnderlayCounters:
@@ -183,7 +197,7 @@ class UdpUnderlay:
 
     def _deliver(self, address: Address, payload: bytes, receive: Receiver) -> None:
         """Pass on one datagram, if its sender is a peer or it is a HELLO."""
-        peer = self._peers.get(address) or self._add_peer(address, payload)
+        peer = self._peers.get(address) or self._admit_peer(address, payload)
         if peer is not None:
             peer.seen(self._clock())
             self._counters.datagrams_in += 1
@@ -257,7 +271,27 @@ class UdpUnderlay:
         header = peer.ip_headers[udp_bytes] = peer.ethernet + _IPV4.pack(*fields)
         return header
 
-    def _add_peer(self, address: Address, payload: bytes) -> Peer | None:
+    def _check_uplink(self, uplink: Address, cpu_port: int | None) -> None:
+        """Raise PortError for a parent switch whose frames would not arrive, or arrive at no port."""
+        host, number = uplink
+        try:
+            ip = ipaddress.IPv4Address(host)
+        except ValueError:
+            raise PortError(f"the uplink is the IPv4 address and port of the parent switch, not {host!r}") from None
+        if ip.is_unspecified or ip.is_multicast or number == 0:
+            raise PortError(f"the uplink needs the address that the parent switch listens on, not {_text(uplink)}")
+        if cpu_port == UPLINK_PORT:
+            raise PortError(f"port {UPLINK_PORT} is the uplink's: choose another with --cpu-port")
+        if uplink == self.address:
+            raise PortError(f"the uplink {_text(uplink)} is this switch's own address: name the parent's")
+        if ip.packed == self.ip and AGGREGATION_PORT in (number, self.address[1]):
+            raise PortError(
+                f"this switch ({_text(self.address)}) and its parent ({_text(uplink)}) share an IP address, so neither "
+                f"may use UDP port {AGGREGATION_PORT}: the switch program drops what comes from its own address and "
+                "that port as spoofed. Choose other ports with --listen"
+            )
+
+    def _admit_peer(self, address: Address, payload: bytes) -> Peer | None:
         """Assign a port to a new peer that sent a HELLO; None, and counted, if it did not or no port is free."""
         if not _is_hello(payload):
             self._counters.no_hello += 1
@@ -269,6 +303,12 @@ class UdpUnderlay:
             self._counters.no_free_port += 1
             self._refused("no free port", address)
             return None
+        peer = self._add_peer(port, address)
+        peer.seen(now)
+        self._rate_limited_log.event(logging.INFO, "port given", port=port, peer=_text(address))
+        return peer
+
+    def _add_peer(self, port: int, address: Address) -> Peer:
         ip = ipaddress.IPv4Address(address[0]).packed
         mac = b"\x06\0" + ip  # locally administered
         address_sum = int.from_bytes(ip + self.ip, "big") + _UDP_PROTOCOL + address[1] + AGGREGATION_PORT
@@ -276,10 +316,7 @@ class UdpUnderlay:
         header = ethernet + ip_header + _UDP.pack(address[1], AGGREGATION_PORT, 0, 0)
         ip_sum = int.from_bytes(ip_header, "big") % 0xFFFF
         state = self._table.add(port, int.from_bytes(ip, "big"), address[1], header, ip_sum, address_sum % 0xFFFF)
-        peer = Peer(port, address, ip, ethernet, address_sum, state)
-        peer.seen(now)
-        self._peers[address] = self._by_port[port] = peer
-        self._rate_limited_log.event(logging.INFO, "port given", port=port, peer=_text(address))
+        peer = self._peers[address] = self._by_port[port] = Peer(port, address, ip, ethernet, address_sum, state)
         return peer
 
     def _refused(self, reason: str, address: Address) -> None:
@@ -291,7 +328,7 @@ class UdpUnderlay:
         if now < self._next_eviction:
             return None
         in_use = self._in_use()
-        evictable = (peer for peer in self._by_port.values() if peer.port not in in_use)
+        evictable = (peer for port, peer in self._by_port.items() if port not in in_use and port != UPLINK_PORT)
         peer = min(evictable, key=lambda one: one.last_seen, default=None)
         if peer is None or now - peer.last_seen <= EVICT_AFTER_S:
             self._next_eviction = now + EVICTION_RETRY_S

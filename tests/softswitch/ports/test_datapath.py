@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import ipaddress
 import random
 import select
 import socket
@@ -20,7 +21,7 @@ from p4reduce_contracts.wire import pack_hello
 from p4reduce_runtime import datagrams, kernels
 from p4reduce_switch.datapath import BATCH_FRAMES
 from p4reduce_switch.ports import Gso
-from p4reduce_switch.ports.udp import UdpUnderlay
+from p4reduce_switch.ports.udp import UPLINK_PORT, UdpUnderlay
 from p4reduce_switch.program import ExecutionError
 from p4reduce_switch.program.state.replication import Replication
 from p4reduce_switch.switch import Switch
@@ -81,8 +82,10 @@ class Mixture:
 class Running:
     """A switch with UDP ports that runs in a thread; `native` has a batch, and the native loop if there is one."""
 
-    def __init__(self, program: Any, native: bool = True, gso: Gso = Gso.AUTO) -> None:
-        self.switch, self.underlay = Switch(), UdpUnderlay(("127.0.0.1", 0), gso=gso)
+    def __init__(
+        self, program: Any, native: bool = True, gso: Gso = Gso.AUTO, uplink: tuple[str, int] | None = None
+    ) -> None:
+        self.switch, self.underlay = Switch(), UdpUnderlay(("127.0.0.1", 0), uplink=uplink, gso=gso)
         self.switch.add_ports(self.underlay)
         self.packet_ins: list[bytes] = []
         self.digests: list[Any] = []
@@ -130,10 +133,12 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(program: Any, native: bool = True, gso: Gso = Gso.AUTO) -> Iterator[Running]:
+def running(
+    program: Any, native: bool = True, gso: Gso = Gso.AUTO, uplink: tuple[str, int] | None = None
+) -> Iterator[Running]:
     if native and not (kernels.enabled() and datagrams.supported()):
         pytest.skip("needs numba and 64-bit Linux")
-    one = Running(program, native, gso)
+    one = Running(program, native, gso, uplink)
     try:
         yield one
     finally:
@@ -241,6 +246,49 @@ def test_without_gso_every_datagram_is_sent_by_itself() -> None:
 
     assert longest(Gso.OFF) == 1000
     assert longest(Gso.AUTO) > 1000
+
+
+class ToParent:
+    """A program that sends what came from the parent to port 1, and everything else to the parent."""
+
+    def __init__(self, parent: tuple[str, int]) -> None:
+        self.on_digest: Any = None
+        self.action_profiles: dict[str, Any] = {}
+        self.replication = Replication()
+        self.parent = ipaddress.IPv4Address(parent[0]).packed, parent[1].to_bytes(2, "big")
+        self.child = self.parent
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        if port != UPLINK_PORT:
+            self.child = frame[26:30], frame[34:36]
+        (ip, udp), to = (self.child, 1) if port == UPLINK_PORT else (self.parent, UPLINK_PORT)
+        return [(to, frame[:26] + frame[30:34] + ip + frame[36:38] + udp + frame[38:])]
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_the_uplink_carries_frames_both_ways_and_runs_up(native: bool) -> None:
+    payloads = [number.to_bytes(4, "big") + bytes(996) for number in range(40)]
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as parent,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as child,
+    ):
+        parent.bind(("127.0.0.1", 0))
+        datagrams.accept_runs(parent)
+        with running(ToParent(parent.getsockname()), native, uplink=parent.getsockname()) as one:
+            child.connect(one.underlay.address)
+            send(child, [pack_hello(1, 2), *payloads], run=True)
+            one.until(lambda: one.underlay.counters.datagrams_out == 41)
+            sizes, arrived = [], []
+            while select.select([parent], [], [], 0)[0]:
+                run, ancillary, _, _ = parent.recvmsg(70000, datagrams.ANCILLARY_BYTES)
+                sizes.append(len(run))
+                arrived += datagrams.split(run, ancillary)
+            assert arrived == [pack_hello(1, 2), *payloads]
+            assert (max(sizes) > 1000) == native
+            parent.connect(one.underlay.address)
+            send(parent, payloads, run=True)
+            one.until(lambda: one.underlay.counters.datagrams_out == 81)
+            assert received(child) == payloads
 
 
 def test_datagrams_of_unknown_peers_get_no_port_and_have_no_effect() -> None:

@@ -18,7 +18,7 @@ from p4reduce_contracts.wire import DROP_REASONS, HELLO_BYTES, pack_hello
 from p4reduce_switch.datapath import Reason
 from p4reduce_switch.fair_lock import FairLock
 from p4reduce_switch.ports import DatapathLoop, PortError
-from p4reduce_switch.ports.udp import AGGREGATION_PORT, EVICT_AFTER_S, EVICTION_RETRY_S, UdpUnderlay
+from p4reduce_switch.ports.udp import AGGREGATION_PORT, EVICT_AFTER_S, EVICTION_RETRY_S, UPLINK_PORT, UdpUnderlay
 from rigs.batch_of_python import PythonBatch
 from rigs.pipeline import SWITCH_MAC, PipelineRig
 
@@ -42,11 +42,12 @@ class Sink:
 class Bench:
     """An underlay on a free port, a clock that stands still, and peers on loopback."""
 
-    def __init__(self, native: bool, address: str = "127.0.0.1") -> None:
+    def __init__(self, native: bool, address: str = "127.0.0.1", *, has_parent: bool = False) -> None:
         self.now = 1000.0
         self.in_use: set[int] = set()
-        self.underlay = UdpUnderlay((address, 0), clock=lambda: self.now, in_use=lambda: self.in_use)
         self.peers: list[socket.socket] = []
+        uplink = self.unknown_peer().getsockname() if has_parent else None
+        self.underlay = UdpUnderlay((address, 0), uplink=uplink, clock=lambda: self.now, in_use=lambda: self.in_use)
         self.wake_reader, self.wake_writer = os.pipe()
         self.loop = self.underlay.datapath_loop(self.wake_reader) if native else None
         if native and self.loop is None:
@@ -104,6 +105,14 @@ class Bench:
 @pytest.fixture(params=["python", "native"])
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     one = Bench(request.param == "native")
+    yield one
+    one.close()
+
+
+@pytest.fixture(params=["python", "native"])
+def leaf(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """A switch with an uplink: the first of `peers` is its parent."""
+    one = Bench(request.param == "native", has_parent=True)
     yield one
     one.close()
 
@@ -367,3 +376,59 @@ def test_ports_assigned_evicted_and_refused_are_logged_at_a_limited_rate(
     assert [name for name, _ in told] == ["port given", "datagram refused", "port evicted"]
     assert told[2][1]["silent_s"] == EVICT_AFTER_S + 1
     assert str(0xFEED) not in caplog.text
+
+
+def test_the_parent_is_at_the_uplink_port_without_a_hello(leaf: Bench) -> None:
+    parent, child = leaf.peers[0], leaf.unknown_peer()
+    ((port, frame),) = leaf.receive(b"from above", peer=parent)
+    assert (port, frame[42:]) == (UPLINK_PORT, b"from above")
+    assert leaf.underlay.counters.no_hello == 0
+    assert ports_of(leaf, child) == [1], "the ports of other peers begin where they always do"
+    assert leaf.underlay.send(UPLINK_PORT, back(frame))
+    assert parent.recvfrom(2000) == (b"from above", leaf.underlay.address)
+
+
+def test_frames_go_to_the_parent_before_any_came_from_it(leaf: Bench) -> None:
+    """As the controller's first HELLO does, by which the parent makes this switch a peer."""
+    parent, source = leaf.peers[0].getsockname(), leaf.underlay.address
+    frame = bytes(Ether() / IP(src=source[0], dst=parent[0]) / UDP(sport=AGGREGATION_PORT, dport=parent[1]) / HELLO)
+    assert leaf.underlay.send(UPLINK_PORT, frame)
+    assert leaf.peers[0].recvfrom(2000) == (HELLO, source)
+
+
+def test_the_uplink_is_never_evicted(leaf: Bench) -> None:
+    numbers = [number for number in range(1, 510) if number != UPLINK_PORT]
+    peers = [leaf.unknown_peer() for _ in range(len(numbers) + 1)]
+    for number, peer in zip(numbers, peers, strict=False):
+        assert ports_of(leaf, peer) == [number]
+    leaf.in_use = set(numbers)
+    leaf.now += 1000 * EVICT_AFTER_S
+    assert ports_of(leaf, peers[-1]) == [], "only the uplink is in no group"
+    assert leaf.underlay.counters.evicted_ports == 0
+    assert ports_of(leaf, leaf.peers[0], b"x") == [UPLINK_PORT]
+
+
+@pytest.mark.parametrize(
+    ("listen", "uplink", "cpu_port", "words"),
+    [
+        ("127.0.0.1:0", ("localhost", 5000), 510, "the IPv4 address and port of the parent switch, not 'localhost'"),
+        ("127.0.0.1:0", ("0.0.0.0", 5000), 510, "needs the address that the parent switch listens on"),
+        ("127.0.0.1:0", ("224.0.0.1", 5000), 510, "needs the address that the parent switch listens on"),
+        ("127.0.0.1:0", ("127.0.0.1", 0), 510, "needs the address that the parent switch listens on"),
+        ("127.0.0.1:0", ("127.0.0.1", 5000), UPLINK_PORT, "port 500 is the uplink's: choose another with --cpu-port"),
+        ("127.9.8.7:5000", ("127.9.8.7", 5000), 510, "is this switch's own address: name the parent's"),
+        ("127.0.0.1:0", ("127.0.0.1", AGGREGATION_PORT), 510, "so neither may use UDP port 21072.*--listen"),
+        ("127.9.8.7:21072", ("127.9.8.7", 5000), 510, "so neither may use UDP port 21072.*--listen"),
+    ],
+)
+def test_an_uplink_that_cannot_be_used_is_an_error(
+    listen: str, uplink: tuple[str, int], cpu_port: int, words: str
+) -> None:
+    host, _, number = listen.rpartition(":")
+    for _ in range(2):  # nothing is left bound
+        with pytest.raises(PortError, match=words):
+            UdpUnderlay((host, int(number)), uplink=uplink, cpu_port=cpu_port)
+
+
+def test_a_parent_on_another_host_may_have_the_usual_udp_port() -> None:
+    UdpUnderlay(("127.0.0.2", AGGREGATION_PORT), uplink=("127.0.0.3", AGGREGATION_PORT)).close()

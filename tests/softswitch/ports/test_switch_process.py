@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from p4reduce_contracts import artifacts
 from p4reduce_controller.p4rt import Client
 from p4reduce_lab.addresses import free_port
+from p4reduce_switch.cli import switch as switch_command
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.run import SwitchError, SwitchOptions, _ports, run_switch
 from p4reduce_switch.switch import Switch
@@ -105,6 +107,24 @@ def test_gso_is_turned_off_for_all_peers() -> None:
         assert ports._table.peers.destinations["plain"][1] == plain
         ports.close()
         switch.close()
+
+
+def test_the_ready_line_names_the_uplink() -> None:
+    switch = Switch()
+    ports, words = _ports(SwitchOptions(listen="127.0.0.1:0", uplink="127.0.0.1:5000"), switch)
+    assert isinstance(ports, UdpUnderlay)
+    assert words == "UDP {}:{}, uplink 500@127.0.0.1:5000".format(*ports.address)
+    ports.close()
+    switch.close()
+
+
+def test_invalid_uplink_options_are_refused() -> None:
+    with pytest.raises(SwitchError, match="among interfaces the uplink is a port like the others"):
+        run_switch(SwitchOptions(interfaces=("1@lo",), uplink="127.0.0.1:5000", p4runtime="127.0.0.1:0"))
+    with pytest.raises(SwitchError, match="neither may use UDP port 21072"):
+        run_switch(SwitchOptions(listen="127.0.0.1:0", uplink="127.0.0.1:21072", p4runtime="127.0.0.1:0"))
+    refused = CliRunner().invoke(switch_command, ["run", "--uplink", "127.0.0.1"])
+    assert refused.exit_code == 2 and "must be HOST:PORT like 127.0.0.1:9600, not '127.0.0.1'" in refused.output
 
 
 def test_invalid_interface_options_are_refused() -> None:
