@@ -10,19 +10,22 @@ numba has no 16-bit floats: these are converted by operations on their bits.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.protocol.state import BFLOAT16, FLOAT32, Segment
 from p4reduce.protocol.words import swap
-from p4reduce_runtime.kernels import kernel
+from p4reduce_runtime.kernels import Function, kernel
 from p4reduce_runtime.records import Table
 
 _HALF_TOP: Final = 0x7C00
 _LARGEST: Final = (3.4028234663852886e38, 65504.0, 3.4028234663852886e38)
 """The largest numbers of FLOAT32, FLOAT16 and, nearly, BFLOAT16."""
+_PIECE: Final = np.uint64(32)
+"""Words that the first loop over a block handles at most: else the compiler takes 64 at a time, of blocks of 32."""
 
 
 @kernel("float32(uint16)")
@@ -129,19 +132,170 @@ def round_stochastically(
         into[j] = np.float32(below + np.float32(chance < np.float32(scaled - below)))
 
 
-@kernel("uint32(float32, int32)")
-def level(scaled: np.float32, levels: np.int32) -> np.uint32:
-    """Return the integer next to a scaled number, of at most `levels` in absolute value."""
-    return np.uint32(min(max(np.int32(np.rint(scaled)), np.int32(-levels)), np.int32(levels)))
+@kernel("uint32(float32, float32, int32)")
+def level(number: np.float32, scale: np.float32, levels: np.int32) -> np.uint32:
+    """Return the integer next to number · scale, which is below 2^22, of at most `levels` in absolute value.
+
+    Between 2^23 and 2^24 a float32 is an integer, its lowest bits: the addition rounds, ties to even.
+    """
+    bits = np.float32(np.float32(number * scale) + np.float32(1.5 * 2.0**23)).view(np.uint32)
+    return np.uint32(min(max(np.int32(bits - np.uint32(0x4B400000)), np.int32(-levels)), levels))
 
 
-@kernel(
-    "uint32(Array(float32, 1, 'C', True), uint64, uint64, int64, float64, int32, uint32[::1], uint32[::1], uint64)",
-    inline=True,
-)
-def quantize(
-    numbers: NDArray[np.float32],
-    at: np.uint64,
+@kernel("float32(uint32, int64, int64, float32)")
+def number_of(word: np.uint32, above: int, others: int, unit: np.float32) -> np.float32:
+    """Return the number in a lane, of which no lane below has borrowed: `above` bits of the word lie above the lane,
+    `others` above and below."""
+    lane = np.int32(np.int32(word << np.uint32(above)) >> np.int32(others))
+    return np.float32(np.float32(lane) * unit)
+
+
+@kernel("float32(float32)")
+def as_it_is(number: np.float32) -> np.float32:
+    """Return a float32."""
+    return number
+
+
+def _kernels_of(
+    name: str, memory: str, load: Callable[[Any], np.float32], store: Callable[[np.float32], Any]
+) -> tuple[Callable[..., np.uint32], Callable[..., None]]:
+    """Return the kernels that encode and decode blocks of numbers of a format, which lie in `memory` as this type."""
+
+    def inline(kind: str, signature: str) -> Callable[[Function], Function]:
+        def named(function: Function) -> Function:
+            function.__qualname__ = f"{kind}_{name}"  # by which it is kept once compiled
+            return kernel(signature, inline=True)(function)
+
+        return named
+
+    @inline(
+        "quantize_words",
+        f"uint32(Array({memory}, 1, 'C', True), uint64, uint64, uint64, uint64, int64, float64, int32, uint32[::1], "
+        "uint32[::1], uint64)",
+    )
+    def quantize_words(
+        numbers: NDArray[Any],
+        at: np.uint64,
+        size: np.uint64,
+        begin: np.uint64,
+        end: np.uint64,
+        lanes: int,
+        scale: float,
+        levels: np.int32,
+        weights: NDArray[np.uint32],
+        frame: NDArray[np.uint32],
+        start: np.uint64,
+    ) -> np.uint32:
+        """Do what `quantize` does for words `begin` to `end`."""
+        part = np.uint32(0)
+        narrow = np.float32(scale)
+        second, third, fourth = at + size, at + size + size, at + size + size + size
+        if lanes == 1:
+            for j in range(begin, end):
+                word = np.uint32(np.int32(np.rint(load(numbers[at + j]) * scale)))
+                frame[start + j] = swap(word)
+                part = np.uint32(part + word * weights[j])
+        elif lanes == 2:
+            for j in range(begin, end):
+                word = level(load(numbers[at + j]), narrow, levels)
+                word = np.uint32(word + (level(load(numbers[second + j]), narrow, levels) << np.uint32(16)))
+                frame[start + j] = swap(word)
+                part = np.uint32(part + word * weights[j])
+        else:
+            for j in range(begin, end):
+                word = level(load(numbers[at + j]), narrow, levels)
+                word = np.uint32(word + (level(load(numbers[second + j]), narrow, levels) << np.uint32(8)))
+                word = np.uint32(word + (level(load(numbers[third + j]), narrow, levels) << np.uint32(16)))
+                word = np.uint32(word + (level(load(numbers[fourth + j]), narrow, levels) << np.uint32(24)))
+                frame[start + j] = swap(word)
+                part = np.uint32(part + word * weights[j])
+        return part
+
+    @inline(
+        "dequantize_words",
+        f"void(Array(uint32, 1, 'C', True), uint64, uint64, uint64, uint64, int64, float64, {memory}[::1], uint64)",
+    )
+    def dequantize_words(
+        frame: NDArray[np.uint32],
+        start: np.uint64,
+        size: np.uint64,
+        begin: np.uint64,
+        end: np.uint64,
+        lanes: int,
+        unit: float,
+        numbers: NDArray[Any],
+        to: np.uint64,
+    ) -> None:
+        """Do what `dequantize` does for words `begin` to `end`."""
+        narrow = np.float32(unit)
+        second, third, fourth = to + size, to + size + size, to + size + size + size
+        if lanes == 1:
+            for j in range(begin, end):
+                numbers[to + j] = store(np.float32(np.int32(swap(frame[start + j])) * unit))
+        elif lanes == 2:
+            for j in range(begin, end):
+                word = swap(frame[start + j])
+                numbers[to + j] = store(number_of(word, 16, 16, narrow))
+                numbers[second + j] = store(number_of(np.uint32(word + np.uint32(0x8000)), 0, 16, narrow))
+        else:
+            for j in range(begin, end):
+                word = swap(frame[start + j])
+                numbers[to + j] = store(number_of(word, 24, 24, narrow))
+                numbers[second + j] = store(number_of(np.uint32(word + np.uint32(0x80)), 16, 24, narrow))
+                numbers[third + j] = store(number_of(np.uint32(word + np.uint32(0x8080)), 8, 24, narrow))
+                numbers[fourth + j] = store(number_of(np.uint32(word + np.uint32(0x808080)), 0, 24, narrow))
+
+    @inline(
+        "quantize",
+        f"uint32(Array({memory}, 1, 'C', True), uint64, uint64, int64, float64, int32, uint32[::1], uint32[::1], "
+        "uint64)",
+    )
+    def quantize(
+        numbers: NDArray[Any],
+        at: np.uint64,
+        size: np.uint64,
+        lanes: int,
+        scale: float,
+        levels: np.int32,
+        weights: NDArray[np.uint32],
+        frame: NDArray[np.uint32],
+        start: np.uint64,
+    ) -> np.uint32:
+        """Write a block of numbers from `at` on as `size` words; return the sum of the words times their weights."""
+        part = quantize_words(
+            numbers, at, size, np.uint64(0), min(size, _PIECE), lanes, scale, levels, weights, frame, start
+        )
+        if size > _PIECE:
+            rest = quantize_words(numbers, at, size, _PIECE, size, lanes, scale, levels, weights, frame, start)
+            part = np.uint32(part + rest)
+        return part
+
+    @inline("dequantize", f"void(Array(uint32, 1, 'C', True), uint64, uint64, int64, float64, {memory}[::1], uint64)")
+    def dequantize(
+        frame: NDArray[np.uint32],
+        start: np.uint64,
+        size: np.uint64,
+        lanes: int,
+        unit: float,
+        numbers: NDArray[Any],
+        to: np.uint64,
+    ) -> None:
+        """Write the numbers of a block of `size` summed words from `to` on: what `quantize` has summed."""
+        dequantize_words(frame, start, size, np.uint64(0), min(size, _PIECE), lanes, unit, numbers, to)
+        if size > _PIECE:
+            dequantize_words(frame, start, size, _PIECE, size, lanes, unit, numbers, to)
+
+    return quantize, dequantize
+
+
+quantize, dequantize = _kernels_of("float32", "float32", as_it_is, as_it_is)
+quantize_float16, dequantize_float16 = _kernels_of("float16", "uint16", from_float16, to_float16)
+quantize_bfloat16, dequantize_bfloat16 = _kernels_of("bfloat16", "uint16", from_bfloat16, to_bfloat16)
+
+
+@kernel("uint32(float32[::1], uint64, int64, float64, int32, uint32[::1], uint32[::1], uint64)")
+def quantize_spare(
+    spare: NDArray[np.float32],
     size: np.uint64,
     lanes: int,
     scale: float,
@@ -150,66 +304,16 @@ def quantize(
     frame: NDArray[np.uint32],
     start: np.uint64,
 ) -> np.uint32:
-    """Write a block of numbers from `at` on as `size` words; return the sum of the words times their weights."""
-    part = np.uint32(0)
-    narrow = np.float32(scale)
-    if lanes == 1:
-        for j in range(size):
-            word = np.uint32(np.int32(np.rint(numbers[at + j] * scale)))
-            frame[start + j] = swap(word)
-            part = np.uint32(part + word * weights[j])
-    elif lanes == 2:
-        for j in range(size):
-            word = level(np.float32(numbers[at + j] * narrow), levels)
-            word = np.uint32(word + (level(np.float32(numbers[at + size + j] * narrow), levels) << np.uint32(16)))
-            frame[start + j] = swap(word)
-            part = np.uint32(part + word * weights[j])
-    else:
-        second, third, fourth = at + size, at + size + size, at + size + size + size
-        for j in range(size):
-            word = level(np.float32(numbers[at + j] * narrow), levels)
-            word = np.uint32(word + (level(np.float32(numbers[second + j] * narrow), levels) << np.uint32(8)))
-            word = np.uint32(word + (level(np.float32(numbers[third + j] * narrow), levels) << np.uint32(16)))
-            word = np.uint32(word + (level(np.float32(numbers[fourth + j] * narrow), levels) << np.uint32(24)))
-            frame[start + j] = swap(word)
-            part = np.uint32(part + word * weights[j])
-    return part
+    """Write the block of numbers in `spare` as words; return their weighted sum."""
+    return quantize(spare, np.uint64(0), size, lanes, scale, levels, weights, frame, start)
 
 
-@kernel("void(Array(uint32, 1, 'C', True), uint64, uint64, int64, float64, float32[::1], uint64)", inline=True)
-def dequantize(
-    frame: NDArray[np.uint32],
-    start: np.uint64,
-    size: np.uint64,
-    lanes: int,
-    unit: float,
-    numbers: NDArray[np.float32],
-    to: np.uint64,
+@kernel("void(Array(uint32, 1, 'C', True), uint64, uint64, int64, float64, float32[::1])")
+def dequantize_spare(
+    frame: NDArray[np.uint32], start: np.uint64, size: np.uint64, lanes: int, unit: float, spare: NDArray[np.float32]
 ) -> None:
-    """Write the numbers of a block of `size` summed words from `to` on: what `quantize` has summed."""
-    narrow = np.float32(unit)
-    if lanes == 1:
-        for j in range(size):
-            numbers[to + j] = np.float32(np.int32(swap(frame[start + j])) * unit)
-    elif lanes == 2:
-        bias, mask = np.int32(1 << 15), np.uint32(0xFFFF)
-        for j in range(size):
-            word = np.uint32(swap(frame[start + j]) + np.uint32(0x80008000))
-            numbers[to + j] = np.float32(np.float32(np.int32(np.int32(word & mask) - bias)) * narrow)
-            numbers[to + size + j] = np.float32(np.float32(np.int32(np.int32(word >> np.uint32(16)) - bias)) * narrow)
-    else:
-        bias, mask = np.int32(1 << 7), np.uint32(0xFF)
-        second, third, fourth = to + size, to + size + size, to + size + size + size
-        for j in range(size):
-            word = np.uint32(swap(frame[start + j]) + np.uint32(0x80808080))
-            numbers[to + j] = np.float32(np.float32(np.int32(np.int32(word & mask) - bias)) * narrow)
-            numbers[second + j] = np.float32(
-                np.float32(np.int32(np.int32((word >> np.uint32(8)) & mask) - bias)) * narrow
-            )
-            numbers[third + j] = np.float32(
-                np.float32(np.int32(np.int32((word >> np.uint32(16)) & mask) - bias)) * narrow
-            )
-            numbers[fourth + j] = np.float32(np.float32(np.int32(np.int32(word >> np.uint32(24)) - bias)) * narrow)
+    """Set `spare` to the numbers of a block of summed words."""
+    dequantize(frame, start, size, lanes, unit, spare, np.uint64(0))
 
 
 @kernel(
@@ -236,15 +340,19 @@ def encode(
     levels = np.int32(segment.levels)
     if float(levels) > scale * _LARGEST[segment.form]:  # a number rounded up would be beyond its type
         levels = np.int32(levels - 1)
-    whole = segment.form == FLOAT32 and count == room
-    if whole and segment.seed == 0:
-        return quantize(elements.view(np.float32), at, size, lanes, scale, levels, weights, frame, start)
+    if count == room and segment.seed == 0:
+        if segment.form == FLOAT32:
+            return quantize(elements.view(np.float32), at, size, lanes, scale, levels, weights, frame, start)
+        halves = elements.view(np.uint16)
+        if segment.form == BFLOAT16:
+            return quantize_bfloat16(halves, at, size, lanes, scale, levels, weights, frame, start)
+        return quantize_float16(halves, at, size, lanes, scale, levels, weights, frame, start)
     load(elements, segment.form, at, count, spare, room)
     if segment.seed != 0:
         first = np.uint32(np.uint64(row) * room)
         round_stochastically(spare, np.uint64(0), room, np.float32(scale), np.uint32(segment.seed), first, spare)
         scale = 1.0
-    return quantize(spare, np.uint64(0), size, lanes, scale, levels, weights, frame, start)
+    return quantize_spare(spare, size, lanes, scale, levels, weights, frame, start)
 
 
 @kernel(
@@ -266,15 +374,16 @@ def decode(
     begin = np.uint64(segment.sums_begin)
     first = np.uint64(row) * room
     count = min(room, np.uint64(segment.end - segment.begin) - first)
-    if segment.form == FLOAT32:
-        to = begin + first
-        if count == room:
-            dequantize(frame, start, size, lanes, unit, sums.view(np.float32), to)
-            return
+    to = begin + first if segment.form == FLOAT32 else begin + begin + first
+    if count < room:
+        dequantize_spare(frame, start, size, lanes, unit, spare)
+        store(spare, segment.form, sums, to, count)
+    elif segment.form == FLOAT32:
+        dequantize(frame, start, size, lanes, unit, sums.view(np.float32), to)
+    elif segment.form == BFLOAT16:
+        dequantize_bfloat16(frame, start, size, lanes, unit, sums.view(np.uint16), to)
     else:
-        to = begin + begin + first
-    dequantize(frame, start, size, lanes, unit, spare, np.uint64(0))
-    store(spare, segment.form, sums, to, count)
+        dequantize_float16(frame, start, size, lanes, unit, sums.view(np.uint16), to)
 
 
 @kernel(
