@@ -1,10 +1,19 @@
-// Who may contribute to what. The rank comes from this table, never from the frame.
+// Who may contribute to what, and whose answers go down. A child's bit comes from this table, never from the frame.
 control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
+    // A child: a rank, or a switch below. `to_parent`: this switch is not the job's root.
     action admit_rank(rank_bitmap_t rank_bit, rank_bitmap_t full, slot_index_t slot_base, slot_index_t slot_count,
-                      epoch_t epoch, group_t group) {
-        meta.rank_bit = rank_bit;
+                      epoch_t epoch, group_t group, bit<1> to_parent) {
+        meta.child_bit = rank_bit;
         meta.full = full;
         meta.slot_base = slot_base;
+        meta.slot_count = slot_count;
+        meta.lease_epoch = epoch;
+        meta.group = group;
+        meta.to_parent = to_parent == 1;
+    }
+
+    action admit_parent(slot_index_t slot_count, epoch_t epoch, group_t group) {
+        meta.from_parent = true;
         meta.slot_count = slot_count;
         meta.lease_epoch = epoch;
         meta.group = group;
@@ -22,7 +31,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
             hdr.base.job: exact @name("job");
             hdr.guard.secret: exact @name("secret");
         }
-        actions = { admit_rank; refuse; }
+        actions = { admit_rank; admit_parent; refuse; }
         const default_action = refuse();
         size = 4096;
     }
@@ -31,7 +40,9 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
         admit.apply();
         if (meta.drop == Drop.NONE) {
             bit<32> slot = (bit<32>)meta.slot_base + (bit<32>)hdr.base.slot;
-            if (hdr.base.epoch != meta.lease_epoch) {
+            if (meta.from_parent == (hdr.base.type == FrameType.CONTRIBUTE)) {
+                meta.drop = Drop.TYPE;
+            } else if (hdr.base.epoch != meta.lease_epoch) {
                 meta.drop = Drop.EPOCH;
             } else if (hdr.base.slot >= meta.slot_count || slot >= SLOTS) {
                 meta.drop = Drop.SLOT;

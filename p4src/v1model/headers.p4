@@ -93,8 +93,8 @@ struct headers_t {
 // What the packet is to its round; decided once, in slot_state.p4.
 enum bit<2> Verdict {
     FIRST = 0,                // opens a new round: overwrites what the slot held
-    ADD = 1,                  // another rank's contribution to the slot's round
-    DUPLICATE = 2             // this rank's contribution is in already
+    ADD = 1,                  // another child's contribution to the slot's round
+    DUPLICATE = 2             // this child's contribution is in already
 }
 
 struct metadata_t {
@@ -103,8 +103,10 @@ struct metadata_t {
     mac_address_t   switch_mac;
 
     // from the admission table
-    rank_bitmap_t   rank_bit;
-    rank_bitmap_t   full;         // all ranks of the job
+    bool            from_parent;  // an answer of the switch above, for this switch's children
+    bool            to_parent;    // a complete round goes to the switch above
+    rank_bitmap_t   child_bit;
+    rank_bitmap_t   full;         // all children of this switch that the job has
     slot_index_t    slot_base;
     slot_index_t    slot_count;
     epoch_t         lease_epoch;
@@ -117,7 +119,7 @@ struct metadata_t {
     column_bitmap_t columns;      // and with it
     bool            complete;
 
-    bool            to_job;       // a multicast RESULT: egress addresses each replica
+    bool            to_group;     // egress addresses each replica
     bool            flooded;
 }
 

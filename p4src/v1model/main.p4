@@ -35,6 +35,7 @@ control MainIngress(inout headers_t hdr, inout metadata_t meta, inout standard_m
     counter(256, CounterType.packets_and_bytes) duplicates;
     counter(256, CounterType.packets_and_bytes) results;     // rounds completed, by their last contribution
     counter(256, CounterType.packets_and_bytes) pendings;    // duplicates of a round still incomplete
+    counter(256, CounterType.packets_and_bytes) parent_answers;   // RESULT and PENDING that are passed down
     // By reason (Drop):
     counter(DROP_REASONS, CounterType.packets_and_bytes) drops;
 
@@ -56,19 +57,23 @@ control MainIngress(inout headers_t hdr, inout metadata_t meta, inout standard_m
                     punt.apply(meta, standard);
                 } else if (meta.drop == Drop.NONE) {
                     admission.apply(hdr, meta, standard);
-                    if (meta.drop == Drop.NONE) {
+                    if (meta.drop == Drop.NONE && !meta.from_parent) {
                         slot_state.apply(hdr, meta);
                     }
-                    if (meta.drop == Drop.NONE) {
+                    if (meta.drop == Drop.NONE && !meta.from_parent) {
                         check_word.apply(meta, hdr.guard.check);
 #define APPLY_COLUMN(c, next) \
                         column_##c.apply(meta, hdr.keys.key_##c, hdr.block[c], \
                                          hdr.base.present[c:c], meta.held[c:c]);
                         FOR_EACH_COLUMN(APPLY_COLUMN)
+                    }
+                    if (meta.drop == Drop.NONE) {
                         reply.apply(hdr, meta, standard);
 
                         bit<32> job = (bit<32>)hdr.base.job;
-                        if (meta.verdict != Verdict.DUPLICATE) {
+                        if (meta.from_parent) {
+                            parent_answers.count(job);
+                        } else if (meta.verdict != Verdict.DUPLICATE) {
                             contributions.count(job);
                             if (meta.complete) {
                                 results.count(job);

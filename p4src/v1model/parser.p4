@@ -56,6 +56,8 @@ parser MainParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         packet.extract(hdr.base);
         transition select(hdr.base.version, hdr.base.type) {
             (WIRE_VERSION, FrameType.CONTRIBUTE): guard;
+            (WIRE_VERSION, FrameType.RESULT): guard;
+            (WIRE_VERSION, FrameType.PENDING): guard;
             (WIRE_VERSION, FrameType.HELLO): hello;
             default: accept;
         }

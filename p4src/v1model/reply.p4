@@ -1,15 +1,15 @@
-// What goes back to the workers, and to whom.
+// What goes back to the children, or on to the parent, and to whom.
 control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     action to_sender() {
         standard.egress_spec = standard.ingress_port;
     }
 
-    action to_job() {
+    action to_group() {
         standard.mcast_grp = meta.group;
-        meta.to_job = true;
+        meta.to_group = true;
     }
 
-    // The frame turned round; for a multicast RESULT egress sets each member's address over it.
+    // The frame turned round; for a group egress sets each replica's address over it.
     action turn_round() {
         ipv4_address_t switch_ip = hdr.ipv4.dst_ip;
         hdr.ethernet.dst_mac = hdr.ethernet.src_mac;
@@ -30,29 +30,35 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
     }
 
     apply {
-        if (!meta.complete && meta.verdict != Verdict.DUPLICATE) {
+        if (!meta.from_parent && !meta.complete && meta.verdict != Verdict.DUPLICATE) {
             mark_to_drop(standard);       // consumed: its words are in the registers
         } else {
-            if (meta.complete) {
-                hdr.base.type = FrameType.RESULT;
-                describe(meta.columns);
-            } else {
+            if (meta.from_parent) {
+                hdr.base.reserved = hdr.base.reserved + 1;
+            } else if (!meta.complete) {
                 hdr.base.type = FrameType.PENDING;
                 describe(0);
+            } else {
+                describe(meta.columns);
+                if (meta.to_parent) {
+                    hdr.base.seen = 0;    // a contribution like any other
+                } else {
+                    hdr.base.type = FrameType.RESULT;
+                }
             }
             // Once for all replicas: the secret, which is each rank's own, is not in it.
             hash(hdr.guard.checksum, HashAlgorithm.csum16, 16w0, HEADER_CHECKED_FIELDS, 32w0x10000);
             turn_round();
-            if (meta.verdict == Verdict.DUPLICATE) {
+            if (meta.verdict == Verdict.DUPLICATE && !(meta.complete && meta.to_parent)) {
                 to_sender();              // with the secret that it came with
             } else {
-                to_job();
+                to_group();
             }
         }
     }
 }
 
-// Egress: a replica of a RESULT carries an instance that stands for the rank it is for.
+// Egress: a replica carries an instance that says which child it is for; one beyond all children stands for the parent.
 control AddressReply(inout headers_t hdr, in metadata_t meta, inout standard_metadata_t standard) {
     action address_to(mac_address_t dst_mac, ipv4_address_t dst_ip, udp_port_t dst_port,
                       mac_address_t src_mac, ipv4_address_t src_ip, secret_t secret) {
@@ -79,7 +85,7 @@ control AddressReply(inout headers_t hdr, in metadata_t meta, inout standard_met
     }
 
     apply {
-        if (meta.to_job) {
+        if (meta.to_group) {
             job_member.apply();
         }
     }

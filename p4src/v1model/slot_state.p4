@@ -1,23 +1,23 @@
-// One round a (slot, version): which round it is, which ranks are in, which columns hold a sum.
+// One round a (slot, version): which round it is, which children are in, which columns hold a sum.
 // `version` is the round's lowest bit, so a slot remembers its last result while the next round fills.
 // A new round's first contribution overwrites everything: nothing is ever cleared.
 control SlotState(inout headers_t hdr, inout metadata_t meta) {
     register<bit<48>>(2 * SLOTS) tags;           // epoch ++ round; fresh registers hold epoch 0, which no job has
-    register<rank_bitmap_t>(2 * SLOTS) seen;     // ranks that have contributed
+    register<rank_bitmap_t>(2 * SLOTS) seen;    // children that have contributed
     register<column_bitmap_t>(2 * SLOTS) held;   // columns that hold a sum
 
     apply {
         bit<48> tag = hdr.base.epoch ++ hdr.base.round;
         bit<48> stored_tag;
-        rank_bitmap_t ranks = 0;
+        rank_bitmap_t children = 0;
         column_bitmap_t columns = 0;
         tags.read(stored_tag, meta.index);
 
         if (stored_tag == tag) {
-            seen.read(ranks, meta.index);
+            seen.read(children, meta.index);
             held.read(columns, meta.index);
             meta.verdict = Verdict.ADD;
-            if (ranks & meta.rank_bit != 0) {
+            if (children & meta.child_bit != 0) {
                 meta.verdict = Verdict.DUPLICATE;
             }
         } else {
@@ -31,16 +31,16 @@ control SlotState(inout headers_t hdr, inout metadata_t meta) {
 
         if (meta.drop == Drop.NONE) {
             meta.held = columns;
-            ranks = ranks | meta.rank_bit;
+            children = children | meta.child_bit;
             if (meta.verdict != Verdict.DUPLICATE) {
                 columns = columns | hdr.base.present;
                 tags.write(meta.index, tag);
-                seen.write(meta.index, ranks);
+                seen.write(meta.index, children);
                 held.write(meta.index, columns);
             }
             meta.columns = columns;
-            meta.complete = ranks == meta.full;
-            hdr.base.seen = ranks;
+            meta.complete = children == meta.full;
+            hdr.base.seen = children;
         }
     }
 }

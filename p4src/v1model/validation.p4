@@ -14,6 +14,10 @@ control Validation(inout headers_t hdr, inout metadata_t meta, in standard_metad
         } else {
             payload = payload + GUARD_BYTES + KEYS_BYTES + PRESENT_BYTES;
         }
+        if (hdr.base.type != FrameType.RESULT && hdr.base.type != FrameType.PENDING
+            && (hdr.base.reserved != 0 || hdr.base.seen != 0)) {
+            nonzero = 1;
+        }
         if (hdr.guard.isValid()) {
             if (hdr.guard.reserved != 0) {
                 nonzero = 1;
@@ -31,9 +35,9 @@ control Validation(inout headers_t hdr, inout metadata_t meta, in standard_metad
             meta.drop = Drop.NOT_SERVED;  // UDP behind IPv4 options
         } else if (hdr.base.version != WIRE_VERSION) {
             meta.drop = Drop.VERSION;
-        } else if (hdr.base.type != FrameType.CONTRIBUTE && hdr.base.type != FrameType.HELLO) {
+        } else if (!hdr.guard.isValid() && !hdr.hello.isValid()) {
             meta.drop = Drop.TYPE;
-        } else if (hdr.base.reserved != 0 || hdr.base.seen != 0 || nonzero == 1) {
+        } else if (nonzero == 1) {
             meta.drop = Drop.RESERVED;
         } else if ((hdr.base.present & ALL_COLUMNS) != hdr.base.present
                    || hdr.udp.bytes != UDP_BYTES + payload

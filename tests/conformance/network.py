@@ -14,14 +14,21 @@ from rigs.pipeline import (
     EPOCH,
     GROUP,
     JOB,
+    PARENT_INSTANCE,
     SLOT_COUNT,
     SWITCH_IP,
     SWITCH_MAC,
+    UP_GROUP,
+    UPLINK_PORT,
+    Host,
+    from_host,
     ipv4_header,
     ones_complement_sum,
+    rank_host,
     rank_ip,
     rank_mac,
     rank_udp_port,
+    switch_host,
     udp_frame,
 )
 from rigs.secret import rank_secret
@@ -29,17 +36,22 @@ from rigs.secret import rank_secret
 GEOMETRIES = {"small": wire.SMALL, "default": wire.DEFAULT}
 SLOT_BASE = 2
 OTHER_IP, OTHER_MAC = 0x0A0000FE, 0x0200000000FE
+PARENT = switch_host(9, 0xF1E2D3C4B5A69788)
 BROADCAST = 0xFFFFFFFFFFFF
 ETHERNET_BYTES = 14
 
 
 @dataclass(frozen=True)
 class Network:
-    """A job of `world_size` ranks; rank r is at port 1 + r, or two ranks a port with `shared_ports`."""
+    """A job of `world_size` ranks; rank r is at port 1 + r, or two ranks a port with `shared_ports`.
+
+    As a `leaf` the switch has a parent at UPLINK_PORT.
+    """
 
     geometry_name: str
     world_size: int
     shared_ports: bool = False
+    leaf: bool = False
 
     @property
     def geometry(self) -> wire.Geometry:
@@ -94,16 +106,29 @@ class Network:
     def job(self) -> list[Entry]:
         """The job's group and its members' addresses."""
         group = MulticastGroup(GROUP, tuple((self.port(rank), rank) for rank in range(self.world_size)))
-        return [group, *(self._member(rank) for rank in range(self.world_size))]
+        entries = [group, *(self._member(rank, rank_host(rank, rank_secret(rank))) for rank in range(self.world_size))]
+        if self.leaf:
+            up = MulticastGroup(UP_GROUP, ((UPLINK_PORT, PARENT_INSTANCE),))
+            entries += [up, self._member(PARENT_INSTANCE, PARENT), self._parent_admission()]
+        return entries
 
-    def _member(self, rank: int) -> TableEntry:
-        address = {"dst_mac": rank_mac(rank), "dst_ip": rank_ip(rank), "dst_port": rank_udp_port(rank)}
-        switch = {"src_mac": SWITCH_MAC, "src_ip": SWITCH_IP, "secret": rank_secret(rank)}
+    def _member(self, instance: int, host: Host) -> TableEntry:
+        address = {"dst_mac": host.mac, "dst_ip": host.ip, "dst_port": host.udp_port}
+        switch = {"src_mac": SWITCH_MAC, "src_ip": SWITCH_IP, "secret": host.secret}
         return TableEntry(
             "MainEgress.address_reply.job_member",
-            {"job": JOB, "rank": rank},
+            {"job": JOB, "rank": instance},
             "MainEgress.address_reply.address_to",
             address | switch,
+        )
+
+    def _parent_admission(self) -> TableEntry:
+        match = {"ingress_port": UPLINK_PORT, "ipv4_src": PARENT.ip, "udp_src_port": PARENT.udp_port}
+        return TableEntry(
+            "MainIngress.admission.admit",
+            match | {"job": JOB, "secret": PARENT.secret},
+            "MainIngress.admission.admit_parent",
+            {"slot_count": SLOT_COUNT, "epoch": EPOCH, "group": GROUP},
         )
 
     def admission(self, rank: int, epoch: int = EPOCH) -> TableEntry:
@@ -124,7 +149,8 @@ class Network:
                 "slot_base": SLOT_BASE,
                 "slot_count": SLOT_COUNT,
                 "epoch": epoch,
-                "group": GROUP,
+                "group": UP_GROUP if self.leaf else GROUP,
+                "to_parent": int(self.leaf),
             },
         )
 
@@ -148,6 +174,15 @@ class Network:
             blocks=data,
         )
         return Arrive(self.port(rank), udp_frame(rank, wire.pack(self.geometry, frame)))
+
+    def answer(self, kind: int, slot: int, round_: int, blocks: dict[int, bytes], **fields: int) -> Arrive:
+        """What the parent of a leaf sends down."""
+        present = sum(1 << column for column in blocks)
+        data = b"".join(blocks[column] for column in sorted(blocks))
+        check = check_of(present, data, self.geometry.block_words)
+        keys = tuple(wire.key_of(column, 100) for column in range(self.geometry.columns))
+        frame = wire.Frame(kind, JOB, present, EPOCH, slot, round_, 0b101, PARENT.secret, check, keys, data)
+        return Arrive(UPLINK_PORT, from_host(PARENT, wire.pack(self.geometry, frame._replace(**fields))))
 
 
 # ---- frames with a fault
@@ -232,19 +267,19 @@ FAULTS: dict[str, Mutation] = {
     "wire version": overwrite(BASE, 0x11),
     "wire version 0": overwrite(BASE, 0x01),
     "type 0": overwrite(BASE, 0x20),
-    "RESULT": overwrite(BASE, 0x22),
-    "PENDING": overwrite(BASE, 0x23),
+    "RESULT": reseal(BASE, 0x22),
+    "PENDING": reseal(BASE, 0x23),
     "HELLO of the wrong size": overwrite(BASE, 0x24),
     "type 15": overwrite(BASE, 0x2F),
     "job": reseal(BASE + 1, JOB + 1),
     "all columns": overwrite(BASE + 2, 0xFF),
     "no columns": overwrite(BASE + 2, 0),
-    "reserved": overwrite(BASE + 3, 1),
+    "level": reseal(BASE + 3, 1),
     "epoch 0": reseal(BASE + 4, 0, 0),
     "epoch": reseal(BASE + 4, 0, EPOCH - 1),
     "slot after the last": reseal(BASE + 6, 0, SLOT_COUNT),
     "slot": reseal(BASE + 6, 0xFF, 0xFF),
-    "seen": overwrite(BASE + 12, 0, 0, 0, 1),
+    "seen": reseal(BASE + 12, 0, 0, 0, 1),
     "round": reseal(BASE + 8, 0x40),
     "header bit": flip_in(BASE, GUARD),
     "secret": flip_in(GUARD, GUARD + 8),

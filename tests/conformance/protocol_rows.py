@@ -6,7 +6,19 @@ from conformance.case import Arrive, Case, PacketOut, Step, Write, insert
 from conformance.network import BROADCAST, OTHER_IP, Network, arp, ethernet, fix_checksum, ping
 from p4reduce_contracts import wire
 from p4reduce_contracts.p4runtime.entries import DigestConfig
-from rigs.pipeline import JOB, SWITCH_IP, SWITCH_MAC, rank_mac, udp_frame
+from rigs.pipeline import (
+    EPOCH,
+    JOB,
+    SLOT_COUNT,
+    SWITCH_IP,
+    SWITCH_MAC,
+    UPLINK_PORT,
+    from_host,
+    rank_host,
+    rank_mac,
+    udp_frame,
+)
+from rigs.secret import rank_secret
 
 NONE = wire.KEY_NONE
 
@@ -17,6 +29,8 @@ def cases() -> list[Case]:
     for name in ("small", "default"):
         network = Network(name, 2)
         found.append(network.case(f"p4reduce_{name}_rows", [*_before(network), *_rounds(network), *_around(network)]))
+        leaf = Network(name, 2, leaf=True)
+        found.append(leaf.case(f"p4reduce_{name}_leaf", [*_before(leaf), *_rounds(leaf), *_answers(leaf)]))
     return found
 
 
@@ -80,6 +94,38 @@ def _rounds(network: Network) -> list[Step]:
         *(send(rank, 1, _keys(network, rank), {}, 1) for rank in (1, 0)),
         *(send(rank, 0, _keys(network, 0), {0: _words(network, 9)}, 3) for rank in (1, 1, 0, 0)),  # the last slot
         send(0, 0, _keys(network), {}, 4),  # outside the lease
+    ]
+
+
+def _answers(network: Network) -> list[Step]:
+    """What the parent of a leaf answers, between its children's contributions, and what is not its answer."""
+    every = {column: _words(network, column, 0xFFFFFFFF) for column in range(network.geometry.columns)}
+    result = network.answer(wire.RESULT, 2, 4, every)
+    level, secret, own = 45, 58, rank_host(0, rank_secret(0))
+    return [
+        result,
+        result,
+        network.answer(wire.PENDING, 2, 4, {}),
+        network.answer(wire.PENDING, 2, 4, {}, level=7),
+        network.answer(wire.RESULT, 2, 4, {}, level=255),
+        network.contribution(0, 2, 4, _keys(network), every),
+        result,
+        network.contribution(0, 2, 4, _keys(network), every),
+        network.contribution(1, 2, 4, _keys(network, 3), {}) if network.least_blocks == 0 else result,
+        network.answer(wire.RESULT, SLOT_COUNT, 4, every),
+        network.answer(wire.RESULT, 2, 4, every, epoch=EPOCH + 1),
+        network.answer(wire.RESULT, 2, 4, every, job=JOB + 1),
+        network.answer(wire.CONTRIBUTE, 2, 4, every, seen=0),
+        network.answer(wire.RESULT, 2, 4, every, secret=own.secret),
+        Arrive(1, from_host(own, network.answer(wire.RESULT, 2, 4, every).frame[42:])),
+        Arrive(1, from_host(own, network.answer(wire.RESULT, 2, 4, every, secret=own.secret).frame[42:])),
+        Arrive(1, from_host(own, network.answer(wire.PENDING, 2, 4, {}, secret=own.secret).frame[42:])),
+        Arrive(1, from_host(own, network.answer(wire.CONTRIBUTE, 2, 6, every, seen=0, level=1).frame[42:])),
+        Arrive(1, result.frame),
+        *(Arrive(UPLINK_PORT, result.frame[:place] + b"\xa5" + result.frame[place + 1 :]) for place in range(42, 78)),
+        *(Arrive(UPLINK_PORT, result.frame[:size]) for size in range(40, len(result.frame), 31)),
+        Arrive(UPLINK_PORT, result.frame[:level] + b"\1" + result.frame[level + 1 :]),
+        Arrive(UPLINK_PORT, result.frame[:secret] + bytes(8) + result.frame[secret + 8 :]),
     ]
 
 

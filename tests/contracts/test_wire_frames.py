@@ -56,7 +56,7 @@ def test_unpack_gives_the_reason() -> None:
         "LENGTH": good() + b"\0",
         "VERSION": b"\x12" + good()[1:],
         "TYPE": b"\x24" + good()[1:],
-        "RESERVED": good()[:3] + b"\1" + good()[4:],
+        "RESERVED": b"\x21" + good()[1:3] + b"\1" + good()[4:],
         "HEADER_CHECKSUM": good()[:28] + bytes((good()[28] ^ 1,)) + good()[29:],
     }
     assert set(faults) == set(wire.FRAME_FAULTS)

@@ -81,8 +81,8 @@ ROWS: list[tuple[str, int, Callable[[bytes], bytes]]] = [
     ("present names a column the program lacks", LENGTH, lambda f: patched(f, BASE + 2, b"\x11")),
     ("wire version 0", VERSION, lambda f: patched(f, BASE, b"\x01")),
     ("wire version 1", VERSION, lambda f: patched(f, BASE, b"\x11")),
-    ("a RESULT from a worker", TYPE, lambda f: patched(f, BASE, b"\x22")),
-    ("a PENDING from a worker", TYPE, lambda f: patched(f, BASE, b"\x23")),
+    ("a RESULT from a worker", TYPE, lambda f: resealed(f, BASE, b"\x22")),
+    ("a PENDING from a worker", TYPE, lambda f: resealed(f, BASE, b"\x23")),
     ("an unknown type", TYPE, lambda f: patched(f, BASE, b"\x2f")),
     ("unknown job", NOT_ADMITTED, lambda f: resealed(f, BASE + 1, b"\x08")),
     ("another rank's secret", NOT_ADMITTED, lambda f: patched(f, SECRET, rank_secret(1).to_bytes(8, "big"))),
@@ -96,7 +96,7 @@ ROWS: list[tuple[str, int, Callable[[bytes], bytes]]] = [
     ("IPv4 checksum", CHECKSUM, lambda f: patched(f, 24, bytes((f[24] ^ 1,)))),
     ("first fragment", FRAGMENT, lambda f: with_ip(f, fragment=0x2000)),
     ("later fragment", FRAGMENT, lambda f: with_ip(f, fragment=0x0010)),
-    ("reserved byte", RESERVED, lambda f: patched(f, BASE + 3, b"\x01")),
+    ("level is not a worker's to set", RESERVED, lambda f: patched(f, BASE + 3, b"\x01")),
     ("seen is not a worker's to set", RESERVED, lambda f: resealed(f, BASE + 12, b"\x00\x00\x00\x03")),
     ("the guard's reserved field", RESERVED, lambda f: patched(f, CHECKSUM_AT + 2, b"\x00\x01")),
     ("a header bit flipped", HEADER_CHECKSUM, lambda f: patched(f, BASE + 11, bytes((f[BASE + 11] ^ 2,)))),
@@ -153,7 +153,7 @@ def test_a_lease_beyond_the_switch_s_slots_is_limited_to_them() -> None:
     rig = PipelineRig("small", 1)
     admit = rig.program.tables["MainIngress.admission.admit"]
     [entry] = admit.entries()
-    admit.modify(entry.match, entry.priority, entry.action, (1, 1, 15, 4, 9, 263))
+    admit.modify(entry.match, entry.priority, entry.action, (1, 1, 15, 4, 9, 263, 0))
     assert len(rig.send(0, rig.contribution(slot=0))) == 1
     assert rig.send(0, rig.contribution(slot=1)) == []
     assert rig.drops() == {SLOT: 1}

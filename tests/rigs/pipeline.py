@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ ARTIFACTS = Path(__file__).resolve().parents[2] / "p4src/artifacts/v1model"
 SWITCH_MAC, SWITCH_IP = 0x020000000001, 0x0A000001
 JOB, EPOCH, SLOT_COUNT, GROUP = 7, 9, 4, 256 + 7
 SLOT_BASE = 2
+UP_GROUP, UPLINK_PORT, PARENT_INSTANCE = 512 + JOB, 500, 32
 CPU_PORT = 510
 SECRET_AT = wire.BASE_BYTES
 
@@ -53,11 +54,37 @@ def ipv4_header(
     return head + (0xFFFF ^ ones_complement_sum(head + tail)).to_bytes(2, "big") + tail
 
 
+@dataclass(frozen=True)
+class Host:
+    """The addresses of a switch's child or parent, and the secret in the frames between the two."""
+
+    mac: int
+    ip: int
+    udp_port: int
+    secret: int
+
+
+def rank_host(rank: int, secret: int) -> Host:
+    return Host(rank_mac(rank), rank_ip(rank), rank_udp_port(rank), secret)
+
+
+def switch_host(number: int, secret: int) -> Host:
+    """Switch `number` of a tree; a single one is number 0."""
+    return Host(SWITCH_MAC + number, SWITCH_IP + number, wire.AGGREGATION_PORT, secret)
+
+
 def udp_frame(rank: int, payload: bytes, dst_port: int = wire.AGGREGATION_PORT, dst_ip: int = SWITCH_IP) -> bytes:
     """What rank's host sends: Ethernet, IPv4 and UDP around `payload`."""
     udp = b"".join(n.to_bytes(2, "big") for n in (rank_udp_port(rank), dst_port, 8 + len(payload), 0))
     ethernet = SWITCH_MAC.to_bytes(6, "big") + rank_mac(rank).to_bytes(6, "big") + b"\x08\0"
     return ethernet + ipv4_header(rank_ip(rank), dst_ip, 8 + len(payload)) + udp + payload
+
+
+def from_host(host: Host, payload: bytes, number: int = 0) -> bytes:
+    """What `host` sends to switch `number`: Ethernet, IPv4 and UDP around `payload`."""
+    udp = b"".join(n.to_bytes(2, "big") for n in (host.udp_port, wire.AGGREGATION_PORT, 8 + len(payload), 0))
+    ethernet = (SWITCH_MAC + number).to_bytes(6, "big") + host.mac.to_bytes(6, "big") + b"\x08\0"
+    return ethernet + ipv4_header(host.ip, SWITCH_IP + number, 8 + len(payload)) + udp + payload
 
 
 @dataclass(frozen=True)
@@ -80,7 +107,10 @@ def _compiled(geometry_name: str) -> Compiled:
 
 
 class PipelineRig:
-    """A program and one admitted job; ports 1.. are the ranks', in order. `compiled`: another program to run."""
+    """A program and one admitted job; ports 1.. are the children's, in order: ranks, unless `children` says otherwise.
+
+    With a `parent`, at UPLINK_PORT, the switch is not the job's root. `compiled`: another program to run.
+    """
 
     def __init__(
         self,
@@ -90,38 +120,58 @@ class PipelineRig:
         epoch: int = EPOCH,
         secret_of: Callable[[int], int] = rank_secret,
         compiled: Compiled | None = None,
+        children: Sequence[Host] | None = None,
+        parent: Host | None = None,
+        number: int = 0,
     ) -> None:
         self.geometry = artifacts.geometry(ARTIFACTS / geometry_name)
         self.world_size = world_size
-        self.secret_of = secret_of
+        self.children = children or [rank_host(rank, secret_of(rank)) for rank in range(world_size)]
+        self.parent = parent
         self.program = Program(_compiled(geometry_name) if compiled is None else compiled)
-        self.insert("address.switch_address", (SWITCH_IP,), "is_switch", (SWITCH_MAC,))
-        self.insert("address.own_ip", (SWITCH_IP,), "claims_ip", ())
-        self.insert("address.own_mac", (SWITCH_MAC,), "claims_mac", ())
-        for rank in range(world_size):
-            self.admit(rank, epoch)
-            address = (rank_mac(rank), rank_ip(rank), rank_udp_port(rank), SWITCH_MAC, SWITCH_IP, secret_of(rank))
+        own = switch_host(number, 0)
+        self.insert("address.switch_address", (own.ip,), "is_switch", (own.mac,))
+        self.insert("address.own_ip", (own.ip,), "claims_ip", ())
+        self.insert("address.own_mac", (own.mac,), "claims_mac", ())
+        self._admit_all(epoch)
+        groups = self.program.replication.multicast_groups
+        groups[GROUP] = [Replica(rank_port(child), child) for child in range(world_size)]
+        instances = list(enumerate(self.children))
+        if parent is not None:
+            groups[UP_GROUP] = [Replica(UPLINK_PORT, PARENT_INSTANCE)]
+            instances.append((PARENT_INSTANCE, parent))
+        for instance, host in instances:
             self.program.tables["MainEgress.address_reply.job_member"].insert(
-                (JOB, rank), 0, "MainEgress.address_reply.address_to", address
+                (JOB, instance),
+                0,
+                "MainEgress.address_reply.address_to",
+                (host.mac, host.ip, host.udp_port, own.mac, own.ip, host.secret),
             )
-        self.program.replication.multicast_groups[GROUP] = [Replica(rank_port(r), r) for r in range(world_size)]
 
     def insert(self, table: str, match: tuple[int, ...], action: str, params: tuple[int, ...]) -> None:
         control = table.split(".")[0]
         self.program.tables[f"MainIngress.{table}"].insert(match, 0, f"MainIngress.{control}.{action}", params)
 
-    def admit(self, rank: int, epoch: int = EPOCH, slot_base: int = SLOT_BASE) -> None:
-        match = (rank_port(rank), rank_ip(rank), rank_udp_port(rank), JOB, self.secret_of(rank))
-        full = (1 << self.world_size) - 1
-        self.insert("admission.admit", match, "admit_rank", (1 << rank, full, slot_base, SLOT_COUNT, epoch, GROUP))
+    def admit(self, child: int, epoch: int = EPOCH, slot_base: int = SLOT_BASE) -> None:
+        host = self.children[child]
+        match = (rank_port(child), host.ip, host.udp_port, JOB, host.secret)
+        full, up = (1 << self.world_size) - 1, self.parent is not None
+        params = (1 << child, full, slot_base, SLOT_COUNT, epoch, UP_GROUP if up else GROUP, int(up))
+        self.insert("admission.admit", match, "admit_rank", params)
+
+    def _admit_all(self, epoch: int) -> None:
+        for child in range(self.world_size):
+            self.admit(child, epoch)
+        if self.parent is not None:
+            match = (UPLINK_PORT, self.parent.ip, self.parent.udp_port, JOB, self.parent.secret)
+            self.insert("admission.admit", match, "admit_parent", (SLOT_COUNT, epoch, GROUP))
 
     def renew(self, epoch: int) -> None:
-        """The job's next epoch: other entries, the same ranks."""
+        """The job's next epoch: other entries, the same children."""
         admit = self.program.tables["MainIngress.admission.admit"]
         for entry in list(admit.entries()):
             admit.delete(entry.match, entry.priority)
-        for rank in range(self.world_size):
-            self.admit(rank, epoch)
+        self._admit_all(epoch)
 
     def contribution(
         self,

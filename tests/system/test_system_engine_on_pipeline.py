@@ -46,7 +46,7 @@ class PipelineSwitch:
         full = (1 << world_size) - 1
         for rank in range(world_size):
             port, mac, ip, udp = self.place(rank)
-            lease = (1 << rank, full, slot_base, slot_count, epoch, GROUP)
+            lease = (1 << rank, full, slot_base, slot_count, epoch, GROUP, 0)
             admit.insert((port, ip, udp, JOB, rank_secret(rank)), 0, "MainIngress.admission.admit_rank", lease)
             home = (mac, ip, udp, SWITCH_MAC, SWITCH_IP, rank_secret(rank))
             member.insert((JOB, rank), 0, "MainEgress.address_reply.address_to", home)

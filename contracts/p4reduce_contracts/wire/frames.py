@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from p4reduce_contracts.errors import FrameError
 from p4reduce_contracts.wire.geometry import Geometry
-from p4reduce_contracts.wire.numbers import CONTRIBUTE, PENDING, WIRE_VERSION
+from p4reduce_contracts.wire.numbers import CONTRIBUTE, PENDING, TYPE_NAMES, WIRE_VERSION
 
 FRAME_FAULTS: Final = ("TRUNCATED", "LENGTH", "VERSION", "TYPE", "RESERVED", "HEADER_CHECKSUM")
 
@@ -29,6 +29,8 @@ class Frame(NamedTuple):
     check: int
     keys: tuple[int, ...]
     blocks: bytes
+    level: int = 0
+    """Of a RESULT or PENDING: how many levels above the receiver's own switch the switch is that answered."""
 
     def __repr__(self) -> str:
         """All but the secret, which no message may show."""
@@ -49,8 +51,8 @@ def pack(geometry: Geometry, frame: Frame) -> bytes:
         raise FrameError("LENGTH", f"present {frame.present:#04x} names more than {geometry.columns} columns")
     if len(frame.blocks) != geometry.block_bytes * frame.present.bit_count():
         raise FrameError("LENGTH", f"{len(frame.blocks)} B of blocks for present {frame.present:#04x}")
-    kind, job, present, epoch, slot, round_, seen, secret, check, keys, blocks = frame
-    base = (WIRE_VERSION << 4 | kind, job, present, 0, epoch, slot, round_, seen)
+    kind, job, present, epoch, slot, round_, seen, secret, check, keys, blocks, level = frame
+    base = (WIRE_VERSION << 4 | kind, job, present, level, epoch, slot, round_, seen)
     return geometry.header.pack(*base, secret, check, _checksum(base, check, keys), 0, *keys) + blocks
 
 
@@ -59,21 +61,23 @@ def unpack(geometry: Geometry, payload: bytes) -> Frame:
     if len(payload) < geometry.frame_header_bytes:
         raise FrameError("TRUNCATED", f"{len(payload)} B, a header is {geometry.frame_header_bytes} B")
     fields = geometry.header.unpack_from(payload)
-    first, job, present, reserved, epoch, slot, round_, seen, secret, check, checksum, unused = fields[:12]
+    first, job, present, level, epoch, slot, round_, seen, secret, check, checksum, unused = fields[:12]
     keys = fields[12:]
     if first >> 4 != WIRE_VERSION:
         raise FrameError("VERSION", f"wire version {first >> 4}, this worker speaks {WIRE_VERSION}")
     kind = first & 15
     if not CONTRIBUTE <= kind <= PENDING:
         raise FrameError("TYPE", f"frame type {kind} carries no keys or is unknown")
-    if reserved or unused:
-        raise FrameError("RESERVED", f"reserved fields are {reserved:#04x} and {unused:#06x}")
+    if unused or kind == CONTRIBUTE and level:
+        raise FrameError(
+            "RESERVED", f"the guard's reserved field is {unused:#06x}, and a {TYPE_NAMES[kind]}'s level {level}"
+        )
     if present >> geometry.columns or len(payload) != geometry.lengths[present]:
         raise FrameError("LENGTH", f"{len(payload)} B with present {present:#04x}")
     if _checksum(fields[:8], check, keys) != checksum:
         raise FrameError("HEADER_CHECKSUM", f"{checksum:#06x} is not the checksum of base header, check and keys")
     blocks = payload[geometry.frame_header_bytes :]
-    return Frame(kind, job, present, epoch, slot, round_, seen, secret, check, keys, blocks)
+    return Frame(kind, job, present, epoch, slot, round_, seen, secret, check, keys, blocks, level)
 
 
 def header_checksum(geometry: Geometry, frame: bytes) -> int:

@@ -40,6 +40,7 @@ def admission(grant: Grant, names: P4Names) -> list[TableEntry]:
                 "slot_count": grant.slots.count,
                 "epoch": grant.epoch,
                 "group": group_number(grant.job_id),
+                "to_parent": 0,
             },
         )
         for rank, place in enumerate(places(grant))

@@ -44,7 +44,7 @@ def test_the_entries_of_an_active_job(running: Running, client: JobClient) -> No
     }  # fmt: skip
     group = 256 + made.id
     assert admit.params == {
-        "rank_bit": 2, "full": 3, "slot_base": 3, "slot_count": 5, "epoch": 1, "group": group
+        "rank_bit": 2, "full": 3, "slot_base": 3, "slot_count": 5, "epoch": 1, "group": group, "to_parent": 0
     }  # fmt: skip
     member = running.client.read_table("MainEgress.address_reply.job_member")[1]
     assert member.match == {"job": made.id, "rank": 1}

@@ -86,7 +86,7 @@ class PipelineSwitch:
         self.rig = PipelineRig("small", world_size)
         for rank in range(world_size):
             match = (rank_port(rank), rank_ip(rank), rank_udp_port(rank), self.JOB, 0)  # 0: LocalGroup's secret
-            lease = (1 << rank, (1 << world_size) - 1, 0, self.SLOTS, self.EPOCH, GROUP)
+            lease = (1 << rank, (1 << world_size) - 1, 0, self.SLOTS, self.EPOCH, GROUP, 0)
             self.rig.insert("admission.admit", match, "admit_rank", lease)
             home = (rank_mac(rank), rank_ip(rank), rank_udp_port(rank), MAC, IP, 0)
             member = self.rig.program.tables["MainEgress.address_reply.job_member"]

@@ -1,0 +1,118 @@
+"""Several compiled programs as a tree, driven frame by frame: each switch sums for its children."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Union
+
+from rigs.pipeline import EPOCH, UPLINK_PORT, PipelineRig, from_host, rank_host, rank_port, switch_host, with_secret
+from rigs.secret import rank_secret
+
+Shape = Sequence[Union[int, "Shape"]]
+"""What is below a switch: ranks, and switches. [[0, 1], [2, 3]] is a root over two racks of two ranks."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a frame arrives: at a port of a switch, or at a rank (then `switch` is -1)."""
+
+    switch: int
+    port: int = 0
+    rank: int = -1
+
+
+class TreeRig:
+    """A program for each switch of a tree, and one job that all ranks of it belong to; the caller is the network.
+
+    Switches are numbered from 0, the root, depth first. `switches`: their programs. `children`: by switch, by bit of
+    `seen`, the ranks behind each child. `parents`: by switch, its parent, -1 for the root.
+    """
+
+    def __init__(
+        self,
+        geometry_name: str,
+        shape: Shape,
+        *,
+        epoch: int = EPOCH,
+        secret_of: Callable[[int], int] = rank_secret,
+    ) -> None:
+        self.switches: dict[int, PipelineRig] = {}
+        self.children: list[list[tuple[int, ...]]] = []
+        self.parents: list[int] = []
+        self._leads_to: dict[tuple[int, int], Place] = {}
+        self._rank_at: dict[int, Place] = {}
+        self._geometry_name, self._epoch, self._secret_of = geometry_name, epoch, secret_of
+        self._build(shape, -1)
+        self.geometry = self.switches[0].geometry
+        self.world_size = len(self._rank_at)
+
+    def _build(self, shape: Shape, parent: int) -> int:
+        number = len(self.children)
+        below = sorted(shape, key=lambda one: min(_ranks(one)))
+        self.children.append([tuple(sorted(_ranks(one))) for one in below])
+        self.parents.append(parent)
+        hosts = []
+        for bit, one in enumerate(below):
+            port = rank_port(bit)
+            if isinstance(one, int):
+                hosts.append(rank_host(one, self._secret_of(one)))
+                self._leads_to[number, port] = Place(-1, rank=one)
+                self._rank_at[one] = Place(number, port)
+            else:
+                child = self._build(one, number)
+                hosts.append(switch_host(child, _uplink_secret(child)))
+                self._leads_to[number, port] = Place(child, UPLINK_PORT)
+                self._leads_to[child, UPLINK_PORT] = Place(number, port)
+        above = None if parent < 0 else switch_host(parent, _uplink_secret(number))
+        self.switches[number] = PipelineRig(
+            self._geometry_name, len(hosts), epoch=self._epoch, children=hosts, parent=above, number=number
+        )
+        return number
+
+    def above(self, rank: int) -> list[int]:
+        """The switches from the rank's own up to the root."""
+        found = [self._rank_at[rank].switch]
+        while self.parents[found[-1]] >= 0:
+            found.append(self.parents[found[-1]])
+        return found
+
+    def sent(self, rank: int, payload: bytes) -> tuple[Place, bytes]:
+        """A contribution of a rank, with its secret, as the frame that arrives at its switch."""
+        place = self._rank_at[rank]
+        host = rank_host(rank, self._secret_of(rank))
+        return place, from_host(host, with_secret(payload, host.secret), place.switch)
+
+    def arrive(self, place: Place, frame: bytes) -> list[tuple[Place, bytes]]:
+        """A frame that arrives at a switch: what leaves it, each with the place where it arrives next."""
+        out = self.switches[place.switch].process(place.port, frame)
+        return [(self._leads_to[place.switch, port], sent) for port, sent in out]
+
+    def send(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]:
+        """A contribution over links that lose nothing: (rank, frame) of all that arrives at ranks, in order."""
+        waiting, arrived = [self.sent(rank, payload)], []
+        while waiting:
+            place, frame = waiting.pop(0)
+            if place.rank >= 0:
+                arrived.append((place.rank, frame))
+            else:
+                waiting += self.arrive(place, frame)
+        return arrived
+
+
+def racks(count: int, size: int) -> list[list[int]]:
+    """The shape of a root over `count` racks of `size` ranks each, in order."""
+    return [list(range(first, first + size)) for first in range(0, count * size, size)]
+
+
+def _ranks(shape: int | Shape) -> Iterator[int]:
+    if isinstance(shape, int):
+        yield shape
+    else:
+        for one in shape:
+            yield from _ranks(one)
+
+
+def _uplink_secret(number: int) -> int:
+    """The secret of switch `number` at its parent."""
+    return number * 0x1002003004005007
