@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
@@ -37,15 +39,34 @@ def test_nan_and_infinity_are_refused_by_name_before_anything_is_sent_or_kept(na
         assert group.run(rank_main) == [(True, True)] * 2
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int32])
 @pytest.mark.parametrize("compressor", [AdaComp(), ScaleCom(), BlockTopK()], ids=lambda one: one.name)
 def test_other_types_are_refused_by_name(compressor: Compressor, dtype: torch.dtype) -> None:
     with LocalGroup(1) as group:
         gradients = {**gradients_of(0, 0), "fc.weight": torch.ones(3, 3, dtype=dtype)}
-        with pytest.raises(InvalidTensorError, match=rf"gradient of fc\.weight \({dtype}\) is not float32"):
+        with pytest.raises(InvalidTensorError, match=rf"gradient of fc\.weight \({dtype}\) is not float32, float16"):
             all_reduce_compressed(group.comms[0], compressor, gradients)
         assert group.comms[0].stats.blocks_up == 0
     assert compressor.residue_norm() == 0
+
+
+@pytest.mark.parametrize("name", ["none", "adacomp, sum", "scalecom", "block-top-k"])
+def test_gradients_of_16_bits_are_compressed_in_float32(name: str) -> None:
+    """In one bucket with float32: the means are those of the same numbers as float32, rounded."""
+    types = dict(zip(odd(0, 0), itertools.cycle([torch.bfloat16, torch.float32, torch.float16]), strict=False))
+
+    def narrow(rank: int, step: int) -> dict[str, torch.Tensor]:
+        return {key: tensor.to(types[key]) for key, tensor in odd(rank, step).items()}
+
+    def wide(rank: int, step: int) -> dict[str, torch.Tensor]:
+        return {key: tensor.float() for key, tensor in narrow(rank, step).items()}
+
+    mine, others = ([make(name) for _ in range(2)] for _ in range(2))
+    for found, wanted in zip(over_switch(mine, narrow, 3), over_switch(others, wide, 3), strict=True):
+        for (outcome, _), (exact, _) in zip(found, wanted, strict=True):
+            for key, mean in outcome.means.items():
+                assert mean.dtype == types[key] and torch.equal(mean, exact.means[key].to(types[key]))
+    assert all(equal(one.state_dict(), other.state_dict()) for one, other in zip(mine, others, strict=True))
 
 
 @pytest.mark.parametrize("name", MAKERS)

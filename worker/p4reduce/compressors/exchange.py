@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from p4reduce.errors import InvalidTensorError, NotFiniteError
 from p4reduce.group import Group
 
 Gradients = Mapping[str, torch.Tensor]
+_TYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Outcome:
     """The result of a bucket."""
 
     means: dict[str, torch.Tensor]
-    """The mean over all ranks of each gradient, in its shape; the same bits on every rank."""
+    """The mean over all ranks of each gradient, in its shape and type; the same bits on every rank."""
     plan: Plan
 
 
@@ -55,12 +56,15 @@ def exchange(
 ) -> Generator[Request, list[Any], Outcome]:
     """Compute the mean over all ranks of each gradient of a bucket, and commit the compressor's new state.
 
-    `gradients`: float32 on the CPU, by parameter name, the same names and shapes in the same order on every
-    rank. Raises InvalidTensorError for other types, and NotFiniteError when one holds a NaN or an infinity, naming the
-    parameter and before anything is sent or kept, unless the caller has `checked` that.
+    `gradients`: float32, float16 or bfloat16 on the CPU, by parameter name, the same names and shapes in the same order
+    on every rank. Those of 16 bits are compressed in float32, and their means rounded. Raises InvalidTensorError for
+    other types, and NotFiniteError when one holds a NaN or an infinity, naming the parameter and before anything is
+    sent or kept, unless the caller has `checked` that.
     """
     if not checked:
         check_gradients(gradients)
+    types = {key: tensor.dtype for key, tensor in gradients.items()}
+    gradients = {key: tensor.float() for key, tensor in gradients.items()}
     shapes = {key: tensor.shape for key, tensor in gradients.items() if not compressor.is_dense(key, tensor.shape)}
     dense = [key for key in gradients if key not in shapes]
     chosen = plan(compressor, shapes, sum(gradients[key].numel() for key in dense), group)
@@ -85,7 +89,8 @@ def exchange(
     answers = {key: Answer(results[key], metadata.get(key, none)) for key in steps}
     done = compressor.decompress_all(steps, compressed, answers)
     flat_means |= {key: left.mean for key, left in done.items()}
-    outcome = Outcome({key: flat_means[key].view(tensor.shape) for key, tensor in gradients.items()}, chosen)
+    means = {key: flat_means[key].view(tensor.shape).to(types[key]) for key, tensor in gradients.items()}
+    outcome = Outcome(means, chosen)
     compressor.commit_step(
         {
             key: steps[key].state.after(done[key]) if key in done else compressor.state_of(key).after_dense()
@@ -97,9 +102,12 @@ def exchange(
 
 def check_gradients(gradients: Gradients) -> None:
     """Refuse what cannot be summed, naming every such parameter."""
-    other = [f"{key} ({tensor.dtype})" for key, tensor in gradients.items() if tensor.dtype != torch.float32]
+    other = [f"{key} ({tensor.dtype})" for key, tensor in gradients.items() if tensor.dtype not in _TYPES]
     if other:
-        raise InvalidTensorError(f"the gradient of {', '.join(other)} is not float32: keep the parameters float32")
+        raise InvalidTensorError(
+            f"the gradient of {', '.join(other)} is not float32, float16 or bfloat16: give the parameters one of these "
+            "types"
+        )
     bad = [key for key, tensor in gradients.items() if not is_finite(tensor)]
     if bad:
         raise NotFiniteError(

@@ -396,9 +396,8 @@ class DDPState:
                 _check(bucket)
                 if self.compressor is None:
                     return None
-                gradients = {name: part.float() for name, part in bucket.parts.items()}  # those of 16 bits are copied
                 with _RecordFunctionFast("p4reduce:compress"):
-                    return begin(self.compressor, gradients, group_of(self.comm.lease), checked=True)
+                    return begin(self.compressor, bucket.parts, group_of(self.comm.lease), checked=True)
         except BaseException as error:
             return error
 
