@@ -215,9 +215,9 @@ class Communicator:
 
         `wire`, equal on all ranks: the bits of a number on the way, "float32", "16" or "8" (docs/compressors.md has the
         errors), or "auto", see `choose_wire`. Default: float32 as float32, float16 and bfloat16 in 16 bits. In 16 and 8
-        bits `rounding` is to the nearest, or "stochastic", without a bias. `residue`, a float32 tensor like `array`, is
-        what this rank did not send so far: it is added first, and is then what was lost in rounding; for "16" and "8".
-        An error leaves it as it was.
+        bits `rounding` is to the nearest, or "stochastic", without a bias. `residue`, float32 of the shape of
+        `array`, is what this rank did not send so far: it is added first, and is then what was lost in rounding; for
+        "16" and "8". An error leaves it as it was.
         """
 
         chosen = self.choose_wire(array, timeout_s=timeout_s) if wire == "auto" and residue is None else wire

@@ -148,6 +148,22 @@ def test_a_communicator_sums_in_every_format(dtype: torch.dtype, lost: float) ->
             assert torch.equal(one + 0.0, wanted + 0.0)
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_the_sum_of_halves_and_residues_is_that_of_float32_rounded(in_place: bool) -> None:
+    given = torch.randn(3, 100, generator=torch.Generator().manual_seed(1)).bfloat16()
+
+    def rank_main(comm: Communicator) -> None:
+        mine, residue = given[comm.rank].clone(), torch.full((100,), 0.25)
+        wide, kept = mine.float(), residue.clone()
+        exact = comm.all_reduce(wide, wire="16", residue=kept)
+        found = comm.all_reduce(mine, wire="16", residue=residue, out=mine if in_place else None)
+        assert torch.equal(found, exact.bfloat16()) and torch.equal(residue, kept)
+        assert (found is mine) == in_place and torch.equal(mine, found if in_place else given[comm.rank])
+
+    with LocalGroup(3) as group:
+        group.run(rank_main)
+
+
 def test_a_strided_bfloat16_tensor_is_read_in_its_own_order() -> None:
     tensor = torch.arange(24, dtype=torch.bfloat16).reshape(4, 6)[::2].T
     assert torch.equal(summed([tensor.reshape(-1)], "16"), tensor.reshape(-1))
@@ -176,6 +192,7 @@ def test_other_arguments_are_refused_on_all_ranks() -> None:
             {"residue": np.zeros(3, np.float32)},
             {"residue": np.zeros(2, np.float32), "wire": "8"},
             {"residue": np.zeros(3, np.float64), "wire": "8"},
+            {"residue": np.zeros(3, np.float16), "wire": "8"},
         ]
         for arguments in wrong:
             with pytest.raises(InvalidTensorError if comm.rank else PeerRefusedError):
@@ -188,14 +205,16 @@ def test_other_arguments_are_refused_on_all_ranks() -> None:
         group.run(rank_main)
 
 
-def test_a_residue_is_sent_later() -> None:
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_residue_is_sent_later(dtype: Any) -> None:
     rng = np.random.default_rng(3)
-    gradients = rng.standard_normal((4, 20, 300)).astype(np.float32)
+    gradients = rng.standard_normal((4, 20, 300)).astype(dtype)
 
     def rank_main(comm: Communicator) -> tuple[Any, Any]:
         residue, totals = np.zeros(300, np.float32), []
         for gradient in gradients[comm.rank]:
             totals.append(comm.all_reduce(gradient, wire="8", residue=residue))
+            assert totals[-1].dtype == dtype
         return np.sum(totals, axis=0, dtype=np.float64), residue
 
     with LocalGroup(4) as group:
@@ -203,5 +222,6 @@ def test_a_residue_is_sent_later() -> None:
     total = found[0][0]
     assert all(np.array_equal(other, total) for other, _ in found)
     kept = np.sum([residue for _, residue in found], axis=0, dtype=np.float64)
-    np.testing.assert_allclose(total + kept, gradients.sum((0, 1), dtype=np.float64), atol=1e-4)
+    rounded = 20 * 8 * np.finfo(np.float16).eps if dtype == np.float16 else 0  # of sums below 16
+    np.testing.assert_allclose(total + kept, gradients.sum((0, 1), dtype=np.float64), atol=1e-4 + rounded)
     assert np.abs(kept).max() > 0.01

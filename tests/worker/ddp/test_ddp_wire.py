@@ -66,14 +66,21 @@ def test_means_in_few_bits_are_close_and_equal_on_all_ranks(wire: str, rounding:
     assert 0 < off.max() <= unit
 
 
-def test_with_error_feedback_sums_and_residues_add_up_to_the_gradients() -> None:
-    given = gradients()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_with_error_feedback_sums_and_residues_add_up_to_the_gradients(dtype: torch.dtype) -> None:
+    given = gradients(dtype)
     with LocalGroup(RANKS) as group:
         found = group.run(lambda comm: means_of(comm, given, wire="8", feedback=True))
-    sent = RANKS * found[0][0].sum(0)
+    assert all(means.dtype == dtype and torch.equal(means, found[0][0]) for means, _ in found)
+    sent = RANKS * found[0][0].double().sum(0)
     kept = [torch.stack([residues[name].view(30, 21) for name in NAMES]) for _, residues in found if residues]
     assert len(kept) == RANKS and max(residue.abs().max() for residue in kept) > 0.01
-    torch.testing.assert_close(sent + torch.stack(kept).sum(0), given.sum((0, 1)), rtol=0, atol=1e-4)
+    assert all(residue.dtype == torch.float32 for residue in kept)
+    rounded = (
+        0.0 if dtype == torch.float32 else RANKS * STEPS * torch.finfo(dtype).eps
+    )  # of means below 4, half of 2 eps
+    wanted = given.double().sum((0, 1))
+    torch.testing.assert_close(sent + torch.stack(kept).double().sum(0), wanted, rtol=0, atol=1e-4 + rounded)
 
 
 def test_a_skipped_step_leaves_the_residues() -> None:

@@ -33,13 +33,13 @@ class Output:
         """The memory of `out`; None where a sum can only be copied there."""
 
     def write(self, result: Array) -> Tensor:
-        """Write a sum, unless it is there already; return `out`."""
+        """Write a sum, unless it is there already, rounded to the type of `out`; return `out`."""
         out: Tensor = self._out
-        if self._is_elsewhere:
+        if self._is_elsewhere or (self._is_torch and result.dtype != self._array.dtype):
             self._out.detach().copy_(as_kind_of(self._out, result))
             return out
         if self.flat is None or address(result) != address(self.flat):
-            np.copyto(self._array, result)
+            np.copyto(self._array, result, casting="same_kind")
         if self._is_torch:
             import torch
 

@@ -8,9 +8,10 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import dtype_of, to_numpy
+from p4reduce.codecs.arrays import BFLOAT16, dtype_of, is_torch, to_numpy
 from p4reduce.codecs.float32 import Float32
 from p4reduce.codecs.float_lanes import FloatLanes
+from p4reduce.codecs.float_source import FORMS
 from p4reduce.codecs.output import Output
 from p4reduce.errors import InvalidTensorError
 
@@ -41,9 +42,10 @@ def seed_of(rounding: str, rank: int, number: int) -> int:
 
 
 class ResidueLanes(FloatLanes):
-    """A tensor of float32 in 16 or 8 bits, with error feedback: what one call does not send is sent in later ones.
+    """A tensor of floats in 16 or 8 bits, with error feedback: what one call does not send is sent in later ones.
 
-    `residue` is added to the tensor, and what this rank has not sent of both takes its place once the sum is there.
+    `residue`, float32, is added to the tensor, and what this rank has not sent of both takes its place once the sum is
+    there. Of float16 and bfloat16 both together and the sum are float32; the result is rounded, which no residue keeps.
     """
 
     def __init__(
@@ -57,17 +59,23 @@ class ResidueLanes(FloatLanes):
         out: Any = None,
         seed: int = 0,
         whole: Any = None,
+        total: Any = None,
     ) -> None:
-        """`whole`: memory, like the tensor, for both together; None: new memory.
+        """`whole`: memory, like the residue, for both together; `total`: for the sum of float16 and bfloat16. None: new
+        memory.
 
         Raises InvalidTensorError for other types, another shape or kind of residue, and wire formats without loss.
         """
         check_wire(wire)
         if wire is None or wire not in ("16", "8"):
             raise InvalidTensorError(f'wire is {wire!r}, which leaves no residue; give "16" or "8", or no residue')
-        for tensor, what in ((values, name or "the tensor"), (residue, "the residue")):
-            if to_numpy(tensor, what).dtype != np.float32:
-                raise InvalidTensorError(f"{what} is {tensor.dtype}; with error feedback both are float32")
+        dtype = dtype_of(values, name or "the tensor")
+        if dtype not in FORMS or (dtype == BFLOAT16 and not is_torch(values)):
+            raise InvalidTensorError(
+                f"{name or 'the tensor'} is {values.dtype}; with error feedback convert it to float32"
+            )
+        if dtype_of(residue, "the residue") != np.float32:
+            raise InvalidTensorError(f"the residue is {residue.dtype}; give one of float32")
         if type(residue) is not type(values) or tuple(residue.shape) != tuple(values.shape):
             raise InvalidTensorError("the residue has another shape than the tensor, or is of another kind")
         if whole is None:
@@ -77,12 +85,20 @@ class ResidueLanes(FloatLanes):
             whole += residue
         self._residue = Output(residue, whole, to_numpy(whole))
         rest = np.empty(to_numpy(residue).size, np.float32) if self._residue.flat is None else self._residue.flat
+        self._rounded: Output | None = None
+        """Where the sum of float16 or bfloat16 belongs."""
+        if dtype != np.float32:
+            if out is None:
+                out = values.detach().clone() if is_torch(values) else values.copy()
+            self._rounded = Output(out, values, to_numpy(values))
+            out = total
         super().__init__(whole, int(wire), mean=mean, name=name, out=out, seed=seed, keep_sent=False, rest=rest)
 
     def wrap(self, result: NDArray[Any]) -> Any:
         assert self._rest is not None
         self._residue.write(self._rest.reshape(self.values.shape))
-        return super().wrap(result)
+        total = super().wrap(result)
+        return total if self._rounded is None else self._rounded.write(to_numpy(total))
 
 
 def float_segment(

@@ -165,7 +165,8 @@ class DDPState:
         `fallback`: "gloo" lets training go on over a gloo group while the switch is away (docs/elastic.md).
 
         `wire` and `rounding`: how buckets are sent without a compressor, as for `Communicator.all_reduce`. With
-        `feedback` what rounding to 16 or 8 bits loses of a float32 gradient is added to that parameter's next one.
+        `feedback` what rounding to 16 or 8 bits loses of a gradient is added to that parameter's next one; it is
+        float32, also of gradients of float16 and bfloat16, whose means are rounded last.
 
         Raises ValueError on every rank when an option is not the same on all. Raises ValueError when
         the module's process group and the communicator have different sizes, when the compressor's policy does not fit
@@ -235,8 +236,9 @@ class DDPState:
         """By parameter, float32 [elements]: what this rank has not sent of its gradients; with feedback."""
         self._residues_before: dict[str, torch.Tensor] | None = None
         self._memory: dict[tuple[str, ...], list[torch.Tensor]] = {}
-        """By a bucket's parameters: for its sum with the residues, and in turn for the residues. Used again, since the
-        first use of memory takes longer than all else that is done to it."""
+        """By a bucket's parameters, float32: for its sum with the residues, in turn for the residues, and of gradients
+        of 16 bits for their mean. Used again, since the first use of memory takes longer than all else that is done to
+        it."""
         self._after_pass: list[Callable[[PassReport], None]] = []
         self._began_pass: tuple[float, CollectiveStats] | None = None
         self._elements = 0
@@ -473,11 +475,13 @@ class DDPState:
         old = [residues.get(name, torch.zeros(part.numel())) for name, part in parts.items()]
         if tuple(parts) not in self._memory:  # the first time, or since the parameters are in other buckets now
             self._memory = {names: kept for names, kept in self._memory.items() if not parts.keys() & names}
-            self._memory[tuple(parts)] = [torch.empty_like(buffer) for _ in range(3)]
-        whole, first, second = self._memory[tuple(parts)]
+            arrays = 3 if buffer.dtype == torch.float32 else 4
+            self._memory[tuple(parts)] = [torch.empty_like(buffer, dtype=torch.float32) for _ in range(arrays)]
+        whole, first, second, *total = self._memory[tuple(parts)]
         taken = old[0].untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
         residue = torch.cat(old, out=second if taken else first)
-        rounded = ResidueLanes(buffer, residue, self._wire, mean=True, out=buffer, seed=seed, whole=whole)
+        mean = total[0] if total else None
+        rounded = ResidueLanes(buffer, residue, self._wire, mean=True, out=buffer, seed=seed, whole=whole, total=mean)
         self.comm.all_reduce_segments([rounded], name="gradients")
         return {**residues, **dict(zip(parts, torch.split(residue, sizes), strict=True))}
 
