@@ -395,9 +395,11 @@ class DDPState:
                 raise self.error
             bucket.staged.arrive(self.comm.timeout_s)
             with torch.no_grad():
-                _check(bucket)
+                _check_type(bucket)
                 if self.compressor is None:
-                    return None
+                    return None  # the sum refuses a NaN or an infinity, which it looks for in the pass for exponents
+                if (fault := _not_finite(bucket)) is not None:
+                    raise fault
                 with _RecordFunctionFast("p4reduce:compress"):
                     return begin(self.compressor, bucket.parts, group_of(self.comm.lease), checked=True)
         except BaseException as error:
@@ -442,7 +444,8 @@ class DDPState:
         except PeerRefusedError as error:
             refusal, reasons = error, error.reasons
         except InvalidTensorError as error:
-            refusal, reasons = error, dict(self.comm.refuse(error))
+            reasons = dict(self.comm.refuse(error))
+            refusal = (_not_finite(bucket) if isinstance(error, NotFiniteError) else None) or error
         if self.on_nonfinite != "skip" or set(reasons.values()) != {Reason.NOT_FINITE}:
             raise refusal
         self._skipping = True
@@ -533,8 +536,8 @@ def _same_part(buffer: torch.Tensor, given: torch.Tensor, gradient: torch.Tensor
     return buffer.as_strided(gradient.size(), gradient.stride(), offset)
 
 
-def _check(bucket: _Bucket) -> None:
-    """Raise InvalidTensorError for a bucket that cannot be summed, NotFiniteError for a NaN or an infinity."""
+def _check_type(bucket: _Bucket) -> None:
+    """Raise InvalidTensorError for a bucket of a type, or on a device, of which there are no sums."""
     buffer = bucket.buffer
     if buffer.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         raise InvalidTensorError(
@@ -545,12 +548,17 @@ def _check(bucket: _Bucket) -> None:
         raise InvalidTensorError(
             f"gradient bucket {bucket.index} is on {buffer.device}; p4reduce's hook takes models on the CPU and on CUDA"
         )
-    if not is_finite(buffer):
-        bad = [name for name, gradient in bucket.parts.items() if not is_finite(gradient)]
-        raise NotFiniteError(
-            f"the gradient of {', '.join(bad)} holds a NaN or an infinity: lower the learning rate, or skip such steps "
-            'on all ranks with DDPState(..., on_nonfinite="skip")'
-        )
+
+
+def _not_finite(bucket: _Bucket) -> NotFiniteError | None:
+    """Return an error that names the parameters whose gradients hold a NaN or an infinity, if any."""
+    if is_finite(bucket.buffer):
+        return None
+    bad = [name for name, gradient in bucket.parts.items() if not is_finite(gradient)]
+    return NotFiniteError(
+        f"the gradient of {', '.join(bad)} holds a NaN or an infinity: lower the learning rate, or skip such steps "
+        'on all ranks with DDPState(..., on_nonfinite="skip")'
+    )
 
 
 _states: "weakref.WeakSet[DDPState]" = weakref.WeakSet()
