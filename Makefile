@@ -8,6 +8,7 @@ PYTEST = $(BIN)/python -m pytest --dist worksteal
 FUZZ_SECONDS ?= 60
 FUZZ_FRAMES ?= 1000000
 CHAOS_SECONDS ?= 300
+MINUTES ?= 10
 VENV := .venv
 BIN := $(VENV)/bin
 PROTOC = $(abspath $(VENV)/proto/bin/python) -m grpc_tools.protoc
@@ -19,7 +20,7 @@ CPU_TORCH = $(BIN)/python -m pip index versions torch --disable-pip-version-chec
 
 # all of them use one environment
 .NOTPARALLEL:
-.PHONY: demo test check frameworks bench fuzz chaos model lint format docs reports study testbed conformance fidelity p4 p4-tofino \
+.PHONY: demo test check frameworks bench fuzz chaos soak model lint format docs reports study testbed conformance fidelity p4 p4-tofino \
 	proto clean
 
 demo: $(VENV)/demo.stamp
@@ -41,6 +42,9 @@ fuzz: $(VENV)/dev.stamp  # FUZZ_SECONDS for each decoder, then FUZZ_FRAMES mutat
 chaos: $(VENV)/dev.stamp  # kills workers, switch and controller at random under a training, for CHAOS_SECONDS
 	$(BIN)/python tests/system/chaos.py --seconds $(CHAOS_SECONDS)
 
+soak: $(VENV)/dev.stamp  # two jobs through loss, damage and kills for MINUTES; SOAK="--seed 17 --legs 1": leg 17 again
+	$(BIN)/python tests/system/soak.py --minutes $(MINUTES) --out out/soak $(SOAK)
+
 model: $(VENV)/dev.stamp  # every order of frames, losses, copies and timers for small jobs, on the code itself
 	$(BIN)/python tests/model
 
@@ -57,7 +61,7 @@ format: $(VENV)/dev.stamp
 docs: $(VENV)/docs.stamp  # the documentation site, in out/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-reports:  # docs/reliability-table.md from docs/reliability.toml
+reports:  # docs/reliability-table.md from docs/reliability.toml, and the soak's figures from docs/soak.json
 	$(PYTHON) tools/reliability.py
 
 bench: $(VENV)/demo.stamp  # as root, for shaped links; BENCH="--quick" or "--only CASE" for less than all of it

@@ -38,3 +38,9 @@ def test_no_fault_loses_gradients_or_makes_wrong_sums() -> None:
 def test_the_page_is_generated_from_the_data() -> None:
     page = runpy.run_path(str(ROOT / "tools/reliability.py"))["page"]
     assert (ROOT / "docs/reliability-table.md").read_text(encoding="utf-8") == page(TEXT), "run `make reports`"
+
+
+def test_the_figures_of_the_soak_are_generated_from_its_results() -> None:
+    with_soak = runpy.run_path(str(ROOT / "tools/reliability.py"))["with_soak"]
+    text = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+    assert with_soak(text, (ROOT / "docs/soak.json").read_text(encoding="utf-8")) == text, "run `make reports`"

@@ -52,6 +52,8 @@ class System:
     folder: Path
     switch: Process
     controller: Process
+    udp_port: int | None = None
+    """Where workers send their frames; None: to the switch itself."""
 
     def start_switch(self) -> None:
         """Start the switch again, at the addresses it had."""
@@ -60,7 +62,9 @@ class System:
     def start_controller(self, heartbeat_timeout_s: int = 60, state: str = "state") -> None:
         """Start the controller again, at the address it had."""
         listen = self.controller.address("jobs on")
-        self.controller = start_controller(self.folder, self.switch, listen, heartbeat_timeout_s, state)
+        self.controller = start_controller(
+            self.folder, self.switch, listen, heartbeat_timeout_s, state, udp_port=self.udp_port
+        )
 
 
 def start_switch(folder: Path, listen: str = "127.0.0.1:0", p4runtime: str = "127.0.0.1:0") -> Process:
@@ -74,12 +78,13 @@ def start_controller(
     heartbeat_timeout_s: int = 60,
     state: str = "state",
     pipeline: str = "small",
+    udp_port: int | None = None,
 ) -> Process:
-    host, _, udp_port = switch.address("UDP").rpartition(":")
+    host, _, port = switch.address("UDP").rpartition(":")
     config = folder / "p4reduce.toml"
     config.write_text(
         f"[switch]\npipeline = '{pipeline}'\np4runtime = '{switch.address('P4Runtime')}'\n"
-        f"address = '{host}'\nudp_port = {udp_port}\n"
+        f"address = '{host}'\nudp_port = {udp_port or port}\n"
         f"[controller]\nlisten = '{listen}'\nstate_dir = '{folder / state}'\n"
         f"heartbeat_interval_s = 0.2\nheartbeat_timeout_s = {heartbeat_timeout_s}\n"
     )
