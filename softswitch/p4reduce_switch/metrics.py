@@ -14,6 +14,7 @@ from p4reduce_switch.switch import Switch
 
 _UDP: Final = ("udp", "")
 _CPU: Final = ("cpu", "")
+_QUEUES: Final = ("queues", "")
 
 
 def samples(switch: Switch, server: Server) -> list[Sample]:
@@ -31,6 +32,9 @@ def _of_switch(switch: Switch) -> Iterator[Sample]:
     yield Sample(metrics.FAILED_FRAMES, switch.frames_failed)
     yield Sample(metrics.NO_PORT_FRAMES, switch.frames_to_no_port)
     yield Sample(metrics.NO_PROGRAM_FRAMES, switch.frames_without_program)
+    queues = None if switch.program is None else switch.program.queues
+    if queues is not None:
+        yield Sample(metrics.LOST_FRAMES, queues.dropped, (*_QUEUES, "queue_full"))
     yield Sample(metrics.IN_FRAMES, switch.packet_outs, _CPU)
     yield Sample(metrics.OUT_FRAMES, switch.packet_ins, _CPU)
 

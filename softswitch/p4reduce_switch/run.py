@@ -29,7 +29,7 @@ from p4reduce_switch.ports.capture import Capture, CapturedPorts
 from p4reduce_switch.ports.ethernet import EthernetPorts, parse_interface
 from p4reduce_switch.ports.link_states import LinkStates
 from p4reduce_switch.ports.udp import UPLINK_PORT, Address, UdpUnderlay
-from p4reduce_switch.program import DEFAULT_TARGET, Program, ProgramError, TargetOptions
+from p4reduce_switch.program import DEFAULT_QUEUES, DEFAULT_TARGET, Program, ProgramError, QueueSettings, TargetOptions
 from p4reduce_switch.switch import DEFAULT_CPU_PORT, Switch
 
 _log = logging.getLogger(__name__)
@@ -72,6 +72,8 @@ class SwitchOptions:
     program: Path | None = None
     """A BMv2 JSON to run without P4Info until a controller sets a pipeline."""
     target: TargetOptions = DEFAULT_TARGET
+    queues: QueueSettings = DEFAULT_QUEUES
+    """The egress queues of programs whose packets pass queues."""
     credentials: grpc.ServerCredentials | None = None
     """P4Runtime over TLS with these, for every client that they admit; instead of `tls_ca` and the two after it."""
     capture: Capture | None = None
@@ -111,7 +113,7 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
             server = Server(
                 switch,
                 options.p4runtime,
-                partial(Program, target=options.target),
+                partial(Program, target=options.target, queues=options.queues),
                 security=security,
                 insecure=options.insecure,
                 credentials=options.credentials,
@@ -120,7 +122,7 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
             if options.pipeline is not None:
                 _load(server, options.pipeline)
             if options.program is not None:
-                switch.install(_program(options.program, options.target))
+                switch.install(_program(options.program, options))
             server.start()
             served = ""
             if options.metrics is not None:
@@ -172,9 +174,9 @@ def _address(text: str) -> Address:
     return host, int(number)
 
 
-def _program(path: Path, target: TargetOptions) -> Program:
+def _program(path: Path, options: SwitchOptions) -> Program:
     try:
-        return Program(path.read_bytes(), target)
+        return Program(path.read_bytes(), options.target, options.queues)
     except OSError as error:
         raise SwitchError(f"the program {path} cannot be read: {error.strerror}") from error
     except ProgramError as error:

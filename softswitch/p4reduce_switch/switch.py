@@ -5,21 +5,26 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import select
 import selectors
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from p4reduce_runtime import kernels
 from p4reduce_runtime.logs import RateLimitedLog, event
 from p4reduce_switch.datapath import BatchProgram, Reason, batch_program
 from p4reduce_switch.fair_lock import FairLock, RequestLock
+from p4reduce_switch.output import OutputBuffers
 from p4reduce_switch.ports import DatapathLoop, Ports
-from p4reduce_switch.program import DigestHandler, ExecutionError, Program
+from p4reduce_switch.program import DigestHandler, EgressQueues, ExecutionError, Program
 
 _log = logging.getLogger(__name__)
 
 DEFAULT_CPU_PORT = 510
+MAX_DEPARTURES = 1000
+"""Packets that leave the queues before arrivals are looked for again."""
 
 
 class Switch:
@@ -59,6 +64,7 @@ class Switch:
         self._request: RequestLock | None = None
         self._installed_us = 0
         self._ports_down: set[int] = set()
+        self._output = OutputBuffers(self._selector)
 
     def add_ports(self, ports: Ports) -> None:
         """Add ports to serve; `close` closes them."""
@@ -82,6 +88,10 @@ class Switch:
                     profile.set_port(port, False)
             self.program = program
             self._installed_us = time.monotonic_ns() // 1000
+            if program.queues is not None:
+                program.queues.blocked = self._output.full
+        for ports in self.ports:
+            ports.wait_when_full(program.queues is not None)
         self.wake()
 
     def prepare(self, native: bool = True) -> None:
@@ -114,18 +124,21 @@ class Switch:
     def receive(self, port: int, frame: bytes) -> None:
         """Run one frame that arrived at `port`, and send the results."""
         with self.lock:
-            if self.program is None:
+            program = self.program
+            if program is None:
                 self.frames_without_program += 1
                 return
             try:
-                outputs = self.program.process(port, frame)
+                outputs = program.process(port, frame)
             except ExecutionError as error:  # such as a program that resubmits a frame without end
                 self._failed(port, error)
                 return
         for out_port, out_frame in outputs:
             self._send(out_port, out_frame)
+        if program.queues is not None:
+            self._depart(program)
 
-    def _failed(self, port: int, error: ExecutionError) -> None:
+    def _failed(self, port: int | None, error: ExecutionError) -> None:
         self.frames_failed += 1
         self._rate_limited_log.event(logging.WARNING, "frame failed", port=port, cause=str(error))
 
@@ -134,6 +147,8 @@ class Switch:
         assert self.cpu_port is not None
         self.packet_outs += 1
         self.receive(self.cpu_port, frame)
+        if self.program is not None and self.program.queues is not None:
+            self.wake()  # `run` serves the queues
 
     def run(self) -> None:
         """Process frames until `stop` is called."""
@@ -142,11 +157,42 @@ class Switch:
                 self._drain_in_python()
 
     def _drain_in_python(self) -> None:
-        for key, _ in self._selector.select():
+        program = self.program
+        queues = None if program is None else program.queues
+        for key, events in self._selector.select() if queues is None else self._select_until_due(queues):
+            self._output.flush(key.fd)
+            if not events & selectors.EVENT_READ:
+                continue
             if key.data is not None:
                 key.data.drain(key.fd, self.receive)
             else:
                 self._woken()
+        if program is not None and queues is not None:
+            self._depart(program)
+
+    def _select_until_due(self, queues: EgressQueues[Any]) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait for events until a packet is due in the queues, to the microsecond: epoll waits for milliseconds."""
+        with self.lock:
+            due_ns = queues.next_ns()
+        if due_ns is not None:
+            wait_s = max(0, due_ns - time.monotonic_ns()) / 1e9
+            select.select([self._selector], [], [], wait_s)  # epoll's own descriptor
+            return self._selector.select(0)
+        return self._selector.select()
+
+    def _depart(self, program: Program) -> None:
+        """Send what is due in the queues; of a program that recirculates for ever not all of it."""
+        for _ in range(MAX_DEPARTURES):
+            with self.lock:
+                try:
+                    outputs = program.depart() if program is self.program else None
+                except ExecutionError as error:
+                    self._failed(None, error)
+                    continue
+            if outputs is None:
+                return
+            for out_port, out_frame in outputs:
+                self._send(out_port, out_frame)
 
     def _run_native(self, loop: DatapathLoop) -> bool:
         """Run the native loop once, and handle what it returned for; False if the program has no native function."""
@@ -211,7 +257,7 @@ class Switch:
                 self.on_packet_in(frame)
             return
         for ports in self.ports:
-            if ports.send(port, frame):
+            if self._output.send(ports, port, frame):
                 return
         self.frames_to_no_port += 1
         self._rate_limited_log.event(logging.INFO, "frame to no port", str(port), port=port)

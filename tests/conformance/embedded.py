@@ -21,6 +21,9 @@ class RememberingPorts:
     def datapath_loop(self, wake: int) -> None:
         return None
 
+    def wait_when_full(self, wait: bool) -> None:
+        """There is always room."""
+
     def filenos(self) -> list[int]:
         return []
 

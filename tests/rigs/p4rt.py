@@ -36,6 +36,9 @@ class MemoryPorts:
     def __init__(self) -> None:
         self.sent: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
 
+    def wait_when_full(self, wait: bool) -> None:
+        """There is always room."""
+
     def filenos(self) -> list[int]:
         return []
 

@@ -36,6 +36,7 @@ FILES = (
     "runtime/test_kernel_cache.py",
     "runtime/test_metrics.py",
     "softswitch/bmv2/test_bmv2_process.py",
+    "softswitch/bmv2/test_bmv2_queues.py",
     "softswitch/ports/test_datapath.py",
     "softswitch/ports/test_ports_udp.py",
     "softswitch/ports/test_switch_any_program.py",

@@ -30,6 +30,7 @@ class Reflector:
         self.address: int = compiled.address
         self.on_digest: Any = None
         self.action_profiles: dict[str, Any] = {}
+        self.queues = None
         self.tables: dict[str, Any] = {}
         self.counters: dict[str, Any] = {}
         self.registers: dict[str, Any] = {}

@@ -8,6 +8,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,8 @@ def wait_for_link(interface: str) -> None:
         time.sleep(0.01)
 
 
-@pytest.fixture
-def pair() -> Iterator[tuple[str, str]]:
+@contextmanager
+def link() -> Iterator[tuple[str, str]]:
     """Two ends of a veth link."""
     if os.geteuid() or shutil.which("ip") is None:
         pytest.skip("needs root and the command ip")
@@ -42,3 +43,17 @@ def pair() -> Iterator[tuple[str, str]]:
         yield ends
     finally:
         subprocess.run(["ip", "link", "del", ends[0]], check=True)
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[str, str]]:
+    """Two ends of a veth link."""
+    with link() as ends:
+        yield ends
+
+
+@pytest.fixture
+def two_pairs(pair: tuple[str, str]) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
+    """The ends of two veth links."""
+    with link() as ends:
+        yield pair, ends

@@ -14,9 +14,12 @@ from p4reduce_switch.metrics import samples
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.ethernet import EthernetPorts, InterfaceCounters
 from p4reduce_switch.ports.udp import UdpUnderlay
+from p4reduce_switch.program import Program
 from p4reduce_switch.switch import Switch
 from rigs.p4rt import LIMIT_S, Raw, served
 from rigs.system import Process
+
+CONFORMANCE = Path(__file__).parents[1] / "conformance" / "programs"
 
 
 def value(found: list[Sample], name: str, *labels: str) -> float:
@@ -51,6 +54,11 @@ def test_every_internal_counter_is_a_metric() -> None:
         setattr(switch, name, number)
     given.add(number := next(numbers))
     server.packet_in_dropped = number
+    queued = Program((CONFORMANCE / "timed" / "queues.json").read_bytes())
+    switch.install(queued)
+    assert queued.queues is not None
+    given.add(number := next(numbers))
+    queued.queues.dropped = number
     found = samples(switch, server)
     server.stop()
     switch.close()

@@ -7,6 +7,7 @@ name.
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Callable, Sequence
 from logging.handlers import RotatingFileHandler
@@ -18,6 +19,7 @@ import grpc
 
 from p4reduce_runtime import logs
 from p4reduce_runtime.terminal import HostPort, one_line
+from p4reduce_switch.program.queues import MAX_PRIORITIES, QueueSetting
 
 PROGRAM: Final = "p4reduce-simple-switch"
 DEFAULT_GRPC: Final = "127.0.0.1:9559"
@@ -123,6 +125,19 @@ def _address(context: click.Context, option: click.Parameter, value: str | None)
     return value if value is None or value.startswith("unix:") else HostPort().convert(value, option, context)
 
 
+def _queue_settings(
+    context: click.Context, option: click.Parameter, values: tuple[str, ...]
+) -> tuple[QueueSetting, ...]:
+    """Return the settings; each is for all queues, for those of a port, or for one queue."""
+    found = []
+    for value in values:
+        match = re.fullmatch(r"(\d{1,9})(?:@(\d{1,3})(?:\.([0-7]))?)?", value)
+        if match is None or int(match[2] or 0) > 511:
+            raise click.BadParameter(f"{value!r} is not like {option.metavar}: 100, 100@3 or 100@3.7")
+        found.append(QueueSetting(*(None if text is None else int(text) for text in match.groups())))  # type: ignore[arg-type]
+    return tuple(found)
+
+
 @click.command(f"{PROGRAM} --", context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--grpc-server-addr",
@@ -138,6 +153,29 @@ def _address(context: click.Context, option: click.Parameter, value: str | None)
 @click.option("--cpu-port", type=click.IntRange(1, 511), help="The port that leads to the controller.  [default: none]")
 @click.option(
     "--drop-port", type=click.IntRange(0, 511), default=511, show_default=True, help="The port of dropped packets."
+)
+@click.option(
+    "--priority-queues",
+    type=click.IntRange(1, MAX_PRIORITIES),
+    default=1,
+    show_default=True,
+    help="Egress queues of each port; the field priority chooses one, and the largest is served first.",
+)
+@click.option(
+    "--queue-rate",
+    "queue_rates",
+    multiple=True,
+    metavar="PPS[@PORT[.PRIORITY]]",
+    callback=_queue_settings,
+    help="Packets a second of a queue, as set_queue_rate of simple_switch_CLI; 0: no limit. Not in BMv2.",
+)
+@click.option(
+    "--queue-depth",
+    "queue_depths",
+    multiple=True,
+    metavar="PACKETS[@PORT[.PRIORITY]]",
+    callback=_queue_settings,
+    help="Packets that a queue holds, as set_queue_depth of simple_switch_CLI; 64 by default. Not in BMv2.",
 )
 @_others(TARGET_WITHOUT_EFFECT, TARGET_REFUSED, TARGET_REFUSED_FLAGS)
 @click.pass_context
@@ -190,6 +228,9 @@ def _run(
     grpc_server_addr: str | None,
     cpu_port: int | None,
     drop_port: int,
+    priority_queues: int,
+    queue_rates: tuple[QueueSetting, ...],
+    queue_depths: tuple[QueueSetting, ...],
     notes: list[str],
     target_notes: list[str],
     log_flush: bool,
@@ -207,7 +248,7 @@ def _run(
         click.echo(f"Warning: {note}", err=True)
 
     from p4reduce_switch.ports.capture import Capture
-    from p4reduce_switch.program import TargetOptions
+    from p4reduce_switch.program import QueueSettings, TargetOptions
     from p4reduce_switch.run import SwitchError, SwitchOptions, print_line, run_switch
 
     address = grpc_server_addr or DEFAULT_GRPC
@@ -219,7 +260,8 @@ def _run(
         cpu_port=cpu_port,
         insecure=True,
         program=None if no_p4 else config,
-        target=TargetOptions(drop_port=drop_port),
+        target=TargetOptions(drop_port, queues=bool(queue_rates or queue_depths)),
+        queues=QueueSettings(priority_queues, queue_rates, queue_depths),
         credentials=_credentials(**tls),
         capture=Capture(pcap, dump_packet_data) if pcap is not None or dump_packet_data else None,
         on_log=_message if log_console or log_file is not None else None,

@@ -24,6 +24,14 @@ class PortError(Exception):
     """A port cannot be opened; the message says what to do."""
 
 
+class PortFullError(Exception):
+    """The socket of a port takes no frame at present; the frame was not sent."""
+
+    def __init__(self, fileno: int) -> None:
+        super().__init__(fileno)
+        self.fileno = fileno
+
+
 class Gso(enum.IntEnum):
     """Whether the native loop uses generic segmentation offload: equally long datagrams sent as one super-frame."""
 
@@ -57,7 +65,13 @@ class Ports(Protocol):
         """Pass the frames that have arrived at `fileno` to `receive`, up to a bounded burst; do not block."""
 
     def send(self, port: int, frame: bytes) -> bool:
-        """Send a frame out of `port`; False if the port is not one of these. Does not block."""
+        """Send a frame out of `port`; False if the port is not one of these. Does not block.
+
+        PortFullError: only after `wait_when_full(True)`.
+        """
+
+    def wait_when_full(self, wait: bool) -> None:
+        """Choose what happens to a frame for which a socket has no room: PortFullError, or it is lost, the default."""
 
     def datapath_loop(self, wake: int) -> DatapathLoop | None:
         """Return the native loop, which returns when the descriptor `wake` is readable; None: these ports have none.
@@ -75,4 +89,4 @@ def with_native(counters: Counters, native: np.void) -> Counters:
     return dataclasses.replace(counters, **{name: getattr(counters, name) + int(native[name]) for name in names})
 
 
-__all__ = ["PortError", "Ports", "DatapathLoop", "Receiver", "Gso", "with_native"]
+__all__ = ["PortError", "PortFullError", "Ports", "DatapathLoop", "Receiver", "Gso", "with_native"]

@@ -19,7 +19,7 @@ from p4reduce_runtime.datagrams import ENCAP_BYTES, PollFd
 from p4reduce_runtime.records import Table, zeros
 from p4reduce_switch.datapath import MAX_PORT, Buffers, Memory, Reason
 from p4reduce_switch.datapath.ethernet import Interface, Interfaces, PacketIo
-from p4reduce_switch.ports import DatapathLoop, Gso, PortError, Receiver, with_native
+from p4reduce_switch.ports import DatapathLoop, Gso, PortError, PortFullError, Receiver, with_native
 from p4reduce_switch.ports.super_frames import GSO_UDP_L4, HEADER, NEEDS_CHECKSUM, PLAIN, complete
 
 BURST: Final = 256
@@ -61,6 +61,7 @@ class EthernetPorts:
         self._native: dict[int, np.void] = {}
         self._gso = gso
         self._names = interfaces
+        self._raises_when_full = False
         try:
             for port, name in interfaces.items():
                 self._sockets[port] = opened = _open(name)
@@ -108,12 +109,27 @@ class EthernetPorts:
         counters = self._counters[port]
         try:
             opened.send(PLAIN + frame if self._with_header else frame)
-        except OSError:  # buffer full, interface down, frame above the MTU: lost, as on a wire
+        except BlockingIOError:
+            if self._raises_when_full:
+                raise PortFullError(opened.fileno()) from None
+            counters.send_errors += 1
+        except OSError:  # interface down, frame above the MTU: lost, as on a wire
             counters.send_errors += 1
         else:
             counters.frames_out += 1
             counters.bytes_out += len(frame)
         return True
+
+    def wait_when_full(self, wait: bool) -> None:
+        """Also set the sockets' send buffers: with `wait` to the system's default, as BMv2's sockets have them."""
+        self._raises_when_full = wait
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            default = any_socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        for opened in self._sockets.values():
+            if wait:
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, default // 2)  # the system doubles it
+            else:
+                datagrams.enlarge_buffers(opened, SOCKET_BUFFER_BYTES)
 
     def datapath_loop(self, wake: int) -> DatapathLoop | None:
         usable = self._with_header and datagrams.supported()

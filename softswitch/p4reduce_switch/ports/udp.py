@@ -204,6 +204,9 @@ class UdpUnderlay:
             self._counters.bytes_in += len(payload)
             receive(peer.port, self.wrap(peer, payload))
 
+    def wait_when_full(self, wait: bool) -> None:
+        """Datagrams on loopback are lost, not held up."""
+
     def datapath_loop(self, wake: int) -> DatapathLoop | None:
         compiled = kernels.load("p4reduce_switch.datapath.udp_kernels") if datagrams.supported() else None
         if compiled is None:

@@ -20,6 +20,7 @@ from p4reduce_switch.program.errors import (
 from p4reduce_switch.program.ir.program import TargetOptions
 from p4reduce_switch.program.load import DEFAULT_TARGET
 from p4reduce_switch.program.program import Compiled, Config, Program, compile_program
+from p4reduce_switch.program.queues import DEFAULT_QUEUES, MAX_PRIORITIES, EgressQueues, QueueSetting, QueueSettings
 from p4reduce_switch.program.state.profiles import (
     ActionProfile,
     ActionSet,
@@ -38,6 +39,7 @@ from p4reduce_switch.program.state.value_sets import KeyTest, ValueSet
 from p4reduce_switch.program.traffic import DigestHandler
 
 __all__ = [
+    "DEFAULT_QUEUES",
     "DEFAULT_TARGET",
     "ActionProfile",
     "ActionSet",
@@ -46,6 +48,7 @@ __all__ = [
     "Counter",
     "Config",
     "DigestHandler",
+    "EgressQueues",
     "Entry",
     "EntryExistsError",
     "EntryKey",
@@ -56,6 +59,7 @@ __all__ = [
     "InvalidProgramError",
     "KeyField",
     "KeyTest",
+    "MAX_PRIORITIES",
     "Member",
     "MemberRef",
     "Meter",
@@ -65,6 +69,8 @@ __all__ = [
     "ProfileFullError",
     "Program",
     "ProgramError",
+    "QueueSetting",
+    "QueueSettings",
     "Register",
     "Replica",
     "Replication",

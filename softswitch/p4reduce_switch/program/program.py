@@ -21,6 +21,7 @@ from p4reduce_switch.program.llvm.target import Loaded
 from p4reduce_switch.program.load import DEFAULT_TARGET, load_program
 from p4reduce_switch.program.memory import StateOffsets
 from p4reduce_switch.program.packet import MAX_PORT
+from p4reduce_switch.program.queues import DEFAULT_QUEUES, EgressQueues, QueueSettings
 from p4reduce_switch.program.traffic import DigestHandler, Frames
 
 Config = bytes | str | dict[str, Any]
@@ -31,8 +32,8 @@ class Compiled:
     """A v1model program as machine code, without state: each `Program` made of it has its own."""
 
     program: ir.Program
-    passes: bool
-    """Whether a packet or a copy of it may pass through the pipeline again."""
+    in_stages: bool
+    """Whether the traffic manager runs its packets block by block."""
     layout: Layout
     offsets: StateOffsets
     host_abi: HostAbi
@@ -46,11 +47,11 @@ def compile_program(config: Config, target: TargetOptions = DEFAULT_TARGET) -> C
     """
     program = load_program(config, target)
     _check(program)
-    passes = features(program).makes_passes
-    layout, offsets = Layout(program, in_memory=passes), StateOffsets(program)
+    in_stages = features(program).in_stages
+    layout, offsets = Layout(program, in_memory=in_stages), StateOffsets(program)
     host_abi = HostAbi(program, layout)
     code = Loaded(object_file(config, program, layout, offsets, host_abi))
-    return Compiled(program, passes, layout, offsets, host_abi, code)
+    return Compiled(program, in_stages, layout, offsets, host_abi, code)
 
 
 class Program:
@@ -60,8 +61,16 @@ class Program:
     the same time.
     """
 
-    def __init__(self, config: Config | Compiled, target: TargetOptions = DEFAULT_TARGET) -> None:
-        """Load a BMv2 JSON, or make the state of what `compile_program` returned. Raises ProgramError."""
+    def __init__(
+        self,
+        config: Config | Compiled,
+        target: TargetOptions = DEFAULT_TARGET,
+        queues: QueueSettings = DEFAULT_QUEUES,
+    ) -> None:
+        """Load a BMv2 JSON, or make the state of what `compile_program` returned. Raises ProgramError.
+
+        `queues` are the settings of the egress queues, if its packets pass queues.
+        """
         compiled = config if isinstance(config, Compiled) else compile_program(config, target)
         program, layout, code = compiled.program, compiled.layout, compiled.code
         headers = longest(program.deparser, layout)
@@ -77,15 +86,20 @@ class Program:
         self.replication = host.replication
         self.random = host.random
         self.batch: BatchRunner | None = None
-        """The native function that runs many frames in one call; None if the program makes further passes."""
+        """The native function that runs many frames in one call; None if the traffic manager runs them."""
+        self.queues: EgressQueues[Any] | None = None
+        """The egress queues; None if packets do not pass queues."""
         self._runner: BatchRunner | StagesRunner
-        if compiled.passes:
-            self._runner = StagesRunner(code, host, program, layout, headers, self._digest)
+        if compiled.in_stages:
+            self._runner = self._stages = StagesRunner(code, host, program, layout, headers, self._digest, queues)
+            self.queues = self._stages.queues
         else:
             self._runner = self.batch = BatchRunner(code, host, headers)
 
     def process(self, port: int, frame: bytes) -> Frames:
         """Take one frame that arrived at `port`; returns (port, frame) of all frames to send, in order.
+
+        With queues there are none: see `depart`.
 
         ExecutionError: the frame met undefined behaviour; nothing is sent, registers and counters
         keep what was written before.
@@ -93,6 +107,10 @@ class Program:
         if not 0 <= port <= MAX_PORT:
             raise ValueError(f"port {port} is outside 0..{MAX_PORT}")
         return self._runner.process(port, frame)
+
+    def depart(self) -> Frames | None:
+        """Run the next packet of the queues; as `process`, but None if no packet is due."""
+        return self._stages.depart()
 
     def collect(self) -> None:
         """After a batch has stopped with an EVENT: pass on the digest of the last frame run.

@@ -1,11 +1,12 @@
-"""The traffic manager of simple_switch, for programs that clone, resubmit or recirculate.
+"""The traffic manager of simple_switch, for programs that clone, resubmit, recirculate or use queues.
 
-It connects parser, ingress, egress and deparser. For programs whose packets pass the pipeline once, machine code does
-this (`llvm/batch_code.py`).
+It connects parser, ingress, egress and deparser. For programs whose packets pass the pipeline once and at once, machine
+code does this (`llvm/batch_code.py`).
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from p4reduce_switch.program.errors import ExecutionError
 from p4reduce_switch.program.ir.features import Features
 from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.packet import MAX_PORT
+from p4reduce_switch.program.queues import EgressQueues
 from p4reduce_switch.program.record import Record
 from p4reduce_switch.program.state.replication import CloneSession, Replica, Replication
 from p4reduce_switch.program.state.stateful import microseconds
@@ -50,8 +52,10 @@ class TrafficManager:
         replication: Replication,
         on_digest: DigestHandler,
         blank: Record,
+        queues: EgressQueues[Record] | None = None,
     ) -> None:
-        """`blank` is a packet of zeros."""
+        """`blank` is a packet of zeros. Without `queues` packets pass egress at once."""
+        self._queues = queues
         self.replication = replication
         self._stages = stages
         self._on_digest = on_digest
@@ -62,9 +66,8 @@ class TrafficManager:
         self._blank[packet.TRUNCATE] = packet.NO_TRUNCATION
         self._blank[packet.PARSER_ERROR] = program.errors.no_error
         # Times are filled only when the program reads them.
-        self._ingress_time, self._egress_time, self._enqueue_time = (
-            slot if slot in features.reads else None
-            for slot in (meta.ingress_time, meta.egress_time, meta.enqueue_time)
+        self._ingress_time, self._egress_time = (
+            slot if slot in features.reads else None for slot in (meta.ingress_time, meta.egress_time)
         )
         self._metadata = [slot for h in program.headers if h.metadata for slot in range(h.base, h.base + h.type.slots)]
         self._field_lists = {id: [slot.number for slot in slots] for id, slots in program.field_lists.items()}
@@ -74,12 +77,70 @@ class TrafficManager:
         }
 
     def process(self, port: int, frame: bytes) -> Frames:
-        """Run one frame that arrived at `port`; return all frames to send, in order."""
+        """Run one frame that arrived at `port`; return all frames to send, in order: none with queues, see `depart`."""
         if not 0 <= port <= MAX_PORT:
             raise ValueError(f"port {port} is outside 0..{MAX_PORT}")
+        fields = self._new_packet(port, len(frame), NORMAL)
+        if self._queues is not None:
+            self._arrive(self._queues, fields, frame)
+            return []
         out: Frames = []
-        self._run(self._new_packet(port, len(frame), NORMAL), frame, out)
+        self._run(fields, frame, out)
         return out
+
+    def depart(self) -> Frames | None:
+        """Run the next packet of the queues; return the frames to send, or None if no packet is due."""
+        queues, meta = self._queues, self._meta
+        served = None if queues is None else queues.pop(time.monotonic_ns())
+        if queues is None or served is None:
+            return None
+        port, priority, fields = served
+        if meta.enqueue_time is not None and meta.dequeue_delay is not None:
+            fields[meta.dequeue_delay] = self._now() - fields[meta.enqueue_time] & 0xFFFFFFFF
+        if meta.dequeue_depth is not None:
+            fields[meta.dequeue_depth] = queues.depth(port, priority)
+        if meta.queue is not None:
+            fields[meta.queue] = priority
+        out: Frames = []
+        copies: deque[Record] = deque()
+        again = self._egress_pass(fields, copies, out)
+        self._enqueue(queues, copies)
+        if again is not None:
+            self._arrive(queues, *again)
+        return out
+
+    def _arrive(self, queues: EgressQueues[Record], fields: Record, frame: bytes) -> None:
+        """Run ingress, also over what is resubmitted, and put all copies into their queues."""
+        copies: deque[Record] = deque()
+        again: tuple[Record, bytes] | None = (fields, frame)
+        passes = 0
+        while again is not None:
+            passes += 1
+            if passes > MAX_PASSES:
+                raise ExecutionError(f"one frame was resubmitted {MAX_PASSES} times: does the program do so for ever?")
+            again = self._ingress_pass(*again, copies)
+        self._enqueue(queues, copies)
+
+    def _enqueue(self, queues: EgressQueues[Record], copies: deque[Record]) -> None:
+        """Put packets into the queues of their ports; those that find it full are dropped."""
+        meta = self._meta
+        refused = -1
+        while copies:
+            fields = copies.popleft()
+            port = fields[meta.egress_port]
+            priority = 0 if meta.priority is None else fields[meta.priority]
+            if priority >= queues.priorities:
+                refused = priority
+                continue
+            if meta.enqueue_time is not None:
+                fields[meta.enqueue_time] = self._now() & 0xFFFFFFFF
+            if meta.enqueue_depth is not None:
+                fields[meta.enqueue_depth] = queues.depth(port, priority)
+            queues.push(port, priority, fields, time.monotonic_ns())
+        if refused >= 0:
+            raise ExecutionError(
+                f"a packet has priority {refused}, and its port {queues.priorities} queues (--priority-queues)"
+            )
 
     def _new_packet(self, port: int, length: int, kind: int) -> Record:
         fields = self._blank.copy()
@@ -134,8 +195,6 @@ class TrafficManager:
     def _start_egress(self, fields: Record) -> None:
         if self._egress_time is not None:
             fields[self._egress_time] = self._now()
-        if self._enqueue_time is not None:
-            fields[self._enqueue_time] = self._now() & 0xFFFFFFFF
         fields[self._meta.egress_spec] = self._not_dropped
         fields[self._meta.packet_length] = fields[packet.LENGTH] & 0xFFFFFFFF
 

@@ -12,7 +12,7 @@ import pytest
 
 from p4reduce_switch import run
 from p4reduce_switch.bmv2 import cli
-from p4reduce_switch.program import TargetOptions
+from p4reduce_switch.program import QueueSetting, QueueSettings, TargetOptions
 from p4reduce_switch.run import SwitchOptions
 
 Run = Callable[..., SwitchOptions]
@@ -63,6 +63,15 @@ def test_the_line_of_a_mininet_script(parsed: Run, tmp_path: Path, capsys: pytes
     assert warnings.count("--nanolog has no effect") == 1
 
 
+def test_rates_and_depths_are_for_all_queues_a_port_s_or_one(parsed: Run) -> None:
+    line = "--no-p4 -- --priority-queues 8 --queue-rate 1000 --queue-rate 0@3 --queue-depth 16@3.7"
+    options = parsed(*line.split())
+    rates = (QueueSetting(1000), QueueSetting(0, 3))
+    assert options.queues == QueueSettings(8, rates, (QueueSetting(16, 3, 7),))
+    assert options.target.queues, "every program has queues"
+    assert not parsed("--no-p4", "--", "--priority-queues", "8").target.queues
+
+
 @pytest.mark.parametrize("words", [("--pcap", "--no-p4"), ("--pcap=.", "--no-p4"), ("--no-p4", "--pcap")])
 def test_the_folder_of_pcap_files_is_the_current_one_by_default(parsed: Run, words: tuple[str, ...]) -> None:
     options = parsed(*words)
@@ -93,6 +102,9 @@ def test_a_log_file_has_bmv2_s_name_and_is_rotated(parsed: Run, tmp_path: Path, 
         ("--no-p4 --notifications-addr ipc:///tmp/x", 2, "--notifications-addr is not supported"),
         ("--no-p4 --debugger", 2, "--debugger is not supported"),
         ("--no-p4 -- --dp-grpc-server-addr x:1", 2, "--dp-grpc-server-addr is not supported"),
+        ("--no-p4 -- --priority-queues 9", 2, "1<=x<=8"),
+        ("--no-p4 -- --queue-rate 100@512", 2, "100@3.7"),
+        ("--no-p4 -- --queue-depth 100@3.8", 2, "100@3.7"),
         ("--no-p4 --pcap=/no/such/folder", 2, "/no/such/folder"),
         ("--no-p4 --log-console --log-file x", 2, "exclusive"),
         ("--no-p4 --log-file /no/such/folder/x", 1, "/no/such/folder/x.txt"),

@@ -47,6 +47,7 @@ class Mixture:
     def __init__(self) -> None:
         self.on_digest: Any = None
         self.action_profiles: dict[str, Any] = {}
+        self.queues = None
         self.replication = Replication()
         self.latest: dict[int, bytes] = {}
         self.seen = 0
@@ -254,6 +255,7 @@ class ToParent:
     def __init__(self, parent: tuple[str, int]) -> None:
         self.on_digest: Any = None
         self.action_profiles: dict[str, Any] = {}
+        self.queues = None
         self.replication = Replication()
         self.parent = ipaddress.IPv4Address(parent[0]).packed, parent[1].to_bytes(2, "big")
         self.child = self.parent

@@ -165,6 +165,7 @@ class Sent:
         self.answers: list[bytes] = []
         self.on_digest: Any = None
         self.action_profiles: dict[str, Any] = {}
+        self.queues = None
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         assert port == 5

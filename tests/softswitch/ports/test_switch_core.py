@@ -20,6 +20,7 @@ class Echo:
 
     on_digest: Any = None
     action_profiles: ClassVar[dict[str, Any]] = {}
+    queues = None
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         if port == 9:

@@ -117,7 +117,7 @@ def replaced(config: Any, place: Place, value: Any) -> Iterator[Any]:
 def code_of(config: Any) -> str:
     """The program in LLVM's language."""
     program = load_program(config)
-    layout = Layout(program, in_memory=features(program).makes_passes)
+    layout = Layout(program, in_memory=features(program).in_stages)
     return str(emit(program, layout, StateOffsets(program), HostAbi(program, layout)).ir)
 
 

@@ -15,29 +15,36 @@ class Features:
     clones: bool
     resubmits: bool
     recirculates: bool
+    queued: bool
+    """Whether packets pass egress queues: the program reads what a queue tells, or sets a priority."""
     reads: frozenset[int]
     """Slots of fields that are read by name: in expressions, keys, calculations, digests and field lists."""
 
     @property
-    def makes_passes(self) -> bool:
-        """Whether a packet or a copy of it may pass through the pipeline again."""
-        return self.clones or self.resubmits or self.recirculates
+    def in_stages(self) -> bool:
+        """Whether the traffic manager runs a packet block by block: it may pass again, or waits in a queue."""
+        return self.clones or self.resubmits or self.recirculates or self.queued
 
 
 def features(whole: program.Program) -> Features:
     """Return the features of a program."""
     kinds: set[type] = set()
     reads: set[int] = set()
+    priority = whole.standard.priority
+    queued = whole.target.queues
     for node in walk(whole):
         kinds.add(type(node))
         if isinstance(node, expressions.FieldValue) and node.field.slot is not None:
             reads.add(node.field.slot)
         elif isinstance(node, program.Slot):
             reads.add(node.number)
+        elif isinstance(node, statements.Store) and node.target.slot is not None and node.target.slot == priority:
+            queued = True
     return Features(
         statements.Clone in kinds,
         statements.Resubmit in kinds,
         statements.Recirculate in kinds,
+        queued or not reads.isdisjoint(whole.standard.of_queues - {None}),
         frozenset(reads),
     )
 

@@ -256,6 +256,16 @@ class StandardMetadata:
     ingress_time: int | None
     egress_time: int | None
     enqueue_time: int | None
+    enqueue_depth: int | None
+    dequeue_delay: int | None
+    dequeue_depth: int | None
+    queue: int | None
+    priority: int | None
+
+    @property
+    def of_queues(self) -> frozenset[int | None]:
+        """The slots that tell of the queue of a packet."""
+        return frozenset((self.enqueue_time, self.enqueue_depth, self.dequeue_delay, self.dequeue_depth, self.queue))
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +290,8 @@ class TargetOptions:
 
     drop_port: int = 511
     """A packet with this egress_spec is dropped."""
+    queues: bool = False
+    """Whether packets pass egress queues, even if the program does not use them."""
 
     @property
     def not_dropped(self) -> int:

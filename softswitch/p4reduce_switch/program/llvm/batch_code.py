@@ -1,6 +1,6 @@
 """The function that runs a batch: for each frame the whole pipeline, from the parser to the deparsed copies.
 
-For programs whose packets pass the pipeline once (no clone, resubmit or recirculate).
+For programs whose packets pass the pipeline once and at once (no clone, resubmit, recirculate or queue).
 """
 
 from __future__ import annotations
@@ -283,7 +283,6 @@ class BatchWriter:
     def _egress(self) -> None:
         e, meta, p = self.e, self.program.standard, self.emitters
         self._time(meta.egress_time, 48)
-        self._time(meta.enqueue_time, 32)
         self.packet.set(meta.egress_spec, self.program.target.not_dropped)
         length = e.b.and_(self.packet.number(packet.LENGTH), e.i64(0xFFFFFFFF))
         self._assign(meta.packet_length, length)

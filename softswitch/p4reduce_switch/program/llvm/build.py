@@ -66,7 +66,7 @@ def _compiled(program: Program, layout: Layout, offsets: StateOffsets, host_abi:
 def emit(program: Program, layout: Layout, offsets: StateOffsets, host_abi: HostAbi) -> Module:
     """Emit a program as LLVM IR; UnsupportedConstructError when it cannot be compiled."""
     module = Module()
-    writer = StagesWriter if features(program).makes_passes else BatchWriter
+    writer = StagesWriter if features(program).in_stages else BatchWriter
     try:
         writer(module, program, layout, offsets, host_abi)
     except RecursionError as error:

@@ -1,6 +1,6 @@
 """Functions that each run one block of a program over a packet's record.
 
-For programs whose packets may pass the pipeline again: the traffic manager in Python calls them.
+For programs whose packets may pass the pipeline again, or wait in queues: the traffic manager in Python calls them.
 """
 
 from __future__ import annotations

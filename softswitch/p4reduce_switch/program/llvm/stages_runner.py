@@ -1,4 +1,4 @@
-"""Runs frames through the stages of a program that clones, resubmits or recirculates."""
+"""Runs frames through the stages of a program that clones, resubmits, recirculates or uses queues."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from p4reduce_switch.program.llvm.host_state import HostState
 from p4reduce_switch.program.llvm.stages_code import STAGES
 from p4reduce_switch.program.llvm.target import Loaded
 from p4reduce_switch.program.memory import Word
+from p4reduce_switch.program.queues import EgressQueues, QueueSettings
 from p4reduce_switch.program.record import Record, Shape
 from p4reduce_switch.program.state.stateful import microseconds
 from p4reduce_switch.program.state.words import address
@@ -29,7 +30,14 @@ class StagesRunner:
     """The traffic manager with compiled stages; the deparser may write `headers` bytes before the payload."""
 
     def __init__(
-        self, code: Loaded, host: HostState, program: Program, layout: Layout, headers: int, on_digest: DigestHandler
+        self,
+        code: Loaded,
+        host: HostState,
+        program: Program,
+        layout: Layout,
+        headers: int,
+        on_digest: DigestHandler,
+        queues: QueueSettings,
     ) -> None:
         self._code = code
         self._functions = {name: STAGE(code.address(f"stage_{name}")) for name in STAGES}
@@ -50,19 +58,19 @@ class StagesRunner:
             deparse=self._deparse,
         )
         blank = Record(shape)
-        self._traffic = TrafficManager(
-            program,
-            features(program),
-            stages,
-            host.replication,
-            on_digest,
-            blank,
-        )
+        found = features(program)
+        self.queues: EgressQueues[Record] | None = EgressQueues(queues) if found.queued else None
+        self._traffic = TrafficManager(program, found, stages, host.replication, on_digest, blank, self.queues)
 
     def process(self, port: int, frame: bytes) -> Frames:
         """Run one frame with all its copies and passes; return the frames to send, in order."""
         self._host.state[Word.NOW_US] = microseconds() - self._host.started_us
         return self._traffic.process(port, frame)
+
+    def depart(self) -> Frames | None:
+        """Run the next packet of the queues; return the frames to send, or None if no packet is due."""
+        self._host.state[Word.NOW_US] = microseconds() - self._host.started_us
+        return self._traffic.depart()
 
     def _reserve(self, length: int) -> None:
         """Allocate buffers for a frame of this length."""

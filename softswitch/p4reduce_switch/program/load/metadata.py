@@ -20,10 +20,14 @@ OPTIONAL = {
     "egress_rid": ("intrinsic_metadata.egress_rid", 16),
     "parser_error": ("standard_metadata.parser_error", 32),
     "checksum_error": ("standard_metadata.checksum_error", 1),
-    # There is no queue: its depths and times are always 0.
     "ingress_time": ("intrinsic_metadata.ingress_global_timestamp", 48),
     "egress_time": ("intrinsic_metadata.egress_global_timestamp", 48),
     "enqueue_time": ("queueing_metadata.enq_timestamp", 32),
+    "enqueue_depth": ("queueing_metadata.enq_qdepth", 16),
+    "dequeue_delay": ("queueing_metadata.deq_timedelta", 32),
+    "dequeue_depth": ("queueing_metadata.deq_qdepth", 16),
+    "queue": ("queueing_metadata.qid", 3),
+    "priority": ("intrinsic_metadata.priority", 3),
 }
 
 

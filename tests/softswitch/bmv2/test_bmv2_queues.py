@@ -1,0 +1,116 @@
+"""Egress queues beside BMv2's: the same load through an interface that `tc` makes slow."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from p4reduce_lab.addresses import answers, free_address
+
+PROGRAM = Path(__file__).parents[2] / "conformance" / "programs" / "timed" / "queues.json"
+FRAME_BYTES, FRAMES_PER_S, SECONDS, LINK = 1000, 200, 6, "500kbit"
+START_S = 60.0
+COMMANDS = {
+    "bmv2": ["simple_switch_grpc"],
+    "embedded": [sys.executable, "-m", "p4reduce_switch.bmv2"],
+}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the queue told of the frames that left."""
+
+    first_marked: int
+    """Number of the first frame that found 10 others in the queue."""
+    depths: list[int]
+
+    @property
+    def marked(self) -> int:
+        """Frames that found at least 10 others."""
+        return sum(depth >= 10 for depth in self.depths)
+
+
+@contextmanager
+def running(command: list[str], slow: str, other: str) -> Iterator[None]:
+    """A switch with interfaces as its ports 1 and 2."""
+    address = free_address()
+    options = ["-i", f"1@{slow}", "-i", f"2@{other}", str(PROGRAM), "--log-level", "off"]
+    options += ["--", "--grpc-server-addr", address]
+    with subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            deadline = time.monotonic() + START_S
+            while not answers(address):
+                assert time.monotonic() < deadline and process.poll() is None, f"{command} does not start"
+                time.sleep(0.1)
+            time.sleep(0.5)  # BMv2 listens before it starts its threads
+            yield
+        finally:
+            process.kill()
+
+
+def load(slow: str, into: str) -> Seen:
+    """Send frames at a steady rate by `into` to port 1, and read what leaves there until nothing more does."""
+    depths: list[tuple[int, int]] = []
+
+    def receive() -> None:
+        receiver.settimeout(2.0)
+        while True:
+            try:
+                frame = receiver.recv(4096)
+            except TimeoutError:
+                return
+            depths.append((int.from_bytes(frame[24:28], "big"), int.from_bytes(frame[6:10], "big")))
+
+    with (
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender,
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as receiver,
+    ):
+        sender.bind((into, 0))
+        receiver.bind((slow, 3))
+        receiver.setsockopt(263, 23, 1)  # SOL_PACKET, PACKET_IGNORE_OUTGOING
+        thread = threading.Thread(target=receive)
+        thread.start()
+        begun = time.monotonic()
+        for number in range(FRAMES_PER_S * SECONDS):
+            time.sleep(max(0.0, begun + number / FRAMES_PER_S - time.monotonic()))
+            sender.send(bytes((1, 0)) + bytes(22) + number.to_bytes(4, "big") + bytes(FRAME_BYTES - 28))
+        thread.join()
+    return Seen(next(number for number, depth in depths if depth >= 10), [depth for _, depth in depths])
+
+
+@pytest.mark.root
+@pytest.mark.bmv2
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not on PATH")
+@pytest.mark.skipif(shutil.which("tc") is None, reason="needs the command tc")
+@pytest.mark.parametrize("arrivals", ["by another link", "by the same link"])
+def test_a_slow_link_fills_the_queue_as_on_bmv2(two_pairs: tuple[tuple[str, str], ...], arrivals: str) -> None:
+    (inner, outer), (other, other_outer) = two_pairs
+    shape = ["tc", "qdisc", "add", "dev", inner, "root", "handle", "5:", "htb", "default", "1"]
+    subprocess.run(shape, check=True)
+    rate = ["tc", "class", "add", "dev", inner, "parent", "5:", "classid", "5:1", "htb", "rate", LINK, "burst", "15k"]
+    subprocess.run(rate, check=True)
+    seen = {}
+    for name, command in COMMANDS.items():
+        with running(command, inner, other):
+            seen[name] = load(outer, outer if arrivals == "by the same link" else other_outer)
+    bmv2, embedded = seen["bmv2"], seen["embedded"]
+    assert bmv2.marked > 100, "the load is too small to fill the queue"
+    assert abs(embedded.first_marked - bmv2.first_marked) <= 5
+    assert abs(len(embedded.depths) - len(bmv2.depths)) <= 10
+    assert abs(embedded.marked - bmv2.marked) <= 10
+    assert max(embedded.depths) == max(bmv2.depths) == 63
+    assert abs(statistics.mean(embedded.depths) - statistics.mean(bmv2.depths)) <= 2
+    print(f"\nfirst marked, left, marked: BMv2 {bmv2.first_marked}, {len(bmv2.depths)}, {bmv2.marked}; ", end="")
+    print(f"embedded {embedded.first_marked}, {len(embedded.depths)}, {embedded.marked}")

@@ -1,0 +1,170 @@
+"""Egress queues: rates, depths, priorities, and tail drop."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from p4reduce_switch.program import EgressQueues, ExecutionError, Program, QueueSetting, QueueSettings, TargetOptions
+
+MS = 1_000_000
+PROGRAMS = Path(__file__).parents[2] / "conformance" / "programs"
+QUEUES = (PROGRAMS / "timed" / "queues.json").read_bytes()
+"""Sends each packet to the port of its first byte, with the priority of its second, and writes what the queue tells."""
+
+
+def drained(queues: EgressQueues[str], now_ns: int) -> list[tuple[int, int, str]]:
+    found = []
+    while (packet := queues.pop(now_ns)) is not None:
+        found.append(packet)
+    return found
+
+
+def test_without_a_rate_packets_leave_in_the_order_in_which_they_came() -> None:
+    queues: EgressQueues[str] = EgressQueues()
+    for number, port in enumerate((2, 1, 2, 3)):
+        assert queues.push(port, 0, f"packet {number}", now_ns=5)
+    assert queues.depth(2, 0) == 2
+    assert queues.next_ns() == 5
+    assert drained(queues, 5) == [(2, 0, "packet 0"), (1, 0, "packet 1"), (2, 0, "packet 2"), (3, 0, "packet 3")]
+    assert queues.next_ns() is None
+
+
+def test_a_rate_spaces_packets_and_does_not_save_up_for_later() -> None:
+    queues: EgressQueues[str] = EgressQueues(QueueSettings(rates=(QueueSetting(100),)))
+    for name in "abc":
+        queues.push(1, 0, name, now_ns=1000 * MS)
+    assert queues.next_ns() == 1010 * MS, "the first packet of a queue waits too"
+    assert drained(queues, 1010 * MS - 1) == []
+    assert drained(queues, 1010 * MS) == [(1, 0, "a")]
+    assert drained(queues, 1030 * MS) == [(1, 0, "b"), (1, 0, "c")]
+    for name in "de":  # after a pause of 1 s one packet is due at once, not 100
+        queues.push(1, 0, name, now_ns=2000 * MS)
+    assert drained(queues, 2000 * MS) == [(1, 0, "d")]
+    assert queues.next_ns() == 2010 * MS
+
+
+def test_a_packet_that_finds_its_queue_full_is_dropped_and_takes_no_turn() -> None:
+    settings = QueueSettings(rates=(QueueSetting(100),), depths=(QueueSetting(2),))
+    queues: EgressQueues[str] = EgressQueues(settings)
+    taken = [queues.push(1, 0, name, now_ns=0) for name in "abcd"]
+    assert taken == [True, True, False, False]
+    assert queues.dropped == 2
+    assert drained(queues, 20 * MS) == [(1, 0, "a"), (1, 0, "b")]
+    queues.push(1, 0, "e", now_ns=20 * MS)
+    assert queues.next_ns() == 30 * MS
+
+
+def test_the_default_depth_is_bmv2_s() -> None:
+    queues: EgressQueues[int] = EgressQueues()
+    assert sum(queues.push(1, 0, number, now_ns=0) for number in range(100)) == 64
+
+
+def test_the_highest_priority_goes_first_until_its_rate_is_used_up() -> None:
+    settings = QueueSettings(priorities=3, rates=(QueueSetting(100, 1, 2),))
+    queues: EgressQueues[str] = EgressQueues(settings)
+    for priority, name in ((0, "low"), (2, "high 1"), (2, "high 2"), (1, "middle")):
+        queues.push(1, priority, name, now_ns=0)
+    assert drained(queues, 10 * MS) == [(1, 2, "high 1"), (1, 1, "middle"), (1, 0, "low")]
+    assert drained(queues, 20 * MS) == [(1, 2, "high 2")]
+
+
+@pytest.mark.parametrize(("port", "priority", "interval_ms"), [(1, 0, 10), (2, 0, 20), (2, 1, 50), (3, 1, 10)])
+def test_a_later_setting_of_fewer_queues_replaces_one_of_more(port: int, priority: int, interval_ms: int) -> None:
+    rates = (QueueSetting(100), QueueSetting(50, 2), QueueSetting(20, 2, 1))
+    queues: EgressQueues[str] = EgressQueues(QueueSettings(priorities=2, rates=rates))
+    queues.push(port, priority, "a", now_ns=0)
+    assert queues.next_ns() == interval_ms * MS
+
+
+def test_queues_of_a_blocked_port_wait_and_the_others_do_not() -> None:
+    queues: EgressQueues[str] = EgressQueues()
+    queues.push(1, 0, "waits", now_ns=0)
+    queues.push(2, 0, "goes", now_ns=0)
+    queues.blocked.add(1)
+    assert drained(queues, 0) == [(2, 0, "goes")]
+    assert queues.next_ns() is None
+    queues.blocked.discard(1)
+    assert drained(queues, 0) == [(1, 0, "waits")]
+
+
+class Clock:
+    """The monotonic clock of a test."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ns = 1000 * MS
+        monkeypatch.setattr(time, "monotonic_ns", lambda: self.ns)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def packet(port: int, priority: int = 0) -> bytes:
+    return bytes((port, priority)) + bytes(22)
+
+
+def told(frame: bytes) -> dict[str, int]:
+    """What the queue told of this packet; times in us."""
+    names = {"enqueued": (2, 6), "enqueue_depth": (6, 10), "delay": (10, 14), "dequeue_depth": (14, 18)}
+    return {name: int.from_bytes(frame[start:end], "big") for name, (start, end) in names.items()}
+
+
+def test_the_metadata_of_queues_is_what_simple_switch_fills_in(clock: Clock) -> None:
+    program = Program(QUEUES, queues=QueueSettings(rates=(QueueSetting(100),), depths=(QueueSetting(3),)))
+    for _ in range(4):  # the fourth finds the queue full
+        clock.ns += 1 * MS
+        assert program.process(1, packet(2)) == []
+    found = []
+    for _ in range(60):
+        clock.ns += 1 * MS
+        while (outputs := program.depart()) is not None:
+            found += [(port, clock.ns // MS - 1000, told(frame)) for port, frame in outputs]
+    assert found == [
+        (2, 11, {"enqueued": 1000, "enqueue_depth": 0, "delay": 10_000, "dequeue_depth": 2}),
+        (2, 21, {"enqueued": 2000, "enqueue_depth": 1, "delay": 19_000, "dequeue_depth": 1}),
+        (2, 31, {"enqueued": 3000, "enqueue_depth": 2, "delay": 28_000, "dequeue_depth": 0}),
+    ]
+
+
+def test_priorities_are_queues_of_their_own(clock: Clock) -> None:
+    program = Program(QUEUES, queues=QueueSettings(priorities=2))
+    for priority in (0, 0, 1):
+        program.process(1, packet(2, priority))
+    left = [program.depart() for _ in range(3)]
+    assert [(frames[0][1][1], told(frames[0][1])["enqueue_depth"]) for frames in left if frames] == [
+        (1, 0),
+        (0, 0),
+        (0, 1),
+    ]
+    with pytest.raises(ExecutionError, match="priority 2.*--priority-queues"):
+        program.process(1, packet(2, 2))
+
+
+def test_a_program_that_looks_at_no_queue_has_none_unless_asked_for(clock: Clock) -> None:
+    source = (PROGRAMS / "egress_rewrite.json").read_bytes()
+    assert Program(source).queues is None
+    asked = Program(source, TargetOptions(queues=True), QueueSettings(rates=(QueueSetting(10),)))
+    frame = bytes(64)
+    expected = Program(source).process(1, frame)
+    assert asked.process(1, frame) == []
+    assert asked.depart() is None
+    clock.ns += 100 * MS
+    assert asked.depart() == expected
+
+
+@pytest.mark.parametrize("name", ["clone_i2e", "clone_e2e", "recirculate", "resubmit", "copies"])
+def test_packets_pass_again_through_queues_as_without_them(name: str, clock: Clock) -> None:
+    source = (PROGRAMS / f"{name}.json").read_bytes()
+    plain, queued = Program(source), Program(source, TargetOptions(queues=True))
+    for first in range(8):
+        frame = bytes((first, *range(63)))
+        expected = plain.process(1, frame)
+        assert queued.process(1, frame) == []
+        found = []
+        while (outputs := queued.depart()) is not None:
+            found += outputs
+        assert sorted(found) == sorted(expected)

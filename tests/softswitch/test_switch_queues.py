@@ -1,0 +1,114 @@
+"""The switch serves egress queues: when packets are due, and as their interfaces take them."""
+
+from __future__ import annotations
+
+import queue
+import selectors
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p4reduce_switch.output import OUTPUT_FRAMES, OutputBuffers
+from p4reduce_switch.ports import PortFullError
+from p4reduce_switch.program import Program, QueueSetting, QueueSettings
+from p4reduce_switch.switch import Switch
+from rigs.p4rt import LIMIT_S, MemoryPorts
+
+QUEUES = (Path(__file__).parents[1] / "conformance" / "programs" / "timed" / "queues.json").read_bytes()
+FILENO = 77
+
+
+class NarrowPorts(MemoryPorts):
+    """Port 2 has room for `room` frames, all others for every frame."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room = room
+
+    def send(self, port: int, frame: bytes) -> bool:
+        if port == 2:
+            if self.room == 0:
+                raise PortFullError(FILENO)
+            self.room -= 1
+        return super().send(port, frame)
+
+
+class Watched:
+    """Stands in for a selector: the events that are watched for."""
+
+    def __init__(self) -> None:
+        self.events = selectors.EVENT_READ
+
+    def modify(self, fileno: int, events: int, _: Any) -> None:
+        assert fileno == FILENO
+        self.events = events
+
+
+def sent(ports: MemoryPorts) -> list[bytes]:
+    found = []
+    while not ports.sent.empty():
+        found.append(ports.sent.get()[1])
+    return found
+
+
+def test_frames_wait_for_their_interface_in_order() -> None:
+    ports, watched = NarrowPorts(1), Watched()
+    output = OutputBuffers(watched)  # type: ignore[arg-type]
+    for name in (b"1", b"2", b"3"):
+        assert output.send(ports, 2, name)
+    assert output.send(ports, 3, b"another port")
+    assert sent(ports) == [b"1", b"another port"]
+    assert watched.events == selectors.EVENT_READ | selectors.EVENT_WRITE
+    ports.room = 1
+    output.flush(FILENO)
+    output.send(ports, 2, b"4")
+    assert sent(ports) == [b"2"]
+    ports.room = 9
+    output.flush(FILENO)
+    assert sent(ports) == [b"3", b"4"]
+    assert watched.events == selectors.EVENT_READ
+    output.send(ports, 2, b"5")
+    assert sent(ports) == [b"5"]
+
+
+def test_a_port_whose_output_buffer_is_full_has_its_queues_blocked() -> None:
+    switch, ports = Switch(), NarrowPorts(10)
+    switch.add_ports(ports)
+    switch._output = OutputBuffers(Watched())  # type: ignore[arg-type]
+    program = Program(QUEUES)
+    switch.install(program)
+    assert program.queues is not None
+    for _ in range(300):
+        switch.receive(1, bytes((2, 0)) + bytes(22))
+    assert len(sent(ports)) == 10
+    assert program.queues.depth(2, 0) == 64
+    assert program.queues.dropped == 300 - 10 - OUTPUT_FRAMES - 64
+    switch.receive(1, bytes((3, 0)) + bytes(22))
+    assert len(sent(ports)) == 1, "another port is not held up"
+    ports.room = 47
+    switch._output.flush(FILENO)
+    switch._depart(program)
+    assert program.queues.depth(2, 0) == 64 - 47
+    switch.close()
+
+
+def test_packets_leave_when_they_are_due_though_nothing_else_arrives() -> None:
+    switch, ports = Switch(), MemoryPorts()
+    switch.add_ports(ports)
+    switch.install(Program(QUEUES, queues=QueueSettings(rates=(QueueSetting(200),))))
+    running = threading.Thread(target=switch.run)
+    running.start()
+    try:
+        for number in range(4):
+            frame = bytes((2, 0)) + bytes(22) + bytes((number,))
+            switch.packet_out(frame)
+        found = [ports.sent.get(timeout=LIMIT_S)[1][-1] for _ in range(4)]
+        assert found == [0, 1, 2, 3]
+        with pytest.raises(queue.Empty):
+            ports.sent.get_nowait()
+    finally:
+        switch.stop()
+        running.join(LIMIT_S)
+        switch.close()
