@@ -8,7 +8,9 @@ place.
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -16,6 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
+from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_contracts.wire import AGGREGATION_PORT, MAX_JOBS, MAX_SLOTS
 from p4reduce_runtime import settings
 from p4reduce_runtime.settings import ConfigError, HostPort, MacAddress, Name, ParsedText, Seconds, Settings
@@ -27,6 +30,7 @@ MAX_ELECTION_ID = (1 << 128) - 1
 Section = TypeVar("Section", bound=Settings)
 PortNumber = Annotated[int, Meta(ge=0, le=_MAX_PORT_NUMBER)]
 Positive = Annotated[int, Meta(ge=1, le=_MAX_INT32)]
+SwitchName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")]
 
 
 class HostAddress(ParsedText):
@@ -42,6 +46,20 @@ class HostAddress(ParsedText):
         return super().__new__(cls, text)
 
 
+class OptionalHostAddress(ParsedText):
+    """The IPv4 address of one host, or nothing."""
+
+    def __new__(cls, text: str) -> OptionalHostAddress:
+        return super().__new__(cls, text and HostAddress(text))
+
+
+class OptionalMacAddress(ParsedText):
+    """The MAC address of one host, or nothing."""
+
+    def __new__(cls, text: str) -> OptionalMacAddress:
+        return super().__new__(cls, text and MacAddress(text))
+
+
 class OptionalHostPort(ParsedText):
     """HOST:PORT, or nothing."""
 
@@ -49,29 +67,69 @@ class OptionalHostPort(ParsedText):
         return super().__new__(cls, text and HostPort(text))
 
 
+def mac_value(text: str) -> int:
+    """A MAC address as a number."""
+    return int(text.replace(":", ""), 16)
+
+
+def _check_flood(ports: tuple[int, ...]) -> None:
+    if len(set(ports)) != len(ports):
+        raise ConfigError(f"flood names a port twice: {list(ports)}")
+
+
 class SwitchConfig(Settings, frozen=True):
-    """[switch]: the switch to control, and the address that workers send to.
+    """[switch], or one of several [[switch]]: a switch to control, and the address that workers send to.
 
     `p4runtime` is HOST:PORT of its gRPC server, `pipeline` a geometry's name or the folder of a compiled
     program. `address`, `mac` and `udp_port` are those to which workers send. `election_id` "auto":
     larger than any other controller's. Of the HELLOs at one port, `hellos_a_second` reach the controller, and
     `hello_burst` at once.
+
+    `parent` is the name of the switch above, which sums for this one, "" at the top; `uplink_port` is this switch's
+    port towards it. Between switches `trunk_address` and `trunk_mac` are used, by default `address` and `mac`.
+    `flood` are this switch's ports for frames to unknown MAC addresses, by default those under [forwarding].
     """
 
+    name: SwitchName = ONLY_SWITCH
+    parent: str = ""
+    uplink_port: PortNumber | None = None
     p4runtime: HostPort = HostPort("127.0.0.1:9559")
     device_id: Annotated[int, Meta(ge=0, le=_MAX_INT32)] = 1
     election_id: Annotated[int, Meta(ge=1)] | Literal["auto"] = "auto"
     pipeline: Name = "default"
     address: HostAddress = HostAddress("127.0.0.1")
     mac: MacAddress = MacAddress("02:00:00:00:00:01")
+    trunk_address: OptionalHostAddress = OptionalHostAddress("")
+    trunk_mac: OptionalMacAddress = OptionalMacAddress("")
     udp_port: Annotated[int, Meta(ge=1, le=65535)] = AGGREGATION_PORT
     connect_timeout_s: Seconds = 10.0
     hellos_a_second: Positive = 100
     hello_burst: Positive = 200
+    flood: tuple[PortNumber, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.election_id != "auto" and self.election_id > MAX_ELECTION_ID:
             raise ConfigError("election_id must have at most 128 bits")
+        if self.parent and self.uplink_port is None:
+            raise ConfigError(f"uplink_port of switch {self.name} must be its port towards its parent {self.parent}")
+        if self.uplink_port is not None and not self.parent:
+            raise ConfigError(f"uplink_port of switch {self.name} needs its parent, the name of the switch above")
+        _check_flood(self.flood or ())
+
+    @property
+    def ip_value(self) -> int:
+        """The address that workers send to, as a number."""
+        return int(ipaddress.IPv4Address(self.address))
+
+    @property
+    def trunk_ip_value(self) -> int:
+        """The address between switches, as a number."""
+        return int(ipaddress.IPv4Address(self.trunk_address or self.address))
+
+    @property
+    def trunk_mac_value(self) -> int:
+        """The MAC address between switches, as a number."""
+        return mac_value(self.trunk_mac or self.mac)
 
 
 class ControllerConfig(Settings, frozen=True):
@@ -126,10 +184,14 @@ class QuotaConfig(Settings, frozen=True):
 
 
 class PortConfig(Settings, frozen=True):
-    """One of [[ports]]: the host with this MAC is at this switch port, whatever is learned."""
+    """One of [[ports]]: the host with this MAC is at this port of `switch`, whatever is learned.
+
+    `switch` is the switch's name, "": the only one.
+    """
 
     number: PortNumber
     mac: MacAddress
+    switch: str = ""
 
 
 class ForwardingConfig(Settings, frozen=True):
@@ -139,14 +201,13 @@ class ForwardingConfig(Settings, frozen=True):
     flood: tuple[PortNumber, ...] = ()
 
     def __post_init__(self) -> None:
-        if len(set(self.flood)) != len(self.flood):
-            raise ConfigError(f"flood names a port twice: {list(self.flood)}")
+        _check_flood(self.flood)
 
 
-class Config(Settings, frozen=True):
+class Config(Settings, frozen=True, rename={"switches": "switch"}):
     """The whole file."""
 
-    switch: SwitchConfig = SwitchConfig()
+    switches: Annotated[tuple[SwitchConfig, ...], Meta(min_length=1)] = (SwitchConfig(),)
     controller: ControllerConfig = ControllerConfig()
     security: SecurityConfig = SecurityConfig()
     quotas: QuotaConfig = QuotaConfig()
@@ -154,15 +215,65 @@ class Config(Settings, frozen=True):
     forwarding: ForwardingConfig = ForwardingConfig()
 
     def __post_init__(self) -> None:
-        macs = [port.mac for port in self.ports]
-        for mac in macs:
-            if macs.count(mac) > 1:
+        _check_tree(self.switches)
+        names = {switch.name for switch in self.switches}
+        places = [(port.switch, port.mac) for port in self.ports]
+        for switch, mac in places:
+            if switch not in names and (switch or len(names) > 1):
+                raise ConfigError(f"ports: {mac} is behind a port of switch {switch!r}; there are {_listed(names)}")
+            if places.count((switch, mac)) > 1:
                 raise ConfigError(f"ports: {mac} is behind two ports")
 
 
-def mac_value(text: str) -> int:
-    """A MAC address as a number."""
-    return int(text.replace(":", ""), 16)
+def _check_tree(switches: tuple[SwitchConfig, ...]) -> None:
+    """Raise ConfigError unless the switches have names and addresses of their own, and form trees."""
+    by_name = {switch.name: switch for switch in switches}
+    for one, other in itertools.combinations(switches, 2):
+        if one.name == other.name:
+            raise ConfigError(f"two switches have the name {one.name}: give each a name of its own")
+        if (one.p4runtime, one.device_id) == (other.p4runtime, other.device_id):
+            raise ConfigError(
+                f"switches {one.name} and {other.name} have the same p4runtime and device_id: {one.p4runtime}, "
+                f"{one.device_id}"
+            )
+    tops: dict[str, str] = {}
+    for switch in switches:
+        path = [switch.name]
+        while parent := by_name[path[-1]].parent:
+            if parent not in by_name:
+                raise ConfigError(f"the parent of switch {path[-1]} is {parent!r}; there are {_listed(by_name)}")
+            if parent in path:
+                raise ConfigError(f"the parents of the switches {', '.join(sorted(path))} form a cycle")
+            path.append(parent)
+        tops[switch.name] = path[-1]
+    for one, other in itertools.combinations(switches, 2):
+        if tops[one.name] != tops[other.name]:
+            continue
+        if one.udp_port != other.udp_port:
+            if one.trunk_ip_value == other.trunk_ip_value and AGGREGATION_PORT in (one.udp_port, other.udp_port):
+                raise ConfigError(
+                    f"switches {one.name} and {other.name} of one tree share an address, and one of them has the UDP "
+                    f"port {AGGREGATION_PORT}, from which the other one takes nothing of its own address: use others"
+                )
+            continue
+        for switch, neighbour in ((one, other), (other, one)):
+            if switch.trunk_ip_value in (neighbour.ip_value, neighbour.trunk_ip_value):
+                raise ConfigError(_trunk_taken(switch, neighbour, "trunk_address", "address"))
+        for switch, neighbour in ((one, other), (other, one)):
+            if switch.trunk_mac_value in (mac_value(neighbour.mac), neighbour.trunk_mac_value):
+                raise ConfigError(_trunk_taken(switch, neighbour, "trunk_mac", "mac"))
+
+
+def _trunk_taken(switch: SwitchConfig, neighbour: SwitchConfig, key: str, default: str) -> str:
+    value = getattr(switch, key) or getattr(switch, default)
+    return (
+        f"{key} of switch {switch.name}, {value}, is one of switch {neighbour.name} too: give each switch of a tree "
+        f"its own {key} (without it, {default} is used)"
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 def load(path: str | os.PathLike[str] | None = None) -> Config:
@@ -171,8 +282,12 @@ def load(path: str | os.PathLike[str] | None = None) -> Config:
 
 
 def parse(text: str) -> Config:
-    """Read a configuration from TOML text. Raises ConfigError."""
-    return settings.convert(settings.parse_toml(text), Config)
+    """Read a configuration from TOML text; the table [switch] is a list of one. Raises ConfigError."""
+    tables = settings.parse_toml(text)
+    if not isinstance(switch := tables.get("switch", []), list):
+        settings.convert(switch, SwitchConfig, "switch")  # its errors name the table
+        tables["switch"] = [switch]
+    return settings.convert(tables, Config)
 
 
 def override(
@@ -187,18 +302,27 @@ def override(
 ) -> Config:
     """Return `config` with what is given in place of its own. Raises ConfigError.
 
-    `insecure` cannot be undone. `switch` is HOST:PORT of the switch as workers see it: its address and UDP port.
+    `insecure` cannot be undone. `switch` is HOST:PORT of the switch as workers see it: its address and UDP port; it and
+    `p4runtime` are of the only switch. `pipeline` is that of all switches.
     """
+    if len(config.switches) > 1 and (p4runtime is not None or switch is not None):
+        raise ConfigError(
+            f"--p4runtime and --switch are of one switch, and the configuration has {len(config.switches)}: set "
+            "p4runtime, address and udp_port under each [[switch]]"
+        )
     host, _, port = settings.host_port("switch", switch).rpartition(":") if switch is not None else (None, "", 0)
     return msgspec.structs.replace(
         config,
-        switch=_changed(
-            config.switch,
-            "switch",
-            p4runtime=p4runtime,
-            pipeline=pipeline,
-            address=host,
-            udp_port=int(port) if host else None,
+        switches=tuple(
+            _changed(
+                each,
+                "switch",
+                p4runtime=p4runtime,
+                pipeline=pipeline,
+                address=host,
+                udp_port=int(port) if host else None,
+            )
+            for each in config.switches
         ),
         controller=_changed(config.controller, "controller", listen=listen, metrics=metrics),
         security=_changed(config.security, "security", insecure=insecure or None),

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from p4reduce_contracts.p4runtime.entries import MulticastGroup, TableEntry
-from p4reduce_controller.config import Config, mac_value
+from p4reduce_controller.config import Config, SwitchConfig, mac_value
 from p4reduce_controller.p4names import FLOOD_GROUP, P4Names
 from p4reduce_controller.p4rt.client import Operation
 
@@ -21,13 +21,14 @@ Update = tuple[Operation, TableEntry | MulticastGroup]
 
 
 class MacTable:
-    """The addresses that the switch has learned, and the writes for each new one. It does no I/O."""
+    """The addresses that one switch has learned, and the writes for each new one. It does no I/O."""
 
-    def __init__(self, config: Config, names: P4Names, limit: int = MAX_LEARNED) -> None:
+    def __init__(self, config: Config, switch: SwitchConfig, names: P4Names, limit: int = MAX_LEARNED) -> None:
+        """`switch` is one of those of `config`."""
         self._names = names
-        self._static = {mac_value(port.mac): port.number for port in config.ports}
-        self._own = mac_value(config.switch.mac)
-        self._flood = config.forwarding.flood
+        self._static = {mac_value(port.mac): port.number for port in config.ports if port.switch in ("", switch.name)}
+        self._own = {mac_value(switch.mac), switch.trunk_mac_value}
+        self._flood = config.forwarding.flood if switch.flood is None else switch.flood
         self._learn = config.forwarding.learn
         self._limit = limit
         self._learned: OrderedDict[int, int] = OrderedDict()
@@ -65,7 +66,7 @@ class MacTable:
         if not self._learn:
             return updates
         for mac, port in mac_learn_events:
-            if mac & _GROUP_BIT or mac in self._static or mac == self._own:
+            if mac & _GROUP_BIT or mac in self._static or mac in self._own:
                 continue
             before = self._learned.get(mac)
             if before == port:

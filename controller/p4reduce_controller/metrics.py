@@ -1,4 +1,4 @@
-"""The controller's metrics: of its registry, and the switch's counters."""
+"""The controller's metrics: of its registry, and the switches' counters."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from p4reduce_runtime import metrics
 from p4reduce_runtime.metrics import Sample
 
 KEPT_S: Final = 1.0
-"""How long what was read from the switch, or that nothing could be, is good for the next scrape."""
+"""How long what was read from a switch, or that nothing could be, is good for the next scrape."""
 
 _JOB_COUNTERS: Final = (
     ("results", metrics.JOB_ROUNDS, None),
     ("contributions", metrics.JOB_CONTRIBUTION_FRAMES, metrics.JOB_CONTRIBUTION_BYTES),
     ("duplicates", metrics.JOB_DUPLICATE_FRAMES, metrics.JOB_DUPLICATE_BYTES),
     ("pendings", metrics.JOB_PENDING_FRAMES, None),
+    ("parent_answers", metrics.JOB_PARENT_FRAMES, metrics.JOB_PARENT_BYTES),
 )
 
 JobCounts = Mapping[str, Mapping[str, Count]]
@@ -29,7 +30,7 @@ DropCounts = Mapping[str, Count]
 
 
 class CountingSwitch(Protocol):
-    """The part of SwitchReconciler that reads the switch's counters."""
+    """The part of SwitchReconciler that reads a switch's counters."""
 
     async def all_counters(self, jobs: list[Job]) -> tuple[JobCounts, DropCounts]:
         """Counters by job name and counter, and drops by reason, soon. Raises SwitchAwayError."""
@@ -41,38 +42,50 @@ class ControllerMetrics:
     def __init__(
         self,
         registry: Registry,
-        switch: CountingSwitch,
+        switches: Mapping[str, CountingSwitch],
         refusals: Counter[tuple[str, str]],
         clock: Callable[[], float],
     ) -> None:
         """`refusals` counts refused calls by (call, reason); `clock` is the registry's."""
         self._registry = registry
-        self._switch = switch
+        self._switches = switches
         self._refusals = refusals
         self._clock = clock
         self._reading = asyncio.Lock()
         self._read_at = float("-inf")
-        self._counts: tuple[JobCounts, DropCounts] | None = None
+        self._samples: list[Sample] = []
 
     async def samples(self) -> list[Sample]:
-        """Return all samples; without those of the switch when it does not answer soon."""
-        counts = await self._counted()
-        found = [*self._of_registry(), Sample(metrics.SWITCH_UP, counts is not None)]
-        if counts is not None:
-            found += self._of_switch(*counts)
-        return found
+        """Return all samples; without those of a switch that does not answer soon."""
+        counted = await self._of_switches()
+        return [*self._of_registry(), *counted]
 
-    async def _counted(self) -> tuple[JobCounts, DropCounts] | None:
+    async def _of_switches(self) -> list[Sample]:
         async with self._reading:
             if self._clock() - self._read_at >= KEPT_S:
-                jobs = self._registry.jobs()
-                try:
-                    counts, drops = await self._switch.all_counters(jobs)
-                    self._counts = {_label(job): counts[job.name] for job in jobs}, drops
-                except SwitchAwayError:
-                    self._counts = None
+                found = await asyncio.gather(*(self._of_switch(name) for name in self._switches))
+                self._samples = [sample for samples in found for sample in samples]
                 self._read_at = self._clock()
-            return self._counts
+            return self._samples
+
+    async def _of_switch(self, name: str) -> list[Sample]:
+        jobs = [job for job in self._registry.jobs() if name in job.counted_from]
+        try:
+            counts, drops = await self._switches[name].all_counters(jobs)
+        except SwitchAwayError:
+            return [Sample(metrics.SWITCH_UP, False, (name,))]
+        found = [Sample(metrics.SWITCH_UP, True, (name,))]
+        for job in jobs:
+            labels = _label(job), name
+            for counter, frames, octets in _JOB_COUNTERS:
+                if counter in counts[job.name]:
+                    found.append(Sample(frames, counts[job.name][counter].packets, labels))
+                    if octets is not None:
+                        found.append(Sample(octets, counts[job.name][counter].bytes, labels))
+        for reason, count in drops.items():
+            found.append(Sample(metrics.DROP_FRAMES, count.packets, (reason, name)))
+            found.append(Sample(metrics.DROP_BYTES, count.bytes, (reason, name)))
+        return found
 
     def _of_registry(self) -> Iterator[Sample]:
         jobs, now = self._registry.jobs(), self._clock()
@@ -92,16 +105,6 @@ class ControllerMetrics:
             yield Sample(metrics.JOB_RANKS, job.world_size, (label,))
             yield Sample(metrics.JOB_MEMBERS, len(job.members), (label,))
             yield Sample(metrics.JOB_SILENCE, max(0.0, silence_s), (label,))
-
-    def _of_switch(self, jobs: JobCounts, drops: DropCounts) -> Iterator[Sample]:
-        for label, counts in jobs.items():
-            for counter, frames, octets in _JOB_COUNTERS:
-                yield Sample(frames, counts[counter].packets, (label,))
-                if octets is not None:
-                    yield Sample(octets, counts[counter].bytes, (label,))
-        for reason, count in drops.items():
-            yield Sample(metrics.DROP_FRAMES, count.packets, (reason,))
-            yield Sample(metrics.DROP_BYTES, count.bytes, (reason,))
 
 
 def _label(job: Job) -> str:

@@ -25,10 +25,12 @@ class P4Names:
     """Table: MAC addresses that only the switch may send from; `claims_mac` is its action."""
     claims_mac: str
     admit: str
-    """Table: which frames may contribute to a job; `admit_rank` is its action."""
+    """Table: which frames of a job are taken: `admit_rank` is its action for those of children, ranks or switches,
+    `admit_parent` for those of the parent, "" where the program has no parents."""
     admit_rank: str
+    admit_parent: str
     job_member: str
-    """Table: the addresses of each rank of a job; `address_to` is its action."""
+    """Table: the addresses of each child of a job and of the parent; `address_to` is its action."""
     address_to: str
     mac_table: str
     """Table: the port of a MAC address; `forward` is its action."""
@@ -61,6 +63,7 @@ V1MODEL: Final = P4Names(
     claims_mac="MainIngress.address.claims_mac",
     admit="MainIngress.admission.admit",
     admit_rank="MainIngress.admission.admit_rank",
+    admit_parent="MainIngress.admission.admit_parent",
     job_member="MainEgress.address_reply.job_member",
     address_to="MainEgress.address_reply.address_to",
     mac_table="MainIngress.forwarding.mac_table",
@@ -75,11 +78,13 @@ V1MODEL: Final = P4Names(
         "duplicates": "MainIngress.duplicates",
         "results": "MainIngress.results",
         "pendings": "MainIngress.pendings",
+        "parent_answers": "MainIngress.parent_answers",
     },
 )
 
 TOFINO: Final = replace(
     V1MODEL,
+    admit_parent="",
     mac_learn="MainDeparser.mac_learn",
     drops="MainIngress.dropping.drops",
     job_counters={
@@ -93,3 +98,7 @@ TOFINO: Final = replace(
 
 FLOOD_GROUP: Final = 1
 """Multicast group of unknown destinations, as headers.p4 of each target has it."""
+PARENT_INSTANCE: Final = 32
+"""Instance of the one replica that goes to the parent, and its number in `job_member`; children have 0 to 31."""
+TO_PARENT: Final = "to_parent"
+"""The parameter of `admit_rank` with which a switch sums for its parent."""

@@ -1,4 +1,4 @@
-"""The controller's process: prepares the switch, serves jobs, and writes their entries."""
+"""The controller's process: prepares the switches, serves jobs, and writes their entries."""
 
 from __future__ import annotations
 
@@ -7,23 +7,27 @@ import concurrent.futures
 import logging
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
 
-from p4reduce_contracts.artifacts import find
+from p4reduce_contracts.artifacts import SwitchGeometry, find
 from p4reduce_contracts.jobs import jobs_pb2_grpc
-from p4reduce_controller.config import Config
+from p4reduce_contracts.p4runtime.errors import SwitchUnreachableError
+from p4reduce_controller.config import Config, SwitchConfig
 from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs import pipeline as pipelines
 from p4reduce_controller.jobs.entry_writer import EntryWriter, SwitchClient
 from p4reduce_controller.jobs.notifier import Notifier
+from p4reduce_controller.jobs.pipeline import Pipeline
 from p4reduce_controller.jobs.quotas import Quotas
 from p4reduce_controller.jobs.reconciler import SwitchReconciler
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.servicer import JobsServicer, Terms
 from p4reduce_controller.jobs.store import Store
+from p4reduce_controller.jobs.switches import Switches
+from p4reduce_controller.jobs.tree import Tree, TreeSwitch
 from p4reduce_controller.metrics import ControllerMetrics
 from p4reduce_controller.p4rt.client import Client
 from p4reduce_runtime.logs import event
@@ -63,12 +67,25 @@ def _server_options(heartbeat_timeout_s: float) -> list[tuple[str, int]]:
     ]
 
 
+def _common_geometry(geometries: Mapping[str, SwitchGeometry]) -> SwitchGeometry:
+    """Return the geometry of all switches, with the slots of the smallest. Raises ConfigError where frames differ."""
+    smallest = min(geometries.values(), key=lambda geometry: geometry.slots)
+    shapes = {(geometry.columns, geometry.block_words) for geometry in geometries.values()}
+    if len(shapes) > 1:
+        listed = ", ".join(f"{name} {each.columns} x {each.block_words}" for name, each in sorted(geometries.items()))
+        raise ConfigError(
+            f"the switches' pipelines have frames of different shapes (columns x words): {listed}; use pipelines of "
+            "one shape"
+        )
+    return smallest
+
+
 class ControllerError(Exception):
     """The controller cannot start or continue."""
 
 
 class Controller:
-    """The controller of one switch. `start`, then `run` until `stop` is called.
+    """The controller of one tree of switches, or several. `start`, then `run` until `stop` is called.
 
     Raises ConfigError, PipelineNotFoundError, ControllerError, StoreError or P4RuntimeError from `start`.
     """
@@ -76,11 +93,16 @@ class Controller:
     def __init__(
         self,
         config: Config,
-        client: SwitchClient | None = None,
+        clients: Mapping[str, SwitchClient] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        switch, settings = config.switch, config.controller
-        pipeline = pipelines.read(find(switch.pipeline))
+        """`clients` are of the switches by name, by default P4Runtime's."""
+        settings = config.controller
+        pipeline_of = {switch.name: pipelines.read(find(switch.pipeline)) for switch in config.switches}
+        tree = Tree(
+            TreeSwitch(switch, pipeline_of[switch.name].max_children, pipeline_of[switch.name].takes_trees)
+            for switch in config.switches
+        )
         self.config = config
         self.address: str = settings.listen
         self._clock = clock
@@ -89,44 +111,56 @@ class Controller:
         self._security = given(files.ca, files.certificate, files.key, "ca, certificate and key under [security]")
         self._store = Store(settings.state_path)
         self.registry = Registry(
-            pipeline.geometry,
+            _common_geometry({name: pipeline.geometry for name, pipeline in pipeline_of.items()}),
             self._store,
             settings.heartbeat_timeout_s,
             quotas=Quotas(config.quotas),
-            max_world_size=pipeline.max_world_size,
+            tree=tree,
         )
-        if client is None:
-            client = Client(
-                switch.p4runtime,
-                switch.device_id,
-                election_id=_halves(switch.election_id),
-                timeout_s=min(_CALL_LIMIT_S, switch.connect_timeout_s),
-                security=self._p4runtime_security(),
+        self.switches = Switches(
+            self._reconciler(
+                switch,
+                pipeline_of[switch.name],
+                clients[switch.name] if clients is not None else self._client(switch),
             )
-        entry_writer = EntryWriter(client, switch, pipeline, MacTable(config, pipeline.names))
-        self.reconciler = SwitchReconciler(
-            entry_writer=entry_writer,
-            registry=self.registry,
-            store=self._store,
-            clock=clock,
-            notifier=self.notifier,
-            address=switch.p4runtime,
+            for switch in config.switches
         )
-        terms = Terms(switch.address, switch.udp_port, settings.hello_interval_s, settings.heartbeat_interval_s)
+        addresses = {switch.name: (str(switch.address), switch.udp_port) for switch in config.switches}
+        terms = Terms(addresses, settings.hello_interval_s, settings.heartbeat_interval_s)
         self._servicer = JobsServicer(
-            self.registry, self.reconciler, terms, clock, self.notifier, self.sweep, _roles(self._security)
+            self.registry, self.switches, terms, clock, self.notifier, self.sweep, _roles(self._security)
         )
-        self._metrics = ControllerMetrics(self.registry, self.reconciler, self._servicer.refusals, clock)
+        self._metrics = ControllerMetrics(self.registry, self.switches.by_name, self._servicer.refusals, clock)
         self._metrics_server: MetricsServer | None = None
         self._server: grpc.aio.Server | None = None
         self._stop = asyncio.Event()
         self._sweep_interval_s = settings.heartbeat_interval_s / 2
         self._awake_at = float("inf")
 
-    async def start(self) -> None:
-        """Take the port and the jobs of an earlier run, connect to the switch and prepare it, then serve.
+    def _client(self, switch: SwitchConfig) -> SwitchClient:
+        return Client(
+            switch.p4runtime,
+            switch.device_id,
+            election_id=_halves(switch.election_id),
+            timeout_s=min(_CALL_LIMIT_S, switch.connect_timeout_s),
+            security=self._p4runtime_security(switch.p4runtime),
+        )
 
-        `address` is then the true one.
+    def _reconciler(self, switch: SwitchConfig, pipeline: Pipeline, client: SwitchClient) -> SwitchReconciler:
+        return SwitchReconciler(
+            entry_writer=EntryWriter(client, switch, pipeline, MacTable(self.config, switch, pipeline.names)),
+            registry=self.registry,
+            store=self._store,
+            clock=self._clock,
+            notifier=self.notifier,
+            address=switch.p4runtime,
+            name=switch.name,
+        )
+
+    async def start(self) -> None:
+        """Take the port and the jobs of an earlier run, connect to the switches and prepare them, then serve.
+
+        `address` is then the true one. If any switch is reached in time, `run` goes on trying to reach the others.
         """
         self._server = grpc.aio.server(options=_server_options(self.config.controller.heartbeat_timeout_s))
         jobs_pb2_grpc.add_JobsServicer_to_server(self._servicer, self._server)
@@ -148,10 +182,10 @@ class Controller:
         try:
             self._store.open()
             self.registry.restore(self._store.jobs(), self._clock())
-            await self.reconciler.connect(self.config.switch.connect_timeout_s)
+            await self._connect()
             self._open_metrics()
         except BaseException:
-            await self.reconciler.close()
+            await self.switches.close()
             self._store.close()
             raise
         self.registry.record_heartbeats(self._clock())  # connecting took a while
@@ -162,9 +196,22 @@ class Controller:
             "controller started",
             listen=self.address,
             tls=self._security is not None,
-            switch=self.config.switch.p4runtime,
-            pipeline=self.config.switch.pipeline,
+            switch=", ".join(switch.p4runtime for switch in self.config.switches),
+            pipeline=", ".join(sorted({switch.pipeline for switch in self.config.switches})),
         )
+
+    async def _connect(self) -> None:
+        """Raise P4RuntimeError if no switch is reached in time, or one refuses what it is asked."""
+        reconcilers = self.switches.by_name
+        found = await asyncio.gather(
+            *(reconcilers[switch.name].connect(switch.connect_timeout_s) for switch in self.config.switches),
+            return_exceptions=True,
+        )
+        errors = [error for error in found if error is not None]
+        for error in errors:
+            if len(errors) == len(found) or not isinstance(error, SwitchUnreachableError):
+                raise error
+            event(_log, logging.WARNING, "switch not reached", cause=str(error))
 
     @property
     def metrics_address(self) -> str:
@@ -190,9 +237,9 @@ class Controller:
         if address:
             self._metrics_server = MetricsServer(address, collect, insecure=self.config.security.insecure)
 
-    def _p4runtime_security(self) -> Security | None:
+    def _p4runtime_security(self, address: str) -> Security | None:
         """Return the credentials for P4Runtime. Raises ConfigError where writes would cross a network without TLS."""
-        settings, address = self.config.security, self.config.switch.p4runtime
+        settings = self.config.security
         if self._security is not None and not settings.plain_p4runtime:
             return self._security
         if not settings.insecure and not is_loopback(address):
@@ -205,10 +252,13 @@ class Controller:
 
     async def run(self) -> None:
         """Serve until `stop`. Jobs continue without the controller; one started with the same state restores them."""
-        reconciler = asyncio.create_task(self.reconciler.run(), name="reconciler")
+        reconcilers = [
+            asyncio.create_task(reconciler.run(), name=f"reconciler of {name}")
+            for name, reconciler in self.switches.by_name.items()
+        ]
         sweeper = asyncio.create_task(self._keep_sweeping(), name="sweeper")
         stopped = asyncio.create_task(self._stop.wait(), name="stopped")
-        tasks: list[asyncio.Task[Any]] = [reconciler, sweeper, stopped]
+        tasks: list[asyncio.Task[Any]] = [*reconcilers, sweeper, stopped]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -252,7 +302,7 @@ class Controller:
             await asyncio.to_thread(self._metrics_server.close)
         if self._server is not None:
             await self._server.stop(_GRACE_S)
-        await self.reconciler.close()
+        await self.switches.close()
         self._store.close()
 
 

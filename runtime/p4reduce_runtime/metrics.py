@@ -48,7 +48,10 @@ REFUSED_CALLS: Final = Metric(
     ("call", "reason"),
 )
 SWITCH_UP: Final = Metric(
-    "p4reduce_controller_switch_up", "", "1 if the switch's counters could be read; else its metrics are missing."
+    "p4reduce_controller_switch_up",
+    "",
+    "1 if the switch's counters could be read; else its metrics are missing.",
+    ("switch",),
 )
 
 
@@ -66,27 +69,38 @@ JOB_MEMBERS: Final = Metric("p4reduce_job_members", "members", "Ranks that have 
 JOB_SILENCE: Final = Metric(
     "p4reduce_job_silence_seconds", "seconds", "How long the controller has not heard its most silent member.", _OF_JOB
 )
-JOB_ROUNDS: Final = Metric("p4reduce_job_rounds_total", "rounds", "Rounds that the switch finished.", _OF_JOB)
+_AT_SWITCH = ("job_name", "switch")
+JOB_ROUNDS: Final = Metric("p4reduce_job_rounds_total", "rounds", "Rounds that the switch finished.", _AT_SWITCH)
 JOB_CONTRIBUTION_FRAMES: Final = Metric(
-    "p4reduce_job_contribution_frames_total", "frames", "Contributions that were added.", _OF_JOB
+    "p4reduce_job_contribution_frames_total", "frames", "Contributions that were added.", _AT_SWITCH
 )
 JOB_CONTRIBUTION_BYTES: Final = Metric(
-    "p4reduce_job_contribution_bytes_total", "bytes", "Bytes of the contributions that were added.", _OF_JOB
+    "p4reduce_job_contribution_bytes_total", "bytes", "Bytes of the contributions that were added.", _AT_SWITCH
 )
 JOB_DUPLICATE_FRAMES: Final = Metric(
-    "p4reduce_job_duplicate_frames_total", "frames", "Contributions that had been added before: repeats.", _OF_JOB
+    "p4reduce_job_duplicate_frames_total", "frames", "Contributions that had been added before: repeats.", _AT_SWITCH
 )
 JOB_DUPLICATE_BYTES: Final = Metric(
-    "p4reduce_job_duplicate_bytes_total", "bytes", "Bytes of the contributions that had been added before.", _OF_JOB
+    "p4reduce_job_duplicate_bytes_total", "bytes", "Bytes of the contributions that had been added before.", _AT_SWITCH
 )
 JOB_PENDING_FRAMES: Final = Metric(
     "p4reduce_job_pending_frames_total",
     "frames",
     "Repeats that were answered with PENDING: the round waits for another rank.",
-    _OF_JOB,
+    _AT_SWITCH,
 )
-DROP_FRAMES: Final = Metric("p4reduce_drop_frames_total", "frames", "Frames that the program dropped.", ("reason",))
-DROP_BYTES: Final = Metric("p4reduce_drop_bytes_total", "bytes", "Bytes that the program dropped.", ("reason",))
+JOB_PARENT_FRAMES: Final = Metric(
+    "p4reduce_job_parent_frames_total", "frames", "RESULT and PENDING that the switch above sent.", _AT_SWITCH
+)
+JOB_PARENT_BYTES: Final = Metric(
+    "p4reduce_job_parent_bytes_total", "bytes", "Bytes of what the switch above sent.", _AT_SWITCH
+)
+DROP_FRAMES: Final = Metric(
+    "p4reduce_drop_frames_total", "frames", "Frames that the program dropped.", ("reason", "switch")
+)
+DROP_BYTES: Final = Metric(
+    "p4reduce_drop_bytes_total", "bytes", "Bytes that the program dropped.", ("reason", "switch")
+)
 
 _OF_PORTS = ("kind", "port")
 IN_FRAMES: Final = Metric(

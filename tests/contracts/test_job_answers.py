@@ -31,6 +31,9 @@ class Service(jobs_pb2_grpc.JobsServicer):
     def ListJobs(self, request: Any, context: Any) -> Any:
         return jobs_pb2.ListJobsReply(jobs=[jobs_pb2.Job(name="train", tree=TREE)])
 
+    def ListSwitches(self, request: Any, context: Any) -> Any:
+        return jobs_pb2.ListSwitchesReply(switches=[jobs_pb2.Switch(name="leaf1", parent="root", uplink_port=9)])
+
 
 @pytest.fixture
 def client() -> Iterator[JobClient]:
@@ -54,3 +57,8 @@ def test_trees_arrive_as_levels(client: JobClient) -> None:
     leaf, root = Level("leaf1", ((0,), (1,)), "root"), Level("root", ((0, 1), (2,)))
     assert client.wait_lease(1, 1.0).levels == (leaf, root)
     assert client.list_jobs().jobs[0].tree == (leaf, root)
+
+
+def test_a_link_that_is_not_known_has_no_port_of_the_parent(client: JobClient) -> None:
+    (switch,) = client.list_switches()
+    assert (switch.name, switch.parent, switch.uplink_port, switch.parent_port) == ("leaf1", "root", 9, 0)

@@ -41,12 +41,45 @@ learn = false
 flood = [1, 2, 3]
 """
 
+ROOT = "[[switch]]\nname = 'root'\np4runtime = '127.0.0.1:1'\n"
+LEAF = "[[switch]]\nname = 'leaf'\nparent = 'root'\nuplink_port = 9\n"
+TREE = f"""{ROOT}trunk_address = '10.255.0.1'
+trunk_mac = '02:00:00:00:01:01'
+{LEAF}trunk_address = '10.255.0.2'
+trunk_mac = '02:00:00:00:01:02'
+flood = [3]
+"""
+
+
+def test_a_tree_of_switches_with_one_address_for_workers() -> None:
+    root, leaf = parse(TREE).switches
+    assert (root.name, root.parent, root.uplink_port, root.flood) == ("root", "", None, None)
+    assert (leaf.name, leaf.parent, leaf.uplink_port, leaf.flood) == ("leaf", "root", 9, (3,))
+    assert (root.address, root.mac) == (leaf.address, leaf.mac)
+    assert (leaf.trunk_ip_value, leaf.trunk_mac_value) == (0x0AFF0002, 0x020000000102)
+
+
+def test_switches_on_one_host_need_no_more_than_other_udp_ports() -> None:
+    root, leaf = parse(f"{ROOT}udp_port = 4000\n{LEAF}udp_port = 4001").switches
+    assert (root.trunk_ip_value, root.trunk_mac_value) == (leaf.trunk_ip_value, leaf.trunk_mac_value)
+
+
+def test_separate_trees_may_have_the_same_addresses() -> None:
+    assert len(parse(f"{ROOT}[[switch]]\nname = 'other'").switches) == 2
+
+
+def test_the_command_line_names_one_switch() -> None:
+    assert [switch.pipeline for switch in override(parse(TREE), pipeline="small").switches] == ["small", "small"]
+    for given in ({"p4runtime": "127.0.0.1:1"}, {"switch": "127.0.0.1:1"}):
+        with pytest.raises(ConfigError, match="are of one switch, and the configuration has 2"):
+            override(parse(TREE), **given)
+
 
 def test_the_default_configuration_is_for_the_embedded_switch_on_loopback() -> None:
     config = load()
     assert config == Config() == parse("")
-    assert config.switch.p4runtime == "127.0.0.1:9559"
-    assert (config.switch.address, config.switch.udp_port) == ("127.0.0.1", 21072)
+    assert config.switches[0].p4runtime == "127.0.0.1:9559"
+    assert (config.switches[0].address, config.switches[0].udp_port) == ("127.0.0.1", 21072)
     assert config.controller.listen == "127.0.0.1:9600"
 
 
@@ -54,11 +87,11 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     path = tmp_path / "p4reduce.toml"
     path.write_text(EVERYTHING)
     config = load(path)
-    assert config.switch.p4runtime == "10.1.0.1:50051"
-    assert (config.switch.device_id, config.switch.election_id, config.switch.udp_port) == (7, 3, 21073)
-    assert config.switch.mac == "02:00:00:00:00:fe"
-    assert config.switch.connect_timeout_s == 3.0
-    assert (config.switch.hellos_a_second, config.switch.hello_burst) == (10, 20)
+    assert config.switches[0].p4runtime == "10.1.0.1:50051"
+    assert (config.switches[0].device_id, config.switches[0].election_id, config.switches[0].udp_port) == (7, 3, 21073)
+    assert config.switches[0].mac == "02:00:00:00:00:fe"
+    assert config.switches[0].connect_timeout_s == 3.0
+    assert (config.switches[0].hellos_a_second, config.switches[0].hello_burst) == (10, 20)
     assert config.controller.state_path == Path("/var/lib/p4reduce")
     assert config.controller.heartbeat_timeout_s == 4.0
     assert config.ports == (PortConfig(1, "00:00:00:00:00:01"), PortConfig(2, "00:00:00:00:00:02"))
@@ -116,6 +149,30 @@ def test_every_key_is_read(tmp_path: Path) -> None:
             "02:00:00:00:00:09 is behind two ports",
         ),
         ("[switch", "not valid TOML"),
+        ("switch = []", "switch: Expected `array` of length >= 1"),
+        ("[[switch]]\nname = 'a b'", "switch[0].name: Expected `str` matching regex"),
+        (f"{ROOT}{LEAF}mac = 1", "switch[1].mac: expected a string, not 1"),
+        ("[switch]\nparent = 'root'", "uplink_port of switch switch must be its port towards its parent root"),
+        ("[switch]\nuplink_port = 3", "uplink_port of switch switch needs its parent"),
+        ("[switch]\nparent = 'root'\nuplink_port = 3", "the parent of switch switch is 'root'; there are switch"),
+        (f"{ROOT}{LEAF}{LEAF}", "two switches have the name leaf: give each a name of its own"),
+        (
+            f"{ROOT}{LEAF}device_id = 1\np4runtime = '127.0.0.1:1'",
+            "root and leaf have the same p4runtime and device_id",
+        ),
+        (f"{ROOT}parent = 'leaf'\nuplink_port = 1\n{LEAF}", "the parents of the switches leaf, root form a cycle"),
+        (
+            f"{ROOT}trunk_address = '10.0.0.2'\n{LEAF}",
+            "trunk_address of switch leaf, 127.0.0.1, is one of switch root too",
+        ),
+        (
+            f"{ROOT}trunk_address = '10.0.0.2'\n{LEAF}trunk_address = '10.0.0.3'",
+            "trunk_mac of switch root, 02:00:00:00:00:01",
+        ),
+        (f"{ROOT}{LEAF}udp_port = 4000", "one of them has the UDP port 21072, from which the other one takes nothing"),
+        (f"{ROOT}trunk_mac = '01:00:00:00:00:01'", "switch[0].trunk_mac: must be the address of one host"),
+        ("[switch]\nflood = [1, 1]", "switch: flood names a port twice"),
+        (f"{TREE}[[ports]]\nnumber = 1\nmac = '02:00:00:00:00:09'", "a port of switch ''; there are leaf, root"),
     ],
 )
 def test_errors_name_the_key_and_the_value(text: str, message: str) -> None:
@@ -138,7 +195,7 @@ def test_the_command_line_overrides_the_file() -> None:
     config = override(parse(EVERYTHING), listen="127.0.0.1:1", p4runtime=None, pipeline="default")
     assert config.controller.listen == "127.0.0.1:1"
     assert config.controller.heartbeat_timeout_s == 4.0
-    assert (config.switch.p4runtime, config.switch.pipeline) == ("10.1.0.1:50051", "default")
+    assert (config.switches[0].p4runtime, config.switches[0].pipeline) == ("10.1.0.1:50051", "default")
     with pytest.raises(ConfigError, match=r"controller\.listen"):
         override(Config(), listen="nowhere")
 

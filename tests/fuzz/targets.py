@@ -52,7 +52,7 @@ from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
 from p4reduce_controller import config
 from p4reduce_controller.jobs import saved
 from p4reduce_controller.jobs.hello import Address, parse_hello
-from p4reduce_controller.jobs.model import Grant, Job, Member
+from p4reduce_controller.jobs.model import Grant, Job, Member, rank_children
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_runtime.settings import ConfigError
 from p4reduce_switch.p4runtime import RequestError
@@ -233,10 +233,11 @@ def _saved_job(data: bytes) -> bool:
 
 def _saved_jobs() -> list[bytes]:
     address = Address(1, 0x020000000001, 0x0A000001, 4000)
-    members = {0: Member(0, 1 << 63, 1.0, "run", address), 1: Member(1, 5, 1.0, "run")}
+    members = {0: Member(0, 1 << 63, 1.0, "run", address, "switch"), 1: Member(1, 5, 1.0, "run", address, "switch")}
     plain = Job("plain", 1, 2, SlotRange(0, 4), members=members)
-    grant = Grant(2, "train", 9, SlotRange(4, 4), (address, address), (1 << 63, 2))
-    active = Job("train", 2, 2, SlotRange(4, 4), 8, 3, members, grant, True, "rank 1 left", {"results": Count(1, 2)})
+    grant = Grant(2, "train", 9, SlotRange(4, 4), rank_children((address, address), (1 << 63, 2)))
+    active = Job("train", 2, 2, SlotRange(4, 4), 8, 3, members, {grant.switch: grant}, True)
+    active.last_reset, active.counted_from = "rank 1 left", {"switch": {"results": Count(1, 2)}}
     return [saved.to_text(plain).encode(), saved.to_text(active).encode()]
 
 

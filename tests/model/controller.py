@@ -1,10 +1,10 @@
-"""What can happen to a controller: a search over the real registry, store, entry writer and reconciler.
+"""What can happen to a controller: a search over the real registry, store, entry writers and reconcilers.
 
-A sequence of events is played from the beginning; sequences that lead to equal situations go on once. The switch is
-`FakeSwitchClient`. The controller may be killed before every write to the switch or to its store.
+A sequence of events is played from the beginning; sequences that lead to equal situations go on once. Switches are
+`FakeSwitchClient`. The controller may be killed before every write to a switch or to its store.
 
-After each event: no two grants on the switch share a slot, no epoch comes back to a slot whose registers may hold it, a
-job is ACTIVE only while the switch has all its entries, and once the reconciler has no work there are no other entries.
+After each event, at each switch: no two grants share a slot, no epoch comes back to a slot whose registers may hold it,
+a job is ACTIVE only while it has all its entries, and once the reconciler has no work there are no other entries.
 """
 
 from __future__ import annotations
@@ -16,24 +16,36 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from model.ranks import BrokenPropertyError
 from p4reduce_contracts.artifacts import find
 from p4reduce_contracts.jobs.errors import JobServiceError
+from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_contracts.p4runtime.entries import Entry, MulticastGroup, TableEntry
 from p4reduce_contracts.p4runtime.errors import P4RuntimeError
-from p4reduce_controller.config import Config
+from p4reduce_controller.config import Config, SwitchConfig
 from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs import pipeline as pipelines
 from p4reduce_controller.jobs.entry_writer import EntryWriter
 from p4reduce_controller.jobs.hello import parse_hello
+from p4reduce_controller.jobs.links import Links
 from p4reduce_controller.jobs.notifier import Notifier
 from p4reduce_controller.jobs.reconciler import SwitchReconciler
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.store import Store
-from rigs.fake_switch_client import FakeClock, FakeSwitchClient, hello_frame, identity, make_config
+from p4reduce_controller.jobs.tree import Tree, TreeSwitch
+from rigs.fake_switch_client import (
+    FakeClock,
+    FakeSwitchClient,
+    connect_cables,
+    hello_frame,
+    identity,
+    make_config,
+    with_tree,
+)
 
 
 class Event(NamedTuple):
@@ -43,25 +55,30 @@ class Event(NamedTuple):
     job: str = ""
     rank: int = -1
     killed_at: int = 0
+    switch: str = ""
 
     def __str__(self) -> str:
-        text = " ".join(str(part) for part in (self.name, self.job, self.rank) if part not in ("", -1))
+        text = " ".join(str(part) for part in (self.switch, self.name, self.job, self.rank) if part not in ("", -1))
         return f"{text}, and the controller is killed before write {self.killed_at}" if self.killed_at else text
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a search tries: jobs with the sizes of their worlds, the switch's slots, and how often what may happen."""
+    """What a search tries: jobs with the sizes of their worlds, the switches' slots, and how often what may happen."""
 
     jobs: dict[str, int]
     slots: int
-    """Of the switch; each job takes two."""
+    """Of each switch; each job takes two."""
     begun: tuple[Event, ...]
     """What has happened before the search begins."""
     longest: int
     """Events in a sequence after that."""
     most: dict[str, int]
     """By name of event; what is not named may happen at any time."""
+    tree: dict[str, str] = field(default_factory=lambda: {ONLY_SWITCH: ""})
+    """The switches, and the parent of each."""
+    ranks_at: tuple[str, ...] = ()
+    """The switches of the ranks of each job; without any, all are at the only one."""
 
 
 class _KilledError(BaseException):
@@ -91,19 +108,21 @@ class _Switch(FakeSwitchClient):
 
 
 class Situation:
-    """A switch, and a controller that may be killed and started again."""
+    """Switches, and a controller that may be killed and started again."""
 
     def __init__(self, folder: Path, config: Config, plan: Plan) -> None:
         self._folder, self._config, self._plan = folder, config, plan
-        self._pipeline = pipelines.read(find(config.switch.pipeline))
+        self._pipeline = pipelines.read(find(config.switches[0].pipeline))
         self._clock = FakeClock()
-        self._client = _Switch()
-        self._client.before_write = self._before_entry
-        self._client.before_pipeline = self._before_pipeline
+        self._clients: dict[str, _Switch] = {switch.name: _Switch() for switch in config.switches}
+        connect_cables(config, self._clients)
+        for name, client in self._clients.items():
+            client.before_write = partial(self._before_entry, name)
+            client.before_pipeline = partial(self._before_pipeline, name)
         self._writes_left = 0
         self._drawn = 0
-        self._seen: dict[tuple[int, int], Any] = {}
-        """By slot and epoch, since the pipeline was set: the secrets of the ranks that were admitted."""
+        self._seen: dict[tuple[str, int, int], Any] = {}
+        """By switch, slot and epoch, since the pipeline was set: the secrets of the children that were admitted."""
         self._events: list[Event] = []
         self._start()
 
@@ -111,7 +130,7 @@ class Situation:
 
     def events(self) -> list[Event]:
         """Return what can happen now."""
-        registry, reconciler = self._registry, self._reconciler
+        registry = self._registry
         known = {job.name: job for job in registry.jobs()}
         found = [Event("create", name) for name in self._plan.jobs if name not in known]
         for name, job in known.items():
@@ -122,24 +141,34 @@ class Situation:
                     found.append(Event("join", name, rank))
                     continue
                 found += [Event("leave", name, rank), Event("silent", name, rank)]
-                if member.address is None and self._client.connected and self._client.pipeline is not None:
+                client = self._clients[self._switch_of(rank)]
+                if member.address is None and client.connected and client.pipeline is not None:
                     found.append(Event("hello", name, rank))
-        if reconciler.unavailable_reason() or reconciler._has_work():
-            found.append(Event("reconcile"))
-        if reconciler._giving_up is not None:
-            found.append(Event("switch stays away"))
-        if self._client.connected:
-            found += [Event("stream lost"), Event("switch restarts")]
-            if not self._client.other_primary:
-                found.append(Event("another primary"))
-        if self._client.other_primary:
-            found += [Event("another primary deletes the entries"), Event("another primary ends")]
+        for switch, client in self._clients.items():
+            reconciler = self._reconcilers[switch]
+            events = []
+            if reconciler.unavailable_reason() or reconciler._has_work():
+                events.append("reconcile")
+            elif registry.links.hellos(switch):
+                events.append("says HELLO")
+            if reconciler._giving_up is not None:
+                events.append("stays away")
+            if client.connected:
+                events += ["stream lost", "restarts"]
+                if not client.other_primary:
+                    events.append("another primary")
+            if client.other_primary:
+                events += ["another primary deletes the entries", "another primary ends"]
+            found += [Event(event, switch=switch) for event in events]
         found.append(Event("controller restarts"))
         for event in list(found):
             if event.name in ("create", "remove", "join", "leave", "hello", "reconcile"):
                 most = 12 if event.name == "reconcile" else 2
                 found += [event._replace(killed_at=write) for write in range(1, most + 1)]
         return [event for event in found if self._allowed(event)]
+
+    def _switch_of(self, rank: int) -> str:
+        return self._plan.ranks_at[rank] if self._plan.ranks_at else ONLY_SWITCH
 
     def _allowed(self, event: Event) -> bool:
         name = "killed" if event.killed_at else event.name
@@ -165,28 +194,12 @@ class Situation:
         return True
 
     async def _happen(self, event: Event) -> None:
-        registry, client, now = self._registry, self._client, self._clock.now
-        name, job, rank, _ = event
-        if name == "reconcile":
-            await self._reconcile()
+        registry, now = self._registry, self._clock.now
+        name, job, rank, _, switch = event
+        if switch:
+            await self._happen_at(switch, name)
         elif name == "controller restarts":
             raise _KilledError
-        elif name == "switch stays away":
-            self._reconciler._stop_giving_up()
-            self._reconciler._give_up()
-        elif name == "stream lost":
-            client.lose()
-        elif name == "switch restarts":
-            self._seen.clear()
-            client.restart()
-        elif name == "another primary":
-            client.other_primary = "another controller"
-            assert client.on_primary is not None
-            client.on_primary(False)
-        elif name == "another primary deletes the entries":
-            client.entries.clear()
-        elif name == "another primary ends":
-            client.other_primary = ""
         elif name == "silent":
             self._clock.now += 1000.0
             for other in registry.jobs():
@@ -209,13 +222,36 @@ class Situation:
                     frame = hello_frame(registry.get(job).id, registry.get(job).members[rank].nonce, number)
                     hello = parse_hello(1 + number, frame)
                     assert hello is not None
-                    registry.hello(hello, now)
+                    registry.hello(hello, now, self._switch_of(rank))
             except JobServiceError:
                 pass  # refused: a situation like the one before
 
-    async def _reconcile(self) -> None:
+    async def _happen_at(self, switch: str, name: str) -> None:
+        reconciler, client = self._reconcilers[switch], self._clients[switch]
+        if name == "reconcile":
+            await self._reconcile(reconciler)
+        elif name == "says HELLO":
+            await reconciler._send(self._registry.links.hellos(switch))
+        elif name == "stays away":
+            reconciler._stop_giving_up()
+            reconciler._give_up()
+        elif name == "stream lost":
+            client.lose()
+        elif name == "restarts":
+            self._forget(switch)
+            client.restart()
+        elif name == "another primary":
+            client.other_primary = "another controller"
+            assert client.on_primary is not None
+            client.on_primary(False)
+        elif name == "another primary deletes the entries":
+            client.entries.clear()
+        else:
+            assert name == "another primary ends"
+            client.other_primary = ""
+
+    async def _reconcile(self, reconciler: SwitchReconciler) -> None:
         """Do what `SwitchReconciler.run` does next."""
-        reconciler = self._reconciler
         if reconciler._lost:
             reconciler._disconnected()
         if reconciler._connected and not reconciler._not_primary:
@@ -234,20 +270,35 @@ class Situation:
         self._store.open()
         self._store.before_write = self._before_write
         names = self._pipeline.names
-        self._registry = Registry(self._pipeline.geometry, self._store, draw_nonce=self._draw, draw_secret=self._draw)
-        self._registry.restore(self._store.jobs(), self._clock.now)
-        self._reconciler = SwitchReconciler(
-            entry_writer=EntryWriter(self._client, self._config.switch, self._pipeline, MacTable(self._config, names)),
-            registry=self._registry,
-            store=self._store,
-            clock=self._clock,
-            notifier=Notifier(),
-            address="",
+        tree = Tree(TreeSwitch(switch) for switch in self._config.switches)
+        self._registry = Registry(
+            self._pipeline.geometry,
+            self._store,
+            draw_nonce=self._draw,
+            draw_secret=self._draw,
+            tree=tree,
+            links=Links(tree, self._draw),
         )
+        self._registry.restore(self._store.jobs(), self._clock.now)
+        self._reconcilers = {
+            switch.name: SwitchReconciler(
+                entry_writer=EntryWriter(
+                    self._clients[switch.name], switch, self._pipeline, MacTable(self._config, switch, names)
+                ),
+                registry=self._registry,
+                store=self._store,
+                clock=self._clock,
+                notifier=Notifier(),
+                address="",
+                name=switch.name,
+            )
+            for switch in self._config.switches
+        }
 
     async def _end(self) -> None:
         self._writes_left = 0
-        await self._reconciler.close()
+        for reconciler in self._reconcilers.values():
+            await reconciler.close()
         self._store.close()
 
     async def close(self) -> None:
@@ -264,55 +315,63 @@ class Situation:
             if not self._writes_left:
                 raise _KilledError
 
-    def _before_entry(self, operation: str, entry: Entry) -> None:
+    def _before_entry(self, switch: str, operation: str, entry: Entry) -> None:
         self._before_write()
         if operation == "insert" and isinstance(entry, TableEntry) and entry.table == self._pipeline.names.admit:
-            self._check_admitted(entry)
+            self._check_admitted(switch, entry)
 
-    def _before_pipeline(self) -> None:
+    def _before_pipeline(self, switch: str) -> None:
         self._before_write()
-        self._seen.clear()
+        self._forget(switch)
+
+    def _forget(self, switch: str) -> None:
+        for place in [place for place in self._seen if place[0] == switch]:
+            del self._seen[place]
 
     # ---- properties
 
-    def _check_admitted(self, entry: TableEntry) -> None:
-        """No slot gets an epoch that its registers may hold, but for the other ranks of the same grant."""
+    def _check_admitted(self, switch: str, entry: TableEntry) -> None:
+        """No slot gets an epoch that its registers may hold, but for the other children of the same grant."""
+        if "slot_base" not in entry.params:
+            return  # of the parent, which touches no register
         base, count, epoch = (entry.params[name] for name in ("slot_base", "slot_count", "epoch"))
-        grant = self._registry.grants().get(int(entry.match["job"]))  # type: ignore[arg-type]
-        holder = (
-            grant.secrets if grant is not None and entry.match["secret"] in grant.secrets else entry.match["secret"]
-        )
+        grant = self._registry.grants(switch).get(int(entry.match["job"]))  # type: ignore[arg-type]
+        secrets = () if grant is None else tuple(child.secret for child in grant.children)
+        holder = secrets if entry.match["secret"] in secrets else entry.match["secret"]
         for slot in range(base, base + count):
-            if self._seen.setdefault((slot, epoch), holder) != holder:
-                raise BrokenPropertyError(f"epoch {epoch} is used for slot {slot} by a second grant")
+            if self._seen.setdefault((switch, slot, epoch), holder) != holder:
+                raise BrokenPropertyError(f"epoch {epoch} is used for slot {slot} of {switch} by a second grant")
 
     def check(self) -> None:
-        """Compare the switch with the registry. Raises BrokenPropertyError."""
-        held = {identity(entry): entry for entry in self._client.entries.values()}
+        """Compare the switches with the registry. Raises BrokenPropertyError."""
+        for switch in self._config.switches:
+            self._check_switch(switch)
+
+    def _check_switch(self, switch: SwitchConfig) -> None:
+        held = {identity(entry): entry for entry in self._clients[switch.name].entries.values()}
         by_slot: dict[int, int] = {}
         for entry in held.values():
-            if isinstance(entry, TableEntry) and entry.table == self._pipeline.names.admit:
+            if isinstance(entry, TableEntry) and entry.action == self._pipeline.names.admit_rank:
                 number = int(entry.match["job"])  # type: ignore[arg-type]
                 for slot in range(entry.params["slot_base"], entry.params["slot_base"] + entry.params["slot_count"]):
                     if by_slot.setdefault(slot, number) != number:
                         raise BrokenPropertyError(f"the jobs {by_slot[slot]} and {number} share slot {slot}")
-        if self._reconciler.unavailable_reason():
+        if self._reconcilers[switch.name].unavailable_reason():
             return
-        grants = self._registry.grants()
         wanted: dict[str, Entry] = {}
         for job in self._registry.jobs():
-            if job.grant is None:
+            if switch.name not in job.grants:
                 continue
-            replies, admission = self._pipeline.entries(grants[job.id], self._config.switch)
+            replies, admission = self._pipeline.entries(job.grants[switch.name], switch)
             entries = {identity(entry): entry for entry in (*replies, *admission)}
             wanted |= entries
             if job.active and any(held.get(name) != entry for name, entry in entries.items()):
-                raise BrokenPropertyError(f"job {job.name} is ACTIVE, and the switch has not all its entries")
-        if not self._reconciler._has_work():
+                raise BrokenPropertyError(f"job {job.name} is ACTIVE, and {switch.name} has not all its entries")
+        if not self._reconcilers[switch.name]._has_work():
             of_jobs = {name for name, entry in held.items() if self._is_of_a_job(entry)}
             if of_jobs != set(wanted):
                 raise BrokenPropertyError(
-                    f"at rest the switch has {sorted(of_jobs ^ set(wanted))} too much or too little"
+                    f"at rest {switch.name} has {sorted(of_jobs ^ set(wanted))} too much or too little"
                 )
 
     def _is_of_a_job(self, entry: Entry) -> bool:
@@ -334,35 +393,43 @@ class Situation:
                 job.id,
                 job.slots,
                 job.active,
-                job.grant is not None and (job.grant.epoch, tuple(map(short, job.grant.secrets))),
-                [(rank, member.address is not None) for rank, member in sorted(job.members.items())],
+                sorted(job.installed),
+                [
+                    (name, grant.epoch, [short(child.secret) for child in grant.children])
+                    for name, grant in job.grants.items()
+                ],
+                [(rank, member.switch) for rank, member in sorted(job.members.items())],
             )
             for job in self._registry.jobs()
         ]
+        return str((jobs, [self._key_of(switch, short) for switch in self._clients], self._past()))
+
+    def _key_of(self, switch: str, short: Callable[[int], int]) -> object:
+        client, reconciler, pipeline = self._clients[switch], self._reconcilers[switch], self._clients[switch].pipeline
         entries = sorted(
             (entry.table, entry.match["job"], short(int(entry.match["secret"])), entry.params["epoch"])  # type: ignore[arg-type]
             if isinstance(entry, TableEntry) and entry.table == self._pipeline.names.admit
             else (identity(entry),)
-            for entry in self._client.entries.values()
+            for entry in client.entries.values()
         )
-        pipeline = self._client.pipeline
-        reconciler = self._reconciler
-        return str(
-            (
-                jobs,
-                entries,
-                pipeline is not None and pipeline.cookie == self._store.era,
-                sorted(self._store.given_epochs()),
-                reconciler._connected,
-                reconciler._lost,
-                reconciler._not_primary,
-                reconciler._giving_up is not None,
-                {job: grant.epoch for job, grant in reconciler._installed.items()},
-                self._client.connected,
-                self._client.other_primary,
-                sorted(event.name for event in self._events if event.name in self._plan.most),
-                sum(event.killed_at > 0 for event in self._events),
-            )
+        return (
+            entries,
+            pipeline is not None and pipeline.cookie == self._store.era(switch),
+            sorted(self._store.given_epochs(switch)),
+            reconciler._connected,
+            reconciler._lost,
+            reconciler._not_primary,
+            reconciler._giving_up is not None,
+            {job: grant.epoch for job, grant in reconciler._installed.items()},
+            client.connected,
+            client.other_primary,
+            [self._registry.links.problem(child) for child in self._registry.tree.children(switch)],
+        )
+
+    def _past(self) -> object:
+        return (
+            sorted(event.name for event in self._events if event.name in self._plan.most),
+            sum(event.killed_at > 0 for event in self._events),
         )
 
 
@@ -386,7 +453,7 @@ def explore_controller(plan: Plan) -> ControllerReport:
 
 
 async def _explore(plan: Plan, root: Path) -> ControllerReport:
-    report, config = ControllerReport(), make_config(root, slots=plan.slots)
+    report, config = ControllerReport(), with_tree(make_config(root, slots=plan.slots), plan.tree)
     seen: set[object] = set()
     queue = deque([plan.begun])
     while queue:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 
 from model.controller import Event, Plan
+from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_controller.jobs.entry_writer import EntryWriter
 from p4reduce_controller.jobs.model import Grant
+from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.store import Store
 from p4reduce_controller.jobs.takeover import Takeover, compare
 
@@ -18,22 +20,40 @@ _RARE: Final = (
     "killed",
     "controller restarts",
     "stream lost",
-    "switch restarts",
+    "restarts",
     "another primary",
     "silent",
     "leave",
 )
-_CONNECTED: Final = (Event("reconcile"), Event("create", "a"))
-_ONE_RANK: Final = (*_CONNECTED, Event("join", "a", 0), Event("hello", "a", 0), Event("reconcile"))
+_RECONCILE: Final = Event("reconcile", switch=ONLY_SWITCH)
+_CONNECTED: Final = (_RECONCILE, Event("create", "a"))
+_ONE_RANK: Final = (*_CONNECTED, Event("join", "a", 0), Event("hello", "a", 0), _RECONCILE)
 _TWO_RANKS: Final = (
     *_CONNECTED,
     *(Event(name, "a", rank) for rank in (0, 1) for name in ("join", "hello")),
-    Event("reconcile"),
+    _RECONCILE,
 )
 
 _AGAIN: Final = (*_ONE_RANK, Event("leave", "a", 0), Event("join", "a", 0))
-_DELETED: Final = (*_ONE_RANK, Event("another primary"), Event("another primary deletes the entries"))
+_DELETED: Final = (
+    *_ONE_RANK,
+    Event("another primary", switch=ONLY_SWITCH),
+    Event("another primary deletes the entries", switch=ONLY_SWITCH),
+)
 _ONCE: Final = dict.fromkeys(_RARE, 1)
+
+_TREE: Final = {"root": "", "leaf": "root"}
+_RANKS_AT: Final = ("leaf", "root")
+_TREE_FOUND: Final = (
+    *(Event("reconcile", switch=switch) for switch in _TREE),
+    Event("says HELLO", switch="leaf"),
+    Event("reconcile", switch="leaf"),
+    Event("reconcile", switch="root"),
+    Event("says HELLO", switch="root"),
+    Event("create", "a"),
+    *(Event(name, "a", rank) for rank in (0, 1) for name in ("join", "hello")),
+)
+_TREE_ACTIVE: Final = (*_TREE_FOUND, *(Event("reconcile", switch=switch) for switch in _TREE))
 
 PLANS: Final = {
     "the first events": Plan({"a": 1, "b": 1}, 2, (), 3, _ONCE),
@@ -42,6 +62,8 @@ PLANS: Final = {
     "another primary for a while": Plan({"a": 1}, 2, _DELETED, 2, _ONCE),
     "an ACTIVE job of two ranks": Plan({"a": 2}, 2, _TWO_RANKS, 2, _ONCE),
     "two jobs beside each other": Plan({"a": 1, "b": 1}, 4, _ONE_RANK, 2, _ONCE),
+    "a tree whose entries are being written": Plan({"a": 2}, 2, _TREE_FOUND, 2, _ONCE, _TREE, _RANKS_AT),
+    "an ACTIVE job of a tree": Plan({"a": 2}, 2, _TREE_ACTIVE, 2, _ONCE, _TREE, _RANKS_AT),
 }
 LARGE: Final = {name: replace(plan, longest=plan.longest + 3) for name, plan in PLANS.items()}
 
@@ -49,7 +71,7 @@ LARGE: Final = {name: replace(plan, longest=plan.longest + 3) for name, plan in 
 @contextmanager
 def epochs_are_forgotten() -> Iterator[None]:
     """Every grant gets epoch 1."""
-    with patch.object(Store, "draw_epoch", lambda self, slots, in_use: 1):
+    with patch.object(Store, "draw_epoch", lambda self, slots, in_use, switches: 1):
         yield
 
 
@@ -83,10 +105,39 @@ def all_jobs_continue() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def one_switch_is_enough() -> Iterator[None]:
+    """A job is ACTIVE once any switch of its tree has its entries."""
+    installed = Registry.installed
+
+    def early(self: Registry, grant: Grant, now: float) -> None:
+        if (job := self.holder(grant)) is not None:
+            job.installed.update(job.grants)
+        installed(self, grant, now)
+
+    with patch.object(Registry, "installed", early):
+        yield
+
+
+@contextmanager
+def the_root_alone_counts() -> Iterator[None]:
+    """A switch below the root that has lost its entries resets no job."""
+    switch_lost = Registry.switch_lost
+
+    def lost(self: Registry, reason: str, kept: Collection[int] = (), switch: str = ONLY_SWITCH) -> None:
+        if not self.tree.parent(switch):
+            switch_lost(self, reason, kept, switch)
+
+    with patch.object(Registry, "switch_lost", lost):
+        yield
+
+
 MUTANTS: Final = {
     epochs_are_forgotten: "a job that forms again",
     stale_entries_stay: "an ACTIVE job of two ranks",
     leases_before_entries: "an ACTIVE job of two ranks",
     all_jobs_continue: "another primary for a while",
+    one_switch_is_enough: "a tree whose entries are being written",
+    the_root_alone_counts: "an ACTIVE job of a tree",
 }
 """With the plan whose search catches each."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from msgspec import structs
 
 from p4reduce_contracts.jobs.client import JobClient, JoinTicket, Lease
+from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_contracts.p4runtime.entries import CounterEntry, Entry, MeterEntry, MulticastGroup, TableEntry
 from p4reduce_contracts.p4runtime.errors import (
     Failure,
@@ -22,11 +23,19 @@ from p4reduce_contracts.p4runtime.errors import (
     SwitchUnreachableError,
     WriteError,
 )
-from p4reduce_controller.config import Config
+from p4reduce_controller.config import Config, HostPort, OptionalHostAddress, OptionalMacAddress
 from p4reduce_controller.jobs.model import Member
 from p4reduce_controller.service import Controller
 
 LIMIT_S = 20.0
+UPLINK = 99
+_P4INFO = """
+pkg_info { arch: "v1model" }
+actions {
+  preamble { id: 1 name: "MainIngress.admission.admit_rank" }
+  params { id: 1 name: "to_parent" bitwidth: 1 }
+}
+"""
 OWN_TABLES = {"switch_address": 1, "own_ip": 1, "own_mac": 1}
 """Entries by table that a switch holds without any job."""
 T = TypeVar("T")
@@ -65,6 +74,8 @@ class FakeSwitchClient:
         self.answering = threading.Event()  # cleared: calls get no answer, and the stream stays
         self.timeout_s = 5.0
         self.answering.set()
+        self.cables: dict[int, tuple[FakeSwitchClient, int]] = {}
+        """By port: the switch at the other end, and its port."""
 
     def connect(self, *, require_primary: bool = True) -> None:
         self._check()
@@ -166,6 +177,14 @@ class FakeSwitchClient:
         self._check()
         return "1.3.0"
 
+    def packet_out(self, payload: bytes, egress_port: int) -> None:
+        """The switch at the other end punts the frame."""
+        self._check()
+        if egress_port in self.cables:
+            other, port = self.cables[egress_port]
+            if other.connected and other.on_packet_in is not None:
+                other.on_packet_in(payload, {"ingress_port": port})
+
     def _check(self) -> None:
         if not self.answering.wait(self.timeout_s):
             raise SwitchUnreachableError("no answer in time")
@@ -205,7 +224,7 @@ class Running:
     """A controller that serves in a thread of its own."""
 
     controller: Controller
-    client: FakeSwitchClient
+    clients: Mapping[str, FakeSwitchClient]
     clock: FakeClock
     loop: asyncio.AbstractEventLoop
     task: asyncio.Task[None]
@@ -214,6 +233,12 @@ class Running:
     @property
     def address(self) -> str:
         return self.controller.address
+
+    @property
+    def client(self) -> FakeSwitchClient:
+        """The only switch's."""
+        (client,) = self.clients.values()
+        return client
 
     def call(self, function: Callable[[], T]) -> T:
         """Run `function` on the controller's loop."""
@@ -237,10 +262,11 @@ class Running:
         """Return when `count` calls of WaitLease are in progress for these members."""
         self.wait(lambda: sum(member.waiting for member in members.values()) == count)
 
-    def hello(self, job_id: int, nonce: int, rank: int) -> None:
+    def hello(self, job_id: int, nonce: int, rank: int, switch: str = ONLY_SWITCH) -> None:
         """A HELLO comes through the switch, from port 1 + rank; returns when the registry has seen it."""
-        assert self.client.on_packet_in is not None
-        self.client.on_packet_in(hello_frame(job_id, nonce, rank), {"ingress_port": 1 + rank})
+        on_packet_in = self.clients[switch].on_packet_in
+        assert on_packet_in is not None
+        on_packet_in(hello_frame(job_id, nonce, rank), {"ingress_port": 1 + rank})
         self.call(lambda: None)
 
     def pass_time(self, seconds: float) -> None:
@@ -254,27 +280,58 @@ def make_config(folder: Path, columns: int = 4, block_words: int = 8, slots: int
     pipeline = folder / "pipeline"
     pipeline.mkdir(exist_ok=True)
     (pipeline / "p4reduce.json").write_text("{}")
-    (pipeline / "p4reduce.p4info.txtpb").write_text('pkg_info { arch: "v1model" }')
+    (pipeline / "p4reduce.p4info.txtpb").write_text(_P4INFO)
     (pipeline / "geometry.toml").write_text(f"columns = {columns}\nblock_words = {block_words}\nslots = {slots}\n")
     config = Config()
     return structs.replace(
         config,
-        switch=structs.replace(config.switch, pipeline=str(pipeline), connect_timeout_s=0.3),
+        switches=(structs.replace(config.switches[0], pipeline=str(pipeline), connect_timeout_s=0.3),),
         controller=structs.replace(config.controller, listen="127.0.0.1:0", state_dir=str(folder / "state")),
     )
 
 
+def with_tree(config: Config, parents: Mapping[str, str]) -> Config:
+    """The configuration with these switches and their parents. Uplink ports are UPLINK; all share an address."""
+    only = config.switches[0]
+    return structs.replace(
+        config,
+        switches=tuple(
+            structs.replace(
+                only,
+                name=name,
+                p4runtime=HostPort(f"127.0.0.1:{10000 + number}"),
+                parent=parent,
+                uplink_port=UPLINK if parent else None,
+                trunk_address=OptionalHostAddress(f"10.255.0.{1 + number}"),
+                trunk_mac=OptionalMacAddress(f"02:00:00:ff:00:{1 + number:02x}"),
+            )
+            for number, (name, parent) in enumerate(parents.items())
+        ),
+    )
+
+
+def connect_cables(config: Config, clients: Mapping[str, FakeSwitchClient]) -> None:
+    """Connect the UPLINK of each switch to its parent: of its n-th child to port 101 + n."""
+    for switch in config.switches:
+        if switch.parent and UPLINK not in clients[switch.name].cables:
+            child, parent = clients[switch.name], clients[switch.parent]
+            port = 101 + sum(port > 100 for port in parent.cables)
+            child.cables[UPLINK], parent.cables[port] = (parent, port), (child, UPLINK)
+
+
 @contextlib.contextmanager
-def serving(config: Config, client: FakeSwitchClient | None = None) -> Iterator[Running]:
-    """A controller that serves until the block ends; what ends it is raised there."""
-    client = client or FakeSwitchClient()
+def serving(config: Config, *clients: FakeSwitchClient) -> Iterator[Running]:
+    """A controller that serves until the block ends; what ends it is raised there. `clients` are of its switches."""
+    names = [switch.name for switch in config.switches]
+    by_name = dict(zip(names, clients or [FakeSwitchClient() for _ in names], strict=True))
+    connect_cables(config, by_name)
     clock = FakeClock()
     started: list[Running | BaseException] = []
     ready = threading.Event()
     ended: list[BaseException] = []
 
     async def serve() -> None:
-        controller = Controller(config, client, clock)
+        controller = Controller(config, by_name, clock)
         try:
             await controller.start()
         except BaseException as error:
@@ -282,7 +339,7 @@ def serving(config: Config, client: FakeSwitchClient | None = None) -> Iterator[
             ready.set()
             return
         task = asyncio.ensure_future(controller.run())
-        started.append(Running(controller, client, clock, asyncio.get_running_loop(), task))
+        started.append(Running(controller, by_name, clock, asyncio.get_running_loop(), task))
         ready.set()
         try:
             await task

@@ -19,7 +19,7 @@ class MemoryJobStore:
         self.epochs = itertools.count(1)
         self.failing = False
 
-    def draw_epoch(self, slots: SlotRange, in_use: Collection[int]) -> int:
+    def draw_epoch(self, slots: SlotRange, in_use: Collection[int], switches: Collection[str] = ()) -> int:
         self._check()
         return next(self.epochs)
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 from p4reduce_contracts import artifacts
 from p4reduce_controller.jobs import tofino_entries
 from p4reduce_controller.jobs.hello import Address
-from p4reduce_controller.jobs.model import Grant
+from p4reduce_controller.jobs.model import Grant, rank_children
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.p4names import TOFINO
 from rigs.pipeline import (
@@ -73,7 +73,7 @@ class TnaRig(PipelineRig):
             for other in range(self.world_size)
         )
         secrets = tuple(map(rank_secret, range(self.world_size)))
-        grant = Grant(JOB, "rig", epoch, SlotRange(slot_base, SLOT_COUNT), addresses, secrets)
+        grant = Grant(JOB, "rig", epoch, SlotRange(slot_base, SLOT_COUNT), rank_children(addresses, secrets))
         registers = tofino_entries.Registers(self._slots, RANK_CELLS)
         for entry in tofino_entries.admission(grant, TOFINO, registers)[2 * rank : 2 * rank + 2]:
             self.tna.insert(entry.table, tuple(entry.match.values()), entry.action, tuple(entry.params.values()))

@@ -14,7 +14,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER, jobs_pb2, jobs_pb2_grpc
-from p4reduce_contracts.jobs.answers import JobInfo, JobList, JoinTicket, Stats, WaitingSlot
+from p4reduce_contracts.jobs.answers import JobInfo, JobList, JoinTicket, Stats, SwitchInfo, WaitingSlot
 from p4reduce_contracts.jobs.errors import (
     NAME_KEY,
     ControllerUnreachableError,
@@ -240,6 +240,11 @@ class JobClient:
     def stats(self, job: str | None = None) -> Stats:
         """Return the switches' counters of one job (or of all) and their drops by reason."""
         return _convert(self._call(self._stub.Stats, jobs_pb2.StatsRequest(job=job or "")), Stats)
+
+    def list_switches(self) -> tuple[SwitchInfo, ...]:
+        """Return all switches of the controller."""
+        answer = self._call(self._stub.ListSwitches, jobs_pb2.ListSwitchesRequest())
+        return tuple(_convert(each, SwitchInfo) for each in answer.switches)
 
     def _call(self, method: Any, request: Any, timeout_s: float | None = None) -> Any:
         """Call an RPC; raise its gRPC errors as JobServiceErrors."""

@@ -84,6 +84,11 @@ class JobsStub(object):
                 request_serializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.StatsRequest.SerializeToString,
                 response_deserializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.StatsReply.FromString,
                 _registered_method=True)
+        self.ListSwitches = channel.unary_unary(
+                '/p4reduce.jobs.v1.Jobs/ListSwitches',
+                request_serializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.ListSwitchesRequest.SerializeToString,
+                response_deserializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.ListSwitchesReply.FromString,
+                _registered_method=True)
 
 
 class JobsServicer(object):
@@ -153,6 +158,12 @@ class JobsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListSwitches(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JobsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -205,6 +216,11 @@ def add_JobsServicer_to_server(servicer, server):
                     servicer.Stats,
                     request_deserializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.StatsRequest.FromString,
                     response_serializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.StatsReply.SerializeToString,
+            ),
+            'ListSwitches': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSwitches,
+                    request_deserializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.ListSwitchesRequest.FromString,
+                    response_serializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.ListSwitchesReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -477,6 +493,33 @@ class Jobs(object):
             '/p4reduce.jobs.v1.Jobs/Stats',
             p4reduce__contracts_dot_jobs_dot_jobs__pb2.StatsRequest.SerializeToString,
             p4reduce__contracts_dot_jobs_dot_jobs__pb2.StatsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSwitches(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/p4reduce.jobs.v1.Jobs/ListSwitches',
+            p4reduce__contracts_dot_jobs_dot_jobs__pb2.ListSwitchesRequest.SerializeToString,
+            p4reduce__contracts_dot_jobs_dot_jobs__pb2.ListSwitchesReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -13,5 +13,6 @@ class JobsStub:
     Watch: Any
     Leave: Any
     Stats: Any
+    ListSwitches: Any
 
 def add_JobsServicer_to_server(servicer: object, server: Any) -> None: ...

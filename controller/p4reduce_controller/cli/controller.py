@@ -1,4 +1,4 @@
-"""`p4reduce controller run`: the controller of one switch."""
+"""`p4reduce controller run`: the controller of one switch, or of trees of switches."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(
     insecure: bool,
     metrics: str | None,
 ) -> None:
-    """Prepare a switch and serve jobs on it until interrupted."""
+    """Prepare the switches and serve jobs on it until interrupted."""
     from p4reduce_contracts.p4runtime.errors import P4RuntimeError
     from p4reduce_controller.service import ControllerError, run_controller
 
@@ -59,8 +59,7 @@ def run(
 
     def ready(running: Controller) -> None:
         click.echo(
-            f"controller ready: jobs on {running.address}, switch at {settings.switch.p4runtime}, "
-            f"pipeline {settings.switch.pipeline}"
+            f"controller ready: jobs on {running.address}, {_switches(settings)}"
             + (f", metrics on {running.metrics_address}" if running.metrics_address else "")
         )
 
@@ -68,3 +67,11 @@ def run(
         run_controller(settings, ready)
     except (P4RuntimeError, ControllerError) as error:
         raise click.ClickException(one_line(error)) from error
+
+
+def _switches(settings: config.Config) -> str:
+    pipelines = sorted({switch.pipeline for switch in settings.switches})
+    if len(settings.switches) == 1:
+        return f"switch at {settings.switches[0].p4runtime}, pipeline {pipelines[0]}"
+    places = ", ".join(f"{switch.name} at {switch.p4runtime}" for switch in settings.switches)
+    return f"switches {places}, pipeline {', '.join(pipelines)}"

@@ -30,7 +30,11 @@ from p4reduce_controller.jobs.takeover import Held, compare
 from p4reduce_controller.p4names import FLOOD_GROUP
 from p4reduce_controller.p4rt.client import Operation
 
-_OUR_GROUPS = (FLOOD_GROUP, *(switch_entries.group_number(job) for job in range(1, MAX_JOBS + 1)))
+_OUR_GROUPS = (
+    FLOOD_GROUP,
+    *(switch_entries.group_number(job) for job in range(1, MAX_JOBS + 1)),
+    *(switch_entries.parent_group_number(job) for job in range(1, MAX_JOBS + 1)),
+)
 
 
 class SwitchClient(Protocol):
@@ -53,6 +57,7 @@ class SwitchClient(Protocol):
     def read_counter(self, name: str, index: int | None = None) -> list[CounterEntry]: ...
     def read_groups(self) -> list[MulticastGroup]: ...
     def capabilities(self) -> str: ...
+    def packet_out(self, payload: bytes, egress_port: int) -> None: ...
 
 
 class EntryWriter:
@@ -203,7 +208,7 @@ class EntryWriter:
             entries = [entry for entry in self.client.read_table(table) if entry.match["job"] == job_id]
             if entries:
                 self.client.delete(*entries)
-        self._delete_groups([switch_entries.group_number(job_id)])
+        self._delete_groups([switch_entries.group_number(job_id), switch_entries.parent_group_number(job_id)])
 
     def _delete_groups(self, numbers: list[int]) -> None:
         """Delete those of these multicast groups that exist."""

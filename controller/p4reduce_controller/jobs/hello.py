@@ -1,4 +1,4 @@
-"""Reading HELLO: the frame that shows the controller a worker's addresses and ingress port."""
+"""HELLO as an Ethernet frame: it shows the controller the addresses and the ingress port of a worker or a switch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from p4reduce_contracts.errors import FrameError
-from p4reduce_contracts.wire import HELLO_BYTES, unpack_hello
+from p4reduce_contracts.wire import AGGREGATION_PORT, HELLO_BYTES, internet_checksum, pack_hello, unpack_hello
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 
 _ETHERNET = struct.Struct("!6s6sH")
@@ -18,11 +18,12 @@ _IPV4 = struct.Struct("!BBHHHBBHII")
 _UDP = struct.Struct("!HHHH")
 _ETHERTYPE_IPV4 = 0x0800
 _PROTOCOL_UDP = 17
+_TTL = 64
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a worker is: the switch port its frames come in by, and their source addresses."""
+    """Where a worker or a switch is: the switch port its frames come in by, and their source addresses."""
 
     ingress_port: Annotated[int, Meta(ge=0, le=511)]
     mac: Annotated[int, Meta(ge=0, lt=1 << 48)]
@@ -70,3 +71,13 @@ def parse_hello(ingress_port: int, frame: bytes) -> Hello | None:
     except FrameError:
         return None
     return Hello(job_id, nonce, Address(ingress_port, int.from_bytes(mac, "big"), ip, udp_port))
+
+
+def hello_frame(job: int, nonce: int, source: tuple[int, int], target: tuple[int, int]) -> bytes:
+    """Return the Ethernet frame of a HELLO from one switch to another; `source` and `target` are MAC and IP address."""
+    udp_bytes = _UDP.size + HELLO_BYTES
+    ip = [0x45, 0, _IPV4.size + udp_bytes, 0, 0, _TTL, _PROTOCOL_UDP, 0, source[1], target[1]]
+    ip[7] = internet_checksum(_IPV4.pack(*ip))
+    macs = target[0].to_bytes(6, "big"), source[0].to_bytes(6, "big")
+    udp = _UDP.pack(AGGREGATION_PORT, AGGREGATION_PORT, udp_bytes, 0)
+    return _ETHERNET.pack(*macs, _ETHERTYPE_IPV4) + _IPV4.pack(*ip) + udp + pack_hello(job, nonce)

@@ -1,8 +1,9 @@
-"""A job in the registry: its members, and the grant that the switch must hold for it."""
+"""A job in the registry: its members, and the grants that the switches of its tree must hold for it."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from msgspec import Meta
 from p4reduce_contracts.errors import InvalidTensorError
 from p4reduce_contracts.jobs.answers import Count, WaitingSlot
 from p4reduce_contracts.jobs.errors import InvalidRequestError
+from p4reduce_contracts.jobs.lease import ONLY_SWITCH, Level
 from p4reduce_contracts.wire import MAX_JOBS, MAX_RANKS
 from p4reduce_contracts.wire.lanes import WIDTHS, check_lanes, check_width
 from p4reduce_controller.jobs.hello import Address
@@ -25,30 +27,71 @@ _LONGEST_RUN_ID = 256
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
+Secret = Annotated[int, Meta(ge=0)]
+
+
+@dataclass(frozen=True)
+class Child:
+    """What contributes to a switch: a rank, or `switch` with the `ranks` behind it.
+
+    Its secret is in all its frames, and otherwise only in a rank's lease and the switches' entries.
+    """
+
+    address: Address
+    secret: Secret = field(repr=False)
+    ranks: tuple[int, ...]
+    switch: str = ""
+
+
+@dataclass(frozen=True)
+class Parent:
+    """The switch that a switch contributes to: its address, as seen here, and the secret of this switch there."""
+
+    switch: str
+    address: Address
+    secret: Secret = field(repr=False)
+
+
 @dataclass(frozen=True)
 class Grant:
-    """What the switch's entries for one job in one epoch contain.
+    """What the entries of one switch for one job in one epoch contain.
 
-    `addresses` and `secrets` are indexed by rank. Two grants never have the same epoch. A rank's secret is in all its
-    frames, and otherwise only in its lease and the switch's entries.
+    A child's place in `children` is its bit. Without a `parent` the switch is the root of the job's tree. The grants of
+    a job differ in nothing else; two jobs' grants never have the same epoch.
     """
 
     job_id: JobId
     name: str
     epoch: Annotated[int, Meta(ge=1, le=0xFFFF)]
     slots: SlotRange
-    addresses: tuple[Address, ...]
-    secrets: tuple[Annotated[int, Meta(ge=0)], ...] = field(repr=False)
+    children: tuple[Child, ...]
+    parent: Parent | None = None
+    switch: str = ONLY_SWITCH
 
     @property
-    def world_size(self) -> int:
-        """How many ranks the job has."""
-        return len(self.addresses)
+    def full(self) -> int:
+        """The `seen` bitmap of a round to which every child has contributed."""
+        return self.level.full
+
+    @property
+    def level(self) -> Level:
+        """The switch and its children as a lease has them."""
+        children = tuple(child.ranks for child in self.children)
+        return Level(self.switch, children, self.parent.switch if self.parent is not None else "")
+
+
+def rank_children(addresses: Sequence[Address], secrets: Sequence[int]) -> tuple[Child, ...]:
+    """Return the children of the only switch of a job: its ranks, which have these addresses and secrets."""
+    return tuple(
+        Child(address, secret, (rank,)) for rank, (address, secret) in enumerate(zip(addresses, secrets, strict=True))
+    )
 
 
 @dataclass
 class Member:
-    """A rank that has joined, of the launch `run_id`. `address` is known once its HELLO has come through the switch.
+    """A rank that has joined, of the launch `run_id`. Its `address` at `switch` is known once its HELLO has come there.
+
+    `target` names the switch that it sends to, "": the one address that all switches have for ranks.
 
     `waiting` and `watching` count its open calls; `disconnected_at` is when the connection of the last of them ended.
     `slot_wait` is what it waited for at its last heartbeat, None in no collective.
@@ -59,20 +102,27 @@ class Member:
     last_seen: float = 0.0
     run_id: str = ""
     address: Address | None = None
+    switch: str = ""
+    target: str = ""
     waiting: int = 0
     watching: int = 0
     disconnected_at: float | None = None
     problem: str = ""
     slot_wait: WaitingSlot | None = None
 
+    def forget_address(self) -> None:
+        """Wait for another HELLO."""
+        self.address, self.switch = None, ""
+
 
 @dataclass
 class Job:
     """A named group of `world_size` ranks that holds slots for as long as it exists.
 
-    `grant` is None while ranks are missing. The job is ACTIVE from when the switch holds the grant's entries.
+    `grants` are those of the switches of its tree, by name, the root first; none while ranks are missing. The job is
+    ACTIVE from when each of these switches holds its grant's entries; before that `installed` are those that do.
     `lane_bits` 0 leaves the width to the workers; `lane_bound` is the largest |t| a rank may send in a lane.
-    `counted_from` is what the switch's counters showed before the job's first entries, None before that.
+    `counted_from` is what a switch's counters showed before the job's first entries there, by switch.
     `owner` is its creator (for the quotas), `problem` why it has no lease though every rank has joined.
     `owner_lock` and `member_lock` are the digests of its tokens, "" where it has none.
     An `ephemeral` job is removed when it has no members for some time; `empty_since` is when that began, None while it
@@ -86,10 +136,11 @@ class Job:
     lane_bits: int = 0
     lane_bound: int = 1
     members: dict[int, Member] = field(default_factory=dict)
-    grant: Grant | None = None
+    grants: dict[str, Grant] = field(default_factory=dict)
     active: bool = False
+    installed: set[str] = field(default_factory=set)
     last_reset: str = ""
-    counted_from: dict[str, Count] | None = None
+    counted_from: dict[str, dict[str, Count]] = field(default_factory=dict)
     owner: str = ""
     problem: str = ""
     owner_lock: str = ""
@@ -111,15 +162,32 @@ class Job:
     @property
     def epoch(self) -> int:
         """The epoch of the present lease, 0 while FORMING."""
-        return self.grant.epoch if self.grant is not None and self.active else 0
+        return next(iter(self.grants.values())).epoch if self.active else 0
+
+    @property
+    def tree(self) -> tuple[Level, ...]:
+        """The switches that sum for it, the root first; () while FORMING."""
+        return tuple(grant.level for grant in self.grants.values()) if self.active else ()
 
     @property
     def run_id(self) -> str:
         """The launch of all its members."""
         return next((member.run_id for member in self.members.values()), "")
 
+    def levels(self, rank: int) -> list[Level]:
+        """Return the switches of an ACTIVE job from that of the rank up to the root."""
+        levels = [self.grants[self.members[rank].switch].level]
+        while parent := levels[-1].parent:
+            levels.append(self.grants[parent].level)
+        return levels
+
+    def secret(self, rank: int) -> int:
+        """Return the secret of a rank of an ACTIVE job."""
+        children = self.grants[self.members[rank].switch].children
+        return next(child.secret for child in children if child.ranks == (rank,) and not child.switch)
+
     def missing(self, switch: str = "") -> str:
-        """Return why the job is not ACTIVE: the ranks, and the switch's address for HELLO."""
+        """Return why the job is not ACTIVE: the ranks, and the addresses for HELLO."""
         absent = [rank for rank in range(self.world_size) if rank not in self.members]
         silent = [rank for rank, member in sorted(self.members.items()) if member.address is None]
         parts = []
@@ -130,7 +198,13 @@ class Job:
             where = f", expected at {switch} (`p4reduce controller run --switch` sets it)" if switch else ""
             parts.append(f"the HELLO of {name_ranks(plain)} never arrived through the switch{where}")
         parts += [self.members[rank].problem for rank in silent if self.members[rank].problem]
-        return "; ".join(parts) or self.problem or "every rank is there, but the switch has not taken the job's entries"
+        return "; ".join(parts) or self.problem or self._without_entries()
+
+    def _without_entries(self) -> str:
+        if len(self.grants) < 2:
+            return "every rank is there, but the switch has not taken the job's entries"
+        names = ", ".join(name for name in self.grants if name not in self.installed)
+        return f"every rank is there, but these switches have not taken the job's entries: {names}"
 
 
 def name_ranks(ranks: list[int]) -> str:

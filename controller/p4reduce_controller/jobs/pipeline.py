@@ -16,15 +16,16 @@ from p4reduce_contracts.artifacts import P4INFO, PROGRAM, PipelineNotFoundError,
 from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
 from p4reduce_contracts.p4runtime.entries import MulticastGroup, TableEntry
 from p4reduce_contracts.p4runtime.schema import parse_p4info
+from p4reduce_contracts.wire import MAX_CHILDREN
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_controller.jobs import switch_entries, tofino_entries
 from p4reduce_controller.jobs.model import Grant
-from p4reduce_controller.p4names import TOFINO, V1MODEL, P4Names
+from p4reduce_controller.p4names import TO_PARENT, TOFINO, V1MODEL, P4Names
 from p4reduce_controller.p4rt import stratum
 
 
 class GrantEntries(NamedTuple):
-    """What a switch holds for one job: `replies` address the frames to its ranks, `admission` admits theirs.
+    """What a switch holds for one job: `replies` address frames to its children and parent, `admission` admits theirs.
 
     No frame may be admitted before replies to it can be addressed: `replies` are inserted first and deleted last.
     """
@@ -42,15 +43,17 @@ class Pipeline:
     device_config: bytes
     names: P4Names
     admission: Callable[[Grant], list[TableEntry]]
-    """The target's entries that admit frames of a job's ranks; `entries` has them."""
-    max_world_size: int
-    """The most ranks of one job."""
+    """The target's entries that admit frames of a job's children and parent; `entries` has them."""
+    max_children: int
+    """The most ranks and switches that contribute to a job's slots."""
+    takes_trees: bool
+    """Whether the switch can contribute to another one."""
 
     def entries(self, grant: Grant, switch: SwitchConfig) -> GrantEntries:
         """Return all entries of a grant."""
         replies: list[TableEntry | MulticastGroup] = [
             *switch_entries.members(grant, switch, self.names),
-            switch_entries.group(grant),
+            *switch_entries.groups(grant),
         ]
         return GrantEntries(replies, self.admission(grant))
 
@@ -63,8 +66,7 @@ def read(folder: Path) -> Pipeline:
         match p4info.pkg_info.arch:
             case "v1model":
                 program = (folder / PROGRAM).read_bytes()
-                admission = partial(switch_entries.admission, names=V1MODEL)
-                return Pipeline(sizes, p4info, program, V1MODEL, admission, sizes.max_world_size)
+                return _v1model(sizes, p4info, program)
             case "tna" | "t2na":
                 return _tofino(folder, sizes, p4info)
             case other:
@@ -74,6 +76,20 @@ def read(folder: Path) -> Pipeline:
                 )
     except (OSError, ValueError) as error:
         raise PipelineNotFoundError(f"cannot use the pipeline in {folder}: {error}") from None
+
+
+def _v1model(sizes: SwitchGeometry, p4info: p4i.P4Info, program: bytes) -> Pipeline:
+    """Raise ValueError for a program of an earlier version."""
+    params = {
+        param.name for action in p4info.actions for param in action.params if action.preamble.name == V1MODEL.admit_rank
+    }
+    if TO_PARENT not in params:
+        raise ValueError(
+            f"its action {V1MODEL.admit_rank} has no parameter {TO_PARENT}, so it is of an earlier version; compile "
+            "p4src with `make p4`"
+        )
+    admission = partial(switch_entries.admission, names=V1MODEL)
+    return Pipeline(sizes, p4info, program, V1MODEL, admission, MAX_CHILDREN, takes_trees=True)
 
 
 def _tofino(folder: Path, sizes: SwitchGeometry, p4info: p4i.P4Info) -> Pipeline:
@@ -87,5 +103,6 @@ def _tofino(folder: Path, sizes: SwitchGeometry, p4info: p4i.P4Info) -> Pipeline
         stratum.device_config(folder),
         TOFINO,
         partial(tofino_entries.admission, names=TOFINO, registers=registers),
-        min(sizes.max_world_size, registers.max_world_size),
+        min(MAX_CHILDREN, registers.max_children),
+        takes_trees=False,
     )

@@ -1,4 +1,4 @@
-"""Reconciles the switch with the registry, and keeps the connection to it.
+"""Reconciles a switch with the registry, and keeps the connection to it.
 
 The registry has the desired entries, the reconciler the actual ones, and it writes the difference: first all
 deletes, since slots may pass from one job to another, then the inserts. P4Runtime calls block, so they run one
@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.errors import StoreError, SwitchAwayError
+from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_contracts.p4runtime.errors import (
     NotPrimaryError,
     P4RuntimeError,
@@ -45,12 +46,13 @@ _EPOCHS_A_WARNING = 1000
 _PROBE_INTERVAL_S = 3.0
 _PROBE_LIMIT_S = 3.0
 _PROBE_FAILURES = 3  # in a row, and the switch counts as lost
+_LINK_HELLO_S = 1.0
 
 T = TypeVar("T")
 
 
 class SwitchReconciler:
-    """The controller's side of the switch at `address`. Call its methods on the event loop only."""
+    """The controller's side of the switch `name` at `address`. Call its methods on the event loop only."""
 
     def __init__(
         self,
@@ -61,7 +63,9 @@ class SwitchReconciler:
         clock: Callable[[], float],
         notifier: Notifier,
         address: str,
+        name: str = ONLY_SWITCH,
     ) -> None:
+        self.name = name
         self._entry_writer = entry_writer
         self._registry = registry
         self._store = store
@@ -80,6 +84,7 @@ class SwitchReconciler:
         self._synced_version = -1
         self._mac_learn_events: list[tuple[int, ...]] = []
         self._next_probe = 0.0
+        self._next_hello = 0.0
         self._probes_failed = 0
         self._giving_up: asyncio.TimerHandle | None = None
         self._deposed_at = -_STABLE_MASTERSHIP_S
@@ -131,13 +136,32 @@ class SwitchReconciler:
                     pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             elif loop.time() >= self._next_probe:
                 await self._probe()
-            elif self._has_work() and not self._not_primary:
+            elif self._not_primary:
+                await self._wait(min(self._next_probe, self._next_bid))
+            elif self._has_work():
                 await self._work()
+            elif not (hellos := self._registry.links.hellos(self.name)):
+                await self._wait(self._next_probe)
+            elif loop.time() < self._next_hello:
+                await self._wait(min(self._next_probe, self._next_hello))
             else:
-                until = min(self._next_probe, self._next_bid) if self._not_primary else self._next_probe
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout_at(until):
-                        await self._notifier.wait()
+                self._next_hello = loop.time() + _LINK_HELLO_S
+                await self._send(hellos)
+
+    async def _wait(self, until: float) -> None:
+        """Wait for a change, at most until then."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                await self._notifier.wait()
+
+    async def _send(self, frames: list[tuple[int, bytes]]) -> None:
+        """Send frames out of ports of the switch."""
+        client = self._entry_writer.client
+        try:
+            for port, frame in frames:
+                await self._on_thread(lambda port=port, frame=frame: client.packet_out(frame, port))  # type: ignore[misc]
+        except P4RuntimeError as error:
+            event(_log, logging.WARNING, "HELLO not sent", switch=self._address, cause=str(error))
 
     def _has_work(self) -> bool:
         return bool(self._mac_learn_events) or self._synced_version != self._registry.version
@@ -171,7 +195,7 @@ class SwitchReconciler:
 
     async def job_counters(self, job: Job) -> dict[str, Count]:
         """Counters of one job by name, since it was made or the switch was lost. Raises SwitchAwayError."""
-        return _since(job, await self._ask(lambda: self._entry_writer.job_counters(job.id)))
+        return self._since(job, await self._ask(lambda: self._entry_writer.job_counters(job.id)))
 
     async def drop_counters(self) -> dict[str, Count]:
         """Drops by reason. Raises SwitchAwayError."""
@@ -186,7 +210,8 @@ class SwitchReconciler:
             lambda: (self._entry_writer.all_job_counters(), self._entry_writer.drop_counters())
         )
         counts = {
-            job.name: _since(job, {name: by_id.get(job.id, Count()) for name, by_id in cells.items()}) for job in jobs
+            job.name: self._since(job, {name: by_id.get(job.id, Count()) for name, by_id in cells.items()})
+            for job in jobs
         }
         return counts, drops
 
@@ -219,7 +244,7 @@ class SwitchReconciler:
         hello = parse_hello(metadata.get("ingress_port", -1), payload)
         if hello is not None:
             before = self._registry.version
-            self._registry.hello(hello, self._clock())
+            self._registry.hello(hello, self._clock(), self.name)
             if self._registry.version != before:
                 self._notifier.notify()
 
@@ -271,7 +296,7 @@ class SwitchReconciler:
 
     def _give_up(self) -> None:
         """Reset the jobs: the switch has been away for too long."""
-        self._registry.switch_lost(RESTARTED)
+        self._registry.switch_lost(RESTARTED, switch=self.name)
         self._notifier.notify()
 
     def _stop_giving_up(self) -> None:
@@ -299,8 +324,10 @@ class SwitchReconciler:
             return "", self._entry_writer.take_over(era, active.values(), given)
 
         loop = asyncio.get_running_loop()
-        era, given = self._store.era, self._store.given_epochs()
-        active = {job.id: job.grant for job in self._registry.jobs() if job.active and job.grant is not None}
+        era, given = self._store.era(self.name), self._store.given_epochs(self.name)
+        active = {
+            job.id: job.grants[self.name] for job in self._registry.jobs() if job.active and self.name in job.grants
+        }
         why_not, kept = await self._on_thread(connect)
         self._not_primary = why_not or self._not_primary  # another may have become primary in the meantime
         if kept is None:
@@ -308,7 +335,7 @@ class SwitchReconciler:
         else:
             self._stop_giving_up()
             self._installed = {job_id: active[job_id] for job_id in kept}
-            self._registry.switch_lost(RESTARTED, kept)
+            self._registry.switch_lost(RESTARTED, kept, self.name)
         self._next_probe = loop.time() + _PROBE_INTERVAL_S
         self._probes_failed = 0
         self._connected = True
@@ -338,10 +365,10 @@ class SwitchReconciler:
 
     async def _start_afresh(self) -> None:
         """Begin an era: the switch's registers are zeroed, and no epoch counts as used."""
-        era = self._store.begin_era()
+        era = self._store.begin_era(self.name)
         self._stop_giving_up()
         self._installed.clear()
-        self._registry.switch_lost(RESTARTED)
+        self._registry.switch_lost(RESTARTED, switch=self.name)
         await self._on_thread(lambda: self._entry_writer.start_afresh(era))
 
     async def _probe(self) -> None:
@@ -378,7 +405,7 @@ class SwitchReconciler:
         self._notifier.notify()
 
     async def _remove_stale(self) -> None:
-        desired = self._registry.grants()
+        desired = self._registry.grants(self.name)
         for job_id, grant in list(self._installed.items()):
             if desired.get(job_id) != grant:
                 await self._on_thread(lambda grant=grant: self._entry_writer.remove(grant))  # type: ignore[misc]
@@ -387,10 +414,10 @@ class SwitchReconciler:
     async def _clear_registers(self) -> None:
         """Begin another era while no job is on the switch, well before all epochs are used."""
         try:
-            used = self._store.count_epochs()
+            used = self._store.count_epochs(self.name)
             if used < _ENOUGH_EPOCHS:
                 self._next_warning = _ENOUGH_EPOCHS
-            elif not self._installed and not self._registry.grants():
+            elif not self._installed and not self._registry.grants(self.name):
                 event(_log, logging.INFO, "registers cleared", switch=self._address, used_epochs=used)
                 await self._start_afresh()
             elif used >= self._next_warning:
@@ -407,7 +434,7 @@ class SwitchReconciler:
             event(_log, logging.WARNING, "registers not cleared", switch=self._address, cause=str(error))
 
     async def _install_missing(self) -> None:
-        for job_id, grant in self._registry.grants().items():
+        for job_id, grant in self._registry.grants(self.name).items():
             if job_id in self._installed:
                 continue
             await self._count_from_now(grant)
@@ -424,7 +451,7 @@ class SwitchReconciler:
     async def _count_from_now(self, grant: Grant) -> None:
         """Note the job's counters, unless that was done; the job has had no entries yet."""
         job = self._registry.holder(grant)
-        if job is None or job.counted_from is not None:
+        if job is None or self.name in job.counted_from:
             return
         try:
             counts = await self._on_thread(lambda: self._entry_writer.job_counters(grant.job_id))
@@ -441,11 +468,10 @@ class SwitchReconciler:
             except WriteError as error:
                 event(_log, logging.WARNING, "MAC addresses not noted", cause=str(error))
 
-
-def _since(job: Job, counts: dict[str, Count]) -> dict[str, Count]:
-    """Return `counts` since the job was made; nothing counts before its first entries."""
-    since = counts if job.counted_from is None else job.counted_from
-    return {name: count - since.get(name, Count()) for name, count in counts.items()}
+    def _since(self, job: Job, counts: dict[str, Count]) -> dict[str, Count]:
+        """Return `counts` since the job was made; nothing counts before its first entries here."""
+        since = job.counted_from.get(self.name, counts)
+        return {name: count - since.get(name, Count()) for name, count in counts.items()}
 
 
 def _post(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:

@@ -1,16 +1,16 @@
 """The registry: every job and its members, as a state machine without I/O.
 
-Events (create, join, HELLO, heartbeat, leave, ...) come in with the time in seconds; what the switch must
-hold as a consequence is `grants()`. The reconciler reports back with `installed` or
+Events (create, join, HELLO, heartbeat, leave, ...) come in with the time in seconds; what each switch must
+hold as a consequence is `grants(switch)`. Its reconciler reports back with `installed` or
 `install_failed`.
 A job goes
 
-    FORMING --every rank's HELLO is there--> FORMING with a grant --installed--> ACTIVE
-       ^                                                                            |
-       +------ a rank leaves, ends or joins again, the switch restarts -------------+
+    FORMING --every rank's HELLO is there--> FORMING with grants --all installed--> ACTIVE
+       ^                                                                               |
+       +------ a rank leaves, ends or joins again, a switch restarts ------------------+
 
-and each grant has a new epoch. A reset of an ACTIVE job drops all members: calls with their nonces are answered
-with the reason, and they must join again.
+There is a grant for each switch that the places of the ranks need, all of them in one new epoch. A reset of an
+ACTIVE job drops all members: calls with their nonces are answered with the reason, and they must join again.
 
 The state for a later run of the controller is saved at every step (`JobStore`), and read with `restore`. Only
 making and removing a job, and drawing an epoch, depend on that: a failing disk stops nothing else. An older
@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import Protocol
 
@@ -39,14 +39,18 @@ from p4reduce_contracts.jobs.errors import (
     SwitchFullError,
     UnknownJobError,
 )
+from p4reduce_contracts.jobs.lease import ONLY_SWITCH, Level
 from p4reduce_contracts.jobs.reasons import job_removed, rank_left
 from p4reduce_contracts.wire import MAX_JOBS, SECRET_BITS
 from p4reduce_controller.config import QuotaConfig
 from p4reduce_controller.jobs.hello import Hello
+from p4reduce_controller.jobs.links import LINK_JOB, Link, Links
 from p4reduce_controller.jobs.model import (
+    Child,
     Grant,
     Job,
     Member,
+    Parent,
     check_job_lanes,
     check_name,
     check_run_id,
@@ -55,6 +59,7 @@ from p4reduce_controller.jobs.model import (
 from p4reduce_controller.jobs.quotas import Quotas
 from p4reduce_controller.jobs.slots import SlotAllocator, SlotRange
 from p4reduce_controller.jobs.tokens import Tokens, lock
+from p4reduce_controller.jobs.tree import PlacementError, Tree
 from p4reduce_runtime.logs import event
 
 _log = logging.getLogger(__name__)
@@ -78,12 +83,26 @@ class Cause(StrEnum):
     JOINED_AGAIN = "rank joined again"
     SWITCH_LOST = "switch lost"
     SWITCH_REFUSED = "switch refused entries"
+    LINK_CHANGED = "link changed"
+    RECONFIGURED = "switches reconfigured"
     NO_EPOCH = "no epoch"
 
     @property
     def level(self) -> int:
         """The log level: a reset that was requested is no warning."""
         return logging.INFO if self in (Cause.LEFT, Cause.REMOVED) else logging.WARNING
+
+
+def _child(grant: Grant, switch: str) -> Child:
+    """Return the child that is `switch`."""
+    return next(child for child in grant.children if child.switch == switch)
+
+
+def _used_link(job: Job, switch: str) -> Link | None:
+    """Return the link of a switch to its parent as the job's grants have it, None where they have none."""
+    if switch not in job.grants or (parent := job.grants[switch].parent) is None:
+        return None
+    return Link(_child(job.grants[parent.switch], switch).address, parent.address)
 
 
 def _at(member: Member) -> str:
@@ -93,7 +112,7 @@ def _at(member: Member) -> str:
 class JobStore(Protocol):
     """Where the registry's jobs are saved; see `store.Store`. Each method raises StoreError when that fails."""
 
-    def draw_epoch(self, slots: SlotRange, in_use: Collection[int]) -> int: ...
+    def draw_epoch(self, slots: SlotRange, in_use: Collection[int], switches: Collection[str]) -> int: ...
     def save(self, job: Job) -> None: ...
     def delete(self, name: str) -> None: ...
 
@@ -107,7 +126,10 @@ def _random_secret() -> int:
 
 
 class Registry:
-    """All jobs of one switch. One thread only may call it. `version` rises when an answer may change."""
+    """All jobs of one tree of switches, or several. One thread only may call it.
+
+    `version` rises when an answer may change.
+    """
 
     def __init__(
         self,
@@ -117,11 +139,14 @@ class Registry:
         draw_nonce: Callable[[], int] = _random_nonce,
         draw_secret: Callable[[], int] = _random_secret,
         quotas: Quotas | None = None,
-        max_world_size: int | None = None,
+        tree: Tree | None = None,
+        links: Links | None = None,
     ) -> None:
-        """`max_world_size` is for a program that takes fewer ranks a job than its frames."""
+        """`geometry` is that of every switch; a slot has the same number in all of them."""
         self.geometry = geometry
-        self._max_world_size = geometry.max_world_size if max_world_size is None else max_world_size
+        self.tree = tree or Tree()
+        self.links = links or Links(self.tree)
+        self._max_world_size = min(geometry.max_world_size, self.tree.max_world_size)
         self.slots = SlotAllocator(geometry.slots)
         self.version = 0
         self.joins = 0
@@ -150,9 +175,9 @@ class Registry:
             raise UnknownJobError(f"there is no job {name!r}; known jobs: {known}")
         return self._jobs[name]
 
-    def grants(self) -> dict[int, Grant]:
-        """What the switch should hold, by job id."""
-        return {job.id: job.grant for job in self._jobs.values() if job.grant is not None}
+    def grants(self, switch: str = ONLY_SWITCH) -> dict[int, Grant]:
+        """What a switch should hold, by job id."""
+        return {job.id: job.grants[switch] for job in self._jobs.values() if switch in job.grants}
 
     def create(
         self,
@@ -238,7 +263,11 @@ class Registry:
             for member in job.members.values():
                 self._members[member.nonce] = (job, member)
                 if not job.active:
-                    member.address = None
+                    member.forget_address()
+            if any(name not in self.tree.switches for name in job.grants) or any(
+                level.parent not in ("", self.tree.parent(level.switch)) for level in job.tree
+            ):
+                self._reset(job, "the controller's switches were configured anew", Cause.RECONFIGURED)
         self.record_heartbeats(now)
         if self._jobs:
             event(_log, logging.INFO, "jobs restored", jobs=len(self._jobs), members=len(self._members))
@@ -250,9 +279,18 @@ class Registry:
             member.disconnected_at = None
 
     def join(
-        self, name: str, rank: int, world_size: int, now: float, run_id: str = "", *, former: int = 0, owner: str = ""
+        self,
+        name: str,
+        rank: int,
+        world_size: int,
+        now: float,
+        run_id: str = "",
+        *,
+        former: int = 0,
+        owner: str = "",
+        target: str = "",
     ) -> Member:
-        """Add rank `rank` as a member; the join counts towards the quota of `owner`.
+        """Add rank `rank` as a member, which sends to the switch `target`; this counts towards the quota of `owner`.
 
         A member keeps its rank until it leaves or `sweep` drops it: only `former`, the nonce with which the same
         worker joined before, lets it join again earlier, and that resets an ACTIVE job.
@@ -282,7 +320,7 @@ class Registry:
         self._quotas.count_join(owner, now)
         if rank in job.members:
             self._drop(job, rank, f"rank {rank} joined again", Cause.JOINED_AGAIN)
-        member = Member(rank, self._fresh_nonce(), now, run_id)
+        member = Member(rank, self._fresh_nonce(), now, run_id, target=target)
         job.members[rank] = member
         self._members[member.nonce] = (job, member)
         job.joined = True
@@ -291,26 +329,50 @@ class Registry:
         event(_log, logging.INFO, "rank joined", job=name, rank=rank, run_id=run_id, owner=owner)
         return member
 
-    def hello(self, hello: Hello, now: float) -> bool:
-        """Record a HELLO. Return False if no member has its nonce; a nonce keeps its first address."""
+    def hello(self, hello: Hello, now: float, switch: str = ONLY_SWITCH) -> bool:
+        """Record a HELLO that `switch` punted, of a rank or of another switch.
+
+        Return False if it is nobody's; a nonce keeps its first address.
+        """
+        if hello.job_id == LINK_JOB:
+            return self._link_hello(hello, now, switch)
         if hello.nonce not in self._members:
             return False
         job, member = self._members[hello.nonce]
         if job.id != hello.job_id:
             return False
         member.last_seen = now
-        if job.grant is not None or member.address is not None:
-            return member.address == hello.address
+        if job.grants or member.address is not None:
+            return (member.switch, member.address) == (switch, hello.address)
         for other in job.members.values():
-            if other.address == hello.address:
+            if (other.switch, other.address) == (switch, hello.address):
                 member.problem = (
                     f"the HELLO of rank {member.rank} came from rank {other.rank}'s address "
                     f"{hello.address.host}:{hello.address.udp_port}"
                 )
                 return False
-        member.address = hello.address
+        member.switch, member.address = switch, hello.address
         member.problem = ""
         self._grant_if_complete(job, now)
+        return True
+
+    def _link_hello(self, hello: Hello, now: float, switch: str) -> bool:
+        child = self.links.arrived(hello, switch)
+        if not child:
+            return False
+        self.version += 1
+        parent, link = self.tree.parent(child), self.links.link(child)
+        if fault := self.links.fault(child):
+            event(_log, logging.WARNING, "link wrong", switch=child, parent=parent, cause=fault)
+        if link is None:
+            return True
+        ports = {"uplink_port": link.parent.ingress_port, "parent_port": link.child.ingress_port}
+        event(_log, logging.INFO, "link found", switch=child, parent=parent, **ports)
+        for job in self._jobs.values():
+            if _used_link(job, child) not in (None, link):
+                self._reset(job, f"the link from {child} to {parent} has changed", Cause.LINK_CHANGED)
+            elif not job.grants:
+                self._grant_if_complete(job, now)
         return True
 
     def lease(self, nonce: int) -> tuple[Job, Member] | None:
@@ -342,7 +404,7 @@ class Registry:
             member.waiting -= 1
             member.last_seen = now
             if caller_disconnected and not job.active and member.waiting == 0:
-                member.address = None
+                member.forget_address()
                 member.disconnected_at = now
                 self._withdraw(job)
 
@@ -392,7 +454,7 @@ class Registry:
                     self._drop(job, member.rank, reason, Cause.DISCONNECTED)
                 elif now - member.last_seen >= limit:
                     self._drop(job, member.rank, f"rank {member.rank} sent no heartbeat for {limit:g} s", Cause.SILENT)
-            if job.grant is None:
+            if not job.grants:
                 self._grant_if_complete(job, now)  # if it waited for its owner's quota
         for name in list(self._unsaved):
             self._save(self._jobs[name])
@@ -413,26 +475,30 @@ class Registry:
                 event(_log, logging.WARNING, "job not removed", job=job.name, cause=str(error))
 
     def holder(self, grant: Grant) -> Job | None:
-        """Return the job whose present grant this is, or None."""
+        """Return the job that has this grant at present, or None."""
         job = self._jobs.get(grant.name)
-        return job if job is not None and job.grant == grant else None
+        return job if job is not None and job.grants.get(grant.switch) == grant else None
 
     def installed(self, grant: Grant, now: float) -> None:
-        """Record that the switch holds the grant's entries: the job is ACTIVE, unless it has another grant."""
+        """Record that the grant's switch holds its entries: with all others the job is ACTIVE, unless it has others."""
         job = self.holder(grant)
-        if job is not None:
+        if job is None:
+            return
+        job.installed.add(grant.switch)
+        self.version += 1
+        if job.installed.issuperset(job.grants):
             job.active = True
             for member in job.members.values():
                 member.last_seen = now
             self._changed(job)
             self.grants_given += 1
-            event(_log, logging.INFO, "job granted", job=job.name, epoch=grant.epoch, ranks=grant.world_size)
+            event(_log, logging.INFO, "job granted", job=job.name, epoch=grant.epoch, ranks=job.world_size)
 
     def count_from(self, grant: Grant, counts: dict[str, Count]) -> None:
-        """Record the switch's counters from before the job's first entries, unless it had entries."""
+        """Record the switch's counters from before the job's first entries there, unless it had entries."""
         job = self.holder(grant)
-        if job is not None and job.counted_from is None:
-            job.counted_from = counts
+        if job is not None and grant.switch not in job.counted_from:
+            job.counted_from[grant.switch] = counts
             self._save(job)
 
     def install_failed(self, grant: Grant, reason: str) -> None:
@@ -441,21 +507,25 @@ class Registry:
         if job is not None:
             self._reset(job, reason, Cause.SWITCH_REFUSED)
 
-    def switch_lost(self, reason: str, kept: Collection[int] = ()) -> None:
-        """Record that the switch has only the grants of these job ids: other ACTIVE jobs are reset.
+    def switch_lost(self, reason: str, kept: Collection[int] = (), switch: str = ONLY_SWITCH) -> None:
+        """Record that `switch` has only the grants of these job ids: other ACTIVE jobs with grants there are reset.
 
-        Jobs that are FORMING wait for new HELLOs: the members' ports may be others now.
+        Members of FORMING jobs at this switch wait for new HELLOs: their ports may be others now. So do its links.
         """
+        self.links.lost(switch)
         for job in self._jobs.values():
-            if job.active and job.id in kept:
+            if job.active and switch in job.grants and job.id in kept:
                 continue
-            job.counted_from = None  # the counters may begin at 0 again
-            if job.active:
+            counted = job.counted_from.pop(switch, None)  # the counters may begin at 0 again
+            found = [member for member in job.members.values() if member.switch == switch]
+            if job.active and switch in job.grants:
                 self._reset(job, reason, Cause.SWITCH_LOST)
-            else:
+            elif found or switch in job.grants:
                 self._withdraw(job)
-                for member in job.members.values():
-                    member.address = None
+                for member in found:
+                    member.forget_address()
+            elif counted is not None:
+                self._save(job)
 
     def _free_id(self) -> int:
         """Return the next free id; ids are reused as late as possible, since counters are kept by id."""
@@ -473,22 +543,53 @@ class Registry:
                 return nonce
 
     def _grant_if_complete(self, job: Job, now: float) -> None:
-        addresses = [job.members[rank].address if rank in job.members else None for rank in range(job.world_size)]
-        known = tuple(address for address in addresses if address is not None)
-        if len(known) < job.world_size:
+        if len(job.members) < job.world_size or any(member.address is None for member in job.members.values()):
+            return
+        try:
+            levels = self.tree.place({rank: job.members[rank].switch for rank in range(job.world_size)})
+        except PlacementError as error:
+            job.problem = str(error)
+            return
+        unknown = [self.links.problem(level.switch) for level in levels.values() if level.parent]
+        if any(unknown):
+            job.problem = "; ".join(filter(None, unknown))
             return
         if wait_s := self._quotas.lease_wait_s(job.owner, now):
             job.problem = f"{job.owner} had as many leases in a minute as one owner may; the next in {wait_s:.1f} s"
             return
         job.problem = ""
         try:
-            epoch = self._store.draw_epoch(job.slots, {grant.epoch for grant in self.grants().values()})
+            in_use = {grant.epoch for other in self._jobs.values() for grant in other.grants.values()}
+            epoch = self._store.draw_epoch(job.slots, in_use, tuple(levels))
         except ControllerFailedError as error:
             self._reset(job, str(error), Cause.NO_EPOCH)
             return
-        drawn = tuple(self._draw_secret() for _ in known)
-        job.grant = Grant(job.id, job.name, epoch, job.slots, known, drawn)
+        job.installed.clear()
+        job.grants = self._make_grants(job, epoch, levels)
         self.version += 1
+
+    def _make_grants(self, job: Job, epoch: int, levels: Mapping[str, Level]) -> dict[str, Grant]:
+        """Return the grants of the switches of `levels`; the links between them are known."""
+        below = {(level.parent, level.ranks): level.switch for level in levels.values()}
+        grants: dict[str, Grant] = {}
+        for name, level in levels.items():
+            children = []
+            for ranks in level.children:
+                switch = below.get((name, ranks), "")
+                address = self._link(switch).child if switch else job.members[ranks[0]].address
+                assert address is not None, "every HELLO is there"
+                children.append(Child(address, self._draw_secret(), ranks, switch))
+            parent = None
+            if level.parent:
+                secret = _child(grants[level.parent], name).secret
+                parent = Parent(level.parent, self._link(name).parent, secret)
+            grants[name] = Grant(job.id, job.name, epoch, job.slots, tuple(children), parent, name)
+        return grants
+
+    def _link(self, switch: str) -> Link:
+        link = self.links.link(switch)
+        assert link is not None, "every link of a job is known"
+        return link
 
     def _drop(self, job: Job, rank: int, reason: str, cause: Cause) -> None:
         """Drop one rank. That resets an ACTIVE job; a FORMING one keeps the others."""
@@ -500,9 +601,10 @@ class Registry:
             event(_log, cause.level, "rank dropped", job=job.name, rank=rank, cause=reason)
 
     def _withdraw(self, job: Job) -> None:
-        """Take back a grant that no rank has received yet."""
+        """Take back grants that no rank has received yet."""
         if not job.active:
-            job.grant = None
+            job.grants = {}
+            job.installed.clear()
         self._changed(job)
 
     def _reset(self, job: Job, reason: str, cause: Cause) -> None:
@@ -514,7 +616,8 @@ class Registry:
         for member in job.members.values():
             self._remove_member(member, reason)
         job.members.clear()
-        job.grant = None
+        job.grants = {}
+        job.installed.clear()
         job.active = False
         job.last_reset = reason
         self._changed(job)

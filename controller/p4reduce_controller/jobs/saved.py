@@ -8,22 +8,22 @@ from typing import Any
 
 from p4reduce_contracts.jobs.errors import InvalidRequestError
 from p4reduce_contracts.wire import SECRET_BITS
-from p4reduce_controller.jobs.model import Grant, Job, Member, check_job_lanes, check_name
+from p4reduce_controller.jobs.model import Job, Member, check_job_lanes, check_name
 from p4reduce_runtime import settings
 
 _RUNNING_ONLY = ("last_seen", "waiting", "watching", "disconnected_at", "problem", "slot_wait")
 
 
 def to_text(job: Job) -> str:
-    """Write a job as JSON. The grant of a job that is not ACTIVE is left out: no rank has received it."""
+    """Write a job as JSON. The grants of a job that is not ACTIVE are left out: no rank has received them."""
     fields = asdict(job)
     fields["members"] = [
         {key: value for key, value in member.items() if key not in _RUNNING_ONLY}
         for member in fields["members"].values()
     ]
-    del fields["empty_since"]
+    del fields["empty_since"], fields["installed"]
     if not job.active:
-        fields["grant"] = None
+        fields["grants"] = {}
     return json.dumps(fields)
 
 
@@ -44,19 +44,40 @@ def from_text(text: str) -> Job:
         raise ValueError("a nonce in job.members has more than 64 bits")
     if any(rank >= job.world_size for rank in job.members):
         raise ValueError(f"the job has {job.world_size} ranks and members {sorted(job.members)}")
-    if job.active != (job.grant is not None):
-        raise ValueError(f"job.active is {job.active}, and the job has {'a' if job.grant else 'no'} grant")
-    if job.grant is not None:
-        _check_grant(job, job.grant)
+    if job.active != bool(job.grants):
+        raise ValueError(f"job.active is {job.active}, and the job has {len(job.grants)} grants")
+    if job.active:
+        _check_grants(job)
+        job.installed.update(job.grants)
     return job
 
 
-def _check_grant(job: Job, grant: Grant) -> None:
-    if any(secret >> SECRET_BITS for secret in grant.secrets):
-        raise ValueError(f"a secret of job.grant has more than {SECRET_BITS} bits")
-    if not len(grant.addresses) == len(grant.secrets) == job.world_size:
-        raise ValueError(f"the job has {job.world_size} ranks, and its grant another number")
+def _check_grants(job: Job) -> None:
+    """Raise ValueError unless each rank's levels lead to one root that has all ranks."""
     if len(job.members) != job.world_size:
-        raise ValueError(f"the job has {job.world_size} ranks and a grant, but only the members {sorted(job.members)}")
-    if (grant.job_id, grant.name, grant.slots) != (job.id, job.name, job.slots):
-        raise ValueError("job.grant has another id, name or slots than the job")
+        raise ValueError(f"the job has {job.world_size} ranks and grants, but only the members {sorted(job.members)}")
+    root, *others = job.grants.values()
+    for name, grant in job.grants.items():
+        if (grant.switch, grant.job_id, grant.name, grant.slots) != (name, job.id, job.name, job.slots):
+            raise ValueError(f"the grant of job.grants[{name}] has another switch, id, name or slots than the job")
+        if grant.epoch != root.epoch:
+            raise ValueError(f"job.grants[{name}] has another epoch than {root.switch}'s")
+        secrets = [child.secret for child in grant.children] + [grant.parent.secret if grant.parent is not None else 0]
+        if any(secret >> SECRET_BITS for secret in secrets):
+            raise ValueError(f"a secret of job.grants[{name}] has more than {SECRET_BITS} bits")
+        for child in grant.children:
+            if child.switch and (child.switch not in job.grants or job.grants[child.switch].level.parent != name):
+                raise ValueError(f"the child {child.switch} of job.grants[{name}] is not below it")
+            below = job.grants[child.switch].level.ranks if child.switch else child.ranks[:1]
+            if child.ranks != below:
+                raise ValueError(f"a child of job.grants[{name}] has other ranks than are behind it")
+    if root.parent is not None or any(grant.parent is None for grant in others):
+        raise ValueError("not the first of job.grants alone is a root")
+    ranks = [
+        rank for grant in job.grants.values() for child in grant.children if not child.switch for rank in child.ranks
+    ]
+    if sorted(ranks) != list(range(job.world_size)) or root.level.ranks != tuple(range(job.world_size)):
+        raise ValueError(f"the job has {job.world_size} ranks, and its grants others")
+    for rank, member in job.members.items():
+        if member.switch not in job.grants or (rank,) not in job.grants[member.switch].level.children:
+            raise ValueError(f"rank {rank} is not a child of its switch {member.switch!r} in job.grants")

@@ -12,9 +12,9 @@ import functools
 import logging
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -32,10 +32,12 @@ from p4reduce_contracts.jobs.errors import (
     rounded,
     status_code,
 )
+from p4reduce_contracts.jobs.lease import Level
 from p4reduce_controller.jobs import tokens
 from p4reduce_controller.jobs.model import Job
 from p4reduce_controller.jobs.notifier import Notifier
 from p4reduce_controller.jobs.registry import RECONNECT_S, Registry
+from p4reduce_controller.jobs.switches import Switches
 from p4reduce_runtime.logs import RateLimitedLog
 from p4reduce_runtime.security import is_local_peer, peer_name, peer_owner, peer_roles
 
@@ -50,28 +52,28 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Terms:
-    """What every worker receives: the switch's address, and intervals of its calls (seconds)."""
+    """What workers receive: the addresses of the switches by name, and intervals of their calls (seconds)."""
 
-    switch_host: str
-    switch_port: int
+    addresses: Mapping[str, tuple[str, int]]
     hello_interval_s: float = 0.1
     heartbeat_interval_s: float = 2.0
 
+    def address(self, switch: str) -> tuple[str, int]:
+        """Return where a worker sends to that named `switch`; "": the one address that all switches have.
 
-class Switch(Protocol):
-    """The part of SwitchReconciler that the servicer uses."""
-
-    def unavailable_reason(self) -> str:
-        """Return why the switch cannot be used now, or ""."""
-
-    async def wait_synced(self) -> None:
-        """Return when the switch holds the registry's present grants, is not connected, or takes too long."""
-
-    async def job_counters(self, job: Job) -> dict[str, Count]:
-        """Counters of one job by name, since it was made or the switch was lost. Raises SwitchAwayError."""
-
-    async def drop_counters(self) -> dict[str, Count]:
-        """Drops by reason. Raises SwitchAwayError."""
+        Raises InvalidRequestError, which lists the switches.
+        """
+        listed = ", ".join(f"{name} at {host}:{port}" for name, (host, port) in sorted(self.addresses.items()))
+        if switch:
+            if switch not in self.addresses:
+                raise InvalidRequestError(f"there is no switch {switch!r}; there are {listed}")
+            return self.addresses[switch]
+        if len(different := set(self.addresses.values())) > 1:
+            raise InvalidRequestError(
+                f"the switches have different addresses: name this rank's switch with P4REDUCE_SWITCH or "
+                f"join(switch=...); there are {listed}"
+            )
+        return next(iter(different))
 
 
 def _answers(
@@ -98,7 +100,7 @@ class JobsServicer:
     def __init__(
         self,
         registry: Registry,
-        switch: Switch,
+        switches: Switches,
         terms: Terms,
         clock: Callable[[], float],
         notifier: Notifier,
@@ -107,7 +109,7 @@ class JobsServicer:
     ) -> None:
         """`roles` are those of callers that are answered; empty: of all."""
         self._registry = registry
-        self._switch = switch
+        self._switches = switches
         self._terms = terms
         self._clock = clock
         self._notifier = notifier
@@ -185,7 +187,7 @@ class JobsServicer:
             raise ForbiddenError(f"job {job.name} is private: to remove it takes its owner's token (--token)")
         self._registry.remove(request.name)
         self._notifier.notify()
-        await self._switch.wait_synced()
+        await self._switches.wait_synced()
         return jobs_pb2.RemoveJobReply()
 
     @_answers
@@ -196,6 +198,7 @@ class JobsServicer:
             raise ForbiddenError(
                 f"job {job.name} is private: to join it takes its token (P4REDUCE_TOKEN, or token=...)"
             )
+        host, port = self._terms.address(request.switch)
         member = self._registry.join(
             request.job,
             request.rank,
@@ -204,14 +207,15 @@ class JobsServicer:
             request.run_id,
             former=request.former,
             owner=peer_owner(context),
+            target=request.switch,
         )
         self._notifier.notify()
         geometry = self._registry.geometry
         return jobs_pb2.JoinTicket(
             nonce=member.nonce,
             job_id=job.id,
-            switch_host=self._terms.switch_host,
-            switch_port=self._terms.switch_port,
+            switch_host=host,
+            switch_port=port,
             columns=geometry.columns,
             block_words=geometry.block_words,
             hello_interval_s=self._terms.hello_interval_s,
@@ -279,16 +283,36 @@ class JobsServicer:
 
     @_answers
     async def Stats(self, request: jobs_pb2.StatsRequest, context: Context) -> jobs_pb2.StatsReply:
-        """The switch's counters."""
+        """The switches' counters."""
         jobs = [self._registry.get(request.job)] if request.job else self._registry.jobs()
         reply = jobs_pb2.StatsReply()
         for job in jobs:
-            counts = await self._switch.job_counters(job)
-            line = reply.jobs.add(name=job.name, id=job.id)
-            for name, count in counts.items():
-                getattr(line, name).CopyFrom(_count(count))
-        for reason, count in (await self._switch.drop_counters()).items():
-            reply.drops.add(reason=reason, count=_count(count))
+            by_switch = await self._switches.job_counters(job)
+            for switch, counts in (by_switch or {"": {}}).items():  # no entries yet: nothing was counted
+                line = reply.jobs.add(name=job.name, id=job.id, switch=switch)
+                for name, count in counts.items():
+                    getattr(line, name).CopyFrom(_count(count))
+        for switch, drops in (await self._switches.drop_counters()).items():
+            for reason, count in drops.items():
+                reply.drops.add(reason=reason, count=_count(count), switch=switch)
+        return reply
+
+    @_answers
+    async def ListSwitches(self, request: jobs_pb2.ListSwitchesRequest, context: Context) -> jobs_pb2.ListSwitchesReply:
+        """All switches."""
+        jobs, links = self._registry.jobs(), self._registry.links
+        reply = jobs_pb2.ListSwitchesReply()
+        for name, switch in self._registry.tree.switches.items():
+            host, port = self._terms.address(name)
+            line = reply.switches.add(name=name, p4runtime=switch.config.p4runtime, host=host, port=port)
+            line.problem = self._switches.by_name[name].unavailable_reason()
+            if switch.config.parent:
+                line.parent = switch.config.parent
+                line.uplink_port = switch.config.uplink_port or 0
+                line.parent_port = links.parent_port(name) or 0
+                line.link_problem = links.problem(name)
+            line.ranks = sum(member.switch == name for job in jobs for member in job.members.values())
+            line.jobs = sum(name in job.grants for job in jobs)
         return reply
 
     async def _lease(self, nonce: int) -> jobs_pb2.Lease:
@@ -297,8 +321,7 @@ class JobsServicer:
                 raise ControllerStoppedError("the controller was stopped")
             await self._notifier.wait()
         job, member = held
-        grant = job.grant
-        assert grant is not None, "an ACTIVE job has a grant"
+        host, port = self._terms.address(member.target)
         return jobs_pb2.Lease(
             job_id=job.id,
             name=job.name,
@@ -309,18 +332,21 @@ class JobsServicer:
             columns=self._registry.geometry.columns,
             block_words=self._registry.geometry.block_words,
             heartbeat_interval_s=self._terms.heartbeat_interval_s,
-            switch_host=self._terms.switch_host,
-            switch_port=self._terms.switch_port,
+            switch_host=host,
+            switch_port=port,
             lane_bits=job.lane_bits,
             lane_bound=job.lane_bound,
-            secret=grant.secrets[member.rank],
+            secret=job.secret(member.rank),
             private=job.private,
+            levels=map(_level, job.levels(member.rank)),
         )
 
     def _too_late(self, nonce: int, timeout_s: float) -> str:
         job, _ = self._registry.member(nonce)
-        reason = self._switch.unavailable_reason()
-        missing = job.missing(f"{self._terms.switch_host}:{self._terms.switch_port}")
+        reason = self._switches.unavailable_reason()
+        silent = {member.target for member in job.members.values() if member.address is None}
+        places = sorted(self._terms.address(target) for target in silent)
+        missing = job.missing(" and ".join(f"{host}:{port}" for host, port in places))
         return f"job {job.name} was not complete within {rounded(timeout_s)} s: {missing}" + (
             f"; {reason}" if reason else ""
         )
@@ -351,6 +377,7 @@ class JobsServicer:
             lane_bits=job.lane_bits,
             lane_bound=job.lane_bound,
             run_id=job.run_id,
+            tree=map(_level, job.tree),
         )
         for rank, member in sorted(job.members.items()):
             line = reply.members.add(rank=rank, silent_s=max(0.0, now - member.last_seen))
@@ -359,6 +386,7 @@ class JobsServicer:
                 line.port = member.address.udp_port
                 line.ingress_port = member.address.ingress_port
                 line.mac = member.address.mac_text
+                line.switch = member.switch
             if member.slot_wait is not None and shown:
                 line.slot_wait.CopyFrom(jobs_pb2.WaitingSlot(**asdict(member.slot_wait)))
         return reply
@@ -369,8 +397,13 @@ def _slot_wait(request: jobs_pb2.HeartbeatRequest) -> WaitingSlot | None:
     wait = request.slot_wait
     if not request.HasField("slot_wait") or not 0 <= wait.waited_s < math.inf:
         return None
-    return WaitingSlot(wait.slot, wait.round, wait.missing, wait.waited_s, wait.in_flight)
+    return WaitingSlot(wait.slot, wait.round, wait.missing, wait.waited_s, wait.in_flight, wait.level)
 
 
 def _count(count: Count) -> jobs_pb2.Count:
     return jobs_pb2.Count(packets=count.packets, bytes=count.bytes)
+
+
+def _level(level: Level) -> jobs_pb2.Level:
+    children = (jobs_pb2.Child(ranks=ranks) for ranks in level.children)
+    return jobs_pb2.Level(switch=level.switch, children=children, parent=level.parent)

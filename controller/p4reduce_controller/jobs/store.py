@@ -4,9 +4,9 @@ A slot's registers on the switch hold rounds of the epochs that used it, and P4R
 job with the same epoch number would be dropped as STALE. So an epoch is on disk before it is used, together
 with the slots it is for, and is not used for any of these slots again while the registers may hold it.
 
-The time from one setting of the pipeline, which zeroes all registers, to the next is an era. Its random number goes to
-the switch as the pipeline's cookie: a switch with this cookie holds rounds of this era's epochs only,
-also after a restart of the controller.
+The time from one setting of a switch's pipeline, which zeroes all registers, to the next is an era of that switch. Its
+random number goes to the switch as the pipeline's cookie: a switch with this cookie holds rounds of this era's epochs
+only, also after a restart of the controller. A job's epoch counts as used in every switch of its tree.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from p4reduce_contracts.jobs.errors import EpochError, StoreError
+from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_contracts.wire import MAX_SLOTS
 from p4reduce_controller.jobs import saved
 from p4reduce_controller.jobs.model import Job
@@ -32,13 +33,16 @@ _log = logging.getLogger(__name__)
 
 LAST_EPOCH = 0xFFFF
 FILE = "controller.sqlite"
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
 _LOCK_WAIT_S = 1.0  # for a controller that is just ending
 _TABLES = """
-CREATE TABLE facts (era TEXT NOT NULL, last_epoch INTEGER NOT NULL);
+CREATE TABLE facts (last_epoch INTEGER NOT NULL);
+CREATE TABLE eras (switch TEXT PRIMARY KEY, era TEXT NOT NULL);
 CREATE TABLE jobs (name TEXT PRIMARY KEY, job TEXT NOT NULL);
-CREATE TABLE epochs (epoch INTEGER NOT NULL, first_slot INTEGER NOT NULL, end_slot INTEGER NOT NULL);
-CREATE INDEX epochs_by_number ON epochs (epoch);
+CREATE TABLE epochs (
+    switch TEXT NOT NULL, epoch INTEGER NOT NULL, first_slot INTEGER NOT NULL, end_slot INTEGER NOT NULL
+);
+CREATE INDEX epochs_by_switch ON epochs (switch, epoch);
 """
 
 
@@ -78,47 +82,54 @@ class Store:
         if db is not None:
             db.close()
 
-    @property
-    def era(self) -> int:
-        """The number of the present era, 64 bits and never 0."""
+    def era(self, switch: str = ONLY_SWITCH) -> int:
+        """Return the number of the present era of a switch, 64 bits and never 0."""
         with self._store_errors():
-            return int(self._fact("era"), 16)
+            found = self._rows("SELECT era FROM eras WHERE switch = ?", switch)
+            return int(found[0][0], 16) if found else self.begin_era(switch)
 
-    def begin_era(self) -> int:
-        """Begin another era, before the pipeline is set with its number: no epoch counts as used. Raises StoreError."""
+    def begin_era(self, switch: str = ONLY_SWITCH) -> int:
+        """Begin another era of a switch, before its pipeline is set with the number: no epoch counts as used there.
+
+        Raises StoreError.
+        """
         era = secrets.randbits(64) | 1
         with self._written() as db:
-            db.execute("UPDATE facts SET era = ?", (f"{era:016x}",))
-            db.execute("DELETE FROM epochs")
+            db.execute("INSERT OR REPLACE INTO eras VALUES (?, ?)", (switch, f"{era:016x}"))
+            db.execute("DELETE FROM epochs WHERE switch = ?", (switch,))
         return era
 
-    def given_epochs(self) -> frozenset[int]:
-        """The epochs of this era."""
+    def given_epochs(self, switch: str = ONLY_SWITCH) -> frozenset[int]:
+        """Return the epochs of this era of a switch."""
         with self._store_errors():
-            return frozenset(epoch for (epoch,) in self._rows("SELECT DISTINCT epoch FROM epochs"))
+            rows = self._rows("SELECT DISTINCT epoch FROM epochs WHERE switch = ?", switch)
+            return frozenset(epoch for (epoch,) in rows)
 
-    def count_epochs(self) -> int:
-        """How many epochs were given in this era."""
+    def count_epochs(self, switch: str = ONLY_SWITCH) -> int:
+        """Return how many epochs were given in this era of a switch."""
         with self._store_errors():
-            ((count,),) = self._rows("SELECT COUNT(DISTINCT epoch) FROM epochs")
+            ((count,),) = self._rows("SELECT COUNT(DISTINCT epoch) FROM epochs WHERE switch = ?", switch)
             return int(count)
 
-    def draw_epoch(self, slots: SlotRange, in_use: Collection[int]) -> int:
-        """Give an epoch for `slots`: one that they have not seen in this era, and that is not `in_use`.
+    def draw_epoch(self, slots: SlotRange, in_use: Collection[int], switches: Collection[str] = (ONLY_SWITCH,)) -> int:
+        """Give an epoch for `slots` of `switches`: one that none of them has seen in its era, and that is not `in_use`.
 
         It is on disk before it is returned. Raises EpochError when there is none left, StoreError when the disk fails.
         """
         with self._written() as db:
-            taken = {*in_use, *(epoch for (epoch,) in db.execute(_SEEN_BY, (slots.end, slots.base)))}
-            last: int = self._fact("last_epoch")
+            taken = set(in_use)
+            for switch in switches:
+                taken.update(epoch for (epoch,) in db.execute(_SEEN_BY, (switch, slots.end, slots.base)))
+            last: int = self._rows("SELECT last_epoch FROM facts")[0][0]
             following = ((last + step) % LAST_EPOCH + 1 for step in range(LAST_EPOCH))
             epoch = next((epoch for epoch in following if epoch not in taken), None)
             if epoch is None:
                 raise EpochError(
                     f"slots {slots.base} to {slots.end - 1} of the switch have used all {LAST_EPOCH} epochs: remove "
-                    "the other jobs, or let them end; the controller clears the switch as soon as no job is running"
+                    "the other jobs, or let them end; the controller clears a switch as soon as no job is running there"
                 )
-            db.execute("INSERT INTO epochs VALUES (?, ?, ?)", (epoch, slots.base, slots.end))
+            rows = ((switch, epoch, slots.base, slots.end) for switch in switches)
+            db.executemany("INSERT INTO epochs VALUES (?, ?, ?, ?)", rows)
             db.execute("UPDATE facts SET last_epoch = ?", (epoch,))
         return epoch
 
@@ -195,7 +206,7 @@ class Store:
             if version == 0 and not list(db.execute("SELECT name FROM sqlite_master")):
                 for statement in filter(str.strip, _TABLES.split(";")):
                     db.execute(statement)
-                db.execute("INSERT INTO facts VALUES (?, 0)", (f"{secrets.randbits(64) | 1:016x}",))
+                db.execute("INSERT INTO facts VALUES (0)")
                 db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
             elif version != _SCHEMA_VERSION:
                 raise StoreError(
@@ -205,12 +216,8 @@ class Store:
             if health != "ok":
                 raise StoreError(f"{self.path} is damaged: {health}; {_AFRESH}")
 
-    def _fact(self, name: str) -> Any:
-        (row,) = self._rows(f"SELECT {name} FROM facts")
-        return row[0]
-
-    def _rows(self, query: str) -> list[tuple[Any, ...]]:
-        return list(self._opened().execute(query))
+    def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        return list(self._opened().execute(query, values))
 
     def _opened(self) -> sqlite3.Connection:
         if self._db is None:
@@ -258,7 +265,7 @@ _COMPANIONS = ("-wal", "-shm", "-journal")
 _SHOWN = 40
 _VALUES = (  # of each column: what holds for its values, in SQL and in words
     (
-        "facts",
+        "eras",
         "era",
         "typeof(era) = 'text' AND length(era) = 16 AND era NOT GLOB '*[^0-9a-f]*' AND era GLOB '*[^0]*'",
         "16 hexadecimal digits, not all 0",
@@ -271,6 +278,8 @@ _VALUES = (  # of each column: what holds for its values, in SQL and in words
     ),
     ("jobs", "name", "typeof(name) = 'text'", "text"),
     ("jobs", "job", "typeof(job) = 'text'", "text"),
+    ("eras", "switch", "typeof(switch) = 'text'", "text"),
+    ("epochs", "switch", "typeof(switch) = 'text'", "text"),
     (
         "epochs",
         "epoch",
@@ -290,9 +299,9 @@ _VALUES = (  # of each column: what holds for its values, in SQL and in words
         f"a whole number above first_slot, at most {MAX_SLOTS}",
     ),
 )
-_SEEN_BY = "SELECT epoch FROM epochs WHERE first_slot < ? AND end_slot > ?"
+_SEEN_BY = "SELECT epoch FROM epochs WHERE switch = ? AND first_slot < ? AND end_slot > ?"
 _ANOTHER_FOLDER = "set state_dir under [controller] to a folder that the controller may write"
 _AFRESH = (
-    "move it away and start the controller again: it then has no jobs, and sets the switch's pipeline anew, so that "
+    "move it away and start the controller again: it then has no jobs, and sets the switches' pipelines anew, so that "
     "no old round can count again"
 )

@@ -5,88 +5,110 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 from p4reduce_contracts.p4runtime.entries import MulticastGroup, TableEntry
 from p4reduce_controller.config import SwitchConfig, mac_value
+from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant
-from p4reduce_controller.p4names import P4Names
+from p4reduce_controller.p4names import PARENT_INSTANCE, TO_PARENT, P4Names
 
 _FIRST_JOB_GROUP = 256
+_FIRST_PARENT_GROUP = 512
 
 
 def switch_address(switch: SwitchConfig, names: P4Names) -> list[TableEntry]:
     """The entries that make the switch answer for its own addresses, and drop what claims to come from them."""
-    ip, mac = int(ipaddress.IPv4Address(switch.address)), mac_value(switch.mac)
+    own = {switch.ip_value: mac_value(switch.mac)}
+    own.setdefault(switch.trunk_ip_value, switch.trunk_mac_value)
+    macs = sorted({mac_value(switch.mac), switch.trunk_mac_value})
     return [
-        TableEntry(names.switch_address, {"target_ip": ip}, names.is_switch, {"mac": mac}),
-        TableEntry(names.own_ip, {"source_ip": ip}, names.claims_ip),
-        TableEntry(names.own_mac, {"src_mac": mac}, names.claims_mac),
+        *(
+            TableEntry(names.switch_address, {"target_ip": ip}, names.is_switch, {"mac": mac})
+            for ip, mac in own.items()
+        ),
+        *(TableEntry(names.own_ip, {"source_ip": ip}, names.claims_ip) for ip in own),
+        *(TableEntry(names.own_mac, {"src_mac": mac}, names.claims_mac) for mac in macs),
     ]
 
 
 def admission(grant: Grant, names: P4Names) -> list[TableEntry]:
-    """The entries that admit the ranks of a job, one for each: addresses, port and secret give the rank."""
-    full = (1 << grant.world_size) - 1
-    return [
-        TableEntry(
-            table=names.admit,
-            match=place,
-            action=names.admit_rank,
-            params={
-                "rank_bit": 1 << rank,
-                "full": full,
-                "slot_base": grant.slots.base,
-                "slot_count": grant.slots.count,
-                "epoch": grant.epoch,
-                "group": group_number(grant.job_id),
-                "to_parent": 0,
-            },
-        )
-        for rank, place in enumerate(places(grant))
+    """The entries that admit each child of a job, and its parent: by addresses, port and secret."""
+    to_parent = grant.parent is not None
+    of_job = {"slot_count": grant.slots.count, "epoch": grant.epoch}
+    of_children = {
+        **of_job,
+        "full": grant.full,
+        "slot_base": grant.slots.base,
+        TO_PARENT: int(to_parent),
+        "group": parent_group_number(grant.job_id) if to_parent else group_number(grant.job_id),
+    }
+    entries = [
+        TableEntry(names.admit, place, names.admit_rank, {"rank_bit": 1 << bit, **of_children})
+        for bit, place in enumerate(places(grant))
     ]
+    if grant.parent is not None:
+        place = _place(grant.job_id, grant.parent.address, grant.parent.secret)
+        answers = {**of_job, "group": group_number(grant.job_id)}
+        entries.append(TableEntry(names.admit, place, names.admit_parent, answers))
+    return entries
 
 
 def places(grant: Grant) -> list[dict[str, int]]:
-    """By rank: where its frames come from and what they say, the match of its entries in `admit`."""
-    return [
-        {
-            "ingress_port": address.ingress_port,
-            "ipv4_src": address.ip,
-            "udp_src_port": address.udp_port,
-            "job": grant.job_id,
-            "secret": secret,
-        }
-        for address, secret in zip(grant.addresses, grant.secrets, strict=True)
-    ]
+    """By bit: where a child's frames come from and what they say, the match of its entries in `admit`."""
+    return [_place(grant.job_id, child.address, child.secret) for child in grant.children]
+
+
+def _place(job: int, address: Address, secret: int) -> dict[str, int]:
+    return {
+        "ingress_port": address.ingress_port,
+        "ipv4_src": address.ip,
+        "udp_src_port": address.udp_port,
+        "job": job,
+        "secret": secret,
+    }
 
 
 def members(grant: Grant, switch: SwitchConfig, names: P4Names) -> list[TableEntry]:
-    """The entries that address a reply to each rank."""
+    """The entries that address a frame to each child and to the parent; other switches know this one by its trunk."""
+    to_rank = {"src_mac": mac_value(switch.mac), "src_ip": switch.ip_value}
+    to_switch = {"src_mac": switch.trunk_mac_value, "src_ip": switch.trunk_ip_value}
+    targets = [
+        (bit, child.address, child.secret, to_switch if child.switch else to_rank)
+        for bit, child in enumerate(grant.children)
+    ]
+    if grant.parent is not None:
+        targets.append((PARENT_INSTANCE, grant.parent.address, grant.parent.secret, to_switch))
     return [
         TableEntry(
             table=names.job_member,
-            match={"job": grant.job_id, "rank": rank},
+            match={"job": grant.job_id, "rank": instance},
             action=names.address_to,
             params={
                 "dst_mac": address.mac,
                 "dst_ip": address.ip,
                 "dst_port": address.udp_port,
-                "src_mac": mac_value(switch.mac),
-                "src_ip": int(ipaddress.IPv4Address(switch.address)),
+                **source,
                 "secret": secret,
             },
         )
-        for rank, (address, secret) in enumerate(zip(grant.addresses, grant.secrets, strict=True))
+        for instance, address, secret, source in targets
     ]
 
 
-def group(grant: Grant) -> MulticastGroup:
-    """The multicast group of a job: one replica a rank, whose instance is the rank."""
-    replicas = tuple((address.ingress_port, rank) for rank, address in enumerate(grant.addresses))
-    return MulticastGroup(group_number(grant.job_id), replicas)
+def groups(grant: Grant) -> list[MulticastGroup]:
+    """The multicast groups of a job: one replica a child, whose instance is its bit, and one to the parent."""
+    replicas = tuple((child.address.ingress_port, bit) for bit, child in enumerate(grant.children))
+    found = [MulticastGroup(group_number(grant.job_id), replicas)]
+    if grant.parent is not None:
+        uplink = (grant.parent.address.ingress_port, PARENT_INSTANCE)
+        found.append(MulticastGroup(parent_group_number(grant.job_id), (uplink,)))
+    return found
 
 
 def group_number(job_id: int) -> int:
-    """The multicast group of a job id."""
+    """The multicast group of the children of a job id."""
     return _FIRST_JOB_GROUP + job_id
+
+
+def parent_group_number(job_id: int) -> int:
+    """The multicast group of the parent of a job id."""
+    return _FIRST_PARENT_GROUP + job_id

@@ -39,7 +39,7 @@ class Registers:
         return cls(sizes[_TAGS] // _VERSIONS, sizes[_RANK_TAGS])
 
     @property
-    def max_world_size(self) -> int:
+    def max_children(self) -> int:
         """The most ranks of one job."""
         return self.rank_cells // (_VERSIONS * self.slots)
 
@@ -54,7 +54,7 @@ def admission(grant: Grant, names: P4Names, registers: Registers) -> list[TableE
             action=names.admit_rank,
             params={
                 "rank_bit": 1 << rank,
-                "full": (1 << grant.world_size) - 1,
+                "full": grant.full,
                 "first_cell": version * slots + grant.slots.base,
                 "first_rank_cell": (_VERSIONS * rank + version) * slots + grant.slots.base,
                 "minus_slot_count": -grant.slots.count % _CELL,

@@ -16,7 +16,7 @@ from p4reduce_contracts.wire.check import check_of
 from p4reduce_controller.config import SwitchConfig, mac_value
 from p4reduce_controller.jobs import switch_entries
 from p4reduce_controller.jobs.hello import Address
-from p4reduce_controller.jobs.model import Grant
+from p4reduce_controller.jobs.model import Grant, rank_children
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.p4names import V1MODEL
 from p4reduce_runtime.datagrams import ENCAP_BYTES
@@ -33,7 +33,7 @@ _NEEDS_CHECKSUM, _GSO_UDP = 1, 5  # VIRTIO_NET_HDR_F_NEEDS_CSUM, VIRTIO_NET_HDR_
 def make_grant(addresses: Sequence[Address], slots: int) -> Grant:
     """Return a grant of the first `slots` slots for ranks at these addresses."""
     secrets = tuple(0x1122334455667700 + rank for rank in range(len(addresses)))
-    return Grant(JOB, "bench", EPOCH, SlotRange(0, slots), tuple(addresses), secrets)
+    return Grant(JOB, "bench", EPOCH, SlotRange(0, slots), rank_children(addresses, secrets))
 
 
 def ethernet_addresses(world_size: int) -> list[Address]:
@@ -46,7 +46,7 @@ def program(loaded: Program, grant: Grant, switch: SwitchConfig) -> None:
     """Write what a grant needs to a program in this process, as a controller would to a switch."""
     entries = [*switch_entries.switch_address(switch, V1MODEL), *switch_entries.members(grant, switch, V1MODEL)]
     _insert(loaded, [*entries, *switch_entries.admission(grant, V1MODEL)])
-    group = switch_entries.group(grant)
+    (group,) = switch_entries.groups(grant)
     replicas = [Replica(port, instance) for port, instance in group.replicas]
     loaded.replication.multicast_groups[group.group_id] = replicas
 
@@ -70,16 +70,17 @@ class Contributions:
         self, geometry: Geometry, grant: Grant, switch: SwitchConfig, *, encapsulated: bool, rounds: int = 1
     ) -> None:
         """`encapsulated`: with Ethernet, IPv4 and UDP headers; else UDP payloads."""
-        ranks, slots = range(grant.world_size), range(grant.slots.count)
+        ranks, slots = range(len(grant.children)), range(grant.slots.count)
+        addresses = [child.address for child in grant.children]
         payloads = [_contribution(geometry, grant, rank, slot) for slot in slots for rank in ranks]
         if encapsulated:
-            heads = [_headers(address, switch, len(payloads[0])) for address in grant.addresses]
+            heads = [_headers(address, switch, len(payloads[0])) for address in addresses]
             payloads = [heads[at % len(ranks)] + payload for at, payload in enumerate(payloads)]
-        self.world_size = grant.world_size
+        self.world_size = len(grant.children)
         self.frame_bytes = len(payloads[0])
         self.bytes = np.tile(np.frombuffer(b"".join(payloads), np.uint8).reshape(len(payloads), -1), (rounds, 1))
         """[rounds * slots * ranks, frame bytes]."""
-        self.ports = np.array([address.ingress_port for address in grant.addresses] * (rounds * len(slots)), np.int64)
+        self.ports = np.array([address.ingress_port for address in addresses] * (rounds * len(slots)), np.int64)
         head = ENCAP_BYTES if encapsulated else 0
         self._rounds = self.bytes[:, head + _ROUND : head + _ROUND + 4]
         self._checksums = self.bytes[:, head + _CHECKSUM : head + _CHECKSUM + 2]
@@ -106,7 +107,7 @@ def _contribution(geometry: Geometry, grant: Grant, rank: int, slot: int) -> byt
     present, blocks = (1 << columns) - 1, words.astype(">u4").tobytes()
     check = check_of(present, blocks, geometry.block_words)
     keys = tuple(key_of(geometry.columns * (slot + 1) + column, 100) for column in range(geometry.columns))
-    secret = grant.secrets[rank]
+    secret = grant.children[rank].secret
     return pack(
         geometry, Frame(CONTRIBUTE, grant.job_id, present, grant.epoch, slot, 0, 0, secret, check, keys, blocks)
     )

@@ -34,7 +34,7 @@ class SwitchProcess:
         self._client = Client(p4runtime, timeout_s=_ANSWER_S)
         self._client.connect()
         pipeline = pipelines.read(artifacts.find(GEOMETRY) if folder is None else folder)
-        mac_table = MacTable(Config(), pipeline.names)
+        mac_table = MacTable(Config(), SwitchConfig(), pipeline.names)
         self._entry_writer = EntryWriter(self._client, SwitchConfig(), pipeline, mac_table)
         self._entry_writer.start_afresh(1)
 

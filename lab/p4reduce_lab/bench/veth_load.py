@@ -74,11 +74,11 @@ class VethPeers:
 
     def prepare(self, shape: SwitchGeometry, grant: Grant) -> None:
         """Make the frames for this grant, before `load`."""
-        switch, ranks, slots = SwitchConfig(), grant.world_size, grant.slots.count
+        switch, ranks, slots = SwitchConfig(), len(grant.children), grant.slots.count
         self._frames = Contributions(shape, grant, switch, encapsulated=not self._runs)
         size = self._frames.frame_bytes
         self._payload_bytes = size if self._runs else size - ENCAP_BYTES
-        self._heads = [run_head(address, switch, self._payload_bytes, slots) for address in grant.addresses]
+        self._heads = [run_head(child.address, switch, self._payload_bytes, slots) for child in grant.children]
         first = self._frames.bytes.ctypes.data
         self._messages: list[ctypes.Array[_Message]] = []
         for rank in range(ranks):

@@ -347,7 +347,7 @@ def test_the_switch_address_for_workers_must_be_ipv4(monkeypatch: pytest.MonkeyP
     given: list[Any] = []
     monkeypatch.setattr("p4reduce_controller.service.run_controller", lambda settings, ready: given.append(settings))
     assert p4reduce("controller", "run", "--switch", "10.0.0.254:4000").exit_code == 0
-    assert (given[0].switch.address, given[0].switch.udp_port) == ("10.0.0.254", 4000)
+    assert (given[0].switches[0].address, given[0].switches[0].udp_port) == ("10.0.0.254", 4000)
     refused = p4reduce("controller", "run", "--switch", "localhost:4000")
     assert refused.exit_code == 1
     assert refused.stderr == ("Error: switch.address: must be an IPv4 address like 10.0.0.254, not 'localhost'\n")

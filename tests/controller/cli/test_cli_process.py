@@ -15,7 +15,7 @@ COMMAND = [sys.executable, "-m", "p4reduce_contracts"]
 def test_a_controller_without_a_switch_ends_with_one_line(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     (tmp_path / "p4reduce.toml").write_text(
-        f"[switch]\npipeline = '{config.switch.pipeline}'\nconnect_timeout_s = 0.2\n"
+        f"[switch]\npipeline = '{config.switches[0].pipeline}'\nconnect_timeout_s = 0.2\n"
         f"[controller]\nlisten = '127.0.0.1:0'\nstate_dir = '{tmp_path}'\n"
     )
     done = subprocess.run(

@@ -26,7 +26,7 @@ from p4reduce_controller.jobs import pipeline as pipelines
 from p4reduce_controller.jobs import reconciler
 from p4reduce_controller.jobs.entry_writer import EntryWriter
 from p4reduce_controller.jobs.hello import Address
-from p4reduce_controller.jobs.model import Grant
+from p4reduce_controller.jobs.model import Grant, rank_children
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.jobs.store import FILE
 from p4reduce_controller.service import ControllerError
@@ -76,7 +76,7 @@ def test_a_switch_restart_resets_active_jobs_and_jobs_form_again(running: Runnin
     client.create_job("train", 2)
     tickets, leases = form(running, client, "train", 2)
     running.client.restart()
-    running.wait(lambda: running.client.connections == 2 and not running.controller.reconciler.unavailable_reason())
+    running.wait(lambda: running.client.connections == 2 and not running.controller.switches.unavailable_reason())
     reset, reason = client.heartbeat(tickets[1].nonce)
     assert reset
     assert "the switch restarted" in reason
@@ -91,7 +91,7 @@ def test_answers_name_a_switch_without_connection(running: Running, client: JobC
     ticket = client.join("train", 0, 1)
     running.client.reachable = False
     running.client.lose()
-    running.wait(lambda: bool(running.controller.reconciler.unavailable_reason()))
+    running.wait(lambda: bool(running.controller.switches.unavailable_reason()))
     with pytest.raises(SwitchAwayError, match=r"no connection to its switch at 127\.0\.0\.1:9559"):
         client.stats()
     with pytest.raises(LeaseTimeoutError, match="no connection to its switch"):
@@ -99,7 +99,7 @@ def test_answers_name_a_switch_without_connection(running: Running, client: JobC
     client.create_job("other", 1)
     client.remove_job("other")
     running.client.reachable = True
-    running.wait(lambda: not running.controller.reconciler.unavailable_reason())
+    running.wait(lambda: not running.controller.switches.unavailable_reason())
     running.hello(ticket.job_id, ticket.nonce, 0)
     assert client.wait_lease(ticket.nonce, 10.0).epoch == 1
 
@@ -110,7 +110,7 @@ def changes(switch: FakeSwitchClient) -> list[tuple[str, Entry]]:
 
 
 def connected_again(running: Running, times: int = 2) -> None:
-    running.wait(lambda: running.client.connections == times and not running.controller.reconciler.unavailable_reason())
+    running.wait(lambda: running.client.connections == times and not running.controller.switches.unavailable_reason())
 
 
 def test_a_broken_stream_resets_no_job_when_the_switch_kept_its_entries(running: Running, client: JobClient) -> None:
@@ -167,7 +167,7 @@ def test_jobs_continue_under_another_primary_with_the_largest_election_id(runnin
             break
     assert reason in said
     switch.other_primary = ""
-    running.wait(lambda: not running.controller.reconciler.unavailable_reason())
+    running.wait(lambda: not running.controller.switches.unavailable_reason())
     assert (client.get_job("train").epoch, client.get_job("train").last_reset) == (leases[0].epoch, "")
     assert changes(switch) == []
     running.hello(waiting.job_id, waiting.nonce, 1)
@@ -435,7 +435,7 @@ def test_a_disk_error_while_the_switch_restarts_does_not_end_the_controller(
     store = running.controller._store
     begin_era = store.begin_era
 
-    def full() -> int:
+    def full(switch: str) -> int:
         monkeypatch.setattr(store, "begin_era", begin_era)  # there is room again at the next try
         raise StoreError("no space is left on the disk")
 
@@ -453,7 +453,9 @@ def test_groups_of_another_program_are_deleted_before_the_program_is_set() -> No
     deleted: list[int] = []
     for number, geometry in enumerate(("small", "default")):
         pipeline = pipelines.read(find(geometry))
-        entry_writer = EntryWriter(client, config.switch, pipeline, MacTable(config, pipeline.names))
+        entry_writer = EntryWriter(
+            client, config.switches[0], pipeline, MacTable(config, config.switches[0], pipeline.names)
+        )
         before = [entry.group_id for entry in client.read_groups()]
         client.log.clear()
         entry_writer.start_afresh(1 + number)
@@ -462,5 +464,5 @@ def test_groups_of_another_program_are_deleted_before_the_program_is_set() -> No
         ]
         assert sorted(deleted) == sorted(before)
         address = Address(ingress_port=1, mac=0x020000000A00, ip=0x0A00000A, udp_port=4000)
-        entry_writer.install(Grant(1, "job", 1, SlotRange(0, 4), (address,), (1,)))
+        entry_writer.install(Grant(1, "job", 1, SlotRange(0, 4), rank_children((address,), (1,))))
     assert deleted, "the first program had groups"

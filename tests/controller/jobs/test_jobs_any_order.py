@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from p4reduce_contracts.artifacts import SwitchGeometry
 from p4reduce_contracts.jobs.errors import JobExistsError, MemberResetError, PlaceTakenError, SwitchFullError
+from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_controller.jobs.hello import Address, Hello
 from p4reduce_controller.jobs.model import Job
 from p4reduce_controller.jobs.registry import Registry
@@ -90,7 +91,7 @@ class AnyOrder(RuleBasedStateMachine):
         for member in members:
             self.nonces.append(member.nonce)
             self.registry.hello(Hello(job.id, member.nonce, place(member.rank)), self.now)
-        assert job.grant is not None
+        assert job.grants
 
     @precondition(lambda self: self.registry.grants())
     @rule(pick=st.integers(0, 99), works=st.booleans())
@@ -149,12 +150,14 @@ class AnyOrder(RuleBasedStateMachine):
         grants = self.registry.grants()
         assert len({grant.epoch for grant in grants.values()}) == len(grants)
         for job in self.registry.jobs():
-            assert not job.active or job.grant is not None
-            if job.grant is not None:
+            assert not job.active or bool(job.grants)
+            if bool(job.grants):
                 assert sorted(job.members) == list(range(job.world_size))
-                assert job.grant.addresses == tuple(job.members[rank].address for rank in range(job.world_size))
-                assert len(set(job.grant.addresses)) == job.world_size
-                assert job.grant.slots == job.slots
+                assert tuple(child.address for child in job.grants[ONLY_SWITCH].children) == tuple(
+                    job.members[rank].address for rank in range(job.world_size)
+                )
+                assert len({child.address for child in job.grants[ONLY_SWITCH].children}) == job.world_size
+                assert job.grants[ONLY_SWITCH].slots == job.slots
             assert (job.epoch > 0) == job.active
 
     @invariant()

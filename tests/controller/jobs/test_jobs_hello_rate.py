@@ -39,10 +39,10 @@ SLOW = MeterConfig(1, 5, 1, 5)
 def entry_writer(address: str, limit: MeterConfig) -> EntryWriter:
     config = Config()
     switch = replace(
-        config.switch, address=str(IPv4Address(SWITCH_IP)), hellos_a_second=limit.cir, hello_burst=limit.cburst
+        config.switches[0], address=str(IPv4Address(SWITCH_IP)), hellos_a_second=limit.cir, hello_burst=limit.cburst
     )
     pipeline = pipelines.read(find("small"))
-    mac_table = MacTable(config, pipeline.names)
+    mac_table = MacTable(config, config.switches[0], pipeline.names)
     made = EntryWriter(Client(address, timeout_s=LIMIT_S), switch, pipeline, mac_table)
     made.client.connect()
     return made

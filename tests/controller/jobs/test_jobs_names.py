@@ -18,15 +18,19 @@ from p4reduce_contracts.p4runtime.entries import DigestConfig, Entry, MeterEntry
 from p4reduce_contracts.p4runtime.schema import Schema
 from p4reduce_controller import forwarding
 from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
+from p4reduce_controller.jobs import pipeline as pipelines
 from p4reduce_controller.jobs import switch_entries, tofino_entries
 from p4reduce_controller.jobs.hello import Address
-from p4reduce_controller.jobs.model import Grant
+from p4reduce_controller.jobs.model import Grant, Parent, rank_children
 from p4reduce_controller.jobs.slots import SlotRange
-from p4reduce_controller.p4names import TOFINO, V1MODEL, P4Names
+from p4reduce_controller.p4names import TOFINO, P4Names
 from rigs.tna_switch import CHIPS
 from rigs.wire_p4 import WIRE_P4
 
 ROOT = Path(__file__).resolve().parents[3]
+
+
+PARENT = Parent("root", Address(509, 2**48 - 1, 2**32 - 1, 65535), 2**64 - 1)
 
 
 @dataclass
@@ -37,11 +41,13 @@ class Program:
     names: P4Names
     admission: Callable[[Grant], list[TableEntry]]
     ranks: int = 32
+    parent: Parent | None = None
 
     def largest_grant(self) -> Grant:
         """One with the largest values."""
         addresses = tuple(Address(509, 2**48 - 1, 2**32 - 1, n) for n in range(self.ranks))
-        return Grant(255, "train", 65535, SlotRange(1023, 1), addresses, (2**64 - 1,) * self.ranks)
+        children = rank_children(addresses, (2**64 - 1,) * self.ranks)
+        return Grant(255, "train", 65535, SlotRange(1023, 1), children, self.parent)
 
 
 def program(name: str) -> Program:
@@ -49,9 +55,10 @@ def program(name: str) -> Program:
         schema = Schema.from_p4info((ROOT / "p4src/artifacts" / name / P4INFO).read_text())
         registers = tofino_entries.Registers.of(schema.p4info)
         admission = partial(tofino_entries.admission, names=TOFINO, registers=registers)
-        return Program(schema, TOFINO, admission, registers.max_world_size)
+        return Program(schema, TOFINO, admission, registers.max_children)
     schema = Schema.from_p4info((find(name) / P4INFO).read_text())
-    return Program(schema, V1MODEL, partial(switch_entries.admission, names=V1MODEL))
+    pipeline = pipelines.read(find(name))
+    return Program(schema, pipeline.names, pipeline.admission, parent=PARENT)
 
 
 @pytest.fixture(params=["default", "small", *CHIPS])
@@ -64,12 +71,12 @@ def test_every_entry_fits_the_program_even_with_the_largest_values(compiled: Pro
         ports=(PortConfig(509, "fe:ff:ff:ff:ff:ff"),), forwarding=ForwardingConfig(learn=True, flood=(0, 509))
     )
     names, grant = compiled.names, compiled.largest_grant()
-    macs = forwarding.MacTable(config, names)
+    macs = forwarding.MacTable(config, config.switches[0], names)
     entries: list[Entry] = [
-        *switch_entries.switch_address(config.switch, names),
+        *switch_entries.switch_address(config.switches[0], names),
         *compiled.admission(grant),
-        *switch_entries.members(grant, config.switch, names),
-        switch_entries.group(grant),
+        *switch_entries.members(grant, config.switches[0], names),
+        *switch_entries.groups(grant),
         *(entry for _, entry in macs.opening()),
         *(entry for _, entry in macs.learn([(0x020000000022, 2)])),
         DigestConfig(names.mac_learn),
@@ -101,7 +108,7 @@ def test_every_name_of_tofino_is_in_the_program_that_is_executed(chip: str) -> N
         for named in block[kind].values()
     }
     names = dataclasses.asdict(TOFINO)
-    assert {*names.pop("job_counters").values(), *names.values()} <= known
+    assert {*names.pop("job_counters").values(), *filter(None, names.values())} <= known
 
 
 @pytest.mark.parametrize("chip", CHIPS)
@@ -120,12 +127,12 @@ def test_stratum_accepts_tofinos_p4info(chip: str) -> None:
 
 def tofino_grant(ranks: int, slots: SlotRange) -> Grant:
     addresses = tuple(Address(rank, 0x020000000100 + rank, 0x0A000100 + rank, 40000 + rank) for rank in range(ranks))
-    return Grant(7, "job", 9, slots, addresses, tuple(range(1 << 63, (1 << 63) + ranks)))
+    return Grant(7, "job", 9, slots, rank_children(addresses, range(1 << 63, (1 << 63) + ranks)))
 
 
 def test_no_two_ranks_share_tofinos_rank_cells() -> None:
     registers = tofino_entries.Registers(slots=2048, rank_cells=32768)
-    assert registers.max_world_size == 8
+    assert registers.max_children == 8
     grants = [tofino_grant(8, slots) for slots in (SlotRange(0, 6), SlotRange(6, 4), SlotRange(10, 2038))]
     used: set[int] = set()
     for grant in grants:

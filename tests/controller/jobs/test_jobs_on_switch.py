@@ -24,7 +24,7 @@ from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs import pipeline as pipelines
 from p4reduce_controller.jobs.entry_writer import EntryWriter
 from p4reduce_controller.jobs.hello import Address
-from p4reduce_controller.jobs.model import Grant
+from p4reduce_controller.jobs.model import Grant, rank_children
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.p4names import V1MODEL
 from p4reduce_controller.p4rt import elections
@@ -260,12 +260,12 @@ def test_a_restarted_controller_restores_its_jobs_on_bmv2() -> None:
 
 def _entry_writer(address: str) -> EntryWriter:
     config, client, pipeline = Config(), Client(address, timeout_s=LIMIT_S), pipelines.read(find("small"))
-    return EntryWriter(client, config.switch, pipeline, MacTable(config, pipeline.names))
+    return EntryWriter(client, config.switches[0], pipeline, MacTable(config, config.switches[0], pipeline.names))
 
 
 def _grant(number: int) -> Grant:
     address = Address(ingress_port=1 + number, mac=0x020000000A00 + number, ip=0x0A00000A + number, udp_port=4000)
-    return Grant(1 + number, f"job{number}", 1 + number, SlotRange(4 * number, 4), (address,), (number,))
+    return Grant(1 + number, f"job{number}", 1 + number, SlotRange(4 * number, 4), rank_children((address,), (number,)))
 
 
 def all_reduce(controller: str, job: str, values: list[int]) -> list[list[int]]:

@@ -26,7 +26,7 @@ from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs import pipeline as pipelines
 from p4reduce_controller.jobs.entry_writer import EntryWriter
 from p4reduce_controller.jobs.hello import Address
-from p4reduce_controller.jobs.model import Grant
+from p4reduce_controller.jobs.model import Grant, rank_children
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.p4names import TOFINO
 from p4reduce_controller.p4rt.client import Client
@@ -184,7 +184,9 @@ def test_a_switchs_entries_are_kept_or_its_pipeline_is_set_anew(tmp_path: Path) 
         def entry_writer() -> EntryWriter:
             config, client = Config(), Client(switch.p4runtime, timeout_s=LIMIT_S)
             client.connect()
-            return EntryWriter(client, config.switch, pipeline, MacTable(config, pipeline.names))
+            return EntryWriter(
+                client, config.switches[0], pipeline, MacTable(config, config.switches[0], pipeline.names)
+            )
 
         first = entry_writer()
         assert first.take_over(7, [], ()) is None, "it has no pipeline"
@@ -214,4 +216,4 @@ def test_a_switchs_entries_are_kept_or_its_pipeline_is_set_anew(tmp_path: Path) 
 
 def grant(number: int) -> Grant:
     address = Address(ingress_port=1 + number, mac=0x020000000A00 + number, ip=0x0A00000A + number, udp_port=4000)
-    return Grant(1 + number, f"job{number}", 1 + number, SlotRange(4 * number, 4), (address,), (number,))
+    return Grant(1 + number, f"job{number}", 1 + number, SlotRange(4 * number, 4), rank_children((address,), (number,)))

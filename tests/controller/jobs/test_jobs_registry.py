@@ -20,6 +20,7 @@ from p4reduce_contracts.jobs.errors import (
     SwitchFullError,
     UnknownJobError,
 )
+from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_contracts.wire import MAX_JOBS
 from p4reduce_controller.config import QuotaConfig
 from p4reduce_controller.jobs.hello import Address, Hello
@@ -47,8 +48,8 @@ def form(registry: Registry, name: str, world_size: int, now: float = 0.0) -> li
     job = registry.get(name)
     for member in members:
         registry.hello(Hello(job.id, member.nonce, place(member.rank + 1)), now)
-    assert job.grant is not None
-    registry.installed(job.grant, now)
+    assert job.grants
+    registry.installed(job.grants[ONLY_SWITCH], now)
     return members
 
 
@@ -64,7 +65,7 @@ def test_a_job_becomes_active_when_the_switch_has_its_entries(registry: Registry
     assert registry.grants() == {}
     registry.hello(Hello(job.id, a.nonce, place(1)), 0.2)
     grant = registry.grants()[job.id]
-    assert grant.addresses == (place(1), place(2))
+    assert tuple(child.address for child in grant.children) == (place(1), place(2))
     assert registry.lease(a.nonce) is None, "the switch does not hold the entries yet"
     registry.installed(grant, 0.3)
     assert registry.lease(a.nonce) == (job, a)
@@ -112,18 +113,18 @@ def test_in_forming_the_others_stay_when_a_rank_leaves_or_joins_again(registry: 
     a, old = (registry.join("train", rank, 2, 0.0) for rank in range(2))
     for member in (a, old):
         registry.hello(Hello(job.id, member.nonce, place(member.rank)), 0.0)
-    taken_back = job.grant
+    taken_back = job.grants[ONLY_SWITCH]
     assert taken_back is not None
     new = registry.join("train", 1, 2, 1.0, former=old.nonce)
-    assert job.grant is None
+    assert not job.grants
     registry.installed(taken_back, 1.0)
     assert not job.active, "a grant that was taken back must not make the job active"
     assert registry.heartbeat(old.nonce, 1.0) == "rank 1 joined again"
     assert registry.heartbeat(a.nonce, 1.0) == ""
     registry.hello(Hello(job.id, new.nonce, place(7)), 2.0)
-    assert job.grant is not None
-    assert job.grant.addresses == (place(0), place(7))
-    assert job.grant.epoch != taken_back.epoch
+    assert job.grants
+    assert tuple(child.address for child in job.grants[ONLY_SWITCH].children) == (place(0), place(7))
+    assert job.grants[ONLY_SWITCH].epoch != taken_back.epoch
 
 
 def test_the_heartbeat_timeout_applies_in_forming_but_not_in_wait_lease(registry: Registry) -> None:
@@ -156,8 +157,8 @@ def test_a_rank_is_taken_from_its_join_to_its_end(registry: Registry) -> None:
     for member in members:
         registry.hello(Hello(job.id, member.nonce, place(member.rank + 1)), 0.3)
     refused(0.4)
-    assert job.grant is not None
-    registry.installed(job.grant, 0.5)
+    assert job.grants
+    registry.installed(job.grants[ONLY_SWITCH], 0.5)
     refused(0.6)
     registry.wait_ended(nonce, 0.7)
     refused(0.8)
@@ -195,8 +196,8 @@ def test_a_repeated_wait_leaves_time_for_the_watch(registry: Registry) -> None:
     registry.wait_ended(member.nonce, 1.0, caller_disconnected=True)
     registry.wait_started(member.nonce)
     registry.hello(Hello(job.id, member.nonce, place(1)), 1.5)
-    assert job.grant is not None
-    registry.installed(job.grant, 5.0)
+    assert job.grants
+    registry.installed(job.grants[ONLY_SWITCH], 5.0)
     registry.wait_ended(member.nonce, 5.0)
     registry.sweep(6.0)
     assert (job.active, job.last_reset) == (True, "")
@@ -244,9 +245,9 @@ def test_a_cancelled_wait_needs_another_hello(registry: Registry) -> None:
     registry.hello(Hello(job.id, a.nonce, place(1)), 0.0)
     registry.wait_ended(a.nonce, 1.0, caller_disconnected=True)
     registry.hello(Hello(job.id, b.nonce, place(2)), 2.0)
-    assert job.grant is None
+    assert not job.grants
     registry.hello(Hello(job.id, a.nonce, place(1)), 3.0)
-    assert job.grant is not None
+    assert job.grants
 
 
 @pytest.mark.parametrize(("job_offset", "nonce_offset", "taken"), [(0, 0, True), (1, 0, False), (0, 77, False)])
@@ -255,7 +256,7 @@ def test_a_hello_needs_its_job_and_nonce(registry: Registry, job_offset: int, no
     member = registry.join("train", 0, 1, 0.0)
     hello = Hello(job.id + job_offset, member.nonce + nonce_offset, place(1))
     assert registry.hello(hello, 0.0) is taken
-    assert (job.grant is not None) is taken
+    assert (bool(job.grants)) is taken
 
 
 def test_the_first_address_of_a_nonce_stays(registry: Registry) -> None:
@@ -370,7 +371,7 @@ def test_at_most_255_jobs_and_a_freed_job_id_is_reused_last(registry: Registry) 
 class UsedUp(MemoryJobStore):
     """JobStore with no epoch left."""
 
-    def draw_epoch(self, slots: SlotRange, in_use: Collection[int]) -> int:
+    def draw_epoch(self, slots: SlotRange, in_use: Collection[int], switches: Collection[str] = ()) -> int:
         raise EpochError("all epochs are used")
 
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from p4reduce_contracts.artifacts import SwitchGeometry
 from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.errors import EpochError, StoreError
+from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_controller.jobs import saved
 from p4reduce_controller.jobs.hello import Address, Hello
 from p4reduce_controller.jobs.registry import Registry
@@ -56,10 +57,10 @@ def test_a_saved_job_is_read_back(store: Store) -> None:
     for rank in range(2):
         member = registry.join("train", rank, 2, 0.0)
         registry.hello(Hello(job.id, member.nonce, Address(rank, 2**48 - 1, 2**32 - 1, 4000)), 0.0)
-    assert job.grant is not None
-    assert [one.grant for one in reopened(store).jobs()] == [None, None], "no member has the grant yet"
-    registry.count_from(job.grant, {"results": Count(2**60, 7)})
-    registry.installed(job.grant, 0.0)
+    assert job.grants
+    assert [one.grants for one in reopened(store).jobs()] == [{}, {}], "no member has the grant yet"
+    registry.count_from(job.grants[ONLY_SWITCH], {"results": Count(2**60, 7)})
+    registry.installed(job.grants[ONLY_SWITCH], 0.0)
     found = reopened(store).jobs()
     assert [one.name for one in found] == ["other", "train"]
     for member in job.members.values():
@@ -70,13 +71,13 @@ def test_a_saved_job_is_read_back(store: Store) -> None:
 
 
 def test_epochs_and_the_era_are_persistent(store: Store) -> None:
-    era = store.era
+    era = store.era()
     assert [store.draw_epoch(SLOTS, ()), store.draw_epoch(SLOTS, ())] == [1, 2]
     assert reopened(store).draw_epoch(SLOTS, {3}) == 4
-    assert (store.era, store.given_epochs()) == (era, {1, 2, 4})
+    assert (store.era(), store.given_epochs()) == (era, {1, 2, 4})
     fresh = store.begin_era()
     assert fresh not in (0, era)
-    assert (reopened(store).era, store.given_epochs()) == (fresh, frozenset())
+    assert (reopened(store).era(), store.given_epochs()) == (fresh, frozenset())
     assert store.draw_epoch(SLOTS, ()) == 5
 
 
@@ -98,7 +99,7 @@ def at_the_end(store: Store, epoch: int = LAST_EPOCH) -> None:
     """All epochs up to `epoch` were drawn for SLOTS."""
     store.close()
     with closing(sqlite3.connect(store.path)) as db:
-        db.executemany("INSERT INTO epochs VALUES (?, 0, 4)", ((number,) for number in range(1, epoch + 1)))
+        db.executemany("INSERT INTO epochs VALUES ('switch', ?, 0, 4)", ((number,) for number in range(1, epoch + 1)))
         db.execute("UPDATE facts SET last_epoch = ?", (epoch,))
         db.commit()
     store.open()
@@ -215,10 +216,10 @@ def test_a_damaged_job_is_an_error(store: Store, text: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("UPDATE facts SET era = 7", "facts has era = '7', where it must be 16 hexadecimal digits, not all 0"),
-        ("UPDATE facts SET era = 'an era of no use'", "facts has era = 'an era of no use', where"),
-        ("UPDATE facts SET era = '0000000000000000'", "facts has era = '0000000000000000', where"),
-        ("UPDATE facts SET era = x'00'", "facts has era = b'.x00', where"),
+        ("UPDATE eras SET era = 7", "eras has era = '7', where it must be 16 hexadecimal digits, not all 0"),
+        ("UPDATE eras SET era = 'an era of no use'", "eras has era = 'an era of no use', where"),
+        ("UPDATE eras SET era = '0000000000000000'", "eras has era = '0000000000000000', where"),
+        ("UPDATE eras SET era = x'00'", "eras has era = b'.x00', where"),
         (
             "UPDATE facts SET last_epoch = 'many'",
             "facts has last_epoch = 'many', where it must be a whole number from 0",
@@ -228,19 +229,26 @@ def test_a_damaged_job_is_an_error(store: Store, text: str) -> None:
         ("UPDATE facts SET last_epoch = 1.5", "facts has last_epoch = 1.5, where"),
         ("DELETE FROM facts", "facts has 0 rows, where it must be exactly 1"),
         ("INSERT INTO facts SELECT * FROM facts", "facts has 2 rows, where"),
-        ("INSERT INTO epochs VALUES ('one', 0, 4)", "epochs has epoch = 'one', where it must be a whole number from 1"),
-        ("INSERT INTO epochs VALUES (0, 0, 4)", "epochs has epoch = 0, where"),
-        ("INSERT INTO epochs VALUES (65536, 0, 4)", "epochs has epoch = 65536, where"),
-        ("INSERT INTO epochs VALUES (1, -1, 4)", "epochs has first_slot = -1, where .* from 0 to 32767"),
-        ("INSERT INTO epochs VALUES (1, x'01', 4)", "epochs has first_slot = b'.x01', where"),
-        ("INSERT INTO epochs VALUES (1, 4, 4)", "epochs has end_slot = 4, where .* above first_slot, at most 32768"),
-        ("INSERT INTO epochs VALUES (1, 0, 32769)", "epochs has end_slot = 32769, where"),
+        (
+            "INSERT INTO epochs VALUES ('switch', 'one', 0, 4)",
+            "epochs has epoch = 'one', where it must be a whole number from 1",
+        ),
+        ("INSERT INTO epochs VALUES ('switch', 0, 0, 4)", "epochs has epoch = 0, where"),
+        ("INSERT INTO epochs VALUES ('switch', 65536, 0, 4)", "epochs has epoch = 65536, where"),
+        ("INSERT INTO epochs VALUES ('switch', 1, -1, 4)", "epochs has first_slot = -1, where .* from 0 to 32767"),
+        ("INSERT INTO epochs VALUES ('switch', 1, x'01', 4)", "epochs has first_slot = b'.x01', where"),
+        (
+            "INSERT INTO epochs VALUES ('switch', 1, 4, 4)",
+            "epochs has end_slot = 4, where .* above first_slot, at most 32768",
+        ),
+        ("INSERT INTO epochs VALUES ('switch', 1, 0, 32769)", "epochs has end_slot = 32769, where"),
         ("INSERT INTO jobs VALUES (NULL, '{}')", "jobs has name = None, where it must be text"),
         ("INSERT INTO jobs VALUES ('train', x'7b7d')", "jobs has job = b'{}', where it must be text"),
         ("DROP TABLE epochs", "no such table: epochs"),
     ],
 )
 def test_invalid_values_in_the_file_are_refused_at_the_start(store: Store, statement: str, message: str) -> None:
+    store.begin_era()
     store.close()
     with closing(sqlite3.connect(store.path)) as db:
         db.execute(statement)
@@ -268,7 +276,7 @@ def test_a_file_of_another_version_is_an_error(store: Store) -> None:
     with store._written() as db:
         db.execute("PRAGMA user_version = 99")
     store.close()
-    with pytest.raises(StoreError, match="has version 99 and this controller reads version 1"):
+    with pytest.raises(StoreError, match="has version 99 and this controller reads version 2"):
         store.open()
 
 
@@ -297,9 +305,9 @@ def test_a_disk_error_stops_no_job_and_the_changes_are_saved_later() -> None:
     job = registry.create("train", 1, 8)
     member = registry.join("train", 0, 1, 0.0)
     registry.hello(Hello(job.id, member.nonce, Address(1, 2, 3, 4)), 0.0)
-    assert job.grant is not None
+    assert job.grants
     store.failing = True
-    registry.installed(job.grant, 0.0)
+    registry.installed(job.grants[ONLY_SWITCH], 0.0)
     assert job.active
     with pytest.raises(StoreError):
         registry.create("other", 1)
@@ -342,7 +350,7 @@ def test_a_saved_job_without_its_id_is_an_error() -> None:
     [
         ("name", 5),
         ("world_size", "2"),
-        ("world_size", 33),
+        ("world_size", 1025),
         ("slots", {"base": 0, "count": None}),
         ("members", [{"rank": 7, "nonce": 1}]),
         ("members", [{"rank": 0, "nonce": -1}]),
@@ -352,7 +360,7 @@ def test_a_saved_job_without_its_id_is_an_error() -> None:
         ("lane_bits", 7),
         ("lane_bound", 0),
         ("active", True),
-        ("grant", 5),
+        ("grants", 5),
         ("members", [{"rank": 0, "nonce": 1}, {"rank": 0, "nonce": 2}]),
     ],
 )
@@ -368,12 +376,17 @@ def test_a_saved_job_with_a_wrong_value_is_refused(key: str, value: object) -> N
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("epoch", 0, "grant.epoch"),
-        ("job_id", 2, "another id, name or slots"),
-        ("name", "other", "another id, name or slots"),
-        ("slots", {"base": 1, "count": 4}, "another id, name or slots"),
-        ("addresses", [], "its grant another number"),
-        ("secrets", [1], "its grant another number"),
+        ("epoch", 0, r"grants\[\.\.\.\]\.epoch"),
+        ("job_id", 2, "another switch, id, name or slots"),
+        ("name", "other", "another switch, id, name or slots"),
+        ("slots", {"base": 1, "count": 4}, "another switch, id, name or slots"),
+        ("switch", "other", "another switch"),
+        ("children", [], "its grants others"),
+        (
+            "parent",
+            {"switch": "root", "address": {"ingress_port": 1, "mac": 2, "ip": 3, "udp_port": 4}, "secret": 1},
+            "root",
+        ),
     ],
 )
 def test_a_saved_grant_that_does_not_fit_its_job_is_refused(key: str, value: object, message: str) -> None:
@@ -382,10 +395,10 @@ def test_a_saved_grant_that_does_not_fit_its_job_is_refused(key: str, value: obj
     job = registry.create("train", 2, 4)
     for rank in range(2):
         registry.hello(Hello(job.id, registry.join("train", rank, 2, 0.0).nonce, Address(rank, 2, 3, 4)), 0.0)
-    assert job.grant is not None
-    registry.installed(job.grant, 0.0)
+    assert job.grants
+    registry.installed(job.grants[ONLY_SWITCH], 0.0)
     fields = json.loads(store.texts["train"])
     with pytest.raises(ValueError, match=message):
-        saved.from_text(json.dumps({**fields, "grant": {**fields["grant"], key: value}}))
-    with pytest.raises(ValueError, match=r"2 ranks and a grant, but only the members \[0\]"):
+        saved.from_text(json.dumps({**fields, "grants": {"switch": {**fields["grants"]["switch"], key: value}}}))
+    with pytest.raises(ValueError, match=r"2 ranks and grants, but only the members \[0\]"):
         saved.from_text(json.dumps({**fields, "members": fields["members"][:1]}))

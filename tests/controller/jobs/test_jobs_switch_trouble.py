@@ -39,10 +39,10 @@ def test_the_first_connection_sets_the_pipeline_and_later_ones_only_another(conf
         switch = running.client
         assert switch.commits == 1
         switch.lose()
-        running.wait(lambda: switch.connections == 2 and not running.controller.reconciler.unavailable_reason())
+        running.wait(lambda: switch.connections == 2 and not running.controller.switches.unavailable_reason())
         assert switch.commits == 1
         switch.restart()
-        running.wait(lambda: switch.connections == 3 and not running.controller.reconciler.unavailable_reason())
+        running.wait(lambda: switch.connections == 3 and not running.controller.switches.unavailable_reason())
         assert switch.commits == 2
     with serving(config, switch):
         assert switch.commits == 2, "the cookie says that the registers hold this controller's epochs only"
@@ -58,7 +58,7 @@ def test_counts_of_a_job_continue_after_the_switch_loses_its_counters(running: R
     switch.entries.clear()
     switch.counters.clear()
     switch.lose()
-    running.wait(lambda: switch.connections == 2 and not running.controller.reconciler.unavailable_reason())
+    running.wait(lambda: switch.connections == 2 and not running.controller.switches.unavailable_reason())
     assert contributions(client) == Count(0, 0)
     form(running, client, "train", 1)
     switch.counters[CONTRIBUTIONS, 1] = (4, 400)
@@ -91,10 +91,10 @@ def test_a_probe_without_an_answer_ends_the_connection(
     monkeypatch.setattr(reconciler, "_PROBE_LIMIT_S", 0.05)
     hanging.client.timeout_s = 0.2
     hanging.client.answering.clear()
-    hanging.wait(lambda: bool(hanging.controller.reconciler.unavailable_reason()))
+    hanging.wait(lambda: bool(hanging.controller.switches.unavailable_reason()))
     assert client.heartbeat(tickets[0].nonce) == (True, reconciler.RESTARTED)
     hanging.client.answering.set()
-    hanging.wait(lambda: not hanging.controller.reconciler.unavailable_reason())
+    hanging.wait(lambda: not hanging.controller.switches.unavailable_reason())
     form(hanging, client, "train", 1)
 
 
@@ -105,7 +105,7 @@ def test_controllers_that_take_over_from_each_other_back_off(
     tickets, _ = form(running, client, "train", 1)
     for times in range(4):
         running.wait(lambda times=times: running.client.connections == 1 + times)  # type: ignore[misc]
-        running.wait(lambda: not running.controller.reconciler.unavailable_reason())
+        running.wait(lambda: not running.controller.switches.unavailable_reason())
         assert running.client.on_primary is not None
         running.client.on_primary(False)
     running.wait(lambda: running.client.connections == 5)

@@ -119,7 +119,7 @@ def test_no_channel_without_tls_is_opened_to_a_controller_beyond_loopback(
 
 
 def test_a_remote_switch_without_tls_is_refused(bench: Bench, config: Config) -> None:
-    distant = replace(config, switch=replace(config.switch, p4runtime="10.9.8.7:9559"))
+    distant = replace(config, switches=(replace(config.switches[0], p4runtime="10.9.8.7:9559"),))
     files = bench.of("controller")
     tls = SecurityConfig(str(files.ca), str(files.certificate), str(files.key))
     for settings in (SecurityConfig(), replace(tls, plain_p4runtime=True)):

@@ -1,0 +1,135 @@
+"""The links between switches, found by HELLOs that the controller sends out of them.
+
+A switch with a parent sends a HELLO out of its uplink port; the parent punts it, and its source and ingress port are
+the child's address there. The parent then sends one out of that port, which shows its own address at the child. Both
+are sent until they have arrived, and again after either switch was lost.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from p4reduce_controller.jobs.hello import Address, Hello, hello_frame
+from p4reduce_controller.jobs.tree import Tree
+
+LINK_JOB = 0
+"""The job id of such a HELLO; jobs have 1 to 255."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link between a switch and its parent, both ends of which are known."""
+
+    child: Address
+    """Of the child, as its parent sees it."""
+    parent: Address
+    """Of the parent, as its child sees it."""
+
+
+@dataclass
+class _End:
+    """One direction of a link: HELLOs with this nonce, and from where they arrive."""
+
+    nonce: int
+    address: Address | None = None
+    fault: str = ""
+
+
+def _random_nonce() -> int:
+    return secrets.randbits(64)
+
+
+class Links:
+    """The links of a tree. It does no I/O: `hellos` says what to send, `arrived` takes what came in."""
+
+    def __init__(self, tree: Tree, draw_nonce: Callable[[], int] = _random_nonce) -> None:
+        self._tree = tree
+        self._draw_nonce = draw_nonce
+        self._ends: dict[tuple[str, str], _End] = {}
+        """By sender and receiver."""
+        for child in tree.switches:
+            if parent := tree.parent(child):
+                self._ends[child, parent] = _End(draw_nonce())
+                self._ends[parent, child] = _End(draw_nonce())
+
+    def link(self, child: str) -> Link | None:
+        """Return the link of a switch to its parent, None while it is not known."""
+        parent = self._tree.parent(child)
+        up, down = self._ends[child, parent].address, self._ends[parent, child].address
+        return None if up is None or down is None else Link(up, down)
+
+    def parent_port(self, child: str) -> int | None:
+        """Return the parent's port towards a switch, None while it is not known."""
+        up = self._ends[child, self._tree.parent(child)].address
+        return None if up is None else up.ingress_port
+
+    def fault(self, child: str) -> str:
+        """Return which HELLO between a switch and its parent arrived elsewhere than it should, "" if none did."""
+        parent = self._tree.parent(child)
+        return self._ends[child, parent].fault or self._ends[parent, child].fault
+
+    def problem(self, child: str) -> str:
+        """Return what is not known of the link of a switch to its parent, "" if all is."""
+        parent = self._tree.parent(child)
+        for sender, receiver in ((child, parent), (parent, child)):
+            end = self._ends[sender, receiver]
+            if end.address is None:
+                port = self._uplink_port(child) if sender == child else self.parent_port(child)
+                why = end.fault or f"the HELLO that {sender} sends out of port {port} never arrived at {receiver}"
+                return f"the link from {child} to {parent} was not seen: {why}"
+        return ""
+
+    def hellos(self, switch: str) -> list[tuple[int, bytes]]:
+        """Return the HELLOs that `switch` has to send now: port and frame of each."""
+        found = []
+        if (parent := self._tree.parent(switch)) and self._ends[switch, parent].address is None:
+            found.append((self._uplink_port(switch), self._frame(switch, parent)))
+        for child in self._tree.children(switch):
+            if (port := self.parent_port(child)) is not None and self._ends[switch, child].address is None:
+                found.append((port, self._frame(switch, child)))
+        return found
+
+    def arrived(self, hello: Hello, switch: str) -> str:
+        """Take a HELLO that `switch` punted. Return the child of the link that it tells something new of, else "".
+
+        A HELLO that arrives elsewhere than it should is the link's fault.
+        """
+        for (sender, receiver), end in self._ends.items():
+            if end.nonce != hello.nonce or end.address is not None:
+                continue
+            before = replace(end)
+            child = sender if self._tree.parent(sender) == receiver else receiver
+            port = hello.address.ingress_port
+            if switch != receiver:
+                end.fault = f"the HELLO from {sender} to {receiver} arrived at {switch}, by its port {port}"
+            elif child == receiver and port != self._uplink_port(child):
+                end.fault = (
+                    f"the HELLO from {sender} arrived at {child} by port {port}, and the configuration says "
+                    f"uplink_port = {self._uplink_port(child)}"
+                )
+            else:
+                end.address, end.fault = hello.address, ""
+            return child if end != before else ""
+        return ""
+
+    def lost(self, switch: str) -> None:
+        """Forget the links of a switch: its ports may be others now."""
+        for ends in self._ends:
+            if switch in ends:
+                self._ends[ends] = _End(self._draw_nonce())
+
+    def _uplink_port(self, child: str) -> int:
+        port = self._tree.switches[child].config.uplink_port
+        assert port is not None, "the configuration has one for each switch with a parent"
+        return port
+
+    def _frame(self, sender: str, receiver: str) -> bytes:
+        source, target = (self._tree.switches[name].config for name in (sender, receiver))
+        return hello_frame(
+            LINK_JOB,
+            self._ends[sender, receiver].nonce,
+            source=(source.trunk_mac_value, source.trunk_ip_value),
+            target=(target.trunk_mac_value, target.trunk_ip_value),
+        )
