@@ -65,7 +65,7 @@ def test_sizes_are_read(tmp_path: Path) -> None:
     sizes = geometry(make_pipeline(tmp_path, "small"))
     assert sizes == SwitchGeometry(columns=4, block_words=8, slots=16)
     assert sizes.max_world_size == 8
-    assert SwitchGeometry(8, 32, 1024).max_world_size == 32
+    assert SwitchGeometry(8, 32, 1024).max_world_size == 1024
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_unpack_gives_the_reason() -> None:
         "LENGTH": good() + b"\0",
         "VERSION": b"\x12" + good()[1:],
         "TYPE": b"\x24" + good()[1:],
-        "RESERVED": b"\x21" + good()[1:3] + b"\1" + good()[4:],
+        "RESERVED": good()[:30] + b"\1" + good()[31:],
         "HEADER_CHECKSUM": good()[:28] + bytes((good()[28] ^ 1,)) + good()[29:],
     }
     assert set(faults) == set(wire.FRAME_FAULTS)
@@ -64,6 +64,17 @@ def test_unpack_gives_the_reason() -> None:
         with pytest.raises(FrameError) as caught:
             unpack(SMALL, payload)
         assert caught.value.reason == reason
+
+
+def test_a_level_is_for_answers_only() -> None:
+    answer = Frame(wire.RESULT, 1, 1, 2, 3, 4, 5, 6, 7, (KEY_NONE,) * 4, bytes(32), level=9)
+    for kind in (wire.RESULT, wire.PENDING):
+        packed = pack(SMALL, answer._replace(type=kind))
+        assert packed[3] == 9
+        assert unpack(SMALL, packed) == answer._replace(type=kind)
+    with pytest.raises(FrameError, match="a CONTRIBUTE's level 9") as caught:
+        unpack(SMALL, pack(SMALL, answer._replace(type=wire.CONTRIBUTE)))
+    assert caught.value.reason == "RESERVED"
 
 
 def test_present_beyond_the_columns_is_a_length_fault() -> None:

@@ -25,7 +25,7 @@ from google.protobuf.message import DecodeError
 from conformance import rows_groups, rows_profiles
 from p4reduce.codecs import coordinates
 from p4reduce.errors import FrameError, GeometryMismatchError, InvalidTensorError
-from p4reduce.protocol import call
+from p4reduce.protocol import call, opening
 from p4reduce_contracts import artifacts, wire
 from p4reduce_contracts.jobs import jobs_pb2
 from p4reduce_contracts.jobs.answers import Count
@@ -142,7 +142,7 @@ def _framed(payloads: list[bytes]) -> list[bytes]:
 
 def _call(data: bytes) -> bool:
     size = len(data) // 16
-    for words in call.read_opening(data, size):
+    for words in opening.read_opening(data, size):
         assert call.describe(words)
         assert 0 <= call.proposed_window(words) <= 0xFFFF
     return size > 0

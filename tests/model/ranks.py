@@ -236,6 +236,7 @@ def _behaviour(snapshot: Snapshot) -> tuple[object, ...]:
     loss["largest_sent"] = 0
     loss["pto_count"] = np.minimum(loss["pto_count"], 1)
     slots["seen"] = np.minimum(slots["seen"], 0)
+    slots["seen_level"] = 0
     for name in (*_TIMES, "latest_rtt", "pto", "ambiguous_wait"):
         loss[name] = np.round(loss[name], _DIGITS)
     slots["sent_at"] = np.round(slots["sent_at"], _DIGITS)

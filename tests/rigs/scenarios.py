@@ -125,7 +125,7 @@ def build(
             sources = [Float32(t).bind(world_size, words, dense) for t in tensors]
             call = Call(number, Kind.ALL_REDUCE, CodecId.FLOAT32, 0, size)
         refused = {
-            rank: Reason(int(refusing.integers(0, len(Reason))))
+            rank: list(Reason)[int(refusing.integers(0, len(Reason)))]
             for rank in range(world_size)
             if refusing.random() < refusals
         }

@@ -1,11 +1,11 @@
-"""The secrets of a test's ranks: fixed, and no two alike in any byte."""
+"""The secrets of a test's ranks: fixed, no two alike, and of up to 255 ranks not in any byte."""
 
 from __future__ import annotations
 
 
 def rank_secret(rank: int) -> int:
     """The 64 bits in every frame of a rank."""
-    return (rank + 1) * 0x0101010101010101
+    return (rank + 1) * 0x0101010101010101 & 0xFFFFFFFFFFFFFFFF
 
 
 def rank_secrets(world_size: int) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from p4reduce.codecs.float_source import FORMS
 from p4reduce.codecs.raw import RawSource, bytes_of, first_bytes
 from p4reduce.codecs.wire import ResidueLanes, default_wire, float_segment
 from p4reduce.errors import InvalidTensorError
-from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.protocol.call import HIGH_ROOT, Call, CodecId, Kind
 from p4reduce.protocol.source import Array, BlockSource, ConcatenatedBlocks, NoBlocks
 from p4reduce_contracts.jobs.lease import Lease
 
@@ -126,9 +126,9 @@ def broadcast(lease: Lease, array: Tensor, root: int) -> Contribution:
         Kind.BROADCAST,
         RawSource(mine, lease.block_words, given.nbytes, 0 if lease.rank == root else None),
         codec=CodecId.RAW,
-        detail=root,
+        detail=min(root, HIGH_ROOT),
         elements=given.nbytes,
-        layout=f"{given.dtype.str}{given.shape}",
+        layout=f"{given.dtype.str}{given.shape}" + (f" from {root}" if root >= HIGH_ROOT else ""),
         finish=finish,
     )
 

@@ -24,7 +24,7 @@ The names without the ending "Error" are deprecated.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import IntEnum
+from enum import IntFlag
 from typing import TYPE_CHECKING, Final
 
 from p4reduce_contracts.errors import (
@@ -35,6 +35,7 @@ from p4reduce_contracts.errors import (
     LaneOverflowError,
     P4ReduceError,
 )
+from p4reduce_contracts.ranks import name_ranks
 from p4reduce_runtime.deprecation import deprecated_names
 
 __all__ = [
@@ -81,11 +82,18 @@ class CollectiveTimeoutError(CollectiveError):
 
 
 class CollectiveMismatchError(CollectiveError):
-    """The ranks called different collectives; `calls` maps each rank to what it called."""
+    """The ranks called different collectives; `calls` maps each rank to what it called.
 
-    def __init__(self, calls: Mapping[int, str]) -> None:
-        self.calls = dict(calls)
-        said = "; ".join(f"rank {rank}: {call}" for rank, call in sorted(self.calls.items()))
+    In a job with more ranks than an opening frame has places for (64 with the default pipeline) that is known where one
+    rank called another collective than all others. Else `calls` has this rank's only, and those that called another are
+    among `candidates`.
+    """
+
+    def __init__(self, calls: Mapping[int, str], candidates: Sequence[int] = ()) -> None:
+        self.calls, self.candidates = dict(calls), tuple(candidates)
+        said = _by_text(self.calls)
+        if self.candidates:
+            said += f"; another, at least one of {name_ranks(self.candidates)}"
         super().__init__(f"the ranks called different collectives: {said}")
 
 
@@ -114,17 +122,17 @@ class ControllerLostError(JobResetError):
     """The controller answered no heartbeat for longer than the lease allows."""
 
 
-class Reason(IntEnum):
-    """Why a rank refused, as one byte on the wire."""
+class Reason(IntFlag):
+    """Why a rank refused; several where it is not known which of them."""
 
-    OTHER = 0
-    NOT_FINITE = 1
-    LANE_OVERFLOW = 2
-    INTEGER_OVERFLOW = 3
-    INVALID_TENSOR = 4
+    OTHER = 1
+    NOT_FINITE = 2
+    LANE_OVERFLOW = 4
+    INTEGER_OVERFLOW = 8
+    INVALID_TENSOR = 16
 
     def __str__(self) -> str:
-        return _REASON_TEXTS[self]
+        return ", or ".join(_REASON_TEXTS[reason] for reason in self)
 
 
 _REASON_TEXTS = {
@@ -139,14 +147,25 @@ _REASON_TEXTS = {
 class PeerRefusedError(P4ReduceError):
     """Another rank could not take part in this collective; `reasons` maps each such rank to why.
 
+    In a job with more ranks than an opening frame has places for (64 with the default pipeline), ranks that refuse the
+    same collective for different reasons all have all these reasons.
+
     Every rank raises in the same collective, the one that refused the error it had, and none has a result. The
     communicator stays usable: call the next collective on all ranks.
     """
 
     def __init__(self, call: str, reasons: Mapping[int, Reason]) -> None:
         self.reasons = dict(reasons)
-        said = "; ".join(f"rank {rank}: {reason}" for rank, reason in sorted(self.reasons.items()))
+        said = _by_text({rank: str(reason) for rank, reason in self.reasons.items()})
         super().__init__(f"{call} was refused, so no rank has its result ({said}); all ranks can go on with the next")
+
+
+def _by_text(texts: Mapping[int, str]) -> str:
+    """Return what is said of each rank, those with the same text together, in the order of the first of them."""
+    ranks: dict[str, list[int]] = {}
+    for rank, text in sorted(texts.items()):
+        ranks.setdefault(text, []).append(rank)
+    return "; ".join(f"{name_ranks(them)}: {text}" for text, them in ranks.items())
 
 
 class CommunicatorClosedError(P4ReduceError):

@@ -59,6 +59,7 @@ def join(
     rejoin: bool = False,
     metrics: str | None = None,
     insecure: bool = False,
+    switch: str | None = None,
 ) -> Communicator:
     """Join a job and wait until all its ranks have, and before that for the controller.
 
@@ -77,7 +78,8 @@ def join(
     epoch. `metrics` is HOST:PORT, where Prometheus finds what this rank counts (else: P4REDUCE_METRICS, with a port
     that is higher by LOCAL_RANK).
     `insecure` (else: P4REDUCE_INSECURE, 0 or 1) allows beyond loopback a controller without TLS, and
-    `metrics`, which are HTTP without authentication.
+    `metrics`, which are HTTP without authentication. `switch` (else: P4REDUCE_SWITCH) is the name of the switch that
+    this rank sends to, where the controller has several with different addresses; ranks may give different ones.
     The communicator is closed at the end of the interpreter, if not before.
     Raises JoinError, whose message says what to change.
     """
@@ -105,7 +107,10 @@ def join(
     address = controller or environment.get("P4REDUCE_CONTROLLER") or DEFAULT_CONTROLLER
     metrics_address = address_of(metrics, environment)
     counted = None if metrics_address is None else RankMetrics(metrics_address, insecure=insecure)
-    joiner = _Joiner(job, rank, world_size, address, security, token, insecure=insecure, persistent=rejoin)
+    switch = environment.get("P4REDUCE_SWITCH", "") if switch is None else switch
+    joiner = _Joiner(
+        job, rank, world_size, address, security, token, insecure=insecure, persistent=rejoin, switch=switch
+    )
     try:
         epoch = joiner.join(timeout_s, waited_s=_load_kernels(timeout_s / 2))
     except BaseException:
@@ -169,8 +174,10 @@ class _Joiner:
         *,
         insecure: bool,
         persistent: bool,
+        switch: str,
     ) -> None:
         """`persistent`: a reset while this rank waits for its lease is no error, it joins again."""
+        self._switch = switch
         self._job, self._rank, self._world_size = job, rank, world_size
         self._controller, self._security, self._token, self._insecure = controller, security, token, insecure
         self._persistent = persistent
@@ -190,7 +197,12 @@ class _Joiner:
         patience = _Patience(self._job, self._rank, timeout_s, waited_s)
         client = self._dial(patience)
         try:
-            join = partial(client.join, self._job, self._rank, self._world_size, run_id(os.environ), former=former)
+            join = partial(
+                client.join,
+                *(self._job, self._rank, self._world_size, run_id(os.environ)),
+                former=former,
+                switch=self._switch,
+            )
             lease, transport, nonce = _admit(client, join, patience, persistent=self._persistent)
         except BaseException:
             client.close()

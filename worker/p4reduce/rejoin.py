@@ -20,7 +20,7 @@ from p4reduce.collectives import Contribution
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CollectiveError, JobResetError, JoinError, P4ReduceError
 from p4reduce.membership import EpochMembership
-from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.protocol.call import HIGH_ROOT, Call, CodecId, Kind
 from p4reduce.protocol.source import BlockSource
 from p4reduce.resync import (
     CollectiveOutcome,
@@ -74,7 +74,9 @@ class OverSwitch:
         lease = self._communicator.lease
         mine = np.frombuffer(data or b"", np.uint8)
         source = RawSource(mine, lease.block_words, size, None if data is None else 0)
-        contribution = Contribution(Kind.BROADCAST, source, CodecId.RAW, rank, size, "catching up after joining")
+        contribution = Contribution(
+            Kind.BROADCAST, source, CodecId.RAW, min(rank, HIGH_ROOT), size, "catching up after joining"
+        )
         sums = self._communicator.run_internal(contribution, _SYNC, self._timeout_s)
         return bytes(first_bytes(sums[0], size)[0])
 
@@ -134,7 +136,8 @@ class Rejoin:
     def _settle(self, communicator: Communicator, source: BlockSource, timeout_s: float) -> CollectiveOutcome | None:
         try:
             lease, peers = communicator.lease, OverSwitch(communicator, timeout_s)
-            progress = [unpack_progress(it) for it in peers.gather(pack_progress(communicator.operations, self.kept))]
+            mine = pack_progress(communicator.operations, self.kept, lease.world_size)
+            progress = [unpack_progress(record) for record in peers.gather(mine)]
             return sync_lagging_ranks(progress, lease.rank, self.kept, source, lease.block_words, peers)
         except CollectiveError as error:
             communicator.fail(error)

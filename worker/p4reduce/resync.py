@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from p4reduce.errors import CollectiveError, Reason
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.source import Array, BlockSource, Words
-from p4reduce_contracts.wire import MAX_CHILDREN
 
-_RECORD: Final = struct.Struct(f"<Q{MAX_CHILDREN}s")
+_ENDED: Final = struct.Struct("<Q")
+_KNOWN: Final = sum(Reason)
 
 
 @dataclass(frozen=True)
@@ -116,27 +116,24 @@ class Peers(Protocol):
         ...
 
 
-def pack_progress(ended: int, kept: CollectiveOutcome | None) -> bytes:
-    """Encode a rank's progress, at a fixed length. Raises CollectiveError if its last outcome was not kept."""
-    refusals = bytearray(MAX_CHILDREN)
+def pack_progress(ended: int, kept: CollectiveOutcome | None, world_size: int) -> bytes:
+    """Encode a rank's progress, of the same length on all. Raises CollectiveError if its last outcome was not kept."""
+    refusals = bytearray(world_size)
     if ended:
         if kept is None or kept.number != ended - 1:
             raise CollectiveError(
                 "the last collective was interrupted before its result was kept; start all ranks anew"
             )
         for rank, reason in kept.refusals.items():
-            refusals[rank] = reason + 1
-    return _RECORD.pack(ended, bytes(refusals))
+            refusals[rank] = reason
+    return _ENDED.pack(ended) + bytes(refusals)
 
 
 def unpack_progress(record: bytes) -> RankProgress:
     """Decode what `pack_progress` encoded; a reason that this version does not know is OTHER."""
-    ended, refusals = _RECORD.unpack(record)
-    known = set(Reason)
-    return RankProgress(
-        ended,
-        {rank: Reason(code - 1) if code - 1 in known else Reason.OTHER for rank, code in enumerate(refusals) if code},
-    )
+    (ended,) = _ENDED.unpack_from(record)
+    refusals = enumerate(record[_ENDED.size :])
+    return RankProgress(ended, {rank: Reason(code & _KNOWN) or Reason.OTHER for rank, code in refusals if code})
 
 
 def sync_lagging_ranks(

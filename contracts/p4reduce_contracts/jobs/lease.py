@@ -34,6 +34,10 @@ class Level:
         """The `seen` bitmap of a round to which every child has contributed."""
         return (1 << len(self.children)) - 1
 
+    def behind(self, bits: int) -> tuple[tuple[int, ...], ...]:
+        """Return the ranks behind each of the children in a bitmap."""
+        return tuple(ranks for bit, ranks in enumerate(self.children) if bits >> bit & 1)
+
     @property
     def ranks(self) -> tuple[int, ...]:
         """All ranks behind the switch, ascending."""
@@ -63,7 +67,7 @@ class Lease:
     """In every frame of this rank, both ways; 64 bits that only the rank, the controller and the switch know."""
     private: bool = False
     """Whether joining the job takes a token."""
-    levels: tuple[Level, ...] = ()
+    levels: tuple[Level, ...] = field(default=(), hash=False)
     """The switches from the rank's own up to the root. Without any: one switch whose children are the ranks."""
 
     def __post_init__(self) -> None:

@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Final
 
 from p4reduce_contracts.errors import GeometryMismatchError
-from p4reduce_contracts.wire.numbers import BASE_BYTES, GUARD_BYTES, MAX_CHILDREN, MAX_COLUMNS, WORDS_PER_CALL
+from p4reduce_contracts.wire.numbers import BASE_BYTES, GUARD_BYTES, MAX_COLUMNS
+from p4reduce_contracts.wire.opening import most_ranks
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ class Geometry:
 
     @property
     def max_world_size(self) -> int:
-        """The most ranks of one job: each has a bit in `seen`, and its call descriptor in a full opening frame."""
-        return min(MAX_CHILDREN, self.frame_words // WORDS_PER_CALL)
+        """The most ranks of one job: their calls are described in a full opening frame (wire/opening.py)."""
+        return most_ranks(self.frame_words)
 
 
 DEFAULT: Final = Geometry(8, 32)

@@ -152,6 +152,6 @@ def test_drop_reasons_and_hello_are_those_of_wire_p4() -> None:
     assert WIRE_P4.enums["FrameType"]["HELLO"] == wire.HELLO
 
 
-@pytest.mark.parametrize(("name", "limit"), [("default", 32), ("small", 8)])
+@pytest.mark.parametrize(("name", "limit"), [("default", 1024), ("small", 8)])
 def test_the_compiled_pipelines_have_sizes(name: str, limit: int) -> None:
     assert geometry(find(name)).max_world_size == limit

@@ -44,15 +44,19 @@ class FakeClient:
         self.address, self.options = address, options
         self.log: list[Any] = []
         self.formers: list[int] = []
+        self.switches: list[str] = []
         self.beaten = threading.Event()
         self.instances.append(self)
 
     def _answer(self, what: str, default: Any) -> Any:
         return self.answers[what]() if what in self.answers else default
 
-    def join(self, job: str, rank: int, world_size: int, run_id: str = "", *, former: int = 0) -> jobs.JoinTicket:
+    def join(
+        self, job: str, rank: int, world_size: int, run_id: str = "", *, former: int = 0, switch: str = ""
+    ) -> jobs.JoinTicket:
         self.log.append(("join", job, rank, world_size))
         self.formers.append(former)
+        self.switches.append(switch)
         ticket = jobs.JoinTicket(NONCE, job, 5, rank, world_size, "127.0.0.1", self.switch_port, 8, 32, 0.01)
         return self._answer("join", ticket)
 
@@ -335,6 +339,17 @@ def test_a_controller_beyond_loopback_is_not_joined_in_the_clear(monkeypatch: py
     monkeypatch.setenv("P4REDUCE_INSECURE", "on")
     with pytest.raises(JoinError, match="P4REDUCE_INSECURE is 'on'; it has to be 0 or 1"):
         p4reduce.join("a", rank=0, world_size=1)
+
+
+def test_join_names_the_switch_of_the_environment_or_another(
+    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p4reduce.join("a", rank=0, world_size=1).close(wait=False)
+    p4reduce.join("a", rank=0, world_size=1, switch="leaf1").close(wait=False)
+    monkeypatch.setenv("P4REDUCE_SWITCH", "leaf2")
+    p4reduce.join("a", rank=0, world_size=1).close(wait=False)
+    p4reduce.join("a", rank=0, world_size=1, switch="leaf1").close(wait=False)
+    assert [client.switches for client in fake.instances] == [[""], ["leaf1"], ["leaf2"], ["leaf1"]]
 
 
 def test_join_passes_on_whether_plaintext_is_allowed(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,9 @@ from p4reduce.compressors.forms import WIRE_FORMS, Form
 from p4reduce.compressors.forms.dense import dense_blocks
 from p4reduce.compressors.interface import AUTO, Compressor
 from p4reduce.group import Group
-from p4reduce.protocol.call import opening_columns
 from p4reduce.protocol.window import slots_for
 from p4reduce_contracts.wire import Geometry
+from p4reduce_contracts.wire.opening import opening_words
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 
 Costs = Mapping[Form, float | None]
@@ -34,7 +34,8 @@ def bytes_down(blocks: float, group: Group, slots: int | None = None) -> float:
     blocks = math.ceil(blocks)
     slots = slots or min(group.slot_count, slots_for(blocks, group.columns))
     header = ENCAP_BYTES + geometry.frame_header_bytes
-    opening = slots * header + opening_columns(group.world_size, group.block_words) * geometry.block_bytes
+    opening_blocks = -(-opening_words(group.world_size, geometry.frame_words) // group.block_words)
+    opening = slots * header + opening_blocks * geometry.block_bytes
     return float(opening + blocks * geometry.block_bytes + -(-blocks // group.columns) * header)
 
 

@@ -27,6 +27,8 @@ from p4reduce.protocol.deadline import IP_UDP_BYTES
 from p4reduce.protocol.timing import MAX_PTO_S
 from p4reduce.transport import BUFFER_BYTES, UdpTransport
 from p4reduce_contracts.jobs.client import JobClient, JobServiceError, JoinTicket
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.ranks import name_children
 from p4reduce_contracts.wire import Geometry
 from p4reduce_runtime.security import (
     Security,
@@ -76,15 +78,21 @@ class RankSpec:
 
 
 def run_checks(
-    address: str, spec: RankSpec | None = None, *, token: str | None = None, timeout_s: float = 10.0
+    address: str,
+    spec: RankSpec | None = None,
+    *,
+    token: str | None = None,
+    timeout_s: float = 10.0,
+    switch: str = "",
 ) -> list[Check]:
     """Check everything between this worker and its switch, through the controller at `address` (HOST:PORT).
 
     Without a `spec` it makes a job of one rank, and removes it at the end. With one, run the checks on every rank
     of that job at the same time; `token` is the job's, if it is private. `timeout_s` bounds the wait for the other
-    ranks, and each collective. Returns all of `CHECKS` in their order; those behind one that failed may be SKIPPED.
+    ranks, and each collective. `switch`: as in `join`. Returns all of `CHECKS` in their order; those behind one that
+    failed may be SKIPPED.
     """
-    found = list(_checks(address, spec, token, timeout_s))
+    found = list(_checks(address, spec, token, timeout_s, switch))
     done = {check.name: check.status for check in found}
     failed = next((name for name, status in done.items() if status is Status.FAILED), "")
     return [
@@ -93,7 +101,7 @@ def run_checks(
     ]
 
 
-def _checks(address: str, spec: RankSpec | None, token: str | None, timeout_s: float) -> Iterator[Check]:
+def _checks(address: str, spec: RankSpec | None, token: str | None, timeout_s: float, switch: str) -> Iterator[Check]:
     try:
         security = from_environment(os.environ)
         check_dialling(address, security, insecure=insecure_from_environment(os.environ))
@@ -121,7 +129,7 @@ def _checks(address: str, spec: RankSpec | None, token: str | None, timeout_s: f
             if job.status is Status.FAILED:
                 return
         try:
-            ticket = client.join(spec.job, spec.rank, spec.world_size, run_id(os.environ))
+            ticket = client.join(spec.job, spec.rank, spec.world_size, run_id(os.environ), switch=switch)
             client.leave(ticket.nonce)
         except JobServiceError as error:
             yield Check(FRAMES, Status.FAILED, f"the controller refuses to let this rank join: {error}")
@@ -131,7 +139,7 @@ def _checks(address: str, spec: RankSpec | None, token: str | None, timeout_s: f
             return
         yield _ping(ticket.switch_host)
         yield _buffers(ticket)
-        yield from _collectives(address, client, spec, ticket, security, token, timeout_s)
+        yield from _collectives(address, client, spec, ticket, security, token, timeout_s, switch)
 
 
 def _certificates(address: str, security: Security | None) -> Check:
@@ -266,6 +274,7 @@ def _collectives(
     security: Security | None,
     token: str | None,
     timeout_s: float,
+    switch: str,
 ) -> Iterator[Check]:
     drops = _drops(client)
     begun = time.monotonic()
@@ -279,6 +288,7 @@ def _collectives(
             collective_timeout_s=timeout_s,
             security=security,
             token=token,
+            switch=switch,
         )
     except JoinError as error:
         advice = (
@@ -290,7 +300,7 @@ def _collectives(
     with contextlib.closing(comm):
         lease = comm.lease
         text = f"rank {lease.rank} of {lease.world_size} has its lease after {_ms(time.monotonic() - begun)}"
-        yield Check(HELLO, Status.OK, f"{text}: epoch {lease.epoch}, {lease.slot_count} slots")
+        yield Check(HELLO, Status.OK, f"{text}: epoch {lease.epoch}, {lease.slot_count} slots; {_tree(lease)}")
         for name, look, advice in (
             (ROUND_TRIPS, _round_trips, "look for loss on the way to the switch and back, and what it drops"),
             (SUM, _exact_sum, "do not train like this: look for a faulty host, cable, switch or pipeline"),
@@ -303,6 +313,11 @@ def _collectives(
                 yield Check(name, Status.FAILED, text, advice or _mtu_advice(comm))
                 return
             yield check
+
+
+def _tree(lease: Lease) -> str:
+    """Return which switches sum for this rank, from its own to the root, and what each adds up."""
+    return ", ".join(f"switch {level.switch} sums {name_children(level.children)}" for level in lease.levels)
 
 
 def _round_trips(comm: Communicator) -> Check:

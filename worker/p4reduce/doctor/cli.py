@@ -24,6 +24,13 @@ from p4reduce_runtime.terminal import json_option, print_json, print_table
     show_default=True,
     help="Seconds to wait for the other ranks, and for each collective.",
 )
+@click.option(
+    "--switch",
+    envvar="P4REDUCE_SWITCH",
+    show_envvar=True,
+    default="",
+    help="The switch that this worker sends to, where the controller has several with different addresses.",
+)
 @json_option
 @controller_option
 @click.pass_context
@@ -35,6 +42,7 @@ def doctor(
     world_size: int | None,
     token: str | None,
     timeout_s: float,
+    switch: str,
     as_json: bool,
 ) -> None:
     """Examine all between this worker and the switch, and say what to change.
@@ -52,7 +60,7 @@ def doctor(
         spec = RankSpec(job, rank, world_size)
     elif any(given is not None for given in (job, rank, world_size)):
         raise click.UsageError("--job, --rank and --world-size belong together", ctx)
-    checks = run_checks(address, spec, token=token, timeout_s=timeout_s)
+    checks = run_checks(address, spec, token=token, timeout_s=timeout_s, switch=switch)
     healthy = all(check.status is not Status.FAILED for check in checks)
     if as_json:
         print_json({"healthy": healthy, "checks": checks})

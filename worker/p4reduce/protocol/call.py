@@ -1,4 +1,4 @@
-"""What a rank called: the four words every rank shows the others in the opening round.
+"""What a rank called: the four words that it shows the others in the opening round (opening.py).
 
 word 0  operation number of the communicator
 word 1  kind:4  codec:4  detail:8  proposed window:16   (the window is a proposal, not compared)
@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-import numpy as np
-
 from p4reduce.errors import CollectiveMismatchError, Reason
 from p4reduce.protocol import state
-from p4reduce.protocol.refusal import reason_in
-from p4reduce_contracts.wire import WORDS_PER_CALL
+from p4reduce.protocol.refusal import code_of, reason_in
 
 _WORD = 0xFFFFFFFF
+HIGH_ROOT = 255
+"""As a broadcast's root: this rank or one above, and the layout says which."""
 
 
 class Kind(IntEnum):
@@ -60,7 +59,8 @@ class Call:
 
     def words(self, window: int) -> tuple[int, int, int, int]:
         """The descriptor as four unsigned words; `window` is the proposal for the next collective."""
-        shape = self.kind << 28 | self.codec << 24 | (self.detail & 0xFF) << 16 | window
+        detail = code_of(Reason(self.detail)) if self.kind == Kind.REFUSED else self.detail & 0xFF
+        shape = self.kind << 28 | self.codec << 24 | detail << 16 | window
         return self.number & _WORD, shape, self.elements & _WORD, zlib.crc32(self.layout.encode())
 
     def __str__(self) -> str:
@@ -85,27 +85,8 @@ def describe(words: Sequence[int]) -> str:
     elif codec != CodecId.NONE:
         text += f" of {elements} {CodecId(codec).name.lower()}"
     if kind == Kind.BROADCAST:
-        text += f" from root {detail}"
+        text += f" from root {detail}" + (" or above" if detail == HIGH_ROOT else "")
     return f"{text} (operation {number}, layout {crc:08x})"
-
-
-def opening_block(words: Sequence[int], rank: int, block_words: int) -> tuple[int, bytes]:
-    """(column, block bytes) that put `words` at word 4·rank of the opening frame."""
-    column, offset = divmod(WORDS_PER_CALL * rank, block_words)
-    block = np.zeros(block_words, ">u4")
-    block[offset : offset + WORDS_PER_CALL] = words
-    return column, block.tobytes()
-
-
-def opening_columns(world_size: int, block_words: int) -> int:
-    """How many columns the descriptors of all ranks take."""
-    return -(-WORDS_PER_CALL * world_size // block_words)
-
-
-def read_opening(blocks: bytes, world_size: int) -> list[tuple[int, ...]]:
-    """The descriptors of all ranks, from the summed blocks of the opening frame."""
-    words = np.frombuffer(blocks, ">u4", WORDS_PER_CALL * world_size)
-    return [tuple(row) for row in words.reshape(world_size, WORDS_PER_CALL).tolist()]
 
 
 def compare_calls(calls: Sequence[Sequence[int]]) -> tuple[dict[int, Reason], int]:

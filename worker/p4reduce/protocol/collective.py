@@ -20,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.errors import CorruptSumError, Reason
-from p4reduce.protocol.call import Call, compare_calls, read_opening
+from p4reduce.protocol.call import Call
 from p4reduce.protocol.channel import Channel
 from p4reduce.protocol.deadline import Obstacle, obstacle, refused_frames, too_late
 from p4reduce.protocol.initial_state import FEW_SUMS, joined, new_engine, new_slots
+from p4reduce.protocol.opening import read_calls
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.segments import Segments
 from p4reduce.protocol.source import Array, BlockSource, check_size
@@ -116,11 +117,12 @@ class Collective:
         """By slot: the last RESULT that cannot be right."""
         self._unsent: list[bytes] = []
         proposed = limit if proposal is None else min(proposal, lease.slot_count)
+        self._call_words = call.words(proposed)
         self._engine: Any = new_engine(
             lease,
             segments,
             slot_rounds,
-            call.words(proposed),
+            self._call_words,
             count,
             (RoundTrip() if round_trip is None else round_trip).table,
             self._kernels.look_ahead,
@@ -161,16 +163,16 @@ class Collective:
         if not len(waiting):
             return None
         oldest = int(waiting[slots["sent_at"][waiting].argmin()])
-        seen = int(slots["seen"][oldest])
-        missing = 0 if seen < 0 else self._lease.full & ~seen
+        seen, level = int(slots["seen"][oldest]), int(slots["seen_level"][oldest])
+        missing = 0 if seen < 0 else self._lease.levels[level].full & ~seen
         waited_s = max(0.0, now - float(slots["sent_at"][oldest]))
-        return WaitingSlot(oldest, int(slots["round_number"][oldest]), missing, waited_s, len(waiting))
+        return WaitingSlot(oldest, int(slots["round_number"][oldest]), missing, waited_s, len(waiting), level)
 
     def obstacle(self) -> Obstacle:
         """Return why the collective does not go on."""
         slots, state = self._slots[~self._slots["done"]], self._state
-        pairs = zip(slots["seen"].tolist(), slots["expected"].tolist(), strict=True)
-        open_slots = [(None if seen < 0 else seen, columns) for seen, columns in pairs]
+        fields = zip(slots["seen"].tolist(), slots["seen_level"].tolist(), slots["expected"].tolist(), strict=True)
+        open_slots = [(None if seen < 0 else seen, level, columns) for seen, level, columns in fields]
         names = ("foreign_at_progress", "malformed_at_progress", "stale_at_progress")
         heard = [before + int(state[name]) for before, name in zip(self._refused_before, names, strict=True)]
         longest = int(state["longest_result"])
@@ -374,8 +376,8 @@ class Collective:
         return np.frombuffer(b"".join(payloads) or bytes(4), np.uint32)
 
     def _compare_calls(self, payload: bytes, now: float) -> None:
-        calls = read_opening(payload[self._geometry.frame_header_bytes :], self._lease.world_size)
-        self.refusals, self._state["next_window"] = compare_calls(calls)
+        blocks = payload[self._geometry.frame_header_bytes :]
+        self.refusals, self._state["next_window"] = read_calls(self._lease, blocks, self._call_words)
         self._state["calls_compared"] = True
         if self.refusals:
             self._state["refused"] = True

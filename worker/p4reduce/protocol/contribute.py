@@ -97,11 +97,13 @@ def contribute(engine: Engine, now: float) -> None:
             for j in range(filled, size):
                 frame[start + j] = 0
             if slot.opening:
-                for j in range(4):
-                    word = np.uint32(config.call_words[j])
-                    place = np.uint64(config.call_offset + j)
-                    frame[start + place] = swap(word)
-                    part = np.uint32(part + word * weights[place])
+                for j in range(8):
+                    offset = config.opening_places[j] - column * config.block_words
+                    if 0 <= offset < config.block_words:
+                        word = np.uint32(config.opening_words[j])
+                        place = np.uint64(offset)
+                        frame[start + place] = swap(word)
+                        part = np.uint32(part + word * weights[place])
             check = np.uint32(check + part * weights[size + np.uint64(column)])
             start += size
         frame_bytes: Any = 4 * np.int64(start)

@@ -9,6 +9,7 @@ from p4reduce.errors import CollectiveTimeoutError
 from p4reduce.protocol.call import Call
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.ranks import name_children
 
 IP_UDP_BYTES: Final = 20 + 8
 """What IPv4 and UDP add to a frame."""
@@ -21,32 +22,34 @@ class Obstacle(NamedTuple):
 
     text: str
     missing_ranks: tuple[int, ...] = ()
-    """The ranks that the switch waits for."""
+    """The ranks that a switch waits for: of a switch below it, all that are behind that one."""
 
 
 def obstacle(
     lease: Lease,
-    open_slots: Iterable[tuple[int | None, int]],
+    open_slots: Iterable[tuple[int | None, int, int]],
     longest_result: int,
     stats: CollectiveStats,
     refused_before: Refused,
 ) -> Obstacle:
     """Return why a collective does not go on.
 
-    `open_slots`: of each, the ranks that had contributed, as its last PENDING said (None: it had none), and the columns
-    that its RESULT will have, as a bitmap. `longest_result`: bytes of the longest RESULT that came. `refused_before`:
-    the refused frames when the last answer came that was not refused.
+    `open_slots`: of each, the children that had contributed, as its last PENDING said (None: it had none), the level of
+    their switch, and the columns that its RESULT will have, as a bitmap. `longest_result`: bytes of the longest RESULT
+    that came. `refused_before`: the refused frames when the last answer came that was not refused.
     """
-    missing, unanswered = 0, []
-    for seen, columns in open_slots:
+    missing, unanswered = [0] * len(lease.levels), []
+    for seen, number, columns in open_slots:
         if seen is None:
             unanswered.append(lease.geometry.lengths[columns])
         else:
-            missing |= lease.full & ~seen
-    ranks = tuple(rank for rank in range(lease.world_size) if missing >> rank & 1)
-    if ranks:
-        plural = "s" if len(ranks) > 1 else ""
-        return Obstacle(f"the switch still waits for rank{plural} {', '.join(map(str, ranks))}", ranks)
+            missing[number] |= lease.levels[number].full & ~seen
+    if any(missing):
+        waiting = [(level, level.behind(bits)) for level, bits in zip(lease.levels, missing, strict=True) if bits]
+        names = [f"switch {level.switch}" if lease.depth else "the switch" for level, _ in waiting]
+        said = [f"{name} still waits for {name_children(them)}" for name, (_, them) in zip(names, waiting, strict=True)]
+        ranks = {rank for _, children in waiting for child in children for rank in child}
+        return Obstacle("; ".join(said), tuple(sorted(ranks)))
     where = f"{lease.switch_host}:{lease.switch_port}"
     refused = [count - before for count, before in zip(refused_frames(stats), refused_before, strict=True)]
     foreign, malformed, stale = refused
@@ -62,12 +65,14 @@ def obstacle(
             f"frames came from {where}, and none was of use: {foreign} of another job or epoch, {malformed} malformed "
             f"or not what was agreed, {stale} of a round that is over"
         )
+    above = ", ".join(level.switch for level in lease.levels[1:])
+    further = f", and that its links to {above} carry frames" if above else ""
     if stats.rounds or stats.pendings:
         return Obstacle(
             f"answers from the switch at {where} stopped; look for a lost link, an overloaded switch, or frames "
-            "that it drops (`p4reduce stats`)"
+            f"that it drops (`p4reduce stats`){further and '; see' + further[4:]}"
         )
-    return Obstacle(f"the switch at {where} answered nothing; see that it runs and that the job is active")
+    return Obstacle(f"the switch at {where} answered nothing; see that it runs and that the job is active{further}")
 
 
 def too_late(call: Call, timeout_s: float, why: Obstacle) -> CollectiveTimeoutError:

@@ -9,12 +9,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.protocol.call import opening_columns
+from p4reduce.protocol.opening import places_of, shared_words
 from p4reduce.protocol.segments import Segments
 from p4reduce.protocol.source import UNTOUCHED, Array
 from p4reduce.protocol.state import MOST_LANES, Config, Contribution, Engine, Loss, Slot, State, Stats
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import MAX_GROWTH_BYTES, WORDS_PER_CALL
+from p4reduce_contracts.wire import MAX_GROWTH_BYTES
 from p4reduce_contracts.wire.check import COLUMN_FACTOR, weight
 from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_runtime.datagrams import ENCAP_BYTES
@@ -42,7 +42,7 @@ def new_engine(
     keys = np.empty((-(-segments.n_blocks // stride) + 1) * stride, np.uint32)
     dense = look_ahead(segments.nonzero, segments.exponents, stride, keys) == segments.n_blocks
     slots, frames = new_slots(lease.geometry, slot_rounds[:count])
-    slots["expected"][0] = (1 << opening_columns(lease.world_size, lease.block_words)) - 1
+    slots["expected"][0] = places_of(lease).columns
     slots["keys"][:, : lease.columns] = keys[:stride].reshape(count, lease.columns)
     agreed = np.empty(segments.n_blocks, np.uint8)
     agreed.fill(UNTOUCHED)
@@ -99,20 +99,23 @@ def joined(record: type[Slot] | type[Contribution], first: Array, second: Array)
 
 def _new_config(lease: Lease, call_words: Sequence[int], stride: int, *, dense: bool) -> Array:
     table: Array = np.frombuffer(bytearray(_config_of(lease, stride, dense)), dtype_of(Config))
-    table["call_words"][0] = call_words
+    if table["row_length"][0]:
+        table["opening_places"][0], table["opening_words"][0] = shared_words(lease, call_words)
+    else:
+        table["opening_words"][0, : len(call_words)] = call_words
     return table
 
 
 @functools.lru_cache(64)
 def _config_of(lease: Lease, stride: int, dense: bool) -> bytes:
     """Return the memory of a Config without the call."""
-    geometry = lease.geometry
+    geometry, places = lease.geometry, places_of(lease)
     header_words, growth_blocks = geometry.frame_header_bytes // 4, MAX_GROWTH_BYTES // geometry.block_bytes
     table: Array = zeros(Config)
     table[0] = (
         *(geometry.columns, geometry.block_words, header_words, growth_blocks, ENCAP_BYTES),
-        *(lease.job_id, lease.epoch, *divmod(lease.secret, 1 << 32), lease.world_size, lease.full),
-        *(stride, not dense, *divmod(WORDS_PER_CALL * lease.rank, lease.block_words), 0),
+        *(lease.job_id, lease.epoch, *divmod(lease.secret, 1 << 32), lease.world_size, lease.depth, lease.full),
+        *(stride, not dense, places.row_length, places.own, places.zeros, places.own_places, 0),
     )
     return table.tobytes()
 

@@ -60,7 +60,7 @@ def classify(config: Config, state: State, stats: Stats, data: NDArray[np.uint32
             first >> 28 != WIRE_VERSION
             or kind < CONTRIBUTE
             or kind > PENDING
-            or first & 255
+            or first & 255 > config.depth
             or guard & 0xFFFF
             or present >> (header - 8)
             or length != 4 * (header + columns * config.block_words)
@@ -96,19 +96,46 @@ def plausible(config: Config, slot: Slot, keys: NDArray[np.uint32], index: int, 
 
 
 @kernel("int64(Config, Array(uint32, 1, 'C', True))")
+def common_window_of_shared(config: Config, calls: NDArray[np.uint32]) -> int:
+    """Do as `common_window` where the ranks share places (wire/opening.py)."""
+    ranks, length = config.ranks, config.row_length
+    at = 0
+    for begin in range(0, ranks, length):
+        for i in range(4):
+            if np.int64(swap(calls[at])) != config.opening_words[i] * min(length, ranks - begin) & 0xFFFFFFFF:
+                return -1
+            at += 1
+    for column in range(length):
+        if np.int64(swap(calls[at])) != config.opening_words[4] * (1 + (ranks - 1 - column) // length) & 0xFFFFFFFF:
+            return -1
+        at += 1
+    for _ in range(0, ranks, 32):
+        if calls[at] != 0:
+            return -1
+        at += 1
+    window = 1
+    while calls[at] == 0 and window < 1 << 15:
+        window <<= 1
+        at += 1
+    return window
+
+
+@kernel("int64(Config, Array(uint32, 1, 'C', True))")
 def common_window(config: Config, calls: NDArray[np.uint32]) -> int:
     """Return the smallest window that a rank proposes; -1 if the calls are not all as this rank's (protocol/call.py).
 
-    `calls`: the words of all ranks' call descriptors. What differs, and what a refusal says, is Python's to see.
+    `calls`: the words of slot 0's opening RESULT. What differs, and what a refusal says, is Python's to see.
     """
-    window: Any = np.int64(0xFFFF)
-    if config.call_words[1] >> 28 == REFUSED:
+    if config.opening_words[1] >> 28 == REFUSED:
         return -1
+    if config.row_length > 0:
+        return common_window_of_shared(config, calls)
+    window: Any = np.int64(0xFFFF)
     for rank in range(config.ranks):
         for i in range(4):
             word: Any = np.int64(swap(calls[4 * rank + i]))
             shift = 16 if i == 1 else 0
-            if word >> shift != config.call_words[i] >> shift:
+            if word >> shift != config.opening_words[i] >> shift:
                 return -1
             if i == 1:
                 window = min(window, word & 0xFFFF)
@@ -160,10 +187,13 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
             stats.pendings += 1
             seen: Any = swap(frame[3])
             slot.seen = seen
+            level: Any = np.int64(swap(frame[0])) & 255
+            slot.seen_level = level
             note_progress(state, stats)
             continue
-        present = np.int64(swap(frame[0]) >> np.uint32(8)) & 255
-        if present != slot.expected or swap(frame[3]) != config.all_ranks:
+        first = np.int64(swap(frame[0]))
+        present = (first >> 8) & 255
+        if present != slot.expected or swap(frame[3]) != config.full or first & 255 != config.depth:
             stats.malformed += 1
             continue
         opening = slot.opening

@@ -70,7 +70,8 @@ def begin(engine: Engine, now: float) -> None:
         contributions[index].slot = index
         contributions[index].own = 0
         contributions[index].zeros = 0
-    contributions[0].own = 1 << engine.config[0].call_column
+    contributions[0].own = engine.config[0].opening_own
+    contributions[0].zeros = engine.config[0].opening_zeros
     engine.state[0].contributions = len(engine.slots)
     engine.loss[0].last_result_at = now
     restart_pto(engine.loss[0], engine.path[0], now)

@@ -29,7 +29,16 @@ def reason_of(error: BaseException) -> Reason:
     return Reason.OTHER
 
 
+def code_of(reason: Reason) -> int:
+    """Return the number that stands for a reason on the wire."""
+    return reason.bit_length() - 1
+
+
+def reason_of_code(code: int) -> Reason:
+    """Return the reason that a number on the wire stands for; one that is not of this version is OTHER."""
+    return Reason(1 << code) if 0 <= code < len(Reason) else Reason.OTHER
+
+
 def reason_in(words: Sequence[int]) -> Reason:
-    """Return the reason in a descriptor of the kind REFUSED; one that is not of this version is OTHER."""
-    code = words[1] >> 16 & 0xFF
-    return Reason(code) if code in set(Reason) else Reason.OTHER
+    """Return the reason in a descriptor of the kind REFUSED."""
+    return reason_of_code(words[1] >> 16 & 0xFF)

@@ -40,16 +40,23 @@ class Config(Record):
     secret_high: int
     secret_low: int
     ranks: int
-    all_ranks: int
-    """Bitmap."""
+    depth: int
+    """How many switches are above this rank's own, up to the root."""
+    full: int
+    """The children of the root, as a bitmap."""
     stride: int
     """Columns times slots: from one block of a column to the next."""
     sparse: bool
     """Whether blocks are missing between those held, so that the processor does not fetch the next by itself."""
-    call_column: int
-    call_offset: int
-    call_words: Annotated[NDArray[np.int64], 4]
-    """This rank's call descriptor, and where in the opening frame of slot 0 it belongs."""
+    row_length: int
+    """Of the places that calls share in slot 0's opening frame (wire/opening.py); 0: each rank has its own."""
+    opening_own: int
+    opening_zeros: int
+    """The columns of that frame with words of this rank, and those with nothing but zeros, as bitmaps."""
+    opening_places: Annotated[NDArray[np.int64], 8]
+    opening_words: Annotated[NDArray[np.int64], 8]
+    """What this rank puts into that frame, and where, counted in words; -1: nowhere. The first four are its call's
+    descriptor, the fifth is their digest."""
 
 
 class State(Record):
@@ -149,7 +156,9 @@ class Slot(Record):
     frame_bytes: int
     """Length of this round's frame; 0: none is sent, or it was answered."""
     seen: int
-    """The ranks that had contributed, as the last PENDING of this round said; -1: none came."""
+    seen_level: int
+    """The children that had contributed to the switch so many levels above this rank's own, as the last PENDING of this
+    round said; -1: none came."""
     sent_at: float
     packet_number: int
     in_flight: bool

@@ -243,7 +243,7 @@ class Fallback:
         """Return what the collective came to; None when there is to be another try, here or over the switch."""
         assert self._return is not None
         lease, back = communicator.lease, self._return.epoch()
-        mine = pack_progress(communicator.operations, self.kept)
+        mine = pack_progress(communicator.operations, self.kept, communicator.lease.world_size)
         rows = self._group.gather(mine + _CALL.pack(0 if back is None else back.lease.epoch, *call.words(0)))
         progress = [unpack_progress(row[: len(mine)]) for row in rows]
         if len({rank_progress.ended for rank_progress in progress}) > 1:

@@ -18,7 +18,7 @@ import numpy as np
 
 from p4reduce.codecs.inceptionn import Bytes, Floats, Inceptionn
 from p4reduce.errors import InvalidTensorError, NotFiniteError, PeerRefusedError, Reason
-from p4reduce.protocol.refusal import reason_of
+from p4reduce.protocol.refusal import code_of, reason_of, reason_of_code
 
 MOST_RANKS: Final = 4096
 _REFUSED: Final = -(1 << 15)
@@ -93,10 +93,10 @@ def mean_over_ring(
 
 
 def _refusal(rank: int, reason: Reason) -> bytes:
-    return np.array([_REFUSED + MOST_RANKS * reason + rank], "<i2").tobytes()
+    return np.array([_REFUSED + MOST_RANKS * code_of(reason) + rank], "<i2").tobytes()
 
 
 def _refused(head: Bytes) -> tuple[int, Reason] | None:
     """The rank that refused, and why; None where the head is of numbers."""
-    reason, rank = divmod(int(head[:2].view("<i2")[0]) - _REFUSED, MOST_RANKS)
-    return (rank, Reason(reason)) if reason in set(Reason) else None
+    code, rank = divmod(int(head[:2].view("<i2")[0]) - _REFUSED, MOST_RANKS)
+    return (rank, reason_of_code(code)) if 0 <= code < len(Reason) else None

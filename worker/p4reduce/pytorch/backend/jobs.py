@@ -65,6 +65,7 @@ def join_job(store: Any, rank: int, size: int, timeout_s: float, options: Option
         token=token,
         timeout_s=timeout_s,
         collective_timeout_s=timeout_s,
+        switch=options.switch,
     )
     return GroupJob(comm, controller, made, owner)
 

@@ -18,7 +18,7 @@ GATHER_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of one process group; all ranks must give the same."""
+    """Settings of one process group; all ranks must give the same, but for `switch`."""
 
     controller: str | None = None
     """HOST:PORT of the job service; default: P4REDUCE_CONTROLLER, else 127.0.0.1:9600."""
@@ -26,6 +26,8 @@ class Options:
     """A job that exists already; default: rank 0 makes one, which ends with the group."""
     token: str | None = None
     """The token of a private `job`; default: P4REDUCE_TOKEN."""
+    switch: str | None = None
+    """The switch that this rank sends to, as in `p4reduce.join`; default: P4REDUCE_SWITCH. Ranks may differ in it."""
     slots: int | None = None
     """Slots of the job that rank 0 makes; default: what is free, at most 128, and 32 for a `new_group`."""
     gather_bytes: int = GATHER_BYTES

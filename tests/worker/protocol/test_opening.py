@@ -1,0 +1,335 @@
+"""Slot 0's opening frame in jobs with more ranks than it has places for: what it holds, and what ranks read in it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p4reduce.codecs import Int32
+from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, Reason
+from p4reduce.protocol.call import Call, CodecId, Kind, describe
+from p4reduce.protocol.collective import Collective
+from p4reduce.protocol.opening import read_calls, shared_words
+from p4reduce.protocol.source import NoBlocks
+from p4reduce_contracts.jobs.lease import Lease, Level
+from p4reduce_contracts.wire import DEFAULT, KEY_NONE, PENDING, RESULT, Frame, Geometry, pack, unpack
+from p4reduce_contracts.wire.check import check_of
+from p4reduce_contracts.wire.opening import SharedOpening, most_ranks, opening_words
+from rigs.secret import rank_secret
+
+SIZES = (65, 128, 1000, 1024)
+CALL = Call(5, Kind.ALL_REDUCE, CodecId.INT32, 0, 100, "one layout")
+WINDOW = 4
+
+
+@dataclass(frozen=True)
+class Said:
+    """What one rank describes."""
+
+    call: Call = CALL
+    window: int = WINDOW
+
+    @property
+    def words(self) -> tuple[int, int, int, int]:
+        return self.call.words(self.window)
+
+    @property
+    def refuses(self) -> bool:
+        return self.call.kind == Kind.REFUSED
+
+    @property
+    def compared(self) -> tuple[int, ...]:
+        first, second, *others = self.words
+        return first, second & 0xFFFF0000, *others
+
+
+def refusal(reason: Reason = Reason.NOT_FINITE) -> Said:
+    return Said(Call(CALL.number, Kind.REFUSED, detail=reason))
+
+
+def lease(rank: int, ranks: int) -> Lease:
+    """The lease of a rank in racks of up to 32."""
+    racks = tuple(tuple(range(begin, min(begin + 32, ranks))) for begin in range(0, ranks, 32))
+    own = Level(f"leaf{rank // 32}", tuple((one,) for one in racks[rank // 32]), "root")
+    levels = own, Level("root", racks)
+    return Lease(
+        1, "test", 7, rank, ranks, 4, DEFAULT.columns, DEFAULT.block_words, secret=rank_secret(rank), levels=levels
+    )
+
+
+def definition(said: Sequence[Said]) -> np.ndarray:
+    """The sums of an opening frame's words, place by place, as the protocol page defines them."""
+    ranks = len(said)
+    length = -(-ranks // 32)
+    rows = -(-ranks // length)
+    sums, digests = np.zeros((rows, 4), np.uint64), np.zeros(length, np.uint64)
+    bitmap, windows, reasons = np.zeros(-(-ranks // 32), np.uint64), np.zeros(16, np.uint64), np.zeros(16, np.uint64)
+    for rank, mine in enumerate(said):
+        windows[int(np.log2(mine.window))] += np.uint64(1)
+        if mine.refuses:
+            bitmap[rank // 32] += np.uint64(1 << rank % 32)
+            reasons[min(15, list(Reason).index(Reason(mine.call.detail)))] += np.uint64(1)
+        else:
+            sums[rank // length] += np.array(mine.compared, np.uint64)
+            digests[rank % length] += np.uint64(zlib.crc32(np.array(mine.compared, ">u4").tobytes()))
+    return (np.concatenate([sums.reshape(-1), digests, bitmap, windows, reasons]) & np.uint64(0xFFFFFFFF)).astype(
+        np.uint32
+    )
+
+
+def blocks_of(said: Sequence[Said]) -> bytes:
+    words = definition(said)
+    return np.pad(words, (0, -len(words) % DEFAULT.block_words)).astype(">u4").tobytes()
+
+
+def read(rank: int, said: Sequence[Said]) -> tuple[dict[int, Reason], int]:
+    return read_calls(lease(rank, len(said)), blocks_of(said), said[rank].words)
+
+
+def mismatch(rank: int, said: Sequence[Said]) -> CollectiveMismatchError:
+    with pytest.raises(CollectiveMismatchError) as caught:
+        read(rank, said)
+    return caught.value
+
+
+def with_some(ranks: int, some: Mapping[int, Said]) -> list[Said]:
+    return [some.get(rank, Said()) for rank in range(ranks)]
+
+
+def engine(rank: int, mine: Said, ranks: int) -> Collective:
+    held = Int32(np.full(100, rank, np.int32)).bind(ranks, DEFAULT.block_words, False)
+    source = NoBlocks() if mine.refuses else held
+    return Collective(lease(rank, ranks), [0] * 4, source, mine.call, 5.0, proposal=mine.window)
+
+
+@pytest.mark.parametrize("ranks", SIZES)
+def test_the_frames_of_all_ranks_add_up_to_the_definition(ranks: int) -> None:
+    rng = np.random.default_rng(ranks)
+    said = [replace(Said(), window=int(rng.integers(1, 5))) for _ in range(ranks)]
+    for rank, reason in zip(rng.choice(ranks, 5, replace=False).tolist(), Reason, strict=True):
+        said[rank] = refusal(reason)
+    said[int(rng.integers(ranks))] = Said(replace(CALL, elements=99))
+    total = np.zeros(DEFAULT.frame_words, np.uint32)
+    for rank, mine in enumerate(said):
+        frame = unpack(DEFAULT, engine(rank, mine, ranks).start(0.0)[0])
+        assert frame.check == check_of(frame.present, frame.blocks, DEFAULT.block_words)
+        words = np.frombuffer(frame.blocks, ">u4")
+        assert frame.present == (1 << -(-SharedOpening(ranks).words // 32)) - 1
+        total[: len(words)] += words.astype(np.uint32)
+    expected = definition(said)
+    np.testing.assert_array_equal(total[: len(expected)], expected)
+    assert not total[len(expected) :].any()
+
+
+@pytest.mark.parametrize("ranks", SIZES)
+def test_equal_calls_go_on(ranks: int) -> None:
+    """Without Python, in the kernel, and by `read_calls` alike."""
+    said = [replace(Said(), window=WINDOW - (rank == 40)) for rank in range(ranks)]
+    blocks = blocks_of(said)
+    present = (1 << len(blocks) // DEFAULT.block_bytes) - 1
+    check = check_of(present, blocks, DEFAULT.block_words)
+    keys = (126, *(KEY_NONE,) * 7)
+    for rank in {0, 1, 40, ranks - 1}:
+        mine = engine(rank, said[rank], ranks)
+        opening = unpack(DEFAULT, mine.start(0.0)[0])
+        full = (1 << -(-ranks // 32)) - 1
+        answer = Frame(
+            RESULT, 1, present, 7, 0, 0, full, rank_secret(rank), check, opening.keys if rank else keys, blocks, 1
+        )
+        mine.receive(pack(DEFAULT, answer), 0.1)
+        assert mine.stats.malformed == 0
+        assert mine.stats.rounds == 1
+        assert mine.next_window == 2
+        assert read(rank, said) == ({}, 2)
+
+
+@pytest.mark.parametrize("level", [0, 2])
+def test_a_result_of_another_level_than_the_root_is_malformed(level: int) -> None:
+    """A leaf that was set up as a root never gives a sum."""
+    said = [Said()] * 65
+    blocks = blocks_of(said)
+    present = (1 << len(blocks) // DEFAULT.block_bytes) - 1
+    check = check_of(present, blocks, DEFAULT.block_words)
+    mine = engine(3, said[3], 65)
+    keys = unpack(DEFAULT, mine.start(0.0)[0]).keys
+    answer = Frame(RESULT, 1, present, 7, 0, 0, 7, rank_secret(3), check, keys, blocks, level)
+    assert mine.receive(pack(DEFAULT, answer), 0.1) == []
+    assert mine.stats.malformed == 1
+    assert mine.stats.rounds == 0
+    mine.receive(pack(DEFAULT, answer._replace(level=1)), 0.1)
+    assert mine.stats.rounds == 1
+
+
+@pytest.mark.parametrize("ranks", SIZES)
+@pytest.mark.parametrize(
+    "other",
+    [
+        Call(6, Kind.ALL_REDUCE, CodecId.INT32, 0, 100, "one layout"),
+        Call(5, Kind.BARRIER),
+        Call(5, Kind.BROADCAST, CodecId.INT32, 0, 100, "one layout"),
+        Call(5, Kind.ALL_REDUCE, CodecId.LANES, 16, 100, "one layout"),
+        Call(5, Kind.ALL_REDUCE, CodecId.INT32, 0, 101, "one layout"),
+        Call(5, Kind.ALL_REDUCE, CodecId.INT32, 0, 100, "another"),
+    ],
+)
+def test_one_odd_rank_is_named_on_every_rank_with_what_it_called(ranks: int, other: Call) -> None:
+    for odd in (0, ranks // 2, ranks - 1):
+        said = with_some(ranks, {odd: Said(other, 1)})
+        expected = {rank: describe(said[rank].compared) for rank in range(ranks)}
+        for rank in {0, 1, odd, (odd + 1) % ranks, (odd + 33) % ranks}:
+            error = mismatch(rank, said)
+            assert error.calls == expected
+            assert error.candidates == ()
+            assert f"rank {odd}: {describe(said[odd].compared)}" in str(error)
+
+
+def test_one_odd_rank_is_named_beside_ranks_that_refuse() -> None:
+    some = {3: refusal(), 700: refusal(), 41: Said(replace(CALL, elements=7))}
+    said = with_some(1000, some)
+    for rank in (0, 3, 41, 700, 999):
+        error = mismatch(rank, said)
+        assert error.calls[41] == describe(some[41].compared)
+        assert error.calls[3] == error.calls[700] == "a refusal for a NaN or an infinity"
+        assert error.calls[500] == describe(Said().compared)
+
+
+@pytest.mark.parametrize("ranks", SIZES)
+def test_several_odd_ranks_are_among_the_candidates(ranks: int) -> None:
+    odd = (1, 7, ranks - 1)
+    said = with_some(ranks, {rank: Said(replace(CALL, elements=rank)) for rank in odd})
+    for rank in range(0, ranks, 13):
+        error = mismatch(rank, said)
+        assert error.calls == {rank: describe(said[rank].compared)}
+        assert rank not in error.candidates
+        if rank not in odd:
+            assert set(odd) <= set(error.candidates)
+            assert len(error.candidates) <= 9
+        assert "another, at least one of ranks " in str(error)
+
+
+@pytest.mark.parametrize("ranks", SIZES)
+def test_two_halves_that_call_different_collectives_see_it(ranks: int) -> None:
+    """Also where a row's difference is a multiple of 2^32: the kind is in the highest bits."""
+    for halves in (lambda rank: rank % 2, lambda rank: rank < ranks // 2, lambda rank: rank // 32 % 2):
+        said = [Said(replace(CALL, kind=Kind.BROADCAST) if halves(rank) else CALL) for rank in range(ranks)]
+        for rank in (0, 1, ranks // 2, ranks - 1):
+            assert mismatch(rank, said).candidates
+
+
+def test_refusals_are_named_with_their_reason() -> None:
+    said = with_some(1000, {5: refusal(), 999: refusal()})
+    for rank in (0, 5, 999):
+        assert read(rank, said) == ({5: Reason.NOT_FINITE, 999: Reason.NOT_FINITE}, WINDOW)
+
+
+def test_different_reasons_are_listed_for_all_that_refuse() -> None:
+    said = with_some(1000, {5: refusal(), 32: refusal(Reason.OTHER), 999: refusal()})
+    both = Reason.NOT_FINITE | Reason.OTHER
+    assert read(0, said)[0] == {5: both, 32: both, 999: both}
+    assert str(both) == "an error of its own program, or a NaN or an infinity"
+
+
+@pytest.mark.parametrize("refusing", [range(1), range(1024), range(1023)])
+def test_all_may_refuse(refusing: range) -> None:
+    said = with_some(1024, dict.fromkeys(refusing, refusal()))
+    for rank in (0, 1023):
+        assert read(rank, said)[0] == dict.fromkeys(refusing, Reason.NOT_FINITE)
+
+
+def test_a_refusal_while_the_others_close_is_a_mismatch() -> None:
+    closing = [Said(Call(CALL.number, Kind.CLOSE))] * 100
+    closing[17] = refusal()
+    for rank in (0, 17, 99):
+        assert mismatch(rank, closing).calls[17] == "a refusal for a NaN or an infinity"
+
+
+@pytest.mark.parametrize(("window", "common"), [(1, 1), (2, 2), (3, 2), (1023, 512), (1024, 1024), (0xFFFF, 0x8000)])
+def test_the_next_window_is_the_smallest_proposal_rounded_down(window: int, common: int) -> None:
+    said = [Said(window=0xFFFF)] * 128
+    said[100] = Said(window=window)
+    assert read(0, said) == ({}, common)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.data())
+def test_what_every_rank_reads_is_true(data: st.DataObject) -> None:
+    """Against the list of all calls: who refuses, whether they differ, who called another one."""
+    ranks = data.draw(st.one_of(st.sampled_from(SIZES), st.integers(65, 1024)))
+    anyone = st.integers(0, ranks - 1)
+    some = {rank: refusal(data.draw(st.sampled_from(list(Reason)))) for rank in data.draw(st.sets(anyone, max_size=4))}
+    others = [replace(CALL, elements=7), replace(CALL, number=6), Call(5, Kind.BARRIER), replace(CALL, detail=200)]
+    for rank in data.draw(st.sets(anyone, max_size=4)):
+        some[rank] = Said(data.draw(st.sampled_from(others)))
+    said = with_some(ranks, some)
+    refusing = {rank for rank in some if said[rank].refuses}
+    odd = {rank for rank in some if not said[rank].refuses}
+    reasons = Reason(0)
+    for rank in refusing:
+        reasons |= Reason(said[rank].call.detail)
+    for rank in {*some, data.draw(anyone)}:
+        if not odd:
+            assert read(rank, said) == (dict.fromkeys(refusing, reasons), WINDOW)
+            continue
+        error = mismatch(rank, said)
+        if error.candidates:
+            assert len(odd) > 1 or rank in refusing
+            if rank not in odd:
+                assert odd <= set(error.candidates)
+        else:
+            assert len(odd) == 1
+            for other, call in error.calls.items():
+                assert other in refusing or call == describe(said[other].compared)
+
+
+@pytest.mark.parametrize(
+    ("level", "seen", "text", "missing"),
+    [
+        (0, 0xFFFFFFFF & ~(1 << 3 | 1 << 5), "switch leaf1 still waits for ranks 35, 37", (35, 37)),
+        (1, 0b011, "switch root still waits for the switch of ranks 64 to 95", tuple(range(64, 96))),
+        (1, 0b110, "switch root still waits for the switch of ranks 0 to 31", tuple(range(32))),
+    ],
+)
+def test_what_is_missing_is_named_by_the_level_of_the_switch_that_waits(
+    level: int, seen: int, text: str, missing: tuple[int, ...]
+) -> None:
+    mine = engine(40, Said(), 96)
+    keys = unpack(DEFAULT, mine.start(0.0)[0]).keys
+    mine.receive(pack(DEFAULT, Frame(PENDING, 1, 0, 7, 0, 0, seen, rank_secret(40), 0, keys, b"", level)), 0.1)
+    assert mine.stats.pendings == 1
+    assert mine.obstacle() == (text, missing)
+    waiting = mine.waiting(1.0)
+    assert waiting is not None
+    assert (waiting.level, waiting.missing) == (level, ~seen & (0xFFFFFFFF if level == 0 else 7))
+    with pytest.raises(CollectiveTimeoutError, match=f"did not finish in 5 s: {text}$") as caught:
+        mine.on_timer(5.0)
+    assert caught.value.missing_ranks == missing
+
+
+def test_a_pending_of_a_level_above_the_root_is_malformed() -> None:
+    mine = engine(40, Said(), 96)
+    keys = unpack(DEFAULT, mine.start(0.0)[0]).keys
+    mine.receive(pack(DEFAULT, Frame(PENDING, 1, 0, 7, 0, 0, 1, rank_secret(40), 0, keys, b"", 2)), 0.1)
+    assert (mine.stats.pendings, mine.stats.malformed) == (0, 1)
+
+
+def test_how_many_ranks_an_opening_frame_describes() -> None:
+    for columns in range(1, 9):
+        for block_words in range(4, 68, 4):
+            words, most = columns * block_words, Geometry(columns, block_words).max_world_size
+            assert most == most_ranks(words)
+            assert all(opening_words(ranks, words) <= words for ranks in range(1, most + 1))
+            assert most == 1024 or opening_words(most + 1, words) > words
+    assert [most_ranks(words) for words in (32, 128, 256, 512)] == [8, 46, 1024, 1024]
+
+
+def test_a_rank_puts_six_words_into_the_frame_at_most() -> None:
+    places, words = shared_words(lease(64, 65), Said().words)
+    assert len(places) == len(words) == 8
+    assert sum(place >= 0 for place in places) == 6
+    assert sum(place >= 0 for place in shared_words(lease(64, 65), refusal().words)[0]) == 3
