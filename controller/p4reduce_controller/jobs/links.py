@@ -132,4 +132,5 @@ class Links:
             self._ends[sender, receiver].nonce,
             source=(source.trunk_mac_value, source.trunk_ip_value),
             target=(target.trunk_mac_value, target.trunk_ip_value),
+            udp_port=target.udp_port,
         )

@@ -6,12 +6,14 @@ import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from p4reduce_contracts.artifacts import SwitchGeometry
 from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.errors import EpochError, MemberResetError
 from p4reduce_contracts.jobs.lease import Level
+from p4reduce_contracts.wire import AGGREGATION_PORT
 from p4reduce_controller.config import Config, SwitchConfig
 from p4reduce_controller.jobs import saved
 from p4reduce_controller.jobs.hello import Address, Hello, parse_hello
@@ -246,6 +248,20 @@ def test_a_hello_at_another_switch_or_port_is_the_links_problem() -> None:
     assert registry.links.link("leaf1") is None
     send_link_hellos(registry, "root")
     assert registry.links.problem("leaf1") == ""
+
+
+def test_the_hello_goes_to_the_udp_port_of_the_other_switch() -> None:
+    """A switch with UDP peers sends a frame to a peer only if it is addressed to that peer's socket."""
+    root, leaf, _ = switches(RACKS)
+    tree = Tree(TreeSwitch(each) for each in (root, msgspec.structs.replace(leaf, udp_port=4444)))
+    links = Links(tree)
+    ((port, up),) = links.hellos("leaf1")
+    assert (port, up[36:38]) == (UPLINK, AGGREGATION_PORT.to_bytes(2, "big"))
+    hello = parse_hello(101, up)
+    assert hello is not None
+    links.arrived(hello, "root")
+    ((port, down),) = links.hellos("root")
+    assert (port, down[36:38]) == (101, (4444).to_bytes(2, "big"))
 
 
 def test_a_hello_with_an_unknown_nonce_is_no_link() -> None:
