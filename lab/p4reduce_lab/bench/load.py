@@ -46,9 +46,9 @@ def program(loaded: Program, grant: Grant, switch: SwitchConfig) -> None:
     """Write what a grant needs to a program in this process, as a controller would to a switch."""
     entries = [*switch_entries.switch_address(switch, V1MODEL), *switch_entries.members(grant, switch, V1MODEL)]
     _insert(loaded, [*entries, *switch_entries.admission(grant, V1MODEL)])
-    (group,) = switch_entries.groups(grant)
-    replicas = [Replica(port, instance) for port, instance in group.replicas]
-    loaded.replication.multicast_groups[group.group_id] = replicas
+    for group in switch_entries.groups(grant):
+        replicas = [Replica(port, instance) for port, instance in group.replicas]
+        loaded.replication.multicast_groups[group.group_id] = replicas
 
 
 def _insert(loaded: Program, entries: Iterable[TableEntry]) -> None:
@@ -74,7 +74,7 @@ class Contributions:
         addresses = [child.address for child in grant.children]
         payloads = [_contribution(geometry, grant, rank, slot) for slot in slots for rank in ranks]
         if encapsulated:
-            heads = [_headers(address, switch, len(payloads[0])) for address in addresses]
+            heads = [headers(address, switch, len(payloads[0])) for address in addresses]
             payloads = [heads[at % len(ranks)] + payload for at, payload in enumerate(payloads)]
         self.world_size = len(grant.children)
         self.frame_bytes = len(payloads[0])
@@ -120,13 +120,13 @@ def run_head(address: Address, switch: SwitchConfig, payload_bytes: int, frames:
     whole, with the sum of the pseudo header in the place of the UDP checksum.
     """
     total = payload_bytes * frames
-    headers = bytearray(_headers(address, switch, total))
-    pseudo = headers[26:34] + struct.pack(">HH", _UDP_PROTOCOL, 8 + total)
-    headers[40:42] = (int.from_bytes(pseudo, "big") % 0xFFFF or 0xFFFF).to_bytes(2, "big")
-    return struct.pack("=BBHHHH", _NEEDS_CHECKSUM, _GSO_UDP, ENCAP_BYTES, payload_bytes, 34, 6) + bytes(headers)
+    head = bytearray(headers(address, switch, total))
+    pseudo = head[26:34] + struct.pack(">HH", _UDP_PROTOCOL, 8 + total)
+    head[40:42] = (int.from_bytes(pseudo, "big") % 0xFFFF or 0xFFFF).to_bytes(2, "big")
+    return struct.pack("=BBHHHH", _NEEDS_CHECKSUM, _GSO_UDP, ENCAP_BYTES, payload_bytes, 34, 6) + bytes(head)
 
 
-def _headers(address: Address, switch: SwitchConfig, payload_bytes: int) -> bytes:
+def headers(address: Address, switch: SwitchConfig, payload_bytes: int) -> bytes:
     """Return Ethernet, IPv4 and UDP headers of a frame to the switch; the UDP checksum is left out."""
     source, target = address.ip.to_bytes(4, "big"), ipaddress.IPv4Address(switch.address).packed
     ip = [0x45, 0, 20 + 8 + payload_bytes, 0, 0x4000, _TTL, _UDP_PROTOCOL, 0, source, target]

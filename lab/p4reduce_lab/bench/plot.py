@@ -34,6 +34,7 @@ PLOTS = (
     Plot("workers", "workers", "workers"),
     Plot("size", "size", "bytes of the tensor"),
     Plot("slots", "slots", "slots", "ranks"),
+    Plot("racks", "simulated ranks", "ranks", "racks"),
 )
 
 

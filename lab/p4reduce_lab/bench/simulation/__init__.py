@@ -1,0 +1,1 @@
+"""Collectives of many ranks in virtual time, over racks that are simulated."""
