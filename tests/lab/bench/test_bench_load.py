@@ -9,7 +9,7 @@ from p4reduce_contracts import artifacts, wire
 from p4reduce_contracts.wire import internet_checksum
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_lab.bench.batches import Runner
-from p4reduce_lab.bench.load import ENCAP_BYTES, Contributions, _headers, ethernet_addresses, make_grant, program
+from p4reduce_lab.bench.load import ENCAP_BYTES, Contributions, ethernet_addresses, headers, make_grant, program
 from p4reduce_switch.program import Program
 
 
@@ -31,8 +31,8 @@ def test_every_frame_counts_and_every_round_ends(ranks: int, slots: int, rounds:
 
 def test_an_ipv4_header_checksum_of_zero_is_written_as_zero() -> None:
     address, switch = ethernet_addresses(1)[0], SwitchConfig()
-    payload_bytes = next(size for size in range(65508) if header_sum(_headers(address, switch, size)) == 0xFFFF)
-    assert _headers(address, switch, payload_bytes)[24:26] == b"\0\0"
+    payload_bytes = next(size for size in range(65508) if header_sum(headers(address, switch, size)) == 0xFFFF)
+    assert headers(address, switch, payload_bytes)[24:26] == b"\0\0"
 
 
 def header_sum(headers: bytes) -> int:
