@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +29,8 @@ from p4reduce_controller.service import Controller
 
 LIMIT_S = 20.0
 UPLINK = 99
+RACKS = {"root": "", "leaf1": "root", "leaf2": "root"}
+"""Switches and their parents."""
 _P4INFO = """
 pkg_info { arch: "v1model" }
 actions {
@@ -363,15 +365,25 @@ def serving(config: Config, *clients: FakeSwitchClient) -> Iterator[Running]:
         raise ended[0]
 
 
-def join_all(running: Running, client: JobClient, job: str, world_size: int) -> list[JoinTicket]:
-    """Every rank joins and says HELLO."""
-    tickets = [client.join(job, rank, world_size) for rank in range(world_size)]
-    for ticket in tickets:
-        running.hello(ticket.job_id, ticket.nonce, ticket.rank)
+def join_at(running: Running, client: JobClient, job: str, at: Sequence[str]) -> list[JoinTicket]:
+    """Every rank joins and says HELLO at its switch."""
+    tickets = [client.join(job, rank, len(at)) for rank in range(len(at))]
+    for ticket, switch in zip(tickets, at, strict=True):
+        running.hello(ticket.job_id, ticket.nonce, ticket.rank, switch)
     return tickets
 
 
-def form(running: Running, client: JobClient, job: str, world_size: int) -> tuple[list[JoinTicket], list[Lease]]:
-    """Every rank joins, says HELLO and gets its lease."""
-    tickets = join_all(running, client, job, world_size)
+def join_all(running: Running, client: JobClient, job: str, world_size: int) -> list[JoinTicket]:
+    """Every rank joins and says HELLO at the only switch."""
+    return join_at(running, client, job, [ONLY_SWITCH] * world_size)
+
+
+def form_at(running: Running, client: JobClient, job: str, at: Sequence[str]) -> tuple[list[JoinTicket], list[Lease]]:
+    """Every rank joins, says HELLO at its switch and gets its lease."""
+    tickets = join_at(running, client, job, at)
     return tickets, [client.wait_lease(ticket.nonce, 10.0) for ticket in tickets]
+
+
+def form(running: Running, client: JobClient, job: str, world_size: int) -> tuple[list[JoinTicket], list[Lease]]:
+    """Every rank joins, says HELLO at the only switch and gets its lease."""
+    return form_at(running, client, job, [ONLY_SWITCH] * world_size)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
 import click
 
+from p4reduce_contracts.jobs.answers import MemberInfo
 from p4reduce_contracts.jobs.client import TOKEN_VARIABLE, JobClient, JobInfo
+from p4reduce_contracts.jobs.lease import Level
 from p4reduce_contracts.jobs.option import controller_option
+from p4reduce_contracts.ranks import name_ranks
 from p4reduce_runtime.terminal import json_option, print_json, print_table
 
 _token_option = click.option(
@@ -156,24 +159,72 @@ def show(address: str, name: str, token: str | None, with_slots: bool, as_json: 
         click.echo(f"launch: {found.run_id}")
     if found.last_reset:
         click.echo(f"last reset: {found.last_reset}")
+    if len(found.tree) > 1:
+        _print_tree(found)
     members = {member.rank: member for member in found.members}
+    several = len({member.switch for member in found.members if member.switch}) > 1
     rows: list[tuple[object, ...]] = []
     for rank in range(found.world_size):
         member = members.get(rank)
+        switch = (member.switch or "-" if member is not None else "-",) if several else ()
         if member is None:
-            rows.append((rank, "not joined", "-", "-", "-"))
+            rows.append((rank, "not joined", "-", *switch, "-", "-"))
         elif found.hidden:
-            rows.append((rank, "joined, hidden without a token", "-", "-", f"{member.silent_s:.1f}"))
+            rows.append((rank, "joined, hidden without a token", "-", *switch, "-", f"{member.silent_s:.1f}"))
         elif not member.host:
-            rows.append((rank, "joined, no HELLO yet", "-", "-", f"{member.silent_s:.1f}"))
+            rows.append((rank, "joined, no HELLO yet", "-", *switch, "-", f"{member.silent_s:.1f}"))
         else:
             address = f"{member.host}:{member.port}"
-            rows.append((rank, address, member.mac, member.ingress_port, f"{member.silent_s:.1f}"))
-    print_table(("#rank", "address", "MAC", "#switch port", "#silent (s)"), rows)
+            rows.append((rank, address, member.mac, *switch, member.ingress_port, f"{member.silent_s:.1f}"))
+    switch_column = ("switch",) if several else ()
+    print_table(("#rank", "address", "MAC", *switch_column, "#switch port", "#silent (s)"), rows)
     if with_slots and found.hidden:
         click.echo("what the ranks wait for is hidden without a token")
     elif with_slots:
         _print_slots(found)
+
+
+def _print_tree(info: JobInfo) -> None:
+    """Print the switches of a job with their children, and which of these some rank waits for."""
+    awaited: dict[str, set[int]] = {level.switch: set() for level in info.tree}
+    for member in info.members:
+        if member.slot_wait is not None and (level := _waiting_level(info, member)) is not None:
+            awaited[level.switch].update(member.slot_wait.missing_children)
+    rows = []
+    for level in info.tree:
+        every = range(len(level.children))
+        rows.append(
+            (level.switch, level.parent or "-", _name(info, level, every), _name(info, level, awaited[level.switch]))
+        )
+    print_table(("switch", "parent", "sums for", "waits for, at the last heartbeats"), rows)
+
+
+def _waiting_level(info: JobInfo, member: MemberInfo) -> Level | None:
+    """Return the switch whose children `slot_wait` names; None if the job has no tree."""
+    levels = {level.switch: level for level in info.tree}
+    level = levels.get(member.switch)
+    for _ in range(member.slot_wait.level if member.slot_wait is not None else 0):
+        level = levels.get(level.parent) if level is not None else None
+    return level
+
+
+def _name(info: JobInfo, level: Level, bits: Iterable[int]) -> str:
+    """Name children of a switch: the switches among them, and ranks."""
+    below = {each.ranks: each.switch for each in info.tree if each.parent == level.switch}
+    children = [level.children[bit] for bit in sorted(bits) if bit < len(level.children)]
+    names = [f"{below[ranks]} ({name_ranks(ranks)})" for ranks in children if ranks in below]
+    alone = sorted(ranks[0] for ranks in children if ranks not in below)
+    return ", ".join([*names, *([name_ranks(alone)] if alone else [])]) or "-"
+
+
+def _missing(info: JobInfo, member: MemberInfo) -> str:
+    """Return what a rank waits for, "" if it does not know."""
+    assert member.slot_wait is not None
+    bits = member.slot_wait.missing_children
+    level = _waiting_level(info, member)
+    if len(info.tree) < 2 or level is None or not bits:
+        return ", ".join(map(str, bits))
+    return f"{level.switch} waits for {_name(info, level, bits)}"
 
 
 def _print_slots(info: JobInfo) -> None:
@@ -184,7 +235,7 @@ def _print_slots(info: JobInfo) -> None:
         if wait is None:
             rows.append((member.rank, "-", "-", "-", "-", "in no collective"))
             continue
-        missing = ", ".join(map(str, wait.missing_children)) or "not known: no PENDING yet"
+        missing = _missing(info, member) or "not known: no PENDING yet"
         rows.append((member.rank, wait.in_flight, wait.slot, wait.round, f"{wait.waited_s:.1f}", missing))
     columns = ("#rank", "#slots in flight", "#oldest slot", "#its round", "#waited (s)", "missing ranks")
     print_table(columns, rows, title="Waiting, at the last heartbeat")

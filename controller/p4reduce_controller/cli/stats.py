@@ -1,4 +1,4 @@
-"""`p4reduce stats`: the switch's counters."""
+"""`p4reduce stats`: the switches' counters."""
 
 from __future__ import annotations
 
@@ -15,26 +15,32 @@ from p4reduce_runtime.terminal import json_option, print_json, print_table
 @json_option
 @controller_option
 def stats(address: str, name: str | None, all_drops: bool, as_json: bool) -> None:
-    """Show the switch's counters.
+    """Show the switches' counters.
 
-    Frames and bytes by job, and frames that were dropped by reason.
+    Frames and bytes by job, and frames that were dropped by reason; by switch, where the controller has several. "From
+    parent" are RESULT and PENDING that the switch above sent.
     """
     with JobClient(address, timeout_s=10.0) as client:
         counted = client.stats(name)
     if as_json:
         print_json(counted)
         return
+    several = len({drop.switch for drop in counted.drops}) > 1
+    of_tree = ("#from parent",) if several else ()
+    switch = ("switch",) if several else ()
     print_table(
-        ("job", "#id", "#contributions", "#bytes", "#duplicates", "#results", "#pendings"),
+        ("job", "#id", *switch, "#contributions", "#bytes", "#duplicates", "#results", "#pendings", *of_tree),
         (
             (
                 job.name,
                 job.id,
+                *((job.switch or "-",) if several else ()),
                 job.contributions.packets,
                 job.contributions.bytes,
                 job.duplicates.packets,
                 job.results.packets,
                 job.pendings.packets,
+                *((job.parent_answers.packets,) if several else ()),
             )
             for job in counted.jobs
         ),
@@ -43,8 +49,11 @@ def stats(address: str, name: str | None, all_drops: bool, as_json: bool) -> Non
     drops = [drop for drop in counted.drops if all_drops or drop.count.packets]
     if drops:
         print_table(
-            ("reason", "#frames", "#bytes"),
-            ((drop.reason, drop.count.packets, drop.count.bytes) for drop in drops),
+            ("reason", *switch, "#frames", "#bytes"),
+            (
+                (drop.reason, *((drop.switch,) if several else ()), drop.count.packets, drop.count.bytes)
+                for drop in drops
+            ),
             title="Dropped frames",
         )
     else:

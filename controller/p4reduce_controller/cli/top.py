@@ -93,19 +93,28 @@ def screen(before: Look, now: Look) -> Group:
 
 def _jobs_table(before: Look, now: Look) -> Table:
     table = Table()
-    for column in ("job", "state"):
+    several = _has_several_switches(now)
+    for column in ("job", "switch", "state") if several else ("job", "state"):
         table.add_column(column)
     for column in ("ranks", "rounds/s", "frames/s", "MB/s", "repeats/s", "pending/s"):
         table.add_column(column, justify="right")
     table.add_column("silent ranks, last reset")
     seconds = now.at_s - before.at_s
-    earlier = {job.name: job for job in before.stats.jobs} if before.stats else {}
-    counted = {job.name: job for job in now.stats.jobs} if now.stats else {}
+    earlier = {(job.name, job.switch): job for job in before.stats.jobs} if before.stats else {}
     for info in now.jobs.jobs:
-        rates = _rates(earlier.get(info.name), counted.get(info.name), seconds)
+        counted: list[JobStats | None] = []
+        counted += [job for job in now.stats.jobs if job.name == info.name] if now.stats else []
         joined = f"{len(info.members)} of {info.world_size}"
-        table.add_row(Text(info.name), info.state, joined, *rates, Text(_remarks(info)))
+        for job in counted or [None]:
+            switch = job.switch if job is not None else ""
+            rates = _rates(earlier.get((info.name, switch)), job, seconds)
+            where = (Text(switch or "-"),) if several else ()
+            table.add_row(Text(info.name), *where, info.state, joined, *rates, Text(_remarks(info)))
     return table
+
+
+def _has_several_switches(look: Look) -> bool:
+    return look.stats is not None and len({drop.switch for drop in look.stats.drops}) > 1
 
 
 def _rates(before: JobStats | None, now: JobStats | None, seconds: float) -> tuple[str, ...]:
@@ -132,14 +141,18 @@ def _remarks(info: JobInfo) -> str:
 def _drops_table(before: Look, now: Look) -> Table:
     """Return the drop reasons whose counter is not 0, with the rate."""
     table = Table()
+    several = _has_several_switches(now)
     table.add_column("dropped because")
+    if several:
+        table.add_column("at switch")
     table.add_column("frames/s", justify="right")
     table.add_column("frames", justify="right")
-    earlier = {drop.reason: drop.count for drop in before.stats.drops} if before.stats else {}
+    earlier = {(drop.reason, drop.switch): drop.count for drop in before.stats.drops} if before.stats else {}
     seconds = now.at_s - before.at_s
     for drop in now.stats.drops if now.stats else ():
         if drop.count.packets:
-            fresh = (drop.count - earlier.get(drop.reason, Count())).packets
+            fresh = (drop.count - earlier.get((drop.reason, drop.switch), Count())).packets
             rate = f"{fresh / seconds:,.1f}" if before.stats and seconds > 0 else "-"
-            table.add_row(drop.reason, rate, str(drop.count.packets))
+            where = (Text(drop.switch),) if several else ()
+            table.add_row(drop.reason, *where, rate, str(drop.count.packets))
     return table

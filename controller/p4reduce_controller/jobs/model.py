@@ -13,6 +13,7 @@ from p4reduce_contracts.errors import InvalidTensorError
 from p4reduce_contracts.jobs.answers import Count, WaitingSlot
 from p4reduce_contracts.jobs.errors import InvalidRequestError
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH, Level
+from p4reduce_contracts.ranks import name_ranks
 from p4reduce_contracts.wire import MAX_JOBS, MAX_RANKS
 from p4reduce_contracts.wire.lanes import WIDTHS, check_lanes, check_width
 from p4reduce_controller.jobs.hello import Address
@@ -205,13 +206,6 @@ class Job:
             return "every rank is there, but the switch has not taken the job's entries"
         names = ", ".join(name for name in self.grants if name not in self.installed)
         return f"every rank is there, but these switches have not taken the job's entries: {names}"
-
-
-def name_ranks(ranks: list[int]) -> str:
-    """ "rank 3", or "ranks 1, 2 and 5"."""
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
 
 def check_run_id(run_id: str) -> None:

@@ -41,6 +41,7 @@ from p4reduce_contracts.jobs.errors import (
 )
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH, Level
 from p4reduce_contracts.jobs.reasons import job_removed, rank_left
+from p4reduce_contracts.ranks import name_ranks
 from p4reduce_contracts.wire import MAX_JOBS, SECRET_BITS
 from p4reduce_controller.config import QuotaConfig
 from p4reduce_controller.jobs.hello import Hello
@@ -54,7 +55,6 @@ from p4reduce_controller.jobs.model import (
     check_job_lanes,
     check_name,
     check_run_id,
-    name_ranks,
 )
 from p4reduce_controller.jobs.quotas import Quotas
 from p4reduce_controller.jobs.slots import SlotAllocator, SlotRange

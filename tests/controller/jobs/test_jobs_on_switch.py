@@ -144,7 +144,7 @@ def test_a_rank_whose_hello_never_arrives_is_named(system: System) -> None:
                 try:
                     client.wait_lease(workers[0].ticket.nonce, 0.1)
                 except LeaseTimeoutError as error:
-                    if "ranks 0 and 1" not in str(error):
+                    if "ranks 0, 1" not in str(error):
                         raise
         close(workers)
 

@@ -209,7 +209,7 @@ def test_two_launches_are_never_one_job(registry: Registry) -> None:
     with pytest.raises(PlaceTakenError, match=r"launch 'a restart 0' \(rank 0\), and rank 1 belongs to the launch 'b'"):
         registry.join("train", 1, 2, 1.0, "b")
     registry.join("train", 1, 2, 1.0, "a restart 0")
-    with pytest.raises(PlaceTakenError, match=r"\(ranks 0 and 1\)"):
+    with pytest.raises(PlaceTakenError, match=r"\(ranks 0, 1\)"):
         registry.join("train", 1, 2, 2.0)
     assert sorted(job.members) == [0, 1], "no member lost its place"
     assert registry.heartbeat(old.nonce, 2.0) == ""
@@ -278,9 +278,7 @@ def test_two_ranks_cannot_have_one_address(registry: Registry) -> None:
 def test_missing_names_the_ranks(registry: Registry) -> None:
     job = registry.create("train", 5)
     members = [registry.join("train", rank, 5, 0.0) for rank in (0, 2)]
-    assert job.missing() == (
-        "ranks 1, 3 and 4 never joined; the HELLO of ranks 0 and 2 never arrived through the switch"
-    )
+    assert job.missing() == ("ranks 1, 3, 4 never joined; the HELLO of ranks 0, 2 never arrived through the switch")
     registry.hello(Hello(job.id, members[0].nonce, place(1)), 0.0)
     assert "the HELLO of rank 2 never arrived" in job.missing()
 

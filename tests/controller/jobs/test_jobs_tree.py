@@ -23,11 +23,10 @@ from p4reduce_controller.jobs.registry import Cause, Registry
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.jobs.store import LAST_EPOCH, Store
 from p4reduce_controller.jobs.tree import PlacementError, Tree, TreeSwitch
-from rigs.fake_switch_client import UPLINK, with_tree
+from rigs.fake_switch_client import RACKS, UPLINK, with_tree
 from rigs.memory_job_store import MemoryJobStore
 
 GEOMETRY = SwitchGeometry(columns=8, block_words=32, slots=64)
-RACKS = {"root": "", "leaf1": "root", "leaf2": "root"}
 
 
 def switches(parents: Mapping[str, str]) -> tuple[SwitchConfig, ...]:

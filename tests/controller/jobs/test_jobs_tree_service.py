@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from p4reduce_contracts.jobs.answers import WaitingSlot
-from p4reduce_contracts.jobs.client import JobClient, JoinTicket, Lease
+from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import InvalidRequestError, LeaseTimeoutError, MemberResetError, SwitchAwayError
 from p4reduce_contracts.jobs.lease import Level
 from p4reduce_contracts.p4runtime.entries import MulticastGroup, TableEntry
@@ -20,11 +20,21 @@ from p4reduce_controller.jobs import reconciler
 from p4reduce_controller.p4names import V1MODEL
 from p4reduce_controller.service import Controller
 from p4reduce_runtime.settings import ConfigError
-from rigs.fake_switch_client import OWN_TABLES, UPLINK, FakeSwitchClient, Running, make_config, serving, with_tree
+from rigs.fake_switch_client import (
+    OWN_TABLES,
+    RACKS,
+    UPLINK,
+    FakeSwitchClient,
+    Running,
+    form_at,
+    join_at,
+    make_config,
+    serving,
+    with_tree,
+)
 
 pytestmark = pytest.mark.processes
 
-RACKS = {"root": "", "leaf1": "root", "leaf2": "root"}
 AT = ["leaf1", "leaf1", "leaf2", "leaf2"]
 OWN = OWN_TABLES | {"switch_address": 2, "own_ip": 2, "own_mac": 2}
 """Of a switch with an address for workers and one for other switches."""
@@ -46,18 +56,6 @@ def running(config: Config, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running
 def client(running: Running) -> Iterator[JobClient]:
     with JobClient(running.address) as one:
         yield one
-
-
-def join_at(running: Running, client: JobClient, job: str, at: list[str]) -> list[JoinTicket]:
-    tickets = [client.join(job, rank, len(at)) for rank in range(len(at))]
-    for ticket, switch in zip(tickets, at, strict=True):
-        running.hello(ticket.job_id, ticket.nonce, ticket.rank, switch)
-    return tickets
-
-
-def form_at(running: Running, client: JobClient, job: str, at: list[str]) -> tuple[list[JoinTicket], list[Lease]]:
-    tickets = join_at(running, client, job, at)
-    return tickets, [client.wait_lease(ticket.nonce, 10.0) for ticket in tickets]
 
 
 def table(client: FakeSwitchClient, name: str) -> list[TableEntry]:

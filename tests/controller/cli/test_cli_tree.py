@@ -1,0 +1,113 @@
+"""What the commands show of a controller with several switches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from p4reduce_contracts.cli import main
+from p4reduce_contracts.jobs.answers import WaitingSlot
+from p4reduce_contracts.jobs.client import JobClient, JoinTicket
+from p4reduce_controller.p4names import V1MODEL
+from rigs.fake_switch_client import RACKS, UPLINK, Running, form_at, make_config, serving, with_tree
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    with serving(with_tree(make_config(tmp_path), RACKS)) as controller:
+        yield controller
+
+
+@pytest.fixture
+def tickets(running: Running) -> list[JoinTicket]:
+    """Of the job "train": ranks 0 and 1 at leaf1, 2 and 3 at leaf2, 4 at the root."""
+    with JobClient(running.address) as client:
+        client.create_job("train", 5, 4)
+        return form_at(running, client, "train", ["leaf1", "leaf1", "leaf2", "leaf2", "root"])[0]
+
+
+def shown(running: Running, *arguments: str) -> str:
+    result = CliRunner().invoke(main, [*arguments, "--controller", running.address])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def rows(text: str, beginning: str) -> list[list[str]]:
+    """The cells of the rows that begin so."""
+    found = [[cell.strip() for cell in line.strip("│┃ ").split("│")] for line in text.splitlines()]
+    return [cells for cells in found if cells[0] == beginning]
+
+
+def test_job_show_shows_the_tree_and_what_waits(running: Running, tickets: list[JoinTicket]) -> None:
+    with JobClient(running.address) as client:
+        client.heartbeat(tickets[0].nonce, WaitingSlot(0, 9, 0b110, 3.0, 1, level=1))
+        client.heartbeat(tickets[2].nonce, WaitingSlot(0, 9, 0b10, 3.0, 1))
+    text = shown(running, "job", "show", "train", "--slots")
+    assert rows(text, "root") == [
+        ["root", "-", "leaf1 (ranks 0, 1), leaf2 (ranks 2, 3), rank 4", "leaf2 (ranks 2, 3), rank 4"]
+    ]
+    assert rows(text, "leaf1") == [["leaf1", "root", "ranks 0, 1", "-"]]
+    assert rows(text, "leaf2") == [["leaf2", "root", "ranks 2, 3", "rank 3"]]
+    members, waits = text.split("Waiting, at the last heartbeat")
+    assert rows(members, "2")[0][3:5] == ["leaf2", "3"]
+    assert rows(waits, "0")[0][-1] == "root waits for leaf2 (ranks 2, 3), rank 4"
+    assert rows(waits, "2")[0][-1] == "leaf2 waits for rank 3"
+    (root, *leaves) = json.loads(shown(running, "job", "show", "train", "--json"))["tree"]
+    assert root == {"switch": "root", "children": [[0, 1], [2, 3], [4]], "parent": ""}
+    assert [leaf["parent"] for leaf in leaves] == ["root", "root"]
+
+
+def test_a_waiting_slot_that_fits_no_switch_of_the_job_is_no_error(running: Running, tickets: list[JoinTicket]) -> None:
+    with JobClient(running.address) as client:
+        client.heartbeat(tickets[0].nonce, WaitingSlot(0, 9, 1 << 31, 3.0, 1, level=0))
+        client.heartbeat(tickets[1].nonce, WaitingSlot(0, 9, 1, 3.0, 1, level=7))
+    text = shown(running, "job", "show", "train", "--slots")
+    assert rows(text, "leaf1") == [["leaf1", "root", "ranks 0, 1", "-"]]
+
+
+def test_stats_and_top_are_by_switch(running: Running, tickets: list[JoinTicket]) -> None:
+    job = tickets[0].job_id
+    for number, client in enumerate(running.clients.values(), 1):
+        for place, counter in enumerate(V1MODEL.job_counters.values(), 1):
+            client.counters[counter, job] = (10 * number + place, 1000)
+        client.counters[V1MODEL.drops, 6] = (number, 100)
+    text = shown(running, "stats")
+    assert rows(text, "train") == [
+        ["train", str(job), "root", "11", "1000", "12", "13", "14", "15"],
+        ["train", str(job), "leaf1", "21", "1000", "22", "23", "24", "25"],
+        ["train", str(job), "leaf2", "31", "1000", "32", "33", "34", "35"],
+    ]
+    assert rows(text, "EPOCH") == [["EPOCH", name, str(n), "100"] for n, name in enumerate(RACKS, 1)]
+    text = shown(running, "top", "--once", "--every", "0.1")
+    assert [cells[:5] for cells in rows(text, "train")] == [
+        ["train", name, "ACTIVE", "5 of 5", "0.0"] for name in RACKS
+    ]
+    assert rows(text, "EPOCH") == [["EPOCH", name, "0.0", str(n)] for n, name in enumerate(RACKS, 1)]
+
+
+def test_a_job_without_entries_has_no_switch(running: Running) -> None:
+    with JobClient(running.address) as client:
+        client.create_job("new", 2, 4)
+    assert rows(shown(running, "stats"), "new")[0][2:] == ["-", "0", "0", "0", "0", "0", "0"]
+    assert rows(shown(running, "top", "--once", "--every", "0.1"), "new")[0][:4] == ["new", "-", "FORMING", "0 of 2"]
+
+
+def test_switch_list(running: Running, tickets: list[JoinTicket]) -> None:
+    text = shown(running, "switch", "list")
+    here = "127.0.0.1:21072"
+    assert rows(text, "root") == [["root", "127.0.0.1:10000", here, "-", "-", "-", "1", "1", "ready"]]
+    assert rows(text, "leaf2") == [["leaf2", "127.0.0.1:10002", here, "root", str(UPLINK), "102", "2", "1", "ready"]]
+    leaf = running.clients["leaf1"]
+    leaf.reachable = False
+    running.call(leaf.lose)
+    running.wait(lambda: bool(running.controller.switches.unavailable_reason()))
+    text = shown(running, "switch", "list")
+    assert "the controller has no connection to its switch at 127.0.0.1:10001" in rows(text, "leaf1")[0][-1]
+    listed = json.loads(shown(running, "switch", "list", "--json"))
+    assert [each["name"] for each in listed] == list(RACKS)
