@@ -32,6 +32,7 @@ def record(
         "settings": dict(vars(task)),
         task.measure: result,
         "diverged_at": 3 if result is None else None,
+        "train_loss": [[0, 4.0], [50, 3.0]],
         "residue_norm": [[0, 1.0], [50, 2.0], [100, 3.0]],
         "rates": rates or {},
         "switch": steps if run.seed == 0 else [],

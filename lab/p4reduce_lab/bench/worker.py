@@ -156,12 +156,12 @@ class Worker:
             self._switch_group = self._dist.new_group(backend="p4reduce", pg_options=Options(slots=128))
         return self._switch_group
 
-    def train(self, peer: str, steps: int) -> Reply:
+    def train(self, peer: str, steps: int, task: Any = "digits") -> Reply:
         """Train one variant for so many steps more; measure that, and the accuracy after it."""
         from p4reduce_lab.bench.models import Trainer
 
         if peer not in self._trainers:
-            self._trainers[peer] = Trainer(peer, self._comm, self._rank, self._world_size, self._group)
+            self._trainers[peer] = Trainer(peer, self._comm, self._rank, self._world_size, self._group, task)
         trainer = self._trainers[peer]
         spent, measured = self._measure(lambda: trainer.steps(steps))
         return {**measured, "seconds": spent, "accuracy": trainer.accuracy(), "parameters": trainer.parameters}

@@ -41,7 +41,40 @@ class Task:
     block_threshold: float  #: for BlockThreshold: an L2 norm, tried out so that one block in 25 to 30 is sent
 
 
+@dataclass(frozen=True)
+class LanguageTask(Task):
+    """A transformer of characters: AdamW (or SGD), linear warm-up and cosine decay, a limit on the gradient's norm."""
+
+    context: int  #: characters
+    layers: int
+    width: int
+    heads: int
+    warmup: int  #: steps in which the learning rate rises
+    clip: float  #: the gradient's largest L2 norm
+    beta2: float
+    weight_decay: float  #: of matrices
+
+
+TRANSFORMER = "shakespeare-transformer"
+
 TASKS = {
+    TRANSFORMER: LanguageTask(
+        TRANSFORMER,
+        400,
+        16,
+        0.3,
+        0.004,
+        "loss",
+        0.1,
+        context=64,
+        layers=4,
+        width=128,
+        heads=4,
+        warmup=40,
+        clip=1.0,
+        beta2=0.99,
+        weight_decay=0.1,
+    ),
     "mnist-mlp": Task("mnist-mlp", 1872, 128, 0.03, 0.001, "accuracy", 0.3),
     "mnist-cnn": Task("mnist-cnn", 1404, 128, 0.02, 0.001, "accuracy", 0.6),
     "shakespeare-lstm": Task("shakespeare-lstm", 10000, 16, 0.2, 0.002, "loss", 0.1),
@@ -57,7 +90,8 @@ TASKS = {
     "shakespeare-lstm-3000": Task("shakespeare-lstm", 3000, 16, 0.2, 0.002, "loss", 0.1),
     "shakespeare-lstm-20000": Task("shakespeare-lstm", 20000, 16, 0.2, 0.002, "loss", 0.1),
 }
-"""By name. Four and three passes over MNIST's 60,000 images; 10000 steps of 16 pieces of 32 characters; ten passes.
+"""By name. First the transformer, 400 steps of 16 pieces of 64 characters. Four and three passes over MNIST's 60,000
+images; 10000 steps of 16 pieces of 32 characters; ten passes.
 Then four passes at larger batches, as few steps at the usual one, and a shorter and a longer training of the LSTM."""
 
 NOVOGRAD_LR = {"mnist-mlp": 0.03, "mnist-mlp-4096": 0.1}
@@ -129,6 +163,37 @@ LONGER_RINGS = ("ring-dense", "ring-published-10")
 """Also trained for two passes."""
 PLAYS_WORDS = ("plays-words-16", "plays-words-64")
 """Of so many pieces of 32 words; as many steps as it takes to count zeros, all through the switch."""
+TRANSFORMER_VARIANTS = (
+    "dense",
+    "adacomp-gather",
+    "adacomp-sum",
+    "adacomp-shared",
+    "scalecom",
+    "block-top-k",
+    "block-adacomp",
+    "wire-16",
+    "wire-8-feedback",
+    "gloo-dense",
+    "gloo-fp16",
+    "gloo-powersgd",
+)
+"""Of transformer.py, rounded.py and hooks.py."""
+TRANSFORMER_TRIED = (
+    "adacomp-warm",
+    "adacomp-clip-ranks",
+    "dense-clip-ranks",
+    "dense-frozen",
+    "adacomp-frozen",
+    "adacomp-momentum",
+    "dense-tensor",
+    "adacomp-tensor",
+    "adacomp-bins-50",
+    "adacomp-dense-ends",
+    "adacomp-beta2-999",
+    "adacomp-beta2-9",
+    "adacomp-rate-4",
+)
+"""What may help AdaComp with AdamW, and its dense counterparts: one seed."""
 OPTIMIZERS = ("sgd", "adam", "novograd")
 LARGE_BATCH = ("mnist-mlp-4096",)
 BATCHES = ("mnist-mlp-512x468", "mnist-mlp-2048x117", "mnist-mlp-128x468", "mnist-mlp-128x117")
@@ -143,7 +208,7 @@ class Run:
 
     model: str  #: the name of a task
     workers: int
-    optimizer: str  #: "sgd" (with momentum), "adam" or "novograd"
+    optimizer: str  #: "sgd" (with momentum), "adam", "novograd" or "adamw"
     variant: str
     seed: int
 
@@ -180,6 +245,10 @@ def runs() -> Iterator[Run]:
         (RING_PASSES[:1], (4,), "sgd", tuple(RINGS), SEEDS),
         (RING_PASSES[1:], (4,), "sgd", LONGER_RINGS, SEEDS),
         (PLAYS_WORDS, (4,), "sgd", ("dense",), SEEDS),
+        ((TRANSFORMER,), (4,), "adamw", TRANSFORMER_VARIANTS, first),
+        ((TRANSFORMER,), (4,), "adamw", TRANSFORMER_TRIED, first),
+        ((TRANSFORMER,), (4,), "adamw", TRANSFORMER_VARIANTS, rest),
+        ((TRANSFORMER,), (4,), "sgd", ("dense", "adacomp-gather"), SEEDS),
         *((LARGE_BATCH, (4,), optimizer, ("dense", "adacomp-auto"), SEEDS) for optimizer in OPTIMIZERS),
         (images[:1], (4,), "novograd", ("dense", "adacomp-auto"), SEEDS),
     )

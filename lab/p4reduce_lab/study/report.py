@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 
+from p4reduce_lab.study import transformer_report
 from p4reduce_lab.study.grid import (
     BASELINES,
     BATCHES,
@@ -20,6 +21,7 @@ from p4reduce_lab.study.grid import (
     RING_PASSES,
     SINGLE_FORM_VARIANTS,
     TASKS,
+    TRANSFORMER,
     VARIANTS,
     runs,
 )
@@ -45,6 +47,9 @@ TITLES = {
     "sparsity": "Sparse embedding gradients",
     "rates": "AdaComp: effective rate by kind of layer",
     "bins": "AdaComp: bins and steps",
+    "transformer": "Transformer with AdamW",
+    "transformer-progress": "Transformer: loss against steps",
+    "transformer-tried": "Transformer: what was tried for AdaComp",
 }
 """The headings of the page of tables, in order."""
 PAGE = "study-tables.md"
@@ -57,22 +62,24 @@ def write_report(results: Path, docs: Path) -> None:
         return
     write_records(docs / "study.json", records)
     draw(records, docs)
-    (docs / PAGE).write_text(page(records), encoding="utf-8")
+    if select(records, model=TRANSFORMER):
+        transformer_report.draw(records, docs)
+    (docs / PAGE).write_text(page(records, transformer_report.step_times(docs)), encoding="utf-8")
 
 
-def page(records: Sequence[Record]) -> str:
-    """Return the page of tables of the records."""
+def page(records: Sequence[Record], step_times: transformer_report.Steps) -> str:
+    """Return the page of tables of the records; `step_times`: of the transformer, from the benchmark."""
     made = f"{len(records)} of {len(list(runs()))} trainings of the grid (`lab/p4reduce_lab/study/grid.py`)."
     parts = [
         "<!-- Generated from study.json by `python -m p4reduce_lab.study --report-only`. -->\n",
         f"# Tables of the study\n\n[The study](study.md) explains settings and columns. {made}\n",
     ]
-    tables = _tables(records)
+    tables = _tables(records, step_times)
     parts += [f"## {title}\n\n{tables[name].markdown()}\n" for name, title in TITLES.items()]
     return "\n".join(parts)
 
 
-def _tables(records: Sequence[Record]) -> dict[str, Table]:
+def _tables(records: Sequence[Record], step_times: transformer_report.Steps) -> dict[str, Table]:
     return {
         **{model: _model(records, model) for model in MODELS},
         "workers": _workers(records),
@@ -86,6 +93,9 @@ def _tables(records: Sequence[Record]) -> dict[str, Table]:
         "baselines": _baselines(records),
         "bins": _bins(records),
         "rates": _rates(records),
+        "transformer": transformer_report.results_table(records, step_times),
+        "transformer-progress": transformer_report.progress_table(records),
+        "transformer-tried": transformer_report.tried_table(records),
     }
 
 

@@ -15,8 +15,8 @@ import torch
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from p4reduce_lab.processes import Children, terminable
-from p4reduce_lab.study import data, sparsity
-from p4reduce_lab.study.grid import PLAYS_WORDS, SEEDS, Run
+from p4reduce_lab.study import data, hooks, sparsity, transformer
+from p4reduce_lab.study.grid import PLAYS_WORDS, SEEDS, TRANSFORMER, Run
 from p4reduce_lab.study.train import train
 from p4reduce_lab.system import running_system
 
@@ -42,7 +42,12 @@ def _run(run: Run, cache: Path, controller: str) -> dict[str, Any]:
 
     if run.model in PLAYS_WORDS:
         return sparsity.train(run, cache, controller, progress)
-    return train(run, cache, controller if run.seed == SEEDS[0] else None, progress)
+    switch = controller if run.seed == SEEDS[0] else None
+    if run.model == TRANSFORMER:
+        return (
+            hooks.train(run, cache) if run.variant in hooks.HOOKS else transformer.train(run, cache, switch, progress)
+        )
+    return train(run, cache, switch, progress)
 
 
 def train_all(missing: list[Run], out: Path, jobs: int) -> int:

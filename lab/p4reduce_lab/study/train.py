@@ -67,8 +67,8 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, task.steps)
     if run.variant in BASELINES:  # not encoded for the wire, so the switch's bytes would be those of plain floats
         controller = None
-    switch_steps = _spread(SWITCH_STEPS.get(run.variant, OTHER_SWITCH_STEPS), task.steps) if controller else set()
-    loss_steps, residue_steps = _spread(LOSS_POINTS, task.steps), _spread(RESIDUE_POINTS, task.steps)
+    switch_steps = spread(SWITCH_STEPS.get(run.variant, OTHER_SWITCH_STEPS), task.steps) if controller else set()
+    loss_steps, residue_steps = spread(LOSS_POINTS, task.steps), spread(RESIDUE_POINTS, task.steps)
     losses: list[tuple[int, float]] = []
     residues: list[tuple[int, float]] = []
     similarities: list[tuple[int, float, float]] = []
@@ -90,13 +90,13 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
                     segments = rounded.segments(gradients)
                     if switch is not None and step in switch_steps:
                         totals, reports, again = switch.sum(segments)
-                        measured.append(_measured(step, reports, again))
+                        measured.append(measured_step(step, reports, again))
                     else:
                         totals = sum_segment(segments, places[0])
                     means = rounded.split(totals[0])
                 elif switch is not None and step in switch_steps:
                     outcomes, reports, again = switch.exchange(compressors, gradients)
-                    measured.append(_measured(step, reports, again))
+                    measured.append(measured_step(step, reports, again))
                     means = outcomes[0].means
                 else:
                     means = exchange_all(compressors, gradients, places)[0].means
@@ -125,7 +125,7 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
         "residue_norm": residues,
         "similarity": similarities,
         "state_per_parameter": _state_per_parameter(optimizer, parameters),
-        "rates": _rates(compressors[0], parameters) if compressors else {},
+        "rates": rates_by_kind(compressors[0], parameters) if compressors else {},
         "switch": measured,
         **({"ring": ring.counted()} if ring is not None else {}),
         "weights": hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in parameters.values())).hexdigest(),
@@ -151,7 +151,7 @@ def _state_per_parameter(optimizer: torch.optim.Optimizer, parameters: Mapping[s
     return round(sum(kept) / sum(parameter.numel() for parameter in parameters.values()), 2)
 
 
-def _spread(points: int, steps: int) -> set[int]:
+def spread(points: int, steps: int) -> set[int]:
     """Return steps in the middle of equal parts of the training, and the last one."""
     return {int((i + 0.5) * steps / points) for i in range(points)} | {steps - 1}
 
@@ -182,7 +182,7 @@ def _similarities(
     return round(leading_cosine(alone), 4), round(leading_cosine(totals), 4)
 
 
-def _measured(step: int, reports: list[Any], again: int) -> dict[str, Any]:
+def measured_step(step: int, reports: list[Any], again: int) -> dict[str, Any]:
     """Return what one step cost a worker on the wire: the mean over the workers."""
     return {
         "step": step,
@@ -194,7 +194,7 @@ def _measured(step: int, reports: list[Any], again: int) -> dict[str, Any]:
     }
 
 
-def _rates(compressor: Compressor, parameters: Mapping[str, torch.Tensor]) -> dict[str, float]:
+def rates_by_kind(compressor: Compressor, parameters: Mapping[str, torch.Tensor]) -> dict[str, float]:
     """Return the effective compression rates, of all compressed parameters and by kind of layer."""
     kinds: dict[str, list[str]] = {}
     for name, parameter in parameters.items():
@@ -235,10 +235,13 @@ def _images(
             yield [(x[indexes], y[indexes]) for indexes in chosen]
 
 
-def pieces(text: torch.Tensor, task: Task, workers: int, generator: torch.Generator) -> Iterator[list[Batch]]:
+def pieces(
+    text: torch.Tensor, task: Task, workers: int, generator: torch.Generator, characters: int = CHARACTERS
+) -> Iterator[list[Batch]]:
+    """Yield each step's batch of every worker: pieces of text, and the character after each of theirs."""
     while True:
-        starts = torch.randint(0, len(text) - CHARACTERS - 1, (task.batch, 1), generator=generator)
-        rows = text[starts + torch.arange(CHARACTERS + 1)].long().view(workers, -1, CHARACTERS + 1)
+        starts = torch.randint(0, len(text) - characters - 1, (task.batch, 1), generator=generator)
+        rows = text[starts + torch.arange(characters + 1)].long().view(workers, -1, characters + 1)
         yield [(piece[:, :-1], piece[:, 1:].flatten()) for piece in rows]
 
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import p4reduce_lab.study.__main__ as command
-from p4reduce_lab.study import report
+from p4reduce_lab.study import report, transformer_report
 from p4reduce_lab.study.data import DataError
 from p4reduce_lab.study.grid import TASKS, Run, runs
 from p4reduce_lab.study.results import Group, is_current, read
@@ -224,7 +224,7 @@ def test_without_results_nothing_is_written(tmp_path: Path, docs: Path) -> None:
 
 
 def test_the_page_of_tables_is_that_of_the_kept_records(tmp_path: Path) -> None:
-    page = report.page(read(tmp_path / "none", DOCS / "study.json"))
+    page = report.page(read(tmp_path / "none", DOCS / "study.json"), transformer_report.step_times(DOCS))
     assert (DOCS / report.PAGE).read_text(encoding="utf-8") == page, "run `python -m p4reduce_lab.study --report-only`"
 
 

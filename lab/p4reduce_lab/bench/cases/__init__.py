@@ -19,6 +19,7 @@ from p4reduce_lab.bench.cases import (
     switch_udp,
     switch_veth,
     training,
+    transformer,
     wire,
 )
 
@@ -34,6 +35,7 @@ CASES: tuple[Case, ...] = (
     scale.SIZE_CASE,
     racks_simulated.CASE,
     training.CASE,
+    transformer.CASE,
     backend.CASE,
     wire.CASE,
     compression.ADACOMP_CASE,
