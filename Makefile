@@ -1,6 +1,7 @@
 # `make demo` and `make test` are all a newcomer needs; both set up .venv by themselves.
 PYTHON ?= python3
 SEEDS ?= 1
+RACKS ?= 1
 TEST_PROCESSES ?= 4
 # each of the tests' processes would compile the project's modules again
 export PYTHONDONTWRITEBYTECODE =
@@ -23,8 +24,8 @@ CPU_TORCH = $(BIN)/python -m pip index versions torch --disable-pip-version-chec
 .PHONY: demo test check frameworks bench fuzz chaos soak model lint format docs reports study testbed conformance fidelity p4 p4-tofino \
 	proto clean
 
-demo: $(VENV)/demo.stamp
-	$(BIN)/p4reduce demo --seeds $(SEEDS) --out out/demo
+demo: $(VENV)/demo.stamp  # RACKS=2: two racks of workers, each with a switch, below another one
+	$(BIN)/p4reduce demo --seeds $(SEEDS) --racks $(RACKS) --out out/demo
 
 test: $(VENV)/dev.stamp $(VENV)/interop.stamp
 	$(PYTEST) -n $(TEST_PROCESSES)
@@ -70,8 +71,8 @@ bench: $(VENV)/demo.stamp  # as root, for shaped links; BENCH="--quick" or "--on
 study: $(VENV)/study.stamp  # hours on two cores; starts again where it was interrupted
 	$(BIN)/python -m p4reduce_lab.study
 
-testbed: $(VENV)/demo.stamp  # as root, with Mininet and simple_switch_grpc
-	$(BIN)/p4reduce testbed train --seeds $(SEEDS) --out out/testbed
+testbed: $(VENV)/demo.stamp  # as root, with Mininet and simple_switch_grpc; TOPOLOGY=two_racks for several switches
+	$(BIN)/p4reduce testbed train $(TOPOLOGY) --seeds $(SEEDS) --out out/testbed
 
 conformance: $(VENV)/dev.stamp  # needs simple_switch_grpc on PATH; records BMv2's answers anew
 	$(BIN)/python tests/conformance/record.py

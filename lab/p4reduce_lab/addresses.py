@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import ExitStack
 
 LOOPBACK = "127.0.0.1"
 
@@ -17,6 +18,17 @@ def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
 def free_address(kind: socket.SocketKind = socket.SOCK_STREAM) -> str:
     """Return HOST:PORT of such a port."""
     return f"{LOOPBACK}:{free_port(kind)}"
+
+
+def free_addresses(count: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> list[str]:
+    """Return so many of them, all different."""
+    with ExitStack() as stack:
+        ports = []
+        for _ in range(count):
+            sock = stack.enter_context(socket.socket(socket.AF_INET, kind))
+            sock.bind((LOOPBACK, 0))
+            ports.append(sock.getsockname()[1])
+        return [f"{LOOPBACK}:{port}" for port in ports]
 
 
 def answers(address: str) -> bool:

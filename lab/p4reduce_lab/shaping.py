@@ -1,13 +1,14 @@
-"""Rate, delay and loss of a host's link, each in both directions.
+"""Rate, delay and loss of a link, each in both directions.
 
 Rate: `tc tbf` at both ends. Delay: `tc netem` at both ends. Loss: random drops in nftables inside the host's
 namespace, where both directions pass a hook (a switch reads its interfaces before any hook of their own), or
-netem where nftables is missing.
+netem where nftables is missing. Between two switches the drops are in the namespace between them.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from p4reduce_lab.errors import CommandError, MissingToolError
@@ -37,17 +38,38 @@ def shape_link(host: str, shape: Shape, namespace: Namespace, interface: str, sw
 
     Raises MissingToolError where the kernel cannot, naming what is missing.
     """
+    _shape(
+        host,
+        shape,
+        [(namespace, interface), (CURRENT, switch_interface)],
+        namespace,
+        nft_rules([interface], shape.loss_percent),
+    )
+
+
+def shape_trunk(
+    switch: str, shape: Shape, switch_interfaces: Sequence[str], between: Namespace, inside: Sequence[str]
+) -> None:
+    """Give the link of a switch to its parent its shape: both have an interface here, whose other ends are `inside`.
+
+    `inside` are ports of a bridge in the namespace `between`. Raises MissingToolError as `shape_link` does.
+    """
+    rules = nft_rules(inside, shape.loss_percent, ("ingress",))
+    _shape(switch, shape, [(CURRENT, name) for name in switch_interfaces], between, rules)
+
+
+def _shape(name: str, shape: Shape, ends: Sequence[tuple[Namespace, str]], of_rules: Namespace, rules: str) -> None:
     by_nft = shape.loss_percent > 0 and shutil.which("nft") is not None
     netem_loss = 0.0 if by_nft else shape.loss_percent
-    for at, device in ((namespace, interface), (CURRENT, switch_interface)):
+    for namespace, device in ends:
         try:
-            shape_interface(shape, at, device, netem_loss)
+            shape_interface(shape, namespace, device, netem_loss)
         except CommandError as error:
             if "netem" in str(error):
-                raise MissingToolError(_no_netem(host, shape.delay_ms, netem_loss)) from error
+                raise MissingToolError(_no_netem(name, shape.delay_ms, netem_loss)) from error
             raise
     if by_nft:
-        namespace.run("nft", nft_rules(interface, shape.loss_percent))
+        of_rules.run("nft", rules)
 
 
 def shape_interface(shape: Shape, namespace: Namespace, device: str, loss_percent: float = 0.0) -> None:
@@ -75,23 +97,25 @@ def qdiscs(shape: Shape, device: str, loss_percent: float = 0.0) -> list[list[st
     return commands
 
 
-def nft_rules(interface: str, loss_percent: float) -> str:
-    """Return nftables text that drops at random what enters and leaves by an interface."""
+def nft_rules(interfaces: Sequence[str], loss_percent: float, hooks: Sequence[str] = ("ingress", "egress")) -> str:
+    """Return nftables text that drops at random what enters ("ingress") and leaves ("egress") by interfaces."""
     drop = f"numgen random mod {_LOSS_PARTS} < {round(loss_percent * _LOSS_PARTS / 100)} counter drop;"
     chains = " ".join(
-        f'chain {hook} {{ type filter hook {hook} device "{interface}" priority 0; {drop} }};'
-        for hook in ("ingress", "egress")
+        f"chain {hook}_{interface.replace('-', '_')} "
+        f'{{ type filter hook {hook} device "{interface}" priority 0; {drop} }};'
+        for interface in interfaces
+        for hook in hooks
     )
     return f"table netdev p4reduce_loss {{ {chains} }}"
 
 
-def _no_netem(host: str, delay_ms: float, loss_percent: float) -> str:
+def _no_netem(name: str, delay_ms: float, loss_percent: float) -> str:
     if delay_ms:
         return (
-            f"the link of {host} has a delay of {delay_ms:g} ms, and this kernel has no "
+            f"the link of {name} has a delay of {delay_ms:g} ms, and this kernel has no "
             "netem: load it (modprobe sch_netem, CONFIG_NET_SCH_NETEM) or take the delay out of the topology"
         )
     return (
-        f"the link of {host} has a loss of {loss_percent:g} %, which needs nftables (apt install "
+        f"the link of {name} has a loss of {loss_percent:g} %, which needs nftables (apt install "
         "nftables) or a kernel with netem (CONFIG_NET_SCH_NETEM)"
     )

@@ -1,37 +1,71 @@
-"""A switch and its controller as child processes: started one after the other, each waited for."""
+"""Switches and their controller as child processes: started one after the other, each waited for."""
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import shutil
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import JobServiceError
-from p4reduce_lab.addresses import answers, free_address
+from p4reduce_contracts.jobs.lease import ONLY_SWITCH
+from p4reduce_lab.addresses import answers, free_addresses
 from p4reduce_lab.processes import P4REDUCE, Child, Children
+from p4reduce_runtime.security import is_loopback
+from p4reduce_switch.ports.udp import UPLINK_PORT
 
 READY_S = 60.0
+ROOT = "root"
+"""The name of the switch above the racks'."""
+
+
+@dataclass(frozen=True)
+class StartedSwitch:
+    """A switch to be started."""
+
+    name: str
+    """Of the process and its log."""
+    command: Sequence[str]
+    p4runtime: str
+    """HOST:PORT at which it will answer."""
 
 
 @dataclass(frozen=True)
 class System:
-    """A running switch and controller."""
+    """Running switches and their controller."""
 
     controller: str
     """HOST:PORT of the job service."""
     client: JobClient
-    switch: Child
+    switches: tuple[Child, ...]
     controller_process: Child
+    leaves: tuple[str, ...] = ()
+    """The switches that ranks send to, where there are several."""
 
     def check(self) -> None:
-        """Raise ProcessError if the switch or the controller has ended."""
-        self.switch.check_running()
+        """Raise ProcessError if a switch or the controller has ended."""
+        for switch in self.switches:
+            switch.check_running()
         self.controller_process.check_running()
+
+    def switch_of(self, rank: int, world_size: int) -> str:
+        """Return the switch that a rank sends to, for P4REDUCE_SWITCH: "" where there is only one."""
+        return self.leaves[rank * len(self.leaves) // world_size] if self.leaves else ""
+
+    def trunk_bytes(self, job: str) -> tuple[int, int]:
+        """Return a job's bytes between the switches, with all headers: what the root and what its leaves received."""
+        up = down = 0
+        for counted in self.client.stats(job).jobs:
+            if counted.switch == ROOT:
+                up += counted.contributions.bytes + counted.duplicates.bytes
+            down += counted.parent_answers.bytes
+        return up, down
 
     @contextmanager
     def job(self, name: str, world_size: int) -> Iterator[str]:
@@ -41,57 +75,112 @@ class System:
         self.client.remove_job(name)
 
 
-@contextmanager
-def running_system(children: Children, pipeline: str = "default") -> Iterator[System]:
-    """Start the embedded switch and a controller on free ports of the loopback interface.
+@dataclass(frozen=True)
+class EmbeddedSwitch:
+    """An embedded switch with UDP peers: how it is started, and its table in the controller's file."""
 
-    `pipeline` is a geometry's name or the folder of a compiled program. They run until `children` ends. Raises
-    ProcessError if they do not come up.
+    name: str
+    listen: str
+    """IPv4 address and port, as HOST:PORT."""
+    p4runtime: str
+    pipeline: str = "default"
+    parent: EmbeddedSwitch | None = None
+    within: Sequence[str] = ()
+    """What goes before its command, to run it in a network namespace."""
+
+    @property
+    def started(self) -> StartedSwitch:
+        """The process."""
+        command = [*self.within, *P4REDUCE, "switch", "run", "--listen", self.listen, "--p4runtime", self.p4runtime]
+        command += ["--uplink", self.parent.listen] if self.parent is not None else []
+        command += [] if is_loopback(self.p4runtime) else ["--insecure"]
+        return StartedSwitch(self.name, command, self.p4runtime)
+
+    @property
+    def table(self) -> list[str]:
+        """The lines of the controller's TOML."""
+        host, _, udp_port = self.listen.rpartition(":")
+        mac = ":".join(f"{octet:02x}" for octet in (2, 0, *ipaddress.IPv4Address(host).packed))
+        above = {} if self.parent is None else {"parent": self.parent.name, "uplink_port": UPLINK_PORT}
+        return toml_table(
+            "[[switch]]",
+            name=self.name,
+            p4runtime=self.p4runtime,
+            pipeline=self.pipeline,
+            address=host,
+            udp_port=int(udp_port),
+            mac=mac,
+            connect_timeout_s=READY_S,
+            **above,
+        )
+
+
+@contextmanager
+def running_system(children: Children, pipeline: str = "default", racks: int = 1) -> Iterator[System]:
+    """Start embedded switches and a controller on free ports of the loopback interface.
+
+    `pipeline` is a geometry's name or the folder of a compiled program. With several `racks` there is a leaf switch for
+    each, and a root above them. They run until `children` ends. Raises ProcessError if they do not come up.
     """
-    underlay, p4runtime, jobs = free_address(socket.SOCK_DGRAM), free_address(), free_address()
-    switch = [*P4REDUCE, "switch", "run", "--listen", underlay, "--p4runtime", p4runtime]
-    config = [
-        "[switch]",
-        f"p4runtime = {toml_text(p4runtime)}",
-        f"pipeline = {toml_text(pipeline)}",
-        f"udp_port = {underlay.rpartition(':')[2]}",
-        "",
-        "[controller]",
-        f"listen = {toml_text(jobs)}",
-        f"state_dir = {toml_text(new_state_dir(children.logs))}",
+    listen = free_addresses(racks + 1 if racks > 1 else 1, socket.SOCK_DGRAM)
+    p4runtime, *p4runtimes, jobs = free_addresses(len(listen) + 1)
+    root = EmbeddedSwitch(ROOT if racks > 1 else ONLY_SWITCH, listen[0], p4runtime, pipeline)
+    leaves = [
+        EmbeddedSwitch(f"leaf{number}", listen[number], address, pipeline, root)
+        for number, address in enumerate(p4runtimes, 1)
     ]
-    with started_system(children, switch, p4runtime, jobs, config) as system:
+    config = toml_table("[controller]", listen=jobs, state_dir=new_state_dir(children.logs))
+    with started_embedded_system(children, [root, *leaves], jobs, config) as system:
         yield system
+
+
+@contextmanager
+def started_embedded_system(
+    children: Children, switches: Sequence[EmbeddedSwitch], jobs: str, config: Sequence[str], *, insecure: bool = False
+) -> Iterator[System]:
+    """Start these switches and a controller, as `started_system` does; `config` is the rest of its TOML file."""
+    lines = [line for switch in switches for line in switch.table]
+    started = [switch.started for switch in switches]
+    leaves = tuple(switch.name for switch in switches if switch.parent is not None)
+    with started_system(children, started, jobs, [*lines, *config], insecure=insecure) as system:
+        yield replace(system, leaves=leaves)
 
 
 @contextmanager
 def started_system(
     children: Children,
-    switch_command: Sequence[str],
-    p4runtime: str,
+    switches: Sequence[StartedSwitch],
     jobs: str,
     config: Sequence[str],
     *,
     insecure: bool = False,
 ) -> Iterator[System]:
-    """Start a switch and, when it answers at `p4runtime`, a controller; wait until it serves jobs at `jobs`.
+    """Start switches and, when all of them answer, a controller; wait until it serves jobs at `jobs`.
 
     `config` are the lines of the controller's TOML file. `insecure`: `jobs` is beyond loopback, and not served over
     TLS. They run until `children` ends. Raises ProcessError if they do not come up.
     """
-    switch = children.start("switch", switch_command)
-    switch.wait_ready(lambda: answers(p4runtime), READY_S)
+    started = tuple(children.start(switch.name, switch.command) for switch in switches)
+    for switch, child in zip(switches, started, strict=True):
+        child.wait_ready(partial(answers, switch.p4runtime), READY_S)
     path = children.logs / "controller.toml"
     path.write_text("\n".join(config) + "\n", encoding="utf-8")
     controller = children.start("controller", [*P4REDUCE, "controller", "run", "--config", str(path)])
     with JobClient(jobs, insecure=insecure) as client:
         controller.wait_ready(lambda: _serves(client), READY_S)
-        yield System(jobs, client, switch, controller)
+        yield System(jobs, client, started, controller)
 
 
-def toml_text(value: object) -> str:
-    """Write a value as a TOML string."""
-    return json.dumps(str(value), ensure_ascii=False)  # what JSON escapes, TOML escapes alike
+def toml_table(header: str, **values: object) -> list[str]:
+    """Return a TOML table, by lines: booleans, numbers, lists of numbers, and everything else as a string."""
+    plain = {
+        key: value if isinstance(value, bool | int | float | list) else str(value) for key, value in values.items()
+    }
+    return [
+        header,
+        *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in plain.items()),  # JSON's are TOML's
+        "",
+    ]
 
 
 def new_state_dir(logs: Path) -> Path:

@@ -1,4 +1,4 @@
-"""`p4reduce testbed ...`: emulated hosts and a switch on this machine. Needs root."""
+"""`p4reduce testbed ...`: emulated hosts and switches on this machine. Needs root."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from p4reduce_testbed.topology import Topology
 
 TOPOLOGIES = Path(__file__).parent / "topologies"
+DEFAULT_TOPOLOGY = "four_workers"
 JOB = "testbed"
 _RANK_WIDTH = 2
 
@@ -26,7 +27,7 @@ _RANK_WIDTH = 2
 def testbed() -> None:
     """Run p4reduce on emulated hosts.
 
-    They are Mininet's or network namespaces, around a switch process.
+    They are Mininet's or network namespaces, around one switch process or a tree of them.
     """
 
 
@@ -45,7 +46,7 @@ def _building(command: Callable[..., None]) -> Callable[..., None]:
             type=click.Choice(TARGETS),
             default="bmv2",
             show_default=True,
-            help="The switch: BMv2's simple_switch_grpc, or p4reduce's own.",
+            help="The switches: BMv2's simple_switch_grpc, or p4reduce's own.",
         ),
         click.option("--pipeline", default="default", show_default=True, help="Geometry name, or a folder."),
         click.option(
@@ -67,15 +68,17 @@ def _building(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @testbed.command()
-@click.argument("topology", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@click.argument("topology", type=click.Path(path_type=Path, dir_okay=False), default=DEFAULT_TOPOLOGY)
 @_building
 @click.option("--exec", "command", help="Run this on every host; {rank}, {host}, {ip} and {world_size} are replaced.")
 @click.option("--job", "name", default=JOB, show_default=True, help="The job made for the hosts.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds for --exec. [default: any]")
-def run(
-    topology: Path | None, command: str | None, name: str, timeout: float | None, out: Path, **building: str
-) -> None:
-    """Build TOPOLOGY (JSON; default: four workers), then run a command on every host, or give a prompt."""
+def run(topology: Path, command: str | None, name: str, timeout: float | None, out: Path, **building: str) -> None:
+    """Build TOPOLOGY, then run a command on every host, or give a prompt.
+
+    TOPOLOGY is a JSON file, or one of p4reduce's: four_workers (the default), two_slow_workers, two_racks and
+    two_racks_of_four, which have a switch for each rack and one above.
+    """
     from p4reduce_testbed.testbed import Settings, running_testbed
     from p4reduce_testbed.workers import fill_in, run_on_all
 
@@ -102,11 +105,11 @@ def run(
 
 
 @testbed.command()
-@click.argument("topology", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@click.argument("topology", type=click.Path(path_type=Path, dir_okay=False), default=DEFAULT_TOPOLOGY)
 @_building
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Repetitions.")
 @click.option("--epochs", type=click.IntRange(min=1), help="Training epochs. [default: the script's own]")
-def train(topology: Path | None, out: Path, seeds: int, epochs: int | None, **building: str) -> None:
+def train(topology: Path, out: Path, seeds: int, epochs: int | None, **building: str) -> None:
     """Train a small model on the hosts of TOPOLOGY, with gloo and over the switch, and compare."""
     from p4reduce_testbed.testbed import Settings
     from p4reduce_testbed.train import train_on_testbed
@@ -115,10 +118,11 @@ def train(topology: Path | None, out: Path, seeds: int, epochs: int | None, **bu
         train_on_testbed(_load(topology), Settings(**building), out, seeds, epochs)
 
 
-def _load(path: Path | None) -> Topology:
+def _load(path: Path) -> Topology:
     from p4reduce_testbed.topology import load
 
-    return load(path or TOPOLOGIES / "four_workers.json")
+    packaged = TOPOLOGIES / f"{path}.json"
+    return load(packaged if len(path.parts) == 1 and packaged.is_file() and not path.exists() else path)
 
 
 @contextlib.contextmanager

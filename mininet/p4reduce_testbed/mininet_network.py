@@ -13,7 +13,7 @@ from p4reduce_lab.commands import need
 from p4reduce_lab.errors import MissingToolError, SetupError
 from p4reduce_lab.network import Namespace, NetworkBuilder
 from p4reduce_testbed.errors import TestbedError
-from p4reduce_testbed.networks import DATA, add_data_link
+from p4reduce_testbed.networks import DATA, Trunks, add_data_link
 from p4reduce_testbed.topology import Host, Topology
 
 SYSTEM_PACKAGES = "/usr/lib/python3/dist-packages"
@@ -22,10 +22,10 @@ _INSTALL = "apt install mininet, or choose --network netns"
 
 
 class MininetNetwork:
-    """A `mininet.net.Mininet` without a controller of its own. The switch's process is not Mininet's."""
+    """A `mininet.net.Mininet` without a controller of its own. The switches' processes are not Mininet's."""
 
-    def __init__(self, topology: Topology, builder: NetworkBuilder) -> None:
-        self._topology, self._builder = topology, builder
+    def __init__(self, topology: Topology, builder: NetworkBuilder, trunks: Trunks) -> None:
+        self._topology, self._builder, self._trunks = topology, builder, trunks
         self._net: Any = None
 
     def open(self) -> None:
@@ -34,18 +34,29 @@ class MininetNetwork:
         net = import_mininet("net")
         try:
             self._net = net.Mininet(controller=None, link=self._link_class(), build=False)
-            switch = self._net.addSwitch(self._topology.switch.name, cls=_switch_class(), dpid="1")
+            for number, switch in enumerate(self._topology.switches, 1):
+                self._net.addSwitch(switch.name, cls=_switch_class(), dpid=str(number))
             for host in self._topology.hosts:
                 node = self._net.addHost(host.name, ip=str(host.interface), mac=host.mac)
                 self.namespace(host).disable_ipv6()
                 self._net.addLink(
                     node,
-                    switch,
+                    self._net[host.switch],
                     port1=0,
                     port2=host.port,
                     intfName1=DATA,
-                    intfName2=self._topology.switch.interface(host.port),
+                    intfName2=host.switch_interface,
                     addr1=host.mac,
+                )
+            for trunk in self._topology.trunks:
+                lower, upper = trunk.interfaces
+                self._net.addLink(
+                    self._net[trunk.switch],
+                    self._net[trunk.uplink.parent],
+                    port1=trunk.uplink.port,
+                    port2=trunk.uplink.parent_port,
+                    intfName1=lower,
+                    intfName2=upper,
                 )
             self._net.start()
         except SetupError:
@@ -73,18 +84,22 @@ class MininetNetwork:
         """Return Mininet's link, made with the testbed's own veth: without offloads on both ends."""
         base: Any = import_mininet("link").Link
         network = self
+        trunks = {trunk.interfaces: trunk for trunk in self._topology.trunks}
+        hosts = {host.switch_interface: host for host in self._topology.hosts}
 
         class TestbedLink(base):  # type: ignore[misc]
             @classmethod
             def makeIntfPair(cls, name1: str, name2: str, *options: object, **named: object) -> None:
-                (host,) = (
-                    host for host in network._topology.hosts if network._topology.switch.interface(host.port) == name2
-                )
-                add_data_link(network._builder, network._topology, host, network.namespace(host))
+                if (name1, name2) in trunks:
+                    network._trunks.add(trunks[name1, name2])
+                else:
+                    add_data_link(network._builder, hosts[name2], network.namespace(hosts[name2]))
 
             def delete(self) -> None:
-                """Delete the switch's end alone: the other goes with it."""
+                """Delete the switches' ends: the others go with them."""
                 self.intf2.delete()
+                if (self.intf1.name, self.intf2.name) in trunks:
+                    self.intf1.delete()
 
         return TestbedLink
 

@@ -1,9 +1,10 @@
-"""The testbed's hosts and links: to the switch, and to the management network beside it.
+"""The testbed's hosts and links: to the switches, between these, and to the management network beside them.
 
-Each host has two interfaces: `eth0` to the switch under test, for all traffic between workers and with the switch, and
-`mgmt0` to a bridge behind the controller's address. The bridge's ports are isolated: over the management network a host
-reaches the controller and no other host. The bridge has a namespace of its own, so that the kernel removes it with the
-process that holds the namespace.
+Each host has two interfaces: `eth0` to its switch, for all traffic between workers and with switches, and `mgmt0` to a
+bridge behind the controller's address. The bridge's ports are isolated: over the management network a host reaches the
+controller and no other host. The bridge has a namespace of its own, so that the kernel removes it with the process that
+holds the namespace. So have the links between switches, each of which passes a bridge there: both ends of a plain veth
+pair would be in the machine's own namespace and stay in it when the testbed is killed.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import Protocol
 
 from p4reduce_lab.errors import CommandError
 from p4reduce_lab.network import Interface, Namespace, NetworkBuilder
-from p4reduce_lab.shaping import shape_link
+from p4reduce_lab.shaping import shape_link, shape_trunk
 from p4reduce_testbed.errors import TestbedError, TopologyError
-from p4reduce_testbed.topology import Host, Topology
+from p4reduce_testbed.topology import Host, Topology, Trunk
 
 DATA, MANAGEMENT = "eth0", "mgmt0"
 CONTROLLER_INTERFACE = "p4r-mgmt"
@@ -26,10 +27,10 @@ _BRIDGE = "bridge"
 
 
 class Network(Protocol):
-    """Hosts in network namespaces of their own, and their links to the switch on this machine."""
+    """Hosts in network namespaces of their own, and their links to the switches on this machine."""
 
     def open(self) -> None:
-        """Make the hosts and their data links. Raises SetupError."""
+        """Make the hosts, their data links and the links between switches. Raises SetupError."""
 
     def close(self) -> None:
         """Undo `open`, also after it failed."""
@@ -44,15 +45,17 @@ class Network(Protocol):
 class NetnsNetwork:
     """Hosts that are network namespaces and nothing else."""
 
-    def __init__(self, topology: Topology, builder: NetworkBuilder) -> None:
-        self._topology, self._builder = topology, builder
+    def __init__(self, topology: Topology, builder: NetworkBuilder, trunks: Trunks) -> None:
+        self._topology, self._builder, self._trunks = topology, builder, trunks
         self._namespaces: dict[str, Namespace] = {}
 
     def open(self) -> None:
         for host in self._topology.hosts:
             namespace = self._builder.add_namespace(f"host {host.name}")
             self._namespaces[host.name] = namespace
-            add_data_link(self._builder, self._topology, host, namespace, str(host.interface))
+            add_data_link(self._builder, host, namespace, str(host.interface))
+        for trunk in self._topology.trunks:
+            self._trunks.add(trunk)
 
     def close(self) -> None:
         """Do nothing: the namespaces end with their processes, and the links with the namespaces."""
@@ -66,17 +69,42 @@ class NetnsNetwork:
         NetnsPrompt(self._topology, self._namespaces, environments, address).serve()
 
 
-def add_data_link(
-    builder: NetworkBuilder, topology: Topology, host: Host, namespace: Namespace, address: str | None = None
-) -> None:
+class Trunks:
+    """The links between switches, each through a bridge in a namespace of their own."""
+
+    def __init__(self, builder: NetworkBuilder) -> None:
+        self._builder = builder
+        self._between: Namespace | None = None
+        self._made: dict[Trunk, list[str]] = {}
+
+    def add(self, trunk: Trunk) -> None:
+        """Make the interfaces of both switches and what is between them, without offloads. Raises SetupError."""
+        if self._between is None:
+            self._between = self._builder.add_namespace("trunks")
+        number = len(self._made)
+        bridge = f"trunk{number}"
+        self._builder.add_bridge(bridge, self._between)
+        inside = self._made[trunk] = [f"{bridge}-{end}" for end in ("down", "up")]
+        for name, end in zip(trunk.interfaces, inside, strict=True):
+            middle = Interface(end, self._between, bridge=bridge, offloads=False)
+            self._builder.add_veth(Interface(name, offloads=False), middle)
+
+    def shape(self) -> None:
+        """Give each link its rate, delay and loss. Raises SetupError."""
+        for trunk, inside in self._made.items():
+            assert self._between is not None
+            shape_trunk(trunk.switch, trunk.uplink.shape, trunk.interfaces, self._between, inside)
+
+
+def add_data_link(builder: NetworkBuilder, host: Host, namespace: Namespace, address: str | None = None) -> None:
     """Make the link from a host's `eth0` to its switch port, without offloads. Raises SetupError."""
-    port = Interface(topology.switch.interface(host.port), offloads=False)
+    port = Interface(host.switch_interface, offloads=False)
     builder.add_veth(port, Interface(DATA, namespace, mac=host.mac, address=address, offloads=False))
 
 
-def shape_data_link(topology: Topology, host: Host, namespace: Namespace) -> None:
+def shape_data_link(host: Host, namespace: Namespace) -> None:
     """Give a host's link to the switch its rate, delay and loss. Raises SetupError."""
-    shape_link(host.name, host.shape, namespace, DATA, topology.switch.interface(host.port))
+    shape_link(host.name, host.shape, namespace, DATA, host.switch_interface)
 
 
 def run_host_commands(host: Host, namespace: Namespace) -> None:

@@ -1,4 +1,4 @@
-"""A testbed: hosts, links, a switch and a controller, for the duration of a `with` block."""
+"""A testbed: hosts, links, switches and a controller, for the duration of a `with` block."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,19 +17,22 @@ from p4reduce_lab.addresses import free_address
 from p4reduce_lab.commands import need, need_root
 from p4reduce_lab.network import NetworkBuilder
 from p4reduce_lab.processes import Child, Children, terminable
-from p4reduce_lab.system import System, new_state_dir, started_system, toml_text
+from p4reduce_lab.system import StartedSwitch, System, new_state_dir, started_system, toml_table
 from p4reduce_runtime.security import INSECURE_VARIABLE
 from p4reduce_testbed import networks
 from p4reduce_testbed.errors import TestbedError
 from p4reduce_testbed.mininet_network import MininetNetwork
-from p4reduce_testbed.networks import Management, NetnsNetwork, Network
-from p4reduce_testbed.topology import Host, Topology
+from p4reduce_testbed.networks import Management, NetnsNetwork, Network, Trunks
+from p4reduce_testbed.topology import Host, Topology, interface_name
 
 CONTROLLER_PORT = 9600
 MASTER_PORT = 29500
 INSIDE = "P4REDUCE_TESTBED"
 """The environment variable of all processes in a testbed, in which no other one can be built."""
-NETWORKS: dict[str, Callable[[Topology, NetworkBuilder], Network]] = {"mininet": MininetNetwork, "netns": NetnsNetwork}
+NETWORKS: dict[str, Callable[[Topology, NetworkBuilder, Trunks], Network]] = {
+    "mininet": MininetNetwork,
+    "netns": NetnsNetwork,
+}
 _HELD = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -52,7 +55,7 @@ class Testbed:
     network: Network
     children: Children
     system: System
-    """The switch and the controller, whose job service hosts and this machine can reach."""
+    """The switches and the controller, whose job service hosts and this machine can reach."""
 
     def environment(self, host: Host, job: str) -> dict[str, str]:
         """Return the variables of a worker on a host, as torchrun would set them, and p4reduce's."""
@@ -93,7 +96,8 @@ def running_testbed(topology: Topology, settings: Settings, logs: Path) -> Itera
         children = stack.enter_context(Children(logs))
         builder = NetworkBuilder(children)
         stack.callback(builder.close)
-        network = NETWORKS[settings.network](topology, builder)
+        trunks = Trunks(builder)
+        network = NETWORKS[settings.network](topology, builder, trunks)
         stack.callback(network.close)
         stack.callback(children.stop)  # before the network goes
         network.open()
@@ -101,38 +105,47 @@ def running_testbed(topology: Topology, settings: Settings, logs: Path) -> Itera
         management.build(builder, namespaces)
         for host, namespace in namespaces.items():
             networks.run_host_commands(host, namespace)
-            networks.shape_data_link(topology, host, namespace)
-        p4runtime, jobs = free_address(), f"{management.controller}:{CONTROLLER_PORT}"
-        interfaces = [f"{host.port}@{topology.switch.interface(host.port)}" for host in topology.hosts]
-        switch = targets.command(settings.target, interfaces, p4runtime)
-        config = controller_config(topology, pipeline, p4runtime, jobs, logs)
-        system = stack.enter_context(started_system(children, switch, p4runtime, jobs, config, insecure=True))
+            networks.shape_data_link(host, namespace)
+        trunks.shape()
+        switches, jobs = [], f"{management.controller}:{CONTROLLER_PORT}"
+        for switch in topology.switches:
+            ports = [f"{port}@{interface_name(switch.name, port)}" for port in topology.ports(switch.name)]
+            p4runtime = free_address()
+            command = targets.command(settings.target, ports, p4runtime)
+            switches.append(StartedSwitch(f"switch {switch.name}", command, p4runtime))
+        config = controller_config(topology, pipeline, [switch.p4runtime for switch in switches], jobs, logs)
+        system = stack.enter_context(started_system(children, switches, jobs, config, insecure=True))
         yield Testbed(topology, pipeline, network, children, system)
 
 
-def controller_config(topology: Topology, pipeline: Path, p4runtime: str, jobs: str, logs: Path) -> list[str]:
-    """Write the controller's TOML, by lines: every host's MAC is at its port, and broadcasts go to all ports."""
-    switch, text = topology.switch, toml_text
-    lines = [
-        "[switch]",
-        f"p4runtime = {text(p4runtime)}",
-        f"device_id = {targets.DEVICE_ID}",
-        f"pipeline = {text(pipeline.resolve())}",
-        f"address = {text(switch.ip)}",
-        f"mac = {text(switch.mac)}",
-        "",
-        "[controller]",
-        f"listen = {text(jobs)}",
-        f"state_dir = {text(new_state_dir(logs))}",
-        "",
-        "[security]",
-        "insecure = true  # only the testbed's hosts are on its network",
-        "",
-        "[forwarding]",
-        f"flood = {[host.port for host in topology.hosts]}",
-    ]
-    for host in topology.hosts:
-        lines += ["", "[[ports]]", f"number = {host.port}", f"mac = {text(host.mac)}"]
+def controller_config(topology: Topology, pipeline: Path, p4runtime: Sequence[str], jobs: str, logs: Path) -> list[str]:
+    """Write the controller's TOML, by lines: each host's MAC is at the port that leads to it.
+
+    `p4runtime` are the addresses of the switches, in the order of the topology. Broadcasts go to all ports.
+    """
+    lines: list[str] = []
+    for switch, address in zip(topology.switches, p4runtime, strict=True):
+        between = {"trunk_address": switch.trunk_ip, "trunk_mac": switch.trunk_mac} if switch.trunk_ip else {}
+        uplink = switch.uplink
+        above = {} if uplink is None else {"parent": uplink.parent, "uplink_port": uplink.port}
+        lines += toml_table(
+            "[[switch]]",
+            name=switch.name,
+            p4runtime=address,
+            device_id=targets.DEVICE_ID,
+            pipeline=pipeline.resolve(),
+            address=switch.ip,
+            mac=switch.mac,
+            flood=list(topology.ports(switch.name)),
+            **between,
+            **above,
+        )
+    lines += toml_table("[controller]", listen=jobs, state_dir=new_state_dir(logs))
+    lines += toml_table("[security]", insecure=True)  # only the testbed's hosts are on its network
+    for switch in topology.switches:
+        for host in topology.hosts:
+            port = topology.port_to(switch.name, host)
+            lines += toml_table("[[ports]]", switch=switch.name, number=port, mac=host.mac)
     return lines
 
 

@@ -1,11 +1,13 @@
 """The topology file: the JSON shape of the p4lang tutorials, read into frozen structs.
 
     {"hosts": {"h1": {"ip": "10.0.0.1/24", "mac": "02:00:00:00:01:01", "commands": ["..."]}, ...},
-     "switches": {"s1": {"ip": "10.0.0.254", "mac": "02:00:00:00:00:01"}},
-     "links": [["h1", "s1-p1", "2ms", 100, 0.5], ...]}
+     "switches": {"root": {}, "leaf1": {}, ...},
+     "links": [["h1", "leaf1-p1", "2ms", 100, 0.5], ["leaf1-p9", "root-p1"], ...]}
 
-A link may end with its delay ("2ms", or a number of ms), its rate (Mbit/s) and its loss (percent), each both
-ways, each null for none. Hosts are ranks in the order of the file.
+A link joins a host and a switch's port, or two switches' ports. It may end with its delay ("2ms", or a number of ms),
+its rate (Mbit/s) and its loss (percent), each both ways, each null for none. Hosts are ranks in the order of the file.
+The switches form a tree, whose root is the first in the file. All of them answer at one address; between each other
+they use their own (`trunk_ip`, `trunk_mac`).
 """
 
 from __future__ import annotations
@@ -14,20 +16,23 @@ import contextlib
 import ipaddress
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from msgspec import Meta
 
+from p4reduce_contracts.wire import MAX_CHILDREN, MAX_RANKS
 from p4reduce_lab.shaping import Shape
 from p4reduce_runtime import settings
 from p4reduce_runtime.settings import ConfigError, MacAddress, Name, Settings
 from p4reduce_testbed.errors import TopologyError
 
 DEFAULT_SWITCH_MAC = MacAddress("02:00:00:00:00:01")
+TRUNK_MAC = "02:00:00:00:02:{:02x}"
+"""The default of a switch's `trunk_mac`, by its number in the file from 1."""
 MAX_PORT = 509  # 510 is the CPU port, 511 the drop port
-MAX_WORKERS = 32
+MAX_SWITCHES = 99
 _INTERFACE_CHARACTERS = 15  # what Linux allows
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,8}")
 _SWITCH_PORT = re.compile(r"(?P<switch>[A-Za-z][A-Za-z0-9_]*)-p(?P<port>\d{1,9})")
@@ -40,12 +45,13 @@ _UNIT_MS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 
 @dataclass(frozen=True)
 class Host:
-    """A worker's host and its link to the switch."""
+    """A worker's host and its link to a switch."""
 
     name: str
     rank: int
     interface: ipaddress.IPv4Interface
     mac: str
+    switch: str
     port: int
     shape: Shape = Shape()
     commands: tuple[str, ...] = ()
@@ -55,31 +61,93 @@ class Host:
         """The address without its prefix length."""
         return str(self.interface.ip)
 
+    @property
+    def switch_interface(self) -> str:
+        """The interface at the switch's end of the link."""
+        return interface_name(self.switch, self.port)
+
+
+@dataclass(frozen=True)
+class Uplink:
+    """A switch's link to its parent switch: the ports at both ends."""
+
+    port: int
+    parent: str
+    parent_port: int
+    shape: Shape = Shape()
+
 
 @dataclass(frozen=True)
 class Switch:
-    """The switch, and the address at which it aggregates."""
+    """A switch, the address at which hosts find it, and the address that other switches use."""
 
     name: str
     ip: str
     mac: str
+    trunk_ip: str = ""
+    trunk_mac: str = ""
+    """Both "" where there is no other switch."""
+    uplink: Uplink | None = None
+    """None: the root."""
 
-    def interface(self, port: int) -> str:
-        """Return the name of the network interface behind a port, as Mininet names it."""
-        return f"{self.name}-eth{port}"
+
+@dataclass(frozen=True)
+class Trunk:
+    """A link between two switches, and the interfaces of both."""
+
+    switch: str
+    uplink: Uplink
+
+    @property
+    def interfaces(self) -> tuple[str, str]:
+        """The interfaces of the lower and the upper switch."""
+        uplink = self.uplink
+        return interface_name(self.switch, uplink.port), interface_name(uplink.parent, uplink.parent_port)
 
 
 @dataclass(frozen=True)
 class Topology:
-    """One switch and its hosts."""
+    """A tree of switches, the first of which is the root, and their hosts."""
 
-    switch: Switch
+    switches: tuple[Switch, ...]
     hosts: tuple[Host, ...]
 
     @property
     def network(self) -> ipaddress.IPv4Network:
         """The subnet of all hosts."""
         return self.hosts[0].interface.network
+
+    @property
+    def trunks(self) -> tuple[Trunk, ...]:
+        """The links between switches."""
+        return tuple(Trunk(switch.name, switch.uplink) for switch in self.switches if switch.uplink is not None)
+
+    def ports(self, switch: str) -> tuple[int, ...]:
+        """Return the ports of a switch that have a link, in order."""
+        found = [host.port for host in self.hosts if host.switch == switch]
+        for one in self.switches:
+            if one.uplink is not None:
+                found += [one.uplink.port] * (one.name == switch)
+                found += [one.uplink.parent_port] * (one.uplink.parent == switch)
+        return tuple(sorted(found))
+
+    def port_to(self, switch: str, host: Host) -> int:
+        """Return the port of a switch that leads to a host."""
+        by_name = {one.name: one for one in self.switches}
+        port, at = host.port, host.switch
+        while at != switch:
+            uplink = by_name[at].uplink
+            if uplink is None:  # the host is not below this switch
+                above = by_name[switch].uplink
+                assert above is not None
+                return above.port
+            port, at = uplink.parent_port, uplink.parent
+        return port
+
+
+def interface_name(switch: str, port: int) -> str:
+    """Return the name of the network interface behind a switch's port, as Mininet names it."""
+    return f"{switch}-eth{port}"
 
 
 class _Document(Settings, frozen=True):
@@ -103,6 +171,8 @@ class _SwitchEntry(Settings, frozen=True):
 
     ip: str = ""
     mac: MacAddress = DEFAULT_SWITCH_MAC
+    trunk_ip: str = ""
+    trunk_mac: MacAddress | None = None
     runtime_json: Any = None  # any JSON value: msgspec converts to `object` by our hook alone
     cli_input: Any = None
     program: Any = None
@@ -128,46 +198,108 @@ def _topology_errors() -> Iterator[None]:
         raise TopologyError(str(error)) from None
 
 
+@dataclass(frozen=True)
+class _Port:
+    """One end of a link."""
+
+    switch: str
+    port: int
+
+
+_Link = tuple[_Port, _Port, Shape]
+
+
 def _parse(text: str) -> Topology:
     document = settings.convert(settings.parse_json(text), _Document)
     hosts, switches = document.hosts, document.switches
-    if not 1 <= len(hosts) <= MAX_WORKERS:
-        raise ConfigError(f"hosts: there are {len(hosts)}, and a job has 1 to {MAX_WORKERS} workers")
-    if len(switches) != 1:
-        raise ConfigError(f"switches: there are {len(switches)}; the testbed aggregates on exactly one")
-    ((switch_name, switch),) = switches.items()
-    if switch_name in hosts:
-        raise ConfigError(f"{switch_name!r} is both a host and a switch")
-    links = _links(document.links, hosts, switch_name)
+    if not 1 <= len(hosts) <= MAX_RANKS:
+        raise ConfigError(f"hosts: there are {len(hosts)}, and a job has 1 to {MAX_RANKS} workers")
+    if not 1 <= len(switches) <= MAX_SWITCHES:
+        raise ConfigError(f"switches: there are {len(switches)}; a testbed has 1 to {MAX_SWITCHES}")
+    for name in switches:
+        if name in hosts:
+            raise ConfigError(f"{name!r} is both a host and a switch")
+    at_switch, between = _links(document.links, hosts, switches)
+    first = next(iter(switches))
     for name in hosts:
-        if name not in links:
-            raise ConfigError(f"host {name} has no link: add [{name!r}, '{switch_name}-p1'] to the links")
-    placed = tuple(_host(name, rank, entry, *links[name]) for rank, (name, entry) in enumerate(hosts.items()))
-    topology = Topology(_switch(switch_name, switch, placed), placed)
+        if name not in at_switch:
+            raise ConfigError(f"host {name} has no link: add [{name!r}, '{first}-p1'] to the links")
+    placed = tuple(_host(name, rank, entry, *at_switch[name]) for rank, (name, entry) in enumerate(hosts.items()))
+    uplinks = _tree(list(switches), between)
+    made = (_switch(number, name, entry, placed, uplinks) for number, (name, entry) in enumerate(switches.items()))
+    topology = Topology(tuple(made), placed)
     _check_addresses(topology)
+    for switch in topology.switches:
+        below = len(topology.ports(switch.name)) - (switch.uplink is not None)
+        if below > MAX_CHILDREN:
+            raise ConfigError(
+                f"switch {switch.name} has {below} hosts and switches below it, and sums for {MAX_CHILDREN}"
+            )
     return topology
 
 
-def _links(links: tuple[Any, ...], hosts: dict[str, Any], switch: str) -> dict[str, tuple[int, Shape]]:
-    """Return the switch port and the shape of each host's link."""
-    found: dict[str, tuple[int, Shape]] = {}
+def _links(
+    links: tuple[Any, ...], hosts: dict[str, Any], switches: dict[str, Any]
+) -> tuple[dict[str, tuple[_Port, Shape]], list[_Link]]:
+    """Return the switch port and the shape of each host's link, and the links between switches."""
+    found: dict[str, tuple[_Port, Shape]] = {}
+    between: list[_Link] = []
+    taken: set[_Port] = set()
     for index, link in enumerate(links):
         where = f"links[{index}]"
         if not isinstance(link, list) or not 2 <= len(link) <= 5:
             raise ConfigError(f"{where} must be [host, switch port, delay, rate, loss], not {link!r}")
         ends = [end for end in link[:2] if isinstance(end, str)]
         names = [end for end in ends if end in hosts]
-        at = [match for end in ends if (match := _SWITCH_PORT.fullmatch(end)) and match["switch"] == switch]
-        if len(names) != 1 or len(at) != 1:
-            raise ConfigError(f"{where} must join a host and a port of {switch}, like '{switch}-p1'")
-        name, port = names[0], int(at[0]["port"])
-        if name in found:
-            raise ConfigError(f"{where}: host {name} already has a link")
-        if not 0 < port <= MAX_PORT:
-            raise ConfigError(f"{where}: ports are 1 to {MAX_PORT}, not {port}")
-        if any(port == other for other, _ in found.values()):
-            raise ConfigError(f"{where}: port {port} of {switch} already has a link")
-        found[name] = (port, _shape(where, *link[2:]))
+        ports = [
+            _Port(match["switch"], int(match["port"]))
+            for end in ends
+            if end not in hosts and (match := _SWITCH_PORT.fullmatch(end)) and match["switch"] in switches
+        ]
+        if len(names) + len(ports) != 2 or not ports:
+            first = next(iter(switches))
+            raise ConfigError(
+                f"{where} must join a host and a port of a switch, like '{first}-p1', or the ports of two switches "
+                f"(there are {', '.join(switches)})"
+            )
+        for port in ports:
+            if not 0 < port.port <= MAX_PORT:
+                raise ConfigError(f"{where}: ports are 1 to {MAX_PORT}, not {port.port}")
+        if names and names[0] in found:
+            raise ConfigError(f"{where}: host {names[0]} already has a link")
+        for port in ports:
+            if port in taken:
+                raise ConfigError(f"{where}: port {port.port} of {port.switch} already has a link")
+            taken.add(port)
+        shape = _shape(where, *link[2:])
+        if names:
+            found[names[0]] = ports[0], shape
+        else:
+            between.append((ports[0], ports[1], shape))
+    return found, between
+
+
+def _tree(switches: Sequence[str], links: Sequence[_Link]) -> dict[str, Uplink]:
+    """Return the uplink of each switch but the first, which is the root. Raises ConfigError for a loop or a gap."""
+    found: dict[str, Uplink] = {}
+    reached, left = [switches[0]], list(links)
+    for parent in reached:
+        here = [link for link in left if parent in (link[0].switch, link[1].switch)]
+        left = [link for link in left if link not in here]
+        for one, other, shape in here:
+            upper, lower = (one, other) if one.switch == parent else (other, one)
+            if lower.switch in reached:
+                raise ConfigError(
+                    f"the link {upper.switch}-p{upper.port} to {lower.switch}-p{lower.port} closes a loop, in which "
+                    "frames would circulate for ever: the switches must form a tree"
+                )
+            found[lower.switch] = Uplink(lower.port, parent, upper.port, shape)
+            reached.append(lower.switch)
+    if apart := [name for name in switches if name not in reached]:
+        root = switches[0]
+        raise ConfigError(
+            f"no links lead from {root}, the root, to {', '.join(apart)}: add ['{apart[0]}-p9', '{root}-p9'] to links"
+        )
     return found
 
 
@@ -191,39 +323,53 @@ def _delay(where: str, delay: object) -> float:
     return settings.convert(delay, _DelayMs, f"{where}: the delay in ms")
 
 
-def _host(name: str, rank: int, entry: object, port: int, shape: Shape) -> Host:
+def _host(name: str, rank: int, entry: object, port: _Port, shape: Shape) -> Host:
     where = f"hosts.{name}"
     _check_name(where, name)
     host = settings.convert(entry, _HostEntry, where)
-    return Host(name, rank, _interface(f"{where}.ip", host.ip), host.mac, port, shape, host.commands)
+    return Host(name, rank, _interface(f"{where}.ip", host.ip), host.mac, port.switch, port.port, shape, host.commands)
 
 
-def _switch(name: str, entry: object, hosts: tuple[Host, ...]) -> Switch:
+def _switch(number: int, name: str, entry: object, hosts: tuple[Host, ...], uplinks: dict[str, Uplink]) -> Switch:
     where = f"switches.{name}"
     _check_name(where, name)
     switch = settings.convert(entry, _SwitchEntry, where)
-    last = str(hosts[0].interface.network.broadcast_address - 1)
-    return Switch(name, _address(f"{where}.ip", switch.ip) if switch.ip else last, switch.mac)
+    last = hosts[0].interface.network.broadcast_address - 1
+    ip = _address(f"{where}.ip", switch.ip) if switch.ip else str(last)
+    if not uplinks:
+        return Switch(name, ip, switch.mac)
+    trunk_ip = _address(f"{where}.trunk_ip", switch.trunk_ip) if switch.trunk_ip else str(last - 1 - number)
+    trunk_mac = switch.trunk_mac or TRUNK_MAC.format(number + 1)
+    return Switch(name, ip, switch.mac, trunk_ip, trunk_mac, uplinks.get(name))
 
 
 def _check_addresses(topology: Topology) -> None:
     """Check that all are in one subnet, none is given twice, and interface names fit."""
-    switch, network = topology.switch, topology.network
+    switches, network = topology.switches, topology.network
     for host in topology.hosts:
         if host.interface.network != network:
             raise ConfigError(
                 f"{topology.hosts[0].name} is in {network} and {host.name} in {host.interface.network}: the "
                 "switch does not route, so put all hosts into one subnet"
             )
-        if len(switch.interface(host.port)) > _INTERFACE_CHARACTERS:
-            raise ConfigError(f"switches.{switch.name}: too long a name for {switch.interface(host.port)}")
         if host.interface.ip in (network.network_address, network.broadcast_address):
             raise ConfigError(f"hosts.{host.name}.ip is no host's address in {network}")
-    if ipaddress.IPv4Address(switch.ip) not in network:
-        raise ConfigError(f"switches.{switch.name}.ip is {switch.ip}, which is not in the hosts' {network}")
+    for switch in switches:
+        for port in topology.ports(switch.name):
+            if len(interface := interface_name(switch.name, port)) > _INTERFACE_CHARACTERS:
+                raise ConfigError(f"switches.{switch.name}: too long a name for {interface}")
+        for key, ip in (("ip", switch.ip), ("trunk_ip", switch.trunk_ip)):
+            if ip and ipaddress.IPv4Address(ip) not in network:
+                raise ConfigError(f"switches.{switch.name}.{key} is {ip}, which is not in the hosts' {network}")
+        if (switch.ip, switch.mac) != (switches[0].ip, switches[0].mac):
+            raise ConfigError(
+                f"switches {switches[0].name} and {switch.name} have different ip or mac: hosts send to one address, "
+                "which the nearest switch takes, so give all switches the same or none"
+            )
+    trunks = [switch for switch in switches if switch.trunk_ip]
     for what, values in (
-        ("ip", [switch.ip, *(host.ip for host in topology.hosts)]),
-        ("mac", [switch.mac, *(host.mac for host in topology.hosts)]),
+        ("ip", [switches[0].ip, *(one.trunk_ip for one in trunks), *(host.ip for host in topology.hosts)]),
+        ("mac", [switches[0].mac, *(one.trunk_mac for one in trunks), *(host.mac for host in topology.hosts)]),
     ):
         for value in values:
             if values.count(value) > 1:

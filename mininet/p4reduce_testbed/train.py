@@ -36,7 +36,7 @@ _SHOWN_PARTS = 4
 def train_on_testbed(
     topology: Topology, settings: Settings, out: Path, seeds: int = 1, epochs: int | None = None
 ) -> None:
-    """Check the switch's sums, train all variants on the topology's hosts, and report.
+    """Check the sums, train all variants on the topology's hosts, and report.
 
     Writes what p4reduce_lab.report.write does, "testbed" in report.json with what it ran on, and a folder of logs to
     `out`. Raises SetupError or ProcessError.
@@ -46,7 +46,8 @@ def train_on_testbed(
     began = time.monotonic()
     logs = out / "logs"
     plan = [Training(variant, seed, epochs, logs) for seed in range(seeds) for variant in VARIANTS]
-    click.echo(f"{len(topology.hosts)} hosts ({settings.network}) around a switch ({settings.target})")
+    switches = "a switch" if len(topology.switches) == 1 else f"{len(topology.switches)} switches"
+    click.echo(f"{len(topology.hosts)} hosts ({settings.network}) around {switches} ({settings.target})")
     with running_testbed(topology, settings, logs) as testbed:
         click.echo(f"up after {time.monotonic() - began:.1f} s; checking sums")
         sums = check_sums(testbed)

@@ -13,7 +13,7 @@ from p4reduce_controller import config
 from p4reduce_lab import targets
 from p4reduce_lab.errors import MissingToolError
 from p4reduce_lab.shaping import Shape, nft_rules, qdiscs
-from p4reduce_testbed.cli import TOPOLOGIES
+from p4reduce_testbed.cli import TOPOLOGIES, _load
 from p4reduce_testbed.errors import TopologyError
 from p4reduce_testbed.mininet_network import import_mininet
 from p4reduce_testbed.networks import Management
@@ -28,13 +28,42 @@ def topology() -> Topology:
 
 
 def test_the_controller_reads_its_generated_configuration(topology: Topology, tmp_path: Path) -> None:
-    lines = controller_config(topology, tmp_path / 'a "pipeline"', "127.0.0.1:1234", "169.254.210.1:9600", tmp_path)
+    lines = controller_config(topology, tmp_path / 'a "pipeline"', ["127.0.0.1:1234"], "169.254.210.1:9600", tmp_path)
     read = config.parse("\n".join(lines))
-    assert read.switch.pipeline == str(tmp_path / 'a "pipeline"')
-    assert (read.switch.address, read.switch.mac) == ("10.0.0.254", "02:00:00:00:00:01")
-    assert (read.switch.p4runtime, read.controller.listen) == ("127.0.0.1:1234", "169.254.210.1:9600")
+    (switch,) = read.switches
+    assert switch.pipeline == str(tmp_path / 'a "pipeline"')
+    assert (switch.name, switch.address, switch.mac, switch.flood) == (
+        "s1",
+        "10.0.0.254",
+        "02:00:00:00:00:01",
+        (1, 2, 3, 4),
+    )
+    assert (switch.p4runtime, read.controller.listen) == ("127.0.0.1:1234", "169.254.210.1:9600")
     assert [(port.number, port.mac) for port in read.ports] == [(host.port, host.mac) for host in topology.hosts]
-    assert read.forwarding.flood == (1, 2, 3, 4)
+
+
+def test_the_controller_reads_the_configuration_of_a_tree(tmp_path: Path) -> None:
+    topology = load(TOPOLOGIES / "two_racks.json")
+    addresses = [f"127.0.0.1:{number}" for number in (1, 2, 3)]
+    read = config.parse("\n".join(controller_config(topology, tmp_path, addresses, "169.254.210.1:9600", tmp_path)))
+    assert [(one.name, one.parent, one.uplink_port, one.p4runtime, one.flood) for one in read.switches] == [
+        ("root", "", None, "127.0.0.1:1", (1, 2)),
+        ("leaf1", "root", 9, "127.0.0.1:2", (1, 2, 9)),
+        ("leaf2", "root", 9, "127.0.0.1:3", (1, 2, 9)),
+    ]
+    assert {one.address for one in read.switches} == {"10.0.0.254"}
+    assert [one.trunk_address for one in read.switches] == ["10.0.0.253", "10.0.0.252", "10.0.0.251"]
+    ports = [(port.switch, port.number) for port in read.ports if port.mac == topology.hosts[3].mac]
+    assert ports == [("root", 2), ("leaf1", 9), ("leaf2", 2)]
+
+
+def test_a_packaged_topology_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert len(_load(Path("two_racks")).switches) == 3
+    with pytest.raises(TopologyError, match="cannot read the topology three_racks"):
+        _load(Path("three_racks"))
+    (tmp_path / "two_racks").write_text((TOPOLOGIES / "four_workers.json").read_text())
+    assert len(_load(Path("two_racks")).switches) == 1, "a file of that name has precedence"
 
 
 @pytest.mark.processes
@@ -79,9 +108,12 @@ def test_delay_or_loss_alone_are_at_the_root() -> None:
 
 
 def test_loss_drops_that_share_in_both_directions() -> None:
-    rules = nft_rules("eth0", 0.5)
+    rules = nft_rules(["eth0"], 0.5)
     assert rules.count("numgen random mod 100000 < 500 counter drop") == 2
     assert 'hook ingress device "eth0"' in rules and 'hook egress device "eth0"' in rules
+    between = nft_rules(["down", "up"], 0.5, ("ingress",))
+    assert between.count("counter drop") == 2
+    assert 'hook ingress device "down"' in between and 'hook ingress device "up"' in between
 
 
 def test_only_known_placeholders_are_replaced(topology: Topology) -> None:

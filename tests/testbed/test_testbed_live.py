@@ -70,6 +70,7 @@ needs_mininet = pytest.mark.skipif(
     mininet_is_missing() or shutil.which("mnexec") is None, reason="Mininet is not installed"
 )
 NETWORKS = ["netns", pytest.param("mininet", marks=needs_mininet)]
+TARGETS = ["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, needs_bmv2])]
 
 
 class Machine:
@@ -152,7 +153,10 @@ def found_as_left(machine: Machine) -> Iterator[str]:
 
 @pytest.fixture
 def start(machine: Machine, found_as_left: str, tmp_path: Path) -> Iterator[Any]:
-    """Starts `p4reduce testbed run`, by default two hosts in namespaces around the embedded switch."""
+    """Starts `p4reduce testbed run`, by default two hosts in namespaces around the embedded switch.
+
+    `packaged` names one of our topologies instead.
+    """
 
     started: list[subprocess.Popen[str]] = []
 
@@ -161,13 +165,14 @@ def start(machine: Machine, found_as_left: str, tmp_path: Path) -> Iterator[Any]
         network: str = "netns",
         target: str = "embedded",
         pipeline: str = "small",
+        packaged: str = "",
         **changes: Any,
     ) -> Started:
         topology = tmp_path / "topology.json"
-        topology.write_text(json.dumps(a_topology(**changes)))
+        topology.write_text(json.dumps(changes.pop("topology", None) or a_topology(**changes)))
         building = ["--network", network, "--target", target, "--pipeline", pipeline, "--out", str(tmp_path / "out")]
         process = subprocess.Popen(
-            [*machine.within, *CLI, "run", str(topology), *building, *options],
+            [*machine.within, *CLI, "run", packaged or str(topology), *building, *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -226,7 +231,7 @@ def test_sums_over_bmv2(start: Any, network: str) -> None:
     assert_sums(out, 30)
 
 
-@pytest.mark.parametrize("target", ["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, needs_bmv2])])
+@pytest.mark.parametrize("target", TARGETS)
 def test_float_sums_have_the_bits_of_the_definition(start: Any, target: str) -> None:
     pytest.importorskip("torch")
     script = f"PYTHONPATH={CHECK_FLOAT_SUMS.parent.parent} python -P {CHECK_FLOAT_SUMS}"
@@ -242,11 +247,70 @@ def sums_command(sums: int) -> str:
     return f"python -P {CHECK_SUMS} --sums {sums}"
 
 
-def assert_sums(out: str, sums: int) -> None:
+def assert_sums(out: str, sums: int, hosts: int = 2) -> None:
     texts = [line.partition("] ")[2] for line in out.splitlines()]
     found = [json.loads(text) for text in texts if text.startswith("{")]  # else a log line of a slow machine
-    assert [one["sums"] for one in found] == [sums, sums]
-    assert [one["mismatched_words"] for one in found] == [0, 0] and found[0]["words"] > 1000
+    assert [one["sums"] for one in found] == [sums] * hosts
+    assert [one["mismatched_words"] for one in found] == [0] * hosts and found[0]["words"] > 1000
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_sums_over_a_tree_of_switches(start: Any, network: str, target: str) -> None:
+    options = {"network": network, "target": target, "packaged": "two_racks"}
+    status, out, err = start("--exec", sums_command(30), **options).finish()
+    assert (status, err) == (0, "")
+    assert_sums(out, 30, 4)
+
+
+def a_chain(*tail: Any) -> dict[str, Any]:
+    """A switch below a switch below a switch; a host at the lowest, and one at the top."""
+    return a_topology() | {
+        "switches": {"t1": {}, "t2": {}, "t3": {}},
+        "links": [["h1", "t1-p1"], ["h2", "t3-p1"], ["t3-p2", "t2-p2", *tail], ["t2-p9", "t1-p9"]],
+    }
+
+
+@needs_nft
+def test_sums_over_a_chain_of_switches_survive_loss_between_two_of_them(start: Any) -> None:
+    status, out, err = start("--exec", sums_command(30), topology=a_chain(None, None, 3)).finish()
+    assert (status, err) == (0, "")
+    assert_sums(out, 30)
+    assert sum(json.loads(line.partition("] ")[2])["retransmissions"] for line in out.splitlines()) > 0
+
+
+@needs_tc
+def test_a_link_between_switches_has_its_rate(start: Any, machine: Machine) -> None:
+    started = start("--exec", "echo up; sleep 600", topology=a_chain(None, 20))
+    started.until("up")
+    for interface in ("t3-eth2", "t2-eth2"):
+        assert "tbf" in (shown := machine.run("tc", "qdisc", "show", "dev", interface)) and "20Mbit" in shown
+    assert "tbf" not in machine.run("tc", "qdisc", "show", "dev", "t2-eth9")
+    started.process.send_signal(signal.SIGINT)
+    assert started.finish()[0] == 1
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_nothing_of_the_links_between_switches_is_left_after_sigkill(start: Any, network: str) -> None:
+    started = start("--exec", "echo up; sleep 600", network=network, topology=a_chain())
+    started.until("up")
+    started.process.send_signal(signal.SIGKILL)
+    assert started.finish()[0] == -signal.SIGKILL
+
+
+def train(machine: Machine, trace: str, out: Path, *options: str) -> dict[str, Any]:
+    """Run `p4reduce testbed train` for an epoch; return its report."""
+    for module in ("torch", "sklearn", "matplotlib"):
+        pytest.importorskip(module)
+    command = [*machine.within, *CLI, "train", "--epochs", "1", "--out", str(out), *options]
+    environment = {**os.environ, TRACE: trace}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads((out / "report.json").read_text())
+    assert [run["name"] for run in report["runs"]] == ["gloo-dense", "p4reduce-dense", "p4reduce-adacomp"]
+    sums = report["testbed"]["sums"]
+    assert sums["sums"] > 0 and sums["mismatched_words"] == 0
+    return report
 
 
 @pytest.mark.bmv2
@@ -255,22 +319,25 @@ def assert_sums(out: str, sums: int) -> None:
     ("network", "pipeline"), [pytest.param("mininet", "default", marks=needs_mininet), ("netns", "tofino1-4x8")]
 )
 def test_training_over_bmv2(machine: Machine, found_as_left: str, tmp_path: Path, network: str, pipeline: str) -> None:
-    for module in ("torch", "sklearn", "matplotlib"):
-        pytest.importorskip(module)
-    environment = {**os.environ, TRACE: found_as_left}
-    options = ["--network", network, "--pipeline", pipeline, "--epochs", "1", "--out", str(tmp_path)]
-    command = [*machine.within, *CLI, "train", *options]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    report = json.loads((tmp_path / "report.json").read_text())
-    assert [run["name"] for run in report["runs"]] == ["gloo-dense", "p4reduce-dense", "p4reduce-adacomp"]
+    report = train(machine, found_as_left, tmp_path, "--network", network, "--pipeline", pipeline)
     gloo, dense, _ = report["runs"]
     assert gloo["losses"] == pytest.approx(dense["losses"], abs=1e-3)
     assert gloo["up_bytes_per_step"] > dense["up_bytes_per_step"] > 0
     assert report["testbed"]["pipeline"] == pipeline
-    sums = report["testbed"]["sums"]
-    assert sums["sums"] > 0 and sums["mismatched_words"] == 0
     assert {"machine", "ring_bytes_formula", "testbed"} < set(report)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_training_over_a_tree_ends_with_the_weights_of_one_switch(
+    machine: Machine, found_as_left: str, tmp_path: Path, target: str
+) -> None:
+    """The ranks are the same, and their sums do not depend on which switch adds what."""
+    one, tree = (
+        train(machine, found_as_left, tmp_path / name, name, "--network", "netns", "--target", target)
+        for name in ("four_workers", "two_racks")
+    )
+    for flat, of_tree in zip(one["runs"][1:], tree["runs"][1:], strict=True):
+        assert of_tree["weights"] == flat["weights"], flat["name"]
 
 
 @pytest.mark.parametrize("network", NETWORKS)

@@ -11,7 +11,7 @@ import pytest
 from p4reduce_lab.shaping import Shape
 from p4reduce_testbed import cli
 from p4reduce_testbed.errors import TopologyError
-from p4reduce_testbed.topology import load, parse
+from p4reduce_testbed.topology import Uplink, load, parse
 
 
 def a_topology(**changes: Any) -> dict[str, Any]:
@@ -47,14 +47,16 @@ def test_ranks_are_in_the_order_of_hosts_and_ports_of_links() -> None:
     document["hosts"] = dict(reversed(document["hosts"].items()))
     topology = parse(json.dumps(document))
     assert [(host.name, host.rank, host.port) for host in topology.hosts] == [("h2", 0, 9), ("h1", 1, 4)]
-    assert [topology.switch.interface(host.port) for host in topology.hosts] == ["s1-eth9", "s1-eth4"]
+    assert [host.switch_interface for host in topology.hosts] == ["s1-eth9", "s1-eth4"]
+    assert topology.ports("s1") == (4, 9)
     assert topology.hosts[0].ip == "10.0.0.2" and str(topology.network) == "10.0.0.0/24"
 
 
 def test_the_switch_has_an_address_of_its_own() -> None:
-    assert parse(json.dumps(a_topology())).switch.ip == "10.0.0.254"
+    (switch,) = parse(json.dumps(a_topology())).switches
+    assert (switch.ip, switch.trunk_ip, switch.trunk_mac, switch.uplink) == ("10.0.0.254", "", "", None)
     given = {"s1": {"ip": "10.0.0.9/24", "mac": "02:00:00:00:00:AA"}}
-    switch = parse(json.dumps(a_topology(switches=given))).switch
+    (switch,) = parse(json.dumps(a_topology(switches=given))).switches
     assert (switch.ip, switch.mac) == ("10.0.0.9", "02:00:00:00:00:aa")
 
 
@@ -113,16 +115,110 @@ def test_the_error_names_a_value_of_another_type() -> None:
         parse("3")
 
 
-def test_exactly_one_switch() -> None:
-    assert "there are 2; the testbed aggregates on exactly one" in refusal(switches={"s1": {}, "s2": {}})
-    assert "there are 0" in refusal(switches={})
+def test_a_topology_has_a_switch() -> None:
+    assert "switches: there are 0; a testbed has 1 to 99" in refusal(switches={})
+    assert "'h1' is both a host and a switch" in refusal(switches={"h1": {}})
+
+
+def three_levels(**changes: Any) -> dict[str, Any]:
+    """Switches a, b below a, c below b, d below a; h1 at c, h2 at d, h3 at a."""
+    hosts = a_topology()["hosts"] | {"h3": {"ip": "10.0.0.3/24", "mac": "02:00:00:00:01:03"}}
+    links = [["h1", "c-p1"], ["d-p2", "h2"], ["h3", "a-p7"], ["c-p8", "b-p1"], ["b-p9", "a-p1"]]
+    links.append(["a-p2", "d-p5", "1ms", 50])
+    return {"hosts": hosts, "switches": {"a": {}, "b": {}, "c": {}, "d": {}}, "links": links} | changes
+
+
+def test_switches_are_a_tree_below_the_first() -> None:
+    topology = parse(json.dumps(three_levels()))
+    uplinks = {switch.name: switch.uplink for switch in topology.switches}
+    assert uplinks == {
+        "a": None,
+        "b": Uplink(9, "a", 1),
+        "c": Uplink(8, "b", 1),
+        "d": Uplink(5, "a", 2, Shape(delay_ms=1, rate_mbit=50)),
+    }
+    assert [trunk.interfaces for trunk in topology.trunks] == [
+        ("b-eth9", "a-eth1"),
+        ("c-eth8", "b-eth1"),
+        ("d-eth5", "a-eth2"),
+    ]
+    assert {switch.name: topology.ports(switch.name) for switch in topology.switches} == {
+        "a": (1, 2, 7),
+        "b": (1, 9),
+        "c": (1, 8),
+        "d": (2, 5),
+    }
+
+
+def test_every_switch_knows_the_port_to_every_host() -> None:
+    topology = parse(json.dumps(three_levels()))
+    ports = {
+        switch.name: [topology.port_to(switch.name, host) for host in topology.hosts] for switch in topology.switches
+    }
+    assert ports == {"a": [1, 2, 7], "b": [1, 9, 9], "c": [1, 8, 8], "d": [5, 2, 5]}
+
+
+def test_switches_share_the_address_for_hosts_and_have_their_own_for_each_other() -> None:
+    switches = parse(json.dumps(three_levels())).switches
+    assert {(switch.ip, switch.mac) for switch in switches} == {("10.0.0.254", "02:00:00:00:00:01")}
+    assert [(switch.trunk_ip, switch.trunk_mac) for switch in switches][::3] == [
+        ("10.0.0.253", "02:00:00:00:02:01"),
+        ("10.0.0.250", "02:00:00:00:02:04"),
+    ]
+    own = {"trunk_ip": "10.0.0.99/24", "trunk_mac": "02:00:00:00:03:AA"}
+    switch = parse(json.dumps(three_levels(switches={"a": {}, "b": {}, "c": own, "d": {}}))).switches[2]
+    assert (switch.trunk_ip, switch.trunk_mac) == ("10.0.0.99", "02:00:00:00:03:aa")
+
+
+def test_loops_and_gaps_between_switches_are_refused() -> None:
+    def tree_refusal(*links: list[str]) -> str:
+        with pytest.raises(TopologyError) as caught:
+            parse(json.dumps(three_levels(links=[*three_levels()["links"][:3], *links])))
+        return str(caught.value)
+
+    first, second, third = ["b-p9", "a-p1"], ["c-p8", "b-p2"], ["d-p5", "a-p2"]
+    assert "the link d-p9 to c-p9 closes a loop" in tree_refusal(first, second, third, ["d-p9", "c-p9"])
+    assert "the link a-p8 to b-p8 closes a loop" in tree_refusal(first, second, third, ["b-p8", "a-p8"])
+    assert "the link d-p8 to d-p9 closes a loop" in tree_refusal(first, second, third, ["d-p8", "d-p9"])
+    assert "no links lead from a, the root, to d" in tree_refusal(first, second)
+    assert "no links lead from a, the root, to c, d" in tree_refusal(first, ["c-p8", "d-p9"])
+    assert "port 9 of b already has a link" in tree_refusal(first, ["c-p8", "b-p9"], third)
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"ip": "10.0.0.200"}, "switches a and b have different ip or mac"),
+        ({"mac": "02:00:00:00:00:02"}, "switches a and b have different ip or mac"),
+        ({"trunk_ip": "10.0.1.9"}, "switches.b.trunk_ip is 10.0.1.9, which is not in the hosts' 10.0.0.0/24"),
+        ({"trunk_ip": "10.0.0.253"}, "the ip 10.0.0.253 is given to two nodes"),
+        ({"trunk_ip": "10.0.0.254"}, "the ip 10.0.0.254 is given to two nodes"),
+        ({"trunk_mac": "02:00:00:00:01:01"}, "the mac 02:00:00:00:01:01 is given to two nodes"),
+        ({"trunk_ip": "b"}, "switches.b.trunk_ip must be like '10.0.0.254', not 'b'"),
+    ],
+)
+def test_impossible_addresses_of_switches_are_refused(entry: dict[str, str], words: str) -> None:
+    with pytest.raises(TopologyError, match=words):
+        parse(json.dumps(three_levels(switches={"a": {}, "b": entry, "c": {}, "d": {}})))
+
+
+def test_a_switch_has_32_children() -> None:
+    hosts = {f"h{n}": {"ip": f"10.0.0.{n}/24", "mac": f"02:00:00:00:01:{n:02x}"} for n in range(1, 34)}
+    links = [[name, f"a-p{number}"] for number, name in enumerate(hosts, 1)]
+    with pytest.raises(TopologyError, match="switch a has 33 hosts and switches below it, and sums for 32"):
+        parse(json.dumps({"hosts": hosts, "switches": {"a": {}}, "links": links}))
+    links[32] = ["h33", "b-p1"]
+    tree = {"hosts": hosts, "switches": {"a": {}, "b": {}}, "links": [*links, ["b-p2", "a-p40"]]}
+    with pytest.raises(TopologyError, match="switch a has 33 hosts and switches below it, and sums for 32"):
+        parse(json.dumps(tree))
+    assert len(parse(json.dumps(tree | {"switches": {"b": {}, "a": {}}})).hosts) == 33
 
 
 @pytest.mark.parametrize(
     ("link", "words"),
     [
-        (["h1", "h2"], r"links\[1\] must join a host and a port of s1"),
-        (["h2", "s2-p1"], r"links\[1\] must join a host and a port of s1"),
+        (["h1", "h2"], r"links\[1\] must join a host and a port of a switch, like 's1-p1'"),
+        (["h2", "s2-p1"], r"links\[1\] must join .*, or the ports of two switches \(there are s1\)"),
         (["h2"], r"links\[1\] must be \[host, switch port, delay, rate, loss\]"),
         (["h1", "s1-p2"], r"links\[1\]: host h1 already has a link"),
         (["h2", "s1-p1"], r"links\[1\]: port 1 of s1 already has a link"),

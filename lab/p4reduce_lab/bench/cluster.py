@@ -7,22 +7,30 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_contracts.wire import AGGREGATION_PORT
 from p4reduce_lab.addresses import LOOPBACK as LOOPBACK_ADDRESS
 from p4reduce_lab.addresses import free_address, free_port
 from p4reduce_lab.bench import links
 from p4reduce_lab.bench.case import Run
-from p4reduce_lab.bench.links import Host, Link
+from p4reduce_lab.bench.links import Host, Link, Network
 from p4reduce_lab.bench.numbers import median
 from p4reduce_lab.network import NetworkBuilder
-from p4reduce_lab.processes import P4REDUCE, Child, ProcessError
-from p4reduce_lab.system import System, new_state_dir, started_system, toml_text
+from p4reduce_lab.processes import Child, ProcessError
+from p4reduce_lab.system import (
+    ROOT,
+    EmbeddedSwitch,
+    System,
+    new_state_dir,
+    started_embedded_system,
+    toml_table,
+)
 from p4reduce_runtime.security import INSECURE_VARIABLE
 
 Reply = dict[str, Any]
@@ -30,7 +38,7 @@ _ANSWER_S = 150.0
 _START_S = 90.0
 _JOB = "bench"
 _MODULE = "p4reduce_lab.bench.worker"
-_CONTROLLER_PORT, _MASTER_PORT = 9600, 29500
+_CONTROLLER_PORT, _P4RUNTIME_PORT, _MASTER_PORT = 9600, 9559, 29500
 
 
 class Workers:
@@ -83,12 +91,12 @@ class Cluster:
     link: Link
     system: System
     workers: Workers
-    hosts: list[Host]
+    network: Network
     world_size: int
 
     def shape(self, link: Link) -> None:
-        """Give all hosts' links another rate and burst."""
-        links.shape(self.hosts, link)
+        """Give all links another rate and burst."""
+        self.network.shape(link)
         self.link = link
 
     def timed(self, do: str, counts: dict[str, list[float]] | None = None, **arguments: object) -> float:
@@ -96,13 +104,20 @@ class Cluster:
 
         Appends what was counted to the lists of `counts`, by name with unit.
         """
-        before = cpu_seconds(self.system.switch.pid)
+        before = self._switch_seconds()
         replies = self.workers.ask(do, **arguments)
-        switch_s = cpu_seconds(self.system.switch.pid) - before
+        switch_s = self._switch_seconds() - before
         if counts is not None:
-            for name, value in _counted(replies, switch_s, on_loopback=not self.hosts).items():
+            for name, value in _counted(replies, switch_s, on_loopback=not self.network.hosts).items():
                 counts.setdefault(name, []).append(value)
         return max(float(reply["seconds"]) for reply in replies)
+
+    def trunk_bytes(self) -> tuple[int, int]:
+        """Return the bytes between the switches up to now: up, and down."""
+        return self.system.trunk_bytes(_JOB)
+
+    def _switch_seconds(self) -> float:
+        return sum(cpu_seconds(switch.pid) for switch in self.system.switches)
 
     def all_reduce(
         self,
@@ -120,48 +135,55 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(run: Run, link: Link, world_size: int, *, gloo: bool = True) -> Iterator[Cluster]:
+def running_cluster(run: Run, link: Link, world_size: int, *, gloo: bool = True, racks: int = 1) -> Iterator[Cluster]:
     """Start everything on hosts of a network, or on the loopback interface; take it down at the end.
 
+    With several `racks`, on a network, each has a switch, below another one; the links between these are as the hosts'.
     Raises ProcessError, and SetupError where the network cannot be built.
     """
     on_loopback = link.rate_mbit is None
-    address = LOOPBACK_ADDRESS if on_loopback else links.SWITCH_ADDRESS
-    udp_port = free_port(socket.SOCK_DGRAM) if on_loopback else AGGREGATION_PORT
-    jobs = free_address() if on_loopback else f"{address}:{_CONTROLLER_PORT}"
-    p4runtime = free_address()
-    switch = [*P4REDUCE, "switch", "run", "--listen", f"{address}:{udp_port}", "--p4runtime", p4runtime]
-    config = [
-        "[switch]",
-        f"p4runtime = {toml_text(p4runtime)}",
-        f"address = {toml_text(address)}",
-        f"udp_port = {udp_port}",
-        "connect_timeout_s = 60.0  # for a busy machine",
-        "",
-        "[controller]",
-        f"listen = {toml_text(jobs)}",
-        f"state_dir = {toml_text(new_state_dir(run.children.logs))}",
-        "",
-        "[security]",
-        f"insecure = {'false' if on_loopback else 'true  # only the hosts are on this network'}",
-    ]
     with ExitStack() as stack:
-        hosts: list[Host] = []
+        network = links.Network()
         builder = NetworkBuilder(run.children)
         stack.callback(builder.close)
-        stack.callback(run.children.stop)  # hosts, switch, controller and workers, the last one first
+        stack.callback(run.children.stop)  # hosts, switches, controller and workers, the last one first
         if not on_loopback:
-            hosts = links.build(builder, world_size)
-            links.shape(hosts, link)
+            network = links.build(builder, world_size, racks)
+            network.shape(link)
+        jobs = free_address() if on_loopback else f"{links.SWITCH_ADDRESS}:{_CONTROLLER_PORT}"
+        config = toml_table("[controller]", listen=jobs, state_dir=new_state_dir(run.children.logs))
+        config += toml_table("[security]", insecure=not on_loopback)  # only the hosts are on this network
         system = stack.enter_context(
-            started_system(run.children, switch, p4runtime, jobs, config, insecure=not on_loopback)
+            started_embedded_system(run.children, _switches(network), jobs, config, insecure=not on_loopback)
         )
         stack.enter_context(system.job(_JOB, world_size))
-        workers = _start_workers(run, stack, hosts, world_size, jobs)
+        workers = _start_workers(run, stack, network.hosts, system, world_size)
         workers.ask("join", gloo=gloo)
-        run.say(f"{world_size} workers have joined, {link}; {ready_line(system.switch)}")
-        yield Cluster(run, link, system, workers, hosts, world_size)
+        run.say(f"{world_size} workers have joined, {link}; {ready_line(system.switches[0])}")
+        yield Cluster(run, link, system, workers, network, world_size)
         workers.ask("close")
+
+
+def _switches(network: Network) -> list[EmbeddedSwitch]:
+    """Return the switches of a network: of the loopback interface, or at the top, and one in each rack."""
+    if not network.hosts:
+        return [EmbeddedSwitch(ONLY_SWITCH, free_address(socket.SOCK_DGRAM), free_address())]
+    top = EmbeddedSwitch(
+        ROOT if network.racks else ONLY_SWITCH, f"{links.SWITCH_ADDRESS}:{AGGREGATION_PORT}", free_address()
+    )
+    return [
+        top,
+        *(
+            EmbeddedSwitch(
+                f"leaf{rack.number + 1}",
+                f"{rack.address}:{AGGREGATION_PORT}",
+                f"{rack.address}:{_P4RUNTIME_PORT}",
+                parent=top,
+                within=rack.namespace.within,
+            )
+            for rack in network.racks
+        ),
+    ]
 
 
 def ready_line(switch: Child) -> str:
@@ -205,7 +227,7 @@ def _counted(replies: list[Reply], switch_s: float, on_loopback: bool) -> dict[s
     return counted
 
 
-def _start_workers(run: Run, stack: ExitStack, hosts: list[Host], world_size: int, controller: str) -> Workers:
+def _start_workers(run: Run, stack: ExitStack, hosts: Sequence[Host], system: System, world_size: int) -> Workers:
     folder = stack.enter_context(tempfile.TemporaryDirectory())
     path = str(Path(folder) / "socket")
     listener = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -224,7 +246,8 @@ def _start_workers(run: Run, stack: ExitStack, hosts: list[Host], world_size: in
             "GLOO_SOCKET_IFNAME": interface,
             "OMP_NUM_THREADS": "1",
             "P4REDUCE_JOB": _JOB,
-            "P4REDUCE_CONTROLLER": controller,
+            "P4REDUCE_CONTROLLER": system.controller,
+            "P4REDUCE_SWITCH": system.switch_of(rank, world_size),
             INSECURE_VARIABLE: "1" if hosts else "0",
         }
         within = hosts[rank].namespace.within if hosts else []

@@ -1,18 +1,17 @@
-"""The benchmark's links, and its hosts: network namespaces around one bridge.
+"""The benchmark's links, and its hosts: network namespaces around one bridge, or around one in each rack.
 
 The calling process must be alone in its network namespace (`unshare --net`, which is how cases are started), because
-the bridge is made there.
+the bridge is made there, or that above the racks'.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from p4reduce_lab.network import CURRENT, Interface, Namespace, NetworkBuilder
 from p4reduce_lab.shaping import Shape, shape_interface
 
-BRIDGE, DATA = "bridge", "eth0"
+BRIDGE, DATA, UPLINK = "bridge", "eth0", "uplink"
 _PREFIX = "10.77.0"
 SWITCH_ADDRESS = f"{_PREFIX}.1"
 
@@ -45,11 +44,31 @@ GBIT_1_LARGE_BURST = Link("1 Gbit/s", 1000, 131072)
 
 
 @dataclass(frozen=True)
+class Rack:
+    """The place of a rack's switch: a namespace with a bridge, to which its hosts and the link to the top lead."""
+
+    number: int
+    namespace: Namespace
+
+    @property
+    def address(self) -> str:
+        """The switch's IPv4 address."""
+        return f"{_PREFIX}.{200 + self.number}"
+
+    @property
+    def outside(self) -> str:
+        """The upper end of its link."""
+        return f"rack{self.number}"
+
+
+@dataclass(frozen=True)
 class Host:
     """One host."""
 
     number: int
     namespace: Namespace
+    at: Namespace = CURRENT
+    """Where its switch is."""
 
     @property
     def address(self) -> str:
@@ -62,20 +81,40 @@ class Host:
         return f"host{self.number}"
 
 
-def build(builder: NetworkBuilder, hosts: int) -> list[Host]:
-    """Make the bridge with the switch's address, and hosts on it. Raises SetupError where the machine cannot."""
+@dataclass(frozen=True)
+class Network:
+    """Hosts around one bridge or, with racks, around a bridge in each rack; empty: the loopback interface."""
+
+    hosts: tuple[Host, ...] = ()
+    racks: tuple[Rack, ...] = ()
+
+    def shape(self, link: Link) -> None:
+        """Give every host's and every rack's link this rate and burst, both ways."""
+        for host in self.hosts:
+            shape_interface(link.shape, host.at, host.outside)
+            shape_interface(link.shape, host.namespace, DATA)
+        for rack in self.racks:
+            shape_interface(link.shape, CURRENT, rack.outside)
+            shape_interface(link.shape, rack.namespace, UPLINK)
+
+
+def build(builder: NetworkBuilder, hosts: int, racks: int = 1) -> Network:
+    """Make the bridge with the switch's address, and hosts on it. Raises SetupError where the machine cannot.
+
+    With several `racks` the hosts are on the racks' bridges, in order, as many on each.
+    """
     builder.add_bridge(BRIDGE, address=f"{SWITCH_ADDRESS}/24")
     made = []
+    for number in range(racks if racks > 1 else 0):
+        rack = Rack(number, builder.add_namespace(f"rack {number}"))
+        builder.add_bridge(BRIDGE, rack.namespace, address=f"{rack.address}/24")
+        builder.add_veth(Interface(rack.outside, bridge=BRIDGE), Interface(UPLINK, rack.namespace, bridge=BRIDGE))
+        made.append(rack)
+    found = []
     for number in range(hosts):
-        host = Host(number, builder.add_namespace(f"host {number}"))
+        at = made[number * racks // hosts].namespace if made else CURRENT
+        host = Host(number, builder.add_namespace(f"host {number}"), at)
         inside = Interface(DATA, host.namespace, address=f"{host.address}/24")
-        builder.add_veth(Interface(host.outside, bridge=BRIDGE), inside)
-        made.append(host)
-    return made
-
-
-def shape(hosts: Sequence[Host], link: Link) -> None:
-    """Give every host's link this rate and burst, both ways."""
-    for host in hosts:
-        shape_interface(link.shape, CURRENT, host.outside)
-        shape_interface(link.shape, host.namespace, DATA)
+        builder.add_veth(Interface(host.outside, at, bridge=BRIDGE), inside)
+        found.append(host)
+    return Network(tuple(found), tuple(made))

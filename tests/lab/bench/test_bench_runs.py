@@ -127,9 +127,9 @@ from p4reduce_lab.network import CURRENT, NetworkBuilder
 from p4reduce_lab.processes import Children
 with Children(Path({str(tmp_path)!r})) as children:
     builder = NetworkBuilder(children)
-    hosts = links.build(builder, 2)
-    links.shape(hosts, links.GBIT_1)
-    for host in hosts:
+    network = links.build(builder, 2)
+    network.shape(links.GBIT_1)
+    for host in network.hosts:
         print(CURRENT.run("tc", "qdisc", "show", "dev", host.outside).strip())
         print(host.namespace.run("tc", "qdisc", "show", "dev", links.DATA).strip())
 builder.close()

@@ -25,7 +25,7 @@ def measure(run: Run) -> None:
         for _ in range(_TIMES):
             cluster.all_reduce("p4reduce", tensor // FLOAT_BYTES)
         replies = cluster.workers.ask("memory")
-        switch = float(peak_memory(cluster.system.switch.pid))
+        switch = float(peak_memory(cluster.system.switches[0].pid))
     tensors = 2 * tensor  # what goes in, and what comes out
     beyond = [reply["peak"] - reply["before"] - tensors for reply in replies]
     whole = [reply["peak"] / MEGABYTE for reply in replies]
