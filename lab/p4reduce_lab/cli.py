@@ -20,7 +20,14 @@ from p4reduce_runtime.terminal import one_line
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Repetitions.")
 @click.option("--epochs", type=click.IntRange(min=1), help="Training epochs. [default: the demo's own]")
 @click.option("--pipeline", default="default", show_default=True, help="Geometry name, or a folder.")
-def demo(out: Path, seeds: int, epochs: int | None, pipeline: str) -> None:
+@click.option(
+    "--racks",
+    type=click.IntRange(min=1, max=4),
+    default=1,
+    show_default=True,
+    help="Racks of workers, each with a switch, below another switch.",
+)
+def demo(out: Path, seeds: int, epochs: int | None, pipeline: str, racks: int) -> None:
     """Train a small model on this machine, and compare.
 
     A switch, a controller and four workers are started; they train with gloo, over the switch, and compressed.
@@ -29,4 +36,4 @@ def demo(out: Path, seeds: int, epochs: int | None, pipeline: str) -> None:
         from p4reduce_lab.demo import run_demo
     except ImportError as error:
         raise click.ClickException(f"the demo cannot be loaded: {one_line(error)}") from error
-    run_demo(out=out, seeds=seeds, epochs=epochs, pipeline=pipeline)
+    run_demo(out=out, seeds=seeds, epochs=epochs, pipeline=pipeline, racks=racks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -10,8 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from p4reduce_lab import report, tables
 from p4reduce_lab.processes import Children, ProcessError, terminable
-from p4reduce_lab.system import running_system
-from p4reduce_lab.training import VARIANTS, WORLD_SIZE, Training, missing_packages, train
+from p4reduce_lab.system import System, running_system
+from p4reduce_lab.training import VARIANTS, WORLD_SIZE, Result, Training, missing_packages, train
 from p4reduce_runtime import kernels
 
 _WIDTH_OF_A_FILE = 130
@@ -23,12 +24,14 @@ def run_demo(
     epochs: int | None = None,
     console: Console | None = None,
     pipeline: str = "default",
+    racks: int = 1,
 ) -> None:
     """Train with gloo, over the switch, and over the switch with AdaComp, `seeds` times each, and compare.
 
     Writes demo.png, report.json and a folder of logs to `out`, and a table to the terminal. `epochs` None is the
-    training script's own number, `pipeline` a geometry's name or the folder of a compiled program. Raises ProcessError;
-    all processes it started have ended when it returns or raises.
+    training script's own number, `pipeline` a geometry's name or the folder of a compiled program. With several `racks`
+    each has a switch of its own, below a root, and the bytes between the switches are printed too. Raises
+    ProcessError; all processes it started have ended when it returns or raises.
     """
     if missing := missing_packages():
         raise ProcessError(f"the demo needs {', '.join(missing)}: pip install 'p4reduce[demo]'")
@@ -43,8 +46,8 @@ def run_demo(
         console.print(f"kernels are compiled in each training, since they cannot be kept: {error}")
     plan = [Training(variant, seed, epochs, logs) for seed in range(seeds) for variant in VARIANTS]
     with terminable(), Children(logs) as children:
-        console.print("starting a switch and a controller")
-        with running_system(children, pipeline) as system, system.job("demo", WORLD_SIZE) as job:
+        console.print(f"starting {f'{racks + 1} switches' if racks > 1 else 'a switch'} and a controller")
+        with running_system(children, pipeline, racks) as system, system.job("demo", WORLD_SIZE) as job:
             console.print(f"starting {WORLD_SIZE} workers")
             with _progress(console) as bar:
                 task = bar.add_task("", total=None)
@@ -54,8 +57,43 @@ def run_demo(
                     done = plan.index(training) * steps + step
                     bar.update(task, description=about, completed=done, total=len(plan) * steps)
 
-                results = train(children, plan, job, system.controller, show)
-    report.write(out, results, time.monotonic() - began, console)
+                switches = [system.switch_of(rank, WORLD_SIZE) for rank in range(WORLD_SIZE)] if racks > 1 else []
+                results = train(children, plan, job, system.controller, show, switches)
+            trunks = TrunkBytes.of(system, job, results) if racks > 1 else None
+    report.write(out, results, time.monotonic() - began, console, {"trunks": asdict(trunks)} if trunks else None)
+    if trunks is not None:
+        console.print(trunks.text, soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class TrunkBytes:
+    """Bytes of all trainings over the switches, with all headers: between the switches, and of all ranks."""
+
+    up: int
+    """What the root received of the switches below it."""
+    down: int
+    """What these received of the root."""
+    ranks_up: float
+    ranks_down: float
+
+    @classmethod
+    def of(cls, system: System, job: str, results: list[Result]) -> TrunkBytes:
+        """Return what the switches counted of the job, and what its ranks did."""
+        over_switches = [result for result in results if result["aggregation"] == "p4reduce"]
+        ranks_up, ranks_down = (
+            sum(result[key] * result["steps"] * result["world_size"] for result in over_switches)
+            for key in ("up_bytes_per_step", "down_bytes_per_step")
+        )
+        return cls(*system.trunk_bytes(job), ranks_up, ranks_down)
+
+    @property
+    def text(self) -> str:
+        """Return it as text."""
+        return (
+            f"Between the switches: {self.up:,} B up ({self.up / self.ranks_up:.3f} of what the ranks sent, "
+            f"{self.ranks_up:,.0f} B) and {self.down:,} B down ({self.down / self.ranks_down:.3f} of what the ranks "
+            f"received, {self.ranks_down:,.0f} B)."
+        )
 
 
 def _progress(console: Console) -> Progress:

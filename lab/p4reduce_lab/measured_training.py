@@ -1,11 +1,11 @@
 """Workers that do trainings of examples/train.py, one after the other in one process group, and measure them.
 
-    python -m p4reduce_lab.measured_training FILE [RANKS]
+    python -m p4reduce_lab.measured_training FILE [RANKS [SWITCH...]]
 
 FILE is JSON: a list of trainings, each a list of options of train.py and --out. Without RANKS the process is one rank,
-by the environment that torchrun sets; with RANKS it forks so many on this machine after torch is imported. For each
-training rank 0 writes what all ranks measured to --out: bytes on the wire, seconds, losses, test accuracy, and a hash
-of the weights, which have to be the same on all ranks.
+by the environment that torchrun sets; with RANKS it forks so many on this machine after torch is imported, and SWITCH
+are the switches that they send to, by rank. For each training rank 0 writes what all ranks measured to --out: bytes on
+the wire, seconds, losses, test accuracy, and a hash of the weights, which have to be the same on all ranks.
 """
 
 from __future__ import annotations
@@ -173,24 +173,27 @@ def run_trainings(script: ModuleType, path: str) -> None:
     script.run(measure_all, trainings)
 
 
-def run_rank(rank: int, path: str, ranks: int, port: int) -> None:
+def run_rank(rank: int, path: str, ranks: int, port: int, switches: list[str]) -> None:
     """Set the environment of one of `ranks` on this machine, as torchrun does, and run the trainings."""
     group = {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": port, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
     os.environ.update({key: str(value) for key, value in {**group, "RANK": rank, "LOCAL_RANK": rank}.items()})
+    if switches:
+        os.environ["P4REDUCE_SWITCH"] = switches[rank]
     run_trainings(load_script(), path)
 
 
 def main() -> None:
     """Run as one rank, or fork all ranks."""
-    path, *ranks = sys.argv[1:]
-    if not ranks:
+    path, *rest = sys.argv[1:]
+    if not rest:
         run_trainings(load_script(), path)
         return
     importlib.import_module("torch._dynamo")  # which each rank's first optimizer would import
     load_script()  # and with it scikit-learn
     method = "fork" if sys.platform == "linux" else "spawn"
-    arguments = (path, int(ranks[0]), free_port())
-    start_processes(run_rank, arguments, int(ranks[0]), start_method=method)  # type: ignore[no-untyped-call]
+    ranks, *switches = rest
+    arguments = (path, int(ranks), free_port(), switches)
+    start_processes(run_rank, arguments, int(ranks), start_method=method)  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":

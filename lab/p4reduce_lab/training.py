@@ -98,7 +98,8 @@ def worker_command(trainings: Sequence[Training], job: str) -> list[str]:
     """Return the arguments of the interpreter for a worker that does these trainings one after the other.
 
     All of them are done by the same processes, because each start of a worker takes seconds to import torch. With the
-    number of ranks as another argument, one process imports torch and forks all ranks.
+    number of ranks as another argument, one process imports torch and forks all ranks; the names of the switches that
+    they send to, by rank, may follow.
     """
     path = trainings[0].folder.resolve() / "trainings.json"
     path.write_text(json.dumps([training.options(job) for training in trainings]), encoding="utf-8")
@@ -111,12 +112,14 @@ def train(
     job: str,
     controller: str,
     progress: Callable[[Training, int, int], None],
+    switches: Sequence[str] = (),
 ) -> list[Result]:
     """Do these trainings with WORLD_SIZE workers; `progress(training, step, steps)` is called as they go.
 
+    `switches` are those that the workers send to, by rank, where there are several.
     Raises ProcessError when a worker fails, the switch or the controller ends, or there is no progress for STALL_S.
     """
-    command = [sys.executable, "-P", *worker_command(trainings, job), str(WORLD_SIZE)]
+    command = [sys.executable, "-P", *worker_command(trainings, job), str(WORLD_SIZE), *switches]
     env = {"OMP_NUM_THREADS": "1", "P4REDUCE_CONTROLLER": controller, "PYTHONUNBUFFERED": "1"}
     if sys.platform == "linux":
         env["GLOO_SOCKET_IFNAME"] = "lo"  # the host's own name need not resolve

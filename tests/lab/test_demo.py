@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -47,18 +48,42 @@ def children(tmp_path: Path) -> Iterator[Children]:
     assert not mentioning(str(tmp_path)), "a process was left behind"
 
 
-def test_one_epoch_of_the_whole_demo(tmp_path: Path) -> None:
+def run_one_epoch(out: Path, racks: int = 1) -> tuple[dict[str, Any], str]:
+    """Run the demo; return its report and what it printed."""
     text = io.StringIO()
-    run_demo(tmp_path, seeds=1, epochs=1, console=Console(file=text, width=130))
-    report = json.loads((tmp_path / "report.json").read_text())
+    run_demo(out, seeds=1, epochs=1, console=Console(file=text, width=130), racks=racks)
+    return json.loads((out / "report.json").read_text()), text.getvalue()
+
+
+@pytest.fixture(scope="module")
+def one_epoch(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], str]:
+    out = tmp_path_factory.mktemp("demo")
+    return out, *run_one_epoch(out)
+
+
+def test_one_epoch_of_the_whole_demo(one_epoch: tuple[Path, dict[str, Any], str]) -> None:
+    out, report, text = one_epoch
     gloo, dense, adacomp = report["runs"]
     assert [run["name"] for run in report["runs"]] == [variant.name for variant in VARIANTS]
     assert gloo["losses"] == pytest.approx(dense["losses"], rel=1e-3)
     assert gloo["up_bytes_per_step"] is None or gloo["up_bytes_per_step"] > report["ring_bytes_formula"]
     for key in ("up_bytes_per_step", "down_bytes_per_step"):
         assert dense[key] > 3 * adacomp[key] > 0
-    assert all(variant.name in text.getvalue() for variant in VARIANTS)
-    assert (tmp_path / "demo.png").stat().st_size > 10_000
+    assert all(variant.name in text for variant in VARIANTS)
+    assert (out / "demo.png").stat().st_size > 10_000
+    assert not mentioning(str(out))
+    assert "trunks" not in report
+
+
+def test_two_racks_end_with_the_weights_of_one_switch(
+    tmp_path: Path, one_epoch: tuple[Path, dict[str, Any], str]
+) -> None:
+    report, text = run_one_epoch(tmp_path, racks=2)
+    for tree, flat in zip(report["runs"][1:], one_epoch[1]["runs"][1:], strict=True):
+        assert tree["weights"] == flat["weights"], flat["name"]
+    trunks = report["trunks"]
+    assert 0.4 < trunks["up"] / trunks["ranks_up"] < 0.7, "two ranks a rack; AdaComp's sums are less sparse"
+    assert f"Between the switches: {trunks['up']:,} B up" in text
     assert not mentioning(str(tmp_path))
 
 
@@ -103,7 +128,7 @@ def test_a_switch_that_ends_is_named(children: Children) -> None:
         system.client.create_job("job", 4)
 
         def kill_switch(training: Training, step: int, steps: int) -> None:
-            os.kill(system.switch.pid, signal.SIGKILL)
+            os.kill(system.switches[0].pid, signal.SIGKILL)
 
         with pytest.raises(ProcessError, match="switch ended with status -9"):
             train(children, [Training(ADACOMP, 0, 500, children.logs)], "job", system.controller, kill_switch)

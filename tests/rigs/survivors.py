@@ -25,8 +25,8 @@ def tensor(rank: int, step: int) -> np.ndarray:
 class Steps:
     """How far each rank is; all continue to a common last step."""
 
-    def __init__(self) -> None:
-        self.done = [0] * RANKS
+    def __init__(self, ranks: int = RANKS) -> None:
+        self.done = [0] * ranks
         self.last = sys.maxsize
         self._lock = threading.Lock()
 
@@ -48,14 +48,21 @@ class Steps:
             time.sleep(0.01)
 
 
-def train(address: str, rank: int, steps: Steps, peers: MemoryGroups | None = None) -> set[int]:
+def train(address: str, rank: int, steps: Steps, peers: MemoryGroups | None = None, switch: str = "") -> set[int]:
     """Sum a tensor a step; AssertionError at the first wrong sum. Returns the epochs that it saw.
 
-    With `peers` it falls back on them.
+    With `peers` it falls back on them. `switch` is the one that it sends to, where there are several.
     """
     epochs = set()
+    ranks = len(steps.done)
     with p4reduce.join(
-        "train", rank=rank, world_size=RANKS, controller=address, timeout_s=LIMIT_S, rejoin=True
+        "train",
+        rank=rank,
+        world_size=ranks,
+        controller=address,
+        timeout_s=LIMIT_S,
+        rejoin=True,
+        switch=switch or None,
     ) as comm:
         if peers is not None:
             assert isinstance(comm.recovery, Rejoin)
@@ -63,7 +70,7 @@ def train(address: str, rank: int, steps: Steps, peers: MemoryGroups | None = No
         while steps.begin(rank):
             step = steps.done[rank]
             got = comm.all_reduce(tensor(rank, step), timeout_s=LIMIT_S)
-            want = np.sum([tensor(each, step) for each in range(RANKS)], axis=0, dtype=np.int32)
+            want = np.sum([tensor(each, step) for each in range(ranks)], axis=0, dtype=np.int32)
             assert np.array_equal(got, want), f"rank {rank}, step {step}"
             epochs.add(comm.lease.epoch)
     return epochs

@@ -8,12 +8,14 @@ import re
 import select
 import signal
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from p4reduce_switch.ports.udp import UPLINK_PORT
 from rigs.fork_server import program_server
 
 READY_S = 30.0
+ROOT = "root"
 COMMAND = ("-m", "p4reduce_contracts")
 
 
@@ -47,28 +49,42 @@ class Process:
 
 @dataclass
 class System:
-    """A running switch and controller."""
+    """A running switch and controller; with racks a switch for each of them, `leaves`, below `switch`."""
 
     folder: Path
     switch: Process
     controller: Process
     udp_port: int | None = None
     """Where workers send their frames; None: to the switch itself."""
+    leaves: dict[str, Process] = field(default_factory=dict)
+    pipeline: str = "small"
+
+    def switch_of(self, rank: int, world_size: int) -> str:
+        """Return the switch that a rank sends to, as `join` takes it."""
+        return list(self.leaves)[rank * len(self.leaves) // world_size] if self.leaves else ""
 
     def start_switch(self) -> None:
         """Start the switch again, at the addresses it had."""
         self.switch = start_switch(self.folder, self.switch.address("UDP"), self.switch.address("P4Runtime"))
 
+    def start_leaf(self, name: str) -> None:
+        """Start a leaf again, at the addresses it had."""
+        addresses = self.leaves[name].address("UDP"), self.leaves[name].address("P4Runtime")
+        self.leaves[name] = start_switch(self.folder, *addresses, parent=self.switch)
+
     def start_controller(self, heartbeat_timeout_s: int = 60, state: str = "state") -> None:
         """Start the controller again, at the address it had."""
         listen = self.controller.address("jobs on")
         self.controller = start_controller(
-            self.folder, self.switch, listen, heartbeat_timeout_s, state, udp_port=self.udp_port
+            self.folder, self.switch, listen, heartbeat_timeout_s, state, self.pipeline, self.udp_port, self.leaves
         )
 
 
-def start_switch(folder: Path, listen: str = "127.0.0.1:0", p4runtime: str = "127.0.0.1:0") -> Process:
-    return Process(folder / "switch.log", "switch", "run", "--listen", listen, "--p4runtime", p4runtime)
+def start_switch(
+    folder: Path, listen: str = "127.0.0.1:0", p4runtime: str = "127.0.0.1:0", parent: Process | None = None
+) -> Process:
+    uplink = [] if parent is None else ["--uplink", parent.address("UDP")]
+    return Process(folder / "switch.log", "switch", "run", "--listen", listen, "--p4runtime", p4runtime, *uplink)
 
 
 def start_controller(
@@ -79,31 +95,49 @@ def start_controller(
     state: str = "state",
     pipeline: str = "small",
     udp_port: int | None = None,
+    leaves: Mapping[str, Process] | None = None,
 ) -> Process:
-    host, _, port = switch.address("UDP").rpartition(":")
     config = folder / "p4reduce.toml"
+    tables = [_table(switch, pipeline, f"name = '{ROOT}'\n" if leaves else "", udp_port)]
+    for name, leaf in (leaves or {}).items():
+        above = f"name = '{name}'\nparent = '{ROOT}'\nuplink_port = {UPLINK_PORT}\n"
+        tables.append(_table(leaf, pipeline, above))
     config.write_text(
-        f"[switch]\npipeline = '{pipeline}'\np4runtime = '{switch.address('P4Runtime')}'\n"
-        f"address = '{host}'\nudp_port = {udp_port or port}\n"
-        f"[controller]\nlisten = '{listen}'\nstate_dir = '{folder / state}'\n"
+        "".join(tables) + f"[controller]\nlisten = '{listen}'\nstate_dir = '{folder / state}'\n"
         f"heartbeat_interval_s = 0.2\nheartbeat_timeout_s = {heartbeat_timeout_s}\n"
     )
     return Process(folder / "controller.log", "controller", "run", "--config", str(config))
 
 
+def _table(switch: Process, pipeline: str, lines: str, udp_port: int | None = None) -> str:
+    host, _, port = switch.address("UDP").rpartition(":")
+    return (
+        f"[[switch]]\n{lines}pipeline = '{pipeline}'\np4runtime = '{switch.address('P4Runtime')}'\n"
+        f"address = '{host}'\nudp_port = {udp_port or port}\n"
+    )
+
+
 @contextlib.contextmanager
-def running_system(folder: Path, pipeline: str = "small") -> Iterator[System]:
-    """Start a switch and a controller; end them, and what was started again in their place, with the block."""
+def running_system(folder: Path, pipeline: str = "small", racks: int = 1) -> Iterator[System]:
+    """Start a switch and a controller; end them, and what was started again in their place, with the block.
+
+    With several `racks`, start a leaf for each too, below that switch.
+    """
+    leaves: dict[str, Process] = {}
     switch = start_switch(folder)
     try:
-        running = System(folder, switch, start_controller(folder, switch, pipeline=pipeline))
+        for number in range(1, racks + 1 if racks > 1 else 1):
+            leaves[f"leaf{number}"] = start_switch(folder, parent=switch)
+        controller = start_controller(folder, switch, pipeline=pipeline, leaves=leaves)
+        running = System(folder, switch, controller, leaves=leaves, pipeline=pipeline)
     except BaseException:
-        switch.end(signal.SIGKILL)
+        for process in (*leaves.values(), switch):
+            process.end(signal.SIGKILL)
         raise
     try:
         yield running
     finally:
-        for process in (running.controller, running.switch):
+        for process in (running.controller, *running.leaves.values(), running.switch):
             if process.process.poll() is None:
                 process.process.send_signal(signal.SIGCONT)
             process.end(signal.SIGKILL)
