@@ -1,0 +1,157 @@
+"""docs/v1model.md and examples/l3_switch: the options of the page are those of the command, and the example runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from p4reduce_switch.bmv2 import cli
+from p4reduce_switch.p4runtime import Server
+from p4reduce_switch.switch import Switch
+from rigs.p4rt import MemoryPorts
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "v1model.md").read_text()
+EXAMPLE = ROOT / "examples" / "l3_switch"
+SHELL = ROOT / ".venv" / "shell" / "bin" / "python"
+MININET_PYTHON = "/usr/bin/python3"
+LIMIT_S = 120.0
+
+needs_shell = pytest.mark.skipif(not SHELL.exists(), reason="p4runtime-shell is not installed: run `make test`")
+
+
+def has_mininet() -> bool:
+    """Return whether the distribution's Python has Mininet, as Debian and Ubuntu install it."""
+    try:
+        return subprocess.run([MININET_PYTHON, "-c", "import mininet.net"], capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+def ones_complement_sum(data: bytes) -> int:
+    total = sum(struct.unpack(f">{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+def packet(source: str, destination: str, ttl: int, *, damaged: bool = False) -> bytes:
+    addresses = bytes(int(part) for part in f"{source}.{destination}".split("."))
+    header = bytes.fromhex("45000020000100") + b"\0" + bytes((ttl, 17)) + b"\0\0" + addresses
+    checksum = 0xFFFF ^ ones_complement_sum(header) ^ damaged
+    return bytes(12) + b"\x08\0" + header[:10] + checksum.to_bytes(2, "big") + header[12:] + b"UDP datagram"
+
+
+@pytest.fixture
+def switch() -> Iterator[tuple[Switch, MemoryPorts, str]]:
+    """A switch as `p4reduce-simple-switch --no-p4` is one, with ports that remember; and its address."""
+    switch, ports = Switch(0, None), MemoryPorts()
+    switch.add_ports(ports)
+    server = Server(switch, "127.0.0.1:0")
+    server.start()
+    yield switch, ports, f"127.0.0.1:{server.port}"
+    server.stop()
+    switch.close()
+
+
+def test_the_page_has_each_option_and_no_other() -> None:
+    options = {name for command in (cli.general, cli.target) for option in command.params for name in option.opts}
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", PAGE.partition("## Options")[2].partition("\n## ")[0]))
+    assert {option for option in options if option.startswith("--")} - named == {"--interface", "--version"}
+    assert named - options == set()
+
+
+def test_the_page_names_files_that_are_there() -> None:
+    named = set(re.findall(r"`((?:examples|tests|docs|softswitch)/[\w./-]+)`", PAGE))
+    assert len(named) >= 3
+    assert {name for name in named if not (ROOT / name).exists()} == set()
+
+
+@pytest.mark.processes
+@needs_shell
+def test_the_router_forwards_by_the_routes_that_p4runtime_shell_wrote(
+    switch: tuple[Switch, MemoryPorts, str],
+) -> None:
+    running, ports, address = switch
+    done = subprocess.run(
+        [SHELL, EXAMPLE / "routes.py", address], capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"^route .*", done.stdout, re.M) == [
+        "route 10.0.1.0/24: 0 packets",
+        "route 10.0.2.0/24: 0 packets",
+    ]
+    for frame in (
+        packet("10.0.1.10", "10.0.2.10", 64),
+        packet("10.0.1.10", "10.0.2.10", 1),
+        packet("10.0.1.10", "10.0.3.10", 64),
+        packet("10.0.1.10", "10.0.2.10", 64, damaged=True),
+        packet("10.0.2.10", "10.0.1.10", 9),
+    ):
+        running.receive(1, frame)
+    left = [ports.sent.get_nowait() for _ in range(ports.sent.qsize())]
+    assert [(port, frame[:12].hex(), frame[22]) for port, frame in left] == [
+        (2, "000000000210000000000201", 63),
+        (1, "000000000110000000000101", 8),
+    ]
+    assert all(ones_complement_sum(frame[14:34]) == 0xFFFF for _, frame in left)
+
+
+@pytest.mark.p4c
+@pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not on PATH")
+def test_the_compiled_program_is_current() -> None:
+    spec = importlib.util.spec_from_file_location(
+        "example_build", ROOT / "tests" / "conformance" / "programs" / "build.py"
+    )
+    assert spec is not None and spec.loader is not None
+    build = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build)
+    program, p4info = build.compile_p4(EXAMPLE / "l3_switch.p4")
+    assert (EXAMPLE / "l3_switch.json").read_text() == program
+    assert (EXAMPLE / "l3_switch.p4info.txtpb").read_text() == p4info
+
+
+@pytest.mark.root
+@pytest.mark.slow
+@needs_shell
+@pytest.mark.skipif(not has_mininet(), reason="Mininet is not installed")
+@pytest.mark.skipif(shutil.which("ping") is None, reason="needs the command ping")
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs the command unshare")
+@pytest.mark.parametrize("name", ["embedded", "bmv2"])
+def test_hosts_reach_each_other_in_mininet(name: str) -> None:
+    """In a network namespace of its own, where no other switch has the address."""
+    switch = "simple_switch_grpc" if name == "bmv2" else f"{sys.executable} -m p4reduce_switch.bmv2"
+    if name == "bmv2" and shutil.which(switch) is None:
+        pytest.skip("simple_switch_grpc is not on PATH")
+    script = f'ip link set lo up; exec {MININET_PYTHON} {EXAMPLE}/topology.py "$0" {SHELL} "ping -c 3 -i 0.3 10.0.2.10"'
+    command = ["unshare", "-n", "sh", "-c", script, switch]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert " 3 received, 0% packet loss" in done.stdout, done.stdout + done.stderr
+    assert "ttl=63" in done.stdout
+
+
+@pytest.mark.processes
+@needs_shell
+def test_p4runtime_shell_takes_the_commands_of_the_page(switch: tuple[Switch, MemoryPorts, str]) -> None:
+    (commands,) = re.findall(r"```python\n(te = .*?)```", PAGE, re.S)
+    pipeline = f"{EXAMPLE}/l3_switch.p4info.txtpb,{EXAMPLE}/l3_switch.json"
+    arguments = ["--device-id", "0", "--grpc-addr", switch[2], "--election-id", "0,1", "--config", pipeline]
+    done = subprocess.run(
+        [SHELL, "-m", "p4runtime_sh", *arguments],
+        input=commands + "print('the' + ' end')\n",
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert "the end" in done.stdout
+    assert not re.search("Error|Exception|Traceback", done.stdout + done.stderr), done.stdout + done.stderr
+    assert r"\\x0a\\x00\\x03\\x00" in done.stdout, "table_dump shows the entry"
