@@ -22,7 +22,7 @@ from rigs.pipeline import (
     with_secret,
 )
 from rigs.secret import rank_secret
-from rigs.tree import Place, Shape, TreeRig, racks
+from rigs.tree import TREES, Place, Shape, TreeRig, racks
 
 UPLINK_SECRET = 0x1122334455667788
 PARENT = switch_host(9, UPLINK_SECRET)
@@ -169,20 +169,17 @@ def test_a_root_takes_no_answers() -> None:
     assert rig.drops() == {DROP_TYPE: 1}
 
 
-TREES: dict[str, Shape] = {
-    "2x1": racks(2, 1),
-    "2x2": racks(2, 2),
-    "3x2": racks(3, 2),
-    "2x2x2": [racks(2, 2), [[4, 5], [6, 7]]],
+SHAPES: dict[str, Shape] = {
+    **TREES,
     "ranks beside switches": [0, [1, 4], [2, [3, 5]]],
     "one rack of 8": [list(range(8))],
 }
 
 
-@pytest.mark.parametrize("name", TREES)
+@pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("geometry", ["small", "default"])
 def test_random_rounds_sum_exactly_over_a_tree(name: str, geometry: str) -> None:
-    rig = TreeRig(geometry, TREES[name])
+    rig = TreeRig(geometry, SHAPES[name])
     ranks, columns = rig.world_size, rig.geometry.columns
     numbers = np.random.default_rng(ranks)
     for round_ in range(12):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from p4reduce.errors import Reason
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.source import BlockSource, NoBlocks
 from p4reduce.testing.terrible_network import Member
-from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease, Level
 from p4reduce_contracts.wire import Geometry
 from rigs.secret import rank_secret
 
@@ -87,10 +87,12 @@ def build(
     timeout_s: float = 300.0,
     epoch: int = EPOCH,
     refusals: float = 0.0,
+    job: int = JOB,
+    levels: Callable[[int], tuple[Level, ...]] | None = None,
 ) -> Scenario:
     """A job of random collectives; slot rounds start near `first_round`, each slot a little different.
 
-    `refusals`: the chance of a rank to refuse a collective.
+    `refusals`: the chance of a rank to refuse a collective. `levels`: those of a rank's lease; one switch without.
     """
     refusing = np.random.default_rng([seed, 1])
     rng = np.random.default_rng(seed)
@@ -139,7 +141,7 @@ def build(
     members = [
         Member(
             Lease(
-                JOB,
+                job,
                 "random",
                 epoch,
                 rank,
@@ -148,6 +150,7 @@ def build(
                 geometry.columns,
                 geometry.block_words,
                 secret=rank_secret(rank),
+                levels=() if levels is None else levels(rank),
             ),
             calls[rank],
             list(starts),

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Union
+from typing import Final, Union
 
+from p4reduce_contracts.jobs.lease import Level
+from p4reduce_switch.program import Compiled
 from rigs.pipeline import EPOCH, UPLINK_PORT, PipelineRig, from_host, rank_host, rank_port, switch_host, with_secret
 from rigs.secret import rank_secret
 
 Shape = Sequence[Union[int, "Shape"]]
 """What is below a switch: ranks, and switches. [[0, 1], [2, 3]] is a root over two racks of two ranks."""
+
+
+def uplink_secret(number: int) -> int:
+    """The secret of switch `number` at its parent."""
+    return number * 0x1002003004005007
 
 
 @dataclass(frozen=True)
@@ -36,13 +43,17 @@ class TreeRig:
         *,
         epoch: int = EPOCH,
         secret_of: Callable[[int], int] = rank_secret,
+        uplink_secret: Callable[[int], int] = uplink_secret,
+        compiled: Compiled | None = None,
     ) -> None:
+        """`uplink_secret`: of a switch at its parent. `compiled`: another program to run."""
         self.switches: dict[int, PipelineRig] = {}
         self.children: list[list[tuple[int, ...]]] = []
         self.parents: list[int] = []
         self._leads_to: dict[tuple[int, int], Place] = {}
         self._rank_at: dict[int, Place] = {}
         self._geometry_name, self._epoch, self._secret_of = geometry_name, epoch, secret_of
+        self._uplink_secret, self._compiled = uplink_secret, compiled
         self._build(shape, -1)
         self.geometry = self.switches[0].geometry
         self.world_size = len(self._rank_at)
@@ -61,12 +72,18 @@ class TreeRig:
                 self._rank_at[one] = Place(number, port)
             else:
                 child = self._build(one, number)
-                hosts.append(switch_host(child, _uplink_secret(child)))
+                hosts.append(switch_host(child, self._uplink_secret(child)))
                 self._leads_to[number, port] = Place(child, UPLINK_PORT)
                 self._leads_to[child, UPLINK_PORT] = Place(number, port)
-        above = None if parent < 0 else switch_host(parent, _uplink_secret(number))
+        above = None if parent < 0 else switch_host(parent, self._uplink_secret(number))
         self.switches[number] = PipelineRig(
-            self._geometry_name, len(hosts), epoch=self._epoch, children=hosts, parent=above, number=number
+            self._geometry_name,
+            len(hosts),
+            epoch=self._epoch,
+            compiled=self._compiled,
+            children=hosts,
+            parent=above,
+            number=number,
         )
         return number
 
@@ -77,16 +94,36 @@ class TreeRig:
             found.append(self.parents[found[-1]])
         return found
 
+    def levels(self, rank: int) -> tuple[Level, ...]:
+        """What a rank's lease says of the switches."""
+        names = [f"switch{number}" if number else "root" for number in range(len(self.parents))]
+        return tuple(
+            Level(names[switch], tuple(self.children[switch]), names[self.parents[switch]] if switch else "")
+            for switch in self.above(rank)
+        )
+
+    def renew(self, epoch: int) -> None:
+        """The job's next epoch in all switches."""
+        for switch in self.switches.values():
+            switch.renew(epoch)
+
+    def framed(self, rank: int, payload: bytes) -> tuple[Place, bytes]:
+        """A payload of a rank as the frame that arrives at its switch."""
+        place = self._rank_at[rank]
+        return place, from_host(rank_host(rank, self._secret_of(rank)), payload, place.switch)
+
     def sent(self, rank: int, payload: bytes) -> tuple[Place, bytes]:
         """A contribution of a rank, with its secret, as the frame that arrives at its switch."""
-        place = self._rank_at[rank]
-        host = rank_host(rank, self._secret_of(rank))
-        return place, from_host(host, with_secret(payload, host.secret), place.switch)
+        return self.framed(rank, with_secret(payload, self._secret_of(rank)))
 
     def arrive(self, place: Place, frame: bytes) -> list[tuple[Place, bytes]]:
-        """A frame that arrives at a switch: what leaves it, each with the place where it arrives next."""
+        """A frame that arrives at a switch: what leaves it, each with the place where it arrives next.
+
+        What leaves at a port to which nothing is attached is lost.
+        """
         out = self.switches[place.switch].process(place.port, frame)
-        return [(self._leads_to[place.switch, port], sent) for port, sent in out]
+        leads_to, number = self._leads_to, place.switch
+        return [(leads_to[number, port], sent) for port, sent in out if (number, port) in leads_to]
 
     def send(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]:
         """A contribution over links that lose nothing: (rank, frame) of all that arrives at ranks, in order."""
@@ -105,14 +142,17 @@ def racks(count: int, size: int) -> list[list[int]]:
     return [list(range(first, first + size)) for first in range(0, count * size, size)]
 
 
+TREES: Final[dict[str, Shape]] = {
+    "2x1": racks(2, 1),
+    "2x2": racks(2, 2),
+    "3x2": racks(3, 2),
+    "2x2x2": [racks(2, 2), [[4, 5], [6, 7]]],
+}
+
+
 def _ranks(shape: int | Shape) -> Iterator[int]:
     if isinstance(shape, int):
         yield shape
     else:
         for one in shape:
             yield from _ranks(one)
-
-
-def _uplink_secret(number: int) -> int:
-    """The secret of switch `number` at its parent."""
-    return number * 0x1002003004005007

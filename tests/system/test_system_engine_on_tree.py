@@ -1,0 +1,163 @@
+"""The worker's engine against a tree of real P4 programs, executed, whose links are all terrible."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p4reduce.codecs import Int32
+from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError
+from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.protocol.source import NoBlocks
+from p4reduce.testing.terrible_network import NetworkConditions
+from rigs.pipeline import JOB, SLOT_COUNT
+from rigs.scenarios import Scenario, build
+from rigs.tree import TREES, TreeRig, racks
+from rigs.tree_network import TreeNetwork
+
+CALM = NetworkConditions(delay_s=0.0005, jitter=0.1)
+
+
+class RenewedTree:
+    """One tree for all examples: old epochs' leavings stay in its registers, as on real switches."""
+
+    def __init__(self, geometry: str, name: str) -> None:
+        self.rig = TreeRig(geometry, TREES[name])
+        self.epoch = 0
+
+    def scenario(self, seed: int, **options: object) -> Scenario:
+        self.epoch += 1
+        self.rig.renew(self.epoch)
+        slots = int(options.pop("slots", SLOT_COUNT))  # type: ignore[call-overload]
+        return build(
+            seed,
+            self.rig.world_size,
+            self.rig.geometry,
+            slots,
+            epoch=self.epoch,
+            job=JOB,
+            levels=self.rig.levels,
+            **options,  # type: ignore[arg-type]
+        )
+
+
+@cache
+def tree(name: str) -> RenewedTree:
+    return RenewedTree("small", name)
+
+
+@pytest.mark.parametrize("name", TREES)
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 2**32),
+    slots=st.integers(1, SLOT_COUNT),
+    conditions=st.builds(
+        NetworkConditions,
+        drop=st.sampled_from([0.0, 0.05, 0.2]),
+        duplicate=st.sampled_from([0.0, 0.1, 0.3]),
+        late=st.sampled_from([0.0, 0.1, 0.3]),
+        delay_s=st.sampled_from([0.0, 0.001, 0.02]),
+    ),
+    first_round=st.sampled_from([0, 2**31 - 2, 2**32 - 3]),
+)
+def test_every_rank_ends_with_the_reference_sum(
+    *, name: str, seed: int, slots: int, conditions: NetworkConditions, first_round: int
+) -> None:
+    """Or with the same refusals."""
+    renewed = tree(name)
+    scenario = renewed.scenario(
+        seed,
+        slots=slots,
+        largest=150,
+        first_round=first_round,
+        collectives=2 + 3 * (seed % 2),
+        refusals=0.2 * (seed % 2),
+    )
+    scenario.check(TreeNetwork(renewed.rig, scenario.members, conditions, seed).run(1_000_000))
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_a_calm_tree_needs_no_retransmission_and_carries_a_round_once(name: str) -> None:
+    """The trunk of a rack carries up what one of its ranks sends at most, whatever their number."""
+    renewed = tree(name)
+    scenario = renewed.scenario(7, collectives=4)
+    network = TreeNetwork(renewed.rig, scenario.members, CALM, 1)
+    scenario.check(network.run())
+    rounds = scenario.members[0].stats.rounds
+    assert rounds > 8
+    assert all(m.stats.retransmissions == m.stats.stale == m.stats.malformed == 0 for m in scenario.members)
+    for number, parent in enumerate(renewed.rig.parents):
+        if parent >= 0:
+            assert network.frames[number, parent] == network.frames[parent, number] == rounds
+
+
+def test_the_trunks_of_two_racks_of_four_carry_a_quarter_of_what_the_ranks_send() -> None:
+    rig = TreeRig("default", racks(2, 4), epoch=1)
+    scenario = build(3, 8, rig.geometry, SLOT_COUNT, epoch=1, job=JOB, levels=rig.levels, collectives=1)
+    call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, 20_000)
+    tensor = np.arange(1, 20_001, dtype=np.int32)
+    for member in scenario.members:
+        member.calls = [(Int32(tensor).bind(8, rig.geometry.block_words, True), call)]
+    network = TreeNetwork(rig, scenario.members, CALM, 1)
+    for (total,) in (results[0] for results in network.run()):
+        np.testing.assert_array_equal(total, 8 * tensor)
+    up, down = network.bytes[-1, 1] + network.bytes[-1, 2], network.bytes[1, -1] + network.bytes[2, -1]
+    trunk_up, trunk_down = network.bytes[1, 0] + network.bytes[2, 0], network.bytes[0, 1] + network.bytes[0, 2]
+    assert trunk_down == down / 4
+    assert abs(trunk_up / up - 1 / 4) < 0.01  # the opening round's partial sum has the columns of all its ranks
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "conditions"),
+    [(4, 16, NetworkConditions(drop=0.01, duplicate=0.01, late=0.01)), (3, 32, CALM), (2, 32, CALM)],
+)
+def test_many_ranks_in_racks_sum_exactly(count: int, size: int, conditions: NetworkConditions) -> None:
+    """64 ranks have places of their own in all columns of the opening frame, 96 share places."""
+    rig, ranks = TreeRig("default", racks(count, size), epoch=1), count * size
+    scenario = build(
+        count, ranks, rig.geometry, SLOT_COUNT, epoch=1, job=JOB, levels=rig.levels, collectives=3, largest=1000
+    )
+    scenario.check(TreeNetwork(rig, scenario.members, conditions, 5).run(2_000_000))
+
+
+def test_96_ranks_in_racks_name_one_that_calls_another_collective() -> None:
+    rig = TreeRig("default", racks(3, 32), epoch=1)
+    scenario = build(1, 96, rig.geometry, SLOT_COUNT, epoch=1, job=JOB, levels=rig.levels, collectives=1)
+    for rank, member in enumerate(scenario.members):
+        member.calls = [(NoBlocks(), Call(0, Kind.CLOSE if rank == 70 else Kind.BARRIER))]
+    with pytest.raises(CollectiveMismatchError, match="ranks 0 to 69, 71 to 95: barrier .*; rank 70: close"):
+        TreeNetwork(rig, scenario.members, CALM, 1).run()
+
+
+@pytest.mark.parametrize(
+    ("absent", "text"),
+    [
+        ({5}, r"switch switch3 still waits for rank 5$|switch root still waits for the switch of ranks 4, 5$"),
+        ({4, 5}, r"switch root still waits for the switch of ranks 4, 5$"),
+    ],
+)
+def test_the_error_names_what_is_absent_by_level(absent: set[int], text: str) -> None:
+    """On the absent rank's rack by rank, elsewhere by rack."""
+    rig = TreeRig("small", racks(3, 2), epoch=1)
+    scenario = build(6, 6, rig.geometry, SLOT_COUNT, epoch=1, job=JOB, levels=rig.levels, timeout_s=5.0)
+    for rank in absent:
+        scenario.members[rank].calls = []
+    with pytest.raises(CollectiveTimeoutError, match=text) as caught:
+        TreeNetwork(rig, scenario.members, NetworkConditions(), 1).run()
+    assert set(caught.value.missing_ranks) in ({5}, {4, 5})
+
+
+def test_a_leaf_that_is_set_up_as_the_root_gives_no_sum() -> None:
+    rig = TreeRig("small", racks(2, 2), epoch=1)
+    leaf = rig.switches[1]
+    leaf.parent = None
+    leaf.renew(1)
+    scenario = build(6, 4, rig.geometry, SLOT_COUNT, epoch=1, job=JOB, levels=rig.levels, timeout_s=5.0)
+    with pytest.raises(CollectiveTimeoutError):
+        TreeNetwork(rig, scenario.members, CALM, 1).run()
+    assert scenario.members[0].stats.malformed > 0
+    assert not any(member.results for member in scenario.members)
