@@ -105,7 +105,7 @@ $(VENV)/interop.stamp: | $(VENV)/bin/python
 	$(PYTHON) -m venv $(VENV)/interop
 	$(VENV)/interop/bin/python $(INSTALL) 'finsy>=0.28,<0.31'
 	$(PYTHON) -m venv $(VENV)/shell
-	$(VENV)/shell/bin/python $(INSTALL) 'p4runtime-shell>=0.0.6,<0.1'
+	$(VENV)/shell/bin/python $(INSTALL) 'p4runtime-shell>=0.0.6,<0.1' 'ptf>=0.12,<0.13'
 	touch $@
 
 # 2 GB beside torch: an environment of its own, which the other tests do not need

@@ -24,10 +24,9 @@ def main(address: str) -> None:
         entry.action["dst_mac"] = f"00:00:00:00:0{port}:10"
         entry.action["port"] = str(port)
         entry.insert()
-    for entry in shell.TableEntry("MainIngress.routes").read():
-        if not entry.is_default:
-            found = entry.match["hdr.ipv4.dst"].lpm
-            print(f"route {IPv4Address(found.value)}/{found.prefix_len}: {entry.counter_data.packet_count} packets")
+    for counter in shell.DirectCounterEntry("MainIngress.routed").read():
+        found = counter.table_entry.match["hdr.ipv4.dst"].lpm
+        print(f"route {IPv4Address(found.value)}/{found.prefix_len}: {counter.packet_count} packets")
     shell.teardown()
 
 
