@@ -15,10 +15,10 @@ from pathlib import Path
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
+from p4reduce_contracts.wire import UPLINK_PORT
 from p4reduce_lab.addresses import answers, free_addresses
 from p4reduce_lab.processes import P4REDUCE, Child, Children
 from p4reduce_runtime.security import is_loopback
-from p4reduce_switch.ports.udp import UPLINK_PORT
 
 READY_S = 60.0
 ROOT = "root"

@@ -11,7 +11,7 @@ import click
 
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.option import controller_option
-from p4reduce_contracts.wire import AGGREGATION_PORT
+from p4reduce_contracts.wire import AGGREGATION_PORT, UPLINK_PORT
 from p4reduce_runtime.terminal import HostPort, json_option, log_options, one_line, print_json, print_table
 
 
@@ -36,7 +36,7 @@ def switch() -> None:
 @click.option(
     "--uplink",
     type=HostPort(),
-    help="UDP address of the parent switch, the peer at port 500. [default: there is none]",
+    help=f"UDP address of the parent switch, the peer at port {UPLINK_PORT}. [default: there is none]",
 )
 @click.option(
     "-i",

@@ -17,7 +17,7 @@ import grpc
 
 from p4reduce_contracts import artifacts
 from p4reduce_contracts.p4runtime.schema import parse_p4info
-from p4reduce_contracts.wire import AGGREGATION_PORT
+from p4reduce_contracts.wire import AGGREGATION_PORT, UPLINK_PORT
 from p4reduce_runtime.logs import event
 from p4reduce_runtime.metrics_server import MetricsServer
 from p4reduce_runtime.security import given
@@ -28,7 +28,7 @@ from p4reduce_switch.ports import Gso, PortError, Ports
 from p4reduce_switch.ports.capture import Capture, CapturedPorts
 from p4reduce_switch.ports.ethernet import EthernetPorts, parse_interface
 from p4reduce_switch.ports.link_states import LinkStates
-from p4reduce_switch.ports.udp import UPLINK_PORT, Address, UdpUnderlay
+from p4reduce_switch.ports.udp import Address, UdpUnderlay
 from p4reduce_switch.program import DEFAULT_QUEUES, DEFAULT_TARGET, Program, ProgramError, QueueSettings, TargetOptions
 from p4reduce_switch.switch import DEFAULT_CPU_PORT, Switch
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from p4reduce_switch.ports.udp import UPLINK_PORT
+from p4reduce_contracts.wire import UPLINK_PORT
 from rigs.fork_server import program_server
 
 READY_S = 30.0

@@ -27,6 +27,7 @@ from p4reduce_contracts.wire.numbers import (
     ROUND_MASK,
     SECRET_BITS,
     TYPE_NAMES,
+    UPLINK_PORT,
     WIRE_VERSION,
     WORDS_PER_CALL,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "SECRET_BITS",
     "SMALL",
     "TYPE_NAMES",
+    "UPLINK_PORT",
     "WIRE_VERSION",
     "WORDS_PER_CALL",
     "header_checksum",

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce_contracts.errors import FrameError
-from p4reduce_contracts.wire import AGGREGATION_PORT, HELLO_BYTES, internet_checksum, unpack_hello
+from p4reduce_contracts.wire import AGGREGATION_PORT, HELLO_BYTES, UPLINK_PORT, internet_checksum, unpack_hello
 from p4reduce_runtime import datagrams, kernels
 from p4reduce_runtime.datagrams import ENCAP_BYTES, PollFd, SocketState
 from p4reduce_runtime.logs import RateLimitedLog
@@ -46,8 +46,6 @@ _log = logging.getLogger(__name__)
 
 SWITCH_MAC: Final = 0x020000000001
 FIRST_PORT, LAST_PORT = 1, 510
-UPLINK_PORT: Final = 500
-"""The port of the parent switch."""
 EVICT_AFTER_S: Final = 5.0
 """A peer without a job that has sent nothing for this long loses its port when a new peer needs one."""
 EVICTION_RETRY_S: Final = 0.1

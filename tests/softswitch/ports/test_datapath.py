@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from p4reduce_contracts.wire import pack_hello
+from p4reduce_contracts.wire import UPLINK_PORT, pack_hello
 from p4reduce_runtime import datagrams, kernels
 from p4reduce_switch.datapath import BATCH_FRAMES
 from p4reduce_switch.ports import Gso
-from p4reduce_switch.ports.udp import UPLINK_PORT, UdpUnderlay
+from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.program import ExecutionError
 from p4reduce_switch.program.state.replication import Replication
 from p4reduce_switch.switch import Switch

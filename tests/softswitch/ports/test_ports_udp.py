@@ -14,11 +14,11 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
-from p4reduce_contracts.wire import DROP_REASONS, HELLO_BYTES, pack_hello
+from p4reduce_contracts.wire import DROP_REASONS, HELLO_BYTES, UPLINK_PORT, pack_hello
 from p4reduce_switch.datapath import Reason
 from p4reduce_switch.fair_lock import FairLock
 from p4reduce_switch.ports import DatapathLoop, PortError
-from p4reduce_switch.ports.udp import AGGREGATION_PORT, EVICT_AFTER_S, EVICTION_RETRY_S, UPLINK_PORT, UdpUnderlay
+from p4reduce_switch.ports.udp import AGGREGATION_PORT, EVICT_AFTER_S, EVICTION_RETRY_S, UdpUnderlay
 from rigs.batch_of_python import PythonBatch
 from rigs.pipeline import SWITCH_MAC, PipelineRig
 

@@ -28,7 +28,7 @@ def measure(run: Run) -> None:
                     seconds.append(cluster.all_reduce("p4reduce", elements, counts[racks]))
                 if racks > 1:
                     for name, now, then in zip(("up", "down"), cluster.trunk_bytes(), before, strict=True):
-                        counted = counts[racks].setdefault(f"B {name} all trunks", [])
+                        counted = counts[racks].setdefault(f"B {name} all trunks, barriers too", [])
                         counted.append((now - then) / run.repetitions)
     for racks, seconds in found.items():
         where = "one switch" if racks == 1 else f"{racks} racks"

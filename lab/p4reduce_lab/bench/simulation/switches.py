@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from p4reduce_contracts import artifacts
 from p4reduce_contracts.jobs.lease import Lease, Level
-from p4reduce_contracts.wire import AGGREGATION_PORT
+from p4reduce_contracts.wire import AGGREGATION_PORT, UPLINK_PORT
 from p4reduce_controller.config import HostAddress, SwitchConfig
 from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Child, Grant, Parent
@@ -21,7 +21,6 @@ from p4reduce_switch.program import Program, compile_program
 
 ROOT: Final = 0
 """Racks are numbered from 1; a single rack is the root itself."""
-UPLINK_PORT: Final = 500
 _SECRET: Final = 0x1122334455660000
 _FIRST_IP: Final = int(ipaddress.IPv4Address("10.78.16.0"))
 
