@@ -259,6 +259,7 @@ def _run(
         device_id=device_id,
         cpu_port=cpu_port,
         insecure=True,
+        gso="off",  # what leaves is one frame each, as from BMv2: for taps, and for BMv2 at the other end
         program=None if no_p4 else config,
         target=TargetOptions(drop_port, queues=bool(queue_rates or queue_depths)),
         queues=QueueSettings(priority_queues, queue_rates, queue_depths),

@@ -69,10 +69,10 @@ class CapturedPorts(EthernetPorts):
     """Interfaces as ports, whose frames are recorded."""
 
     def __init__(self, interfaces: dict[int, str], capture: Capture) -> None:
-        super().__init__(interfaces)
         self._dump_bytes = capture.dump_bytes
         self._arrivals: dict[int, PcapFile] = {}
         self._departures: dict[int, PcapFile] = {}
+        super().__init__(interfaces)
         if capture.folder is None:
             return
         try:

@@ -44,6 +44,7 @@ def test_without_options_bmv2_s_defaults_hold(parsed: Run) -> None:
     assert (options.device_id, options.cpu_port, options.target) == (0, None, TargetOptions(drop_port=511))
     assert (options.program, options.interfaces, options.listen) == (None, (), None)
     assert options.p4runtime == "127.0.0.1:9559"
+    assert options.gso == "off"
     assert options.capture is options.on_log is options.credentials is None
 
 
