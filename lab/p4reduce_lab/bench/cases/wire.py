@@ -44,6 +44,7 @@ def measure(run: Run) -> None:
     """Measure the kernels in this process, then sums and a training step on each link."""
     kernels(run)
     with running_cluster(run, LOOPBACK, WORKERS) as cluster:
+        sums(cluster, LOOPBACK, 25)
         bfloat16(cluster, LOOPBACK)
     with running_cluster(run, GBIT_1, WORKERS) as cluster:
         sums(cluster, GBIT_1, 25)
