@@ -377,7 +377,7 @@ class JobsServicer:
             lane_bits=job.lane_bits,
             lane_bound=job.lane_bound,
             run_id=job.run_id,
-            tree=map(_level, job.tree),
+            tree=map(_level, job.tree if shown else ()),
         )
         for rank, member in sorted(job.members.items()):
             line = reply.members.add(rank=rank, silent_s=max(0.0, now - member.last_seen))

@@ -63,6 +63,15 @@ def test_job_show_shows_the_tree_and_what_waits(running: Running, tickets: list[
     assert [leaf["parent"] for leaf in leaves] == ["root", "root"]
 
 
+def test_the_tree_of_a_private_job_takes_its_token(running: Running) -> None:
+    with JobClient(running.address) as client:
+        token = client.create_job("secret", 2, 4, private=True).member_token
+    with JobClient(running.address, token=token) as client:
+        form_at(running, client, "secret", ["leaf1", "leaf2"])
+    assert rows(shown(running, "job", "show", "secret"), "root") == []
+    assert rows(shown(running, "job", "show", "secret", "--token", token), "root") != []
+
+
 def test_a_waiting_slot_that_fits_no_switch_of_the_job_is_no_error(running: Running, tickets: list[JoinTicket]) -> None:
     with JobClient(running.address) as client:
         client.heartbeat(tickets[0].nonce, WaitingSlot(0, 9, 1 << 31, 3.0, 1, level=0))
