@@ -91,9 +91,10 @@ class CapturedPorts(EthernetPorts):
         super().drain(fileno, record)
 
     def send(self, port: int, frame: bytes) -> bool:
-        if port in self._sockets:
+        ours = super().send(port, frame)  # PortFullError: it comes again
+        if ours:
             self._record("Sending", self._departures, port, frame)
-        return super().send(port, frame)
+        return ours
 
     def datapath_loop(self, wake: int) -> DatapathLoop | None:
         return None

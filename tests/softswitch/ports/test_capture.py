@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_switch.ports import PortError
+from p4reduce_switch.ports import PortError, PortFullError
 from p4reduce_switch.ports.capture import Capture, CapturedPorts, PcapFile
+from p4reduce_switch.ports.ethernet import InterfaceCounters
 
 
 def test_each_frame_is_in_the_file_at_once(tmp_path: Path) -> None:
@@ -38,6 +39,38 @@ def test_a_full_disk_ends_the_capture_and_not_the_switch(caplog: pytest.LogCaptu
 def test_a_file_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     with pytest.raises(PortError, match="no/folder"):
         PcapFile(tmp_path / "no" / "folder")
+
+
+class NarrowSocket:
+    """A socket that has room for one frame of two."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def send(self, frame: bytes) -> None:
+        self.calls += 1
+        if self.calls % 2:
+            raise BlockingIOError
+
+    def setsockopt(self, *_: int) -> None: ...
+
+    def fileno(self) -> int:
+        return 77
+
+    def close(self) -> None: ...
+
+
+def test_a_frame_that_waits_for_its_interface_is_recorded_once(tmp_path: Path) -> None:
+    ports = CapturedPorts({}, Capture(tmp_path))
+    ports._sockets[2] = NarrowSocket()  # type: ignore[assignment]
+    ports._counters[2] = InterfaceCounters()
+    ports._departures[2] = PcapFile(tmp_path / "s1-eth2_out.pcap")
+    ports.wait_when_full(True)
+    with pytest.raises(PortFullError):
+        ports.send(2, b"frame")
+    assert ports.send(2, b"frame")
+    ports.close()
+    assert (tmp_path / "s1-eth2_out.pcap").stat().st_size == 24 + 16 + len(b"frame")
 
 
 def test_a_missing_interface_is_named() -> None:
