@@ -16,6 +16,7 @@ from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.source import NoBlocks
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import SMALL
+from rigs.tree import Shape, TreeRig
 
 TIMEOUT_S = 1e6
 """No deadline is met: a collective that cannot end is a state without a way out, which the search finds."""
@@ -95,10 +96,31 @@ class Generation:
     calls: tuple[Sum | Refusal, ...]
 
 
-def generation(ranks: int, slots: int, epoch: int, calls: Sequence[Sum | Refusal], secret: int = 1) -> Generation:
-    """Leases of `slots` slots for all ranks; `secret` makes their secrets different from another generation's."""
+def generation(
+    ranks: int,
+    slots: int,
+    epoch: int,
+    calls: Sequence[Sum | Refusal],
+    secret: int = 1,
+    shape: Shape | None = None,
+) -> Generation:
+    """Leases of `slots` slots for all ranks; `secret` makes their secrets different from another generation's.
+
+    `shape`: of the tree of switches; None: one switch.
+    """
     leases = tuple(
-        Lease(7, "model", epoch, rank, ranks, slots, SMALL.columns, SMALL.block_words, secret=secret << 32 | rank + 1)
+        Lease(
+            7,
+            "model",
+            epoch,
+            rank,
+            ranks,
+            slots,
+            SMALL.columns,
+            SMALL.block_words,
+            secret=secret << 32 | rank + 1,
+            levels=() if shape is None else TreeRig("small", shape).levels(rank),
+        )
         for rank in range(ranks)
     )
     return Generation(leases, tuple(calls))

@@ -13,7 +13,15 @@ from typing import Final
 
 from model.calls import Generation, Refusal, Sum, generation
 from model.search import Faults, Job
-from model.switch import CompiledSwitch, Switch, SwitchMLRule, without_round_check
+from model.switch import (
+    CompiledSwitch,
+    LeafAsRoot,
+    LeafWithAnotherPartial,
+    Switch,
+    SwitchMLRule,
+    without_round_check,
+)
+from rigs.tree import TREES, Shape, TreeRig
 
 EPOCH: Final = 5
 
@@ -41,12 +49,21 @@ def _one_lease(ranks: int, slots: int, *calls: Sum | Refusal) -> tuple[Generatio
     return (generation(ranks, slots, EPOCH, calls),)
 
 
-def _two_leases(second_epoch: int, second_secret: int) -> tuple[Generation, ...]:
+def _two_leases(second_epoch: int, second_secret: int, shape: Shape | None = None) -> tuple[Generation, ...]:
     """Two ranks whose job is reset in its only collective; its second lease sums other numbers."""
     return (
-        generation(2, 1, EPOCH, (_dense(2, 1),), secret=1),
-        generation(2, 1, second_epoch, (_dense(2, 1, digit=2),), secret=second_secret),
+        generation(2, 1, EPOCH, (_dense(2, 1),), secret=1, shape=shape),
+        generation(2, 1, second_epoch, (_dense(2, 1, digit=2),), secret=second_secret, shape=shape),
     )
+
+
+def _tree(name: str, slots: int, *calls: Sum | Refusal) -> tuple[Generation, ...]:
+    shape = TREES[name]
+    return (generation(TreeRig("small", shape).world_size, slots, EPOCH, calls, shape=shape),)
+
+
+def _over(name: str, **options: Sequence[int]) -> Callable[[Sequence[Generation]], Switch]:
+    return partial(CompiledSwitch, shape=TREES[name], **options)
 
 
 LOSS, COPY, TIMER = Faults(losses=1), Faults(copies=1), Faults(timers=1)
@@ -117,6 +134,34 @@ JOBS: Final = (
         small=(Faults(leases=1), Faults(leases=1, copies=1)),
         large=(Faults(leases=1, losses=1, copies=1, timers=1), Faults(leases=1, copies=3)),
     ),
+    Searched(
+        "tree of 2 leaves of 1 rank, 1 slot, 2 rounds of blocks, sparse",
+        _tree("2x1", 1, Sum(8, ((0, 4), (4,)), 1)),
+        small=(LOSS, COPY, TIMER, Faults(flips=1), *TWO, Faults(losses=2)),
+        large=(Faults(losses=1, flips=1), Faults(losses=3)),
+        make_switch=_over("2x1"),
+    ),
+    Searched(
+        "tree of 2 leaves of 1 rank, 1 slot, 2 collectives, the first refused",
+        _tree("2x1", 1, Refusal(1, _dense(2, 1)), _dense(2, 1)),
+        small=(LOSS, COPY, TIMER),
+        large=TWO,
+        make_switch=_over("2x1"),
+    ),
+    Searched(
+        "tree of 2 leaves of 1 rank, new leases in the same epoch of switches that were started again",
+        _two_leases(EPOCH, 2, TREES["2x1"]),
+        small=(Faults(leases=1),),
+        large=(Faults(leases=1, copies=1), Faults(leases=1, losses=1)),
+        make_switch=_over("2x1"),
+    ),
+    Searched(
+        "tree of 2 leaves of 2 ranks, 1 slot, 1 round of blocks",
+        _tree("2x2", 1, _dense(4, 1)),
+        small=(LOSS, COPY, TIMER),
+        large=(Faults(copies=1, timers=1),),
+        make_switch=_over("2x2"),
+    ),
 )
 
 MUTANTS: Final = (
@@ -136,5 +181,23 @@ MUTANTS: Final = (
         "leases of one epoch with the same secrets",
         _two_leases(EPOCH, 1),
         small=(Faults(leases=1),),
+    ),
+    Searched(
+        "a leaf that answers its ranks as the root",
+        _tree("2x1", 1, _dense(2, 1)),
+        small=(Faults(),),
+        make_switch=partial(LeafAsRoot, shape=TREES["2x1"]),
+    ),
+    Searched(
+        "links between switches with the same secrets in two leases, which is not to check the parent's",
+        _two_leases(EPOCH, 2, TREES["2x1"]),
+        small=(Faults(leases=1),),
+        make_switch=_over("2x1", uplink_secrets=(7, 7)),
+    ),
+    Searched(
+        "a leaf that sends up another partial sum than the stored one",
+        _tree("2x2", 1, _dense(4, 1)),
+        small=(LOSS,),
+        make_switch=partial(LeafWithAnotherPartial, shape=TREES["2x2"]),
     ),
 )

@@ -8,7 +8,7 @@ Any frame on its way may be delivered next. As often as `Faults` allows, the net
 keeps a copy, or flips a bit; a rank's timer fires while frames are on their way; the switch gets new leases. When
 nothing is on its way, the timers of all ranks fire. A frame of a round that is over, which changes nothing, is removed.
 
-Three properties are checked: what ranks hand out (`ranks.py`); that the switch overwrites no version that a rank still
+Three properties are checked: what ranks hand out (`ranks.py`); that a switch overwrites no version that a rank still
 needs; and that the job ends from every node if nothing goes wrong any more.
 """
 
@@ -62,7 +62,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class InFlight:
-    """A frame on its way between a rank and the switch."""
+    """A frame on its way between a rank and its switch, or (`up`, with a `rank` below 0) over a link to a switch."""
 
     rank: int
     up: bool
@@ -257,13 +257,13 @@ class Job:
         if reached is None:
             frame, before = self._frames[number], self._switch_states[state]
             after, out = self._switch.process(before, frame.rank, frame.payload)
-            sent = tuple(self._frame_number(InFlight(to, False, payload)) for to, payload in out)
+            sent = tuple(self._frame_number(InFlight(to, to < 0, payload)) for to, payload in out)
             reached = self._switch_steps[key] = self._switch_number(after), sent
             old, new = self._switch.rounds(before), self._switch.rounds(after)
             self._overwritten[key] = [
                 (version >> 1, round_)
-                for version, round_ in old.items()
-                if round_ is not None and new[version] != round_
+                for (switch, version), round_ in old.items()
+                if round_ is not None and new[switch, version] != round_
             ]
         return reached
 
@@ -312,7 +312,8 @@ class Job:
         if reached != (state, ()):
             return False
         if frame.up:
-            round_ = self._switch.rounds(self._switch_states[state]).get(header.slot << 1 | header.round & 1)
+            version = self._switch.at(frame.rank), header.slot << 1 | header.round & 1
+            round_ = self._switch.rounds(self._switch_states[state]).get(version)
             return round_ is not None and is_before(header.round, round_)
         rank = self._ranks[frame.rank]
         if rank.done(state):
@@ -354,13 +355,15 @@ class Job:
     def _text(self, number: int) -> str:
         frame = self._frames[number]
         way = f"rank {frame.rank} to switch" if frame.up else f"switch to rank {frame.rank}"
+        if frame.rank < 0:
+            way = f"link {~frame.rank} to switch {self._switch.at(frame.rank)}"
         try:
             header = unpack(SMALL, frame.payload)
         except FrameError as error:
             return f"{way}: damaged ({error.reason})"
         kind = {CONTRIBUTE: "CONTRIBUTE", RESULT: "RESULT"}.get(header.type, "PENDING")
         columns = [column for column in range(SMALL.columns) if header.present >> column & 1]
-        leases = [generation.leases[frame.rank] for generation in self._generations]
+        leases = [generation.leases[max(0, frame.rank)] for generation in self._generations]
         lease = [number for number, lease in enumerate(leases) if lease.secret == header.secret]
         where = f"slot {header.slot} round {header.round} columns {columns}"
         return f"{way}: {kind} {where}" + (f" of lease {lease}" if len(leases) > 1 else "")

@@ -11,17 +11,18 @@ import numpy as np
 from model.calls import Generation
 from p4reduce.testing.reference_switch import Cell, ReferenceSwitch
 from p4reduce_contracts.wire import KEY_NONE, PENDING, RESULT, SMALL, unpack
-from p4reduce_switch.program import Program, compile_program
-from rigs.pipeline import ARTIFACTS, SLOT_BASE, PipelineRig, payload_of, rank_port, udp_frame, with_secret
+from p4reduce_switch.program import compile_program
+from rigs.pipeline import ARTIFACTS, SLOT_BASE, payload_of, with_secret
+from rigs.tree import Shape, TreeRig
 
-Rounds = Mapping[int, int | None]
-"""By version, 2 * slot + the round's lowest bit: the round that it holds of the present epoch."""
+Rounds = Mapping[tuple[int, int], int | None]
+"""By switch and version, 2 * slot + the round's lowest bit: the round that it holds of the present epoch."""
 Sent = list[tuple[int, bytes]]
-"""Payloads that leave the switch, with the rank that each is for."""
+"""Payloads that leave a switch, with where each goes: to a rank, or -1, -2, ...: over a link to another switch."""
 
 
 class Switch(Protocol):
-    """A switch whose state is a value: a tuple that begins with the number of the leases it admits."""
+    """A switch, or a tree of them. Its state is a value: a tuple that begins with the number of the admitted leases."""
 
     def begin(self, generation: int) -> Any:
         """Return the state of a switch that was just started."""
@@ -29,77 +30,134 @@ class Switch(Protocol):
     def renew(self, state: Any) -> Any:
         """Return the state with the next leases."""
 
-    def process(self, state: Any, rank: int, payload: bytes) -> tuple[Any, Sent]:
-        """Take in a frame of a rank."""
+    def process(self, state: Any, sender: int, payload: bytes) -> tuple[Any, Sent]:
+        """Take in a frame of a rank, or from a link."""
+
+    def at(self, sender: int) -> int:
+        """Return the switch to which a rank or link leads."""
 
     def rounds(self, state: Any) -> Rounds:
         """Return what the versions hold; {} where a version has no round."""
 
 
 class CompiledSwitch:
-    """The v1model program as the embedded switch compiles it. A state has the cells of all registers.
+    """The v1model program as the embedded switch compiles it, or a tree of it. A state has the cells of all registers.
 
-    `mutate` changes the program's JSON before it is compiled. With new leases of an epoch that was used before, the
-    registers are as after a start (the controller repeats an epoch only then); else they stay as they are.
+    `mutate` changes the program's JSON before it is compiled. `shape`: of a tree (rigs/tree.py); None: one switch for
+    all ranks. `uplink_secrets`: of the links between switches, by generation; None: others in each. With new leases of
+    an epoch that was used before, the registers are as after a start (the controller repeats an epoch only then); else
+    they stay as they are.
     """
 
-    def __init__(self, generations: Sequence[Generation], mutate: Callable[[Any], None] | None = None) -> None:
+    def __init__(
+        self,
+        generations: Sequence[Generation],
+        mutate: Callable[[Any], None] | None = None,
+        *,
+        shape: Shape | None = None,
+        uplink_secrets: Sequence[int] | None = None,
+    ) -> None:
         config = json.loads((ARTIFACTS / "small" / "p4reduce.json").read_bytes())
         if mutate is not None:
             mutate(config)
         self._epochs = [generation.leases[0].epoch for generation in generations]
         compiled = compile_program(json.dumps(config).encode())
-        self._programs = [
-            PipelineRig(
+        ranks = len(generations[0].leases)
+        secrets = uplink_secrets or range(7, 7 + len(generations))
+        self._trees = [
+            TreeRig(
                 "small",
-                len(generation.leases),
+                list(range(ranks)) if shape is None else shape,
                 epoch=generation.leases[0].epoch,
                 secret_of=[lease.secret for lease in generation.leases].__getitem__,
+                uplink_secret=lambda number, secret=secret: secret << 32 | number,  # type: ignore[misc]
                 compiled=compiled,
-            ).program
-            for generation in generations
+            )
+            for generation, secret in zip(generations, secrets, strict=True)
         ]
         first, count = 2 * SLOT_BASE, 2 * generations[0].leases[0].slot_count
         self._cells = [
             [
-                register.memory.view(np.uint8).reshape(register.size, -1)[first : first + count]
-                for register in program.registers.values()
+                [
+                    register.memory.view(np.uint8).reshape(register.size, -1)[first : first + count]
+                    for register in switch.program.registers.values()
+                ]
+                for _, switch in sorted(tree.switches.items())
             ]
-            for program in self._programs
+            for tree in self._trees
         ]
-        self._fresh = tuple(cells.tobytes() for cells in self._cells[0])
+        self._fresh = tuple(tuple(cells.tobytes() for cells in of_switch) for of_switch in self._cells[0])
         self._versions = range(count)
+        self._places = {~number: place for number, place in enumerate(self._trees[0].trunks)}
+        self._numbers = {place: number for number, place in self._places.items()}
 
     def begin(self, generation: int) -> Any:
-        """Return the state of a switch that was just started."""
+        """Return the state of switches that were just started."""
         return generation, self._fresh
 
     def renew(self, state: Any) -> Any:
-        """Return the state with the next leases."""
+        """Return the state with the next leases, in all switches."""
         generation, registers = state
         repeated = self._epochs[generation + 1] in self._epochs[: generation + 1]
         return generation + 1, self._fresh if repeated else registers
 
-    def process(self, state: Any, rank: int, payload: bytes) -> tuple[Any, Sent]:
-        """Take in a frame of a rank."""
-        program = self._loaded(state)
-        sent = program.process(rank_port(rank), udp_frame(rank, payload))
-        after = state[0], tuple(cells.tobytes() for cells in self._cells[state[0]])
-        return after, [(port - rank_port(0), payload_of(frame)) for port, frame in sent]
+    def at(self, sender: int) -> int:
+        """Return the switch to which a rank or link leads."""
+        return self._trees[0].above(sender)[0] if sender >= 0 else self._places[sender].switch
+
+    def process(self, state: Any, sender: int, payload: bytes) -> tuple[Any, Sent]:
+        """Take in a frame of a rank, or from a link."""
+        generation, registers = state
+        tree, switch = self._trees[generation], self.at(sender)
+        self._load(state, switch)
+        if sender >= 0:
+            place, frame = tree.framed(sender, payload)
+        else:
+            place = self._places[sender]
+            frame = tree.framed_on_trunk(place, payload)
+        sent = [
+            (to.rank if to.rank >= 0 else self._numbers[to], payload_of(out)) for to, out in tree.arrive(place, frame)
+        ]
+        changed = tuple(cells.tobytes() for cells in self._cells[generation][switch])
+        return (generation, (*registers[:switch], changed, *registers[switch + 1 :])), sent
 
     def rounds(self, state: Any) -> Rounds:
         """Return what the versions hold."""
-        tags = self._loaded(state).registers["MainIngress.slot_state.tags"]
-        held = [divmod(tags.read(2 * SLOT_BASE + version), 1 << 32) for version in self._versions]
+        found: dict[tuple[int, int], int | None] = {}
         epoch = self._epochs[state[0]]
-        return {version: round_ if of == epoch else None for version, (of, round_) in enumerate(held)}
+        for number, switch in self._trees[state[0]].switches.items():
+            self._load(state, number)
+            tags = switch.program.registers["MainIngress.slot_state.tags"]
+            for version in self._versions:
+                of, round_ = divmod(tags.read(2 * SLOT_BASE + version), 1 << 32)
+                found[number, version] = round_ if of == epoch else None
+        return found
 
-    def _loaded(self, state: Any) -> Program:
+    def _load(self, state: Any, switch: int) -> None:
         generation, registers = state
-        for cells, content in zip(self._cells[generation], registers, strict=True):
+        for cells, content in zip(self._cells[generation][switch], registers[switch], strict=True):
             cells[...] = np.frombuffer(content, np.uint8).reshape(cells.shape)
-        program: Program = self._programs[generation]
-        return program
+
+
+class LeafAsRoot(CompiledSwitch):
+    """The first leaf is set up as the job's root: it answers its ranks by itself."""
+
+    def __init__(self, generations: Sequence[Generation], shape: Shape) -> None:
+        super().__init__(generations, shape=shape)
+        for tree, generation in zip(self._trees, generations, strict=True):
+            tree.switches[1].parent = None
+            tree.switches[1].renew(generation.leases[0].epoch)
+
+
+class LeafWithAnotherPartial(CompiledSwitch):
+    """A leaf sends up the duplicate that it got, in the place of the partial sum that it has stored."""
+
+    def process(self, state: Any, sender: int, payload: bytes) -> tuple[Any, Sent]:
+        """Take in a frame of a rank, or from a link."""
+        after, sent = super().process(state, sender, payload)
+        if after != state or sender < 0:
+            return after, sent
+        return after, [(to, out if to >= 0 else with_secret(payload, unpack(SMALL, out).secret)) for to, out in sent]
 
 
 def without_round_check(config: Any) -> None:
@@ -130,6 +188,10 @@ class SwitchMLRule:
     def renew(self, state: Any) -> Any:
         """Return the state with the next leases."""
         return state[0] + 1, state[1]
+
+    def at(self, sender: int) -> int:
+        """Return the only switch."""
+        return 0
 
     def rounds(self, state: Any) -> Rounds:
         """Return {}: a version has no round."""

@@ -4,9 +4,11 @@ python tests/rigs/bit_flips.py                      100,000 collectives with a f
 python tests/rigs/bit_flips.py --bits 2 --in blocks two bits each, in the blocks of one frame
 python tests/rigs/bit_flips.py --same 31 --of float32
                                                     bit 31 of two words of one frame, in collectives of float32
+python tests/rigs/bit_flips.py --tree 2x2           over a tree of switches, also on the links between them
 
-Each collective of two ranks sums a tensor of full frames: an opening round and a round with blocks. In one frame of it,
-up (as it comes from the rank's host, headers and all) or down (the UDP payload), bits are turned over.
+Each collective sums a tensor of full frames: an opening round and a round with blocks. In one frame of it, up (as it
+comes from the rank's host, headers and all), up or down between two switches (all of it too) or down (the UDP payload),
+bits are turned over.
 """
 
 from __future__ import annotations
@@ -32,10 +34,11 @@ from p4reduce.protocol.source import BlockSource
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import BASE_BYTES, GUARD_BYTES
 from p4reduce_runtime.datagrams import ENCAP_BYTES
-from rigs.pipeline import JOB, SLOT_COUNT, PipelineRig, rank_mac, rank_port, rank_udp_port, udp_frame
+from rigs.pipeline import JOB, SLOT_COUNT, rank_mac, rank_udp_port
 from rigs.secret import rank_secret
+from rigs.tree import TREES, Place, Shape, TreeRig
 
-RANKS: Final = 2
+ONE_SWITCH: Final[Shape] = [0, 1]
 TIMEOUT_S: Final = 100.0
 STEPS: Final = 60
 """Far more turns of sending and repeating than a collective needs: one with more will meet its deadline."""
@@ -55,7 +58,7 @@ FORMATS: Final[dict[str, Make]] = {
 RIGHT, CORRUPT_SUM, OTHER_ERROR, WRONG = OUTCOMES = "right", "CorruptSumError", "other error", "WRONG"
 
 
-def places(size: int, up: bool) -> dict[str, range]:
+def places(size: int, headers: bool) -> dict[str, range]:
     """The bytes of each part of a frame of `size` bytes, from the front of its UDP payload."""
     guard, keys = BASE_BYTES, BASE_BYTES + GUARD_BYTES
     blocks = keys + 4 * 4
@@ -67,7 +70,7 @@ def places(size: int, up: bool) -> dict[str, range]:
         "keys": range(keys, blocks),
         "blocks": range(blocks, size),
     }
-    if up:
+    if headers:
         found["Ethernet, IPv4, UDP"] = range(-ENCAP_BYTES, 0)
     return {name: place for name, place in found.items() if len(place)}
 
@@ -80,14 +83,22 @@ class BitFlips:
     """
 
     def __init__(
-        self, seed: int, bits: int = 1, only: str = "", *, of: str = "int32", same_bit: int | None = None
+        self,
+        seed: int,
+        bits: int = 1,
+        only: str = "",
+        *,
+        of: str = "int32",
+        same_bit: int | None = None,
+        shape: Shape = ONE_SWITCH,
     ) -> None:
         self.outcomes: Counter[tuple[str, str, str]] = Counter()
         self._random = random.Random(seed)
         self._numbers = np.random.default_rng(seed)
         self._bits, self._only = bits, only if same_bit is None else "blocks"
         self._make, self._same_bit = FORMATS[of], same_bit
-        self._rig = PipelineRig("small", RANKS)
+        self._tree = TreeRig("small", shape)
+        self._ranks = range(self._tree.world_size)
         self._epoch = 0
         self._renew()
         self._flip_at = -1  # none of the frames
@@ -106,31 +117,28 @@ class BitFlips:
 
     def _renew(self) -> None:
         self._epoch = self._epoch % 65535 + 1
-        admit = self._rig.program.tables["MainIngress.admission.admit"]
-        for entry in list(admit.entries()):
-            admit.delete(entry.match, entry.priority)
-        for rank in range(RANKS):
-            self._rig.admit(rank, self._epoch)
-        self._rounds = [[0] * SLOT_COUNT for _ in range(RANKS)]
+        self._tree.renew(self._epoch)
+        self._rounds = [[0] * SLOT_COUNT for _ in self._ranks]
 
     def _collective(self) -> str:
-        geometry = self._rig.geometry
-        segments = [self._make(self._numbers, geometry.frame_words, rank) for rank in range(RANKS)]
+        geometry, ranks = self._tree.geometry, self._tree.world_size
+        segments = [self._make(self._numbers, geometry.frame_words, rank) for rank in self._ranks]
         call = Call(0, Kind.ALL_REDUCE, segments[0].codec, segments[0].detail, segments[0].elements, segments[0].layout)
         engines, sources = [], []
-        for rank in range(RANKS):
+        for rank in self._ranks:
             lease = Lease(
                 JOB,
                 "flips",
                 self._epoch,
                 rank,
-                RANKS,
+                ranks,
                 SLOT_COUNT,
                 geometry.columns,
                 geometry.block_words,
                 secret=rank_secret(rank),
+                levels=self._tree.levels(rank),
             )
-            sources.append(segments[rank].bind(RANKS, geometry.block_words, True))
+            sources.append(segments[rank].bind(ranks, geometry.block_words, True))
             engines.append(Collective(lease, self._rounds[rank], sources[rank], call, TIMEOUT_S))
         self._seen = 0
         try:
@@ -161,31 +169,39 @@ class BitFlips:
         raise CollectiveTimeoutError(f"no end after {STEPS} turns; flipped: {self._flipped}")
 
     def _through_switch(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]:
-        frame = self._disturb(udp_frame(rank, payload), ENCAP_BYTES, up=True)
+        place, frame = self._tree.framed(rank, payload)
+        arriving = [(place, self._disturb(frame, ENCAP_BYTES, "up"))]
         answers = []
-        for port, out in self._rig.program.process(rank_port(rank), frame):
-            to = port - rank_port(0)
-            address = rank_mac(to).to_bytes(6, "big"), rank_udp_port(to).to_bytes(2, "big")
-            if (out[:6], out[36:38]) == address:  # else another host's, or no host's
-                answers.append((to, self._disturb(out[ENCAP_BYTES:], 0, up=False)))
+        while arriving:
+            place, frame = arriving.pop(0)
+            for to, out in self._tree.arrive(place, frame):
+                if to.rank < 0:
+                    arriving.append((to, self._disturb(out, ENCAP_BYTES, self._between(place, to))))
+                    continue
+                address = rank_mac(to.rank).to_bytes(6, "big"), rank_udp_port(to.rank).to_bytes(2, "big")
+                if (out[:6], out[36:38]) == address:  # else another host's, or no host's
+                    answers.append((to.rank, self._disturb(out[ENCAP_BYTES:], 0, "down")))
         return answers
 
-    def _disturb(self, frame: bytes, payload_at: int, *, up: bool) -> bytes:
+    def _between(self, place: Place, to: Place) -> str:
+        return "trunk up" if self._tree.parents[place.switch] == to.switch else "trunk down"
+
+    def _disturb(self, frame: bytes, payload_at: int, direction: str) -> bytes:
         """The frame; if it is the chosen one, with bits turned over in one of its parts."""
         self._seen += 1
         if self._seen - 1 != self._flip_at:
             return frame
-        parts = places(len(frame) - payload_at, up)
+        parts = places(len(frame) - payload_at, payload_at > 0)
         if self._only:
             parts = {name: place for name, place in parts.items() if name == self._only}
-        if not parts or self._same_bit is not None and len(frame) - payload_at < self._rig.geometry.max_frame_bytes:
+        if not parts or self._same_bit is not None and len(frame) - payload_at < self._tree.geometry.max_frame_bytes:
             return frame
         name = self._random.choice(sorted(parts))
         place = parts[name]
         changed = bytearray(frame)
         for bit in self._choose_bits(len(place)):
             changed[payload_at + place[bit // 8]] ^= 1 << bit % 8
-        self._flipped = ("up" if up else "down", name)
+        self._flipped = (direction, name)
         return bytes(changed)
 
     def _choose_bits(self, size: int) -> list[int]:
@@ -214,15 +230,17 @@ def main() -> int:
     parser.add_argument("--in", dest="only", default="", help="only in this part: base, secret, check, keys, blocks")
     parser.add_argument("--same", type=int, default=None, help="turn this bit over in two words of the blocks instead")
     parser.add_argument("--of", choices=FORMATS, default="int32", help="what is summed (default: int32)")
+    parser.add_argument("--tree", choices=TREES, help="over this tree of switches (default: one switch, two ranks)")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    flips = BitFlips(options.seed, options.bits, options.only, of=options.of, same_bit=options.same)
+    shape = TREES[options.tree] if options.tree else ONE_SWITCH
+    flips = BitFlips(options.seed, options.bits, options.only, of=options.of, same_bit=options.same, shape=shape)
     flips.run(options.flips)
     rows = sorted({key[:2] for key in flips.outcomes})
-    print(" " * 28 + "".join(f"{outcome:>13}" for outcome in OUTCOMES))
+    print(" " * 33 + "".join(f"{outcome:>13}" for outcome in OUTCOMES))
     for direction, part in rows:
         counts = "".join(f"{flips.outcomes[direction, part, outcome]:13}" for outcome in OUTCOMES)
-        print(f"{direction:5} {part:22}{counts}")
+        print(f"{direction:10} {part:22}{counts}")
     wrong = sum(count for key, count in flips.outcomes.items() if key[2] == WRONG)
     print(f"{flips.outcomes.total()} disturbed frames, {wrong} wrong sums handed out")
     return 1 if wrong else 0

@@ -112,6 +112,16 @@ class TreeRig:
         place = self._rank_at[rank]
         return place, from_host(rank_host(rank, self._secret_of(rank)), payload, place.switch)
 
+    @property
+    def trunks(self) -> list[Place]:
+        """Where the frames of another switch arrive."""
+        ports = ((switch, self._leads_to[switch, port].switch, port) for switch, port in self._leads_to)
+        return [Place(switch, port) for switch, other, port in ports if other >= 0]
+
+    def framed_on_trunk(self, place: Place, payload: bytes) -> bytes:
+        """A payload of the switch whose frames arrive at that place, as its frame."""
+        return from_host(switch_host(self._leads_to[place.switch, place.port].switch, 0), payload, place.switch)
+
     def sent(self, rank: int, payload: bytes) -> tuple[Place, bytes]:
         """A contribution of a rank, with its secret, as the frame that arrives at its switch."""
         return self.framed(rank, with_secret(payload, self._secret_of(rank)))

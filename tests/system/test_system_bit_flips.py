@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rigs.bit_flips import CORRUPT_SUM, RIGHT, BitFlips
+from rigs.tree import TREES
 
 
 def test_a_flipped_bit_never_causes_a_wrong_sum() -> None:
@@ -20,6 +21,21 @@ def test_a_flipped_bit_never_causes_a_wrong_sum() -> None:
     # Only what reaches the switch's registers ends a job; everything else is a lost frame, and repeated.
     assert {key[:2] for key in outcomes if key[2] == CORRUPT_SUM} == {("up", "blocks")}
     assert outcomes["up", "blocks", RIGHT] == 0, "a flipped bit of a block cannot be right"
+
+
+@pytest.mark.parametrize("name", ["2x1", "2x2", "2x2x2"])
+def test_a_flipped_bit_on_any_link_of_a_tree_never_causes_a_wrong_sum(name: str) -> None:
+    flips = 1_000
+    tried = BitFlips(seed=1, shape=TREES[name])
+    tried.run(flips)
+    outcomes = tried.outcomes
+    assert outcomes.total() == flips
+    assert {key[2] for key in outcomes} == {RIGHT, CORRUPT_SUM}
+    for direction in ("up", "trunk up", "trunk down"):
+        parts = {key[1] for key in outcomes if key[0] == direction}
+        assert parts == {"Ethernet, IPv4, UDP", "base", "secret", "check", "checksum", "keys", "blocks"}
+    assert {key[:2] for key in outcomes if key[2] == CORRUPT_SUM} == {("up", "blocks"), ("trunk up", "blocks")}
+    assert not any(outcomes[direction, "blocks", RIGHT] for direction in ("up", "trunk up"))
 
 
 @pytest.mark.parametrize(
