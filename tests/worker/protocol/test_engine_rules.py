@@ -282,6 +282,20 @@ def test_blocks_outside_the_tensor_are_refused() -> None:
     assert mine.stats.malformed == 1
 
 
+@pytest.mark.parametrize("block", [1, 4, 15])
+def test_a_block_of_another_column_is_refused(block: int) -> None:
+    """Of a tensor whose first 16 blocks no rank holds: their keys are earlier than all that a rank has."""
+    tensor = np.repeat(np.array([0, 1], np.int32), [16 * SMALL.block_words, 24 * SMALL.block_words])
+    ranks = [make(Int32(tensor).bind(2, SMALL.block_words, False), rank=rank) for rank in range(2)]
+    results = exchange(switch(), {rank: one.start(0.0) for rank, one in enumerate(ranks)})[0]
+    frame = unpack(SMALL, results[0])
+    wrong = frame._replace(keys=(block << 8 | 255, *frame.keys[1:]))
+    assert ranks[0].receive(pack(SMALL, wrong), 0.1) == []
+    assert (ranks[0].stats.malformed, ranks[0].stats.rounds) == (1, 0)
+    right = frame._replace(keys=(0 << 8 | 255, *frame.keys[1:]))
+    assert ranks[0].receive(pack(SMALL, right), 0.2) != []
+
+
 def test_the_probe_timeout_doubles_and_repeats_the_same_bytes_of_slot_0() -> None:
     mine = make()
     first = mine.start(0.0)

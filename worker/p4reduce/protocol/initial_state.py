@@ -15,7 +15,7 @@ from p4reduce.protocol.source import UNTOUCHED, Array
 from p4reduce.protocol.state import MOST_LANES, Config, Contribution, Engine, Loss, Slot, State, Stats
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import MAX_GROWTH_BYTES
-from p4reduce_contracts.wire.check import COLUMN_FACTOR, weight
+from p4reduce_contracts.wire.check import COLUMN_FACTOR, weight, weights
 from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 from p4reduce_runtime.records import dtype_of, zeros
@@ -64,6 +64,7 @@ def new_engine(
         scales=segments.scales,
         units=segments.units,
         weights=_weights(lease.block_words, lease.columns),
+        frame_weights=weights((1 << lease.columns) - 1, lease.block_words),
         keys=keys,
         elements=segments.elements,
         sums=segments.make_room(dense) if segments.sums_words <= FEW_SUMS else np.zeros(0, np.uint32),

@@ -87,9 +87,11 @@ def plausible(config: Config, slot: Slot, keys: NDArray[np.uint32], index: int, 
         if key > slot.keys[column]:
             return False
         if key != KEY_NONE:
-            block = key >> 8
-            if block <= slot.last_blocks[column] or block >= n_blocks or key & 255 == 0:
+            block, last = key >> 8, slot.last_blocks[column]
+            if block <= last or block >= n_blocks or key & 255 == 0:
                 return False  # exponent 255 stands for Inf and NaN: no rank sends it
+            if last >= 0 and block - last == config.stride:  # the usual one, without a division
+                continue
             if block % config.stride != index * config.columns + column:
                 return False
     return True
@@ -162,7 +164,7 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
     """
     config, state, stats = engine.config[0], engine.state[0], engine.stats[0]
     loss, path = engine.loss[0], engine.path[0]
-    slots, segments, sums, weights, mine = engine.slots, engine.segments, engine.sums, engine.weights, engine.keys
+    slots, segments, sums, weights, mine = engine.slots, engine.segments, engine.sums, engine.frame_weights, engine.keys
     if state.next_received == 0 and not state.calls_compared:
         classify(config, state, stats, data, received)
     columns, size = config.columns, np.uint64(config.block_words)  # unsigned: an index that needs no look at its sign
@@ -200,21 +202,22 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
         check = np.uint32(0)
         beyond = False
         start = header
-        for column in range(columns):
+        together = columns if len(segments) == 1 and present == (1 << columns) - 1 else 1
+        words = np.uint64(together) * size
+        for column in range(0, columns, together):  # all blocks in one loop, where one limit holds for all
             if (present >> column) & 1:
                 largest: Any = np.int64(1) << 31
                 if not opening:
                     largest = segments[segment_of(segments, slot.blocks[column])].largest_sum
                 above, low = np.uint32(0), np.uint32(largest)
-                part = np.uint32(0)
-                for j in range(size):
+                base = np.uint64(column) * size
+                for j in range(words):
                     word = swap(frame[start + j])
-                    part = np.uint32(part + word * weights[j])
+                    check = np.uint32(check + word * weights[base + j])
                     above = max(above, np.uint32(word + low))  # how far above -largest
-                check = np.uint32(check + part * weights[size + np.uint64(column)])
                 if np.int64(above) > 2 * largest:
                     beyond = True
-                start += size
+                start += words
         if check != swap(frame[6]) or beyond:
             stats.corrupt += 1
             return CORRUPT_RESULT
@@ -275,7 +278,7 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
                 if config.sparse:
                     prefetch(mine, (slot.keys[column] >> 8) + config.stride, 1)  # for the next RESULT
                 expected |= bit
-                if mine[block] >> np.uint32(8) == block:
+                if np.int64(mine[block] >> np.uint32(8)) == block:
                     own |= bit
                 else:
                     missing += 1

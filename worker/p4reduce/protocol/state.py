@@ -245,6 +245,8 @@ class Engine(NamedTuple):
     """[segments, 256], by exponent: what a number is multiplied by to become a word, and back."""
     weights: Words
     """The check word's weights of a block's words, and then its columns'."""
+    frame_weights: Annotated[NDArray[np.uint32], "Array(uint32, 1, 'C', True)"]
+    """Those of the words of a frame that has all columns: products of the two."""
     keys: Words
     """[blocks + stride at least]: the key of the first held block at or after each in its column."""
     elements: Annotated[NDArray[np.uint32], "Array(uint32, 1, 'C', True)"]
