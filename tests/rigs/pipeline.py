@@ -123,7 +123,9 @@ class PipelineRig:
         children: Sequence[Host] | None = None,
         parent: Host | None = None,
         number: int = 0,
+        slot_count: int = SLOT_COUNT,
     ) -> None:
+        self.slot_count = slot_count
         self.geometry = artifacts.geometry(ARTIFACTS / geometry_name)
         self.world_size = world_size
         self.children = children or [rank_host(rank, secret_of(rank)) for rank in range(world_size)]
@@ -156,7 +158,7 @@ class PipelineRig:
         host = self.children[child]
         match = (rank_port(child), host.ip, host.udp_port, JOB, host.secret)
         full, up = (1 << self.world_size) - 1, self.parent is not None
-        params = (1 << child, full, slot_base, SLOT_COUNT, epoch, UP_GROUP if up else GROUP, int(up))
+        params = (1 << child, full, slot_base, self.slot_count, epoch, UP_GROUP if up else GROUP, int(up))
         self.insert("admission.admit", match, "admit_rank", params)
 
     def _admit_all(self, epoch: int) -> None:
@@ -164,7 +166,7 @@ class PipelineRig:
             self.admit(child, epoch)
         if self.parent is not None:
             match = (UPLINK_PORT, self.parent.ip, self.parent.udp_port, JOB, self.parent.secret)
-            self.insert("admission.admit", match, "admit_parent", (SLOT_COUNT, epoch, GROUP))
+            self.insert("admission.admit", match, "admit_parent", (self.slot_count, epoch, GROUP))
 
     def renew(self, epoch: int) -> None:
         """The job's next epoch: other entries, the same children."""

@@ -8,7 +8,17 @@ from typing import Final, Union
 
 from p4reduce_contracts.jobs.lease import Level
 from p4reduce_switch.program import Compiled
-from rigs.pipeline import EPOCH, UPLINK_PORT, PipelineRig, from_host, rank_host, rank_port, switch_host, with_secret
+from rigs.pipeline import (
+    EPOCH,
+    SLOT_COUNT,
+    UPLINK_PORT,
+    PipelineRig,
+    from_host,
+    rank_host,
+    rank_port,
+    switch_host,
+    with_secret,
+)
 from rigs.secret import rank_secret
 
 Shape = Sequence[Union[int, "Shape"]]
@@ -45,6 +55,7 @@ class TreeRig:
         secret_of: Callable[[int], int] = rank_secret,
         uplink_secret: Callable[[int], int] = uplink_secret,
         compiled: Compiled | None = None,
+        slot_count: int = SLOT_COUNT,
     ) -> None:
         """`uplink_secret`: of a switch at its parent. `compiled`: another program to run."""
         self.switches: dict[int, PipelineRig] = {}
@@ -53,7 +64,7 @@ class TreeRig:
         self._leads_to: dict[tuple[int, int], Place] = {}
         self._rank_at: dict[int, Place] = {}
         self._geometry_name, self._epoch, self._secret_of = geometry_name, epoch, secret_of
-        self._uplink_secret, self._compiled = uplink_secret, compiled
+        self._uplink_secret, self._compiled, self._slot_count = uplink_secret, compiled, slot_count
         self._build(shape, -1)
         self.geometry = self.switches[0].geometry
         self.world_size = len(self._rank_at)
@@ -84,6 +95,7 @@ class TreeRig:
             children=hosts,
             parent=above,
             number=number,
+            slot_count=self._slot_count,
         )
         return number
 

@@ -74,6 +74,23 @@ def test_the_largest_numbers_of_all_ranks_do_not_overflow_32_bits(world_size: in
     assert int(words.max()) == (2**24 - 1) << (6 - headroom_bits(world_size))  # no bit is given away
 
 
+@pytest.mark.parametrize("world_size", [33, 64, 65, 128, 1000, 1024])
+def test_sums_of_many_ranks_are_within_the_bound_and_below_the_largest(world_size: int) -> None:
+    """20 bits of a number's absolute value are left to each of 1,024 ranks."""
+    largest = np.finfo(np.float32).max
+    source = Float32(np.full(WORDS, largest, np.float32)).bind(world_size, WORDS, False)
+    word = int(source.encode(np.array([0]), source.exponents).astype(np.int64).max())
+    assert world_size * word == source.elements.largest_sum <= 2**30
+    assert word.bit_length() in (30 - headroom_bits(world_size), 31 - headroom_bits(world_size))
+    rng = np.random.default_rng(world_size)
+    tensors = [rng.standard_normal(WORDS).astype(np.float32) for _ in range(world_size)]
+    exact = np.sum([tensor.astype(np.float64) for tensor in tensors], axis=0)
+    reached = max(float(np.abs(tensor).max()) for tensor in tensors)
+    error = np.abs(switch_sum(tensors) - exact)
+    assert (error <= world_size * 2.0 ** (headroom_bits(world_size) - 30) * reached).all()
+    assert error.max() > 2.0**-30
+
+
 def test_scales_are_powers_of_two() -> None:
     for field in range(256):
         for world_size in (1, 2, 32):

@@ -97,7 +97,7 @@ def test_over_a_switch_as_by_numpy(geometry: Geometry, bits: int) -> None:
 
 
 @pytest.mark.parametrize("bits", [8, 16])
-@pytest.mark.parametrize("world_size", [1, 2, 3, 5, 17, 32])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 5, 17, 32, 64])
 def test_the_largest_numbers_fit_their_lane(bits: int, world_size: int) -> None:
     """All ranks at the end of the exponent's range, with both signs side by side."""
     assert world_size * levels(bits, world_size) <= lane_limit(bits)

@@ -176,7 +176,7 @@ def test_a_mismatch_is_raised_on_every_rank_and_by_later_calls() -> None:
         messages = set(group.run(step))
         assert len(messages) == 1
         (message,) = messages
-        assert "rank 0: all_reduce of 70 float32" in message
+        assert "ranks 0, 2: all_reduce of 70 float32" in message
         assert "rank 1: barrier" in message
 
 

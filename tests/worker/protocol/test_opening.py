@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4reduce.codecs import Int32
+from p4reduce.collectives import broadcast
 from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, Reason
 from p4reduce.protocol.call import Call, CodecId, Kind, describe
 from p4reduce.protocol.collective import Collective
@@ -278,7 +279,7 @@ def test_what_every_rank_reads_is_true(data: st.DataObject) -> None:
             continue
         error = mismatch(rank, said)
         if error.candidates:
-            assert len(odd) > 1 or rank in refusing
+            assert len(odd) > 1 or rank in refusing or refusing and rank in odd
             if rank not in odd:
                 assert odd <= set(error.candidates)
         else:
@@ -316,6 +317,26 @@ def test_a_pending_of_a_level_above_the_root_is_malformed() -> None:
     keys = unpack(DEFAULT, mine.start(0.0)[0]).keys
     mine.receive(pack(DEFAULT, Frame(PENDING, 1, 0, 7, 0, 0, 1, rank_secret(40), 0, keys, b"", 2)), 0.1)
     assert (mine.stats.pendings, mine.stats.malformed) == (0, 1)
+
+
+def test_without_answers_the_links_above_are_named() -> None:
+    mine = engine(40, Said(), 96)
+    opening = unpack(DEFAULT, mine.start(0.0)[0])
+    assert mine.obstacle().text.endswith("and that the job is active, and that its links to root carry frames")
+    blocks = blocks_of([Said()] * 96)
+    check = check_of(opening.present, blocks, DEFAULT.block_words)
+    answer = Frame(RESULT, 1, opening.present, 7, 0, 0, 7, rank_secret(40), check, opening.keys, blocks, 1)
+    mine.receive(pack(DEFAULT, answer), 0.1)
+    assert mine.stats.rounds == 1
+    assert mine.obstacle().text.endswith("(`p4reduce stats`); see that its links to root carry frames")
+
+
+def test_broadcasts_from_high_ranks_differ() -> None:
+    """A descriptor has 8 bits for the root."""
+    calls = {root: broadcast(lease(0, 1024), np.zeros(3), root).call(0) for root in (44, 254, 255, 256, 300, 1023)}
+    assert len({call.words(1) for call in calls.values()}) == len(calls)
+    assert "from root 254 (" in str(calls[254])
+    assert "from root 255 or above (" in str(calls[300])
 
 
 def test_how_many_ranks_an_opening_frame_describes() -> None:

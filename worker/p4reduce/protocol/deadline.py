@@ -66,12 +66,13 @@ def obstacle(
             f"or not what was agreed, {stale} of a round that is over"
         )
     above = ", ".join(level.switch for level in lease.levels[1:])
-    further = f", and that its links to {above} carry frames" if above else ""
+    links = f"that its links to {above} carry frames" if above else ""
     if stats.rounds or stats.pendings:
         return Obstacle(
             f"answers from the switch at {where} stopped; look for a lost link, an overloaded switch, or frames "
-            f"that it drops (`p4reduce stats`){further and '; see' + further[4:]}"
+            f"that it drops (`p4reduce stats`){links and '; see ' + links}"
         )
+    further = links and f", and {links}"
     return Obstacle(f"the switch at {where} answered nothing; see that it runs and that the job is active{further}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import secrets
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol, TypeVar
 
@@ -69,8 +69,10 @@ class LocalGroup:
         timeout_s: float = 20.0,
         switch: SwitchSide | None = None,
         lose: Callable[[int, bytes], bool] | None = None,
+        leases: Sequence[Lease] | None = None,
         **options: Any,
     ) -> None:
+        """`leases`: by rank, of a job that `switch` has; None: those of a job of this group's own."""
         self.world_size = world_size
         drawn = [0 if switch is not None else secrets.randbits(SECRET_BITS) for _ in range(world_size)]
         if switch is None:
@@ -80,16 +82,13 @@ class LocalGroup:
         self._lose = lose
         self._lock = threading.Lock()
         self.inboxes: list[queue.SimpleQueue[bytes]] = [queue.SimpleQueue() for _ in range(world_size)]
-        self.comms = [
-            Communicator(
-                Lease(
-                    JOB, "test", EPOCH, rank, world_size, slots, geometry.columns, geometry.block_words, secret=secret
-                ),
-                MemoryTransport(self, rank),
-                timeout_s=timeout_s,
-                **options,
-            )
+        leases = leases or [
+            Lease(JOB, "test", EPOCH, rank, world_size, slots, geometry.columns, geometry.block_words, secret=secret)
             for rank, secret in enumerate(drawn)
+        ]
+        self.comms = [
+            Communicator(lease, MemoryTransport(self, rank), timeout_s=timeout_s, **options)
+            for rank, lease in enumerate(leases)
         ]
         self._pool = ThreadPoolExecutor(world_size, "rank")
 

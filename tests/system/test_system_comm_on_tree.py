@@ -1,0 +1,65 @@
+"""What communicators do over one switch, over a tree of real P4 programs: the same tests, with ranks in two racks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from rigs import ranks
+from rigs.tree_group import TreeGroup
+from worker.comm import test_comm_collectives as collectives
+from worker.comm import test_comm_refusals as refusals
+from worker.compressors import test_adacomp_exchange as adacomp
+from worker.compressors import test_block_sparsifiers as sparsifiers
+from worker.compressors import test_refused_gradients as gradients
+from worker.compressors import test_scalecom as scalecom
+
+CASES: list[tuple[ModuleType, Callable[..., None], dict[str, Any]]] = [
+    (collectives, collectives.test_all_reduce_of_float32, {"world_size": 4, "density": 0.3}),
+    (collectives, collectives.test_all_reduce_of_float32, {"world_size": 5, "density": 1.0}),
+    (collectives, collectives.test_all_reduce_of_int32_wraps, {}),
+    (collectives, collectives.test_many_segments_in_one_collective, {}),
+    (collectives, collectives.test_broadcast_moves_bits, {"root": 2}),
+    (collectives, collectives.test_all_gather_stacks, {}),
+    (collectives, collectives.test_all_gather_of_unequal_bytes, {}),
+    (collectives, collectives.test_loss_changes_no_sum, {}),
+    (collectives, collectives.test_a_mismatch_is_raised_on_every_rank_and_by_later_calls, {}),
+    (collectives, collectives.test_calls_of_several_threads_take_turns, {}),
+    (collectives, collectives.test_torch_tensors_in_torch_tensors_out, {}),
+    (collectives, collectives.test_each_rank_may_give_another_kind_of_out, {}),
+    (refusals, refusals.test_a_step_that_one_rank_skips_is_skipped_by_all, {}),
+    (refusals, refusals.test_when_all_refuse_each_has_its_own_error, {}),
+    (refusals, refusals.test_slots_opened_by_a_refused_collective_are_empty_in_the_next, {}),
+    (refusals, refusals.test_a_refusal_at_another_operation_is_a_mismatch_on_every_rank, {}),
+    (refusals, refusals.test_a_refusal_while_another_rank_leaves_is_a_mismatch, {}),
+    *[
+        (
+            ranks,
+            adacomp.test_dense_parameters_are_the_mean_and_all_ranks_have_the_same_bits,
+            {"form": form, "world_size": 4},
+        )
+        for form in adacomp.FORMS
+    ],
+    (
+        ranks,
+        scalecom.test_sums_and_residues_follow_the_formulas_of_the_paper,
+        {"b": 0.1, "per_chunk": 3, "world_size": 5},
+    ),
+    (sparsifiers, sparsifiers.test_the_union_of_the_ranks_blocks_is_sent, {}),
+    (
+        gradients,
+        gradients.test_one_rank_s_gradients_are_refused_on_all_and_the_next_step_is_right,
+        {"compressor": "adacomp", "what": "a NaN"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("module", "test", "arguments"), CASES, ids=lambda given: getattr(given, "__name__", ""))
+def test_over_two_racks(
+    module: ModuleType, test: Callable[..., None], arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LocalGroup", TreeGroup)
+    test(**arguments)
