@@ -188,6 +188,8 @@ TRANSFORMER_TRIED = (
     "dense-tensor",
     "adacomp-tensor",
     "adacomp-bins-50",
+    "adacomp-bins-50-warm",
+    "adacomp-bins-50-frozen",
     "adacomp-dense-ends",
     "adacomp-beta2-999",
     "adacomp-beta2-9",

@@ -38,7 +38,7 @@ from p4reduce_lab.study.transformer import (
     test_loss,
 )
 
-POWERSGD_RANK = 4
+POWERSGD_RANK = 2
 _ONE_BUCKET_MB = 100
 _TIMEOUT = timedelta(seconds=300)
 

@@ -121,31 +121,34 @@ def progress_table(records: Sequence[Record]) -> Table:
 
 
 def tried_table(records: Sequence[Record]) -> Table:
-    """Write the table of what was tried for AdaComp, each beside its dense counterpart."""
+    """Write the table of what was tried for AdaComp, each beside its dense counterpart or, without one, dense."""
     rows = []
     for optimizer, variant in (
         *(("adamw", variant) for variant in ("dense", "adacomp-gather", *TRANSFORMER_TRIED)),
         ("sgd", "dense"),
         ("sgd", "adacomp-gather"),
     ):
-        group, counterpart = of(records, variant, optimizer), of(records, counterpart_of(variant), optimizer)
+        group, beside = of(records, variant, optimizer), counterpart_of(variant)
+        if not of(records, beside, optimizer):
+            beside = "dense"
+        counterpart = of(records, beside, optimizer)
         if not group:
             continue
         down, dense_down = bytes_down(group), bytes_down(dense) if (dense := of(records, "dense")) else None
-        against = variant != counterpart_of(variant) and counterpart
+        against = variant != beside and counterpart
         rows.append(
             [
                 optimizer,
                 variant,
                 group.text(4),
                 f"{group.mean() / counterpart.mean() - 1:+.1%}" if against else "",
-                counterpart_of(variant) if against else "",
+                beside if against else "",
                 "" if (rate := group.rate("all")) is None else f"{rate:.0f}x",
                 "" if down is None or dense_down is None else f"{dense_down / down:.1f}x",
                 "" if (norm := group.residue(1.0)) is None else f"{norm:.1f}",
             ]
         )
-    heads = ["optimizer", "variant", "loss, nats", "against", "its dense counterpart", "effective rate"]
+    heads = ["optimizer", "variant", "loss, nats", "against", "what", "effective rate"]
     return Table([*heads, "down, dense / this", "residue at the end"], rows)
 
 
@@ -153,7 +156,7 @@ def counterpart_of(variant: str) -> str:
     """Return the dense variant with the same changes to the optimizer."""
     recipe = RECIPES[variant]
     if recipe.second_moment != "element":
-        return f"dense-{recipe.second_moment}"
+        return "dense" if variant.startswith("dense") else f"dense-{recipe.second_moment}"
     return "dense"
 
 
