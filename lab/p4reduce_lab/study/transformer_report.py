@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 
 import matplotlib
 
-from p4reduce_lab.bench.numbers import median
 from p4reduce_lab.study.grid import TASKS, TRANSFORMER, TRANSFORMER_TRIED, TRANSFORMER_VARIANTS
 from p4reduce_lab.study.results import Group, Record, select
 from p4reduce_lab.study.transformer import RECIPES, Recipe
