@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Any
+
+import msgspec
 
 from p4reduce_contracts.jobs.errors import InvalidRequestError
 from p4reduce_contracts.wire import SECRET_BITS
@@ -16,12 +17,13 @@ _RUNNING_ONLY = ("last_seen", "waiting", "watching", "disconnected_at", "problem
 
 def to_text(job: Job) -> str:
     """Write a job as JSON. The grants of a job that is not ACTIVE are left out: no rank has received them."""
-    fields = asdict(job)
+    fields = msgspec.to_builtins(job)  # without fields that a job read from a file had no value for
     fields["members"] = [
         {key: value for key, value in member.items() if key not in _RUNNING_ONLY}
         for member in fields["members"].values()
     ]
-    del fields["empty_since"], fields["installed"]
+    for name in ("empty_since", "installed"):
+        fields.pop(name, None)
     if not job.active:
         fields["grants"] = {}
     return json.dumps(fields)
