@@ -88,6 +88,7 @@ class TnaPipeline:
     """What p4reduce_switch.program.Program is for a v1model program."""
 
     batch = None
+    queues = None
 
     def __init__(self, device_config: Any) -> None:
         """Load a serialized BfPipelineConfig."""
