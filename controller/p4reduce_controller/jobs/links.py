@@ -1,8 +1,9 @@
 """The links between switches, found by HELLOs that the controller sends out of them.
 
 A switch with a parent sends a HELLO out of its uplink port; the parent punts it, and its source and ingress port are
-the child's address there. The parent then sends one out of that port, which shows its own address at the child. Both
-are sent until they have arrived, and again after either switch was lost.
+the child's address there. The parent then sends one out of that port, which shows its own address at the child, until
+it has arrived. The child's is sent again and again: a parent with UDP peers gives the port of a silent one to others.
+A link is looked for anew when its HELLO comes from another address than before, and after either switch was lost.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Links:
     def hellos(self, switch: str) -> list[tuple[int, bytes]]:
         """Return the HELLOs that `switch` has to send now: port and frame of each."""
         found = []
-        if (parent := self._tree.parent(switch)) and self._ends[switch, parent].address is None:
+        if parent := self._tree.parent(switch):
             found.append((self._uplink_port(switch), self._frame(switch, parent)))
         for child in self._tree.children(switch):
             if (port := self.parent_port(child)) is not None and self._ends[switch, child].address is None:
@@ -97,10 +98,15 @@ class Links:
         A HELLO that arrives elsewhere than it should is the link's fault.
         """
         for (sender, receiver), end in self._ends.items():
-            if end.nonce != hello.nonce or end.address is not None:
+            if end.nonce != hello.nonce:
                 continue
-            before = replace(end)
             child = sender if self._tree.parent(sender) == receiver else receiver
+            if end.address is not None:
+                if switch != receiver or hello.address == end.address:
+                    return ""
+                self._forget(sender, receiver)  # not taken as it is: it may be a copy of the HELLO
+                return child
+            before = replace(end)
             port = hello.address.ingress_port
             if switch != receiver:
                 end.fault = f"the HELLO from {sender} to {receiver} arrived at {switch}, by its port {port}"
@@ -116,9 +122,13 @@ class Links:
 
     def lost(self, switch: str) -> None:
         """Forget the links of a switch: its ports may be others now."""
-        for ends in self._ends:
-            if switch in ends:
-                self._ends[ends] = _End(self._draw_nonce())
+        for sender, receiver in self._ends:
+            if sender == switch:
+                self._forget(sender, receiver)
+
+    def _forget(self, one: str, other: str) -> None:
+        """Look for the link between two switches anew."""
+        self._ends[one, other], self._ends[other, one] = _End(self._draw_nonce()), _End(self._draw_nonce())
 
     def _uplink_port(self, child: str) -> int:
         port = self._tree.switches[child].config.uplink_port

@@ -62,7 +62,7 @@ def send_link_hellos(registry: Registry, switch: str) -> None:
             arrives_at = UPLINK
         hello = parse_hello(arrives_at, frame)
         assert hello is not None
-        assert registry.hello(hello, 0.0, receiver)
+        registry.hello(hello, 0.0, receiver)
 
 
 def find_links(registry: Registry) -> None:
@@ -222,7 +222,10 @@ def test_a_job_waits_until_its_links_are_known() -> None:
     send_link_hellos(registry, "leaf2")
     send_link_hellos(registry, "root")
     assert list(job.grants) == ["root", "leaf1", "leaf2"], "as soon as the last link is known"
-    assert [registry.links.hellos(switch) for switch in RACKS] == [[], [], []]
+    version = registry.version
+    assert [port for switch in RACKS for port, _ in registry.links.hellos(switch)] == [UPLINK, UPLINK]
+    find_links(registry)
+    assert registry.version == version, "a HELLO that comes as before changes nothing"
 
 
 def test_a_job_that_needs_no_link_does_not_wait_for_one() -> None:
@@ -289,6 +292,35 @@ def test_a_link_that_leads_elsewhere_later_resets_the_jobs_that_use_it() -> None
     assert registry.get("tree").last_reset == "the link from leaf1 to root has changed"
     assert registry.resets == {Cause.LINK_CHANGED: 1}
     assert registry.get("flat").active
+
+
+def test_a_link_that_is_at_another_port_of_the_parent_is_looked_for_anew() -> None:
+    """A parent with UDP peers may have given the port of a switch without jobs to another peer."""
+    registry = make_registry()
+    find_links(registry)
+    for name, at in (("tree", ["leaf1", "root"]), ("other", ["leaf2", "root"])):
+        registry.create(name, len(at), 4)
+        form(registry, name, at)
+    ((_, old),) = registry.links.hellos("leaf1")
+    moved = parse_hello(103, old)
+    assert moved is not None
+    registry.hello(moved, 0.0, "leaf2")
+    assert registry.links.link("leaf1") is not None, "a copy that goes astray is no other link"
+    registry.hello(moved, 0.0, "root")
+    assert registry.links.link("leaf1") is None
+    registry.hello(moved, 0.0, "root")
+    assert registry.links.parent_port("leaf1") is None, "it counts with another nonce only"
+    assert registry.get("tree").active
+    ((_, frame),) = registry.links.hellos("leaf1")
+    moved = parse_hello(103, frame)
+    assert moved is not None
+    registry.hello(moved, 0.0, "root")
+    ((port, frame),) = registry.links.hellos("root")
+    hello = parse_hello(UPLINK, frame)
+    assert port == 103 and hello is not None
+    registry.hello(hello, 0.0, "leaf1")
+    assert registry.get("tree").last_reset == "the link from leaf1 to root has changed"
+    assert registry.get("other").active
 
 
 # ---- loss of a switch
