@@ -59,18 +59,28 @@ class OutputBuffers:
         To be called when the selector reports it, also for an arrival, which wakes BMv2's sender too: without one it
         sleeps until half of the socket's buffer is free.
         """
-        waiting = self._by_fileno.get(fileno)
-        if waiting is None:
-            return
+        if fileno in self._by_fileno:
+            with self._lock:
+                self._flush(fileno)
+
+    def flush_all(self) -> None:
+        """Send what waits for any descriptor, as far as there is room."""
         with self._lock:
-            try:
-                while waiting.frames:
-                    waiting.ports.send(waiting.port, waiting.frames[0])
-                    waiting.frames.popleft()
-            except PortFullError:
-                pass
-            else:
-                del self._by_fileno[fileno], self._by_port[waiting.port]
-                self._selector.modify(fileno, selectors.EVENT_READ, waiting.ports)
-            if len(waiting.frames) < OUTPUT_FRAMES:
-                self.full.discard(waiting.port)
+            for fileno in [*self._by_fileno]:
+                self._flush(fileno)
+
+    def _flush(self, fileno: int) -> None:
+        waiting = self._by_fileno.get(fileno)
+        if waiting is None:  # `flush_all` was first
+            return
+        try:
+            while waiting.frames:
+                waiting.ports.send(waiting.port, waiting.frames[0])
+                waiting.frames.popleft()
+        except PortFullError:
+            pass
+        else:
+            del self._by_fileno[fileno], self._by_port[waiting.port]
+            self._selector.modify(fileno, selectors.EVENT_READ, waiting.ports)
+        if len(waiting.frames) < OUTPUT_FRAMES:
+            self.full.discard(waiting.port)

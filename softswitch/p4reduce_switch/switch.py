@@ -92,6 +92,7 @@ class Switch:
                 program.queues.blocked = self._output.full
         for ports in self.ports:
             ports.wait_when_full(program.queues is not None)
+        self._output.flush_all()  # the native loop does not: frames that wait for their interface would stay
         self.wake()
 
     def prepare(self, native: bool = True) -> None:

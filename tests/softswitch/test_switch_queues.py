@@ -16,7 +16,8 @@ from p4reduce_switch.program import Program, QueueSetting, QueueSettings
 from p4reduce_switch.switch import Switch
 from rigs.p4rt import LIMIT_S, MemoryPorts
 
-QUEUES = (Path(__file__).parents[1] / "conformance" / "programs" / "timed" / "queues.json").read_bytes()
+PROGRAMS = Path(__file__).parents[1] / "conformance" / "programs"
+QUEUES = (PROGRAMS / "timed" / "queues.json").read_bytes()
 FILENO = 77
 
 
@@ -112,3 +113,31 @@ def test_packets_leave_when_they_are_due_though_nothing_else_arrives() -> None:
         switch.stop()
         running.join(LIMIT_S)
         switch.close()
+
+
+class LossyPorts(NarrowPorts):
+    """Port 2 has no room; frames for it are lost when they are not to wait."""
+
+    waits = False
+
+    def wait_when_full(self, wait: bool) -> None:
+        self.waits = wait
+
+    def send(self, port: int, frame: bytes) -> bool:
+        return super().send(port, frame) if self.waits or port != 2 else True
+
+
+def test_a_program_without_queues_leaves_no_frame_waiting() -> None:
+    """The native loop, which runs it, does not serve the output buffers."""
+    switch, ports, watched = Switch(), LossyPorts(0), Watched()
+    switch.add_ports(ports)
+    switch._output = OutputBuffers(watched)  # type: ignore[arg-type]
+    switch.install(Program(QUEUES))
+    for _ in range(OUTPUT_FRAMES):
+        switch.receive(1, bytes((2, 0)) + bytes(22))
+    assert switch._output.full == {2}
+    switch.install(Program((PROGRAMS / "egress_rewrite.json").read_bytes()))
+    assert switch._output.full == set()
+    assert watched.events == selectors.EVENT_READ
+    assert switch._output._by_port == {}
+    switch.close()
