@@ -5,7 +5,10 @@ The frames pass Python one by one: the native loop is not used.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
+import os
 import struct
 import time
 from dataclasses import dataclass
@@ -42,6 +45,7 @@ class PcapFile:
         except OSError as error:
             raise PortError(f"cannot write {path}: {error.strerror}") from error
         self._path = path
+        self._bytes = 0
         self._write(struct.pack("<IHHiIII", _NANOSECOND_MAGIC, 2, 4, 0, 0, _SNAP_BYTES, _LINKTYPE_ETHERNET))
 
     def write(self, frame: bytes) -> None:
@@ -59,10 +63,16 @@ class PcapFile:
         if self._file is None:
             return
         try:
-            self._file.write(data)
+            if self._file.write(data) == len(data):
+                self._bytes += len(data)
+                return
+            cause = os.strerror(errno.ENOSPC)
         except OSError as error:
-            _log.error("capture ended: cannot write %s: %s", self._path, error.strerror)
-            self.close()
+            cause = str(error.strerror)
+        _log.error("capture ended: cannot write %s: %s", self._path, cause)
+        with contextlib.suppress(OSError):
+            self._file.truncate(self._bytes)  # a frame of which a part was written
+        self.close()
 
 
 class CapturedPorts(EthernetPorts):

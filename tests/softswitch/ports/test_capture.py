@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import resource
 import struct
 from pathlib import Path
 
@@ -34,6 +35,22 @@ def test_a_full_disk_ends_the_capture_and_not_the_switch(caplog: pytest.LogCaptu
     assert [record.getMessage() for record in caplog.records] == [
         "capture ended: cannot write /dev/full: No space left on device"
     ]
+
+
+def test_a_full_disk_leaves_whole_frames(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "s1-eth1_in.pcap"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    file = PcapFile(path)
+    file.write(bytes(60))
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (130, before[1]))  # of the next frame 30 bytes can be written
+        with caplog.at_level(logging.ERROR):
+            file.write(bytes(60))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    file.write(b"there is room again")
+    assert path.stat().st_size == 24 + 16 + 60
+    assert len(caplog.records) == 1
 
 
 def test_a_file_that_cannot_be_made_is_named(tmp_path: Path) -> None:
