@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+import ssl
 import sys
 from collections.abc import Callable, Sequence
 from logging.handlers import RotatingFileHandler
@@ -110,7 +111,7 @@ def _others(without_effect: dict[str, str], refused: dict[str, str], flags: dict
 )
 @click.option("--log-flush", is_flag=True, help="Write each line of the log at once: always done.")
 @click.option("--log-file-max-size", type=click.IntRange(min=1), default=5 << 20, show_default=True, metavar="BYTES")
-@click.option("--log-file-max-files", type=click.IntRange(min=0), default=3, show_default=True, metavar="FILES")
+@click.option("--log-file-max-files", type=click.IntRange(min=1), default=3, show_default=True, metavar="FILES")
 @click.option("--dump-packet-data", type=click.IntRange(min=0), default=0, metavar="BYTES", help="Log frames.")
 @click.version_option(None, "-v", "--version", package_name="p4reduce", message="p4reduce %(version)s")
 @_others(WITHOUT_EFFECT, REFUSED, REFUSED_FLAGS)
@@ -197,6 +198,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
+    except KeyboardInterrupt:  # before the switch runs: then a signal ends it with status 0
+        sys.exit(130)
 
 
 def _parsed(command: click.Command, words: Sequence[str], other: click.Command, where: str) -> dict[str, Any]:
@@ -241,6 +244,11 @@ def _run(
         raise click.UsageError("name the JSON that p4c-bm2-ss wrote, or start without a program by --no-p4")
     if config is not None and no_p4:
         notes.append(f"{config} is not used: --no-p4 was given")
+    for setting in (*queue_rates, *queue_depths):
+        if (setting.priority or 0) >= priority_queues:
+            raise click.UsageError(
+                f"there is no queue {setting.port}.{setting.priority}: a port has {priority_queues} (--priority-queues)"
+            )
     if log_console and log_file is not None:
         raise click.UsageError("--log-console and --log-file are exclusive")
     _configure_logs(log_console, log_file, LEVELS[log_level], log_file_max_size, log_file_max_files)
@@ -309,7 +317,23 @@ def _credentials(
         raise click.UsageError("--grpc-server-with-client-auth takes --grpc-server-cacert")
     authority = None if grpc_server_cacert is None else _read(grpc_server_cacert)
     pair = (_read(grpc_server_key), _read(grpc_server_cert))
+    _check(grpc_server_cert, grpc_server_key, grpc_server_cacert)
     return grpc.ssl_server_credentials([pair], authority, require_client_auth=grpc_server_with_client_auth)
+
+
+def _check(certificate: str, key: str, authority: str | None) -> None:
+    """End with an error unless these are PEM files that gRPC takes: it does not say what is wrong with them."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key, password="")
+    except ssl.SSLError as error:
+        _fail(f"{certificate} and {key} are no PEM certificate and its private key, without a password: {error}")
+    if authority is None:
+        return
+    try:
+        context.load_verify_locations(authority)
+    except ssl.SSLError as error:
+        _fail(f"{authority} holds no PEM certificate of an authority: {error}")
 
 
 def _read(path: str) -> bytes:

@@ -14,6 +14,7 @@ from p4reduce_switch import run
 from p4reduce_switch.bmv2 import cli
 from p4reduce_switch.program import QueueSetting, QueueSettings, TargetOptions
 from p4reduce_switch.run import SwitchOptions
+from rigs.certificates import Bench
 
 Run = Callable[..., SwitchOptions]
 
@@ -106,7 +107,10 @@ def test_a_log_file_has_bmv2_s_name_and_is_rotated(parsed: Run, tmp_path: Path, 
         ("--no-p4 -- --priority-queues 9", 2, "1<=x<=8"),
         ("--no-p4 -- --queue-rate 100@512", 2, "100@3.7"),
         ("--no-p4 -- --queue-depth 100@3.8", 2, "100@3.7"),
+        ("--no-p4 -- --queue-depth 100@3.1", 2, "no queue 3.1: a port has 1 (--priority-queues)"),
+        ("--no-p4 -- --priority-queues 7 --queue-rate 100@3.7", 2, "no queue 3.7: a port has 7"),
         ("--no-p4 --pcap=/no/such/folder", 2, "/no/such/folder"),
+        ("--no-p4 --log-file-max-files 0", 2, "x>=1"),  # Python's handler would keep one file without a limit
         ("--no-p4 --log-console --log-file x", 2, "exclusive"),
         ("--no-p4 --log-file /no/such/folder/x", 1, "/no/such/folder/x.txt"),
         ("--no-p4 -- --grpc-server-ssl", 2, "--grpc-server-cert and --grpc-server-key"),
@@ -121,6 +125,34 @@ def test_a_wrong_line_gets_an_error_that_says_what_to_do(
         parsed(*line.split())
     assert ended.value.code == status
     assert message in capsys.readouterr().err
+
+
+def test_tls_files_that_grpc_refuses_are_named(parsed: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    files, other = bench.of("switch"), bench.of("worker")
+    line = "--no-p4 -- --grpc-server-ssl --grpc-server-cert {} --grpc-server-key {} --grpc-server-cacert {}"
+    assert parsed(*line.format(files.certificate, files.key, files.ca).split()).credentials is not None
+    for certificate, key, authority, named in (
+        (files.key, files.key, files.ca, files.key),
+        (files.certificate, other.key, files.ca, other.key),
+        (files.certificate, files.key, files.key, files.key),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            parsed(*line.format(certificate, key, authority).split())
+        assert ended.value.code == 1
+        assert str(named) in capsys.readouterr().err
+
+
+def test_an_interrupt_while_the_switch_starts_ends_it_without_a_traceback(
+    parsed: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "run_switch", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        parsed("--no-p4")
+    assert ended.value.code == 130
 
 
 @pytest.mark.parametrize(
