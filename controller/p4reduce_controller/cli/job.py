@@ -200,12 +200,13 @@ def _print_tree(info: JobInfo) -> None:
 
 
 def _waiting_level(info: JobInfo, member: MemberInfo) -> Level | None:
-    """Return the switch whose children `slot_wait` names; None if the job has no tree."""
+    """Return the switch whose children `slot_wait` names; None if the job has no such switch."""
     levels = {level.switch: level for level in info.tree}
-    level = levels.get(member.switch)
-    for _ in range(member.slot_wait.level if member.slot_wait is not None else 0):
-        level = levels.get(level.parent) if level is not None else None
-    return level
+    path = [levels[member.switch]] if member.switch in levels else []
+    while path and path[-1].parent in levels:
+        path.append(levels[path[-1].parent])
+    number = member.slot_wait.level if member.slot_wait is not None else 0
+    return path[number] if number < len(path) else None
 
 
 def _name(info: JobInfo, level: Level, bits: Iterable[int]) -> str:

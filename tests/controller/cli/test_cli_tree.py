@@ -75,7 +75,7 @@ def test_the_tree_of_a_private_job_takes_its_token(running: Running) -> None:
 def test_a_waiting_slot_that_fits_no_switch_of_the_job_is_no_error(running: Running, tickets: list[JoinTicket]) -> None:
     with JobClient(running.address) as client:
         client.heartbeat(tickets[0].nonce, WaitingSlot(0, 9, 1 << 31, 3.0, 1, level=0))
-        client.heartbeat(tickets[1].nonce, WaitingSlot(0, 9, 1, 3.0, 1, level=7))
+        client.heartbeat(tickets[1].nonce, WaitingSlot(0, 9, 1, 3.0, 1, level=(1 << 32) - 1))
     text = shown(running, "job", "show", "train", "--slots")
     assert rows(text, "leaf1") == [["leaf1", "root", "ranks 0, 1", "-"]]
 
