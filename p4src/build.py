@@ -21,6 +21,7 @@ ARTIFACTS = P4SRC / "artifacts"
 TARGET = "v1model"
 GEOMETRIES = {
     "default": {"columns": 8, "block_words": 32, "slots": 1024},
+    "jumbo": {"columns": 8, "block_words": 256, "slots": 1024},
     "small": {"columns": 4, "block_words": 8, "slots": 16},
     "tofino1-4x8": {"columns": 4, "block_words": 8, "slots": 1024},  # the shapes that fit Tofino (build_tofino.py)
     "tofino2-4x16": {"columns": 4, "block_words": 16, "slots": 2048},

@@ -26,7 +26,7 @@ class P4Names:
     claims_mac: str
     admit: str
     """Table: which frames of a job are taken: `admit_rank` is its action for those of children, ranks or switches,
-    `admit_parent` for those of the parent, "" where the program has no parents."""
+    `admit_parent` for those of the parent."""
     admit_rank: str
     admit_parent: str
     job_member: str
@@ -84,7 +84,6 @@ V1MODEL: Final = P4Names(
 
 TOFINO: Final = replace(
     V1MODEL,
-    admit_parent="",
     mac_learn="MainDeparser.mac_learn",
     drops="MainIngress.dropping.drops",
     job_counters={
@@ -92,6 +91,7 @@ TOFINO: Final = replace(
         "duplicates": "MainIngress.reply.duplicates",
         "results": "MainIngress.reply.results",
         "pendings": "MainIngress.reply.pendings",
+        "parent_answers": "MainIngress.pass_down.parent_answers",
     },
 )
 """Of the P4Info with P4Runtime's own counters, meters, registers and digests, which `make p4-tofino` writes."""

@@ -99,10 +99,7 @@ class Controller:
         """`clients` are of the switches by name, by default P4Runtime's."""
         settings = config.controller
         pipeline_of = {switch.name: pipelines.read(find(switch.pipeline)) for switch in config.switches}
-        tree = Tree(
-            TreeSwitch(switch, pipeline_of[switch.name].max_children, pipeline_of[switch.name].takes_trees)
-            for switch in config.switches
-        )
+        tree = Tree(TreeSwitch(switch, pipeline_of[switch.name].max_children) for switch in config.switches)
         self.config = config
         self.address: str = settings.listen
         self._clock = clock

@@ -16,14 +16,12 @@
 #if COLUMNS < 1 || COLUMNS > 8
 #error "COLUMNS must be 1..8: `present` is one byte"
 #endif
-#if BLOCK_WORDS < 4 || BLOCK_WORDS > 64 || BLOCK_WORDS % 4 != 0
-#error "BLOCK_WORDS must be 4, 8 .. 64: a rank describes its call in 4 words"
+#if BLOCK_WORDS < 4 || BLOCK_WORDS > 256 || BLOCK_WORDS % 4 != 0
+#error "BLOCK_WORDS must be 4, 8 .. 256: a rank describes its call in 4 words"
 #endif
 #if SLOTS < 1 || SLOTS > 32768
 #error "SLOTS must be 1..32768: slot numbers are 16 bits and each slot has two versions"
 #endif
-
-#define BLOCK_BITS (32 * BLOCK_WORDS)
 
 // FOR_EACH_COLUMN(X) expands to X(0, 1) X(1, 2) ... : a column and the one after it.
 #if COLUMNS > 1

@@ -10,7 +10,7 @@ typedef bit<8>  job_t;
 typedef bit<16> epoch_t;                  // the job's incarnation, never 0
 typedef bit<16> slot_index_t;             // within a lease, or of the whole switch
 typedef bit<32> round_t;                  // per slot, serial-number arithmetic
-typedef bit<32> rank_bitmap_t;            // bit r: rank r
+typedef bit<32> child_bitmap_t;           // bit i: child i, a rank or a switch below
 typedef bit<8>  column_bitmap_t;          // bit c: column c
 typedef bit<32> key_t;                    // next block (24 bits) ++ (255 - exponent) (8 bits)
 typedef bit<64> nonce_t;
@@ -24,9 +24,9 @@ const udp_port_t AGGREGATION_PORT = 21072;   // UDP destination port of the swit
 const bit<4> WIRE_VERSION = 2;
 
 enum bit<4> FrameType {
-    CONTRIBUTE = 1,                       // worker -> switch: a rank's keys and blocks of one round
-    RESULT = 2,                           // switch -> workers: the round's keys and block sums
-    PENDING = 3,                          // switch -> worker: who has contributed so far
+    CONTRIBUTE = 1,                       // child -> switch: a rank's, or a switch's, keys and blocks of one round
+    RESULT = 2,                           // root -> ranks, by the switches between: the round's keys and block sums
+    PENDING = 3,                          // switch -> children: who has contributed so far
     HELLO = 4                             // worker -> controller, through the switch: the join nonce
 }
 
@@ -39,7 +39,7 @@ enum bit<8> Drop {
     TRUNCATED = 1,                        // ended before its headers did
     LENGTH = 2,                           // IPv4, UDP and frame lengths disagree with `present`
     VERSION = 3,
-    TYPE = 4,                             // a type that workers do not send
+    TYPE = 4,                             // a type that its sender may not send
     NOT_ADMITTED = 5,                     // no lease for this (port, address, UDP port, job, secret)
     EPOCH = 6,
     SLOT = 7,                             // outside the lease
@@ -59,16 +59,16 @@ header base_t {
     FrameType       type;
     job_t           job;
     column_bitmap_t present;              // columns that carry a block
-    bit<8>          reserved;
+    bit<8>          level;                // RESULT, PENDING: switches that it passed on its way down; 0 otherwise
     epoch_t         epoch;
     slot_index_t    slot;                 // within the job's lease
     round_t         round;
-    rank_bitmap_t   seen;                 // PENDING, RESULT: ranks that have contributed
+    child_bitmap_t  seen;                 // PENDING, RESULT: children that have contributed
 }
 
 // Behind the base header of all frames but HELLO.
 header guard_t {
-    secret_t secret;                      // of the rank that sent the frame, or that a reply goes to
+    secret_t secret;                      // of the child that sent the frame, or that a reply goes to
     check_t  check;                       // of the blocks in the frame; added up like any other word
     bit<16>  checksum;                    // Internet checksum over base header, check and keys
     bit<16>  reserved;

@@ -12,7 +12,7 @@
 #endif
 #endif
 
-// Cells of the register that holds a round for each (rank, slot, version). A job needs 2 * slots of them for each rank.
+// Cells of the register that holds a round for each (child, slot, version). A job needs 2 * slots of them for each child.
 #ifndef RANK_CELLS
 #if __TARGET_TOFINO__ == 1
 #define RANK_CELLS 65536
@@ -101,7 +101,7 @@ header packet_out_t {
 // What egress has to do with a frame, in front of every frame that goes through egress.
 enum bit<8> Onward {
     FLOOD = 0,                            // all ports but the one that it came from
-    TO_JOB = 1,                           // a RESULT: each replica to its rank
+    TO_GROUP = 1,                         // to children or to the parent: each replica to what it is for
     TO_SENDER = 2,                        // RESULT or PENDING, turned round
     ARP = 3,                              // an ARP request, to be answered
     PING = 4                              // an ICMP echo request, to be answered
@@ -135,6 +135,7 @@ const bit<8> FORM_CONTRIBUTION = 16;
 const bit<8> FORM_HELLO = 17;
 const bit<8> FORM_ARP = 18;
 const bit<8> FORM_PING = 19;
+const bit<8> FORM_ANSWER = 20;            // RESULT or PENDING
 
 // The tables that look at a frame alone write a field each of their own, so that they can share the first stage.
 struct metadata_t {
@@ -155,23 +156,25 @@ struct metadata_t {
 
     // from the admission table
     bit<1>          admitted;
+    bit<1>          from_parent;          // an answer of the switch above, for this switch's children
+    bit<1>          to_parent;            // a complete round goes to the switch above
     bit<32>         epoch;                // the lease's
     epoch_t         epoch_off;            // the frame's epoch less the lease's
     slot_index_t    over;                 // the frame's slot less the number of slots: negative if inside
-    rank_bitmap_t   rank_bit;
-    rank_bitmap_t   full;                 // all ranks of the job
+    child_bitmap_t  child_bit;
+    child_bitmap_t  full;                 // all children of this switch that the job has
     group_t         group;
     cell_t          index;                // of (slot, version) in every register
-    cell_t          rank_index;           // of (rank, slot, version)
+    cell_t          rank_index;           // of (child, slot, version)
 
     // from slot state
     round_t         stored;               // the version's round, after this frame
     bit<1>          first;                // the frame opened this round
-    bit<1>          fresh;                // this rank's contribution was not in yet
+    bit<1>          fresh;                // this child's contribution was not in yet
     column_bitmap_t held;                 // columns that hold a sum, with this frame's
     bit<1>          stale;
 
-    bit<1>          replies;              // the frame becomes a reply: a new header checksum
+    bit<1>          replies;              // the frame leaves with another header: a new header checksum
     bit<1>          pending;              // a PENDING
     bit<8>          color;                // of the HELLO meter
 }
@@ -188,7 +191,7 @@ struct mac_learn_t {
 // What guard_t's checksum covers.
 #define CHECKED_KEY(c, next) , hdr.keys.key_##c
 #define HEADER_CHECKED_FIELDS { \
-    hdr.base.version, hdr.base.type, hdr.base.job, hdr.base.present, hdr.base.reserved, hdr.base.epoch, \
+    hdr.base.version, hdr.base.type, hdr.base.job, hdr.base.present, hdr.base.level, hdr.base.epoch, \
     hdr.base.slot, hdr.base.round, hdr.base.seen, hdr.guard.check FOR_EACH_COLUMN(CHECKED_KEY) }
 
 #define IPV4_CHECKED_FIELDS { \

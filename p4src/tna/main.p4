@@ -40,6 +40,7 @@ control MainIngress(inout headers_t hdr, inout metadata_t meta, in ingress_intri
     FOR_EACH_COLUMN(DECLARE_COLUMN)
     Reply() reply;
     Describe() describe;
+    PassDown() pass_down;
     Dropping() dropping;
 
     action is_stale() {
@@ -66,7 +67,7 @@ control MainIngress(inout headers_t hdr, inout metadata_t meta, in ingress_intri
             } else if (meta.form == FORM_CONTRIBUTION) {
                 // No register is touched before all that a frame says of itself has been checked.
                 if (meta.own_mac == 0 && meta.length_right == 1 && !meta.header_fault && meta.admitted == 1
-                    && meta.epoch_off == 0 && meta.over[15:15] == 1 && hdr.base.slot[15:15] == 0) {
+                    && meta.from_parent == 0 && meta.epoch_off == 0 && meta.over[15:15] == 1 && hdr.base.slot[15:15] == 0) {
                     tags.apply(hdr, meta);
                     if (meta.stored == hdr.base.round) {
                         slot_state.apply(hdr, meta);
@@ -81,6 +82,8 @@ control MainIngress(inout headers_t hdr, inout metadata_t meta, in ingress_intri
                         is_stale();
                     }
                 }
+            } else if (meta.form == FORM_ANSWER) {
+                pass_down.apply(hdr, meta, to_tm);
             } else if (meta.form == FORM_HELLO) {
                 if (meta.length_right == 1) {
                     punt.apply(hdr, meta, intrinsic, to_tm);

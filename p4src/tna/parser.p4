@@ -18,6 +18,8 @@ parser MainParser(packet_in packet, out headers_t hdr, out metadata_t meta, out 
         meta.form = (bit<8>)Drop.NOT_SERVED;
         meta.length_right = 0;
         meta.admitted = 0;
+        meta.from_parent = 0;
+        meta.to_parent = 0;
         meta.epoch_off = 0;
         meta.over = 0;
         meta.stale = 0;
@@ -82,6 +84,8 @@ parser MainParser(packet_in packet, out headers_t hdr, out metadata_t meta, out 
         header_checksum.add(hdr.base);
         transition select(hdr.base.version, hdr.base.type) {
             (WIRE_VERSION, FrameType.CONTRIBUTE): guard;
+            (WIRE_VERSION, FrameType.RESULT): guard;
+            (WIRE_VERSION, FrameType.PENDING): guard;
             (WIRE_VERSION, FrameType.HELLO): hello;
             default: accept;
         }
@@ -175,7 +179,7 @@ parser EgressParser(packet_in packet, out egress_headers_t hdr, out egress_metad
         packet.extract(hdr.bridge);
         meta.answer = 0;
         transition select(hdr.bridge.onward) {
-            Onward.TO_JOB: reply;
+            Onward.TO_GROUP: reply;
             Onward.TO_SENDER: reply;
             Onward.ARP: arp;
             Onward.PING: ping;

@@ -1,4 +1,4 @@
-// What goes back to the workers, and to whom; and what goes nowhere, and why.
+// What goes back to the children, or on to the parent, and to whom; and what goes nowhere, and why.
 // Where a frame goes is decided as soon as `seen` is known; what it says only behind the sums, which still read the
 // frame's own `present`.
 control Reply(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_metadata_t intrinsic,
@@ -10,9 +10,9 @@ control Reply(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_m
     Counter<bit<32>, job_t>(256, CounterType_t.PACKETS_AND_BYTES) results;   // rounds completed, by their last contribution
     Counter<bit<32>, job_t>(256, CounterType_t.PACKETS_AND_BYTES) pendings;  // duplicates of a round still incomplete
 
-    action result_to_job() {
+    action result_to_group() {
         to_tm.mcast_grp_a = meta.group;
-        hdr.bridge.onward = Onward.TO_JOB;
+        hdr.bridge.onward = Onward.TO_GROUP;
         hdr.base.type = FrameType.RESULT;
         meta.replies = 1;
         results.count(hdr.base.job);
@@ -22,6 +22,22 @@ control Reply(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_m
         to_tm.ucast_egress_port = intrinsic.ingress_port;
         hdr.bridge.onward = Onward.TO_SENDER;
         hdr.base.type = FrameType.RESULT;
+        meta.replies = 1;
+    }
+
+    // A contribution like any other.
+    action sum_to_parent() {
+        to_tm.mcast_grp_a = meta.group;
+        hdr.bridge.onward = Onward.TO_GROUP;
+        hdr.base.seen = 0;
+        meta.replies = 1;
+        results.count(hdr.base.job);
+    }
+
+    action sum_to_parent_again() {
+        to_tm.mcast_grp_a = meta.group;
+        hdr.bridge.onward = Onward.TO_GROUP;
+        hdr.base.seen = 0;
         meta.replies = 1;
     }
 
@@ -39,11 +55,20 @@ control Reply(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_m
     }
 
     table complete {
-        key = { meta.first: exact; meta.fresh: exact; }
-        actions = { result_to_job; result_to_sender; @defaultonly NoAction; }
+        key = { meta.to_parent: exact; meta.first: exact; meta.fresh: exact; }
+        actions = { result_to_group; result_to_sender; sum_to_parent; sum_to_parent_again; @defaultonly NoAction; }
         const default_action = NoAction();
-        const entries = { BY_VERDICT(result_to_job, result_to_job, result_to_sender) }
-        size = 4;
+        const entries = {
+            (0, 1, 1): result_to_group();
+            (0, 1, 0): result_to_group();
+            (0, 0, 1): result_to_group();
+            (0, 0, 0): result_to_sender();
+            (1, 1, 1): sum_to_parent();
+            (1, 1, 0): sum_to_parent();
+            (1, 0, 1): sum_to_parent();
+            (1, 0, 0): sum_to_parent_again();
+        }
+        size = 8;
     }
 
     table incomplete {
@@ -120,6 +145,31 @@ control Describe(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
+// An answer of the parent goes to this switch's children. Dropping, below, overrules this for what is none.
+control PassDown(inout headers_t hdr, inout metadata_t meta, inout ingress_intrinsic_metadata_for_tm_t to_tm) {
+    Counter<bit<32>, job_t>(256, CounterType_t.PACKETS_AND_BYTES) parent_answers;   // by job
+
+    action to_children() {
+        to_tm.mcast_grp_a = meta.group;
+        hdr.bridge.onward = Onward.TO_GROUP;
+        hdr.base.level = hdr.base.level + 1;
+        meta.replies = 1;
+        parent_answers.count(hdr.base.job);
+    }
+
+    table answer {
+        key = { meta.from_parent: exact; meta.header_fault: exact; meta.epoch_off: exact; }
+        actions = { to_children; @defaultonly NoAction; }
+        const default_action = NoAction();
+        const entries = { (1, false, 0): to_children(); }
+        size = 1;
+    }
+
+    apply {
+        answer.apply();
+    }
+}
+
 // What is dropped: the first entry that matches is the reason. It also overrules what the controls before it decided,
 // so that they need not look at everything; only what leads to a register has looked at all of it (main.p4).
 control Dropping(in headers_t hdr, in metadata_t meta,
@@ -134,7 +184,7 @@ control Dropping(in headers_t hdr, in metadata_t meta,
     action pass() {}
 
 #define BECAUSE(reason) because((bit<8>)Drop.reason)
-#define BY_FORM(reason) (_, _, 1, _, _, (bit<8>)Drop.reason, _, _, _, _, _, _, _, _): BECAUSE(reason);
+#define BY_FORM(reason) (_, _, 1, _, _, (bit<8>)Drop.reason, _, _, _, _, _, _, _, _, _): BECAUSE(reason);
     table reason {
         key = {
             meta.own_mac: ternary;
@@ -147,6 +197,7 @@ control Dropping(in headers_t hdr, in metadata_t meta,
             meta.header_fault: ternary;
             meta.color: ternary;
             meta.admitted: ternary;
+            meta.from_parent: ternary;
             meta.epoch_off: ternary;
             meta.over: ternary;
             hdr.base.slot: ternary;
@@ -155,15 +206,15 @@ control Dropping(in headers_t hdr, in metadata_t meta,
         actions = { because; pass; }
         const default_action = pass();
         const entries = {
-            // own_mac, own_ip, to_switch, udp, src_port, form, length_right, header_fault, color, admitted, epoch_off,
+            // own_mac, own_ip, to_switch, udp, src_port, form, length_right, header_fault, color, admitted, from_parent, epoch_off,
             //     over, slot, stale
-            (1, _, _, _, _, _, _, _, _, _, _, _, _, _): BECAUSE(SPOOFED);
+            (1, _, _, _, _, _, _, _, _, _, _, _, _, _, _): BECAUSE(SPOOFED);
             // A worker may live on the switch's own machine and share its IP address, but not its UDP port: such a
             // frame goes no further than to the switch, and admission decides. Nobody else may be called so.
-            (_, 1, 0, _, _, _, _, _, _, _, _, _, _, _): BECAUSE(SPOOFED);
-            (_, 1, _, false, _, _, _, _, _, _, _, _, _, _): BECAUSE(SPOOFED);
-            (_, 1, _, _, AGGREGATION_PORT, _, _, _, _, _, _, _, _, _): BECAUSE(SPOOFED);
-            (_, _, 0, _, _, _, _, _, _, _, _, _, _, _): pass();
+            (_, 1, 0, _, _, _, _, _, _, _, _, _, _, _, _): BECAUSE(SPOOFED);
+            (_, 1, _, false, _, _, _, _, _, _, _, _, _, _, _): BECAUSE(SPOOFED);
+            (_, 1, _, _, AGGREGATION_PORT, _, _, _, _, _, _, _, _, _, _): BECAUSE(SPOOFED);
+            (_, _, 0, _, _, _, _, _, _, _, _, _, _, _, _): pass();
             BY_FORM(TRUNCATED)
             BY_FORM(CHECKSUM)
             BY_FORM(FRAGMENT)
@@ -171,17 +222,19 @@ control Dropping(in headers_t hdr, in metadata_t meta,
             BY_FORM(VERSION)
             BY_FORM(TYPE)
             BY_FORM(RESERVED)
-            (_, _, _, _, _, FORM_ARP, _, _, _, _, _, _, _, _): pass();
-            (_, _, _, _, _, FORM_PING, _, _, _, _, _, _, _, _): pass();
-            (_, _, _, _, _, _, 0, _, _, _, _, _, _, _): BECAUSE(LENGTH);
-            (_, _, _, _, _, FORM_HELLO, _, _, METER_RED, _, _, _, _, _): BECAUSE(RATE);
-            (_, _, _, _, _, FORM_HELLO, _, _, _, _, _, _, _, _): pass();
-            (_, _, _, _, _, _, _, true, _, _, _, _, _, _): BECAUSE(HEADER_CHECKSUM);
-            (_, _, _, _, _, _, _, _, _, 0, _, _, _, _): BECAUSE(NOT_ADMITTED);
-            (_, _, _, _, _, _, _, _, _, _, 0, 0x8000 &&& 0x8000, 0 &&& 0x8000, 0): pass();
-            (_, _, _, _, _, _, _, _, _, _, 0, 0x8000 &&& 0x8000, 0 &&& 0x8000, 1): BECAUSE(STALE);
-            (_, _, _, _, _, _, _, _, _, _, 0, _, _, _): BECAUSE(SLOT);
-            (_, _, _, _, _, _, _, _, _, _, _, _, _, _): BECAUSE(EPOCH);
+            (_, _, _, _, _, FORM_ARP, _, _, _, _, _, _, _, _, _): pass();
+            (_, _, _, _, _, FORM_PING, _, _, _, _, _, _, _, _, _): pass();
+            (_, _, _, _, _, _, 0, _, _, _, _, _, _, _, _): BECAUSE(LENGTH);
+            (_, _, _, _, _, FORM_HELLO, _, _, METER_RED, _, _, _, _, _, _): BECAUSE(RATE);
+            (_, _, _, _, _, FORM_HELLO, _, _, _, _, _, _, _, _, _): pass();
+            (_, _, _, _, _, _, _, true, _, _, _, _, _, _, _): BECAUSE(HEADER_CHECKSUM);
+            (_, _, _, _, _, _, _, _, _, 0, _, _, _, _, _): BECAUSE(NOT_ADMITTED);
+            (_, _, _, _, _, FORM_CONTRIBUTION, _, _, _, _, 1, _, _, _, _): BECAUSE(TYPE);
+            (_, _, _, _, _, FORM_ANSWER, _, _, _, _, 0, _, _, _, _): BECAUSE(TYPE);
+            (_, _, _, _, _, _, _, _, _, _, _, 0, 0x8000 &&& 0x8000, 0 &&& 0x8000, 0): pass();
+            (_, _, _, _, _, _, _, _, _, _, _, 0, 0x8000 &&& 0x8000, 0 &&& 0x8000, 1): BECAUSE(STALE);
+            (_, _, _, _, _, _, _, _, _, _, _, 0, _, _, _): BECAUSE(SLOT);
+            (_, _, _, _, _, _, _, _, _, _, _, _, _, _, _): BECAUSE(EPOCH);
         }
         size = 32;
     }
@@ -191,7 +244,7 @@ control Dropping(in headers_t hdr, in metadata_t meta,
     }
 }
 
-// Egress: a replica of a RESULT carries a replication id that is the rank it is for.
+// Egress: a replica carries a replication id that says which child it is for; one beyond all children stands for the parent.
 control AddressReply(inout egress_headers_t hdr, inout egress_metadata_t meta,
                      in egress_intrinsic_metadata_t intrinsic,
                      inout egress_intrinsic_metadata_for_deparser_t to_deparser) {
@@ -250,7 +303,7 @@ control AddressReply(inout egress_headers_t hdr, inout egress_metadata_t meta,
     }
 
     apply {
-        if (hdr.bridge.onward == Onward.TO_JOB) {
+        if (hdr.bridge.onward == Onward.TO_GROUP) {
             job_member.apply();
             lengths.apply();
         } else if (hdr.bridge.onward == Onward.TO_SENDER) {

@@ -1,4 +1,4 @@
-// One round a (slot, version): which round it is, which ranks are in, which columns hold a sum.
+// One round a (slot, version): which round it is, which children are in, which columns hold a sum.
 // `version` is the round's lowest bit, so a slot remembers its last result while the next round fills.
 // A new round's first contribution overwrites everything: nothing is ever cleared.
 //
@@ -84,23 +84,23 @@ control Tags(in headers_t hdr, inout metadata_t meta) {
             (0, 0): get();
 
 control SlotState(inout headers_t hdr, inout metadata_t meta) {
-    Register<rank_bitmap_t, cell_t>(2 * SLOTS, 0) seen;    // ranks that have contributed
+    Register<child_bitmap_t, cell_t>(2 * SLOTS, 0) seen;    // children that have contributed
     Register<bit<8>, cell_t>(2 * SLOTS, 0) held;           // columns that hold a sum
 
-    RegisterAction<rank_bitmap_t, cell_t, rank_bitmap_t>(seen) put_rank = {
-        void apply(inout rank_bitmap_t ranks, out rank_bitmap_t now) {
-            ranks = meta.rank_bit;
+    RegisterAction<child_bitmap_t, cell_t, child_bitmap_t>(seen) put_rank = {
+        void apply(inout child_bitmap_t ranks, out child_bitmap_t now) {
+            ranks = meta.child_bit;
             now = ranks;
         }
     };
-    RegisterAction<rank_bitmap_t, cell_t, rank_bitmap_t>(seen) add_rank = {
-        void apply(inout rank_bitmap_t ranks, out rank_bitmap_t now) {
-            ranks = ranks | meta.rank_bit;
+    RegisterAction<child_bitmap_t, cell_t, child_bitmap_t>(seen) add_rank = {
+        void apply(inout child_bitmap_t ranks, out child_bitmap_t now) {
+            ranks = ranks | meta.child_bit;
             now = ranks;
         }
     };
-    RegisterAction<rank_bitmap_t, cell_t, rank_bitmap_t>(seen) get_ranks = {
-        void apply(inout rank_bitmap_t ranks, out rank_bitmap_t now) {
+    RegisterAction<child_bitmap_t, cell_t, child_bitmap_t>(seen) get_ranks = {
+        void apply(inout child_bitmap_t ranks, out child_bitmap_t now) {
             now = ranks;
         }
     };

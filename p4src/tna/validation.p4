@@ -26,7 +26,8 @@ control Validation(in headers_t hdr, inout metadata_t meta,
             hdr.icmp.code: ternary;
             hdr.udp.dst_port: ternary;
             hdr.base.version: ternary;
-            hdr.base.reserved: ternary;
+            hdr.base.type: ternary;
+            hdr.base.level: ternary;
             hdr.base.seen: ternary;
             hdr.guard.reserved: ternary;
             hdr.base.present: ternary;
@@ -38,28 +39,28 @@ control Validation(in headers_t hdr, inout metadata_t meta,
         const default_action = NoAction();
         const entries = {
             // parser_err, arp, icmp, udp, base, hello, guard, ipv4_fault, ARP operation,
-            //     protocol, version_ihl, fragment, ICMP type and code, UDP port, version, reserved, seen, guard.reserved,
+            //     protocol, version_ihl, fragment, ICMP type and code, UDP port, version, type, level, seen, guard.reserved,
             //     present, epoch, slot, round
-            (_, true, _, _, _, _, _, _, ARP_REQUEST, _, _, _, _, _, _, _, _, _, _, _, _, _, _): is(FORM_ARP);
-            (_, true, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _): IS(NOT_SERVED);
-            (_, _, true, _, _, _, _, false, _, _, _, _, ICMP_ECHO, 0, _, _, _, _, _, _, _, _, _): is(FORM_PING);
-            (_, _, true, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _): IS(NOT_SERVED);
+            (_, true, _, _, _, _, _, _, ARP_REQUEST, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _): is(FORM_ARP);
+            (_, true, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _): IS(NOT_SERVED);
+            (_, _, true, _, _, _, _, false, _, _, _, _, ICMP_ECHO, 0, _, _, _, _, _, _, _, _, _, _): is(FORM_PING);
+            (_, _, true, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _): IS(NOT_SERVED);
             // UDP, to another port
-            (0, _, _, true, false, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _): IS(NOT_SERVED);
+            (0, _, _, true, false, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _): IS(NOT_SERVED);
             // UDP, to the aggregation port or without a UDP header
-            (PARSER_ERROR_PARTIAL_HDR &&& PARSER_ERROR_PARTIAL_HDR, _, _, _, _, _, _, _, _, PROTOCOL_UDP, _, _, _, _, _,
-                _, _, _, _, _, _, _, _): IS(TRUNCATED);
-            (PARSER_ERROR_NO_MATCH &&& PARSER_ERROR_NO_MATCH, _, _, _, _, _, _, _, _, PROTOCOL_UDP, _, _, _, _, _,
-                _, _, _, _, _, _, _, _): IS(TRUNCATED);
-            (_, _, _, _, _, _, _, true, _, PROTOCOL_UDP, 0x45, _, _, _, _, _, _, _, _, _, _, _, _): IS(CHECKSUM);
-            (_, _, _, false, _, _, _, _, _, PROTOCOL_UDP, _, 0, _, _, _, _, _, _, _, _, _, _, _): IS(NOT_SERVED);
-            (_, _, _, false, _, _, _, _, _, PROTOCOL_UDP, _, _, _, _, _, _, _, _, _, _, _, _, _): IS(FRAGMENT);
-            (0, _, _, _, _, false, true, _, _, _, _, _, _, _, _, _, 0, 0, 0, _, _, _, _): is(FORM_CONTRIBUTION);
-            (_, _, _, _, _, false, true, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _): IS(RESERVED);
-            (0, _, _, _, _, true, false, _, _, _, _, _, _, _, _, _, 0, 0, _, 0, 0, 0, 0): is(FORM_HELLO);
-            (_, _, _, _, _, true, false, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _): IS(RESERVED);
-            (_, _, _, _, true, _, _, _, _, _, _, _, _, _, _, WIRE_VERSION, _, _, _, _, _, _, _): IS(TYPE);
-            (_, _, _, _, true, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _): IS(VERSION);
+            (PARSER_ERROR_PARTIAL_HDR &&& PARSER_ERROR_PARTIAL_HDR, _, _, _, _, _, _, _, _, PROTOCOL_UDP, _, _, _, _, _, _, _, _, _, _, _, _, _, _): IS(TRUNCATED);
+            (PARSER_ERROR_NO_MATCH &&& PARSER_ERROR_NO_MATCH, _, _, _, _, _, _, _, _, PROTOCOL_UDP, _, _, _, _, _, _, _, _, _, _, _, _, _, _): IS(TRUNCATED);
+            (_, _, _, _, _, _, _, true, _, PROTOCOL_UDP, 0x45, _, _, _, _, _, _, _, _, _, _, _, _, _): IS(CHECKSUM);
+            (_, _, _, false, _, _, _, _, _, PROTOCOL_UDP, _, 0, _, _, _, _, _, _, _, _, _, _, _, _): IS(NOT_SERVED);
+            (_, _, _, false, _, _, _, _, _, PROTOCOL_UDP, _, _, _, _, _, _, _, _, _, _, _, _, _, _): IS(FRAGMENT);
+            (0, _, _, _, _, false, true, _, _, _, _, _, _, _, _, _, FrameType.CONTRIBUTE, 0, 0, 0, _, _, _, _): is(FORM_CONTRIBUTION);
+            (_, _, _, _, _, false, true, _, _, _, _, _, _, _, _, _, FrameType.CONTRIBUTE, _, _, _, _, _, _, _): IS(RESERVED);
+            (0, _, _, _, _, false, true, _, _, _, _, _, _, _, _, _, _, _, _, 0, _, _, _, _): is(FORM_ANSWER);
+            (_, _, _, _, _, false, true, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _): IS(RESERVED);
+            (0, _, _, _, _, true, false, _, _, _, _, _, _, _, _, _, _, 0, 0, _, 0, 0, 0, 0): is(FORM_HELLO);
+            (_, _, _, _, _, true, false, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _): IS(RESERVED);
+            (_, _, _, _, true, _, _, _, _, _, _, _, _, _, _, WIRE_VERSION, _, _, _, _, _, _, _, _): IS(TYPE);
+            (_, _, _, _, true, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _): IS(VERSION);
         }
         size = 32;
     }

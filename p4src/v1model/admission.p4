@@ -1,7 +1,7 @@
 // Who may contribute to what, and whose answers go down. A child's bit comes from this table, never from the frame.
 control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
     // A child: a rank, or a switch below. `to_parent`: this switch is not the job's root.
-    action admit_rank(rank_bitmap_t rank_bit, rank_bitmap_t full, slot_index_t slot_base, slot_index_t slot_count,
+    action admit_rank(child_bitmap_t rank_bit, child_bitmap_t full, slot_index_t slot_base, slot_index_t slot_count,
                       epoch_t epoch, group_t group, bit<1> to_parent) {
         meta.child_bit = rank_bit;
         meta.full = full;

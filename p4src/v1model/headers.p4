@@ -105,8 +105,8 @@ struct metadata_t {
     // from the admission table
     bool            from_parent;  // an answer of the switch above, for this switch's children
     bool            to_parent;    // a complete round goes to the switch above
-    rank_bitmap_t   child_bit;
-    rank_bitmap_t   full;         // all children of this switch that the job has
+    child_bitmap_t  child_bit;
+    child_bitmap_t  full;         // all children of this switch that the job has
     slot_index_t    slot_base;
     slot_index_t    slot_count;
     epoch_t         lease_epoch;
@@ -126,7 +126,7 @@ struct metadata_t {
 // What guard_t's checksum covers.
 #define CHECKED_KEY(c, next) , hdr.keys.key_##c
 #define HEADER_CHECKED_FIELDS { \
-    hdr.base.version, hdr.base.type, hdr.base.job, hdr.base.present, hdr.base.reserved, hdr.base.epoch, \
+    hdr.base.version, hdr.base.type, hdr.base.job, hdr.base.present, hdr.base.level, hdr.base.epoch, \
     hdr.base.slot, hdr.base.round, hdr.base.seen, hdr.guard.check FOR_EACH_COLUMN(CHECKED_KEY) }
 
 struct mac_learn_t {

@@ -34,7 +34,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
             mark_to_drop(standard);       // consumed: its words are in the registers
         } else {
             if (meta.from_parent) {
-                hdr.base.reserved = hdr.base.reserved + 1;
+                hdr.base.level = hdr.base.level + 1;
             } else if (!meta.complete) {
                 hdr.base.type = FrameType.PENDING;
                 describe(0);

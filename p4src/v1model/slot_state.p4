@@ -3,13 +3,13 @@
 // A new round's first contribution overwrites everything: nothing is ever cleared.
 control SlotState(inout headers_t hdr, inout metadata_t meta) {
     register<bit<48>>(2 * SLOTS) tags;           // epoch ++ round; fresh registers hold epoch 0, which no job has
-    register<rank_bitmap_t>(2 * SLOTS) seen;    // children that have contributed
+    register<child_bitmap_t>(2 * SLOTS) seen;    // children that have contributed
     register<column_bitmap_t>(2 * SLOTS) held;   // columns that hold a sum
 
     apply {
         bit<48> tag = hdr.base.epoch ++ hdr.base.round;
         bit<48> stored_tag;
-        rank_bitmap_t children = 0;
+        child_bitmap_t children = 0;
         column_bitmap_t columns = 0;
         tags.read(stored_tag, meta.index);
 

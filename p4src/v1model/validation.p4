@@ -15,7 +15,7 @@ control Validation(inout headers_t hdr, inout metadata_t meta, in standard_metad
             payload = payload + GUARD_BYTES + KEYS_BYTES + PRESENT_BYTES;
         }
         if (hdr.base.type != FrameType.RESULT && hdr.base.type != FrameType.PENDING
-            && (hdr.base.reserved != 0 || hdr.base.seen != 0)) {
+            && (hdr.base.level != 0 || hdr.base.seen != 0)) {
             nonzero = 1;
         }
         if (hdr.guard.isValid()) {

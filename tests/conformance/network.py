@@ -33,7 +33,7 @@ from rigs.pipeline import (
 )
 from rigs.secret import rank_secret
 
-GEOMETRIES = {"small": wire.SMALL, "default": wire.DEFAULT}
+GEOMETRIES = {"small": wire.SMALL, "default": wire.DEFAULT, "jumbo": wire.JUMBO}
 SLOT_BASE = 2
 OTHER_IP, OTHER_MAC = 0x0A0000FE, 0x0200000000FE
 PARENT = switch_host(9, 0xF1E2D3C4B5A69788)

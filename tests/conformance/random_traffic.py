@@ -123,7 +123,7 @@ def every_fault(network: Network, seed: str) -> list[Step]:
 def cases() -> list[Case]:
     """Every case of this module."""
     small, default = Network("small", 4), Network("default", 4)
-    shared, many = Network("small", 6, shared_ports=True), Network("small", 32)
+    shared, many, jumbo = Network("small", 6, shared_ports=True), Network("small", 32), Network("jumbo", 2)
     return [
         small.case("p4reduce_small_random", [*written(small), *Traffic(small, "small").frames(1200)]),
         small.case("p4reduce_small_epochs", [*written(small), *_epochs(small)]),
@@ -132,6 +132,7 @@ def cases() -> list[Case]:
         many.case("p4reduce_small_32_ranks", [*written(many), *Traffic(many, "many").frames(500)]),
         default.case("p4reduce_default_random", [*written(default), *Traffic(default, "default").frames(700)]),
         default.case("p4reduce_default_faults", [*written(default), *every_fault(default, "faults")]),
+        jumbo.case("p4reduce_jumbo_random", [*written(jumbo), *Traffic(jumbo, "jumbo").frames(60)]),
     ]
 
 

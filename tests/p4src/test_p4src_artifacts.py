@@ -43,9 +43,8 @@ def test_the_program_has_the_geometry_its_folder_states(name: str) -> None:
     shape = tomllib.loads((folder / "geometry.toml").read_text())
     program = json.loads((folder / "p4reduce.json").read_text())
     registers = {register["name"]: register for register in program["register_arrays"]}
-    sums = [register for name, register in registers.items() if name.endswith(".sums")]
-    assert len(sums) == shape["columns"]
-    assert {register["bitwidth"] for register in sums} == {32 * shape["block_words"]}
+    sums = [register for name, register in registers.items() if ".sums_" in name]
+    assert sum(register["bitwidth"] for register in sums) == 32 * shape["block_words"] * shape["columns"]
     assert {register["size"] for register in registers.values()} == {2 * shape["slots"]}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -22,6 +24,7 @@ from rigs.pipeline import (
     with_secret,
 )
 from rigs.secret import rank_secret
+from rigs.tna_rig import TnaRig
 from rigs.tree import TREES, Place, Shape, TreeRig, racks
 
 UPLINK_SECRET = 0x1122334455667788
@@ -30,8 +33,19 @@ DROP_TYPE, DROP_NOT_ADMITTED, DROP_EPOCH, DROP_SLOT, DROP_RESERVED, DROP_HEADER_
 Packet = tuple[int, bytes]
 
 
-def leaf(ranks: int = 2) -> PipelineRig:
-    return PipelineRig("small", ranks, parent=PARENT)
+@pytest.fixture(params=["v1model", "tofino1-4x8", "tofino2-4x16"])
+def leaf(request: pytest.FixtureRequest) -> Callable[..., PipelineRig]:
+    """Makes a leaf of so many ranks, of each target's program."""
+
+    def make(ranks: int = 2) -> PipelineRig:
+        if request.param == "v1model":
+            return PipelineRig("small", ranks, parent=PARENT)
+        return TnaRig(request.param, ranks, parent=PARENT)
+
+    return make
+
+
+Leaf = Callable[..., PipelineRig]
 
 
 def block_of(rig: PipelineRig | TreeRig, value: int) -> bytes:
@@ -57,7 +71,7 @@ def answer(rig: PipelineRig, kind: int, round_: int = 0, **fields: int) -> bytes
     return from_host(PARENT, wire.pack(rig.geometry, frame._replace(**fields)))
 
 
-def test_a_complete_round_goes_to_the_parent_alone_as_a_contribution() -> None:
+def test_a_complete_round_goes_to_the_parent_alone_as_a_contribution(leaf: Leaf) -> None:
     rig = leaf()
     assert rig.send(1, contribution(rig, value=5, key=wire.key_of(3, 100))) == []
     [(port, frame)] = rig.send(0, contribution(rig, value=6, key=wire.key_of(2, 90)))
@@ -75,7 +89,7 @@ def test_a_complete_round_goes_to_the_parent_alone_as_a_contribution() -> None:
     assert (rig.job_count("contributions"), rig.job_count("results")) == (2, 1)
 
 
-def test_a_duplicate_of_a_complete_round_sends_the_stored_partial_up_again() -> None:
+def test_a_duplicate_of_a_complete_round_sends_the_stored_partial_up_again(leaf: Leaf) -> None:
     rig = leaf()
     rig.send(0, contribution(rig, value=5))
     [first] = rig.send(1, contribution(rig, value=6))
@@ -86,7 +100,7 @@ def test_a_duplicate_of_a_complete_round_sends_the_stored_partial_up_again() -> 
     assert rig.job_count("duplicates") == 4
 
 
-def test_a_duplicate_of_an_incomplete_round_is_answered_by_the_leaf() -> None:
+def test_a_duplicate_of_an_incomplete_round_is_answered_by_the_leaf(leaf: Leaf) -> None:
     rig = leaf()
     rig.send(1, contribution(rig, value=5))
     [(port, frame)] = rig.send(1, contribution(rig, value=5))
@@ -98,7 +112,7 @@ def test_a_duplicate_of_an_incomplete_round_is_answered_by_the_leaf() -> None:
 
 @pytest.mark.parametrize("kind", [wire.RESULT, wire.PENDING])
 @pytest.mark.parametrize("level", [0, 3])
-def test_an_answer_of_the_parent_goes_to_all_children_one_level_down(kind: int, level: int) -> None:
+def test_an_answer_of_the_parent_goes_to_all_children_one_level_down(leaf: Leaf, kind: int, level: int) -> None:
     rig = leaf(3)
     before = [rig.version_state(1, version) for version in (0, 1)]
     came = answer(rig, kind, 4, level=level)
@@ -153,7 +167,7 @@ DROPPED = {
 
 
 @pytest.mark.parametrize("name", DROPPED)
-def test_what_is_not_the_parent_s_answer_is_dropped(name: str) -> None:
+def test_what_is_not_the_parent_s_answer_is_dropped(leaf: Leaf, name: str) -> None:
     rig = leaf()
     rig.send(0, contribution(rig, value=5))
     before = rig.version_state(1, 0)

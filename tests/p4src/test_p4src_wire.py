@@ -50,7 +50,7 @@ def test_header_layout() -> None:
     fields = [*base, *(("unused" if name == "reserved" else name, bits) for name, bits in guard)]
     values = {
         "version": CONSTANTS["WIRE_VERSION"], "type": wire.CONTRIBUTE, "job": 0xA1, "present": 0b0110,
-        "reserved": 0, "epoch": 0xB2B3, "slot": 0xC4C5, "round": 0xD6D7D8D9, "seen": 0,
+        "level": 0, "epoch": 0xB2B3, "slot": 0xC4C5, "round": 0xD6D7D8D9, "seen": 0,
         "secret": 0x1112131415161718, "check": 0x21222324, "unused": 0,
     }  # fmt: skip
     keys = (0x01020304, 0x05060708, 0x090A0B0C, 0x0D0E0F10)

@@ -212,7 +212,7 @@ class PipelineRig:
             for name, register in self.program.registers.items()
         }
         columns = range(self.geometry.columns)
-        words = [registers[f"column_{column}.sums"].to_bytes(self.geometry.block_bytes, "big") for column in columns]
+        words = [_block_of(registers, column, self.geometry.block_bytes) for column in columns]
         return VersionState(
             registers["slot_state.tags"] >> 32,
             registers["slot_state.tags"] & 0xFFFFFFFF,
@@ -231,6 +231,12 @@ class PipelineRig:
 
     def job_count(self, counter: str) -> int:
         return self.program.counters[f"MainIngress.{counter}"].read(JOB)[0]
+
+
+def _block_of(registers: dict[str, int], column: int, block_bytes: int) -> bytes:
+    """A column's sum: the parts of a block, in order."""
+    parts = sorted(name for name in registers if name.startswith(f"column_{column}.sums_"))
+    return b"".join(registers[name].to_bytes(block_bytes // len(parts), "big") for name in parts)
 
 
 def with_secret(payload: bytes, secret: int) -> bytes:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from p4reduce_contracts import artifacts
+from p4reduce_contracts.p4runtime.entries import TableEntry
 from p4reduce_controller.jobs import tofino_entries
 from p4reduce_controller.jobs.hello import Address
-from p4reduce_controller.jobs.model import Grant, rank_children
+from p4reduce_controller.jobs.model import Grant, Parent, rank_children
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.p4names import TOFINO
 from rigs.pipeline import (
@@ -18,10 +19,14 @@ from rigs.pipeline import (
     EPOCH,
     GROUP,
     JOB,
+    PARENT_INSTANCE,
     SLOT_BASE,
     SLOT_COUNT,
     SWITCH_IP,
     SWITCH_MAC,
+    UP_GROUP,
+    UPLINK_PORT,
+    Host,
     PipelineRig,
     VersionState,
     rank_ip,
@@ -46,10 +51,10 @@ def _front_end(geometry_name: str) -> dict[str, Any]:
 class TnaRig(PipelineRig):
     """The program as rigs/tna.py runs it; frames, answers and counters are PipelineRig's."""
 
-    def __init__(self, geometry_name: str, world_size: int) -> None:
+    def __init__(self, geometry_name: str, world_size: int, *, parent: Host | None = None) -> None:
         geometry = artifacts.geometry(ARTIFACTS / geometry_name)
         self.geometry = geometry
-        self.world_size = world_size
+        self.world_size, self.parent = world_size, parent
         self._slots = geometry.slots
         self.tna = TnaProgram(_front_end(geometry_name), GENERATIONS[geometry_name])
         self.insert("address.switch_address", (SWITCH_IP,), "is_switch", (SWITCH_MAC,))
@@ -61,21 +66,39 @@ class TnaRig(PipelineRig):
             member = "MainEgress.address_reply"
             self.tna.insert(f"{member}.job_member", (JOB, rank), f"{member}.address_to", address)
         self.tna.groups[GROUP] = [(rank_port(rank), rank) for rank in range(world_size)]
+        if parent is not None:
+            self._admit_parent(parent)
 
     def insert(self, table: str, match: tuple[int, ...], action: str, params: tuple[int, ...]) -> None:
         control = table.split(".")[0]
         self.tna.insert(f"MainIngress.{table}", match, f"MainIngress.{control}.{action}", params)
 
+    def _admit_parent(self, parent: Host) -> None:
+        """Write what a leaf has beside its ranks' entries."""
+        address = (parent.mac, parent.ip, parent.udp_port, SWITCH_MAC, SWITCH_IP, parent.secret)
+        member = "MainEgress.address_reply"
+        self.tna.insert(f"{member}.job_member", (JOB, PARENT_INSTANCE), f"{member}.address_to", address)
+        self.tna.groups[UP_GROUP] = [(UPLINK_PORT, PARENT_INSTANCE)]
+        self._write(self._admission(EPOCH, SLOT_BASE)[2 * self.world_size :])
+
     def admit(self, rank: int, epoch: int = EPOCH, slot_base: int = SLOT_BASE) -> None:
         """Write the rank's two entries, as the controller makes them."""
+        self._write(self._admission(epoch, slot_base)[2 * rank : 2 * rank + 2])
+
+    def _admission(self, epoch: int, slot_base: int) -> list[TableEntry]:
         addresses = tuple(
             Address(rank_port(other), rank_mac(other), rank_ip(other), rank_udp_port(other))
             for other in range(self.world_size)
         )
         secrets = tuple(map(rank_secret, range(self.world_size)))
-        grant = Grant(JOB, "rig", epoch, SlotRange(slot_base, SLOT_COUNT), rank_children(addresses, secrets))
-        registers = tofino_entries.Registers(self._slots, RANK_CELLS)
-        for entry in tofino_entries.admission(grant, TOFINO, registers)[2 * rank : 2 * rank + 2]:
+        parent = None
+        if (host := self.parent) is not None:
+            parent = Parent("root", Address(UPLINK_PORT, host.mac, host.ip, host.udp_port), host.secret)
+        grant = Grant(JOB, "rig", epoch, SlotRange(slot_base, SLOT_COUNT), rank_children(addresses, secrets), parent)
+        return tofino_entries.admission(grant, TOFINO, tofino_entries.Registers(self._slots, RANK_CELLS))
+
+    def _write(self, entries: list[TableEntry]) -> None:
+        for entry in entries:
             self.tna.insert(entry.table, tuple(entry.match.values()), entry.action, tuple(entry.params.values()))
 
     def renew(self, epoch: int) -> None:
@@ -106,4 +129,4 @@ class TnaRig(PipelineRig):
         return dict(self.tna.counters["MainIngress.dropping.drops"])
 
     def job_count(self, counter: str) -> int:
-        return self.tna.counters[f"MainIngress.reply.{counter}"][JOB]
+        return self.tna.counters[TOFINO.job_counters[counter]][JOB]

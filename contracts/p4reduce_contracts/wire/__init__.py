@@ -2,7 +2,7 @@
 
 from p4reduce_contracts.wire.checksum import internet_checksum
 from p4reduce_contracts.wire.frames import FRAME_FAULTS, Frame, header_checksum, key_of, pack, unpack
-from p4reduce_contracts.wire.geometry import DEFAULT, SMALL, Geometry
+from p4reduce_contracts.wire.geometry import DEFAULT, JUMBO, SMALL, Geometry
 from p4reduce_contracts.wire.hello import HELLO_BYTES, pack_hello, unpack_hello
 from p4reduce_contracts.wire.numbers import (
     AGGREGATION_PORT,
@@ -44,6 +44,7 @@ __all__ = [
     "Geometry",
     "HELLO",
     "HELLO_BYTES",
+    "JUMBO",
     "KEY_BLOCK_BITS",
     "KEY_NONE",
     "MAX_BLOCKS",

@@ -34,7 +34,7 @@ MAX_RANKS: Final = 1024
 """Of one job: two levels of switches with 32 children each."""
 MAX_COLUMNS: Final = 8
 """Bits of `present`."""
-MAX_BLOCK_WORDS: Final = 64
+MAX_BLOCK_WORDS: Final = 256
 MAX_SLOTS: Final = 32768
 WORDS_PER_CALL: Final = 4
 """Words each rank's call descriptor takes in the opening frame of slot 0."""

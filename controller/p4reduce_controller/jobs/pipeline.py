@@ -46,8 +46,6 @@ class Pipeline:
     """The target's entries that admit frames of a job's children and parent; `entries` has them."""
     max_children: int
     """The most ranks and switches that contribute to a job's slots."""
-    takes_trees: bool
-    """Whether the switch can contribute to another one."""
 
     def entries(self, grant: Grant, switch: SwitchConfig) -> GrantEntries:
         """Return all entries of a grant."""
@@ -80,21 +78,25 @@ def read(folder: Path) -> Pipeline:
 
 def _v1model(sizes: SwitchGeometry, p4info: p4i.P4Info, program: bytes) -> Pipeline:
     """Raise ValueError for a program of an earlier version."""
-    params = {
-        param.name for action in p4info.actions for param in action.params if action.preamble.name == V1MODEL.admit_rank
-    }
-    if TO_PARENT not in params:
-        raise ValueError(
-            f"its action {V1MODEL.admit_rank} has no parameter {TO_PARENT}, so it is of an earlier version; compile "
-            "p4src with `make p4`"
-        )
+    _check_version(p4info, V1MODEL, "make p4")
     admission = partial(switch_entries.admission, names=V1MODEL)
-    return Pipeline(sizes, p4info, program, V1MODEL, admission, MAX_CHILDREN, takes_trees=True)
+    return Pipeline(sizes, p4info, program, V1MODEL, admission, MAX_CHILDREN)
+
+
+def _check_version(p4info: p4i.P4Info, names: P4Names, build: str) -> None:
+    """Raise ValueError for a program of an earlier version."""
+    admit = [action for action in p4info.actions if action.preamble.name == names.admit_rank]
+    if not any(param.name == TO_PARENT for action in admit for param in action.params):
+        raise ValueError(
+            f"its action {names.admit_rank} has no parameter {TO_PARENT}, so it is of an earlier version; compile "
+            f"p4src with `{build}`"
+        )
 
 
 def _tofino(folder: Path, sizes: SwitchGeometry, p4info: p4i.P4Info) -> Pipeline:
     """Raise ValueError where P4Info does not say what entries need, OSError where the switch's files are missing."""
     registers = tofino_entries.Registers.of(p4info)
+    _check_version(p4info, TOFINO, "make p4-tofino")
     if registers.slots != sizes.slots:
         raise ValueError(f"its program has {registers.slots} slots, and its sizes say {sizes.slots}")
     return Pipeline(
@@ -104,5 +106,4 @@ def _tofino(folder: Path, sizes: SwitchGeometry, p4info: p4i.P4Info) -> Pipeline
         TOFINO,
         partial(tofino_entries.admission, names=TOFINO, registers=registers),
         min(MAX_CHILDREN, registers.max_children),
-        takes_trees=False,
     )

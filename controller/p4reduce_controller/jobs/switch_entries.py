@@ -46,7 +46,7 @@ def admission(grant: Grant, names: P4Names) -> list[TableEntry]:
         for bit, place in enumerate(places(grant))
     ]
     if grant.parent is not None:
-        place = _place(grant.job_id, grant.parent.address, grant.parent.secret)
+        place = place_of(grant.job_id, grant.parent.address, grant.parent.secret)
         answers = {**of_job, "group": group_number(grant.job_id)}
         entries.append(TableEntry(names.admit, place, names.admit_parent, answers))
     return entries
@@ -54,10 +54,11 @@ def admission(grant: Grant, names: P4Names) -> list[TableEntry]:
 
 def places(grant: Grant) -> list[dict[str, int]]:
     """By bit: where a child's frames come from and what they say, the match of its entries in `admit`."""
-    return [_place(grant.job_id, child.address, child.secret) for child in grant.children]
+    return [place_of(grant.job_id, child.address, child.secret) for child in grant.children]
 
 
-def _place(job: int, address: Address, secret: int) -> dict[str, int]:
+def place_of(job: int, address: Address, secret: int) -> dict[str, int]:
+    """Where the frames of a child or parent come from and what they say, as a match of `admit`."""
     return {
         "ingress_port": address.ingress_port,
         "ipv4_src": address.ip,

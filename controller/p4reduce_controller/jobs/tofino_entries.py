@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
 from p4reduce_contracts.p4runtime.entries import TableEntry
 from p4reduce_controller.jobs.model import Grant
-from p4reduce_controller.jobs.switch_entries import group_number, places
-from p4reduce_controller.p4names import P4Names
+from p4reduce_controller.jobs.switch_entries import group_number, parent_group_number, place_of, places
+from p4reduce_controller.p4names import TO_PARENT, P4Names
 
 _VERSIONS = 2
 _CELL = 1 << 16
@@ -40,29 +40,40 @@ class Registers:
 
     @property
     def max_children(self) -> int:
-        """The most ranks of one job."""
+        """The most children of one job."""
         return self.rank_cells // (_VERSIONS * self.slots)
 
 
 def admission(grant: Grant, names: P4Names, registers: Registers) -> list[TableEntry]:
-    """Return the entries that admit the ranks of a job: two for each, one a version of its slots."""
-    slots = registers.slots
-    return [
+    """Return the entries that admit the children of a job, and its parent: two for each, one a version of its slots."""
+    slots, root = registers.slots, grant.parent is None
+    minus_slot_count, minus_epoch = -grant.slots.count % _CELL, -grant.epoch % _CELL
+    children, parent = group_number(grant.job_id), parent_group_number(grant.job_id)
+    entries = [
         TableEntry(
             table=names.admit,
             match={**place, "version": version},
             action=names.admit_rank,
             params={
-                "rank_bit": 1 << rank,
+                "rank_bit": 1 << bit,
                 "full": grant.full,
                 "first_cell": version * slots + grant.slots.base,
-                "first_rank_cell": (_VERSIONS * rank + version) * slots + grant.slots.base,
-                "minus_slot_count": -grant.slots.count % _CELL,
+                "first_rank_cell": (_VERSIONS * bit + version) * slots + grant.slots.base,
+                "minus_slot_count": minus_slot_count,
                 "epoch": grant.epoch,
-                "minus_epoch": -grant.epoch % _CELL,
-                "group": group_number(grant.job_id),
+                "minus_epoch": minus_epoch,
+                "group": children if root else parent,
+                TO_PARENT: int(not root),
             },
         )
-        for rank, place in enumerate(places(grant))
+        for bit, place in enumerate(places(grant))
         for version in range(_VERSIONS)
     ]
+    if grant.parent is not None:
+        place = place_of(grant.job_id, grant.parent.address, grant.parent.secret)
+        answers = {"minus_slot_count": minus_slot_count, "minus_epoch": minus_epoch, "group": children}
+        entries += [
+            TableEntry(names.admit, {**place, "version": version}, names.admit_parent, answers)
+            for version in range(_VERSIONS)
+        ]
+    return entries

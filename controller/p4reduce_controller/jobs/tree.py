@@ -20,8 +20,6 @@ class TreeSwitch:
 
     config: SwitchConfig = SwitchConfig()
     max_children: int = MAX_CHILDREN
-    takes_trees: bool = True
-    """Whether it can send partial sums up, and pass results down."""
 
     @property
     def name(self) -> str:
@@ -71,12 +69,6 @@ class Tree:
             )
         root = above_all[0]
         needed = {name for path in paths.values() for name in path[: path.index(root) + 1]}
-        unable = [name for name in sorted(needed) if not self.switches[name].takes_trees]
-        if unable and len(needed) > 1:
-            raise PlacementError(
-                f"the ranks are at the switches {', '.join(paths)}, and the pipeline of {', '.join(unable)} cannot sum "
-                "for other switches: keep the job's ranks at one switch"
-            )
         behind: dict[str, list[tuple[int, ...]]] = {name: [] for name in needed}
         for rank, name in places.items():
             behind[name].append((rank,))

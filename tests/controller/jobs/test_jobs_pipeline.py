@@ -18,7 +18,7 @@ def test_bmv2_and_the_embedded_switch_load_json(name: str) -> None:
     pipeline = pipelines.read(find(name))
     assert pipeline.names is V1MODEL
     assert pipeline.device_config == (find(name) / PROGRAM).read_bytes()
-    assert (pipeline.max_children, pipeline.takes_trees) == (32, True)
+    assert pipeline.max_children == 32
 
 
 @pytest.mark.parametrize(("chip", "by_frame", "by_registers"), [("tofino1-4x8", 8, 32), ("tofino2-4x16", 16, 8)])
@@ -28,7 +28,7 @@ def test_a_tofinos_registers_limit_the_number_of_ranks(
     pipeline = pipelines.read(find(pipeline_folder(tmp_path / "pipeline", chip)))
     assert pipeline.names is TOFINO
     assert pipeline.geometry.max_world_size == by_frame
-    assert (pipeline.max_children, pipeline.takes_trees) == (by_registers, False)
+    assert pipeline.max_children == by_registers
 
 
 def test_a_tofinos_pipeline_is_stratums_message(tmp_path: Path) -> None:

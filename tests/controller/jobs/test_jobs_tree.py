@@ -33,8 +33,8 @@ def switches(parents: Mapping[str, str]) -> tuple[SwitchConfig, ...]:
     return with_tree(Config(), parents).switches
 
 
-def make_tree(parents: Mapping[str, str] = RACKS, max_children: int = 32, takes_trees: bool = True) -> Tree:
-    return Tree(TreeSwitch(switch, max_children, takes_trees) for switch in switches(parents))
+def make_tree(parents: Mapping[str, str] = RACKS, max_children: int = 32) -> Tree:
+    return Tree(TreeSwitch(switch, max_children) for switch in switches(parents))
 
 
 def make_registry(parents: Mapping[str, str] = RACKS, store: MemoryJobStore | Store | None = None) -> Registry:
@@ -124,20 +124,11 @@ def test_the_root_is_the_lowest_switch_above_all_ranks_and_paths_lead_to_it() ->
         (make_tree({"a": "", "b": ""}), {0: "a", 1: "b"}, "the switches a, b, which are in separate trees"),
         (make_tree(), dict.fromkeys(range(33), "leaf1"), "switch leaf1 would have 33 children of the job"),
         (make_tree(max_children=2), {0: "root", 1: "leaf1", 2: "leaf2"}, "root would have 3 .* at most 2"),
-        (
-            make_tree(takes_trees=False),
-            {0: "root", 1: "leaf1"},
-            "pipeline of leaf1, root cannot sum for other switches",
-        ),
     ],
 )
 def test_ranks_that_cannot_be_placed(tree: Tree, places: dict[int, str], message: str) -> None:
     with pytest.raises(PlacementError, match=message):
         tree.place(places)
-
-
-def test_without_trees_in_the_pipeline_a_job_at_one_switch_is_possible() -> None:
-    assert list(make_tree(takes_trees=False).place({0: "leaf1"})) == ["leaf1"]
 
 
 def test_32_racks_of_32_ranks_fit() -> None:

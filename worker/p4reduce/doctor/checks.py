@@ -29,7 +29,7 @@ from p4reduce.transport import BUFFER_BYTES, UdpTransport
 from p4reduce_contracts.jobs.client import JobClient, JobServiceError, JoinTicket
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_children
-from p4reduce_contracts.wire import Geometry
+from p4reduce_contracts.wire import JUMBO, Geometry
 from p4reduce_runtime.security import (
     Security,
     check_dialling,
@@ -367,6 +367,9 @@ def _full_frames(comm: Communicator) -> Check:
         return Check(FULL_FRAMES, Status.FAILED, text, "do not train like this: look for what changes words on the way")
     packet = comm.lease.geometry.max_frame_bytes + IP_UDP_BYTES
     text = f"packets of {packet} B pass unfragmented; {numbers} int32 and {numbers} float32 sums are right"
+    larger = JUMBO.max_frame_bytes + IP_UDP_BYTES
+    if isinstance(transport, UdpTransport) and packet < larger <= (known := transport.path_mtu):
+        text += f"; the MTU here is {known} B: if all are {larger} B or more, the pipeline `jumbo` needs fewer frames"
     return Check(FULL_FRAMES, Status.OK, text)
 
 
