@@ -135,10 +135,13 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(run: Run, link: Link, world_size: int, *, gloo: bool = True, racks: int = 1) -> Iterator[Cluster]:
+def running_cluster(
+    run: Run, link: Link, world_size: int, *, gloo: bool = True, racks: int = 1, pipeline: str = "default"
+) -> Iterator[Cluster]:
     """Start everything on hosts of a network, or on the loopback interface; take it down at the end.
 
-    With several `racks`, on a network, each has a switch, below another one; the links between these are as the hosts'.
+    `pipeline` is the switches' geometry. With several `racks`, on a network, each has a switch, below another one; the
+    links between these are as the hosts'.
     Raises ProcessError, and SetupError where the network cannot be built.
     """
     on_loopback = link.rate_mbit is None
@@ -154,7 +157,7 @@ def running_cluster(run: Run, link: Link, world_size: int, *, gloo: bool = True,
         config = toml_table("[controller]", listen=jobs, state_dir=new_state_dir(run.children.logs))
         config += toml_table("[security]", insecure=not on_loopback)  # only the hosts are on this network
         system = stack.enter_context(
-            started_embedded_system(run.children, _switches(network), jobs, config, insecure=not on_loopback)
+            started_embedded_system(run.children, _switches(network, pipeline), jobs, config, insecure=not on_loopback)
         )
         stack.enter_context(system.job(_JOB, world_size))
         workers = _start_workers(run, stack, network.hosts, system, world_size)
@@ -164,12 +167,12 @@ def running_cluster(run: Run, link: Link, world_size: int, *, gloo: bool = True,
         workers.ask("close")
 
 
-def _switches(network: Network) -> list[EmbeddedSwitch]:
+def _switches(network: Network, pipeline: str) -> list[EmbeddedSwitch]:
     """Return the switches of a network: of the loopback interface, or at the top, and one in each rack."""
     if not network.hosts:
-        return [EmbeddedSwitch(ONLY_SWITCH, free_address(socket.SOCK_DGRAM), free_address())]
+        return [EmbeddedSwitch(ONLY_SWITCH, free_address(socket.SOCK_DGRAM), free_address(), pipeline)]
     top = EmbeddedSwitch(
-        ROOT if network.racks else ONLY_SWITCH, f"{links.SWITCH_ADDRESS}:{AGGREGATION_PORT}", free_address()
+        ROOT if network.racks else ONLY_SWITCH, f"{links.SWITCH_ADDRESS}:{AGGREGATION_PORT}", free_address(), pipeline
     )
     return [
         top,
@@ -178,6 +181,7 @@ def _switches(network: Network) -> list[EmbeddedSwitch]:
                 f"leaf{rack.number + 1}",
                 f"{rack.address}:{AGGREGATION_PORT}",
                 f"{rack.address}:{_P4RUNTIME_PORT}",
+                pipeline,
                 parent=top,
                 within=rack.namespace.within,
             )
