@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from p4reduce import Communicator
 from p4reduce.errors import CollectiveError, JobResetError
 from p4reduce.testing.reference_switch import ReferenceSwitch
-from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease, Level
 from p4reduce_contracts.wire import SMALL
 
 SLOTS = 4
@@ -61,12 +61,16 @@ def at_once(now: float) -> float | None:
 
 
 def rank_0(
-    world_size: int, answers: Callable[[float], float | None] = at_once, reset_at: float | None = None
+    world_size: int,
+    answers: Callable[[float], float | None] = at_once,
+    reset_at: float | None = None,
+    levels: tuple[Level, ...] = (),
 ) -> tuple[Communicator, Path]:
     """The communicator of rank 0, with the default timeout; no other rank takes part in anything."""
     switch = ReferenceSwitch(SMALL, SLOTS)
     switch.add_job(1, 7, world_size, 0, SLOTS)
     path = Path(0, switch, answers)
-    lease = Lease(1, "train", 7, 0, world_size, SLOTS, SMALL.columns, SMALL.block_words, switch_host="10.0.0.7")
+    shape = SMALL.columns, SMALL.block_words
+    lease = Lease(1, "train", 7, 0, world_size, SLOTS, *shape, switch_host="10.0.0.7", levels=levels)
     membership = None if reset_at is None else Membership(path, reset_at)
     return Communicator(lease, path, membership=membership, clock=path.clock), path

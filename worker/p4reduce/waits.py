@@ -11,7 +11,7 @@ from typing import Final
 
 from p4reduce.errors import CollectiveTimeoutError
 from p4reduce.protocol.collective import Collective
-from p4reduce.protocol.deadline import IP_UDP_BYTES
+from p4reduce.protocol.deadline import IP_UDP_BYTES, links_above
 from p4reduce.trace import TracedWaits, TraceFile
 from p4reduce.transport import Transport, UdpTransport
 from p4reduce_contracts.jobs.lease import Lease
@@ -80,7 +80,8 @@ class Waits:
         text, silent_s = "", now - self._answered_at
         if self._answers and silent_s >= _SILENT_S:
             where = f"{self._lease.switch_host}:{self._lease.switch_port}"
-            text = f"; the last answer of the switch at {where} came {silent_s:.0f} s ago"
+            links = links_above(self._lease) if missing_ranks else ""  # they may have contributed since
+            text = f"; the last answer of the switch at {where} came {silent_s:.0f} s ago{links and ': see ' + links}"
         if text or not missing_ranks:
             text += self._mtu()
         return text

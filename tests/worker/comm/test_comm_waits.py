@@ -19,6 +19,7 @@ from p4reduce import waits
 from p4reduce.errors import CollectiveTimeoutError, JobResetError
 from p4reduce.testing.udp_switch import UdpSwitch, connect
 from p4reduce.transport import UdpTransport
+from p4reduce_contracts.jobs.lease import Level
 from rigs.virtual_path import rank_0
 
 
@@ -53,6 +54,16 @@ def test_a_switch_that_stops_answering_is_named(caplog: pytest.LogCaptureFixture
     first, second = (line for line in caplog.messages if "has waited" in line)
     assert first.endswith("the switch still waits for rank 1")
     assert re.search(r"waits for rank 1; the last answer of the switch at 10\.0\.0\.7:21072 came 1[56] s ago$", second)
+
+
+def test_a_switch_below_another_that_stops_answering_may_have_lost_the_other() -> None:
+    """It has what it was said to wait for, and answers nothing by itself."""
+    levels = Level("leaf1", ((0,), (1,)), "root"), Level("root", ((0, 1),))
+    comm, _ = rank_0(2, lambda now: 0.0 if now < 5 else None, levels=levels)
+    with pytest.raises(
+        CollectiveTimeoutError, match=r"waits for rank 1; .* ago: see that its links to root carry frames$"
+    ):
+        comm.barrier(timeout_s=25)
 
 
 def test_a_slow_collective_with_progress_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:

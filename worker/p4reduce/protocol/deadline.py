@@ -65,8 +65,7 @@ def obstacle(
             f"frames came from {where}, and none was of use: {foreign} of another job or epoch, {malformed} malformed "
             f"or not what was agreed, {stale} of a round that is over"
         )
-    above = ", ".join(level.switch for level in lease.levels[1:])
-    links = f"that its links to {above} carry frames" if above else ""
+    links = links_above(lease)
     if stats.rounds or stats.pendings:
         return Obstacle(
             f"answers from the switch at {where} stopped; look for a lost link, an overloaded switch, or frames "
@@ -74,6 +73,12 @@ def obstacle(
         )
     further = links and f", and {links}"
     return Obstacle(f"the switch at {where} answered nothing; see that it runs and that the job is active{further}")
+
+
+def links_above(lease: Lease) -> str:
+    """Return what has to be true of the links from the rank's own switch up to the root, "" where that is the root."""
+    above = ", ".join(level.switch for level in lease.levels[1:])
+    return f"that its links to {above} carry frames" if above else ""
 
 
 def too_late(call: Call, timeout_s: float, why: Obstacle) -> CollectiveTimeoutError:
