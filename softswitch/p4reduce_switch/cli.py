@@ -94,6 +94,9 @@ def alias() -> None:
     if found is not None:
         raise click.ClickException(f"there is a simple_switch_grpc at {found}: it is left alone")
     link = Path(sysconfig.get_path("scripts")) / "simple_switch_grpc"
+    command = link.with_name("p4reduce-simple-switch")
+    if not command.exists():  # such as after pip install --user
+        raise click.ClickException(f"there is no {command}: make the link yourself, beside p4reduce-simple-switch")
     try:
         link.symlink_to("p4reduce-simple-switch")
     except OSError as error:

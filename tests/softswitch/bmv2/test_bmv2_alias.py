@@ -30,6 +30,14 @@ def test_the_name_of_bmv2_leads_to_ours(scripts: Path) -> None:
     assert again.exit_code == 1
 
 
+def test_no_link_leads_to_nothing(scripts: Path) -> None:
+    (scripts / "p4reduce-simple-switch").unlink()
+    done = CliRunner().invoke(switch, ["alias"])
+    assert done.exit_code == 1
+    assert "there is no" in done.output
+    assert list(scripts.iterdir()) == []
+
+
 def test_an_installed_bmv2_is_left_alone(scripts: Path) -> None:
     bmv2 = scripts / "simple_switch_grpc"
     bmv2.write_text("#!/bin/sh\n")
