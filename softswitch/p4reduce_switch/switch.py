@@ -190,7 +190,7 @@ class Switch:
                 except ExecutionError as error:
                     self._failed(None, error)
                     continue
-            if outputs is None:
+            if outputs is None or self._stopping.is_set():
                 return
             for out_port, out_frame in outputs:
                 self._send(out_port, out_frame)

@@ -141,3 +141,17 @@ def test_a_program_without_queues_leaves_no_frame_waiting() -> None:
     assert watched.events == selectors.EVENT_READ
     assert switch._output._by_port == {}
     switch.close()
+
+
+def test_a_switch_that_stops_does_not_serve_its_queues_any_more() -> None:
+    """Else a program that recirculates for ever has MAX_DEPARTURES for each frame of a burst that has arrived."""
+    switch, ports = Switch(), MemoryPorts()
+    switch.add_ports(ports)
+    switch.install(Program(QUEUES))
+    frame = bytes((2, 0)) + bytes(22)
+    switch.receive(1, frame)
+    assert len(sent(ports)) == 1
+    switch.stop()
+    switch.receive(1, frame)
+    assert sent(ports) == []
+    switch.close()
