@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from p4reduce_lab.bench.case import Case, Run, Series, Threshold
 from p4reduce_lab.bench.cases.dense import FLOAT_BYTES, MEGABYTE
+from p4reduce_lab.bench.cases.wire import bfloat16
 from p4reduce_lab.bench.cluster import running_cluster, summed_up
 from p4reduce_lab.bench.links import LOOPBACK
 
@@ -17,6 +18,7 @@ _BLOCK_WORDS = {"default": 32, "jumbo": 256}
 
 DENSE = Threshold("jumbo frames, loopback, 25 MB, 4 workers: gloo / p4reduce", 0.9)
 DENSE_SMALL = Threshold("jumbo frames, loopback, 4 MB, 4 workers: gloo / p4reduce", 0.6)
+BFLOAT16 = Threshold("bfloat16, jumbo frames, loopback, 25 MB, 4 workers: gloo / backend p4reduce", 0.9)
 _DENSE = {25: DENSE, 4: DENSE_SMALL}
 
 
@@ -47,6 +49,8 @@ def measure(run: Run) -> None:
     for size in sizes:
         if not run.quick:
             run.ratio(_DENSE[size].name, found["gloo", size, 1.0], found["jumbo", size, 1.0])
+    with running_cluster(run, LOOPBACK, WORKERS, pipeline="jumbo") as cluster:
+        bfloat16(cluster, LOOPBACK, BFLOAT16, "frames of 8 KB")
     run.note("The share of blocks that are not zero is of blocks of 32 words, which a block of 256 words has eight of.")
 
 
@@ -64,5 +68,8 @@ def _report(run: Run, point: tuple[str, int, float], seconds: list[float], count
 
 
 CASE = Case(
-    "jumbo", "frames of 8 KB beside frames of 1 KB and gloo, on loopback", measure, thresholds=(DENSE, DENSE_SMALL)
+    "jumbo",
+    "frames of 8 KB beside frames of 1 KB and gloo, on loopback",
+    measure,
+    thresholds=(DENSE, DENSE_SMALL, BFLOAT16),
 )

@@ -45,10 +45,10 @@ def measure(run: Run) -> None:
     kernels(run)
     with running_cluster(run, LOOPBACK, WORKERS) as cluster:
         sums(cluster, LOOPBACK, 25)
-        bfloat16(cluster, LOOPBACK)
+        bfloat16(cluster, LOOPBACK, BFLOAT16[LOOPBACK])
     with running_cluster(run, GBIT_1, WORKERS) as cluster:
         sums(cluster, GBIT_1, 25)
-        bfloat16(cluster, GBIT_1)
+        bfloat16(cluster, GBIT_1, BFLOAT16[GBIT_1])
         cluster.shape(MBIT_100)
         sums(cluster, MBIT_100, 4)
         steps(cluster)
@@ -105,8 +105,8 @@ def sums(cluster: Cluster, link: Link, megabytes: int) -> None:
             run.ratio(threshold.name, found[peer], found["p4reduce 16"])
 
 
-def bfloat16(cluster: Cluster, link: Link) -> None:
-    """Measure the backend's all_reduce of 25 MB of bfloat16 beside gloo's."""
+def bfloat16(cluster: Cluster, link: Link, threshold: Threshold, frames: str = "") -> None:
+    """Measure the backend's all_reduce of 25 MB of bfloat16 beside gloo's; `frames` says what is unusual of them."""
     run = cluster.run
     size = (_QUICK_MB if run.quick else 25) * MEGABYTE
     once = partial(cluster.timed, "collective", name="all_reduce", elements=size // 2, dtype="bfloat16")
@@ -121,8 +121,9 @@ def bfloat16(cluster: Cluster, link: Link) -> None:
     for backend, seconds in found.items():
         times = [1000 * second for second in seconds]
         what = f"all_reduce of {size // MEGABYTE} MB of bfloat16, {WORKERS} workers"
-        run.add(Series(what, backend, str(link), "ms", times, size=size, ranks=WORKERS))
-    run.ratio(BFLOAT16[link].name, found["gloo"], found["p4reduce"])
+        peer = f"{backend}, {frames}" if frames and backend == "p4reduce" else backend
+        run.add(Series(what, peer, str(link), "ms", times, size=size, ranks=WORKERS))
+    run.ratio(threshold.name, found["gloo"], found["p4reduce"])
 
 
 def steps(cluster: Cluster) -> None:
