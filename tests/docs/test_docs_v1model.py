@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
 import struct
@@ -121,6 +122,7 @@ def test_the_compiled_program_is_current() -> None:
 
 @pytest.mark.root
 @pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root: network namespaces and interfaces")
 @needs_shell
 @pytest.mark.skipif(not has_mininet(), reason="Mininet is not installed")
 @pytest.mark.skipif(shutil.which("ping") is None, reason="needs the command ping")

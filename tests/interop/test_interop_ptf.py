@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -40,6 +41,7 @@ sleep 0.5
 
 @pytest.mark.root
 @pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root: network namespaces and interfaces")
 @pytest.mark.skipif(not PTF.exists(), reason="PTF is not installed: run `make test`")
 @pytest.mark.skipif(shutil.which("unshare") is None or shutil.which("ip") is None, reason="needs unshare and ip")
 @pytest.mark.parametrize("name", ["embedded", "bmv2"])
