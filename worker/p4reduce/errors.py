@@ -85,8 +85,8 @@ class CollectiveMismatchError(CollectiveError):
     """The ranks called different collectives; `calls` maps each rank to what it called.
 
     In a job with more ranks than an opening frame has places for (64 with the default pipeline) that is known where one
-    rank called another collective than all others. Else `calls` has this rank's only, and those that called another are
-    among `candidates`.
+    rank called another collective than all others; that rank itself may not know what they called, and has its own call
+    only. Where several differ, `calls` has this rank's only, and those that called another are among `candidates`.
     """
 
     def __init__(self, calls: Mapping[int, str], candidates: Sequence[int] = ()) -> None:
@@ -94,6 +94,8 @@ class CollectiveMismatchError(CollectiveError):
         said = _by_text(self.calls)
         if self.candidates:
             said += f"; another, at least one of {name_ranks(self.candidates)}"
+        elif len(self.calls) == 1:
+            said += "; the other ranks: another"
         super().__init__(f"the ranks called different collectives: {said}")
 
 
