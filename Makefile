@@ -100,8 +100,9 @@ clean:
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-# finsy and p4runtime-shell, independent P4Runtime clients: neither can live in one environment with what we use
-$(VENV)/interop.stamp: | $(VENV)/bin/python
+# finsy and p4runtime-shell, independent P4Runtime clients: neither can be in one environment with what we use.
+# A change of this file, which has their versions, installs them again.
+$(VENV)/interop.stamp: Makefile | $(VENV)/bin/python
 	$(PYTHON) -m venv $(VENV)/interop
 	$(VENV)/interop/bin/python $(INSTALL) 'finsy>=0.28,<0.31'
 	$(PYTHON) -m venv $(VENV)/shell
