@@ -66,7 +66,7 @@ def switch() -> Iterator[tuple[Switch, MemoryPorts, str]]:
 def test_the_page_has_each_option_and_no_other() -> None:
     options = {name for command in (cli.general, cli.target) for option in command.params for name in option.opts}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", PAGE.partition("## Options")[2].partition("\n## ")[0]))
-    assert {option for option in options if option.startswith("--")} - named == {"--interface", "--version"}
+    assert {option for option in options if option.startswith("--")} - named == {"--interface"}
     assert named - options == set()
 
 

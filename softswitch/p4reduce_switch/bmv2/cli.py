@@ -59,6 +59,9 @@ TARGET_REFUSED: Final = {
 }
 TARGET_REFUSED_FLAGS: Final = {"--disable-swap": "a controller can always set another program"}
 
+JSON_VERSION: Final = "2.24"
+"""BMv2 1.15's; of the versions 2.x the loader looks at no minor number."""
+
 _Command = Callable[..., Any]
 
 
@@ -114,6 +117,9 @@ def _others(without_effect: dict[str, str], refused: dict[str, str], flags: dict
 @click.option("--log-file-max-files", type=click.IntRange(min=1), default=3, show_default=True, metavar="FILES")
 @click.option("--dump-packet-data", type=click.IntRange(min=0), default=0, metavar="BYTES", help="Log frames.")
 @click.version_option(None, "-v", "--version", package_name="p4reduce", message="p4reduce %(version)s")
+@click.version_option(
+    JSON_VERSION, "--json-version", message="%(version)s", help="Show the newest version of BMv2's JSON that is known."
+)
 @_others(WITHOUT_EFFECT, REFUSED, REFUSED_FLAGS)
 @click.pass_context
 def general(context: click.Context, /, **options: Any) -> dict[str, Any]:

@@ -156,7 +156,14 @@ def test_an_interrupt_while_the_switch_starts_ends_it_without_a_traceback(
 
 
 @pytest.mark.parametrize(
-    ("line", "shown"), [("--help", "--log-console"), ("-- --help", "--drop-port"), ("-v", "p4reduce ")]
+    ("line", "shown"),
+    [
+        ("--help", "--log-console"),
+        ("-- --help", "--drop-port"),
+        ("-v", "p4reduce "),
+        ("--json-version", "2.24\n"),
+        ("--log-console --json-version", "2.24\n"),
+    ],
 )
 def test_help_and_version_start_no_switch(
     parsed: Run, capsys: pytest.CaptureFixture[str], line: str, shown: str
