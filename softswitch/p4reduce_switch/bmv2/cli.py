@@ -7,6 +7,7 @@ name.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import ssl
 import sys
@@ -263,7 +264,7 @@ def _run(
 
     from p4reduce_switch.ports.capture import Capture
     from p4reduce_switch.program import QueueSettings, TargetOptions
-    from p4reduce_switch.run import SwitchError, SwitchOptions, print_line, run_switch
+    from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch
 
     address = grpc_server_addr or DEFAULT_GRPC
     options = SwitchOptions(
@@ -282,14 +283,40 @@ def _run(
         on_log=_message if log_console or log_file is not None else None,
     )
     try:
-        run_switch(options, ready=lambda _: print_line(f"Server listening on {address}"))
+        run_switch(options, ready=lambda _: _say(f"Server listening on {address}"))
     except SwitchError as error:
         raise click.ClickException(one_line(error)) from error
 
 
+def _say(line: str) -> None:
+    """Print a line, if anybody reads stdout."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        _discard_stdout()
+
+
+def _discard_stdout() -> None:
+    """Let what is written to stdout be lost from now on: nobody reads it any more, and the switch runs on."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+class _Console(logging.StreamHandler[Any]):
+    """Logs to stdout until that is closed."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Called by logging over a record that cannot be written."""
+        if isinstance(sys.exc_info()[1], OSError):
+            _discard_stdout()
+        else:
+            super().handleError(record)
+
+
 def _configure_logs(console: bool, file: str | None, level: str, max_bytes: int, max_files: int) -> None:
     """Log to stdout or to a file; without both only warnings, to stderr."""
-    handler: logging.StreamHandler[Any] = logging.StreamHandler(sys.stdout if console else sys.stderr)
+    handler: logging.StreamHandler[Any] = _Console(sys.stdout) if console else logging.StreamHandler(sys.stderr)
     if file is not None:
         try:
             handler = RotatingFileHandler(f"{file}.txt", maxBytes=max_bytes, backupCount=max_files)

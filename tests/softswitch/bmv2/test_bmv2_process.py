@@ -20,6 +20,7 @@ from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4.v1 import p4runtime_pb2_grpc
 from p4reduce_contracts.p4runtime.errors import P4RuntimeError
 from p4reduce_controller.p4rt import Client
+from p4reduce_lab.addresses import answers, free_address
 from rigs.certificates import Bench
 from rigs.p4rt import DEVICE_CONFIG, LIMIT_S, P4INFO
 
@@ -136,6 +137,31 @@ def test_the_error_names_a_program_that_cannot_be_loaded(tmp_path: Path, content
     assert done.returncode == 1
     assert str(path) in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["before it is ready", "while it runs"])
+def test_a_switch_whose_stdout_nobody_reads_any_more_runs_on(closed: str) -> None:
+    address = free_address()
+    command = [sys.executable, "-m", "p4reduce_switch.bmv2", "--no-p4", "--log-console"]
+    with subprocess.Popen(
+        [*command, "--", "--grpc-server-addr", address], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        try:
+            if closed == "while it runs":
+                assert process.stdout.readline() == f"Server listening on {address}\n"
+            process.stdout.close()
+            deadline = time.monotonic() + START_S
+            while not answers(address):
+                assert process.poll() is None and time.monotonic() < deadline, process.stderr.read()
+                time.sleep(0.1)
+            with Client(address, device_id=0) as client:  # each event is logged
+                client.set_pipeline(P4INFO, DEVICE_CONFIG)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(LIMIT_S) == 0
+            assert process.stderr.read() == ""
+        finally:
+            process.kill()
 
 
 @pytest.mark.root
