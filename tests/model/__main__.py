@@ -35,7 +35,7 @@ def _text(faults: Faults) -> str:
 
 def main() -> int:
     """Return 1 if a property is broken, or a mutant is not caught."""
-    failed, nodes = False, 0
+    failed, nodes, permuted_nodes = False, 0, 0
     with ProcessPoolExecutor(2) as pool:
         found = [
             (mutants, searched, faults, pool.submit(_search, mutants, place, faults))
@@ -46,11 +46,14 @@ def main() -> int:
         controllers = [(name, pool.submit(_search_controller, name)) for name in controller_plans.LARGE]
         for mutant, job, faults, future in found:
             report, seconds = future.result()
-            nodes += 0 if mutant else report.nodes
+            if not mutant:
+                nodes, permuted_nodes = nodes + report.nodes, permuted_nodes + report.permuted
             wrong = mutant != bool(report.broken)
             failed |= wrong
             parts = f"{report.rank_states} rank states, {report.switch_states} switch states, {report.frames} frames"
-            print(f"{job.name}; {_text(faults)}: {report.nodes:,} states ({parts}) in {seconds:.0f} s", flush=True)
+            permuted = f", {report.permuted:,} with the ranks permuted" if report.permuted > report.nodes else ""
+            states = f"{report.nodes:,} states{permuted} ({parts})"
+            print(f"{job.name}; {_text(faults)}: {states} in {seconds:.0f} s", flush=True)
             if report.broken:
                 print(f"  {'caught' if mutant else 'BROKEN'}: {report.broken}")
                 print("".join(f"    {step}\n" for step in report.trace), end="")
@@ -63,7 +66,8 @@ def main() -> int:
             print(f"controller, {name}: {counts} in {seconds:.0f} s", flush=True)
             if searched.broken:
                 print(f"  BROKEN: {searched.broken}", *searched.trace, sep="\n    ")
-    print(f"{nodes:,} states of the jobs visited; {'FAILED' if failed else 'no property broken, every mutant caught'}")
+    outcome = "FAILED" if failed else "no property broken, every mutant caught"
+    print(f"{nodes:,} states of the jobs visited, {permuted_nodes:,} with the ranks permuted; {outcome}")
     return int(failed)
 
 

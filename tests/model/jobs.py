@@ -36,9 +36,9 @@ class Searched:
     large: tuple[Faults, ...] = ()
     make_switch: Callable[[Sequence[Generation]], Switch] = CompiledSwitch
 
-    def job(self, faults: Faults) -> Job:
+    def job(self, faults: Faults, *, symmetry: bool = True) -> Job:
         """Return the job with these faults."""
-        return Job(self.generations, faults, self.make_switch)
+        return Job(self.generations, faults, self.make_switch, symmetry=symmetry)
 
 
 def _dense(ranks: int, blocks: int, window: int = 1, digit: int = 1) -> Sum:
@@ -114,7 +114,7 @@ JOBS: Final = (
         "3 ranks, 1 slot, 1 round of blocks",
         _one_lease(3, 1, _dense(3, 1)),
         small=(LOSS, COPY),
-        large=(Faults(losses=2, copies=1, timers=1), Faults(losses=2, copies=2)),
+        large=(Faults(losses=2, copies=1, timers=1), Faults(losses=2, copies=2), Faults(losses=1, copies=2, timers=1)),
     ),
     Searched(
         "3 ranks, 1 slot, 2 collectives, sparse",
@@ -159,7 +159,7 @@ JOBS: Final = (
         "tree of 2 leaves of 2 ranks, 1 slot, 1 round of blocks",
         _tree("2x2", 1, _dense(4, 1)),
         small=(LOSS, COPY, TIMER),
-        large=(Faults(copies=1, timers=1),),
+        large=TWO,
         make_switch=_over("2x2"),
     ),
 )

@@ -35,11 +35,7 @@ _DIGITS = 9
 
 
 class BrokenPropertyError(AssertionError):
-    """What must never happen has happened, after `steps`."""
-
-    def __init__(self, what: str, steps: Sequence[str] = ()) -> None:
-        super().__init__(what)
-        self.steps = list(steps)
+    """What must never happen has happened."""
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,9 @@ class Switch(Protocol):
     def rounds(self, state: Any) -> Rounds:
         """Return what the versions hold; {} where a version has no round."""
 
+    def image(self, permutation: Sequence[int]) -> Mapping[int, int] | None:
+        """Return, by rank and link, which comes in its place with permuted ranks; None: the switch is another then."""
+
 
 class CompiledSwitch:
     """The v1model program as the embedded switch compiles it, or a tree of it. A state has the cells of all registers.
@@ -133,6 +136,19 @@ class CompiledSwitch:
                 found[number, version] = round_ if of == epoch else None
         return found
 
+    def image(self, permutation: Sequence[int]) -> Mapping[int, int] | None:
+        """Return, by rank and link, which comes in its place, if switches are above the permuted ranks of others."""
+        tree = self._trees[0]
+        by_ranks = {tree.ranks_below(switch): switch for switch in tree.switches}
+        permuted = {switch: frozenset(permutation[rank] for rank in ranks) for ranks, switch in by_ranks.items()}
+        if set(permuted.values()) != set(by_ranks):
+            return None
+        links = {(tree.sender(place), place.switch): number for number, place in self._places.items()}
+        moved = {
+            number: links[by_ranks[permuted[sender]], by_ranks[permuted[to]]] for (sender, to), number in links.items()
+        }
+        return {**dict(enumerate(permutation)), **moved}
+
     def _load(self, state: Any, switch: int) -> None:
         generation, registers = state
         for cells, content in zip(self._cells[generation][switch], registers[switch], strict=True):
@@ -147,6 +163,10 @@ class LeafAsRoot(CompiledSwitch):
         for tree, generation in zip(self._trees, generations, strict=True):
             tree.switches[1].parent = None
             tree.switches[1].renew(generation.leases[0].epoch)
+
+    def image(self, permutation: Sequence[int]) -> Mapping[int, int] | None:
+        """Return None where ranks move: the leaves differ."""
+        return super().image(permutation) if list(permutation) == sorted(permutation) else None
 
 
 class LeafWithAnotherPartial(CompiledSwitch):
@@ -196,6 +216,10 @@ class SwitchMLRule:
     def rounds(self, state: Any) -> Rounds:
         """Return {}: a version has no round."""
         return {}
+
+    def image(self, permutation: Sequence[int]) -> Mapping[int, int] | None:
+        """Return the permutation."""
+        return dict(enumerate(permutation))
 
     def process(self, state: Any, rank: int, payload: bytes) -> tuple[Any, Sent]:
         """Take in a frame of a rank."""

@@ -7,10 +7,12 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from model import controller_plans
+from model import controller_plans, search
 from model.controller import explore_controller
 from model.jobs import JOBS, MUTANTS, Searched
 from model.search import Faults, explore
+from model.switch import CompiledSwitch, LeafAsRoot
+from model.symmetry import NotSymmetricError
 
 
 @pytest.mark.parametrize("searched", JOBS, ids=lambda searched: searched.name)
@@ -18,7 +20,7 @@ def test_no_network_breaks_a_property(searched: Searched) -> None:
     for faults in searched.small:
         report = explore(searched.job(faults))
         assert report.broken == "" and report.complete, "\n".join([report.broken, *report.trace])
-        assert report.nodes > 100 and report.equal_steps > 0
+        assert report.permuted > 100 and report.equal_steps > 0
 
 
 @pytest.mark.parametrize("searched", MUTANTS, ids=lambda searched: searched.name)
@@ -26,6 +28,40 @@ def test_a_mutant_is_caught(searched: Searched) -> None:
     for faults in searched.small:
         report = explore(searched.job(faults))
         assert report.broken and report.trace
+        assert explore(searched.job(faults, symmetry=False)).broken
+
+
+SYMMETRIC = [searched for searched in JOBS if len(searched.job(Faults()).permutations) > 1]
+
+
+@pytest.mark.parametrize("searched", SYMMETRIC, ids=lambda searched: searched.name)
+def test_the_images_of_visited_states_are_all_states(searched: Searched) -> None:
+    for faults in searched.small[-2:]:
+        report = explore(searched.job(faults))
+        whole = explore(searched.job(faults, symmetry=False))
+        assert report.nodes < whole.nodes == whole.permuted == report.permuted
+
+
+def test_ranks_are_permuted_as_refusals_and_switches_allow() -> None:
+    orders = {searched.name: len(searched.job(Faults()).permutations) for searched in JOBS}
+    assert orders["3 ranks, 1 slot, 2 collectives, sparse"] == 6
+    assert orders["tree of 2 leaves of 2 ranks, 1 slot, 1 round of blocks"] == 8
+    assert orders["2 ranks, 2 slots, a refused collective and one more"] == 1
+    assert len(JOBS[0].job(Faults(flips=1)).permutations) == 1
+
+
+def test_a_rank_that_refuses_is_found_to_be_no_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "refusing", lambda generations: set())
+    (searched,) = (one for one in JOBS if one.name == "2 ranks, 2 slots, a refused collective and one more")
+    with pytest.raises(NotSymmetricError):
+        explore(searched.job(Faults()))
+
+
+def test_a_changed_leaf_is_found_to_be_no_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LeafAsRoot, "image", CompiledSwitch.image)
+    (searched,) = (searched for searched in MUTANTS if searched.name == "a leaf that answers its ranks as the root")
+    with pytest.raises(NotSymmetricError):
+        explore(searched.job(Faults()))
 
 
 @pytest.mark.parametrize("name", controller_plans.PLANS)

@@ -130,9 +130,17 @@ class TreeRig:
         ports = ((switch, self._leads_to[switch, port].switch, port) for switch, port in self._leads_to)
         return [Place(switch, port) for switch, other, port in ports if other >= 0]
 
+    def sender(self, trunk: Place) -> int:
+        """The switch whose frames arrive at that place."""
+        return self._leads_to[trunk.switch, trunk.port].switch
+
+    def ranks_below(self, switch: int) -> frozenset[int]:
+        """All ranks whose frames a switch sums, through others or by itself."""
+        return frozenset(rank for ranks in self.children[switch] for rank in ranks)
+
     def framed_on_trunk(self, place: Place, payload: bytes) -> bytes:
         """A payload of the switch whose frames arrive at that place, as its frame."""
-        return from_host(switch_host(self._leads_to[place.switch, place.port].switch, 0), payload, place.switch)
+        return from_host(switch_host(self.sender(place), 0), payload, place.switch)
 
     def sent(self, rank: int, payload: bytes) -> tuple[Place, bytes]:
         """A contribution of a rank, with its secret, as the frame that arrives at its switch."""
