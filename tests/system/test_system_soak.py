@@ -1,4 +1,4 @@
-"""The soak: a short leg finds nothing, what a leg finds is kept, and the relay does to frames what it is told."""
+"""The soak: a short leg finds nothing, what a leg finds is kept, and the relay drops, copies, delays and damages frames."""
 
 from __future__ import annotations
 

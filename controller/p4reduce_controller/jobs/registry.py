@@ -332,7 +332,9 @@ class Registry:
     def hello(self, hello: Hello, now: float, switch: str = ONLY_SWITCH) -> bool:
         """Record a HELLO that `switch` punted, of a rank or of another switch.
 
-        Return False if it is nobody's; a nonce keeps its first address.
+        Return False where it tells nothing new of a link, and where it does not say where a rank is: no member has its
+        nonce, an earlier HELLO with this nonce came from another address (the first is kept), or another rank has
+        this address.
         """
         if hello.job_id == LINK_JOB:
             return self._link_hello(hello, now, switch)

@@ -65,6 +65,22 @@ def send_link_hellos(registry: Registry, switch: str) -> None:
         registry.hello(hello, 0.0, receiver)
 
 
+def send_link_hello(registry: Registry, sender: str, receiver: str, port: int) -> None:
+    """The only HELLO that `sender` has to send arrives at `receiver` by this port."""
+    ((_, frame),) = registry.links.hellos(sender)
+    hello = parse_hello(port, frame)
+    assert hello is not None
+    registry.hello(hello, 0.0, receiver)
+
+
+def move_link(registry: Registry, child: str, port: int) -> None:
+    """The only HELLO of a switch arrives by another port of its parent, and one comes back from there."""
+    parent = registry.tree.parent(child)
+    send_link_hello(registry, child, parent, port)
+    assert [out for out, _ in registry.links.hellos(parent)] == [port]
+    send_link_hello(registry, parent, child, UPLINK)
+
+
 def find_links(registry: Registry) -> None:
     for _ in range(2):
         for switch in registry.tree.switches:
@@ -227,16 +243,10 @@ def test_a_job_that_needs_no_link_does_not_wait_for_one() -> None:
 
 def test_a_hello_at_another_switch_or_port_is_the_links_problem() -> None:
     registry = make_registry()
-    ((_, frame),) = registry.links.hellos("leaf1")
-    astray = parse_hello(7, frame)
-    assert astray is not None
-    registry.hello(astray, 0.0, "leaf2")
+    send_link_hello(registry, "leaf1", "leaf2", 7)
     assert registry.links.problem("leaf1").endswith("the HELLO from leaf1 to root arrived at leaf2, by its port 7")
     send_link_hellos(registry, "leaf1")
-    ((_, frame),) = registry.links.hellos("root")
-    astray = parse_hello(5, frame)
-    assert astray is not None
-    registry.hello(astray, 0.0, "leaf1")
+    send_link_hello(registry, "root", "leaf1", 5)
     assert "arrived at leaf1 by port 5, and the configuration says uplink_port = 99" in registry.links.problem("leaf1")
     assert registry.links.link("leaf1") is None
     send_link_hellos(registry, "root")
@@ -272,14 +282,7 @@ def test_a_link_that_leads_elsewhere_later_resets_the_jobs_that_use_it() -> None
     find_links(registry)
     assert all(job.active for job in registry.jobs()), "it is the same link again"
     registry.switch_lost("restarted", [job.id for job in registry.jobs()], "leaf1")
-    ((_, frame),) = registry.links.hellos("leaf1")
-    hello = parse_hello(103, frame)
-    assert hello is not None
-    registry.hello(hello, 0.0, "root")
-    ((port, frame),) = registry.links.hellos("root")
-    hello = parse_hello(UPLINK, frame)
-    assert port == 103 and hello is not None
-    registry.hello(hello, 0.0, "leaf1")
+    move_link(registry, "leaf1", 103)
     assert registry.get("tree").last_reset == "the link from leaf1 to root has changed"
     assert registry.resets == {Cause.LINK_CHANGED: 1}
     assert registry.get("flat").active
@@ -302,14 +305,7 @@ def test_a_link_that_is_at_another_port_of_the_parent_is_looked_for_anew() -> No
     registry.hello(moved, 0.0, "root")
     assert registry.links.parent_port("leaf1") is None, "it counts with another nonce only"
     assert registry.get("tree").active
-    ((_, frame),) = registry.links.hellos("leaf1")
-    moved = parse_hello(103, frame)
-    assert moved is not None
-    registry.hello(moved, 0.0, "root")
-    ((port, frame),) = registry.links.hellos("root")
-    hello = parse_hello(UPLINK, frame)
-    assert port == 103 and hello is not None
-    registry.hello(hello, 0.0, "leaf1")
+    move_link(registry, "leaf1", 103)
     assert registry.get("tree").last_reset == "the link from leaf1 to root has changed"
     assert registry.get("other").active
 
