@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from p4reduce.doctor import ping
 from p4reduce.doctor.checks import CHECKS, RankSpec, run_checks
 from p4reduce.doctor.cli import doctor
 from p4reduce.doctor.report import Check, Status
-from p4reduce_contracts.jobs.answers import JoinTicket
+from p4reduce_contracts.jobs.answers import Count, DropStats, JoinTicket, Stats
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.wire import SMALL
 from p4reduce_controller.config import Config, ControllerConfig, SecurityConfig
@@ -325,3 +326,16 @@ def test_fragments_can_be_forbidden() -> None:
         towards.send([bytes(longest + 1), bytes(longest)])
         assert len(peer.recv(65535)) == longest
         towards.close()
+
+
+def test_drops_of_all_switches_are_added_up() -> None:
+    drops = (
+        DropStats("EPOCH", Count(2), "root"),
+        DropStats("RATE", Count(1), "root"),
+        DropStats("EPOCH", Count(3), "leaf1"),
+    )
+    client = SimpleNamespace(stats=lambda: Stats((), drops))
+    before = {"RATE": 1}
+    assert (
+        checks_module._since(before, checks_module._drops(client)) == "; meanwhile the switch dropped frames: 5 EPOCH"
+    )  # type: ignore[arg-type]

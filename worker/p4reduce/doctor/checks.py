@@ -9,6 +9,7 @@ import os
 import secrets
 import statistics
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -406,11 +407,12 @@ def _random(rank: int) -> np.random.Generator:
 
 
 def _drops(client: JobClient) -> dict[str, int]:
-    """Return how many frames the switch has dropped, by reason; empty if the controller cannot say."""
-    try:
-        return {drop.reason: drop.count.packets for drop in client.stats().drops}
-    except JobServiceError:
-        return {}
+    """Return how many frames the switches have dropped, by reason; empty if the controller cannot say."""
+    dropped: Counter[str] = Counter()
+    with contextlib.suppress(JobServiceError):
+        for drop in client.stats().drops:
+            dropped[drop.reason] += drop.count.packets
+    return dropped
 
 
 def _since(before: dict[str, int], after: dict[str, int]) -> str:
