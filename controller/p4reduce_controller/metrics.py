@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
-from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.errors import SwitchAwayError
 from p4reduce_controller.jobs.model import ACTIVE, FORMING, Job
+from p4reduce_controller.jobs.reconciler import SwitchCounters
 from p4reduce_controller.jobs.registry import Registry
+from p4reduce_controller.jobs.switches import Switches
 from p4reduce_runtime import metrics
 from p4reduce_runtime.metrics import Sample
 
@@ -25,16 +26,6 @@ _JOB_COUNTERS: Final = (
     ("parent_answers", metrics.JOB_PARENT_FRAMES, metrics.JOB_PARENT_BYTES),
 )
 
-JobCounts = Mapping[str, Mapping[str, Count]]
-DropCounts = Mapping[str, Count]
-
-
-class CountingSwitch(Protocol):
-    """The part of SwitchReconciler that reads a switch's counters."""
-
-    async def all_counters(self, jobs: list[Job]) -> tuple[JobCounts, DropCounts]:
-        """Counters by job name and counter, and drops by reason, soon. Raises SwitchAwayError."""
-
 
 class ControllerMetrics:
     """Collects the samples of a scrape, on the event loop."""
@@ -42,7 +33,7 @@ class ControllerMetrics:
     def __init__(
         self,
         registry: Registry,
-        switches: Mapping[str, CountingSwitch],
+        switches: Switches,
         refusals: Counter[tuple[str, str]],
         clock: Callable[[], float],
     ) -> None:
@@ -63,29 +54,11 @@ class ControllerMetrics:
     async def _of_switches(self) -> list[Sample]:
         async with self._reading:
             if self._clock() - self._read_at >= KEPT_S:
-                found = await asyncio.gather(*(self._of_switch(name) for name in self._switches))
-                self._samples = [sample for samples in found for sample in samples]
+                jobs = self._registry.jobs()
+                found = await self._switches.counters(jobs)
+                self._samples = [sample for name in found for sample in _of_switch(name, found[name], jobs)]
                 self._read_at = self._clock()
             return self._samples
-
-    async def _of_switch(self, name: str) -> list[Sample]:
-        jobs = [job for job in self._registry.jobs() if name in job.counted_from]
-        try:
-            counts, drops = await self._switches[name].all_counters(jobs)
-        except SwitchAwayError:
-            return [Sample(metrics.SWITCH_UP, False, (name,))]
-        found = [Sample(metrics.SWITCH_UP, True, (name,))]
-        for job in jobs:
-            labels = _label(job), name
-            for counter, frames, octets in _JOB_COUNTERS:
-                if counter in counts[job.name]:
-                    found.append(Sample(frames, counts[job.name][counter].packets, labels))
-                    if octets is not None:
-                        found.append(Sample(octets, counts[job.name][counter].bytes, labels))
-        for reason, count in drops.items():
-            found.append(Sample(metrics.DROP_FRAMES, count.packets, (reason, name)))
-            found.append(Sample(metrics.DROP_BYTES, count.bytes, (reason, name)))
-        return found
 
     def _of_registry(self) -> Iterator[Sample]:
         jobs, now = self._registry.jobs(), self._clock()
@@ -105,6 +78,23 @@ class ControllerMetrics:
             yield Sample(metrics.JOB_RANKS, job.world_size, (label,))
             yield Sample(metrics.JOB_MEMBERS, len(job.members), (label,))
             yield Sample(metrics.JOB_SILENCE, max(0.0, silence_s), (label,))
+
+
+def _of_switch(name: str, counters: SwitchCounters | SwitchAwayError, jobs: Sequence[Job]) -> Iterator[Sample]:
+    if isinstance(counters, SwitchAwayError):
+        yield Sample(metrics.SWITCH_UP, False, (name,))
+        return
+    yield Sample(metrics.SWITCH_UP, True, (name,))
+    for job in jobs:
+        counts, labels = counters.jobs.get(job.name, {}), (_label(job), name)
+        for counter, frames, octets in _JOB_COUNTERS:
+            if counter in counts:
+                yield Sample(frames, counts[counter].packets, labels)
+                if octets is not None:
+                    yield Sample(octets, counts[counter].bytes, labels)
+    for reason, count in counters.drops.items():
+        yield Sample(metrics.DROP_FRAMES, count.packets, (reason, name))
+        yield Sample(metrics.DROP_BYTES, count.bytes, (reason, name))
 
 
 def _label(job: Job) -> str:

@@ -127,7 +127,7 @@ class Controller:
         self._servicer = JobsServicer(
             self.registry, self.switches, terms, clock, self.notifier, self.sweep, _roles(self._security)
         )
-        self._metrics = ControllerMetrics(self.registry, self.switches.by_name, self._servicer.refusals, clock)
+        self._metrics = ControllerMetrics(self.registry, self.switches, self._servicer.refusals, clock)
         self._metrics_server: MetricsServer | None = None
         self._server: grpc.aio.Server | None = None
         self._stop = asyncio.Event()

@@ -16,7 +16,7 @@ from p4reduce_controller.metrics import KEPT_S
 from p4reduce_controller.p4names import V1MODEL
 from p4reduce_runtime import metrics
 from p4reduce_runtime.settings import ConfigError
-from rigs.fake_switch_client import Running, form, make_config, serving
+from rigs.fake_switch_client import RACKS, Running, form, form_at, make_config, serving, with_tree
 
 Scraped = dict[tuple[str, tuple[str, ...]], float]
 
@@ -112,6 +112,21 @@ def test_metrics_show_a_lost_switch(running: Running, client: JobClient) -> None
     assert found["p4reduce_controller_switch_up", ("switch",)] == 0
     assert not [name for name, _ in found if name == metrics.JOB_ROUNDS.name]
     assert found["p4reduce_job_members", ("train",)] == 1
+
+
+def test_metrics_of_a_tree_lack_only_those_of_the_lost_switch(tmp_path: Path) -> None:
+    config = with_tree(configuration.override(make_config(tmp_path), metrics="127.0.0.1:0"), RACKS)
+    with serving(config) as tree, JobClient(tree.address) as client:
+        client.create_job("train", 2)
+        form_at(tree, client, "train", ["leaf1", "leaf2"])
+        tree.clients["leaf1"].reachable = False
+        found = scrape(tree)
+    up = {labels[0]: value for (name, labels), value in found.items() if name == metrics.SWITCH_UP.name}
+    assert up == {"root": 1, "leaf1": 0, "leaf2": 1}
+    assert [labels for name, labels in found if name == metrics.JOB_ROUNDS.name] == [
+        ("train", "root"), ("train", "leaf2")
+    ]  # fmt: skip
+    assert {labels[1] for name, labels in found if name == metrics.DROP_FRAMES.name} == {"root", "leaf2"}
 
 
 def test_scrapes_read_the_switch_at_a_limited_rate(running: Running, client: JobClient) -> None:

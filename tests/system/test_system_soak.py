@@ -1,4 +1,4 @@
-"""The soak: a short leg finds nothing, what a leg finds is kept, and the relay drops, copies, delays and damages frames."""
+"""The soak: a short leg finds nothing, a failure is kept, and the relay drops, copies, delays and damages frames."""
 
 from __future__ import annotations
 

@@ -142,11 +142,25 @@ class DropStats:
 
 
 @dataclass(frozen=True)
+class AwaySwitch:
+    """A switch whose counters could not be read, and why."""
+
+    switch: str
+    problem: str
+
+
+@dataclass(frozen=True)
 class Stats:
-    """The switches' counters."""
+    """The switches' counters; those of the switches in `away` are missing."""
 
     jobs: tuple[JobStats, ...]
     drops: tuple[DropStats, ...]
+    away: tuple[AwaySwitch, ...] = ()
+
+    @property
+    def switches(self) -> tuple[str, ...]:
+        """The names of all switches of the controller."""
+        return tuple(sorted({*(drop.switch for drop in self.drops), *(each.switch for each in self.away)}))
 
 
 @dataclass(frozen=True)

@@ -238,7 +238,10 @@ class JobClient:
         self._call(self._stub.Leave, jobs_pb2.LeaveRequest(nonce=nonce), timeout_s)
 
     def stats(self, job: str | None = None) -> Stats:
-        """Return the switches' counters of one job (or of all) and their drops by reason."""
+        """Return the switches' counters of one job (or of all) and their drops by reason.
+
+        Raises SwitchAwayError where no switch's counters can be read.
+        """
         return _convert(self._call(self._stub.Stats, jobs_pb2.StatsRequest(job=job or "")), Stats)
 
     def list_switches(self) -> tuple[SwitchInfo, ...]:

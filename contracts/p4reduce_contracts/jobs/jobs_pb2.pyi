@@ -323,13 +323,23 @@ class DropStats(_message.Message):
     switch: str
     def __init__(self, reason: _Optional[str] = ..., count: _Optional[_Union[Count, _Mapping]] = ..., switch: _Optional[str] = ...) -> None: ...
 
+class AwaySwitch(_message.Message):
+    __slots__ = ("switch", "problem")
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    switch: str
+    problem: str
+    def __init__(self, switch: _Optional[str] = ..., problem: _Optional[str] = ...) -> None: ...
+
 class StatsReply(_message.Message):
-    __slots__ = ("jobs", "drops")
+    __slots__ = ("jobs", "drops", "away")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     DROPS_FIELD_NUMBER: _ClassVar[int]
+    AWAY_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[JobStats]
     drops: _containers.RepeatedCompositeFieldContainer[DropStats]
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobStats, _Mapping]]] = ..., drops: _Optional[_Iterable[_Union[DropStats, _Mapping]]] = ...) -> None: ...
+    away: _containers.RepeatedCompositeFieldContainer[AwaySwitch]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobStats, _Mapping]]] = ..., drops: _Optional[_Iterable[_Union[DropStats, _Mapping]]] = ..., away: _Optional[_Iterable[_Union[AwaySwitch, _Mapping]]] = ...) -> None: ...
 
 class ListSwitchesRequest(_message.Message):
     __slots__ = ()

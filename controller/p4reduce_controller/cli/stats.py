@@ -18,14 +18,14 @@ def stats(address: str, name: str | None, all_drops: bool, as_json: bool) -> Non
     """Show the switches' counters.
 
     Frames and bytes by job, and frames that were dropped by reason; by switch, where the controller has several. "From
-    parent" are RESULT and PENDING that the switch above sent.
+    parent" are RESULT and PENDING that the switch above sent. Switches whose counters cannot be read are listed.
     """
     with JobClient(address, timeout_s=10.0) as client:
         counted = client.stats(name)
     if as_json:
         print_json(counted)
         return
-    several = len({drop.switch for drop in counted.drops}) > 1
+    several = len(counted.switches) > 1
     of_tree = ("#from parent",) if several else ()
     switch = ("switch",) if several else ()
     print_table(
@@ -58,3 +58,6 @@ def stats(address: str, name: str | None, all_drops: bool, as_json: bool) -> Non
         )
     else:
         click.echo("no frames dropped")
+    if counted.away:
+        away = ((each.switch, each.problem) for each in counted.away)
+        print_table(("switch", "its counters are missing, because"), away, title="Switches away")

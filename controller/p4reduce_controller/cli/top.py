@@ -25,7 +25,7 @@ _SILENT_S = 5.0
 
 @dataclass(frozen=True)
 class Look:
-    """One sample of the job service. `stats` is None while its switch is not connected, for the reason `problem`."""
+    """One sample of the job service. `stats` is None while no switch is connected; `problem` says which are not."""
 
     at_s: float
     jobs: JobList
@@ -70,10 +70,11 @@ def top(address: str, every_s: float, once: bool) -> None:
 
 
 def look(client: JobClient) -> Look:
-    """Take a sample. Raises JobServiceError, but not for a switch that is not connected."""
+    """Take a sample. Raises JobServiceError, but not for switches that are not connected."""
     jobs = client.list_jobs()
     try:
-        stats, problem = client.stats(), ""
+        stats = client.stats()
+        problem = "\n".join(f"switch {each.switch} is away: {each.problem}" for each in stats.away)
     except SwitchAwayError as error:
         stats, problem = None, str(error)
     return Look(time.monotonic(), jobs, stats, problem)
@@ -114,7 +115,7 @@ def _jobs_table(before: Look, now: Look) -> Table:
 
 
 def _has_several_switches(look: Look) -> bool:
-    return look.stats is not None and len({drop.switch for drop in look.stats.drops}) > 1
+    return look.stats is not None and len(look.stats.switches) > 1
 
 
 def _rates(before: JobStats | None, now: JobStats | None, seconds: float) -> tuple[str, ...]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeVar
 
 from p4reduce_contracts.jobs.answers import Count
@@ -49,6 +50,17 @@ _PROBE_FAILURES = 3  # in a row, and the switch counts as lost
 _LINK_HELLO_S = 1.0
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SwitchCounters:
+    """What a switch has counted of each job, by the job's name and the counter's, and its drops by reason.
+
+    A job's counts begin when it was made, or later when the switch was lost.
+    """
+
+    jobs: Mapping[str, Mapping[str, Count]]
+    drops: Mapping[str, Count]
 
 
 class SwitchReconciler:
@@ -193,27 +205,17 @@ class SwitchReconciler:
         except TimeoutError:
             event(_log, logging.WARNING, "switch slow", switch=self._address, waited_s=limit_s)
 
-    async def job_counters(self, job: Job) -> dict[str, Count]:
-        """Counters of one job by name, since it was made or the switch was lost. Raises SwitchAwayError."""
-        return self._since(job, await self._ask(lambda: self._entry_writer.job_counters(job.id)))
-
-    async def drop_counters(self) -> dict[str, Count]:
-        """Drops by reason. Raises SwitchAwayError."""
-        return await self._ask(self._entry_writer.drop_counters)
-
-    async def all_counters(self, jobs: list[Job]) -> tuple[dict[str, dict[str, Count]], dict[str, Count]]:
-        """The counters of `jobs` by job name, as `job_counters` has them, and drops by reason.
-
-        Raises SwitchAwayError.
-        """
+    async def counters(self, jobs: Iterable[Job]) -> SwitchCounters:
+        """Read the counters of those of `jobs` that have had entries here, and the drops. Raises SwitchAwayError."""
         cells, drops = await self._ask(
             lambda: (self._entry_writer.all_job_counters(), self._entry_writer.drop_counters())
         )
         counts = {
             job.name: self._since(job, {name: by_id.get(job.id, Count()) for name, by_id in cells.items()})
             for job in jobs
+            if self.name in job.counted_from
         }
-        return counts, drops
+        return SwitchCounters(counts, drops)
 
     async def _ask(self, call: Callable[[], T]) -> T:
         if self.unavailable_reason():

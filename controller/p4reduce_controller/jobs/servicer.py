@@ -28,6 +28,7 @@ from p4reduce_contracts.jobs.errors import (
     InvalidRequestError,
     JobServiceError,
     LeaseTimeoutError,
+    SwitchAwayError,
     name_of,
     rounded,
     status_code,
@@ -36,6 +37,7 @@ from p4reduce_contracts.jobs.lease import Level
 from p4reduce_controller.jobs import tokens
 from p4reduce_controller.jobs.model import Job
 from p4reduce_controller.jobs.notifier import Notifier
+from p4reduce_controller.jobs.reconciler import SwitchCounters
 from p4reduce_controller.jobs.registry import RECONNECT_S, Registry
 from p4reduce_controller.jobs.switches import Switches
 from p4reduce_runtime.logs import RateLimitedLog
@@ -283,18 +285,27 @@ class JobsServicer:
 
     @_answers
     async def Stats(self, request: jobs_pb2.StatsRequest, context: Context) -> jobs_pb2.StatsReply:
-        """The switches' counters."""
+        """The counters of the switches that answer."""
         jobs = [self._registry.get(request.job)] if request.job else self._registry.jobs()
+        found = await self._switches.counters(jobs)
+        away = {switch: error for switch, error in found.items() if isinstance(error, SwitchAwayError)}
+        counted = {switch: counters for switch, counters in found.items() if isinstance(counters, SwitchCounters)}
+        if not counted:
+            raise SwitchAwayError("; ".join(map(str, away.values())))
         reply = jobs_pb2.StatsReply()
         for job in jobs:
-            by_switch = await self._switches.job_counters(job)
-            for switch, counts in (by_switch or {"": {}}).items():  # no entries yet: nothing was counted
-                line = reply.jobs.add(name=job.name, id=job.id, switch=switch)
-                for name, count in counts.items():
-                    getattr(line, name).CopyFrom(_count(count))
-        for switch, drops in (await self._switches.drop_counters()).items():
-            for reason, count in drops.items():
+            if not job.counted_from:  # no entries yet: nothing was counted
+                reply.jobs.add(name=job.name, id=job.id)
+            for switch, counters in counted.items():
+                if job.name in counters.jobs:
+                    line = reply.jobs.add(name=job.name, id=job.id, switch=switch)
+                    for name, count in counters.jobs[job.name].items():
+                        getattr(line, name).CopyFrom(_count(count))
+        for switch, counters in counted.items():
+            for reason, count in counters.drops.items():
                 reply.drops.add(reason=reason, count=_count(count), switch=switch)
+        for switch, error in away.items():
+            reply.away.add(switch=switch, problem=str(error))
         return reply
 
     @_answers

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from p4reduce_contracts.jobs.answers import Count
+from p4reduce_contracts.jobs.errors import SwitchAwayError
 from p4reduce_controller.jobs.model import Job
-from p4reduce_controller.jobs.reconciler import SwitchReconciler
-
-Counters = dict[str, Count]
-"""Counts by the name of a job's counter, or by drop reason."""
+from p4reduce_controller.jobs.reconciler import SwitchCounters, SwitchReconciler
 
 
 class Switches:
@@ -28,19 +25,17 @@ class Switches:
         """Return when every switch holds the registry's present grants, is not connected, or takes too long."""
         await asyncio.gather(*(reconciler.wait_synced() for reconciler in self.by_name.values()))
 
-    async def job_counters(self, job: Job) -> dict[str, Counters]:
-        """Return a job's counters since it was made or the switch was lost, by switch where it has had entries.
+    async def counters(self, jobs: Collection[Job]) -> dict[str, SwitchCounters | SwitchAwayError]:
+        """Read the counters of each switch, by its name: or why they could not be read."""
 
-        Raises SwitchAwayError.
-        """
-        names = [name for name in self.by_name if name in job.counted_from]
-        counters = await asyncio.gather(*(self.by_name[name].job_counters(job) for name in names))
-        return dict(zip(names, counters, strict=True))
+        async def read(reconciler: SwitchReconciler) -> SwitchCounters | SwitchAwayError:
+            try:
+                return await reconciler.counters(jobs)
+            except SwitchAwayError as error:
+                return error
 
-    async def drop_counters(self) -> dict[str, Counters]:
-        """Return drops by switch and reason. Raises SwitchAwayError."""
-        counters = await asyncio.gather(*(reconciler.drop_counters() for reconciler in self.by_name.values()))
-        return dict(zip(self.by_name, counters, strict=True))
+        found = await asyncio.gather(*map(read, self.by_name.values()))
+        return dict(zip(self.by_name, found, strict=True))
 
     async def close(self) -> None:
         """End the connections; entries stay."""

@@ -100,6 +100,28 @@ def test_stats_and_top_are_by_switch(running: Running, tickets: list[JoinTicket]
     assert rows(text, "EPOCH") == [["EPOCH", name, "0.0", str(n)] for n, name in enumerate(RACKS, 1)]
 
 
+def test_stats_and_top_name_a_switch_that_is_away_and_show_the_others(
+    running: Running, tickets: list[JoinTicket]
+) -> None:
+    job = tickets[0].job_id
+    for number, client in enumerate(running.clients.values(), 1):
+        client.counters[V1MODEL.job_counters["results"], job] = (number, 100)
+        client.counters[V1MODEL.drops, 6] = (number, 100)
+    running.clients["leaf2"].reachable = False
+    text = shown(running, "stats")
+    assert [(cells[2], cells[6]) for cells in rows(text, "train")] == [("root", "1"), ("leaf1", "2")]
+    assert [cells[1] for cells in rows(text, "EPOCH")] == ["root", "leaf1"]
+    assert "127.0.0.1:10002 did not answer" in rows(text, "leaf2")[0][1]
+    (away,) = json.loads(shown(running, "stats", "--json"))["away"]
+    assert (away["switch"], "did not answer" in away["problem"]) == ("leaf2", True)
+    text = shown(running, "top", "--once", "--every", "0.1")
+    assert [cells[:2] for cells in rows(text, "train")] == [["train", "root"], ["train", "leaf1"]]
+    assert "switch leaf2 is away: the switch at 127.0.0.1:10002 did not answer" in text
+    running.clients["leaf1"].reachable = False
+    text = shown(running, "stats")
+    assert [(cells[2], cells[6]) for cells in rows(text, "train")] == [("root", "1")], "one of three has its name too"
+
+
 def test_a_job_without_entries_has_no_switch(running: Running) -> None:
     with JobClient(running.address) as client:
         client.create_job("new", 2, 4)

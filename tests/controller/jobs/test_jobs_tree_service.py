@@ -195,8 +195,10 @@ def test_the_controller_starts_without_a_switch_and_takes_it_later(
         root, leaf1, leaf2 = client.list_switches()
         assert (root.problem, leaf1.problem) == ("", "")
         assert "no connection to its switch" in leaf2.problem
-        with pytest.raises(SwitchAwayError):
-            client.stats()
+        counted = client.stats()
+        assert [(job.name, job.switch) for job in counted.jobs] == [("train", "leaf1")]
+        assert {drop.switch for drop in counted.drops} == {"root", "leaf1"}
+        assert [each.switch for each in counted.away] == ["leaf2"]
         clients[2].reachable = True
         running.wait(lambda: not client_problem(running))
         client.create_job("both", 4, 4)
@@ -235,6 +237,31 @@ def test_counters_and_waits_are_by_switch(running: Running, client: JobClient) -
     client.heartbeat(tickets[0].nonce, wait)
     member = client.get_job("train").members[0]
     assert (member.slot_wait, member.switch) == (wait, "leaf1")
+
+
+def test_counters_of_a_switch_that_is_away_are_missing_and_the_others_are_there(
+    running: Running, client: JobClient
+) -> None:
+    train, one = client.create_job("train", 4, 4), client.create_job("one", 1, 4)
+    client.create_job("new", 1, 4)
+    form_at(running, client, "train", AT)
+    form_at(running, client, "one", ["leaf2"])
+    for number, counted in enumerate(running.clients.values(), 1):
+        for job in (train, one):
+            counted.counters[V1MODEL.job_counters["results"], job.id] = (number, 10 * number)
+    running.clients["leaf2"].reachable = False
+    counts = client.stats()
+    found = [(each.name, each.switch, each.results.packets) for each in counts.jobs]
+    assert found == [("new", "", 0), ("train", "root", 1), ("train", "leaf1", 2)]
+    assert {drop.switch for drop in counts.drops} == {"root", "leaf1"}
+    ((away, problem),) = ((each.switch, each.problem) for each in counts.away)
+    assert (away, "127.0.0.1:10002 did not answer" in problem) == ("leaf2", True)
+    assert counts.switches == ("leaf1", "leaf2", "root")
+    assert client.stats("one").jobs == ()
+    for switch in running.clients.values():
+        switch.reachable = False
+    with pytest.raises(SwitchAwayError, match=r"127\.0\.0\.1:10000 did not answer.*10001.*10002"):
+        client.stats()
 
 
 def test_workers_name_their_switch_where_the_addresses_differ(config: Config) -> None:
