@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rigs.fork_server import TORCH, ForkServer, fork_server
+from rigs.networks import racks_of
 from rigs.process_marker import (  # noqa: F401 (hooks)
     pytest_collection_modifyitems,
     pytest_ignore_collect,
@@ -18,9 +19,9 @@ from rigs.system import System, running_system
 
 
 @pytest.fixture
-def system(tmp_path: Path) -> Iterator[System]:
-    """A running switch and controller."""
-    with running_system(tmp_path) as running:
+def system(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[System]:
+    """A running switch, or tree of switches (rigs/networks.py), and its controller."""
+    with running_system(tmp_path, racks=racks_of(request)) as running:
         yield running
 
 
@@ -32,7 +33,7 @@ def torch_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServe
 
 
 @pytest.fixture(scope="module")
-def wide_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    """A running switch and controller with the default pipeline, which all tests of a module use."""
-    with running_system(tmp_path_factory.mktemp("system"), "default") as running:
+def wide_system(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[System]:
+    """`system` with the default pipeline, which all tests of a module use."""
+    with running_system(tmp_path_factory.mktemp("system"), "default", racks_of(request)) as running:
         yield running

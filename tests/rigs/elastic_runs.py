@@ -69,7 +69,7 @@ def kill_worker(system: System, launcher: Child, choice: random.Random) -> bool:
 
 def kill_switch(system: System, launcher: Child, choice: random.Random) -> bool:
     """SIGKILL the switch; start another, as a supervisor would."""
-    system.switch.end(signal.SIGKILL)
+    system.kill_switch()
     system.start_switch()
     return True
 

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -149,18 +149,27 @@ class ForkServer:
         return Forked(connection)
 
     def launch(
-        self, logs: Path, ranks: int, *command: str, environment: Mapping[str, str], timeout_s: float, status: int = 0
+        self,
+        logs: Path,
+        ranks: int,
+        *command: str,
+        environment: Mapping[str, str],
+        timeout_s: float,
+        status: int = 0,
+        switch_of: Callable[[int, int], str] = lambda rank, ranks: "",
     ) -> list[str]:
         """Run `python *command` as each rank, with the variables that torchrun sets; return what each rank printed.
 
-        AssertionError where a rank ends with another status, TimeoutError where one does not end.
+        `switch_of(rank, ranks)` is the switch that a rank sends to. AssertionError where a rank ends with another
+        status, TimeoutError where one does not end.
         """
         group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
         deadline = time.monotonic() + timeout_s
         with ExitStack() as stack:
             started = []
             for rank in range(ranks):
-                variables = {key: str(value) for key, value in {**group, "RANK": rank, "LOCAL_RANK": rank}.items()}
+                of_rank = {"RANK": rank, "LOCAL_RANK": rank, "P4REDUCE_SWITCH": switch_of(rank, ranks)}
+                variables = {key: str(value) for key, value in {**group, **of_rank}.items()}
                 log = logs / f"rank-{rank}.log"
                 forked = self.start(log, *command, environment={**environment, **variables})
                 started.append((stack.enter_context(forked), log))

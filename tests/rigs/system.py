@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_contracts.wire import UPLINK_PORT
 from rigs.fork_server import program_server
 
@@ -59,18 +60,27 @@ class System:
     leaves: dict[str, Process] = field(default_factory=dict)
     pipeline: str = "small"
 
+    @property
+    def root(self) -> str:
+        """The name of `switch`."""
+        return ROOT if self.leaves else ONLY_SWITCH
+
     def switch_of(self, rank: int, world_size: int) -> str:
         """Return the switch that a rank sends to, as `join` takes it."""
         return list(self.leaves)[rank * len(self.leaves) // world_size] if self.leaves else ""
 
-    def start_switch(self) -> None:
-        """Start the switch again, at the addresses it had."""
-        self.switch = start_switch(self.folder, self.switch.address("UDP"), self.switch.address("P4Runtime"))
+    def kill_switch(self, name: str = ROOT) -> None:
+        """SIGKILL a leaf, or the switch that is none."""
+        self.leaves.get(name, self.switch).end(signal.SIGKILL)
 
-    def start_leaf(self, name: str) -> None:
-        """Start a leaf again, at the addresses it had."""
-        addresses = self.leaves[name].address("UDP"), self.leaves[name].address("P4Runtime")
-        self.leaves[name] = start_switch(self.folder, *addresses, parent=self.switch)
+    def start_switch(self, name: str = ROOT) -> None:
+        """Start it again, at the addresses it had."""
+        ended = self.leaves.get(name, self.switch)
+        addresses = ended.address("UDP"), ended.address("P4Runtime")
+        if name in self.leaves:
+            self.leaves[name] = start_switch(self.folder, *addresses, parent=self.switch)
+        else:
+            self.switch = start_switch(self.folder, *addresses)
 
     def start_controller(self, heartbeat_timeout_s: int = 60, state: str = "state") -> None:
         """Start the controller again, at the address it had."""

@@ -124,7 +124,7 @@ def kill_switch(system: System) -> None:
 
 def kill_both(system: System) -> None:
     """SIGKILL switch and controller and start others."""
-    system.switch.end(signal.SIGKILL)
+    system.kill_switch()
     system.controller.end(signal.SIGKILL)
     system.start_switch()
     system.start_controller()
@@ -132,7 +132,7 @@ def kill_both(system: System) -> None:
 
 def end_switch(system: System) -> None:
     """SIGKILL the switch."""
-    system.switch.end(signal.SIGKILL)
+    system.kill_switch()
 
 
 def end_controller(system: System) -> None:

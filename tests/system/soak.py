@@ -118,7 +118,7 @@ class Soak:
         self._began = time.monotonic()
         with ExitStack() as stack:
             switch = start_switch(self._folder)
-            stack.callback(lambda: self._system.switch.end(signal.SIGKILL))
+            stack.callback(lambda: self._system.kill_switch())
             host, _, port = switch.address("UDP").rpartition(":")
             self._relay = stack.enter_context(UdpRelay((host, int(port)), conditions, leg.seed))
             controller = start_controller(self._folder, switch, udp_port=self._relay.address[1])
@@ -203,7 +203,7 @@ class Soak:
             self._say(now, f"kill rank {rank} of {job}")
         elif victim == "switch":
             self._say(now, "kill the switch")
-            self._system.switch.end(signal.SIGKILL)
+            self._system.kill_switch()
             self._system.start_switch()
         else:
             self._say(now, "kill the controller")

@@ -1,4 +1,4 @@
-"""The DDP hook in processes over a switch, against gloo: the tests start this file as each rank."""
+"""The DDP hook in processes over one switch and over a tree, against gloo: the tests start this file as each rank."""
 
 import gc
 import hashlib
@@ -23,6 +23,7 @@ from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce_lab.processes import Children
 from p4reduce_lab.system import System, running_system
 from rigs.fork_server import ForkServer
+from rigs.networks import over_networks, racks_of
 
 STEPS = 6
 DEADLINE_S = 90.0
@@ -30,8 +31,11 @@ TESTS = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    with Children(tmp_path_factory.mktemp("ddp")) as children, running_system(children) as system:
+def system(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[System]:
+    with (
+        Children(tmp_path_factory.mktemp("ddp")) as children,
+        running_system(children, racks=racks_of(request)) as system,
+    ):
         yield system
 
 
@@ -39,12 +43,14 @@ def launch(server: ForkServer, logs: Path, system: System, job: str, ranks: int,
     """Run main() below as each rank; return what each printed."""
     of_test = {"GLOO_SOCKET_IFNAME": "lo", "P4REDUCE_CONTROLLER": system.controller, "PYTHONPATH": str(TESTS)}
     variables = {**os.environ, **of_test}
-    return server.launch(logs, ranks, __file__, job, what, environment=variables, timeout_s=DEADLINE_S)
+    command, switch_of = (__file__, job, what), system.switch_of
+    return server.launch(logs, ranks, *command, environment=variables, timeout_s=DEADLINE_S, switch_of=switch_of)
 
 
 @pytest.mark.slow
+@over_networks()
 @pytest.mark.parametrize(
-    ("compressor", "ranks"), [("none", 2), ("none", 4), ("sum", 2), ("sum", 4), ("gather", 2), ("auto", 4)]
+    ("compressor", "ranks"), [("none", 2), ("none", 4), ("sum", 4), ("gather", 2), ("gather", 4), ("auto", 4)]
 )
 def test_gradients_are_those_of_gloo(
     torch_server: ForkServer, tmp_path: Path, system: System, ranks: int, compressor: str
@@ -57,6 +63,7 @@ def test_gradients_are_those_of_gloo(
 
 
 @pytest.mark.slow
+@over_networks()
 def test_a_killed_rank_is_an_error_on_the_others(torch_server: ForkServer, tmp_path: Path, system: System) -> None:
     system.client.create_job("dying", 2)
     output, _ = launch(torch_server, tmp_path, system, "dying", 2, "die")

@@ -1,4 +1,4 @@
-"""`join(rejoin=True)` with real kills: the switch, and the controller with it, end by SIGKILL and come back."""
+"""`join(rejoin=True)` with real kills: a switch, alone or in a tree, and the controller end and come back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from p4reduce_lab.training import find_script
 from rigs.elastic_runs import begun
 from rigs.fork_server import ForkServer
 from rigs.memory_group import MemoryGroups
+from rigs.networks import KILLED, over_killed_switches
 from rigs.survivors import LIMIT_S, RANKS, Steps, train
 from rigs.system import System, running_system
 
@@ -27,39 +28,49 @@ SCRIPT = find_script().with_name("elastic.py")
 STEPS = 120
 
 
-def test_sums_are_right_after_switch_and_controller_are_killed(system: System) -> None:
-    address = system.controller.address("jobs on")
+def ranks_of(system: System) -> int:
+    """As many as RANKS at each switch that has ranks."""
+    return RANKS * max(1, len(system.leaves))
+
+
+def begin(pool: Executor, system: System, steps: Steps, peers: MemoryGroups | None = None) -> list[Future[set[int]]]:
+    """Create the job and start its ranks; each ends with the epochs that it saw."""
+    address, ranks = system.controller.address("jobs on"), ranks_of(system)
     with JobClient(address) as client:
-        client.create_job("train", RANKS, slots=8)
-    steps = Steps()
-    with ThreadPoolExecutor(RANKS) as pool:
-        ranks = [pool.submit(train, address, rank, steps) for rank in range(RANKS)]
+        client.create_job("train", ranks, slots=8)
+    return [pool.submit(train, address, rank, steps, peers, system.switch_of(rank, ranks)) for rank in range(ranks)]
+
+
+@over_killed_switches()
+def test_sums_are_right_after_switch_and_controller_are_killed(system: System, killed: str) -> None:
+    steps = Steps(ranks_of(system))
+    with ThreadPoolExecutor(ranks_of(system)) as pool:
+        ranks = begin(pool, system, steps)
         try:
             for _ in range(2):
                 steps.wait_more(5)
-                system.switch.end(signal.SIGKILL)
-                system.start_switch()
+                system.kill_switch(killed)
+                system.start_switch(killed)
             steps.wait_more(5)
-            system.switch.end(signal.SIGKILL)
+            system.kill_switch(killed)
             system.controller.end(signal.SIGKILL)
-            system.start_switch()
+            system.start_switch(killed)
             system.start_controller()
             steps.wait_more(5)
+            with JobClient(system.controller.address("jobs on")) as client:
+                assert {counted.switch for counted in client.stats("train").jobs} == {system.root, *system.leaves}
         finally:
             steps.stop()
         epochs = [rank.result(LIMIT_S) for rank in ranks]
-    assert len(epochs[0] | epochs[1]) == 4
+    assert len(set().union(*epochs)) == 4
 
 
 @pytest.mark.slow
 def test_a_long_absence_of_the_controller_begins_a_new_epoch(system: System) -> None:
     """Until the ranks give it up they sum without it; then they wait for it, each at its own moment."""
-    address = system.controller.address("jobs on")
-    with JobClient(address) as client:
-        client.create_job("train", RANKS, slots=8)
     steps = Steps()
     with ThreadPoolExecutor(RANKS) as pool:
-        ranks = [pool.submit(train, address, rank, steps) for rank in range(RANKS)]
+        ranks = begin(pool, system, steps)
         try:
             steps.wait_more(5)
             system.controller.end(signal.SIGKILL)
@@ -75,30 +86,28 @@ def test_a_long_absence_of_the_controller_begins_a_new_epoch(system: System) -> 
     assert all(len(each) == 2 for each in epochs)
 
 
-def test_the_ranks_continue_without_the_switch_and_return_to_it(system: System) -> None:
-    address = system.controller.address("jobs on")
-    with JobClient(address) as client:
-        client.create_job("train", RANKS, slots=8)
-        steps, peers = Steps(), MemoryGroups(RANKS)
-        with ThreadPoolExecutor(RANKS) as pool:
-            ranks = [pool.submit(train, address, rank, steps, peers) for rank in range(RANKS)]
-            try:
-                for _ in range(2):
-                    steps.wait_more(5)
-                    system.switch.end(signal.SIGKILL)
-                    steps.wait_more(50)
-                    system.start_switch()
-                    deadline = time.monotonic() + LIMIT_S
-                    while client.get_job("train").state != "ACTIVE":
-                        assert time.monotonic() < deadline
-                        time.sleep(0.05)
-                    before = client.stats("train").jobs[0].results.packets
-                    while client.stats("train").jobs[0].results.packets < before + 20:
-                        assert time.monotonic() < deadline, "they are back on the switch"
-                        time.sleep(0.05)
-            finally:
-                steps.stop()
-            found = [rank.result(LIMIT_S) for rank in ranks]
+@over_killed_switches()
+def test_the_ranks_continue_without_the_switch_and_return_to_it(system: System, killed: str) -> None:
+    steps, peers = Steps(ranks_of(system)), MemoryGroups(ranks_of(system))
+    with JobClient(system.controller.address("jobs on")) as client, ThreadPoolExecutor(ranks_of(system)) as pool:
+        ranks = begin(pool, system, steps, peers)
+        try:
+            for _ in range(2):
+                steps.wait_more(5)
+                system.kill_switch(killed)
+                steps.wait_more(50)
+                system.start_switch(killed)
+                deadline = time.monotonic() + LIMIT_S
+                while client.get_job("train").state != "ACTIVE":
+                    assert time.monotonic() < deadline
+                    time.sleep(0.05)
+                before = client.stats("train").jobs[0].results.packets
+                while client.stats("train").jobs[0].results.packets < before + 20:
+                    assert time.monotonic() < deadline, "they are back on the switch"
+                    time.sleep(0.05)
+        finally:
+            steps.stop()
+        found = [rank.result(LIMIT_S) for rank in ranks]
     assert all(len(epochs) == 3 for epochs in found)
 
 
@@ -120,23 +129,38 @@ def elastic(server: ForkServer, folder: Path, system: System, compressor: str, *
     command = [str(SCRIPT), f"--job={folder.name}", f"--folder={folder}", f"--steps={STEPS}", f"--every={STEPS}"]
     command += [f"--compressor={compressor}", "--rejoin", *options]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "P4REDUCE_CONTROLLER": controller}
-    return server.launch(folder, RANKS, *command, environment=environment, timeout_s=LIMIT_S)
+    switch_of = system.switch_of
+    return server.launch(folder, RANKS, *command, environment=environment, timeout_s=LIMIT_S, switch_of=switch_of)
 
 
 @pytest.fixture(scope="module", params=["none", "adacomp"])
 def undisturbed(
     request: pytest.FixtureRequest, torch_server: ForkServer, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, set[str]]:
-    """A compressor, and the weights of a training with it that nothing disturbs."""
+    """A compressor, and the weights of a training with it over one switch that nothing disturbs."""
     folder = tmp_path_factory.mktemp("undisturbed")
     with running_system(folder) as system:
         return request.param, weights(elastic(torch_server, folder / "undisturbed", system, request.param))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fallback", [[], ["--fallback=gloo"]])
+@pytest.mark.parametrize(
+    ("system", "killed", "fallback"),
+    [
+        (*KILLED["one_switch"], []),
+        (*KILLED["one_switch"], ["--fallback=gloo"]),
+        (*KILLED["leaf"], ["--fallback=gloo"]),
+        (*KILLED["root"], []),
+    ],
+    indirect=["system"],
+)
 def test_training_continues_in_the_same_processes(
-    tmp_path: Path, system: System, torch_server: ForkServer, undisturbed: tuple[str, set[str]], fallback: list[str]
+    tmp_path: Path,
+    system: System,
+    killed: str,
+    torch_server: ForkServer,
+    undisturbed: tuple[str, set[str]],
+    fallback: list[str],
 ) -> None:
     compressor, expected = undisturbed
     folder = tmp_path / "disturbed"
@@ -151,10 +175,12 @@ def test_training_continues_in_the_same_processes(
         training = pool.submit(elastic, torch_server, folder, system, compressor, *fallback)
         for at in (20,) if fallback else (20, 60):
             wait_begun(at)
-            system.switch.end(signal.SIGKILL)
+            system.kill_switch(killed)
             if fallback:
                 wait_begun(begun(folder) + 20)  # without the switch
-            system.start_switch()
+            system.start_switch(killed)
         outputs = training.result(2 * LIMIT_S)
-    assert weights(outputs) == expected and len(expected) == 1, "on all ranks, and as if nothing had happened"
+    assert weights(outputs) == expected and len(expected) == 1, (
+        "on all ranks, and as if nothing had happened, over one switch"
+    )
     assert (tmp_path / "controller.log").read_text().count("job reset job=disturbed") >= (1 if fallback else 2)

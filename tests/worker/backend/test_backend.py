@@ -1,20 +1,23 @@
-"""The backend "p4reduce" of torch.distributed, in processes, over a switch and a controller."""
+"""The backend "p4reduce" of torch.distributed, in processes, over a switch or a tree of them, and a controller."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from p4reduce_contracts.jobs.client import JobClient
 from rigs.fork_server import ForkServer
+from rigs.networks import over_networks, racks_of
 from rigs.script_runs import TORCHRUN, environment, run_command
 from rigs.system import System, running_system
 
@@ -34,7 +37,10 @@ def launch(wide_system: System, torch_server: ForkServer, tmp_path: Path) -> Lau
     def run(ranks: int, script: str, *arguments: str, **variables: str) -> list[str]:
         command = str(HERE / script), *arguments
         of_ranks = {**environment(wide_system), **variables}
-        return torch_server.launch(tmp_path, ranks, *command, environment=of_ranks, timeout_s=LIMIT_S)
+        switch_of = wide_system.switch_of
+        return torch_server.launch(
+            tmp_path, ranks, *command, environment=of_ranks, timeout_s=LIMIT_S, switch_of=switch_of
+        )
 
     return run
 
@@ -45,6 +51,7 @@ def jobs(system: System) -> list[str]:
 
 
 @pytest.mark.slow
+@over_networks("wide_system")
 def test_every_collective_of_every_dtype_is_right(wide_system: System, launch: Launch) -> None:
     checks = "sums", "scattered_sums", "copies", "not_finite", "futures", "subgroups", "compiled"
     for output in launch(3, CHECKS, *checks, "hook=fp16", "hook=powersgd"):
@@ -53,20 +60,31 @@ def test_every_collective_of_every_dtype_is_right(wide_system: System, launch: L
 
 
 @pytest.mark.slow
+@over_networks("wide_system")
 def test_in_detail_debugging_and_with_a_late_rank(launch: Launch) -> None:
     outputs = launch(2, CHECKS, "sums", "copies", "timeout", TORCH_DISTRIBUTED_DEBUG="DETAIL")
     assert "timed out as it should" in outputs[0]
 
 
+@pytest.fixture(scope="module")
+def losses_over_gloo(torch_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("gloo")
+    command = str(HERE / "training_shapes.py"), "gloo", str(folder / "losses")
+    variables = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    torch_server.launch(folder, 4, *command, environment=variables, timeout_s=LIMIT_S)
+    return dict(json.loads((folder / "losses").read_text()))
+
+
 @pytest.mark.slow
-def test_scripts_train_as_over_gloo(wide_system: System, launch: Launch, tmp_path: Path) -> None:
-    losses = {}
-    for backend in ("gloo", "p4reduce"):
-        launch(4, "training_shapes.py", backend, str(tmp_path / backend))
-        losses[backend] = json.loads((tmp_path / backend).read_text())
-    assert losses["gloo"].keys() == losses["p4reduce"].keys()
-    for shape, wanted in losses["gloo"].items():
-        got = losses["p4reduce"][shape]
+@over_networks("wide_system")
+def test_scripts_train_as_over_gloo(
+    wide_system: System, launch: Launch, tmp_path: Path, losses_over_gloo: dict[str, Any]
+) -> None:
+    launch(4, "training_shapes.py", "p4reduce", str(tmp_path / "losses"))
+    losses = json.loads((tmp_path / "losses").read_text())
+    assert losses_over_gloo.keys() == losses.keys()
+    for shape, wanted in losses_over_gloo.items():
+        got = losses[shape]
         assert isinstance(wanted, list), f"over gloo {shape} ended with {wanted}"
         assert isinstance(got, list) and len(got) == len(wanted), f"{shape}: {got}"
         for step, (one, other) in enumerate(zip(got, wanted, strict=True)):
@@ -87,6 +105,7 @@ def test_a_hook_s_checkpoint_keeps_the_sum_of_residues_for_any_number_of_ranks(
 
 
 @pytest.mark.slow
+@over_networks("wide_system")
 def test_a_subgroup_takes_gloo_where_the_switch_has_no_room(launch: Launch) -> None:
     outputs = launch(2, CHECKS, "no_room")
     assert sum(output.count("takes gloo for all collectives") for output in outputs) == 1
@@ -112,14 +131,30 @@ assert "p4reduce.pytorch.backend.group" not in sys.modules
     subprocess.run([sys.executable, "-c", script], check=True, timeout=LIMIT_S)
 
 
-@pytest.mark.slow
-def test_the_job_of_ranks_that_were_killed_ends_with_them(torch_server: ForkServer, tmp_path: Path) -> None:
-    with running_system(tmp_path, "default") as system:
+@pytest.fixture
+def impatient_system(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[System]:
+    """One whose controller gives up ranks that are silent for 2 s."""
+    with running_system(tmp_path, "default", racks_of(request)) as system:
         system.controller.end()
         system.start_controller(heartbeat_timeout_s=2)
-        command, variables = (str(HERE / CHECKS), "killed"), environment(system)
-        torch_server.launch(tmp_path, 2, *command, environment=variables, timeout_s=LIMIT_S, status=-signal.SIGKILL)
-        deadline = time.monotonic() + 60
-        while jobs(system):
-            assert time.monotonic() < deadline, "the job of the killed ranks is still there"
-            time.sleep(0.1)
+        yield system
+
+
+@pytest.mark.slow
+@over_networks("impatient_system")
+def test_the_job_of_ranks_that_were_killed_ends_with_them(
+    impatient_system: System, torch_server: ForkServer, tmp_path: Path
+) -> None:
+    torch_server.launch(
+        tmp_path,
+        2,
+        *(str(HERE / CHECKS), "killed"),
+        environment=environment(impatient_system),
+        timeout_s=LIMIT_S,
+        status=-signal.SIGKILL,
+        switch_of=impatient_system.switch_of,
+    )
+    deadline = time.monotonic() + 60
+    while jobs(impatient_system):
+        assert time.monotonic() < deadline, "the job of the killed ranks is still there"
+        time.sleep(0.1)
