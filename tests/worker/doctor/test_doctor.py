@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,13 +24,14 @@ from p4reduce.doctor import ping
 from p4reduce.doctor.checks import CHECKS, RankSpec, run_checks
 from p4reduce.doctor.cli import doctor
 from p4reduce.doctor.report import Check, Status
-from p4reduce_contracts.jobs.answers import Count, DropStats, JoinTicket, Stats
+from p4reduce_contracts.jobs.answers import JoinTicket
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.wire import SMALL
 from p4reduce_controller.config import Config, ControllerConfig, SecurityConfig
 from p4reduce_lab.addresses import free_address
 from rigs.certificates import Bench
 from rigs.fake_switch_client import serving
+from rigs.networks import over_networks, racks_of
 from rigs.system import Process, System, running_system, start_controller, start_switch
 
 SHORT_S = 3.0
@@ -39,8 +39,8 @@ RIGHT_OR_SLOW = (Status.OK, Status.WARNING)  # a busy machine repeats frames
 
 
 @pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    with running_system(tmp_path_factory.mktemp("system")) as running:
+def system(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[System]:
+    with running_system(tmp_path_factory.mktemp("system"), racks=racks_of(request)) as running:
         yield running
 
 
@@ -63,8 +63,9 @@ def failed(checks: list[Check]) -> Check:
     return found[0]
 
 
-def test_a_healthy_system(controller: str) -> None:
-    done = CliRunner().invoke(doctor, ["--controller", controller, "--json"])
+@over_networks()
+def test_a_healthy_system(system: System, controller: str) -> None:
+    done = CliRunner().invoke(doctor, ["--controller", controller, "--json", "--switch", system.switch_of(0, 1)])
     assert done.exit_code == 0, done.output
     answer = json.loads(done.stdout)
     assert answer["healthy"] is True
@@ -81,16 +82,23 @@ def test_a_healthy_system(controller: str) -> None:
         assert not [job for job in client.list_jobs().jobs if job.name.startswith("doctor-")], "it removes its job"
 
 
-def test_all_ranks_of_a_job(controller: str) -> None:
+@over_networks()
+def test_all_ranks_of_a_job(system: System, controller: str) -> None:
+    def examined(rank: int) -> list[Check]:
+        spec, switch = RankSpec("pair", rank, 2), system.switch_of(rank, 2)
+        return run_checks(controller, spec, timeout_s=30.0, switch=switch)
+
     with JobClient(controller) as client, ThreadPoolExecutor() as pool:
         client.create_job("pair", 2)
-        found = list(pool.map(lambda rank: run_checks(controller, RankSpec("pair", rank, 2), timeout_s=30.0), range(2)))
+        found = list(pool.map(examined, range(2)))
         client.remove_job("pair")
-    for checks in found:
+    for rank, checks in enumerate(found):
         named = by_name(checks)
         assert not [check for check in checks if check.status is Status.FAILED], checks
         assert "of 2 rank(s), every bit right" in named["exact sum"].found
         assert "of 2 has its lease" in named["HELLO"].found
+        leaf = f"switch leaf{rank + 1} sums rank {rank}, " if system.leaves else ""
+        assert named["HELLO"].found.endswith(f"; {leaf}switch {system.root} sums ranks 0, 1")
 
 
 def test_a_running_job_is_not_disturbed(controller: str) -> None:
@@ -246,6 +254,24 @@ def test_full_frames_that_are_lost(controller: str, monkeypatch: pytest.MonkeyPa
     assert "let every MTU between the workers and the switch be 204 B or more" in found.advice
 
 
+@over_networks()
+def test_frames_that_a_switch_drops_are_counted(
+    system: System, controller: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = transport.UdpTransport.send
+
+    def send_damaged(self: transport.UdpTransport, frames: Iterable[bytes]) -> None:
+        full = SMALL.max_frame_bytes
+        send(self, [frame[:-1] if len(frame) == full else frame for frame in frames])
+
+    monkeypatch.setattr("p4reduce.switch_connection.make_channel", lambda *_, **__: None)  # frames pass the transport
+    monkeypatch.setattr(transport.UdpTransport, "send", send_damaged)
+    switch = system.switch_of(0, 1)
+    found = failed(run_checks(controller, timeout_s=1.0, switch=switch))
+    assert found.name == "full frames"
+    assert re.search(rf"; meanwhile frames were dropped: [1-9]\d* TRUNCATED at {switch or system.root}$", found.found)
+
+
 def test_sums_that_are_wrong(controller: str, monkeypatch: pytest.MonkeyPatch) -> None:
     right = p4reduce.Communicator.all_reduce
 
@@ -326,16 +352,3 @@ def test_fragments_can_be_forbidden() -> None:
         towards.send([bytes(longest + 1), bytes(longest)])
         assert len(peer.recv(65535)) == longest
         towards.close()
-
-
-def test_drops_of_all_switches_are_added_up() -> None:
-    drops = (
-        DropStats("EPOCH", Count(2), "root"),
-        DropStats("RATE", Count(1), "root"),
-        DropStats("EPOCH", Count(3), "leaf1"),
-    )
-    client = SimpleNamespace(stats=lambda: Stats((), drops))
-    before = {"RATE": 1}
-    assert (
-        checks_module._since(before, checks_module._drops(client)) == "; meanwhile the switch dropped frames: 5 EPOCH"
-    )  # type: ignore[arg-type]

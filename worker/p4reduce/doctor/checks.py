@@ -406,20 +406,18 @@ def _random(rank: int) -> np.random.Generator:
     return np.random.default_rng(1 + rank)
 
 
-def _drops(client: JobClient) -> dict[str, int]:
-    """Return how many frames the switches have dropped, by reason; empty if the controller cannot say."""
-    dropped: Counter[str] = Counter()
-    with contextlib.suppress(JobServiceError):
-        for drop in client.stats().drops:
-            dropped[drop.reason] += drop.count.packets
-    return dropped
+def _drops(client: JobClient) -> Counter[str]:
+    """Return how many frames the switches have dropped, by reason and switch; empty if the controller cannot say."""
+    try:
+        return Counter({f"{drop.reason} at {drop.switch}": drop.count.packets for drop in client.stats().drops})
+    except JobServiceError:
+        return Counter()
 
 
-def _since(before: dict[str, int], after: dict[str, int]) -> str:
-    """Return what the switch dropped meanwhile, of all jobs, as an addition to a sentence."""
-    grown = [f"{count - before.get(reason, 0)} {reason}" for reason, count in after.items()]
-    grown = [text for text in grown if not text.startswith(("0 ", "-"))]
-    return f"; meanwhile the switch dropped frames: {', '.join(grown)}" if grown else ""
+def _since(before: Counter[str], after: Counter[str]) -> str:
+    """Return what the switches dropped meanwhile, of all jobs, as an addition to a sentence."""
+    grown = [f"{count} {where}" for where, count in (after - before).items()]
+    return f"; meanwhile frames were dropped: {', '.join(grown)}" if grown else ""
 
 
 def _ms(seconds: float) -> str:
