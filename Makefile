@@ -88,7 +88,8 @@ p4-tofino:  # needs p4c-bm2-ss on PATH and P4C_TOFINO_INCLUDE, the folder of p4c
 
 # P4Runtime's files keep their own names, by which protobuf knows them; only the generated imports name our package
 proto: $(VENV)/proto.stamp
-	cd contracts && $(PROTOC) -I. --python_out=. --grpc_python_out=. --pyi_out=. p4reduce_contracts/jobs/jobs.proto
+	cd contracts && $(PROTOC) -I. --python_out=. --grpc_python_out=. --pyi_out=. p4reduce_contracts/jobs/jobs.proto \
+		p4reduce_contracts/queues/queues.proto
 	cd contracts/p4reduce_contracts && $(PROTOC) -I. -I$(GOOGLEAPIS) --python_out=. --pyi_out=. p4/v1/*.proto p4/config/v1/*.proto
 	cd contracts/p4reduce_contracts && $(PROTOC) -I. -I$(GOOGLEAPIS) --grpc_python_out=. p4/v1/p4runtime.proto
 	sed -i "s/^from p4\\./from p4reduce_contracts.p4./" contracts/p4reduce_contracts/p4/v1/*_pb2* \

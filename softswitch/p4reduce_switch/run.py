@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -98,7 +97,7 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
     """
     try:
         with ExitStack() as stack:
-            switch = Switch(options.device_id, options.cpu_port, options.on_log)
+            switch = Switch(options.device_id, options.cpu_port, options.on_log, options.target, options.queues)
             stack.callback(switch.close)
             ports, words = _ports(options, switch)
             switch.add_ports(ports)
@@ -113,7 +112,6 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
             server = Server(
                 switch,
                 options.p4runtime,
-                partial(Program, target=options.target, queues=options.queues),
                 security=security,
                 insecure=options.insecure,
                 credentials=options.credentials,
@@ -122,7 +120,7 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
             if options.pipeline is not None:
                 _load(server, options.pipeline)
             if options.program is not None:
-                switch.install(_program(options.program, options))
+                switch.install(_program(options.program, switch))
             server.start()
             served = ""
             if options.metrics is not None:
@@ -174,9 +172,9 @@ def _address(text: str) -> Address:
     return host, int(number)
 
 
-def _program(path: Path, options: SwitchOptions) -> Program:
+def _program(path: Path, switch: Switch) -> Program:
     try:
-        return Program(path.read_bytes(), options.target, options.queues)
+        return switch.load(path.read_bytes())
     except OSError as error:
         raise SwitchError(f"the program {path} cannot be read: {error.strerror}") from error
     except ProgramError as error:

@@ -10,6 +10,7 @@ import selectors
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from p4reduce_runtime import kernels
@@ -18,7 +19,17 @@ from p4reduce_switch.datapath import BatchProgram, Reason, batch_program
 from p4reduce_switch.fair_lock import FairLock, RequestLock
 from p4reduce_switch.output import OutputBuffers
 from p4reduce_switch.ports import DatapathLoop, Ports
-from p4reduce_switch.program import DigestHandler, EgressQueues, ExecutionError, Program
+from p4reduce_switch.program import (
+    DEFAULT_QUEUES,
+    DEFAULT_TARGET,
+    Config,
+    DigestHandler,
+    EgressQueues,
+    ExecutionError,
+    Program,
+    QueueSettings,
+    TargetOptions,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -38,12 +49,20 @@ class Switch:
         device_id: int = 1,
         cpu_port: int | None = DEFAULT_CPU_PORT,
         on_log: Callable[[str], None] | None = None,
+        target: TargetOptions = DEFAULT_TARGET,
+        queues: QueueSettings = DEFAULT_QUEUES,
     ) -> None:
-        """`cpu_port` None: there is none. `on_log` receives the messages of the program."""
+        """`cpu_port` None: there is none. `on_log` receives the messages of the program.
+
+        `target` and `queues` are for the programs that `load` makes.
+        """
         self.device_id = device_id
         self.cpu_port = cpu_port
         self.lock = FairLock()
         self.program: Program | None = None
+        self.queues: EgressQueues[Any] = EgressQueues(queues)
+        """The egress queues of the programs that `load` makes, where their packets pass queues."""
+        self._target = target
         self.ports: list[Ports] = []
         self.on_packet_in: Callable[[bytes], None] | None = None
         """Receives each frame sent to the CPU port, packet-in header first."""
@@ -78,6 +97,11 @@ class Switch:
             groups = {} if self.program is None else self.program.replication.multicast_groups
             return frozenset(replica.port for replicas in groups.values() for replica in replicas)
 
+    def load(self, config: Config) -> Program:
+        """Return the program of a BMv2 JSON, which may compile for seconds. Raises ProgramError."""
+        queued = self._target.queues or self.queues.are_set
+        return Program(config, replace(self._target, queues=queued), self.queues)
+
     def install(self, program: Program) -> None:
         """Run this program from the next frame on, with its initial state."""
         self.prepare(batch_program(program) is not None)
@@ -89,7 +113,10 @@ class Switch:
             self.program = program
             self._installed_us = time.monotonic_ns() // 1000
             if program.queues is not None:
+                program.queues.clear()
                 program.queues.blocked = self._output.full
+        if program.queues is None and self.queues.are_set:
+            event(_log, logging.WARNING, "program without queues", cause="it was loaded before a rate or depth was set")
         for ports in self.ports:
             ports.wait_when_full(program.queues is not None)
         self._output.flush_all()  # the native loop does not: frames that wait for their interface would stay

@@ -15,6 +15,7 @@ from p4reduce_contracts.p4.v1 import p4data_pb2
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime import bytestrings
 from p4reduce_contracts.p4runtime.schema import parse_p4info
+from p4reduce_contracts.queues import queues_pb2
 
 CONTRACTS = Path(__file__).parents[2] / "contracts"
 
@@ -29,6 +30,7 @@ def test_messages_are_equal_after_serialization() -> None:
     ("root", "module"),
     [
         ("", jobs_pb2),
+        ("", queues_pb2),
         ("p4reduce_contracts", p4types_pb2),
         ("p4reduce_contracts", p4info_pb2),
         ("p4reduce_contracts", p4data_pb2),

@@ -14,7 +14,7 @@ from p4reduce_switch.metrics import samples
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.ethernet import EthernetPorts, InterfaceCounters
 from p4reduce_switch.ports.udp import UdpUnderlay
-from p4reduce_switch.program import Program
+from p4reduce_switch.program import Program, QueueSetting
 from p4reduce_switch.switch import Switch
 from rigs.p4rt import LIMIT_S, Raw, served
 from rigs.system import Process
@@ -58,7 +58,9 @@ def test_every_internal_counter_is_a_metric() -> None:
     switch.install(queued)
     assert queued.queues is not None
     given.add(number := next(numbers))
-    queued.queues.dropped = number
+    queued.queues.set_depth(QueueSetting(0), now_ns=0)
+    for _ in range(number):
+        queued.queues.push(3, 0, None, now_ns=0)
     found = samples(switch, server)
     server.stop()
     switch.close()

@@ -12,7 +12,7 @@ import pytest
 
 from p4reduce_switch.output import OUTPUT_FRAMES, OutputBuffers
 from p4reduce_switch.ports import PortFullError
-from p4reduce_switch.program import Program, QueueSetting, QueueSettings
+from p4reduce_switch.program import EgressQueues, Program, QueueSetting, QueueSettings
 from p4reduce_switch.switch import Switch
 from rigs.p4rt import LIMIT_S, MemoryPorts
 
@@ -98,7 +98,7 @@ def test_a_port_whose_output_buffer_is_full_has_its_queues_blocked() -> None:
 def test_packets_leave_when_they_are_due_though_nothing_else_arrives() -> None:
     switch, ports = Switch(), MemoryPorts()
     switch.add_ports(ports)
-    switch.install(Program(QUEUES, queues=QueueSettings(rates=(QueueSetting(200),))))
+    switch.install(Program(QUEUES, queues=EgressQueues(QueueSettings(rates=(QueueSetting(200),)))))
     running = threading.Thread(target=switch.run)
     running.start()
     try:
@@ -154,4 +154,21 @@ def test_a_switch_that_stops_does_not_serve_its_queues_any_more() -> None:
     switch.stop()
     switch.receive(1, frame)
     assert sent(ports) == []
+    switch.close()
+
+
+def test_rates_and_depths_outlive_a_program_and_its_packets_do_not() -> None:
+    switch, ports = Switch(queues=QueueSettings(rates=(QueueSetting(1),))), MemoryPorts()
+    switch.add_ports(ports)
+    switch.install(switch.load(QUEUES))
+    switch.queues.set_depth(QueueSetting(2, 2), now_ns=0)
+    for _ in range(3):
+        switch.receive(1, bytes((2, 0)) + bytes(22))
+    assert switch.queues.depth(2, 0) == 2
+    switch.install(switch.load((PROGRAMS / "egress_rewrite.json").read_bytes()))
+    assert switch.program is not None
+    assert switch.program.queues is switch.queues, "a program has queues that looks at none, since they have a rate"
+    assert switch.queues.depth(2, 0) == 0
+    assert switch.queues.next_ns() is None
+    assert [switch.queues.push(2, 0, None, now_ns=0) for _ in range(3)] == [True, True, False]
     switch.close()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NoReturn, TypeAlias
 
 import grpc
+from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
@@ -19,7 +20,7 @@ from p4reduce_switch.p4runtime.status import Code, RequestError, abort
 
 Context: TypeAlias = grpc.ServicerContext
 Replies: TypeAlias = Iterator[Message]
-_SERVICE: Final = p4r.DESCRIPTOR.services_by_name["P4Runtime"]
+P4RUNTIME: Final = p4r.DESCRIPTOR.services_by_name["P4Runtime"]
 MAX_PIPELINE_BYTES: Final = 32 << 20
 """A compiled program with its P4Info; p4reduce's own take 0.2 MB, the largest of p4c's samples 30 MB."""
 MAX_REQUEST_BYTES: Final[Mapping[str, int]] = {
@@ -32,15 +33,19 @@ MAX_QUERY_BYTES: Final = 256 << 10
 
 
 def generic_handler(
-    servicer: object, *, only_controllers: bool, on_refused: Callable[[str, RequestError], None]
+    service: ServiceDescriptor,
+    servicer: object,
+    *,
+    only_controllers: bool,
+    on_refused: Callable[[str, RequestError], None],
 ) -> grpc.GenericRpcHandler:
-    """Return a grpc generic handler that serves each RPC with the method of that name on `servicer`.
+    """Return a grpc generic handler that serves each RPC of a service with the method of that name on `servicer`.
 
     With `only_controllers` the caller's certificate must have the controller role. `on_refused` is called with the
     name of the RPC and the error for each call that fails a check.
     """
     handlers = {}
-    for method in _SERVICE.methods:
+    for method in service.methods:
         request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
         guard = _RequestGuard(method.name, request.FromString, only_controllers, on_refused)
         guarded: dict[str, Callable[..., object]] = {
@@ -52,7 +57,7 @@ def generic_handler(
         handlers[method.name] = getattr(grpc, f"{kind}_rpc_method_handler")(
             guarded[kind](getattr(servicer, method.name)), response_serializer=response.SerializeToString
         )
-    return grpc.method_handlers_generic_handler(_SERVICE.full_name, handlers)
+    return grpc.method_handlers_generic_handler(service.full_name, handlers)
 
 
 class _RequestGuard:

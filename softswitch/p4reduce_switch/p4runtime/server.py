@@ -1,4 +1,4 @@
-"""The P4Runtime server: gRPC on one side, the switch on the other."""
+"""The P4Runtime server: gRPC on one side, the switch on the other. It also serves the rates of the egress queues."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from p4reduce_switch.p4runtime.arbitration import MAX_CONTROLLERS, Arbitration, 
 from p4reduce_switch.p4runtime.digests import Digests
 from p4reduce_switch.p4runtime.entities import Entities
 from p4reduce_switch.p4runtime.idle_timeouts import IdleTimeouts
-from p4reduce_switch.p4runtime.request_guard import MAX_PIPELINE_BYTES, Context, generic_handler
+from p4reduce_switch.p4runtime.queue_service import QUEUES, QueueService
+from p4reduce_switch.p4runtime.request_guard import MAX_PIPELINE_BYTES, P4RUNTIME, Context, generic_handler
 from p4reduce_switch.p4runtime.status import Code, RequestError, abort, abort_write, invalid_argument
 from p4reduce_switch.ports import PortError
 from p4reduce_switch.program import Config, Program
@@ -69,7 +70,7 @@ class ServerCounters:
 class Server:
     """Serves one switch. `address` is "host:port" (port 0: any; see `port`).
 
-    `load_program` makes the program of a p4_device_config.
+    `load_program` makes the program of a p4_device_config, by default `switch.load`.
 
     With `security` only controllers with a certificate of the authority are served, with `credentials` every client
     that they admit. Raises ConfigError for an address that other hosts can reach without both, unless `insecure`.
@@ -79,14 +80,14 @@ class Server:
         self,
         switch: Switch,
         address: str,
-        load_program: Callable[[Config], Program] = Program,
+        load_program: Callable[[Config], Program] | None = None,
         *,
         security: Security | None = None,
         insecure: bool = False,
         credentials: grpc.ServerCredentials | None = None,
     ) -> None:
         self.switch = switch
-        self._load_program = load_program
+        self._load_program = load_program or switch.load
         self.packet_in_dropped = 0
         """Frames to the CPU port without a primary controller to receive them, or shorter than the packet_in header."""
         self._refusals: Counter[str] = Counter()
@@ -112,8 +113,14 @@ class Server:
         self._server = grpc.server(
             ThreadPoolExecutor(MAX_CALLS, "p4runtime"), options=options, maximum_concurrent_rpcs=MAX_CALLS
         )
-        handler = generic_handler(self, only_controllers=security is not None, on_refused=self._count_refusal)
-        self._server.add_generic_rpc_handlers((handler,))
+        services = ((P4RUNTIME, self), (QUEUES, QueueService(switch, self._count_refusal)))
+        only_controllers = security is not None
+        self._server.add_generic_rpc_handlers(
+            [
+                generic_handler(service, servicer, only_controllers=only_controllers, on_refused=self._count_refusal)
+                for service, servicer in services
+            ]
+        )
         try:
             if credentials is not None:
                 self.port = int(self._server.add_secure_port(address, credentials))

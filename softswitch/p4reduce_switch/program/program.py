@@ -21,7 +21,7 @@ from p4reduce_switch.program.llvm.target import Loaded
 from p4reduce_switch.program.load import DEFAULT_TARGET, load_program
 from p4reduce_switch.program.memory import StateOffsets
 from p4reduce_switch.program.packet import MAX_PORT
-from p4reduce_switch.program.queues import DEFAULT_QUEUES, EgressQueues, QueueSettings
+from p4reduce_switch.program.queues import EgressQueues
 from p4reduce_switch.program.traffic import DigestHandler, Frames
 
 Config = bytes | str | dict[str, Any]
@@ -65,11 +65,11 @@ class Program:
         self,
         config: Config | Compiled,
         target: TargetOptions = DEFAULT_TARGET,
-        queues: QueueSettings = DEFAULT_QUEUES,
+        queues: EgressQueues[Any] | None = None,
     ) -> None:
         """Load a BMv2 JSON, or make the state of what `compile_program` returned. Raises ProgramError.
 
-        `queues` are the settings of the egress queues, if its packets pass queues.
+        `queues` are the egress queues, if its packets pass queues; None: queues of its own.
         """
         compiled = config if isinstance(config, Compiled) else compile_program(config, target)
         program, layout, code = compiled.program, compiled.layout, compiled.code
@@ -91,7 +91,10 @@ class Program:
         """The egress queues; None if packets do not pass queues."""
         self._runner: BatchRunner | StagesRunner
         if compiled.in_stages:
-            self._runner = self._stages = StagesRunner(code, host, program, layout, headers, self._digest, queues)
+            egress_queues = EgressQueues() if queues is None else queues
+            self._runner = self._stages = StagesRunner(
+                code, host, program, layout, headers, self._digest, egress_queues
+            )
             self.queues = self._stages.queues
         else:
             self._runner = self.batch = BatchRunner(code, host, headers)

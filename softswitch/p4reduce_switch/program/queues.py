@@ -25,10 +25,6 @@ class QueueSetting:
     port: int | None = None
     priority: int | None = None
 
-    def of(self, port: int, priority: int) -> bool:
-        """Return whether it is a setting of this queue."""
-        return self.port in (None, port) and self.priority in (None, priority)
-
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
@@ -56,34 +52,80 @@ class _Queue(Generic[Packet]):
     """When the last packet that came is due."""
     packets: deque[tuple[int, int, Packet]] = field(default_factory=deque)
     """When each is due, its number in order of arrival, and the packet."""
+    dropped: int = 0
+    """Packets that found it full."""
 
 
 class EgressQueues(Generic[Packet]):
-    """All queues. Times are in ns on one clock."""
+    """All queues. Times are in ns on one clock. They outlive a program: rates and depths hold for the next one."""
 
     def __init__(self, settings: QueueSettings = DEFAULT_QUEUES) -> None:
         self.priorities = settings.priorities
         self.blocked: set[int] = set()
         """Ports whose queues are not served at present."""
-        self.dropped = 0
-        """Packets that found their queue full."""
-        self._settings = settings
-        self._queues: dict[tuple[int, int], _Queue[Packet]] = {}
+        self.are_set = False
+        """Whether a rate or a depth was set, so that programs are to have queues which look at none."""
+        self._depth = DEFAULT_DEPTH
+        self._interval_ns = 0
+        self._of_port: dict[int, list[_Queue[Packet]]] = {}
         self._waiting: list[_Queue[Packet]] = []
         """Queues with packets."""
         self._arrived = 0
+        for rate in settings.rates:
+            self.set_rate(rate, now_ns=0)
+        for depth in settings.depths:
+            self.set_depth(depth, now_ns=0)
+
+    def set_rate(self, rate: QueueSetting, now_ns: int) -> None:
+        """Set a rate in packets a second, from the next packet on; 0: no limit. Those that wait keep their time."""
+        self.are_set = True
+        interval_ns = 1_000_000_000 // rate.value if rate.value else 0
+        for queue in self._chosen(rate, now_ns):
+            queue.interval_ns = interval_ns
+        if rate.port is None:
+            self._interval_ns = interval_ns
+
+    def set_depth(self, depth: QueueSetting, now_ns: int) -> None:
+        """Set a depth in packets. Packets that wait stay, also where there are more; 0 drops all that come."""
+        self.are_set = True
+        for queue in self._chosen(depth, now_ns):
+            queue.depth = depth.value
+        if depth.port is None:
+            self._depth = depth.value
+
+    def _chosen(self, setting: QueueSetting, now_ns: int) -> list[_Queue[Packet]]:
+        """Return the queues of a setting. Those of a port that it names are made, as on simple_switch."""
+        if setting.port is None:
+            return self._all()
+        queues = self._queues(setting.port, now_ns)
+        return queues if setting.priority is None else [queues[setting.priority]]
+
+    def clear(self) -> None:
+        """Remove all packets, for another program."""
+        for queue in self._waiting:
+            queue.packets.clear()
+        self._waiting.clear()
+
+    @property
+    def dropped(self) -> int:
+        """Packets that found their queue full."""
+        return sum(self.drops().values())
+
+    def drops(self) -> dict[tuple[int, int], int]:
+        """Return the packets that found their queue full, by port and priority, where there are any."""
+        return {(queue.port, queue.priority): queue.dropped for queue in self._all() if queue.dropped}
 
     def depth(self, port: int, priority: int) -> int:
         """Return the packets in a queue."""
-        queue = self._queues.get((port, priority))
-        return 0 if queue is None else len(queue.packets)
+        queues = self._of_port.get(port)
+        return 0 if queues is None else len(queues[priority].packets)
 
     def push(self, port: int, priority: int, packet: Packet, now_ns: int) -> bool:
         """Add a packet; False if the queue is full. `priority` is below `priorities`."""
-        queue = self._queues.get((port, priority)) or self._add(port, priority, now_ns)
+        queue = self._queues(port, now_ns)[priority]
         packets = queue.packets
         if len(packets) >= queue.depth:
-            self.dropped += 1
+            queue.dropped += 1
             return False
         queue.last_ns = max(now_ns, queue.last_ns + queue.interval_ns)
         if not packets:
@@ -111,17 +153,17 @@ class EgressQueues(Generic[Packet]):
         """Return when the next packet is due, which may be past; None when there is none, or all wait for ports."""
         return min((queue.packets[0][0] for queue in self._waiting if queue.port not in self.blocked), default=None)
 
-    def _add(self, port: int, priority: int, now_ns: int) -> _Queue[Packet]:
-        """Make a queue; its first packet waits as one that follows another, as on simple_switch."""
-        rate, depth = 0, DEFAULT_DEPTH
-        for setting in self._settings.rates:
-            rate = setting.value if setting.of(port, priority) else rate
-        for setting in self._settings.depths:
-            depth = setting.value if setting.of(port, priority) else depth
-        interval_ns = 1_000_000_000 // rate if rate else 0
-        queue: _Queue[Packet] = _Queue(port, priority, depth, interval_ns, now_ns)
-        self._queues[port, priority] = queue
-        return queue
+    def _all(self) -> list[_Queue[Packet]]:
+        return [queue for queues in [*self._of_port.values()] for queue in queues]  # a copy: metrics take no lock
+
+    def _queues(self, port: int, now_ns: int) -> list[_Queue[Packet]]:
+        """Return a port's queues by priority; the first packet of a new one waits as one that follows another."""
+        queues = self._of_port.get(port)
+        if queues is None:
+            queues = self._of_port[port] = [
+                _Queue(port, priority, self._depth, self._interval_ns, now_ns) for priority in range(self.priorities)
+            ]
+        return queues
 
 
 def _order(queue: _Queue[Packet]) -> tuple[int, int, int]:

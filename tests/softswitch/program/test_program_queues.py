@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,6 +91,79 @@ def test_queues_of_a_blocked_port_wait_and_the_others_do_not() -> None:
     assert drained(queues, 0) == [(1, 0, "waits")]
 
 
+def due(queues: EgressQueues[int], now_ns: int = 0) -> list[tuple[int, int]]:
+    """Return each packet and when it leaves, in ms after `now_ns`."""
+    found = []
+    while (at_ns := queues.next_ns()) is not None:
+        packet = queues.pop(at_ns)
+        assert packet is not None
+        found.append((packet[2], (at_ns - now_ns) // MS))
+    return found
+
+
+# What follows was compared with the same calls of simple_switch's own queues (bm_sim/queueing.h of BMv2 1.15.5).
+
+
+@pytest.mark.parametrize(
+    ("changed", "later"), [(QueueSetting(100, 1), [210, 220, 230]), (QueueSetting(0), [200, 200, 200])]
+)
+def test_a_rate_that_changes_is_for_the_packets_after_those_that_wait(changed: QueueSetting, later: list[int]) -> None:
+    queues: EgressQueues[int] = EgressQueues(QueueSettings(priorities=2))
+    queues.set_rate(QueueSetting(20), now_ns=0)
+    for number in range(4):
+        queues.push(1, 0, number, now_ns=0)
+    queues.set_rate(changed, now_ns=0)
+    for number in range(4, 7):
+        queues.push(1, 0, number, now_ns=0)
+    assert due(queues) == [*enumerate([50, 100, 150, 200]), *enumerate(later, 4)]
+
+
+@pytest.mark.parametrize(("rate", "first_ms"), [(QueueSetting(10, 1), 0), (QueueSetting(10), 100)])
+def test_a_port_whose_rate_is_set_has_its_queues_from_then_on(rate: QueueSetting, first_ms: int) -> None:
+    queues: EgressQueues[int] = EgressQueues(QueueSettings(priorities=2))
+    queues.set_rate(rate, now_ns=0)
+    for number in range(3):
+        queues.push(1, 0, number, now_ns=300 * MS)
+    assert due(queues, 300 * MS) == [(number, first_ms + 100 * number) for number in range(3)]
+
+
+def test_a_rate_of_one_priority_leaves_the_others_as_they_are() -> None:
+    queues: EgressQueues[int] = EgressQueues(QueueSettings(priorities=2))
+    queues.set_rate(QueueSetting(20), now_ns=0)
+    queues.set_rate(QueueSetting(100, 1, 1), now_ns=0)
+    for number in range(3):
+        for port, priority, first in ((1, 0, 0), (1, 1, 10), (2, 1, 20)):
+            queues.push(port, priority, first + number, now_ns=0)
+    assert due(queues) == [(10, 10), (11, 20), (12, 30), (20, 50), (0, 50), (21, 100), (1, 100), (22, 150), (2, 150)]
+
+
+def test_a_rate_of_all_queues_replaces_that_of_one() -> None:
+    queues: EgressQueues[int] = EgressQueues(QueueSettings(priorities=2))
+    queues.set_rate(QueueSetting(100, 1, 1), now_ns=0)
+    queues.set_rate(QueueSetting(20), now_ns=0)
+    for number in range(3):
+        queues.push(1, 1, number, now_ns=0)
+    assert due(queues) == [(0, 50), (1, 100), (2, 150)]
+
+
+def test_a_depth_below_what_waits_drops_no_packet_that_waits() -> None:
+    queues: EgressQueues[int] = EgressQueues(QueueSettings(priorities=2))
+    taken = [queues.push(1, 0, number, now_ns=0) for number in range(4)]
+    queues.set_depth(QueueSetting(2, 1), now_ns=0)
+    taken.append(queues.push(1, 0, 4, now_ns=0))
+    for _ in range(2):
+        queues.pop(0)
+    taken.append(queues.push(1, 0, 5, now_ns=0))
+    queues.pop(0)
+    taken += [queues.push(1, 0, number, now_ns=0) for number in (6, 7)]
+    queues.set_depth(QueueSetting(0), now_ns=0)
+    taken += [queues.push(port, 0, 8, now_ns=0) for port in (2, 1)]
+    queues.set_depth(QueueSetting(1, 3, 1), now_ns=0)
+    taken += [queues.push(3, priority, 9, now_ns=0) for priority in (1, 0)]
+    assert taken == [True, True, True, True, False, False, True, False, False, False, True, False]
+    assert queues.drops() == {(1, 0): 4, (2, 0): 1, (3, 0): 1}
+
+
 class Clock:
     """The monotonic clock of a test."""
 
@@ -107,6 +181,10 @@ def packet(port: int, priority: int = 0) -> bytes:
     return bytes((port, priority)) + bytes(22)
 
 
+def queued(**settings: Any) -> Program:
+    return Program(QUEUES, queues=EgressQueues(QueueSettings(**settings)))
+
+
 def told(frame: bytes) -> dict[str, int]:
     """What the queue told of this packet; times in us."""
     names = {"enqueued": (2, 6), "enqueue_depth": (6, 10), "delay": (10, 14), "dequeue_depth": (14, 18)}
@@ -114,7 +192,7 @@ def told(frame: bytes) -> dict[str, int]:
 
 
 def test_the_metadata_of_queues_is_what_simple_switch_fills_in(clock: Clock) -> None:
-    program = Program(QUEUES, queues=QueueSettings(rates=(QueueSetting(100),), depths=(QueueSetting(3),)))
+    program = queued(rates=(QueueSetting(100),), depths=(QueueSetting(3),))
     for _ in range(4):  # the fourth finds the queue full
         clock.ns += 1 * MS
         assert program.process(1, packet(2)) == []
@@ -131,7 +209,7 @@ def test_the_metadata_of_queues_is_what_simple_switch_fills_in(clock: Clock) -> 
 
 
 def test_priorities_are_queues_of_their_own(clock: Clock) -> None:
-    program = Program(QUEUES, queues=QueueSettings(priorities=2))
+    program = queued(priorities=2)
     for priority in (0, 0, 1):
         program.process(1, packet(2, priority))
     left = [program.depart() for _ in range(3)]
@@ -147,7 +225,7 @@ def test_priorities_are_queues_of_their_own(clock: Clock) -> None:
 def test_a_program_that_looks_at_no_queue_has_none_unless_asked_for(clock: Clock) -> None:
     source = (PROGRAMS / "egress_rewrite.json").read_bytes()
     assert Program(source).queues is None
-    asked = Program(source, TargetOptions(queues=True), QueueSettings(rates=(QueueSetting(10),)))
+    asked = Program(source, TargetOptions(queues=True), EgressQueues(QueueSettings(rates=(QueueSetting(10),))))
     frame = bytes(64)
     expected = Program(source).process(1, frame)
     assert asked.process(1, frame) == []

@@ -14,7 +14,7 @@ from p4reduce_switch.program.llvm.host_state import HostState
 from p4reduce_switch.program.llvm.stages_code import STAGES
 from p4reduce_switch.program.llvm.target import Loaded
 from p4reduce_switch.program.memory import Word
-from p4reduce_switch.program.queues import EgressQueues, QueueSettings
+from p4reduce_switch.program.queues import EgressQueues
 from p4reduce_switch.program.record import Record, Shape
 from p4reduce_switch.program.state.stateful import microseconds
 from p4reduce_switch.program.state.words import address
@@ -37,7 +37,7 @@ class StagesRunner:
         layout: Layout,
         headers: int,
         on_digest: DigestHandler,
-        queues: QueueSettings,
+        queues: EgressQueues[Record],
     ) -> None:
         self._code = code
         self._functions = {name: STAGE(code.address(f"stage_{name}")) for name in STAGES}
@@ -59,7 +59,7 @@ class StagesRunner:
         )
         blank = Record(shape)
         found = features(program)
-        self.queues: EgressQueues[Record] | None = EgressQueues(queues) if found.queued else None
+        self.queues: EgressQueues[Record] | None = queues if found.queued else None
         self._traffic = TrafficManager(program, found, stages, host.replication, on_digest, blank, self.queues)
 
     def process(self, port: int, frame: bytes) -> Frames:
