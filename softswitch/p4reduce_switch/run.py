@@ -137,6 +137,8 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
             event(_log, logging.INFO, "switch started", device=options.device_id, p4runtime=f"{host}:{server.port}")
             sys.setswitchinterval(SWITCH_INTERVAL_S)
             switch.run()
+            for (port, priority), dropped in switch.queues.drops().items():
+                event(_log, logging.INFO, "queue was full", port=port, priority=priority, dropped=dropped)
             event(_log, logging.INFO, "switch stopped", device=options.device_id)
     except (PortError, ConfigError) as error:
         raise SwitchError(str(error)) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import socket
@@ -26,6 +27,8 @@ from rigs.p4rt import DEVICE_CONFIG, LIMIT_S, P4INFO
 
 LOG_PROGRAM = Path(__file__).parents[2] / "conformance" / "programs" / "digest_and_log.json"
 """Sends each frame to port 1, and says "b is" and its second byte."""
+QUEUES = LOG_PROGRAM.parent / "timed" / "queues.json"
+"""Sends each frame to the port of its first byte, with the priority of its second."""
 START_S = 60.0
 
 
@@ -186,6 +189,26 @@ def test_a_program_without_p4info_runs_and_its_frames_are_recorded(
         ((at_ns, recorded),) = _pcap(tmp_path / f"{inner}_{direction}.pcap")
         assert recorded == frame
         assert before_ns <= at_ns <= time.time_ns()
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root: network interfaces")
+def test_a_depth_is_set_while_frames_pass_and_the_log_has_what_was_dropped(
+    start: Callable[..., Started], pair: tuple[str, str]
+) -> None:
+    (inner, outer), address = pair, free_address()
+    switch = start(address, f"-i 1@{inner} --log-console {QUEUES}", "--priority-queues 2")
+    cli = [sys.executable, "-m", "p4reduce_switch.bmv2.runtime_cli", "--grpc-addr", address]
+    done = subprocess.run(cli, input="set_queue_depth 0 1 0\n", text=True, timeout=START_S, check=False)
+    assert done.returncode == 0
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as host:
+        host.bind((outer, 3))
+        for priority in (0, 0, 0, 1):
+            host.send(bytes((1, priority)) + bytes(22))
+        assert select.select([host], [], [], LIMIT_S)[0]
+        assert host.recv(4096)[:2] == bytes((1, 1)), "of the other queue"
+    out, _ = switch.end()
+    assert "queue was full port=1 priority=0 dropped=3\n" in out
 
 
 def _pcap(path: Path) -> list[tuple[int, bytes]]:
