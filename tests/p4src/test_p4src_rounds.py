@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import numpy as np
 import pytest
 
 from p4reduce_contracts import wire
@@ -22,6 +21,7 @@ from rigs.pipeline import (
     rank_udp_port,
     with_secret,
 )  # fmt: skip
+from rigs.random_rounds import random_rounds
 from rigs.secret import rank_secret
 
 DROP_STALE, DROP_EPOCH, DROP_NOT_ADMITTED = 8, 6, 5
@@ -42,33 +42,14 @@ def result_of(rig: PipelineRig, frame: bytes) -> wire.Frame:
 @pytest.mark.parametrize("geometry", ["small", "default"])
 @pytest.mark.parametrize("world_size", [1, 2, 8])
 def test_random_rounds_sum_exactly(geometry: str, world_size: int) -> None:
-    """Random columns, random words in the full 32-bit range: every result equals numpy's sum modulo 2^32."""
     rig = PipelineRig(geometry, world_size)
-    numbers = np.random.default_rng(world_size)
-    columns = rig.geometry.columns
-    for round_ in range(30):
-        union: dict[int, np.ndarray] = {}
-        keys = numbers.integers(0, 2**32, (world_size, columns), dtype=np.uint64)
-        outputs: list[tuple[int, bytes]] = []
-        for rank in numbers.permutation(world_size):
-            blocks = {}
-            for column in range(columns):
-                if numbers.random() < 0.5:
-                    data = numbers.integers(0, 2**32, rig.geometry.block_words, dtype=np.uint64)
-                    blocks[column] = data.astype(">u4").tobytes()
-                    union[column] = union.get(column, np.uint64(0)) + data
-            assert outputs == []
-            outputs = rig.send(int(rank), rig.contribution(1, round_, tuple(int(k) for k in keys[rank]), blocks))
+    for round_, outputs in random_rounds(rig, rig.contribution, 30):
         assert [port for port, _ in outputs] == [rank_port(rank) for rank in range(world_size)]
         result = result_of(rig, outputs[0][1])
         assert result.type == wire.RESULT
-        assert (result.job, result.epoch, result.slot, result.round) == (JOB, EPOCH, 1, round_)
+        assert (result.job, result.epoch, result.slot) == (JOB, EPOCH, 1)
         assert result.seen == (1 << world_size) - 1
-        assert result.keys == tuple(int(key) for key in keys.min(axis=0))
-        assert result.present == sum(1 << column for column in union)
-        expected = b"".join((union[c] % 2**32).astype(">u4").tobytes() for c in sorted(union))
-        assert result.blocks == expected
-        assert result.check == check_of(result.present, result.blocks, rig.geometry.block_words)
+        round_.check(result)
     assert rig.job_count("results") == 30
     assert rig.job_count("contributions") == 30 * world_size
 

@@ -79,7 +79,10 @@ class TnaRig(PipelineRig):
         member = "MainEgress.address_reply"
         self.tna.insert(f"{member}.job_member", (JOB, PARENT_INSTANCE), f"{member}.address_to", address)
         self.tna.groups[UP_GROUP] = [(UPLINK_PORT, PARENT_INSTANCE)]
-        self._write(self._admission(EPOCH, SLOT_BASE)[2 * self.world_size :])
+        self._write_parent(EPOCH)
+
+    def _write_parent(self, epoch: int) -> None:
+        self._write(self._admission(epoch, SLOT_BASE)[2 * self.world_size :])
 
     def admit(self, rank: int, epoch: int = EPOCH, slot_base: int = SLOT_BASE) -> None:
         """Write the rank's two entries, as the controller makes them."""
@@ -104,6 +107,7 @@ class TnaRig(PipelineRig):
     def renew(self, epoch: int) -> None:
         for rank in range(self.world_size):
             self.admit(rank, epoch)
+        self._write_parent(epoch)
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """Return (port, frame) of everything that comes out when the frame comes in there."""
