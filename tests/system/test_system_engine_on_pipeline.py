@@ -18,6 +18,7 @@ from p4reduce_switch.program import Program, Replica
 from rigs.pipeline import ipv4_header, payload_of
 from rigs.scenarios import JOB, build
 from rigs.secret import rank_secret
+from rigs.terrible_conditions import FIRST_ROUNDS, network_conditions
 
 ARTIFACT = Path(__file__).parents[2] / "p4src" / "artifacts" / "v1model" / "small" / "p4reduce.json"
 SLOTS = 16
@@ -122,14 +123,8 @@ def run(
     seed=st.integers(0, 2**32),
     world_size=st.integers(1, 8),
     slots=st.integers(1, 6),
-    conditions=st.builds(
-        NetworkConditions,
-        drop=st.sampled_from([0.0, 0.05, 0.3]),
-        duplicate=st.sampled_from([0.0, 0.1, 0.4]),
-        late=st.sampled_from([0.0, 0.1, 0.3]),
-        delay_s=st.sampled_from([0.0, 0.001, 0.02]),
-    ),
-    first_round=st.sampled_from([0, 2**31 - 2, 2**32 - 3]),
+    conditions=network_conditions(),
+    first_round=FIRST_ROUNDS,
 )
 def test_every_rank_ends_with_the_reference_sum(
     *, switch: PipelineSwitch, seed: int, world_size: int, slots: int, conditions: NetworkConditions, first_round: int

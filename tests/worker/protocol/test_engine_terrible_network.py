@@ -11,16 +11,9 @@ from p4reduce.testing.terrible_network import NetworkConditions, TerribleNetwork
 from p4reduce_contracts.wire import DEFAULT, SMALL, Geometry, unpack
 from rigs.scenarios import EPOCH, JOB, build
 from rigs.secret import rank_secrets
+from rigs.terrible_conditions import FIRST_ROUNDS, network_conditions
 
 pytestmark = pytest.mark.slow
-
-network_conditions = st.builds(
-    NetworkConditions,
-    drop=st.sampled_from([0.0, 0.05, 0.3]),
-    duplicate=st.sampled_from([0.0, 0.1, 0.4]),
-    late=st.sampled_from([0.0, 0.1, 0.3]),
-    delay_s=st.sampled_from([0.0, 0.001, 0.02]),
-)
 
 
 def reference(geometry: Geometry, world_size: int, slots: int) -> ReferenceSwitch:
@@ -34,8 +27,8 @@ def reference(geometry: Geometry, world_size: int, slots: int) -> ReferenceSwitc
     seed=st.integers(0, 2**32),
     world_size=st.integers(1, 8),
     slots=st.integers(1, 6),
-    conditions=network_conditions,
-    first_round=st.sampled_from([0, 2**31 - 2, 2**32 - 3]),
+    conditions=network_conditions(),
+    first_round=FIRST_ROUNDS,
     geometry=st.sampled_from([SMALL, Geometry(8, 4), Geometry(1, 32)]),
     refusals=st.sampled_from([0.0, 0.2]),
 )
