@@ -27,10 +27,10 @@ from p4reduce_lab.study.grid import (
     Run,
     Task,
 )
-from p4reduce_lab.study.in_process import exchange_all, groups, sum_segment
+from p4reduce_lab.study.means import Means
 from p4reduce_lab.study.on_switch import OnSwitch
 from p4reduce_lab.study.ring import RINGS, Ring
-from p4reduce_lab.study.rounded import ROUNDED, Rounded
+from p4reduce_lab.study.rounded import ROUNDED
 from p4reduce_lab.study.similarity import leading_cosine
 
 SWITCH_STEPS = dict.fromkeys(("dense", *ROUNDED), 6)
@@ -57,12 +57,9 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
     ring = Ring(RINGS[run.variant], run.workers) if run.variant in RINGS else None
     if ring is not None:
         controller = None  # there is no switch
-    rounded = Rounded(ROUNDED[run.variant], parameters, run.workers) if run.variant in ROUNDED else None
-    variant = None if ring or rounded else (VARIANTS | OTHER_VARIANTS)[run.variant]
-    compressors = [] if variant is None else [variant.make(task) for _ in range(run.workers)]
-    for compressor in compressors:
-        compressor.bind(model)
-    places = groups(run.workers)
+    variants = VARIANTS | OTHER_VARIANTS
+    sent = Means(model, run.variant, run.workers, lambda: variants[run.variant].make(task)) if ring is None else None
+    compressors = [] if sent is None else sent.compressors
     optimizer = _optimizer(run, task, model)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, task.steps)
     if run.variant in BASELINES:  # not encoded for the wire, so the switch's bytes would be those of plain floats
@@ -72,7 +69,6 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
     losses: list[tuple[int, float]] = []
     residues: list[tuple[int, float]] = []
     similarities: list[tuple[int, float, float]] = []
-    measured: list[dict[str, Any]] = []
     diverged_at: int | None = None
     with contextlib.ExitStack() as stack:
         switch = stack.enter_context(OnSwitch(controller, run.id, run.workers)) if controller else None
@@ -84,22 +80,10 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
             with torch.no_grad():
                 if step in residue_steps and run.variant in SIMILARITY_VARIANTS:
                     similarities.append((step, *_similarities(compressors, gradients)))
-                if ring is not None:
-                    means: Mapping[str, torch.Tensor] = ring.mean(gradients)
-                elif rounded is not None:
-                    segments = rounded.segments(gradients)
-                    if switch is not None and step in switch_steps:
-                        totals, reports, again = switch.sum(segments)
-                        measured.append(measured_step(step, reports, again))
-                    else:
-                        totals = sum_segment(segments, places[0])
-                    means = rounded.split(totals[0])
-                elif switch is not None and step in switch_steps:
-                    outcomes, reports, again = switch.exchange(compressors, gradients)
-                    measured.append(measured_step(step, reports, again))
-                    means = outcomes[0].means
-                else:
-                    means = exchange_all(compressors, gradients, places)[0].means
+                if sent is not None:
+                    means = sent.of(gradients, step, switch if step in switch_steps else None)
+                elif ring is not None:
+                    means = ring.mean(gradients)
                 for name, parameter in parameters.items():
                     parameter.grad = means[name]
             optimizer.step()
@@ -110,8 +94,7 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
             if step in loss_steps:
                 losses.append((step, round(loss, 4)))
             if step in residue_steps:
-                norm = rounded.residue_norm() if rounded else sum(c.residue_norm() for c in compressors) / run.workers
-                residues.append((step, round(norm, 4)))
+                residues.append((step, round(sent.residue_norm(), 4) if sent else 0.0))
             if step % 20 == 0:
                 progress(step, task.steps)
     return {
@@ -126,7 +109,7 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
         "similarity": similarities,
         "state_per_parameter": _state_per_parameter(optimizer, parameters),
         "rates": rates_by_kind(compressors[0], parameters) if compressors else {},
-        "switch": measured,
+        "switch": sent.measured if sent else [],
         **({"ring": ring.counted()} if ring is not None else {}),
         "weights": hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in parameters.values())).hexdigest(),
         "seconds": round(time.monotonic() - started, 1),
@@ -180,18 +163,6 @@ def _similarities(
         totals.append(torch.cat(list(parts)))
     alone = [torch.cat([gradient.flatten() for gradient in found.values()]) for found in gradients]
     return round(leading_cosine(alone), 4), round(leading_cosine(totals), 4)
-
-
-def measured_step(step: int, reports: list[Any], again: int) -> dict[str, Any]:
-    """Return what one step cost a worker on the wire: the mean over the workers."""
-    return {
-        "step": step,
-        "bytes_up": sum(report.bytes_up for report in reports) / len(reports),
-        "bytes_down": sum(report.bytes_down for report in reports) / len(reports),
-        "predicted_bytes_down": reports[0].predicted_bytes_down,
-        "forms": {key: str(form) for key, form in reports[0].forms.items()},
-        "frames_again": again,
-    }
 
 
 def rates_by_kind(compressor: Compressor, parameters: Mapping[str, torch.Tensor]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -30,12 +30,11 @@ from p4reduce.compressors import (
 )
 from p4reduce_lab.study import data
 from p4reduce_lab.study.grid import CHUNK, MOMENTUM, TASKS, WARMUP_STEPS, LanguageTask, Run
-from p4reduce_lab.study.in_process import exchange_all, groups, sum_segment
+from p4reduce_lab.study.means import Means
 from p4reduce_lab.study.models import Transformer
 from p4reduce_lab.study.on_switch import OnSwitch
-from p4reduce_lab.study.rounded import ROUNDED, Rounded
 from p4reduce_lab.study.second_moment import SecondMomentAdamW
-from p4reduce_lab.study.train import gradients_of, measured_step, pieces, rates_by_kind, spread
+from p4reduce_lab.study.train import gradients_of, pieces, rates_by_kind, spread
 
 FIRST_BETA = 0.9
 LOSS_POINTS = 40
@@ -124,15 +123,12 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
     model = make_model(task, len(text.alphabet))
     parameters = dict(model.named_parameters())
     recipe = RECIPES.get(run.variant, Recipe())
-    rounded = Rounded(ROUNDED[run.variant], parameters, run.workers) if run.variant in ROUNDED else None
-    compressors = [] if rounded else [recipe.make() for _ in range(run.workers)]
-    for compressor in compressors:
-        compressor.bind(model)
+    exchanged = Means(model, run.variant, run.workers, recipe.make)
+    compressors = exchanged.compressors
     momentum = LocalMomentum(run.workers) if recipe.local_momentum else None
     optimizer = make_optimizer(run, task, model, recipe)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_at(step, task))
     batches = pieces(text.train, task, run.workers, torch.Generator().manual_seed(1000 + run.seed), task.context)
-    places = groups(run.workers)
     switch_steps = spread(SWITCH_STEPS, task.steps) if controller else set()
     loss_steps, residue_steps = spread(LOSS_POINTS, task.steps), spread(RESIDUE_POINTS, task.steps)
     test_steps = {round((part + 1) * task.steps / TEST_POINTS) - 1 for part in range(TEST_POINTS - 1)}
@@ -141,7 +137,6 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
     tests: list[tuple[int, float]] = []
     residues: list[tuple[int, float]] = []
     norms: list[tuple[int, float, float]] = []
-    measured: list[dict[str, Any]] = []
     diverged_at: int | None = None
     with contextlib.ExitStack() as stack:
         switch = stack.enter_context(OnSwitch(controller, run.id, run.workers)) if controller else None
@@ -158,21 +153,7 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
                 if momentum is not None:
                     gradients = momentum.add(gradients)
                     before = [own.state_dict()["residues"] for own in compressors]
-                through = switch if step in switch_steps else None
-                if rounded is not None:
-                    segments = rounded.segments(gradients)
-                    if through is not None:
-                        totals, reports, again = through.sum(segments)
-                        measured.append(measured_step(step, reports, again))
-                    else:
-                        totals = sum_segment(segments, places[0])
-                    means: Mapping[str, torch.Tensor] = rounded.split(totals[0])
-                elif through is not None:
-                    outcomes, reports, again = through.exchange(compressors, gradients)
-                    measured.append(measured_step(step, reports, again))
-                    means = outcomes[0].means
-                else:
-                    means = exchange_all(compressors, gradients, places)[0].means
+                means = exchanged.of(gradients, step, switch if step in switch_steps else None)
                 if momentum is not None:
                     momentum.forget_sent(before, gradients, compressors)
                 for name, parameter in parameters.items():
@@ -188,8 +169,7 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
             if step in test_steps:
                 tests.append((step, test_loss(model, text.test[:EARLIER_TEST_CHARACTERS], task.context)))
             if step in residue_steps:
-                norm = rounded.residue_norm() if rounded else sum(c.residue_norm() for c in compressors) / run.workers
-                residues.append((step, round(norm, 4)))
+                residues.append((step, round(exchanged.residue_norm(), 4)))
             if step % 20 == 0:
                 progress(step, task.steps)
     return {
@@ -204,7 +184,7 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
         "norms": norms,
         "residue_norm": residues,
         "rates": rates_by_kind(compressors[0], parameters) if compressors else {},
-        "switch": measured,
+        "switch": exchanged.measured,
         "seconds": round(time.monotonic() - started, 1),
     }
 
