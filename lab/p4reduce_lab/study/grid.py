@@ -195,7 +195,7 @@ TRANSFORMER_TRIED = (
     "adacomp-beta2-9",
     "adacomp-rate-4",
 )
-"""What may help AdaComp with AdamW, and its dense counterparts: one seed."""
+"""What may help AdaComp with AdamW, and its dense counterparts."""
 OPTIMIZERS = ("sgd", "adam", "novograd")
 LARGE_BATCH = ("mnist-mlp-4096",)
 BATCHES = ("mnist-mlp-512x468", "mnist-mlp-2048x117", "mnist-mlp-128x468", "mnist-mlp-128x117")
@@ -247,9 +247,8 @@ def runs() -> Iterator[Run]:
         (RING_PASSES[:1], (4,), "sgd", tuple(RINGS), SEEDS),
         (RING_PASSES[1:], (4,), "sgd", LONGER_RINGS, SEEDS),
         (PLAYS_WORDS, (4,), "sgd", ("dense",), SEEDS),
-        ((TRANSFORMER,), (4,), "adamw", TRANSFORMER_VARIANTS, first),
-        ((TRANSFORMER,), (4,), "adamw", TRANSFORMER_TRIED, first),
-        ((TRANSFORMER,), (4,), "adamw", TRANSFORMER_VARIANTS, rest),
+        ((TRANSFORMER,), (4,), "adamw", TRANSFORMER_VARIANTS, SEEDS),
+        ((TRANSFORMER,), (4,), "adamw", TRANSFORMER_TRIED, SEEDS),
         ((TRANSFORMER,), (4,), "sgd", ("dense", "adacomp-gather"), SEEDS),
         *((LARGE_BATCH, (4,), optimizer, ("dense", "adacomp-auto"), SEEDS) for optimizer in OPTIMIZERS),
         (images[:1], (4,), "novograd", ("dense", "adacomp-auto"), SEEDS),
