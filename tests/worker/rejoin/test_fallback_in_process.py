@@ -21,6 +21,7 @@ from p4reduce.testing.resettable_group import ResettableGroup
 from p4reduce_contracts.wire import SMALL
 from rigs.cut_runs import CutGroup, run, run_and_close, same
 from rigs.memory_group import MemoryGroups
+from rigs.tree_group import CutTree
 
 ONES = np.ones(5, np.int32)
 
@@ -46,10 +47,11 @@ def undisturbed() -> list[list[Any]]:
         return group.run(run)
 
 
-def test_a_reset_at_any_point_changes_no_sum(undisturbed: list[list[Any]]) -> None:
+@pytest.mark.parametrize("cut_group", [CutGroup, CutTree])
+def test_a_reset_at_any_point_changes_no_sum(undisturbed: list[list[Any]], cut_group: type[CutGroup]) -> None:
     over_group = 0
     for cut in range(0, 56):
-        with CutGroup(2, {cut}) as group:
+        with cut_group(2, {cut}) as group:
             fallbacks = fallen_back(group)
             found = group.run(run_and_close)
             assert all(same(a, b) for a, b in zip(found, undisturbed, strict=True)), f"cut at answer {cut}"
@@ -58,11 +60,14 @@ def test_a_reset_at_any_point_changes_no_sum(undisturbed: list[list[Any]]) -> No
     assert over_group
 
 
-def test_a_switch_that_stays_away_changes_no_sum(undisturbed: list[list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cut_group", [CutGroup, CutTree])
+def test_a_switch_that_stays_away_changes_no_sum(
+    undisturbed: list[list[Any]], monkeypatch: pytest.MonkeyPatch, cut_group: type[CutGroup]
+) -> None:
     """All kinds of collectives over the group: the same bits."""
     monkeypatch.setattr(ResettableGroup, "join_epoch", lambda self, rank, timeout_s: time.sleep(3600))
     for cut in (0, 5, 11):
-        with CutGroup(2, {cut}) as group:
+        with cut_group(2, {cut}) as group:
             fallbacks = fallen_back(group)
             found = group.run(run)
             assert all(same(a, b) for a, b in zip(found, undisturbed, strict=True))
@@ -70,13 +75,15 @@ def test_a_switch_that_stays_away_changes_no_sum(undisturbed: list[list[Any]], m
             assert all(recovery.collectives >= 5 for recovery in fallbacks)
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_many_resets_also_during_recovery(seed: int) -> None:
+@pytest.mark.parametrize(
+    ("cut_group", "seed"), [*((CutGroup, seed) for seed in range(10)), *((CutTree, seed) for seed in range(5))]
+)
+def test_many_resets_also_during_recovery(seed: int, cut_group: type[CutGroup]) -> None:
     random = np.random.default_rng(seed)
     cuts = set(np.cumsum(random.integers(1, 25, 12)).tolist())
     with LocalGroup(3, geometry=SMALL, slots=4) as group:
         wanted = group.run(run)
-    with CutGroup(3, cuts) as group:
+    with cut_group(3, cuts) as group:
         fallen_back(group)
         assert all(same(a, b) for a, b in zip(group.run(run_and_close), wanted, strict=True))
 

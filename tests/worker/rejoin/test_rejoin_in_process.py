@@ -23,6 +23,7 @@ from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.resettable_group import ResettableGroup
 from p4reduce_contracts.wire import SMALL
 from rigs.cut_runs import CutGroup, run, run_and_close, same
+from rigs.tree_group import CutTree
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +38,10 @@ def undisturbed() -> list[list[Any]]:
         return group.run(run)
 
 
-def test_a_reset_at_any_point_changes_no_sum(undisturbed: list[list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cut_group", [CutGroup, CutTree])
+def test_a_reset_at_any_point_changes_no_sum(
+    undisturbed: list[list[Any]], monkeypatch: pytest.MonkeyPatch, cut_group: type[CutGroup]
+) -> None:
     caught_up = []
 
     def noted(call: Call, source: BlockSource, outcome: CollectiveOutcome) -> ResyncedCollective:
@@ -45,25 +49,27 @@ def test_a_reset_at_any_point_changes_no_sum(undisturbed: list[list[Any]], monke
         return ResyncedCollective(call, source, outcome)
 
     monkeypatch.setattr(rejoin, "ResyncedCollective", noted)
-    with CutGroup(2, set()) as group:
+    with cut_group(2, set()) as group:
         assert all(same(a, b) for a, b in zip(group.run(run), undisturbed, strict=True))
         answers = group.answers
     assert answers > 40
     for cut in range(answers):
-        with CutGroup(2, {cut}) as group:
+        with cut_group(2, {cut}) as group:
             found = group.run(run_and_close)
             assert all(same(a, b) for a, b in zip(found, undisturbed, strict=True)), f"cut at answer {cut}"
             assert group.epoch > 7 and not group.cuts
     assert set(caught_up) == {"ALL_REDUCE", "BROADCAST", "BARRIER", "ALL_GATHER", "refused"}, "some fell between ranks"
 
 
-@pytest.mark.parametrize("seed", range(15))
-def test_many_resets_also_during_recovery(seed: int) -> None:
+@pytest.mark.parametrize(
+    ("cut_group", "seed"), [*((CutGroup, seed) for seed in range(15)), *((CutTree, seed) for seed in range(5))]
+)
+def test_many_resets_also_during_recovery(seed: int, cut_group: type[CutGroup]) -> None:
     random = np.random.default_rng(seed)
     cuts = set(np.cumsum(random.integers(1, 25, 12)).tolist())
     with LocalGroup(3, geometry=SMALL, slots=4) as group:
         wanted = group.run(run)
-    with CutGroup(3, cuts) as group:
+    with cut_group(3, cuts) as group:
         found = group.run(run_and_close)
         assert all(same(a, b) for a, b in zip(found, wanted, strict=True))
         assert group.epoch >= 10
@@ -141,10 +147,11 @@ def test_closing_ends_the_wait_for_the_others() -> None:
             group.comms[0].barrier()
 
 
-def test_a_rank_that_closes_syncs_the_lagging_ranks() -> None:
+@pytest.mark.parametrize("cut_group", [CutGroup, CutTree])
+def test_a_rank_that_closes_syncs_the_lagging_ranks(cut_group: type[CutGroup]) -> None:
     """The last answer reaches rank 0 alone, which goes home."""
     ones = np.ones(3, np.int32)
-    with CutGroup(2, set()) as group:
+    with cut_group(2, set()) as group:
         group.run(lambda comm: comm.all_reduce(ones))
         last = group.answers
         group.run(lambda comm: comm.all_reduce(ones))
