@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from p4reduce_contracts.jobs.client import JobClient, UnknownJobError
+from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_controller import config as configuration
 from p4reduce_controller.metrics import KEPT_S
 from p4reduce_controller.p4names import V1MODEL
@@ -18,12 +19,17 @@ from p4reduce_runtime import metrics
 from p4reduce_runtime.settings import ConfigError
 from rigs.fake_switch_client import RACKS, Running, form, form_at, make_config, serving, with_tree
 
+NETWORKS = {"one_switch": ({ONLY_SWITCH: ""}, [ONLY_SWITCH] * 2), "tree": (RACKS, ["leaf1", "leaf2"])}
+"""Switches with their parents, and those of two ranks."""
 Scraped = dict[tuple[str, tuple[str, ...]], float]
 
 
 @pytest.fixture
-def running(tmp_path: Path) -> Iterator[Running]:
-    with serving(configuration.override(make_config(tmp_path), metrics="127.0.0.1:0")) as controller:
+def running(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
+    """Over one switch, or over a tree of those that a parameter gives with their parents."""
+    parents = getattr(request, "param", {ONLY_SWITCH: ""})
+    config = configuration.override(make_config(tmp_path), metrics="127.0.0.1:0")
+    with serving(with_tree(config, parents)) as controller:
         yield controller
 
 
@@ -45,32 +51,39 @@ def scrape(running: Running) -> Scraped:
     }
 
 
-def test_metrics_of_a_job_and_its_counters(running: Running, client: JobClient) -> None:
+@pytest.mark.parametrize(("running", "at"), NETWORKS.values(), indirect=["running"], ids=NETWORKS)
+def test_metrics_of_a_job_and_its_counters(running: Running, client: JobClient, at: list[str]) -> None:
     job = client.create_job("train", 2, 4)
-    form(running, client, "train", 2)
-    for number, counter in enumerate(("results", "contributions", "duplicates", "pendings"), 1):
-        running.client.counters[V1MODEL.job_counters[counter], job.id] = (number, 100 * number)
-    running.client.counters[V1MODEL.drops, 1] = (9, 900)
+    form_at(running, client, "train", at)
+    for first, switch in enumerate(running.clients.values()):
+        for number, counter in enumerate(V1MODEL.job_counters, 10 * first):
+            switch.counters[V1MODEL.job_counters[counter], job.id] = (number, 100 * number)
+        switch.counters[V1MODEL.drops, 1] = (9 + first, 900)
     found = scrape(running)
-    of_job = {name: value for (name, labels), value in found.items() if labels in (("train",), ("train", "switch"))}
-    assert of_job == {
+    assert {name: value for (name, labels), value in found.items() if labels == ("train",)} == {
         "p4reduce_job_ranks": 2,
         "p4reduce_job_members": 2,
         "p4reduce_job_silence_seconds": KEPT_S,
-        "p4reduce_job_rounds_total": 1,
-        "p4reduce_job_contribution_frames_total": 2,
-        "p4reduce_job_contribution_bytes_total": 200,
-        "p4reduce_job_duplicate_frames_total": 3,
-        "p4reduce_job_duplicate_bytes_total": 300,
-        "p4reduce_job_pending_frames_total": 4,
-        "p4reduce_job_parent_frames_total": 0,
-        "p4reduce_job_parent_bytes_total": 0,
     }
+    numbers = dict(zip(V1MODEL.job_counters, range(5), strict=True))
+    for first, name in enumerate(running.clients):
+        counted = {counter: 10 * first + number for counter, number in numbers.items()}
+        assert {metric: value for (metric, labels), value in found.items() if labels == ("train", name)} == {
+            "p4reduce_job_rounds_total": counted["results"],
+            "p4reduce_job_contribution_frames_total": counted["contributions"],
+            "p4reduce_job_contribution_bytes_total": 100 * counted["contributions"],
+            "p4reduce_job_duplicate_frames_total": counted["duplicates"],
+            "p4reduce_job_duplicate_bytes_total": 100 * counted["duplicates"],
+            "p4reduce_job_pending_frames_total": counted["pendings"],
+            "p4reduce_job_parent_frames_total": counted["parent_answers"],
+            "p4reduce_job_parent_bytes_total": 100 * counted["parent_answers"],
+        }
+    dropped = {labels: n for (metric, labels), n in found.items() if metric == metrics.DROP_FRAMES.name and n}
+    assert dropped == {("TRUNCATED", name): 9 + first for first, name in enumerate(running.clients)}
     assert found["p4reduce_controller_jobs", ("ACTIVE",)] == 1
     assert found["p4reduce_controller_free_slots", ()] == 12
     assert found["p4reduce_controller_joins_total", ()] == 2
     assert found["p4reduce_controller_grants_total", ()] == 1
-    assert sum(value for (name, _), value in found.items() if name == metrics.DROP_FRAMES.name) == 9
 
 
 def test_a_private_job_has_a_number_instead_of_its_name(running: Running, client: JobClient) -> None:
@@ -114,13 +127,12 @@ def test_metrics_show_a_lost_switch(running: Running, client: JobClient) -> None
     assert found["p4reduce_job_members", ("train",)] == 1
 
 
-def test_metrics_of_a_tree_lack_only_those_of_the_lost_switch(tmp_path: Path) -> None:
-    config = with_tree(configuration.override(make_config(tmp_path), metrics="127.0.0.1:0"), RACKS)
-    with serving(config) as tree, JobClient(tree.address) as client:
-        client.create_job("train", 2)
-        form_at(tree, client, "train", ["leaf1", "leaf2"])
-        tree.clients["leaf1"].reachable = False
-        found = scrape(tree)
+@pytest.mark.parametrize("running", [RACKS], indirect=True)
+def test_metrics_of_a_tree_lack_only_those_of_the_lost_switch(running: Running, client: JobClient) -> None:
+    client.create_job("train", 2)
+    form_at(running, client, "train", ["leaf1", "leaf2"])
+    running.clients["leaf1"].reachable = False
+    found = scrape(running)
     up = {labels[0]: value for (name, labels), value in found.items() if name == metrics.SWITCH_UP.name}
     assert up == {"root": 1, "leaf1": 0, "leaf2": 1}
     assert [labels for name, labels in found if name == metrics.JOB_ROUNDS.name] == [

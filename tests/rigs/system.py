@@ -114,7 +114,7 @@ def start_controller(
         tables.append(_table(leaf, pipeline, above))
     config.write_text(
         "".join(tables) + f"[controller]\nlisten = '{listen}'\nstate_dir = '{folder / state}'\n"
-        f"heartbeat_interval_s = 0.2\nheartbeat_timeout_s = {heartbeat_timeout_s}\n"
+        f"heartbeat_interval_s = 0.2\nheartbeat_timeout_s = {heartbeat_timeout_s}\nmetrics = '127.0.0.1:0'\n"
     )
     return Process(folder / "controller.log", "controller", "run", "--config", str(config))
 

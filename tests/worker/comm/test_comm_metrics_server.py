@@ -1,13 +1,14 @@
-"""A rank's metrics over HTTP."""
+"""A rank's metrics over HTTP, and the controller's with real switches."""
 
 from __future__ import annotations
 
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 import p4reduce
 from p4reduce.errors import JoinError
@@ -15,12 +16,21 @@ from p4reduce.rank_metrics import RankMetrics, address_of
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_lab.addresses import free_address
-from rigs.system import running_system
+from rigs.networks import over_networks
+from rigs.system import System
+
+Scraped = dict[tuple[str, ...], float]
 
 
 def page(address: str) -> str:
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
         return str(answer.read().decode())
+
+
+def scraped(address: str) -> Scraped:
+    """Every value by the metric's name and its labels' values."""
+    families = text_string_to_metric_families(page(address))
+    return {(one.name, *one.labels.values()): one.value for family in families for one in family.samples}
 
 
 def test_the_metrics_of_a_rank_are_served_until_it_closes() -> None:
@@ -45,15 +55,39 @@ def test_a_private_job_has_a_number_instead_of_its_name() -> None:
         assert "confidential" not in text
 
 
-def test_join_serves_metrics_with_a_real_switch(tmp_path: Path) -> None:
-    address = free_address()
-    with running_system(tmp_path) as system:
-        controller = system.controller.address("jobs on")
-        with JobClient(controller) as client:
-            client.create_job("alone", 1)
-        with p4reduce.join("alone", rank=0, world_size=1, controller=controller, metrics=address) as comm:
-            comm.all_reduce(np.ones(9, np.float32))
-            assert 'p4reduce_worker_rounds_total{job_name="alone",rank="0"}' in page(address)
+@over_networks()
+def test_ranks_and_controller_serve_metrics_with_real_switches(system: System) -> None:
+    controller, addresses = system.controller.address("jobs on"), [free_address(), free_address()]
+
+    def work(rank: int) -> Scraped:
+        with p4reduce.join(
+            "pair",
+            rank=rank,
+            world_size=2,
+            controller=controller,
+            metrics=addresses[rank],
+            switch=system.switch_of(rank, 2),
+        ) as comm:
+            comm.all_reduce(np.ones(90, np.float32))
+            found = scraped(addresses[rank])
+            comm.barrier()
+            return found
+
+    with JobClient(controller) as client, ThreadPoolExecutor(2) as pool:
+        client.create_job("pair", 2)
+        first, second = pool.map(work, range(2))
+        counted = scraped(system.controller.address("metrics on"))
+    rounds = first["p4reduce_worker_rounds_total", "pair", "0"]
+    assert rounds == second["p4reduce_worker_rounds_total", "pair", "1"] > 1
+    below = dict.fromkeys(system.leaves, (1, True)) or {system.root: (2, False)}
+    for switch, (children, passes_down) in {system.root: (2, False), **below}.items():
+        assert counted["p4reduce_controller_switch_up", switch] == 1
+        of_switch = {name: value for (name, *labels), value in counted.items() if labels == ["pair", switch]}
+        rounds_there = of_switch["p4reduce_job_rounds_total"]
+        assert rounds_there > rounds, "the barrier's too"
+        assert of_switch["p4reduce_job_contribution_frames_total"] == children * rounds_there
+        assert (of_switch["p4reduce_job_parent_frames_total"] >= rounds_there) == passes_down
+        assert of_switch["p4reduce_job_contribution_bytes_total"] > 100 * rounds_there
 
 
 def test_ranks_of_one_host_have_ports_of_their_own() -> None:
