@@ -40,8 +40,8 @@ fuzz: $(VENV)/dev.stamp  # FUZZ_SECONDS for each decoder, then FUZZ_FRAMES mutat
 	$(BIN)/python tests/fuzz/coverage_guided.py --seconds $(FUZZ_SECONDS)
 	$(BIN)/python tests/fuzz/foreign_frames.py --frames $(FUZZ_FRAMES)
 
-chaos: $(VENV)/dev.stamp  # kills workers, switch and controller at random under a training, for CHAOS_SECONDS
-	$(BIN)/python tests/system/chaos.py --seconds $(CHAOS_SECONDS)
+chaos: $(VENV)/dev.stamp  # kills workers, switches and controller at random under a training, for CHAOS_SECONDS; RACKS=2
+	$(BIN)/python tests/system/chaos.py --seconds $(CHAOS_SECONDS) --racks $(RACKS)
 
 soak: $(VENV)/dev.stamp  # two jobs through loss, damage and kills for MINUTES; SOAK="--seed 17 --legs 1": leg 17 again
 	$(BIN)/python tests/system/soak.py --minutes $(MINUTES) --out out/soak $(SOAK)

@@ -16,30 +16,41 @@ from p4reduce_lab.training import find_script
 from rigs.system import System
 
 RANKS = 2
+"""Of a job, or of each rack."""
 EVERY = 20
 """Steps from one checkpoint to the next."""
 SCRIPT = find_script().with_name("elastic.py")
+AT_SWITCH = Path(__file__).with_name("at_switch.py")
 
 Fault = Callable[[System, Child, random.Random], bool]
 """Kills something, and returns whether there was anything to kill."""
 
 
+def world_size(system: System) -> int:
+    """How many ranks train."""
+    return RANKS * max(1, len(system.leaves))
+
+
 def start_training(
-    children: Children, controller: str, folder: Path, steps: int, options: Sequence[str] = (), *, restarts: int
+    children: Children, system: System, folder: Path, steps: int, options: Sequence[str] = (), *, restarts: int
 ) -> Child:
-    """Train job "elastic" up to step `steps`, from the checkpoints in `folder`."""
+    """Train job "elastic" up to step `steps`, from the checkpoints in `folder`: RANKS ranks at each leaf."""
+    ranks = world_size(system)
+    switches = ",".join(system.switch_of(rank, ranks) for rank in range(ranks))
     return children.start(
         "torchrun",
         [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"),
-            *(f"--nproc-per-node={RANKS}", f"--max-restarts={restarts}", str(SCRIPT), "--job=elastic"),
-            *(f"--folder={folder}", f"--steps={steps}", f"--every={EVERY}", "--compressor=adacomp", *options),
+            *(f"--nproc-per-node={ranks}", f"--max-restarts={restarts}"),
+            *((str(AT_SWITCH), switches) if system.leaves else ()),
+            *(str(SCRIPT), "--job=elastic", f"--folder={folder}", f"--steps={steps}", f"--every={EVERY}"),
+            *("--compressor=adacomp", *options),
         ],
         {
             "OMP_NUM_THREADS": "1",
             "GLOO_SOCKET_IFNAME": "lo",
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-            "P4REDUCE_CONTROLLER": controller,
+            "P4REDUCE_CONTROLLER": system.controller.address("jobs on"),
         },
     )
 
@@ -68,9 +79,19 @@ def kill_worker(system: System, launcher: Child, choice: random.Random) -> bool:
 
 
 def kill_switch(system: System, launcher: Child, choice: random.Random) -> bool:
-    """SIGKILL the switch; start another, as a supervisor would."""
+    """SIGKILL the switch, of a tree the root; start another, as a supervisor would."""
     system.kill_switch()
     system.start_switch()
+    return True
+
+
+def kill_leaf(system: System, launcher: Child, choice: random.Random) -> bool:
+    """SIGKILL one of the leaves, if there are any; start another in its place."""
+    if not system.leaves:
+        return False
+    name = choice.choice(sorted(system.leaves))
+    system.kill_switch(name)
+    system.start_switch(name)
     return True
 
 
@@ -82,6 +103,7 @@ def kill_controller(system: System, launcher: Child, choice: random.Random) -> b
 
 
 FAULTS: tuple[Fault, ...] = (kill_worker, kill_switch, kill_controller)
+FAULTS_OF_TREE: tuple[Fault, ...] = (*FAULTS, kill_leaf)
 
 
 def begun(folder: Path) -> int:
@@ -90,12 +112,12 @@ def begun(folder: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def check_end(launcher: Child, folder: Path, steps: int) -> int:
+def check_end(launcher: Child, folder: Path, steps: int, ranks: int = RANKS) -> int:
     """Check that training has ended well, with the same weights on all ranks; return how many steps were redone."""
     text = launcher.log.read_text()
     assert launcher.status == 0, text
     weights = re.findall(rf"rank (\d): {steps} steps, weights ([0-9a-f]+)", text)
-    assert {int(rank) for rank, _ in weights} == set(range(RANKS)), text
+    assert {int(rank) for rank, _ in weights} == set(range(ranks)), text
     assert len({digest for _, digest in weights}) == 1, "all ranks end with the same weights"
     redone = re.findall(r"(\d+) steps were redone", text)
     assert redone and int(redone[-1]) == begun(folder) - steps, text

@@ -30,11 +30,10 @@ def test_training_ends_with_equal_weights_after_any_kill(tmp_path: Path, system:
     faults = list(FAULTS)
     choice.shuffle(faults)
     folder = tmp_path / "checkpoints"
-    controller = system.controller.address("jobs on")
-    with JobClient(controller) as client:
+    with JobClient(system.controller.address("jobs on")) as client:
         client.create_job("elastic", RANKS)
     with Children(tmp_path) as children:
-        launcher = start_training(children, controller, folder, STEPS, restarts=10)
+        launcher = start_training(children, system, folder, STEPS, restarts=10)
         deadline = time.monotonic() + DEADLINE_S
         for fault in faults:
             # More than one step further than before the last fault: the ranks are at work again, all of them.
@@ -54,7 +53,8 @@ def test_training_ends_with_equal_weights_after_any_kill(tmp_path: Path, system:
 
 
 @pytest.mark.slow
-def test_random_kills(tmp_path: Path) -> None:
-    report = run_chaos(tmp_path, 12.0, seed=SEED, leg=60)
+@pytest.mark.parametrize("racks", [1, 2])
+def test_random_kills(tmp_path: Path, racks: int) -> None:
+    report = run_chaos(tmp_path, 12.0, seed=SEED, leg=60, racks=racks)
     assert sum(report.kills.values()) >= 1
     assert report.steps >= 60
