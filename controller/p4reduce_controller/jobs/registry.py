@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
 from typing import Protocol
 
@@ -39,23 +39,15 @@ from p4reduce_contracts.jobs.errors import (
     SwitchFullError,
     UnknownJobError,
 )
-from p4reduce_contracts.jobs.lease import ONLY_SWITCH, Level
+from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_contracts.jobs.reasons import job_removed, rank_left
 from p4reduce_contracts.ranks import name_ranks
 from p4reduce_contracts.wire import MAX_JOBS, SECRET_BITS
 from p4reduce_controller.config import QuotaConfig
+from p4reduce_controller.jobs.grants import make_grants, place, used_link
 from p4reduce_controller.jobs.hello import Hello
-from p4reduce_controller.jobs.links import LINK_JOB, Link, Links
-from p4reduce_controller.jobs.model import (
-    Child,
-    Grant,
-    Job,
-    Member,
-    Parent,
-    check_job_lanes,
-    check_name,
-    check_run_id,
-)
+from p4reduce_controller.jobs.links import LINK_JOB, Links
+from p4reduce_controller.jobs.model import Grant, Job, Member, check_job_lanes, check_name, check_run_id
 from p4reduce_controller.jobs.quotas import Quotas
 from p4reduce_controller.jobs.slots import SlotAllocator, SlotRange
 from p4reduce_controller.jobs.tokens import Tokens, lock
@@ -91,18 +83,6 @@ class Cause(StrEnum):
     def level(self) -> int:
         """The log level: a reset that was requested is no warning."""
         return logging.INFO if self in (Cause.LEFT, Cause.REMOVED) else logging.WARNING
-
-
-def _child(grant: Grant, switch: str) -> Child:
-    """Return the child that is `switch`."""
-    return next(child for child in grant.children if child.switch == switch)
-
-
-def _used_link(job: Job, switch: str) -> Link | None:
-    """Return the link of a switch to its parent as the job's grants have it, None where they have none."""
-    if switch not in job.grants or (parent := job.grants[switch].parent) is None:
-        return None
-    return Link(_child(job.grants[parent.switch], switch).address, parent.address)
 
 
 def _at(member: Member) -> str:
@@ -371,7 +351,7 @@ class Registry:
         ports = {"uplink_port": link.parent.ingress_port, "parent_port": link.child.ingress_port}
         event(_log, logging.INFO, "link found", switch=child, parent=parent, **ports)
         for job in self._jobs.values():
-            if _used_link(job, child) not in (None, link):
+            if used_link(job, child) not in (None, link):
                 self._reset(job, f"the link from {child} to {parent} has changed", Cause.LINK_CHANGED)
             elif not job.grants:
                 self._grant_if_complete(job, now)
@@ -548,13 +528,9 @@ class Registry:
         if len(job.members) < job.world_size or any(member.address is None for member in job.members.values()):
             return
         try:
-            levels = self.tree.place({rank: job.members[rank].switch for rank in range(job.world_size)})
+            levels = place(job, self.tree, self.links)
         except PlacementError as error:
             job.problem = str(error)
-            return
-        unknown = [self.links.problem(level.switch) for level in levels.values() if level.parent]
-        if any(unknown):
-            job.problem = "; ".join(filter(None, unknown))
             return
         if wait_s := self._quotas.lease_wait_s(job.owner, now):
             job.problem = f"{job.owner} had as many leases in a minute as one owner may; the next in {wait_s:.1f} s"
@@ -567,31 +543,8 @@ class Registry:
             self._reset(job, str(error), Cause.NO_EPOCH)
             return
         job.installed.clear()
-        job.grants = self._make_grants(job, epoch, levels)
+        job.grants = make_grants(job, epoch, levels, self.links, self._draw_secret)
         self.version += 1
-
-    def _make_grants(self, job: Job, epoch: int, levels: Mapping[str, Level]) -> dict[str, Grant]:
-        """Return the grants of the switches of `levels`; the links between them are known."""
-        below = {(level.parent, level.ranks): level.switch for level in levels.values()}
-        grants: dict[str, Grant] = {}
-        for name, level in levels.items():
-            children = []
-            for ranks in level.children:
-                switch = below.get((name, ranks), "")
-                address = self._link(switch).child if switch else job.members[ranks[0]].address
-                assert address is not None, "every HELLO is there"
-                children.append(Child(address, self._draw_secret(), ranks, switch))
-            parent = None
-            if level.parent:
-                secret = _child(grants[level.parent], name).secret
-                parent = Parent(level.parent, self._link(name).parent, secret)
-            grants[name] = Grant(job.id, job.name, epoch, job.slots, tuple(children), parent, name)
-        return grants
-
-    def _link(self, switch: str) -> Link:
-        link = self.links.link(switch)
-        assert link is not None, "every link of a job is known"
-        return link
 
     def _drop(self, job: Job, rank: int, reason: str, cause: Cause) -> None:
         """Drop one rank. That resets an ACTIVE job; a FORMING one keeps the others."""
