@@ -61,7 +61,7 @@ class ControllerMetrics:
             return self._samples
 
     def _of_registry(self) -> Iterator[Sample]:
-        jobs, now = self._registry.jobs(), self._clock()
+        jobs, now, tree = self._registry.jobs(), self._clock(), self._registry.tree
         for state in (FORMING, ACTIVE):
             yield Sample(metrics.JOBS, sum(job.state == state for job in jobs), (state,))
         yield Sample(metrics.SLOTS, self._registry.slots.slots)
@@ -72,6 +72,8 @@ class ControllerMetrics:
             yield Sample(metrics.RESETS, times, (cause,))
         for (call, reason), times in self._refusals.items():
             yield Sample(metrics.REFUSED_CALLS, times, (call, reason))
+        for name in filter(tree.parent, tree.switches):
+            yield Sample(metrics.LINK_UP, not self._registry.links.problem(name), (name,))
         for job in jobs:
             silence_s = max((now - member.last_seen for member in job.members.values()), default=0.0)
             label = _label(job)

@@ -53,6 +53,12 @@ SWITCH_UP: Final = Metric(
     "1 if the switch's counters could be read; else its metrics are missing.",
     ("switch",),
 )
+LINK_UP: Final = Metric(
+    "p4reduce_controller_link_up",
+    "",
+    "1 if HELLOs arrive over the link from the switch to its parent, 0 if it was not seen or is silent.",
+    ("switch",),
+)
 
 
 def job_label(name: str, job_id: int, private: bool) -> str:

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from p4reduce_contracts.jobs.client import JobClient, UnknownJobError
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_controller import config as configuration
+from p4reduce_controller.jobs.links import SILENT_AFTER
 from p4reduce_controller.metrics import KEPT_S
 from p4reduce_controller.p4names import V1MODEL
 from p4reduce_runtime import metrics
@@ -133,8 +134,15 @@ def test_metrics_of_a_tree_lack_only_those_of_the_lost_switch(running: Running, 
     form_at(running, client, "train", ["leaf1", "leaf2"])
     running.clients["leaf1"].reachable = False
     found = scrape(running)
+    running.clients["leaf2"].cables.clear()
+    for _ in range(SILENT_AFTER):
+        running.call(lambda: running.controller.registry.link_hellos_sent("leaf2"))
+    silent = scrape(running)
     up = {labels[0]: value for (name, labels), value in found.items() if name == metrics.SWITCH_UP.name}
     assert up == {"root": 1, "leaf1": 0, "leaf2": 1}
+    name = metrics.LINK_UP.name
+    assert [found[name, (leaf,)] for leaf in ("leaf1", "leaf2")] == [1, 1] and (name, ("root",)) not in found
+    assert [silent[name, (leaf,)] for leaf in ("leaf1", "leaf2")] == [1, 0]
     assert [labels for name, labels in found if name == metrics.JOB_ROUNDS.name] == [
         ("train", "root"), ("train", "leaf2")
     ]  # fmt: skip

@@ -168,7 +168,8 @@ class SwitchInfo:
     """One switch of the controller. `host` and `port` are where workers send to.
 
     `problem` says why it cannot be used now, "" if it can. `parent` is the switch above, "" at the top; the link to it
-    is from `uplink_port` to its `parent_port`, 0 until that is known. Until then `link_problem` says what was not seen.
+    is from `uplink_port` to its `parent_port`, 0 until that is known. `link_problem` says what was not seen until then,
+    and later that HELLOs do not arrive any more; "" if they do.
     `ranks` have sent their HELLO to it, `jobs` have entries in it.
     """
 

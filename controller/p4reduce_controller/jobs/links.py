@@ -2,8 +2,9 @@
 
 A switch with a parent sends a HELLO out of its uplink port; the parent punts it, and its source and ingress port are
 the child's address there. The parent then sends one out of that port, which shows its own address at the child, until
-it has arrived. The child's is sent again and again: a parent with UDP peers gives the port of a silent one to others.
-A link is looked for anew when its HELLO comes from another address than before, and after either switch was lost.
+it has arrived. The child's is sent again and again: a parent with UDP peers gives the port of a silent one to others,
+and a cable may be moved. A link is looked for anew when its HELLO comes from another address than before, and after
+either switch was lost. One whose HELLOs no longer arrive is silent: jobs that have it keep it, and no other gets it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from p4reduce_controller.jobs.tree import Tree
 
 LINK_JOB = 0
 """The job id of such a HELLO; jobs have 1 to 255."""
+SILENT_AFTER = 5
+"""So many HELLOs in a row that did not arrive make a link silent."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,9 @@ class _End:
     nonce: int
     address: Address | None = None
     fault: str = ""
+    """Where one arrived that should not have, "" if none did since one arrived where it should."""
+    missing: int = 0
+    """How many were sent since one arrived, once the address is known."""
 
 
 def _random_nonce() -> int:
@@ -72,14 +78,18 @@ class Links:
         return self._ends[child, parent].fault or self._ends[parent, child].fault
 
     def problem(self, child: str) -> str:
-        """Return what is not known of the link of a switch to its parent, "" if all is."""
+        """Return why the link of a switch to its parent is not known or is silent, "" if neither."""
         parent = self._tree.parent(child)
         for sender, receiver in ((child, parent), (parent, child)):
             end = self._ends[sender, receiver]
+            port = self._uplink_port(child) if sender == child else self.parent_port(child)
+            hello = f"the HELLO that {sender} sends out of port {port}"
             if end.address is None:
-                port = self._uplink_port(child) if sender == child else self.parent_port(child)
-                why = end.fault or f"the HELLO that {sender} sends out of port {port} never arrived at {receiver}"
+                why = end.fault or f"{hello} never arrived at {receiver}"
                 return f"the link from {child} to {parent} was not seen: {why}"
+            if end.missing >= SILENT_AFTER:
+                why = end.fault or f"{hello} does not arrive at {receiver} any more"
+                return f"the link from {child} to {parent} is silent: {why}"
         return ""
 
     def hellos(self, switch: str) -> list[tuple[int, bytes]]:
@@ -92,24 +102,36 @@ class Links:
                 found.append((port, self._frame(switch, child)))
         return found
 
+    def sent(self, switch: str) -> bool:
+        """Record that `switch` has sent its HELLOs. Return whether its link to its parent has become silent."""
+        end = self._ends.get((switch, self._tree.parent(switch)))
+        if end is None or end.address is None or end.missing >= SILENT_AFTER:
+            return False
+        end.missing += 1
+        return end.missing == SILENT_AFTER
+
     def arrived(self, hello: Hello, switch: str) -> str:
         """Take a HELLO that `switch` punted. Return the child of the link that it tells something new of, else "".
 
-        A HELLO that arrives elsewhere than it should is the link's fault.
+        A HELLO that arrives elsewhere than it should is the link's fault. On a known link, where it may be a copy, it
+        counts only when the link is silent.
         """
         for (sender, receiver), end in self._ends.items():
             if end.nonce != hello.nonce:
                 continue
             child = sender if self._tree.parent(sender) == receiver else receiver
-            if end.address is not None:
-                if switch != receiver or hello.address == end.address:
-                    return ""
-                self._forget(sender, receiver)  # not taken as it is: it may be a copy of the HELLO
-                return child
             before = replace(end)
             port = hello.address.ingress_port
             if switch != receiver:
                 end.fault = f"the HELLO from {sender} to {receiver} arrived at {switch}, by its port {port}"
+                if end.address is not None:
+                    return ""
+            elif end.address is not None and hello.address != end.address:
+                self._forget(sender, receiver)  # not taken as it is: it may be a copy of the HELLO
+                return child
+            elif end.address is not None:
+                end.fault, end.missing = "", 0
+                return child if before.missing >= SILENT_AFTER else ""
             elif child == receiver and port != self._uplink_port(child):
                 end.fault = (
                     f"the HELLO from {sender} arrived at {child} by port {port}, and the configuration says "

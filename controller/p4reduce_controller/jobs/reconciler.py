@@ -167,13 +167,15 @@ class SwitchReconciler:
                 await self._notifier.wait()
 
     async def _send(self, frames: list[tuple[int, bytes]]) -> None:
-        """Send frames out of ports of the switch."""
+        """Send HELLOs to other switches out of ports of the switch."""
         client = self._entry_writer.client
         try:
             for port, frame in frames:
                 await self._on_thread(lambda port=port, frame=frame: client.packet_out(frame, port))  # type: ignore[misc]
         except P4RuntimeError as error:
             event(_log, logging.WARNING, "HELLO not sent", switch=self._address, cause=str(error))
+            return
+        self._registry.link_hellos_sent(self.name)
 
     def _has_work(self) -> bool:
         return bool(self._mac_learn_events) or self._synced_version != self._registry.version

@@ -338,6 +338,13 @@ class Registry:
         self._grant_if_complete(job, now)
         return True
 
+    def link_hellos_sent(self, switch: str) -> None:
+        """Record that `switch` has sent the HELLOs of its links: too many that do not arrive are reported."""
+        if self.links.sent(switch):
+            self.version += 1
+            parent, cause = self.tree.parent(switch), self.links.problem(switch)
+            event(_log, logging.WARNING, "link silent", switch=switch, parent=parent, cause=cause)
+
     def _link_hello(self, hello: Hello, now: float, switch: str) -> bool:
         child = self.links.arrived(hello, switch)
         if not child:

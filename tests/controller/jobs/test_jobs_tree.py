@@ -17,7 +17,7 @@ from p4reduce_contracts.wire import AGGREGATION_PORT
 from p4reduce_controller.config import Config, SwitchConfig
 from p4reduce_controller.jobs import saved
 from p4reduce_controller.jobs.hello import Address, Hello, parse_hello
-from p4reduce_controller.jobs.links import Links
+from p4reduce_controller.jobs.links import SILENT_AFTER, Links
 from p4reduce_controller.jobs.model import Job, Member
 from p4reduce_controller.jobs.registry import Cause, Registry
 from p4reduce_controller.jobs.slots import SlotRange
@@ -308,6 +308,53 @@ def test_a_link_that_is_at_another_port_of_the_parent_is_looked_for_anew() -> No
     move_link(registry, "leaf1", 103)
     assert registry.get("tree").last_reset == "the link from leaf1 to root has changed"
     assert registry.get("other").active
+
+
+def test_a_link_whose_hellos_do_not_arrive_any_more_is_reported_and_gets_no_new_job(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    registry = make_registry()
+    find_links(registry)
+    registry.create("train", 2, 4)
+    form(registry, "train", ["leaf1", "root"])
+    for _ in range(SILENT_AFTER - 1):
+        registry.link_hellos_sent("leaf1")
+        registry.link_hellos_sent("root")
+    send_link_hellos(registry, "leaf1")
+    for _ in range(SILENT_AFTER - 1):
+        registry.link_hellos_sent("leaf1")
+    assert registry.links.problem("leaf1") == "", "one has arrived in between"
+    version = registry.version
+    registry.link_hellos_sent("leaf1")
+    why = (
+        "the link from leaf1 to root is silent: the HELLO that leaf1 sends out of port 99 does not arrive at root any "
+        "more"
+    )
+    assert registry.links.problem("leaf1") == why and registry.version > version
+    assert registry.links.problem("leaf2") == ""
+    registry.link_hellos_sent("leaf1")
+    assert sum("link silent" in record.message for record in caplog.records) == 1
+    assert registry.get("train").active
+    registry.create("new", 2, 4)
+    join(registry, "new", ["leaf1", "root"])
+    assert not registry.get("new").grants and registry.get("new").missing() == why
+    send_link_hellos(registry, "leaf1")
+    assert registry.links.problem("leaf1") == "" and registry.get("new").grants
+    assert registry.get("train").active, "it is the same link as before"
+
+
+def test_a_cable_that_was_moved_to_another_switch_is_named() -> None:
+    registry = make_registry()
+    find_links(registry)
+    for _ in range(SILENT_AFTER):
+        send_link_hello(registry, "leaf1", "leaf2", 7)
+        registry.link_hellos_sent("leaf1")
+    assert registry.links.problem("leaf1") == (
+        "the link from leaf1 to root is silent: the HELLO from leaf1 to root arrived at leaf2, by its port 7"
+    )
+    send_link_hello(registry, "leaf1", "root", 103)
+    move_link(registry, "leaf1", 103)
+    assert (registry.links.problem("leaf1"), registry.links.parent_port("leaf1")) == ("", 103)
 
 
 # ---- loss of a switch

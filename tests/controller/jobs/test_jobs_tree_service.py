@@ -172,6 +172,23 @@ def test_a_link_that_was_not_seen_is_named_and_the_lease_follows_when_it_is(
     assert client.list_switches()[1].link_problem == ""
 
 
+def test_a_cable_that_is_moved_while_the_switches_are_connected_is_reported(
+    running: Running, client: JobClient
+) -> None:
+    client.create_job("train", 4)
+    tickets, _ = form_at(running, client, "train", AT)
+    leaf = running.clients["leaf1"]
+    cable, leaf.cables[UPLINK] = leaf.cables[UPLINK], (running.clients["leaf2"], 7)
+    running.wait(lambda: running.controller.registry.links.problem("leaf1") != "")
+    (_, listed, other) = client.list_switches()
+    assert listed.link_problem.endswith("is silent: the HELLO from leaf1 to root arrived at leaf2, by its port 7")
+    assert (listed.problem, other.link_problem) == ("", "")
+    assert client.heartbeat(tickets[0].nonce) == (False, ""), "its job goes on"
+    leaf.cables[UPLINK] = cable
+    running.wait(lambda: not running.controller.registry.links.problem("leaf1"))
+    assert client.list_switches()[1].link_problem == ""
+
+
 def test_the_jobs_of_a_tree_survive_a_restart_of_the_controller(config: Config) -> None:
     clients = [FakeSwitchClient() for _ in RACKS]
     with serving(config, *clients) as running, JobClient(running.address) as client:
