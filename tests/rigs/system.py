@@ -7,7 +7,7 @@ import os
 import re
 import select
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,8 +55,8 @@ class System:
     folder: Path
     switch: Process
     controller: Process
-    udp_port: int | None = None
-    """Where workers send their frames; None: to the switch itself."""
+    paths: Mapping[str, str]
+    """The UDP addresses by which switches are reached, by name."""
     leaves: dict[str, Process] = field(default_factory=dict)
     pipeline: str = "small"
 
@@ -78,7 +78,7 @@ class System:
         ended = self.leaves.get(name, self.switch)
         addresses = ended.address("UDP"), ended.address("P4Runtime")
         if name in self.leaves:
-            self.leaves[name] = start_switch(self.folder, *addresses, parent=self.switch)
+            self.leaves[name] = start_switch(self.folder, *addresses, self.paths[ROOT])
         else:
             self.switch = start_switch(self.folder, *addresses)
 
@@ -86,15 +86,15 @@ class System:
         """Start the controller again, at the address it had."""
         listen = self.controller.address("jobs on")
         self.controller = start_controller(
-            self.folder, self.switch, listen, heartbeat_timeout_s, state, self.pipeline, self.udp_port, self.leaves
+            self.folder, self.switch, listen, heartbeat_timeout_s, state, self.pipeline, self.leaves, self.paths
         )
 
 
 def start_switch(
-    folder: Path, listen: str = "127.0.0.1:0", p4runtime: str = "127.0.0.1:0", parent: Process | None = None
+    folder: Path, listen: str = "127.0.0.1:0", p4runtime: str = "127.0.0.1:0", uplink: str = ""
 ) -> Process:
-    uplink = [] if parent is None else ["--uplink", parent.address("UDP")]
-    return Process(folder / "switch.log", "switch", "run", "--listen", listen, "--p4runtime", p4runtime, *uplink)
+    above = ["--uplink", uplink] if uplink else []
+    return Process(folder / "switch.log", "switch", "run", "--listen", listen, "--p4runtime", p4runtime, *above)
 
 
 def start_controller(
@@ -104,14 +104,15 @@ def start_controller(
     heartbeat_timeout_s: int = 60,
     state: str = "state",
     pipeline: str = "small",
-    udp_port: int | None = None,
     leaves: Mapping[str, Process] | None = None,
+    paths: Mapping[str, str] | None = None,
 ) -> Process:
-    config = folder / "p4reduce.toml"
-    tables = [_table(switch, pipeline, f"name = '{ROOT}'\n" if leaves else "", udp_port)]
+    """`paths` are the UDP addresses by which switches are reached, by name, where they are not their own."""
+    config, paths = folder / "p4reduce.toml", paths or {}
+    tables = [_table(switch, paths.get(ROOT), pipeline, f"name = '{ROOT}'\n" if leaves else "")]
     for name, leaf in (leaves or {}).items():
         above = f"name = '{name}'\nparent = '{ROOT}'\nuplink_port = {UPLINK_PORT}\n"
-        tables.append(_table(leaf, pipeline, above))
+        tables.append(_table(leaf, paths.get(name), pipeline, above))
     config.write_text(
         "".join(tables) + f"[controller]\nlisten = '{listen}'\nstate_dir = '{folder / state}'\n"
         f"heartbeat_interval_s = 0.2\nheartbeat_timeout_s = {heartbeat_timeout_s}\nmetrics = '127.0.0.1:0'\n"
@@ -119,27 +120,35 @@ def start_controller(
     return Process(folder / "controller.log", "controller", "run", "--config", str(config))
 
 
-def _table(switch: Process, pipeline: str, lines: str, udp_port: int | None = None) -> str:
-    host, _, port = switch.address("UDP").rpartition(":")
+def _table(switch: Process, path: str | None, pipeline: str, lines: str) -> str:
+    host, _, port = (path or switch.address("UDP")).rpartition(":")
     return (
         f"[[switch]]\n{lines}pipeline = '{pipeline}'\np4runtime = '{switch.address('P4Runtime')}'\n"
-        f"address = '{host}'\nudp_port = {udp_port or port}\n"
+        f"address = '{host}'\nudp_port = {port}\n"
     )
 
 
 @contextlib.contextmanager
-def running_system(folder: Path, pipeline: str = "small", racks: int = 1) -> Iterator[System]:
+def running_system(
+    folder: Path,
+    pipeline: str = "small",
+    racks: int = 1,
+    path: Callable[[str, str], str] = lambda name, address: address,
+) -> Iterator[System]:
     """Start a switch and a controller; end them, and what was started again in their place, with the block.
 
-    With several `racks`, start a leaf for each too, below that switch.
+    With several `racks`, start a leaf for each too, below that switch. `path` gives the UDP address by which workers
+    and leaves reach the switch of this name and UDP address.
     """
     leaves: dict[str, Process] = {}
     switch = start_switch(folder)
     try:
-        for number in range(1, racks + 1 if racks > 1 else 1):
-            leaves[f"leaf{number}"] = start_switch(folder, parent=switch)
-        controller = start_controller(folder, switch, pipeline=pipeline, leaves=leaves)
-        running = System(folder, switch, controller, leaves=leaves, pipeline=pipeline)
+        paths = {ROOT: path(ROOT, switch.address("UDP"))}
+        for name in (f"leaf{number}" for number in range(1, racks + 1 if racks > 1 else 1)):
+            leaves[name] = start_switch(folder, uplink=paths[ROOT])
+            paths[name] = path(name, leaves[name].address("UDP"))
+        controller = start_controller(folder, switch, pipeline=pipeline, leaves=leaves, paths=paths)
+        running = System(folder, switch, controller, paths, leaves, pipeline)
     except BaseException:
         for process in (*leaves.values(), switch):
             process.end(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A path between workers and a switch, both over UDP on loopback, that loses, copies, delays and damages frames."""
+"""A path to a switch over UDP on loopback, that loses, copies, delays and damages frames."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PathConditions:
 
 
 class UdpRelay:
-    """Forwards between any number of workers at `address` and the switch, in a thread of its own."""
+    """Forwards between any number of workers and switches at `address` and a switch, in a thread of its own."""
 
     def __init__(self, switch: tuple[str, int], conditions: PathConditions, seed: int) -> None:
         self.conditions = conditions
@@ -96,16 +96,17 @@ class UdpRelay:
         if drawn.random() < conditions.drop:
             copies -= 1
             fates.append("dropped")
-        for _ in range(copies):
-            if drawn.random() < conditions.late:
-                until = time.monotonic() + drawn.random() * conditions.late_s
-                heapq.heappush(self._waiting, (until, next(self._number), (by, frame, to)))
-                fates.append("late")
-            else:
-                self._send(by, frame, to)
+        late = [drawn.random() < conditions.late for _ in range(copies)]
+        fates += ["late"] * sum(late)
         self.counts[f"frames {way}"] += 1
         self.counts.update("flipped" if fate.startswith("flipped") else fate for fate in fates)
         self._log.append((time.monotonic() - self._began, way, port, ", ".join(fates) or "passed", frame))
+        for held in late:  # after the log: what has arrived is in it
+            if held:
+                until = time.monotonic() + drawn.random() * conditions.late_s
+                heapq.heappush(self._waiting, (until, next(self._number), (by, frame, to)))
+            else:
+                self._send(by, frame, to)
 
     def _send(self, by: socket.socket, frame: bytes, to: tuple[str, int]) -> None:
         try:

@@ -1,12 +1,13 @@
-"""Everything at once, for hours: two jobs under loss, copies, reordering, damage and kills (docs/reliability.md).
+"""Everything at once, for hours: three jobs under loss, copies, reordering, damage and kills (docs/reliability.md).
 
     python tests/system/soak.py --minutes 120               # or: make soak MINUTES=120
     python tests/system/soak.py --seed 17 --legs 1          # leg 17 again
 
-A leg has a switch and a controller of its own, a relay between workers and switch, and two jobs whose ranks check every
-collective of all kinds, wires, compressors and forms (soak_rank.py). Ranks that have ended with an error are launched
-again. What a leg does follows from its seed; when it happens depends on the machine. OUT/results.json has a record of
-each leg, OUT/found what was found: the seed, what happened when, the ranks' output and the last frames.
+A leg has a controller and a tree of a root and two leaf switches of its own, a relay before each switch for all that
+send to it, and three jobs: one at the root, one at a leaf, one at both leaves. Their ranks check every collective of
+all kinds, wires, compressors and forms (soak_rank.py). Ranks that have ended with an error are launched again. What a
+leg does follows from its seed; when it happens depends on the machine. OUT/results.json has a record of each leg,
+OUT/found what was found: the seed, what happened when, the ranks' output and the last frames.
 """
 
 from __future__ import annotations
@@ -31,13 +32,19 @@ if __name__ == "__main__":
 
 from p4reduce_contracts.jobs.client import JobClient
 from rigs.fork_server import TORCH, Forked, ForkServer, fork_server
-from rigs.system import System, start_controller, start_switch
+from rigs.system import ROOT, running_system
 from rigs.udp_relay import PathConditions, UdpRelay
 from system.soak_rank import REFUSED_WITH
 
 RANK: Final = Path(__file__).with_name("soak_rank.py")
-JOBS: Final = {"two": 2, "three": 3}
-SLOTS: Final = 8
+RACKS: Final = 2
+JOBS: Final = {
+    "two": [ROOT, ROOT],
+    "three": ["leaf1", "leaf1", "leaf1"],
+    "racks": ["leaf1", "leaf1", "leaf2", "leaf2"],
+}
+"""The switches that the ranks of a job send to."""
+SLOTS: Final = 5
 STEPS: Final = 300
 """Collectives from one launch of a job to the next, if nothing ends it before."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 12.0
@@ -67,7 +74,7 @@ class Launch:
     ranks: list[Forked]
     logs: list[Path]
     flipped: int
-    """Frames that the relay had damaged before it began."""
+    """Frames that the relays had damaged before it began."""
     first_end: float | None = None
     killed_rest: bool = False
     victims: set[int] = field(default_factory=set)
@@ -103,6 +110,7 @@ class Soak:
         self._events: list[str] = []
         self._last_kill = -AFTERMATH_S
         self._launches: dict[str, Launch] = {}
+        self._relays: dict[str, UdpRelay] = {}
         self.leg = Leg(seed)
 
     def run(self) -> Leg:
@@ -117,17 +125,18 @@ class Soak:
         leg.conditions, leg.rejoin = asdict(conditions), {job: drawn.random() < 0.5 for job in JOBS}
         self._began = time.monotonic()
         with ExitStack() as stack:
-            switch = start_switch(self._folder)
-            stack.callback(lambda: self._system.kill_switch())
-            host, _, port = switch.address("UDP").rpartition(":")
-            self._relay = stack.enter_context(UdpRelay((host, int(port)), conditions, leg.seed))
-            controller = start_controller(self._folder, switch, udp_port=self._relay.address[1])
-            self._system = System(self._folder, switch, controller, self._relay.address[1])
-            stack.callback(lambda: self._system.controller.end(signal.SIGKILL))
-            self._controller = controller.address("jobs on")
+
+            def relayed(switch: str, address: str) -> str:
+                host, _, port = address.rpartition(":")
+                relay = UdpRelay((host, int(port)), conditions, leg.seed + len(self._relays))
+                self._relays[switch] = stack.enter_context(relay)
+                return "{}:{}".format(*relay.address)
+
+            self._system = stack.enter_context(running_system(self._folder, racks=RACKS, path=relayed))
+            self._controller = self._system.controller.address("jobs on")
             with JobClient(self._controller) as client:
-                for job, ranks in JOBS.items():
-                    client.create_job(job, ranks, slots=SLOTS)
+                for job, switches in JOBS.items():
+                    client.create_job(job, len(switches), slots=SLOTS)
             self._began = time.monotonic()
             try:
                 self._train()
@@ -135,7 +144,7 @@ class Soak:
                 for launch in self._launches.values():
                     for rank in launch.ranks:
                         rank.close()
-            leg.frames = Counter(self._relay.counts)
+            leg.frames = sum((relay.counts for relay in self._relays.values()), Counter())
             leg.seconds = round(time.monotonic() - self._began, 1)
         return leg
 
@@ -145,7 +154,8 @@ class Soak:
             return
         texts = {path.name: path.read_text(encoding="utf-8", errors="replace") for path in self._folder.glob("*.log")}
         logs = {name: text[-LOG_CHARACTERS:] for name, text in texts.items()}
-        document = {"leg": vars(self.leg), "events": self._events, "logs": logs, "frames": self._relay.log()}
+        frames = [f"{switch} {line}" for switch, relay in self._relays.items() for line in relay.log()]
+        document = {"leg": vars(self.leg), "events": self._events, "logs": logs, "frames": frames}
         kept = out / "found" / f"leg-{self.leg.seed}.json"
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
@@ -172,14 +182,15 @@ class Soak:
         rejoin = "rejoin" if self.leg.rejoin[job] else "anew"
         began = time.monotonic() - self._began
         self._say(began, f"launch {number} of {job}, seed {seed}")
-        launch = Launch(number, seed, began, [], [], self._relay.counts["flipped"])
-        for rank in range(JOBS[job]):
+        launch = Launch(number, seed, began, [], [], self._flipped())
+        for rank, switch in enumerate(JOBS[job]):
             log = self._folder / f"{number}-{job}-{rank}.log"
             arguments = [
                 self._controller,
                 job,
                 rank,
-                JOBS[job],
+                len(JOBS[job]),
+                switch,
                 seed,
                 self._steps,
                 rejoin,
@@ -191,9 +202,10 @@ class Soak:
         self._launches[job] = launch
 
     def _kill(self, now: float) -> None:
-        victim = self._random.choice(["worker", "switch", "controller"])
+        victim = self._random.choice(["worker", "root", "leaf", "controller"])
         job = self._random.choice(sorted(JOBS))
-        rank = self._random.randrange(JOBS[job])
+        rank = self._random.randrange(len(JOBS[job]))
+        leaf = self._random.choice(sorted(self._system.leaves))
         if victim == "worker":
             launch = self._launches.get(job)
             if launch is None or launch.ranks[rank].poll() is not None:
@@ -201,10 +213,11 @@ class Soak:
             launch.ranks[rank].send_signal(signal.SIGKILL)
             launch.victims.add(rank)
             self._say(now, f"kill rank {rank} of {job}")
-        elif victim == "switch":
-            self._say(now, "kill the switch")
-            self._system.kill_switch()
-            self._system.start_switch()
+        elif victim in ("root", "leaf"):
+            switch = leaf if victim == "leaf" else ROOT
+            self._say(now, f"kill {switch}")
+            self._system.kill_switch(switch)
+            self._system.start_switch(switch)
         else:
             self._say(now, "kill the controller")
             self._system.controller.end(signal.SIGKILL)
@@ -251,12 +264,16 @@ class Soak:
             self.leg.ends[name] += 1
             self._say(now, f"{where}: {name}: {error[2][:200]}")
             killed = self._last_kill > launch.began - AFTERMATH_S
-            flipped = self._relay.counts["flipped"] > launch.flipped
+            flipped = self._flipped() > launch.flipped
             follows = name in FOLLOWING and any(ENDED_ITSELF.search(other) for other in others)
             if not (flipped or follows or (killed and name not in NEEDS_DAMAGE)):
                 self._find(f"{where}: {name} without a cause: {error[2]}")
         else:
             self._find(f"{where}: status {status}: {text[-2000:]}")
+
+    def _flipped(self) -> int:
+        """Return how many frames the relays have damaged."""
+        return sum(relay.counts["flipped"] for relay in self._relays.values())
 
     def _say(self, now: float, what: str) -> None:
         self._events.append(f"{now:.2f} {what}")

@@ -1,6 +1,6 @@
 """One rank of a job of the soak: collectives of all kinds, each compared bit for bit with what it has to give.
 
-    soak_rank.py CONTROLLER JOB RANK RANKS SEED STEPS REJOIN WRONG
+    soak_rank.py CONTROLLER JOB RANK RANKS SWITCH SEED STEPS REJOIN WRONG
 
 Every rank knows what all ranks give, and computes the results in its own process. It prints a line for each collective
 that was right. Exit status: 0 at the end, 3 after an error of p4reduce, 4 after a wrong result.
@@ -137,7 +137,7 @@ class Checked:
 
 
 def main() -> int:
-    controller, job, rank, ranks, seed, steps, rejoin, wrong = sys.argv[1:]
+    controller, job, rank, ranks, switch, seed, steps, rejoin, wrong = sys.argv[1:]
     torch.set_num_threads(1)
     try:
         with p4reduce.join(
@@ -148,6 +148,7 @@ def main() -> int:
             timeout_s=JOIN_S,
             collective_timeout_s=COLLECTIVE_S,
             rejoin=rejoin == "rejoin",
+            switch=switch,
         ) as comm:
             checked = Checked(comm, int(seed), int(wrong))
             print("joined", flush=True)

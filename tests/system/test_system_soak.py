@@ -16,8 +16,8 @@ from rigs.udp_relay import PathConditions, UdpRelay
 from system.soak import JOBS, Soak, soak
 
 LIMIT_S = 30.0
-SEED = 116
-"""A leg that loses, copies, delays and damages frames, and begins with the kill of a switch."""
+SEED = 25788
+"""A leg that loses, copies, delays and damages frames, and begins with the kill of a leaf and of the root."""
 
 
 @pytest.mark.slow
