@@ -191,10 +191,11 @@ class SwitchReconciler:
 
     def unavailable_reason(self) -> str:
         """Return why the switch cannot be used now, or ""."""
+        which = f"{'its switch' if self.name == ONLY_SWITCH else f'switch {self.name}'} at {self._address}"
         if not self._connected or self._lost:
-            return f"the controller has no connection to its switch at {self._address}"
+            return f"the controller has no connection to {which}"
         if self._not_primary:
-            return f"the controller cannot change its switch at {self._address}: {self._not_primary}"
+            return f"the controller cannot change {which}: {self._not_primary}"
         return ""
 
     async def wait_synced(self, limit_s: float = _ANSWER_LIMIT_S) -> None:

@@ -139,6 +139,6 @@ def test_switch_list(running: Running, tickets: list[JoinTicket]) -> None:
     running.call(leaf.lose)
     running.wait(lambda: bool(running.controller.switches.unavailable_reason()))
     text = shown(running, "switch", "list")
-    assert "the controller has no connection to its switch at 127.0.0.1:10001" in rows(text, "leaf1")[0][-1]
+    assert "the controller has no connection to switch leaf1 at 127.0.0.1:10001" in rows(text, "leaf1")[0][-1]
     listed = json.loads(shown(running, "switch", "list", "--json"))
     assert [each["name"] for each in listed] == list(RACKS)

@@ -211,7 +211,7 @@ def test_the_controller_starts_without_a_switch_and_takes_it_later(
         form_at(running, client, "train", ["leaf1"])
         root, leaf1, leaf2 = client.list_switches()
         assert (root.problem, leaf1.problem) == ("", "")
-        assert "no connection to its switch" in leaf2.problem
+        assert "no connection to switch leaf2 at 127.0.0.1:10002" in leaf2.problem
         counted = client.stats()
         assert [(job.name, job.switch) for job in counted.jobs] == [("train", "leaf1")]
         assert {drop.switch for drop in counted.drops} == {"root", "leaf1"}

@@ -31,7 +31,7 @@ from p4reduce_controller.config import Config, ControllerConfig, SecurityConfig
 from p4reduce_lab.addresses import free_address
 from rigs.certificates import Bench
 from rigs.fake_switch_client import serving
-from rigs.networks import over_networks, racks_of
+from rigs.networks import KILLED, over_networks, racks_of
 from rigs.system import Process, System, running_system, start_controller, start_switch
 
 SHORT_S = 3.0
@@ -82,17 +82,24 @@ def test_a_healthy_system(system: System, controller: str) -> None:
         assert not [job for job in client.list_jobs().jobs if job.name.startswith("doctor-")], "it removes its job"
 
 
-@over_networks()
-def test_all_ranks_of_a_job(system: System, controller: str) -> None:
+def examined_pair(system: System, timeout_s: float) -> list[list[Check]]:
+    """What doctors find that take part as the ranks of a job of two."""
+    controller = system.controller.address("jobs on")
+
     def examined(rank: int) -> list[Check]:
         spec, switch = RankSpec("pair", rank, 2), system.switch_of(rank, 2)
-        return run_checks(controller, spec, timeout_s=30.0, switch=switch)
+        return run_checks(controller, spec, timeout_s=timeout_s, switch=switch)
 
     with JobClient(controller) as client, ThreadPoolExecutor() as pool:
         client.create_job("pair", 2)
         found = list(pool.map(examined, range(2)))
         client.remove_job("pair")
-    for rank, checks in enumerate(found):
+    return found
+
+
+@over_networks()
+def test_all_ranks_of_a_job(system: System) -> None:
+    for rank, checks in enumerate(examined_pair(system, 30.0)):
         named = by_name(checks)
         assert not [check for check in checks if check.status is Status.FAILED], checks
         assert "of 2 rank(s), every bit right" in named["exact sum"].found
@@ -143,15 +150,13 @@ def test_no_switch(tmp_path: Path) -> None:
     assert switch.address("UDP") in found.advice
 
 
-def test_a_switch_that_has_ended(tmp_path: Path) -> None:
-    switch = start_switch(tmp_path)
-    controller = start_controller(tmp_path, switch)
-    try:
-        switch.end(signal.SIGKILL)
-        found = failed(run_checks(controller.address("jobs on"), timeout_s=SHORT_S))
-    finally:
-        controller.end(signal.SIGKILL)
-    assert found.name == "HELLO" and "no connection to its switch" in found.found, found
+@pytest.mark.parametrize(("racks", "ended"), KILLED.values(), ids=KILLED)
+def test_a_switch_that_has_ended(tmp_path: Path, racks: int, ended: str) -> None:
+    with running_system(tmp_path, racks=racks) as system:
+        system.kill_switch(ended)
+        for checks in examined_pair(system, SHORT_S):
+            found, which = failed(checks), f"switch {ended}" if system.leaves else "its switch"
+            assert found.name == "HELLO" and f"the controller has no connection to {which} at " in found.found, found
 
 
 def test_a_path_that_loses_frames(controller: str, monkeypatch: pytest.MonkeyPatch) -> None:
