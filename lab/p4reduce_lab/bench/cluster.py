@@ -144,20 +144,21 @@ def running_cluster(
     links between these are as the hosts'.
     Raises ProcessError, and SetupError where the network cannot be built.
     """
-    on_loopback = link.rate_mbit is None
     with ExitStack() as stack:
         network = links.Network()
         builder = NetworkBuilder(run.children)
         stack.callback(builder.close)
         stack.callback(run.children.stop)  # hosts, switches, controller and workers, the last one first
-        if not on_loopback:
+        if not link.on_loopback:
             network = links.build(builder, world_size, racks)
             network.shape(link)
-        jobs = free_address() if on_loopback else f"{links.SWITCH_ADDRESS}:{_CONTROLLER_PORT}"
+        jobs = free_address() if link.on_loopback else f"{links.SWITCH_ADDRESS}:{_CONTROLLER_PORT}"
         config = toml_table("[controller]", listen=jobs, state_dir=new_state_dir(run.children.logs))
-        config += toml_table("[security]", insecure=not on_loopback)  # only the hosts are on this network
+        config += toml_table("[security]", insecure=not link.on_loopback)  # only the hosts are on this network
         system = stack.enter_context(
-            started_embedded_system(run.children, _switches(network, pipeline), jobs, config, insecure=not on_loopback)
+            started_embedded_system(
+                run.children, _switches(network, pipeline), jobs, config, insecure=not link.on_loopback
+            )
         )
         stack.enter_context(system.job(_JOB, world_size))
         workers = _start_workers(run, stack, network.hosts, system, world_size)

@@ -18,11 +18,13 @@ SWITCH_ADDRESS = f"{_PREFIX}.1"
 
 @dataclass(frozen=True)
 class Link:
-    """A link's rate and token bucket, each way; `rate_mbit` None: the loopback interface, without a shaper."""
+    """A link's rate and token bucket, each way; `rate_mbit` None: without a shaper."""
 
     name: str
     rate_mbit: float | None = None
     burst_bytes: int = 0
+    on_loopback: bool = False
+    """The loopback interface takes the place of links."""
 
     @property
     def shape(self) -> Shape:
@@ -35,7 +37,8 @@ class Link:
         return f"{self.name} (tbf both ways, burst {self.burst_bytes} B, latency {self.shape.queue_ms:g} ms)"
 
 
-LOOPBACK = Link("loopback")
+LOOPBACK = Link("loopback", on_loopback=True)
+VETH = Link("veth")
 MBIT_100 = Link("100 Mbit/s", 100, 65536)
 GBIT_1 = Link("1 Gbit/s", 1000, 65536)
 GBIT_1_SMALL_BURST = Link("1 Gbit/s", 1000, 16384)
@@ -89,13 +92,14 @@ class Network:
     racks: tuple[Rack, ...] = ()
 
     def shape(self, link: Link) -> None:
-        """Give every host's and every rack's link this rate and burst, both ways."""
-        for host in self.hosts:
-            shape_interface(link.shape, host.at, host.outside)
-            shape_interface(link.shape, host.namespace, DATA)
-        for rack in self.racks:
-            shape_interface(link.shape, CURRENT, rack.outside)
-            shape_interface(link.shape, rack.namespace, UPLINK)
+        """Give every host's and every rack's link this rate and burst, both ways, or none."""
+        ends = [end for host in self.hosts for end in ((host.at, host.outside), (host.namespace, DATA))]
+        ends += [end for rack in self.racks for end in ((CURRENT, rack.outside), (rack.namespace, UPLINK))]
+        for namespace, device in ends:
+            if link.rate_mbit is None:
+                namespace.run("tc", "qdisc", "replace", "dev", device, "root", "noqueue")
+            else:
+                shape_interface(link.shape, namespace, device)
 
 
 def build(builder: NetworkBuilder, hosts: int, racks: int = 1) -> Network:

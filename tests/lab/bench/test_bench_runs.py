@@ -118,7 +118,7 @@ def command_of(pid: int) -> str:
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
-def test_hosts_are_shaped_in_both_directions_and_removed_with_their_processes(tmp_path: Path) -> None:
+def test_hosts_are_shaped_in_both_directions_or_not_and_removed_with_their_processes(tmp_path: Path) -> None:
     """In a network namespace of its own, as cases are."""
     script = f"""
 from pathlib import Path
@@ -132,6 +132,10 @@ with Children(Path({str(tmp_path)!r})) as children:
     for host in network.hosts:
         print(CURRENT.run("tc", "qdisc", "show", "dev", host.outside).strip())
         print(host.namespace.run("tc", "qdisc", "show", "dev", links.DATA).strip())
+    network.shape(links.VETH)
+    for host in network.hosts:
+        print("then:", CURRENT.run("tc", "qdisc", "show", "dev", host.outside).strip())
+        print("then:", host.namespace.run("tc", "qdisc", "show", "dev", links.DATA).strip())
 builder.close()
 print("left:", CURRENT.run("ip", "-oneline", "link"))
 """
@@ -140,5 +144,7 @@ print("left:", CURRENT.run("ip", "-oneline", "link"))
     assert done.returncode == 0, done.stderr
     shaped = [line for line in done.stdout.splitlines() if "tbf" in line]
     assert len(shaped) == 4 and all("rate 1Gbit burst 6" in line for line in shaped), done.stdout  # 65536, in ticks
+    unshaped = [line for line in done.stdout.splitlines() if line.startswith("then:")]
+    assert len(unshaped) == 4 and all("qdisc noqueue" in line for line in unshaped), done.stdout
     left = done.stdout.partition("left:")[2]
     assert " lo:" in left and links.BRIDGE not in left and "host" not in left

@@ -7,7 +7,7 @@ from typing import Any
 
 from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Run, Series, Threshold
 from p4reduce_lab.bench.cluster import Cluster, running_cluster
-from p4reduce_lab.bench.links import GBIT_1, MBIT_100
+from p4reduce_lab.bench.links import GBIT_1, MBIT_100, VETH
 from p4reduce_lab.bench.numbers import in_turn
 from p4reduce_lab.bench.training_steps import measure_steps
 
@@ -16,12 +16,17 @@ BACKENDS = ("gloo", "p4reduce")
 BYTES, QUICK_BYTES = (4_000, 64_000, 400_000), (4_000, 64_000)
 _LIMIT_S = 30.0
 
+_LINKS = {VETH: "unshaped veth", GBIT_1: "1 Gbit/s"}
 SMALL_SUM = {
-    size: Threshold(f"all_reduce of {size // 1000} KB, 1 Gbit/s: gloo / backend p4reduce", 1 / 0.6)
+    (link, size): Threshold(f"all_reduce of {size // 1000} KB, {words}: gloo / backend p4reduce", 1 / 0.6)
+    for link, words in _LINKS.items()
     for size in (4_000, 64_000)
 }
 COPIES = {
-    (name, size): Threshold(f"{name} of {size // 1000} KB, 1 Gbit/s: gloo / backend p4reduce", 1 / 1.3)
+    (link, name, size): Threshold(
+        f"{name} of {size // 1000} KB, {words}: gloo / backend p4reduce", 1 / 2 if link is VETH else 1 / 1.3
+    )
+    for link, words in _LINKS.items()
     for name in ("broadcast", "all_gather")
     for size in BYTES
 }
@@ -33,11 +38,13 @@ STEP = {
 
 
 def measure(run: Run) -> None:
-    """Measure collectives of 4 to 400 KB on 1 Gbit/s, and training steps on both links."""
-    with running_cluster(run, GBIT_1, WORKERS) as cluster:
-        for name in ("all_reduce", "broadcast", "all_gather"):
-            for size in QUICK_BYTES if run.quick else BYTES:
-                _collective(cluster, name, size)
+    """Measure collectives of 4 to 400 KB without a shaper and on 1 Gbit/s, and training steps on shaped links."""
+    with running_cluster(run, VETH, WORKERS) as cluster:
+        for link in _LINKS:
+            cluster.shape(link)
+            for name in ("all_reduce", "broadcast", "all_gather"):
+                for size in QUICK_BYTES if run.quick else BYTES:
+                    _collective(cluster, name, size)
         _steps(cluster, "backend")
         _steps(cluster, "FSDP2")
         cluster.shape(MBIT_100)
@@ -58,7 +65,8 @@ def _collective(cluster: Cluster, name: str, size: int) -> None:
     for backend in BACKENDS:
         values = [1000 * second for second in found[backend]]
         run.add(Series(f"{name} of {size:,} bytes a rank, {WORKERS} workers", backend, str(cluster.link), "ms", values))
-    threshold = SMALL_SUM.get(size) if name == "all_reduce" else COPIES[name, size]
+    link = cluster.link
+    threshold = SMALL_SUM.get((link, size)) if name == "all_reduce" else COPIES[link, name, size]
     if threshold is not None:
         run.ratio(threshold.name, found["gloo"], found["p4reduce"])
 
