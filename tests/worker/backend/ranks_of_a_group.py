@@ -64,13 +64,21 @@ def check_sums() -> None:
 
 def check_scattered_sums() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
-    for dtype in (torch.float32, torch.bfloat16, torch.float64):
-        whole = given(rank, dtype, (size * 6, 5))
-        part = torch.empty(6, 5, dtype=dtype)
-        dist.reduce_scatter_tensor(part, whole)
-        assert torch.equal(part, total(dtype, (size * 6, 5))[6 * rank : 6 * rank + 6])
-        dist.reduce_scatter(part, list(whole.split(6)))
-        assert torch.equal(part, total(dtype, (size * 6, 5))[6 * rank : 6 * rank + 6])
+    for dtype in (torch.float32, torch.bfloat16, torch.float64, torch.int32, torch.complex64):
+        for op in (SUM, AVG):
+            whole = given(rank, dtype, (size * 6, 50))
+            part, wanted = torch.empty(6, 50, dtype=dtype), total(dtype, (size * 6, 50))[6 * rank : 6 * rank + 6]
+            if op == AVG:
+                wanted = torch.div(wanted, size, rounding_mode="trunc" if dtype == torch.int32 else None)
+            dist.reduce_scatter_tensor(part, whole, op=op)
+            assert torch.equal(part, wanted) if op == SUM else torch.allclose(part, wanted, rtol=1e-2)
+            part.zero_()
+            dist.reduce_scatter(part, list(whole.split(6)), op=op)
+            assert torch.equal(part, wanted) if op == SUM else torch.allclose(part, wanted, rtol=1e-2)
+            assert torch.equal(whole, given(rank, dtype, (size * 6, 50)))  # it is only read
+    columns, part = given(rank, torch.float32, (50, size * 6)).t(), torch.empty(6, 50)
+    dist.reduce_scatter_tensor(part, columns)
+    assert torch.equal(part, total(torch.float32, (50, size * 6)).t()[6 * rank : 6 * rank + 6])
     with dist._coalescing_manager():
         tensors = [given(rank, torch.float32), given(rank, torch.float32, (5,))]
         for tensor in tensors:
@@ -117,6 +125,16 @@ def check_not_finite() -> None:
     mine = torch.full((50,), complex(1, float("inf") if rank == 1 else 2), dtype=torch.complex64)
     dist.all_reduce(mine)
     assert torch.view_as_real(mine)[9].tolist() == [size, float("inf")]
+    whole, part = torch.ones(size, 2, 3), torch.empty(2, 3)
+    whole[:, 0, 1] = float("inf") if rank == 1 else 1
+    before = whole.clone()
+    for op in (SUM, AVG):
+        one = size if op == SUM else 1
+        dist.reduce_scatter_tensor(part, whole, op=op)
+        assert part.tolist() == [[one, float("inf"), one], [one] * 3] and torch.equal(whole, before)
+        part.zero_()
+        dist.reduce_scatter(part, list(whole), op=op)
+        assert part.tolist() == [[one, float("inf"), one], [one] * 3] and torch.equal(whole, before)
     mine = torch.ones(5)
     dist.all_reduce(mine)
     assert mine.tolist() == [size] * 5

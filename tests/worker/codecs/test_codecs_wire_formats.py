@@ -16,6 +16,7 @@ from p4reduce.codecs.wire import float_segment
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CollectiveMismatchError, InvalidTensorError, NotFiniteError, PeerRefusedError
 from p4reduce.protocol import floats, state
+from p4reduce.protocol.segments import Segments
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire import DEFAULT
 from rigs.float_sums import by_numpy, summed_words
@@ -146,6 +147,74 @@ def test_a_communicator_sums_in_every_format(dtype: torch.dtype, lost: float) ->
         for one in found:
             assert one.dtype == dtype
             assert torch.equal(one + 0.0, wanted + 0.0)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(1, 3), st.integers(0, 2**32), st.integers(1, 200), st.data())
+def test_a_part_of_a_sum_has_the_same_bits(
+    dtype: torch.dtype, wire: str, ranks: int, seed: int, size: int, data: st.DataObject
+) -> None:
+    """Decoded of words, as after a reset of the job."""
+    begin = data.draw(st.integers(0, size))
+    end = data.draw(st.integers(begin, size))
+    tensors = random_tensors(np.random.default_rng(seed), ranks, size, dtype, 3)
+    segments = [float_segment(tensor, wire, part=(begin, end)) for tensor in tensors]
+    sources = [segment.bind(ranks, WORDS, False) for segment in segments]
+    (decoded,) = sources[0].decode(*summed_words(sources, WORDS))
+    found = segments[0].wrap(decoded)
+    assert found.dtype == dtype
+    assert torch.equal(found + 0.0, by_numpy(tensors, wire, WORDS)[begin:end] + 0.0)
+
+
+@pytest.mark.parametrize("lost", [0.0, 0.1])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_each_rank_keeps_a_part_of_a_sum(dtype: torch.dtype, lost: float) -> None:
+    rng = np.random.default_rng(int(10 * lost))
+    sizes = 3000, 700, 64, 1
+    tensors = [random_tensors(rng, 3, size, dtype, 3) for size in sizes]
+    for tensor in tensors[0]:
+        tensor[900:1300] = 0  # whole blocks that no rank sends
+    of_rank = [[(1000 * rank, 1000 * rank + 1000), (0, 700 if rank == 1 else 0), (31, 33), (0, 1)] for rank in range(3)]
+
+    def rank_main(comm: Communicator) -> list[Any]:
+        rank, found = comm.rank, []
+        for wire in WIRES:
+            parts = [
+                float_segment(row[rank], wire, part=part) for row, part in zip(tensors, of_rank[rank], strict=True)
+            ]
+            found.append(comm.all_reduce_segments([*parts, float_segment(tensors[1][rank], wire)]))
+            found.append(comm.all_reduce_segments(parts[:1]))
+        return found
+
+    before = [[tensor.clone() for tensor in row] for row in tensors]
+    with LocalGroup(3, lose=lambda *_: rng.random() < lost) as group:
+        by_rank = group.run(rank_main)
+    for rank, found in enumerate(by_rank):
+        for number, wire in enumerate(WIRES):
+            sums = [by_numpy(row, wire, DEFAULT.block_words) for row in tensors]
+            wanted = [total[begin:end] for total, (begin, end) in zip(sums, of_rank[rank], strict=True)]
+            for one, expected in zip(found[2 * number], [*wanted, sums[1]], strict=True):
+                assert one.dtype == dtype and torch.equal(one + 0.0, expected + 0.0)
+            assert torch.equal(found[2 * number + 1][0] + 0.0, wanted[0] + 0.0)
+    assert all(torch.equal(a, b) for rows in zip(tensors, before, strict=True) for a, b in zip(*rows, strict=True))
+
+
+def test_a_part_takes_memory_for_its_blocks_alone() -> None:
+    segment = float_segment(np.ones(1000, np.float32), "float32", part=(250, 500))
+    assert Segments(segment.bind(4, 10, False), 10).sums_words == 250
+    halves = float_segment(np.ones(1000, np.float16), "16", part=(255, 500))
+    assert Segments(halves.bind(4, 10, False), 10).sums_words == 130  # blocks of 20 numbers: 240 to 500
+
+
+def test_parts_that_are_none_are_refused() -> None:
+    tensor = np.ones(100, np.float32)
+    for part in ((-1, 5), (5, 4), (0, 101)):
+        with pytest.raises(InvalidTensorError, match="no span of the 100 numbers"):
+            float_segment(tensor, "16", part=part)
+    with pytest.raises(InvalidTensorError, match="only a part of the sum is kept"):
+        float_segment(tensor, "float32", part=(0, 5), out=np.empty(100, np.float32))
 
 
 @pytest.mark.parametrize("in_place", [False, True])

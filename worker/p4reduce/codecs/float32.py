@@ -35,15 +35,25 @@ class Float32(FloatCodec):
     """A tensor of float32, float16 or bfloat16. NaN and Inf are refused (NotFiniteError) before anything is sent.
 
     With `mean` the result is the sum divided by the number of ranks. It is written to `out`, where there is one. It is
-    of the tensor's type, rounded once.
+    of the tensor's type, rounded once. With `part`, the begin and end of a span of the flattened tensor, the result is
+    that of these numbers alone, flat: each rank may have another part.
     """
 
     codec = CodecId.FLOAT32
     detail = 0
 
-    def __init__(self, values: Any, *, mean: bool = False, name: str | None = None, out: Any = None) -> None:
-        super().__init__(values, 32, mean, name, out)
+    def __init__(
+        self,
+        values: Any,
+        *,
+        mean: bool = False,
+        name: str | None = None,
+        out: Any = None,
+        part: tuple[int, int] | None = None,
+    ) -> None:
+        super().__init__(values, 32, mean, name, out, part=part)
         self.layout = f"{'mean of ' if mean else ''}{self._type_name}[{self.elements}]"
+        self.layout += self._scattered
 
     def wrap(self, result: NDArray[Any]) -> Any:
         return self._result(result)

@@ -32,7 +32,8 @@ class FloatLanes(FloatCodec):
 
     With `mean` the total is the sum divided by the number of ranks. It is written to `out`, where there is one. `seed`,
     different on each rank and in each call, makes rounding stochastic; 0 rounds to the nearest. Without `keep_sent` the
-    result is the total alone. With `rest` what this rank does not send is written there, before `wrap`.
+    result is the total alone. With `rest` what this rank does not send is written there, before `wrap`. `part` is as
+    in Float32.
     """
 
     codec = CodecId.LANES
@@ -48,13 +49,15 @@ class FloatLanes(FloatCodec):
         seed: int = 0,
         keep_sent: bool = True,
         rest: NDArray[np.float32] | None = None,
+        part: tuple[int, int] | None = None,
     ) -> None:
         """NaN and infinity are refused (InvalidTensorError) before anything is sent, as are other types and widths."""
         if bits not in WIDTHS:
             raise InvalidTensorError(f"floats travel in lanes of 8 or 16 bits, or as float32 in 32, not in {bits}")
-        super().__init__(values, bits, mean, name, out, seed=seed, keep_sent=keep_sent, rest=rest)
+        super().__init__(values, bits, mean, name, out, seed=seed, keep_sent=keep_sent, rest=rest, part=part)
         self.detail = bits
         self.layout = f"{'mean of ' if mean else ''}{self._type_name} in lanes of {bits}[{self.elements}]"
+        self.layout += self._scattered
 
     def wrap(self, result: Any) -> Any:
         if not self._keep_sent:

@@ -89,6 +89,7 @@ class FloatCodec:
         seed: int = 0,
         keep_sent: bool = False,
         rest: NDArray[np.float32] | None = None,
+        part: tuple[int, int] | None = None,
     ) -> None:
         self._given = values
         self.values = to_numpy(values, name or "the tensor")
@@ -104,6 +105,11 @@ class FloatCodec:
         self._keep_sent = keep_sent
         self._rest = rest
         """Memory, flat, for what this rank does not send of a tensor of float32, once the sum is there."""
+        if part is not None and (out is not None or keep_sent or rest is not None):
+            raise InvalidTensorError("only a part of the sum is kept: give neither out nor what keeps what is sent")
+        if part is not None and not 0 <= part[0] <= part[1] <= self.values.size:
+            raise InvalidTensorError(f"part is {part}, no span of the {self.values.size} numbers of the tensor")
+        self._part = part
         self.elements = self.values.size
 
     @property
@@ -114,6 +120,11 @@ class FloatCodec:
     def _type_name(self) -> str:
         """The numbers' type, for layouts."""
         return _NAMES[self._form]
+
+    @property
+    def _scattered(self) -> str:
+        """For layouts: which part a rank keeps is its own affair, but all of them or none keep one."""
+        return "" if self._part is None else ", a part on each rank"
 
     def bind(self, world_size: int, block_words: int, dense: bool) -> FloatSource:
         found = exponents_of(self.values.reshape(-1), block_words * lanes_per_word(self._bits))
@@ -133,6 +144,7 @@ class FloatCodec:
             seed=self._seed,
             keep_sent=self._keep_sent,
             rest=self._rest,
+            part=self._part,
         )
 
     def _fault(self) -> str:
@@ -165,6 +177,7 @@ class FloatSource:
         seed: int,
         keep_sent: bool,
         rest: NDArray[np.float32] | None,
+        part: tuple[int, int] | None,
     ) -> None:
         self._shape, self._dtype = values.shape, values.dtype
         self._block_words = block_words
@@ -185,6 +198,7 @@ class FloatSource:
             units=units(bits, world_size, divisor),
             largest_sum=largest_sum(bits, world_size),
             make_room=self._make_room if direct else None,
+            part=part,
         )
 
     def _make_room(self) -> NDArray[Any]:
@@ -217,7 +231,7 @@ class FloatSource:
         return self.shaped(self._decoded(sums, exponents, units), exponents)
 
     def shaped(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> list[Any]:
-        """Return the sum, or with `keep_sent` a pair of the sum and what this rank has sent."""
+        """Return the sum, or its part, flat, or with `keep_sent` a pair of the sum and what this rank has sent."""
         total = self._numbers(sums)
         if self._rest is not None:
             self.write_sent(exponents, self._rest, rest=True)
@@ -234,6 +248,8 @@ class FloatSource:
         part = Segments(self, self._block_words)
         room = np.zeros(part.sums_words, np.uint32)
         touched = np.flatnonzero(exponents != UNTOUCHED)
+        first, last = part.table[0]["kept_begin"], part.table[0]["kept_end"]
+        touched = touched[(first <= touched) & (touched < last)]
         in_order = np.ascontiguousarray(words.astype(words.dtype.newbyteorder(">"), copy=False)).view(np.uint32)
         table, size, spare = kernels.argument(part.table), self._block_words, self._spare()
         floats.decode_blocks(table, in_order, touched, units[exponents[touched]], size, spare, room)
@@ -259,8 +275,12 @@ class FloatSource:
         return np.empty(self._block_words * self.elements.lanes, np.float32)
 
     def _numbers(self, sums: NDArray[np.uint32]) -> NDArray[Any]:
-        numbers: NDArray[Any] = sums.view(self._dtype)[: self.elements.count].reshape(self._shape)
-        return numbers
+        numbers: NDArray[Any] = sums.view(self._dtype)
+        if self.elements.part is None:
+            return numbers[: self.elements.count].reshape(self._shape)
+        begin, end = self.elements.part
+        before = begin % (self._block_words * self.elements.lanes)
+        return numbers[before : before + end - begin]
 
 
 def _fills_words(flat: NDArray[Any]) -> bool:

@@ -110,8 +110,11 @@ def float_segment(
     out: Any = None,
     seed: int = 0,
     keep_sent: bool = False,
+    part: tuple[int, int] | None = None,
 ) -> Float32 | FloatLanes:
     """Return the segment of a tensor of floats. Without a `wire` float32 is sent as float32, other types in 16 bits.
+
+    `part`: as in Float32.
 
     Raises InvalidTensorError for another format or type, and for "auto", which a communicator has to choose first.
     """
@@ -121,5 +124,5 @@ def float_segment(
     if wire is None:
         wire = default_wire(dtype_of(values, name or "the tensor"))
     if wire == "float32":
-        return Float32(values, mean=mean, name=name, out=out)
-    return FloatLanes(values, int(wire), mean=mean, name=name, out=out, seed=seed, keep_sent=keep_sent)
+        return Float32(values, mean=mean, name=name, out=out, part=part)
+    return FloatLanes(values, int(wire), mean=mean, name=name, out=out, seed=seed, keep_sent=keep_sent, part=part)

@@ -258,7 +258,9 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
                 number = segment_of(segments, block)
                 segment = segments[number]
                 row = block - segment.first_block
-                if segment.decodes:
+                if row < segment.kept_begin or row >= segment.kept_end:
+                    pass
+                elif segment.decodes:
                     decode(segment, frame, start, size, engine.units[number, exponent], row, engine.spare, sums)
                 else:
                     to = np.uint64(segment.sums_begin) + np.uint64(row) * size

@@ -38,6 +38,8 @@ class Segments:
         self.units = _by_exponent([part.elements.units for part in parts])
         """[parts, 256], by exponent: what a number is multiplied by to become a word, and back."""
         self._decodes = [floats and part.elements.units is not None for part in parts]
+        self._kept: list[tuple[int, int]] = []
+        """Of each part the span of blocks, counted from its first one, whose sums have a place."""
         word_end = sums_begin = 0
         self._sums_ends: list[int] = []
         for row, part in enumerate(parts):
@@ -46,11 +48,14 @@ class Segments:
             end = word_end
             if elements.form != FLOAT32:
                 begin, end = 2 * begin, 2 * begin + elements.count
+            words = self._words_per_block(row)
+            first, last = self._kept_of(row)
+            self._kept.append((first, last))
             self.table[row] = (
                 *(self._starts[row], begin, end, elements.step, elements.lanes, elements.form, elements.levels),
-                *(elements.seed, self._decodes[row], elements.largest_sum, sums_begin),
+                *(elements.seed, self._decodes[row], elements.largest_sum, sums_begin - first * words, first, last),
             )
-            sums_begin += part.n_blocks * self._words_per_block(row)
+            sums_begin += (last - first) * words
             self._sums_ends.append(sums_begin)
 
     def make_room(self, dense: bool) -> NDArray[np.uint32]:
@@ -74,7 +79,8 @@ class Segments:
         """Set the sums of blocks to zero that no rank held, in memory that `make_room` made."""
         begin = 0
         for row, end in enumerate(self._sums_ends):
-            untouched = exponents[self._starts[row] : self._starts[row + 1]] == UNTOUCHED
+            first, last = self._kept[row]
+            untouched = exponents[self._starts[row] + first : self._starts[row] + last] == UNTOUCHED
             own = sums[begin:end]
             own[np.repeat(untouched, self._words_per_block(row))[: len(own)]] = 0
             begin = end
@@ -91,6 +97,16 @@ class Segments:
                 found += part.decode(own.reshape(-1, self._block_words), agreed)
             begin = end
         return found
+
+    def _kept_of(self, row: int) -> tuple[int, int]:
+        """Return the span of blocks of a part, counted from its first one, whose sums have a place."""
+        part = self._parts[row]
+        numbers = part.elements.part
+        if not self._decodes[row] or numbers is None:
+            return 0, part.n_blocks
+        begin, end = numbers
+        per_block = self._block_words * part.elements.lanes
+        return (begin // per_block, -(-end // per_block)) if begin < end else (0, 0)
 
     def _words_per_block(self, row: int) -> int:
         """Return how many words of the sums' memory a block of part `row` takes."""

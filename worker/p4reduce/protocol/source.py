@@ -53,6 +53,8 @@ class Elements:
     """Where there are units: returns the memory that the result belongs in, flat and as long as `values`, with zeros in
     all blocks that this rank does not hold. It may be that of `values`: a block is encoded before its sum comes back.
     None: any new memory."""
+    part: tuple[int, int] | None = None
+    """Where there are units: the span of numbers whose sums are kept, only in the blocks that have them; None: all."""
     largest_sum: int = ANY_SUM
     """No summed word has a larger absolute value, read as a signed number: one that has was damaged."""
 
@@ -92,7 +94,10 @@ class FlatSource(BlockSource, Protocol):
     def elements(self) -> Elements: ...
 
     def shaped(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> list[Array]:
-        """The summed tensors, where `elements` has units: `sums` are numbers of its form already."""
+        """The summed tensors, where `elements` has units: `sums` are numbers of its form already.
+
+        With a `part` they are of the blocks that have a number of it alone.
+        """
         ...
 
 

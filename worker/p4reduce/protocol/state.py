@@ -204,7 +204,10 @@ class Segment(Record):
     largest_sum: int
     """No summed word has a larger absolute value."""
     sums_begin: int
-    """The first word in `sums` that is its."""
+    """The first word in `sums` that is its; where that of its first block would be, of blocks that are not kept too."""
+    kept_begin: int
+    kept_end: int
+    """The span of its blocks, counted from its first one, whose sums are stored."""
 
 
 class Contribution(Record):

@@ -48,6 +48,7 @@ _log = logging.getLogger(__name__)
 _c10d: Any = dist  # whose stubs know one signature of the several that torch calls
 _NOTHING = OnHost([], [])
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+_Result = TypeVar("_Result")
 
 
 def _uncompiled(method: _Method) -> _Method:
@@ -153,12 +154,15 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         opts = _options(ReduceScatterOptions, opts, None)
         if not self._takes([given], opts.reduceOp, output):
             return self._over_gloo(self._gloo._reduce_scatter_base, output, given, opts)
+        length = output.numel()
+        if given.numel() != length * self.size():
+            raise ValueError(f"reduce_scatter of {given.numel()} numbers to {length} on each of {self.size()} ranks")
         staged = stage(given.device, [given], [output])
+        part = self.rank() * length, (self.rank() + 1) * length
 
         def run(timeout_s: float) -> None:
-            total = staged.reads[0].detach().clone()
-            self._sum([total], opts.reduceOp, timeout_s)
-            staged.writes[0].detach().copy_(total.reshape(self.size(), -1)[self.rank()].reshape(output.shape))
+            (mine,) = self._sum_parts(staged.reads, [part], opts.reduceOp, timeout_s)
+            staged.writes[0].detach().copy_(mine.reshape(output.shape))
 
         return self._submit("reduce_scatter", [output], opts, run, staged)
 
@@ -172,11 +176,11 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         if not self._takes(rows, opts.reduceOp, output):
             return self._over_gloo(self._gloo.reduce_scatter, [output], [rows], opts)
         staged = stage(output.device, rows, [output])
+        parts = [(0, row.numel() if rank == self.rank() else 0) for rank, row in enumerate(rows)]
 
         def run(timeout_s: float) -> None:
-            totals = [row.detach().clone() for row in staged.reads]
-            self._sum(totals, opts.reduceOp, timeout_s)
-            staged.writes[0].detach().copy_(totals[self.rank()])
+            mine = self._sum_parts(staged.reads, parts, opts.reduceOp, timeout_s)[self.rank()]
+            staged.writes[0].detach().copy_(mine.reshape(output.shape))
 
         return self._submit("reduce_scatter", [output], opts, run, staged)
 
@@ -325,28 +329,54 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         )
 
     def _sum(self, tensors: list[torch.Tensor], op: Any, timeout_s: float) -> None:
-        """Sum over the switch; over gloo where it has no room, or a rank has a NaN or an infinity."""
+        """Sum over the switch, in place; over gloo where it has no room, or a rank has a NaN or an infinity."""
+        average, wire = bool(op == dist.ReduceOp.AVG), self._options.wire
+
+        def over_switch(comm: Communicator) -> bool:
+            sums.all_reduce(comm, tensors, average=average, timeout_s=timeout_s, wire=wire)
+            return True
+
+        if not self._unless_refused(over_switch):
+            for tensor in tensors:
+                tensor.detach().copy_(self._sum_over_gloo(tensor, average))
+
+    def _sum_parts(
+        self, tensors: list[torch.Tensor], parts: list[tuple[int, int]], op: Any, timeout_s: float
+    ) -> list[torch.Tensor]:
+        """Return the sum of each tensor's part, flat, and leave the tensors as they are; else as `_sum`."""
+        average, wire = bool(op == dist.ReduceOp.AVG), self._options.wire
+
+        def over_switch(comm: Communicator) -> list[torch.Tensor]:
+            return sums.reduce_scatter(comm, tensors, parts, average=average, timeout_s=timeout_s, wire=wire)
+
+        found = self._unless_refused(over_switch)
+        if found is None:
+            totals = [self._sum_over_gloo(tensor, average) for tensor in tensors]
+            found = [total.reshape(-1)[begin:end] for total, (begin, end) in zip(totals, parts, strict=True)]
+        return found
+
+    def _unless_refused(self, over_switch: Callable[[Communicator], _Result]) -> _Result | None:
+        """Return what a sum over the switch returns; None where gloo has to sum, on all ranks.
+
+        That is where the switch has no room for the group, or a rank has a NaN or an infinity.
+        """
         comm = self._communicator()
         if comm is None:
-            self._sum_over_gloo(tensors, op)
-            return
+            return None
         try:
-            average = bool(op == dist.ReduceOp.AVG)
-            sums.all_reduce(comm, tensors, average=average, timeout_s=timeout_s, wire=self._options.wire)
-            return
+            return over_switch(comm)
         except NotFiniteError as error:
             reasons = comm.refuse(error)
         except PeerRefusedError as error:
             reasons = error.reasons
         if set(reasons.values()) != {Reason.NOT_FINITE}:
             raise PeerRefusedError("all_reduce", reasons)
-        self._sum_over_gloo(tensors, op)
+        return None
 
-    def _sum_over_gloo(self, tensors: list[torch.Tensor], op: Any) -> None:
-        for tensor in tensors:
-            total = tensor.detach().clone(memory_format=torch.contiguous_format)
-            self._gloo_of_thread().allreduce([torch.view_as_real(total) if total.is_complex() else total]).wait()
-            tensor.detach().copy_(_mean(total, self.size()) if op == dist.ReduceOp.AVG else total)
+    def _sum_over_gloo(self, tensor: torch.Tensor, average: bool) -> torch.Tensor:
+        total = tensor.detach().clone(memory_format=torch.contiguous_format)
+        self._gloo_of_thread().allreduce([torch.view_as_real(total) if total.is_complex() else total]).wait()
+        return _mean(total, self.size()) if average else total
 
     def _gloo_of_thread(self) -> Any:
         if self._second_gloo is None:  # all ranks are here, in the same collective

@@ -1,4 +1,4 @@
-"""Sums of tensors over the switch, by dtype.
+"""Sums of tensors over the switch, by dtype, whole or in part.
 
 int32 is sent as it is, floats in the group's wire format (codecs/wire.py), complex64 as pairs of float32. Sums of
 float16 and bfloat16 are rounded once more to their type. AVG is the sum divided by the number of ranks before the last
@@ -47,6 +47,41 @@ def all_reduce(
             total = torch.view_as_complex(total.reshape(*tensor.shape, 2))
         if total.data_ptr() != tensor.data_ptr():
             tensor.detach().copy_(total.reshape(tensor.shape))
+
+
+def reduce_scatter(
+    comm: Communicator,
+    tensors: Sequence[torch.Tensor],
+    parts: Sequence[tuple[int, int]],
+    *,
+    average: bool,
+    timeout_s: float,
+    wire: Wire | None = None,
+) -> list[torch.Tensor]:
+    """Return the sums over all ranks of a part of each tensor, flat; the tensors are only read.
+
+    `parts`: the begin and end of a span of each tensor, flattened; the ranks may have different ones. Only these
+    numbers of float types are decoded, although every rank receives all sums.
+    """
+    if wire == "auto":
+        floats = [_as_words(tensor.detach()) for tensor in tensors if tensor.dtype != torch.int32]
+        wire = comm.choose_wire(*floats, timeout_s=timeout_s)
+    segments: list[Segment] = []
+    for tensor, (begin, end) in zip(tensors, parts, strict=True):
+        words = _as_words(tensor.detach())
+        if words.dtype == torch.int32:
+            segments.append(Int32(words))
+        else:
+            numbers = 2 if tensor.is_complex() else 1
+            segments.append(float_segment(words, wire, mean=average, part=(numbers * begin, numbers * end)))
+    found = []
+    sums = comm.all_reduce_segments(segments, timeout_s=timeout_s)
+    for tensor, (begin, end), total in zip(tensors, parts, sums, strict=True):
+        if tensor.dtype == torch.int32:
+            total = total.reshape(-1)[begin:end]
+            total = torch.div(total, comm.world_size, rounding_mode="trunc") if average else total
+        found.append(torch.view_as_complex(total.reshape(-1, 2)) if tensor.is_complex() else total)
+    return found
 
 
 def _as_words(tensor: torch.Tensor) -> torch.Tensor:
