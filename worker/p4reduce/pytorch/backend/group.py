@@ -296,12 +296,10 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
     def _copies(self, tensors: Sequence[torch.Tensor], *outputs: torch.Tensor) -> bool:
         """Return whether the switch copies this one; small ones are faster over gloo."""
-        return (
-            self.size() > 1
-            and len(tensors) == 1
-            and _are_plain(*tensors, *outputs)
-            and tensors[0].nbytes >= max(1, self._options.gather_bytes)
-        )
+        if len(tensors) != 1 or self.size() == 1:
+            return False
+        size = tensors[0].numel() * tensors[0].element_size()  # sparse tensors have no nbytes
+        return size >= max(1, self._options.gather_bytes) and _are_plain(*tensors, *outputs)
 
     def _over_gloo(self, collective: Callable[..., Any], *arguments: Any) -> Any:
         """Call the companion's collective; AVG, which gloo has not, is its sum divided by the number of ranks."""
