@@ -34,6 +34,11 @@ class Seen:
     first_marked: int
     """Number of the first frame that found 10 others in the queue."""
     depths: list[int]
+    """enq_qdepth"""
+    depths_after: list[int]
+    """deq_qdepth"""
+    delays_us: list[int]
+    """deq_timedelta"""
 
     @property
     def marked(self) -> int:
@@ -61,16 +66,15 @@ def running(command: list[str], slow: str, other: str) -> Iterator[None]:
 
 def load(slow: str, into: str) -> Seen:
     """Send frames at a steady rate by `into` to port 1, and read what leaves there until nothing more does."""
-    depths: list[tuple[int, int]] = []
+    frames: list[bytes] = []
 
     def receive() -> None:
         receiver.settimeout(2.0)
         while True:
             try:
-                frame = receiver.recv(4096)
+                frames.append(receiver.recv(4096))
             except TimeoutError:
                 return
-            depths.append((int.from_bytes(frame[24:28], "big"), int.from_bytes(frame[6:10], "big")))
 
     with (
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender,
@@ -86,7 +90,8 @@ def load(slow: str, into: str) -> Seen:
             time.sleep(max(0.0, begun + number / FRAMES_PER_S - time.monotonic()))
             sender.send(bytes((1, 0)) + bytes(22) + number.to_bytes(4, "big") + bytes(FRAME_BYTES - 28))
         thread.join()
-    return Seen(next(number for number, depth in depths if depth >= 10), [depth for _, depth in depths])
+    numbers, depths, delays, after = ([int.from_bytes(f[at : at + 4], "big") for f in frames] for at in (24, 6, 10, 14))
+    return Seen(next(n for n, depth in zip(numbers, depths, strict=True) if depth >= 10), depths, after, delays)
 
 
 @pytest.mark.root
@@ -112,5 +117,7 @@ def test_a_slow_link_fills_the_queue_as_on_bmv2(two_pairs: tuple[tuple[str, str]
     assert abs(embedded.marked - bmv2.marked) <= 10
     assert max(embedded.depths) == max(bmv2.depths) == 63
     assert abs(statistics.mean(embedded.depths) - statistics.mean(bmv2.depths)) <= 2
+    assert abs(statistics.mean(embedded.depths_after) - statistics.mean(bmv2.depths_after)) <= 2
+    assert statistics.mean(embedded.delays_us) == pytest.approx(statistics.mean(bmv2.delays_us), rel=0.1)
     print(f"\nfirst marked, left, marked: BMv2 {bmv2.first_marked}, {len(bmv2.depths)}, {bmv2.marked}; ", end="")
     print(f"embedded {embedded.first_marked}, {len(embedded.depths)}, {embedded.marked}")
