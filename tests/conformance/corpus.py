@@ -13,6 +13,7 @@ from conformance import (
     rows_profiles,
     rows_tables,
     rows_values,
+    table_rows,
 )
 from conformance.case import Case
 
@@ -25,7 +26,7 @@ def small_programs() -> dict[str, Case]:
 
 def p4reduce_program() -> dict[str, Case]:
     """Cases of the project's own program, by name."""
-    return {case.name: case for module in (protocol_rows, random_traffic) for case in module.cases()}
+    return {case.name: case for module in (protocol_rows, random_traffic, table_rows) for case in module.cases()}
 
 
 @functools.cache

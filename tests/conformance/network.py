@@ -14,6 +14,7 @@ from rigs.pipeline import (
     EPOCH,
     GROUP,
     JOB,
+    PARENT,
     PARENT_INSTANCE,
     SLOT_COUNT,
     SWITCH_IP,
@@ -28,7 +29,6 @@ from rigs.pipeline import (
     rank_ip,
     rank_mac,
     rank_udp_port,
-    switch_host,
     udp_frame,
 )
 from rigs.secret import rank_secret
@@ -36,7 +36,6 @@ from rigs.secret import rank_secret
 GEOMETRIES = {"small": wire.SMALL, "default": wire.DEFAULT, "jumbo": wire.JUMBO}
 SLOT_BASE = 2
 OTHER_IP, OTHER_MAC = 0x0A0000FE, 0x0200000000FE
-PARENT = switch_host(9, 0xF1E2D3C4B5A69788)
 BROADCAST = 0xFFFFFFFFFFFF
 ETHERNET_BYTES = 14
 
@@ -109,7 +108,7 @@ class Network:
         entries = [group, *(self._member(rank, rank_host(rank, rank_secret(rank))) for rank in range(self.world_size))]
         if self.leaf:
             up = MulticastGroup(UP_GROUP, ((UPLINK_PORT, PARENT_INSTANCE),))
-            entries += [up, self._member(PARENT_INSTANCE, PARENT), self._parent_admission()]
+            entries += [up, self._member(PARENT_INSTANCE, PARENT), self.parent_admission()]
         return entries
 
     def _member(self, instance: int, host: Host) -> TableEntry:
@@ -122,16 +121,17 @@ class Network:
             address | switch,
         )
 
-    def _parent_admission(self) -> TableEntry:
+    def parent_admission(self, epoch: int = EPOCH) -> TableEntry:
+        """What admits the parent of a leaf."""
         match = {"ingress_port": UPLINK_PORT, "ipv4_src": PARENT.ip, "udp_src_port": PARENT.udp_port}
         return TableEntry(
             "MainIngress.admission.admit",
             match | {"job": JOB, "secret": PARENT.secret},
             "MainIngress.admission.admit_parent",
-            {"slot_count": SLOT_COUNT, "epoch": EPOCH, "group": GROUP},
+            {"slot_count": SLOT_COUNT, "epoch": epoch, "group": GROUP},
         )
 
-    def admission(self, rank: int, epoch: int = EPOCH) -> TableEntry:
+    def admission(self, rank: int, epoch: int = EPOCH, slot_base: int = SLOT_BASE) -> TableEntry:
         """What admits a rank."""
         return TableEntry(
             "MainIngress.admission.admit",
@@ -146,7 +146,7 @@ class Network:
             {
                 "rank_bit": 1 << rank,
                 "full": (1 << self.world_size) - 1,
-                "slot_base": SLOT_BASE,
+                "slot_base": slot_base,
                 "slot_count": SLOT_COUNT,
                 "epoch": epoch,
                 "group": UP_GROUP if self.leaf else GROUP,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance import bmv2, recording
+from conformance import bmv2, recording, table_rows
 from conformance.case import PROGRAMS, Answers, Arrive, Outputs, Write
 from conformance.corpus import all_cases, p4reduce_program, small_programs
 from conformance.embedded import EmbeddedTarget
@@ -16,6 +16,7 @@ from conformance.replay import differences
 from p4reduce_contracts import wire
 from p4reduce_contracts.p4runtime.errors import P4RuntimeError, PipelineError
 from p4reduce_controller.p4rt.client import Client
+from rigs.truth_table import SWITCHES, check_outputs
 
 BEYOND = sorted(path.stem for path in (PROGRAMS / "beyond").glob("*.p4"))
 """Programs that p4c compiles, the embedded switch runs, and BMv2 does not."""
@@ -37,6 +38,14 @@ def test_every_small_program_has_a_case_and_a_recording() -> None:
 def test_the_cases_of_the_p4reduce_program_have_2000_frames() -> None:
     steps = [step for case in p4reduce_program().values() for step in case.steps]
     assert sum(not isinstance(step, Write) for step in steps) >= 2000
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_bmv2_answers_as_the_truth_table_says(switch: str) -> None:
+    answers = recording.load(table_rows.name(switch)).answers.steps
+    for (_, row), outputs in zip(table_rows.walk(switch), answers, strict=True):
+        if row is not None:
+            check_outputs(wire.DEFAULT, row, switch, outputs)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("geometry", ["small", "default"])

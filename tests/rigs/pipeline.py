@@ -73,6 +73,10 @@ def switch_host(number: int, secret: int) -> Host:
     return Host(SWITCH_MAC + number, SWITCH_IP + number, wire.AGGREGATION_PORT, secret)
 
 
+PARENT = switch_host(9, 0xF1E2D3C4B5A69788)
+"""Of a leaf."""
+
+
 def udp_frame(rank: int, payload: bytes, dst_port: int = wire.AGGREGATION_PORT, dst_ip: int = SWITCH_IP) -> bytes:
     """What rank's host sends: Ethernet, IPv4 and UDP around `payload`."""
     udp = b"".join(n.to_bytes(2, "big") for n in (rank_udp_port(rank), dst_port, 8 + len(payload), 0))
