@@ -6,7 +6,6 @@ then see whether all called the same, and name one rank that called another, wit
 
 from __future__ import annotations
 
-import copy
 import functools
 import zlib
 from collections.abc import Sequence
@@ -136,7 +135,7 @@ class _SharedSums:
             alone = self._differs_alone(rank, own)
             candidates = [] if alone else [other for other in self._candidates(own) if other != rank]
             raise CollectiveMismatchError({rank: describe(own.tolist())}, candidates)
-        if not self._all_alike():
+        if not _alike(self.rows, self.in_row) or not _alike(self.digests[:, None], self.in_column):
             raise CollectiveMismatchError({rank: _refusal(reason)}, np.flatnonzero(~self.refusing).tolist())
         return refusals, self._window()
 
@@ -178,19 +177,14 @@ class _SharedSums:
         calls[odd] = tuple(other.tolist())
         return calls
 
-    def _all_alike(self) -> bool:
-        """Return whether the sums can be those of ranks that all called the same."""
-        return _alike(self.rows, self.in_row) and _alike(self.digests[:, None], self.in_column)
-
     def _differs_alone(self, rank: int, own: Numbers) -> bool:
         """Return whether the sums without this rank can be those of ranks that all called the same."""
         row, column = divmod(rank, self.row_length)
-        rest = copy.deepcopy(self)
-        rest.rows[row] -= own
-        rest.in_row[row] -= 1
-        rest.digests[column : column + 1] -= np.uint32(digest_of(own.tolist()))
-        rest.in_column[column] -= 1
-        return rest._all_alike()
+        row_places = np.arange(len(self.in_row)) == row
+        column_places = np.arange(self.row_length) == column
+        rows = self.rows - row_places[:, None] * own
+        digests = self.digests - column_places * np.uint32(digest_of(own.tolist()))
+        return _alike(rows, self.in_row - row_places) and _alike(digests[:, None], self.in_column - column_places)
 
     def _candidates(self, common: Numbers) -> list[int]:
         """Return the ranks among which all are that called another collective than this one."""
