@@ -143,7 +143,6 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconciler, "_LONGEST_PAUSE_S", 0.01)
 
 
-@pytest.mark.usefixtures("short_pauses")
 def is_refused(call: Callable[[], object], error: type[Exception], reason: str) -> bool:
     """Whether the call is refused for this reason: now or later, as between two bids there is no connection."""
     for _ in range(1000):
@@ -154,6 +153,7 @@ def is_refused(call: Callable[[], object], error: type[Exception], reason: str) 
     return False
 
 
+@pytest.mark.usefixtures("short_pauses")
 def test_jobs_continue_under_another_primary_with_the_largest_election_id(running: Running, client: JobClient) -> None:
     switch = running.client
     client.create_job("train", 1, 8)
