@@ -58,6 +58,8 @@ def main(command: tuple[str, ...], grpc_addr: str, server_name: str | None, **tl
 
     Exits with status 1 when a command fails; those after it are carried out.
     """  # noqa: D301
+    if command and not "".join(command).strip():
+        raise click.UsageError("COMMAND is empty")
     options: list[tuple[str, object]] = [("grpc.enable_http_proxy", 0)]
     if server_name is not None:
         options.append(("grpc.ssl_target_name_override", server_name))
@@ -82,7 +84,9 @@ def main(command: tuple[str, ...], grpc_addr: str, server_name: str | None, **tl
 
 
 def _lines() -> Iterator[str]:
-    """Yield the lines of stdin that are not empty; at a terminal after a prompt."""
+    """Yield the lines of stdin that are not empty; at a terminal after a prompt. Raises UsageError."""
+    if sys.stdin is None:  # closed, as by <&-
+        raise click.UsageError("there is neither a COMMAND nor a stdin to read lines from")
     lines: Iterable[str] = iter(_prompted, "") if sys.stdin.isatty() else sys.stdin
     for line in lines:
         if line.strip() and not line.lstrip().startswith("#"):

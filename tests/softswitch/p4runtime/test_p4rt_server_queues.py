@@ -145,6 +145,12 @@ def test_before_any_program_a_rate_gives_the_next_one_queues(cli: Cli, switch: S
     assert switch.load(PLAIN).queues is switch.queues
 
 
+@pytest.mark.parametrize("words", [("",), (" ", " ")])
+def test_an_empty_command_is_an_error(cli: Cli, words: tuple[str, ...]) -> None:
+    done = cli(*words)
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (2, "Error: COMMAND is empty")
+
+
 def test_over_tls_only_controllers_set_queues(tmp_path: Path) -> None:
     bench, switch = Bench(tmp_path), Switch()
     server = Server(switch, "127.0.0.1:0", security=bench.of("switch"))
@@ -173,12 +179,14 @@ def test_over_tls_only_controllers_set_queues(tmp_path: Path) -> None:
         ("set_queue_rate 5 --ssl --cert x", 2, "--cert and --private-key belong together"),
         ("set_queue_rate 5 --ssl --cacert /no/ca.pem", 1, "cannot read /no/ca.pem"),
         ("set_queue_rate 5 --grpc-addr 9559", 2, "HOST:PORT"),
+        ("", 2, "neither a COMMAND nor a stdin"),
     ],
 )
 def test_the_command_without_a_switch(words: str, status: int, message: str) -> None:
     address = free_address()
     command = [sys.executable, "-m", "p4reduce_switch.bmv2.runtime_cli", "--grpc-addr", address, *words.split()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    closed = ["sh", "-c", '"$@" <&-', "sh", *command]
+    done = subprocess.run(closed, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == status
     assert message.format(address=address) in done.stderr
     assert "Traceback" not in done.stderr
