@@ -110,10 +110,12 @@ class Switch:
             for profile in program.action_profiles.values():
                 for port in self._ports_down:
                     profile.set_port(port, False)
+            now_ns = time.monotonic_ns()
+            if self.program is not None and self.program.queues is not None:
+                self.program.queues.clear(now_ns)
             self.program = program
-            self._installed_us = time.monotonic_ns() // 1000
+            self._installed_us = now_ns // 1000
             if program.queues is not None:
-                program.queues.clear()
                 program.queues.blocked = self._output.full
         if program.queues is None and self.queues.are_set:
             event(_log, logging.WARNING, "program without queues", cause="it was loaded before a rate or depth was set")

@@ -172,3 +172,17 @@ def test_rates_and_depths_outlive_a_program_and_its_packets_do_not() -> None:
     assert switch.queues.next_ns() is None
     assert [switch.queues.push(2, 0, None, now_ns=0) for _ in range(3)] == [True, True, False]
     switch.close()
+
+
+def test_a_program_without_queues_leaves_no_packet_of_the_one_before_it() -> None:
+    switch, ports = Switch(), MemoryPorts()
+    switch.add_ports(ports)
+    switch.install(switch.load(QUEUES))
+    with switch.lock:
+        assert switch.program is not None
+        switch.program.process(1, bytes((2, 0)) + bytes(22))
+    assert switch.queues.depth(2, 0) == 1
+    switch.install(switch.load((PROGRAMS / "egress_rewrite.json").read_bytes()))
+    assert switch.program.queues is None
+    assert switch.queues.depth(2, 0) == 0
+    switch.close()

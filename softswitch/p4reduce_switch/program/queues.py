@@ -100,10 +100,11 @@ class EgressQueues(Generic[Packet]):
         queues = self._queues(setting.port, now_ns)
         return queues if setting.priority is None else [queues[setting.priority]]
 
-    def clear(self) -> None:
-        """Remove all packets, for another program."""
+    def clear(self, now_ns: int) -> None:
+        """Remove all packets, for another program, whose packets do not wait for them."""
         for queue in self._waiting:
             queue.packets.clear()
+            queue.last_ns = min(queue.last_ns, now_ns)
         self._waiting.clear()
 
     @property

@@ -164,6 +164,15 @@ def test_a_depth_below_what_waits_drops_no_packet_that_waits() -> None:
     assert queues.drops() == {(1, 0): 4, (2, 0): 1, (3, 0): 1}
 
 
+def test_packets_that_are_removed_delay_none_after_them() -> None:
+    queues: EgressQueues[int] = EgressQueues(QueueSettings(rates=(QueueSetting(20),)))
+    for number in range(4):
+        queues.push(1, 0, number, now_ns=0)
+    queues.clear(now_ns=60 * MS)
+    queues.push(1, 0, 4, now_ns=60 * MS)
+    assert due(queues) == [(4, 110)]
+
+
 class Clock:
     """The monotonic clock of a test."""
 
