@@ -7,6 +7,7 @@ import json
 import re
 import signal
 import socket
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -275,6 +276,12 @@ def test_frames_that_a_switch_drops_are_counted(
     found = failed(run_checks(controller, timeout_s=1.0, switch=switch))
     assert found.name == "full frames"
     assert re.search(rf"; meanwhile frames were dropped: [1-9]\d* TRUNCATED at {switch or system.root}$", found.found)
+
+
+def test_drops_of_a_switch_that_was_away_before_are_not_new() -> None:
+    before = Counter({"EPOCH at leaf1": 3, "STALE at leaf1": 0})
+    after = before + Counter({"EPOCH at leaf1": 2, "STALE at leaf1": 1, "EPOCH at leaf2": 900})
+    assert checks_module._since(before, after) == "; meanwhile frames were dropped: 2 EPOCH at leaf1, 1 STALE at leaf1"
 
 
 def test_sums_that_are_wrong(controller: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -415,8 +415,11 @@ def _drops(client: JobClient) -> Counter[str]:
 
 
 def _since(before: Counter[str], after: Counter[str]) -> str:
-    """Return what the switches dropped meanwhile, of all jobs, as an addition to a sentence."""
-    grown = [f"{count} {where}" for where, count in (after - before).items()]
+    """Return what the switches dropped meanwhile, of all jobs, as an addition to a sentence.
+
+    A switch whose drops were not read before is left out: all that it ever dropped would seem new.
+    """
+    grown = [f"{count} {where}" for where, count in (after - before).items() if where in before]
     return f"; meanwhile frames were dropped: {', '.join(grown)}" if grown else ""
 
 
