@@ -289,7 +289,7 @@ def _run(
 
 
 def _say(line: str) -> None:
-    """Print a line, if anybody reads stdout."""
+    """Print a line, unless stdout is a pipe without a reader."""
     try:
         print(line, flush=True)
     except OSError:
@@ -297,7 +297,7 @@ def _say(line: str) -> None:
 
 
 def _discard_stdout() -> None:
-    """Let what is written to stdout be lost from now on: nobody reads it any more, and the switch runs on."""
+    """Discard what is written to stdout from now on: its reader has closed it, and the switch runs on."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
