@@ -58,7 +58,7 @@ def _collective(cluster: Cluster, name: str, size: int) -> None:
         cluster.timed("collective", peer=backend, **arguments)
     found = in_turn(
         {backend: partial(cluster.timed, "collective", peer=backend, **arguments) for backend in BACKENDS},
-        4 * run.repetitions,
+        8 * run.repetitions,
         _LIMIT_S,
         at_least=5,
     )
