@@ -46,7 +46,7 @@ class Worker:
         self._dist: Any = None
         self._sources: dict[Kind, Any] = {}
         self._trainers: dict[str, Any] = {}
-        self._switch_group: Any = None
+        self._groups: dict[str, Any] = {}
         self._memory_before = peak_memory("self")
 
     def join(self, gloo: bool = True, p4reduce: bool = True) -> Reply:
@@ -147,21 +147,26 @@ class Worker:
         return measured
 
     def _group(self, peer: str) -> Any:
-        """Return the process group of a backend; all ranks call it at once."""
-        if peer == "gloo":
-            return self._dist.group.WORLD
-        if self._switch_group is None:
+        """Return the process group of a backend; all ranks call it at once.
+
+        gloo has one of its own too: that of the world has just been used for the barriers, and is quicker for that.
+        """
+        if peer not in self._groups:
             from p4reduce.pytorch.backend.options import Options
 
-            self._switch_group = self._dist.new_group(backend="p4reduce", pg_options=Options(slots=128))
-        return self._switch_group
+            options = Options(slots=128) if peer == "p4reduce" else None
+            self._groups[peer] = self._dist.new_group(backend=peer, pg_options=options)
+        return self._groups[peer]
+
+    def _group_to_train(self, backend: str) -> Any:
+        return self._dist.group.WORLD if backend == "gloo" else self._group(backend)
 
     def train(self, peer: str, steps: int, task: Any = "digits") -> Reply:
         """Train one variant for so many steps more; measure that, and the accuracy after it."""
         from p4reduce_lab.bench.models import Trainer
 
         if peer not in self._trainers:
-            self._trainers[peer] = Trainer(peer, self._comm, self._rank, self._world_size, self._group, task)
+            self._trainers[peer] = Trainer(peer, self._comm, self._rank, self._world_size, self._group_to_train, task)
         trainer = self._trainers[peer]
         spent, measured = self._measure(lambda: trainer.steps(steps))
         return {**measured, "seconds": spent, "accuracy": trainer.accuracy(), "parameters": trainer.parameters}
