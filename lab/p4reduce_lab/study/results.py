@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from p4reduce_lab.study.grid import TASKS, WARMUP_STEPS, runs
+from p4reduce_lab.study.grid import SEEDS, TASKS, WARMUP_STEPS, runs
 from p4reduce_lab.tables import mean_and_range
 
 Record = dict[str, Any]
@@ -48,7 +48,8 @@ class Group:
 
     def text(self, digits: int) -> str:
         """Return the results as in the tables: mean (least to most)."""
-        return mean_and_range(self.results(), digits)
+        missing = f", {len(self.records)} seeds" if 1 < len(self.records) < len(SEEDS) else ""
+        return mean_and_range(self.results(), digits) + missing
 
     def rate(self, kind: str) -> float | None:
         """Return the effective compression rate of a kind of layer, or of "all"; over the seeds, the mean."""

@@ -20,13 +20,11 @@ from torch.nn import functional as F
 from p4reduce.compressors import (
     AdaComp,
     BlockAdaComp,
-    BlockRandomK,
     BlockTopK,
     Compressor,
     NoCompression,
     Policy,
     ScaleCom,
-    SharedAdaComp,
 )
 from p4reduce_lab.study import data
 from p4reduce_lab.study.grid import CHUNK, MOMENTUM, TASKS, WARMUP_STEPS, LanguageTask, Run
@@ -59,6 +57,7 @@ class Recipe:
     Compression's does. The optimizer has none."""
     clip: Literal["mean", "ranks"] = "mean"
     """Limit the norm of the mean gradient, as users do, or of each rank's before it is compressed."""
+    beta1: float | None = None
     beta2: float | None = None
     rate: float = 1.0
     """Times the task's learning rate."""
@@ -84,12 +83,9 @@ RECIPES = {
     "adacomp-gather": Recipe(_adacomp()),
     "adacomp-sum": Recipe(_adacomp("sum")),
     "adacomp-shared": Recipe(_adacomp("shared")),
-    "adacomp-auto": Recipe(_adacomp("auto")),
-    "shared-adacomp": Recipe(SharedAdaComp),
     "scalecom": Recipe(_scalecom),
     "block-adacomp": Recipe(BlockAdaComp),
     "block-top-k": Recipe(lambda: BlockTopK(ratio=0.02)),
-    "block-random-k": Recipe(lambda: BlockRandomK(ratio=0.1)),
     "adacomp-warm": Recipe(_adacomp(warmup_steps=WARM)),
     "adacomp-bins-50": Recipe(_adacomp(linear=50, embedding=50)),
     "adacomp-bins-50-warm": Recipe(_adacomp(linear=50, embedding=50, warmup_steps=WARM)),
@@ -97,11 +93,17 @@ RECIPES = {
         _adacomp(names=[("embedding.*", "dense"), ("position.*", "dense"), ("output.*", "dense")])
     ),
     "adacomp-clip-ranks": Recipe(_adacomp(), clip="ranks"),
+    "dense-momentum": Recipe(local_momentum=True, clip="ranks"),
     "adacomp-momentum": Recipe(_adacomp(), local_momentum=True, clip="ranks"),
+    "adacomp-momentum-bins-50": Recipe(_adacomp(linear=50, embedding=50), local_momentum=True, clip="ranks"),
+    "adacomp-momentum-warm": Recipe(_adacomp(warmup_steps=WARM), local_momentum=True, clip="ranks"),
+    "adacomp-clip-ranks-beta1-0": Recipe(_adacomp(), beta1=0.0, clip="ranks"),
+    "dense-beta1-0": Recipe(beta1=0.0),
+    "adacomp-beta1-0": Recipe(_adacomp(), beta1=0.0),
+    "adacomp-bins-50-beta1-0": Recipe(_adacomp(linear=50, embedding=50), beta1=0.0),
     "adacomp-beta2-999": Recipe(_adacomp(), beta2=0.999),
     "adacomp-beta2-9": Recipe(_adacomp(), beta2=0.9),
     "adacomp-rate-4": Recipe(_adacomp(), rate=4.0),
-    "adacomp-warm-rate-4": Recipe(_adacomp(warmup_steps=WARM), rate=4.0),
     "dense-clip-ranks": Recipe(clip="ranks"),
     "dense-frozen": Recipe(second_moment="frozen", clip="ranks"),
     "adacomp-frozen": Recipe(_adacomp(warmup_steps=WARM), second_moment="frozen", clip="ranks"),
@@ -110,7 +112,6 @@ RECIPES = {
     ),
     "dense-tensor": Recipe(second_moment="tensor", clip="ranks"),
     "adacomp-tensor": Recipe(_adacomp(), second_moment="tensor", clip="ranks"),
-    "adacomp-tensor-warm": Recipe(_adacomp(warmup_steps=WARM), second_moment="tensor", clip="ranks"),
 }
 
 
@@ -212,7 +213,8 @@ def make_optimizer(run: Run, task: LanguageTask, model: nn.Module, recipe: Recip
         {"params": matrices, "weight_decay": task.weight_decay},
         {"params": others, "weight_decay": 0.0},
     ]
-    betas = (0.0 if recipe.local_momentum else FIRST_BETA, recipe.beta2 or task.beta2)
+    first = FIRST_BETA if recipe.beta1 is None else recipe.beta1
+    betas = (0.0 if recipe.local_momentum else first, recipe.beta2 or task.beta2)
     if recipe.second_moment == "element":
         return torch.optim.AdamW(params, lr=recipe.rate * task.adam_lr, betas=betas)
     freeze_after = WARM if recipe.second_moment == "frozen" else None

@@ -31,7 +31,16 @@ PEERS = {
     "gloo-powersgd": "gloo PowerSGD",
 }
 """The benchmark's name of a variant whose step it measures; adacomp-gather is what AdaComp chooses there."""
-PICTURED = ("dense", "adacomp-gather", "adacomp-shared", "scalecom", "block-top-k", "gloo-powersgd", "adacomp-frozen")
+PICTURED = (
+    "dense",
+    "adacomp-gather",
+    "adacomp-shared",
+    "scalecom",
+    "block-top-k",
+    "gloo-powersgd",
+    "adacomp-beta1-0",
+    "adacomp-momentum",
+)
 
 Steps = dict[str, dict[str, float]]
 """Seconds of a step by link and peer."""

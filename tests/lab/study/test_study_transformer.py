@@ -80,6 +80,7 @@ def test_every_variant_of_the_grid_is_known() -> None:
     known = {*RECIPES, *ROUNDED, *hooks.HOOKS}
     of_grid = {run.variant for run in runs() if run.model == TRANSFORMER}
     assert {*TRANSFORMER_VARIANTS, *TRANSFORMER_TRIED} <= of_grid <= known
+    assert {*RECIPES} <= of_grid
 
 
 @pytest.mark.parametrize("variant", ["dense", "adacomp-gather", "adacomp-momentum", "adacomp-frozen", "wire-16"])
@@ -193,7 +194,7 @@ def test_the_tables(tmp_path: Path) -> None:
         record(run_of("dense-frozen", seed=0), 2.0),
     ]
     rows = {row[0]: row[1:] for row in transformer_report.results_table(records, times).rows}
-    assert rows["dense"] == ["3.0000 (2.0000 to 4.0000)", "", "", "1,000", "1.0x", "200", "200", "1", "1"]
+    assert rows["dense"] == ["3.0000 (2.0000 to 4.0000), 2 seeds", "", "", "1,000", "1.0x", "200", "200", "1", "1"]
     assert rows["adacomp-gather"][1:5] == ["+10.0%", "30x", "100", "10.0x"]
     assert rows["gloo-fp16"][1:5] == ["+0.0%", "", "500", "2.0x"]
     progress = transformer_report.progress_table(records)
