@@ -85,10 +85,11 @@ def bytes_down(group: Group) -> float | None:
     return float(part * (mean(first) if first else 0.0) + (1 - part) * mean(later))
 
 
-def more_than(group: Group, counterpart: Group) -> float:
-    """Return by which share a group's loss is larger than its counterpart's of the same seeds."""
-    seeds = {record["seed"] for record in group.records}
-    return group.mean() / Group([record for record in counterpart.records if record["seed"] in seeds]).mean() - 1
+def more_than(group: Group, counterpart: Group) -> str:
+    """Return by which share a group's loss is larger than its counterpart's, of the seeds of both; "" without one."""
+    seeds = {record["seed"] for record in group.records} & {record["seed"] for record in counterpart.records}
+    own, other = (Group([record for record in one.records if record["seed"] in seeds]) for one in (group, counterpart))
+    return f"{own.mean() / other.mean() - 1:+.1%}" if seeds else ""
 
 
 def results_table(records: Sequence[Record], times: Steps) -> Table:
@@ -107,7 +108,7 @@ def results_table(records: Sequence[Record], times: Steps) -> Table:
             [
                 variant,
                 group.text(4),
-                "" if variant == "dense" else f"{more_than(group, dense):+.1%}",
+                "" if variant == "dense" else more_than(group, dense),
                 "" if (rate := group.rate("all")) is None else f"{rate:.0f}x",
                 "" if down is None else f"{down:,.0f}",
                 "" if down is None or whole is None else f"{whole / down:.1f}x",
@@ -155,7 +156,7 @@ def tried_table(records: Sequence[Record]) -> Table:
                 optimizer,
                 variant,
                 group.text(4),
-                f"{more_than(group, counterpart):+.1%}" if against else "",
+                more_than(group, counterpart) if against else "",
                 beside if against else "",
                 "" if (rate := group.rate("all")) is None else f"{rate:.0f}x",
                 "" if down is None or dense_down is None else f"{dense_down / down:.1f}x",

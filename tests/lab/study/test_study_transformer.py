@@ -189,14 +189,19 @@ def test_the_tables(tmp_path: Path) -> None:
         record(run_of("dense", seed=0), 2.0, down=1000.0, test_loss=[[1, 3.0]]),
         record(run_of("dense", seed=1), 4.0, down=1000.0, test_loss=[[1, 3.0]]),
         record(run_of("adacomp-gather", seed=0), 2.2, down=100.0, rates={"all": 30.0}, test_loss=[[1, 3.5]]),
-        {**record(run_of("gloo-fp16", seed=0), 2.0), "gloo": [700, 500], "residue_norm": []},
+        *[
+            {**record(run_of("gloo-fp16", seed=seed), loss), "gloo": [700, 500], "residue_norm": []}
+            for seed, loss in ((0, 2.0), (2, 9.0))
+        ],
+        {**record(run_of("gloo-powersgd", seed=2), 9.0), "gloo": [700, 500], "residue_norm": []},
         {**record(run_of("adacomp-frozen", seed=0), 2.1), "switch": sent},
         record(run_of("dense-frozen", seed=0), 2.0),
     ]
     rows = {row[0]: row[1:] for row in transformer_report.results_table(records, times).rows}
     assert rows["dense"] == ["3.0000 (2.0000 to 4.0000), 2 seeds", "", "", "1,000", "1.0x", "200", "200", "1", "1"]
     assert rows["adacomp-gather"][1:5] == ["+10.0%", "30x", "100", "10.0x"]
-    assert rows["gloo-fp16"][1:5] == ["+0.0%", "", "500", "2.0x"]
+    assert rows["gloo-fp16"][1:5] == ["+0.0%", "", "500", "2.0x"], "there is no dense of its other seed"
+    assert rows["gloo-powersgd"][1] == ""
     progress = transformer_report.progress_table(records)
     assert progress.headings == ["variant", "step 2", f"step {STEPS}"]
     assert progress.rows[1] == ["adacomp-gather", "3.500", "2.200"]
