@@ -68,6 +68,7 @@ def _over(name: str, **options: Sequence[int]) -> Callable[[Sequence[Generation]
 
 LOSS, COPY, TIMER = Faults(losses=1), Faults(copies=1), Faults(timers=1)
 TWO = Faults(losses=1, copies=1), Faults(losses=1, timers=1), Faults(copies=1, timers=1)
+EACH = Faults(losses=1, copies=1, timers=1)
 
 JOBS: Final = (
     Searched(
@@ -102,13 +103,13 @@ JOBS: Final = (
         "2 ranks, 2 slots, 2 rounds of blocks",
         _one_lease(2, 2, Sum(16, ((0, 4, 8, 12), (0, 12)), 2)),
         small=(LOSS,),
-        large=(*TWO, Faults(losses=2), Faults(losses=1, copies=1, timers=1)),
+        large=(*TWO, Faults(losses=2), EACH),
     ),
     Searched(
         "2 ranks, 2 slots, a refused collective and one more",
         _one_lease(2, 2, Refusal(1, Sum(8, ((0, 4), (0,)), 2)), Sum(8, ((0, 4), (0,)), 2)),
         small=(LOSS, COPY, TIMER),
-        large=(Faults(losses=1, copies=1, timers=1), Faults(losses=2, copies=2)),
+        large=(EACH, Faults(losses=2, copies=2)),
     ),
     Searched(
         "3 ranks, 1 slot, 1 round of blocks",
@@ -120,7 +121,7 @@ JOBS: Final = (
         "3 ranks, 1 slot, 2 collectives, sparse",
         _one_lease(3, 1, Sum(8, ((0,), (4,), (0, 4)), 1), Sum(1, ((0,), (), ()), 1)),
         small=(COPY,),
-        large=(*TWO, Faults(losses=2)),
+        large=(*TWO, Faults(losses=2), EACH),
     ),
     Searched(
         "2 ranks, new leases in a new epoch",
@@ -138,28 +139,28 @@ JOBS: Final = (
         "tree of 2 leaves of 1 rank, 1 slot, 2 rounds of blocks, sparse",
         _tree("2x1", 1, Sum(8, ((0, 4), (4,)), 1)),
         small=(LOSS, COPY, TIMER, Faults(flips=1), *TWO, Faults(losses=2)),
-        large=(Faults(losses=1, flips=1), Faults(losses=3)),
+        large=(EACH, Faults(losses=1, flips=1), Faults(losses=3), Faults(losses=2, copies=2)),
         make_switch=_over("2x1"),
     ),
     Searched(
         "tree of 2 leaves of 1 rank, 1 slot, 2 collectives, the first refused",
         _tree("2x1", 1, Refusal(1, _dense(2, 1)), _dense(2, 1)),
         small=(LOSS, COPY, TIMER),
-        large=TWO,
+        large=(*TWO, EACH),
         make_switch=_over("2x1"),
     ),
     Searched(
         "tree of 2 leaves of 1 rank, new leases in the same epoch of switches that were started again",
         _two_leases(EPOCH, 2, TREES["2x1"]),
         small=(Faults(leases=1),),
-        large=(Faults(leases=1, copies=1), Faults(leases=1, losses=1)),
+        large=(Faults(leases=1, copies=1), Faults(leases=1, losses=1), Faults(leases=1, losses=1, copies=1)),
         make_switch=_over("2x1"),
     ),
     Searched(
         "tree of 2 leaves of 2 ranks, 1 slot, 1 round of blocks",
         _tree("2x2", 1, _dense(4, 1)),
         small=(LOSS, COPY, TIMER),
-        large=TWO,
+        large=(*TWO, Faults(copies=2)),
         make_switch=_over("2x2"),
     ),
 )
