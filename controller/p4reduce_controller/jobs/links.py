@@ -159,10 +159,10 @@ class Links:
 
     def _frame(self, sender: str, receiver: str) -> bytes:
         source, target = (self._tree.switches[name].config for name in (sender, receiver))
-        return hello_frame(
-            LINK_JOB,
-            self._ends[sender, receiver].nonce,
-            source=(source.trunk_mac_value, source.trunk_ip_value),
-            target=(target.trunk_mac_value, target.trunk_ip_value),
-            udp_port=target.udp_port,
-        )
+        to, udp_port = (target.trunk_mac_value, target.trunk_ip_value), target.udp_port
+        seen = self._ends[receiver, sender].address if self._tree.parent(receiver) == sender else None
+        if seen is not None:  # the child, from where its own HELLO came: there may be a NAT between them
+            to, udp_port = (seen.mac, seen.ip), seen.udp_port
+        nonce = self._ends[sender, receiver].nonce
+        source_address = source.trunk_mac_value, source.trunk_ip_value
+        return hello_frame(LINK_JOB, nonce, source=source_address, target=to, udp_port=udp_port)

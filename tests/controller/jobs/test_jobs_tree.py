@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,6 @@ from p4reduce_contracts.artifacts import SwitchGeometry
 from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.errors import EpochError, MemberResetError
 from p4reduce_contracts.jobs.lease import Level
-from p4reduce_contracts.wire import AGGREGATION_PORT
 from p4reduce_controller.config import Config, SwitchConfig
 from p4reduce_controller.jobs import saved
 from p4reduce_controller.jobs.hello import Address, Hello, parse_hello
@@ -253,18 +253,23 @@ def test_a_hello_at_another_switch_or_port_is_the_links_problem() -> None:
     assert registry.links.problem("leaf1") == ""
 
 
-def test_the_hello_goes_to_the_udp_port_of_the_other_switch() -> None:
-    """A switch with UDP peers sends a frame to a peer only if it is addressed to that peer's socket."""
+def test_hellos_go_to_the_configured_port_of_the_parent_and_to_where_the_childs_came_from() -> None:
+    """A switch with UDP peers sends a frame to a peer only if it is addressed to that peer's socket.
+
+    Between the switches may be a NAT, so the child's address need not be that of the configuration.
+    """
     root, leaf, _ = switches(RACKS)
-    tree = Tree(TreeSwitch(each) for each in (root, msgspec.structs.replace(leaf, udp_port=4444)))
+    tree = Tree(TreeSwitch(each) for each in (msgspec.structs.replace(root, udp_port=4444), leaf))
     links = Links(tree)
     ((port, up),) = links.hellos("leaf1")
-    assert (port, up[36:38]) == (UPLINK, AGGREGATION_PORT.to_bytes(2, "big"))
+    assert (port, up[36:38]) == (UPLINK, (4444).to_bytes(2, "big"))
     hello = parse_hello(101, up)
     assert hello is not None
-    links.arrived(hello, "root")
+    child = replace(place(101), udp_port=5555)
+    links.arrived(replace(hello, address=child), "root")
     ((port, down),) = links.hellos("root")
-    assert (port, down[36:38]) == (101, (4444).to_bytes(2, "big"))
+    assert (port, down[36:38]) == (101, (5555).to_bytes(2, "big"))
+    assert (down[:6], down[30:34]) == (child.mac.to_bytes(6, "big"), child.ip.to_bytes(4, "big"))
 
 
 def test_a_hello_with_an_unknown_nonce_is_no_link() -> None:
