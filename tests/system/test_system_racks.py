@@ -1,8 +1,12 @@
-"""Switches in a tree, as processes on the loopback interface: the sums, and the bytes between them."""
+"""Switches in a tree, as processes on the loopback interface: the sums, the bytes and the links between them."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +16,8 @@ from p4reduce_contracts.jobs.answers import JobStats
 from p4reduce_contracts.jobs.client import JobClient
 from rigs.networks import RACKS
 from rigs.survivors import LIMIT_S
-from rigs.system import ROOT, System
+from rigs.system import ROOT, System, running_system
+from rigs.udp_relay import PathConditions, UdpRelay
 
 
 def counted(client: JobClient, job: str) -> dict[str, JobStats]:
@@ -57,3 +62,30 @@ def test_the_trunk_carries_a_quarter_of_what_four_ranks_a_rack_send(wide_system:
     assert 0.25 <= up < 0.26, up
     down = sum(leaf.parent_answers.bytes for leaf in leaves) / sum(received for _, _, received in found)
     assert 0.23 < down < 0.26, down
+
+
+@pytest.mark.slow
+def test_a_link_that_loses_all_frames_is_silent_until_it_carries_them_again(tmp_path: Path) -> None:
+    relays = []
+    with ExitStack() as stack:
+
+        def path(switch: str, address: str) -> str:
+            host, _, port = address.rpartition(":")
+            relays.append(stack.enter_context(UdpRelay((host, int(port)), PathConditions(), seed=1)))
+            return "{}:{}".format(*relays[-1].address)
+
+        system = stack.enter_context(running_system(tmp_path, racks=RACKS, path=path))
+        client = stack.enter_context(JobClient(system.controller.address("jobs on")))
+        wait_until(lambda: not any(switch.link_problem for switch in client.list_switches()))
+        relays[0].conditions = PathConditions(drop=1.0)
+        wait_until(lambda: all("is silent" in leaf.link_problem for leaf in client.list_switches()[1:]))
+        assert [switch.problem for switch in client.list_switches()] == [""] * (1 + RACKS)
+        relays[0].conditions = PathConditions()
+        wait_until(lambda: not any(switch.link_problem for switch in client.list_switches()))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
