@@ -61,8 +61,8 @@ def with_soak(text: str, data: str) -> str:
 
 def _soak(legs: list[dict[str, Any]]) -> str:
     """Return the table of a soak's figures, of all legs together."""
-    right, frames, kills, ends = (
-        sum((Counter(leg[name]) for leg in legs), Counter()) for name in ("right", "frames", "kills", "ends")
+    right, jobs, frames, kills, ends = (
+        sum((Counter(leg[name]) for leg in legs), Counter()) for name in ("right", "jobs", "frames", "kills", "ends")
     )
     passed = frames["frames up"] + frames["frames down"]
     fates = ", ".join(f"{name} {frames[name]:,}" for name in ("dropped", "duplicated", "late", "flipped"))
@@ -71,6 +71,7 @@ def _soak(legs: list[dict[str, Any]]) -> str:
         ("legs, seeds", f"{len(legs)}, {legs[0]['seed']} to {legs[-1]['seed']}"),
         ("time", f"{sum(leg['seconds'] for leg in legs) / 60:.0f} minutes"),
         ("collectives of a rank, each result right", f"{right.total():,}, {kinds:,} of them with a compressor"),
+        ("of them by job", ", ".join(f"{name} {count:,}" for name, count in sorted(jobs.items()))),
         ("frames", f"{passed:,}: {fates}"),
         ("killed", ", ".join(f"{name} {count} times" for name, count in sorted(kills.items()))),
         ("launches of a job", f"{sum(leg['launches'] for leg in legs):,}"),

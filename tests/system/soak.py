@@ -90,6 +90,8 @@ class Leg:
     rejoin: dict[str, bool] = field(default_factory=dict)
     right: Counter[str] = field(default_factory=Counter)
     """Collectives of a rank that gave what they had to, by kind."""
+    jobs: Counter[str] = field(default_factory=Counter)
+    """The same by job."""
     frames: Counter[str] = field(default_factory=Counter)
     kills: Counter[str] = field(default_factory=Counter)
     launches: int = 0
@@ -252,7 +254,9 @@ class Soak:
     def _judge(  # noqa: PLR0917
         self, job: str, launch: Launch, rank: int, status: int | None, text: str, others: list[str], now: float
     ) -> None:
-        self.leg.right.update(re.findall(r"^right: (.*)$", text, re.MULTILINE))
+        right = re.findall(r"^right: (.*)$", text, re.MULTILINE)
+        self.leg.right.update(right)
+        self.leg.jobs[job] += len(right)
         where = f"{job}, launch {launch.number}, rank {rank}"
         error = re.search(r"^error: (\w+): (.*)", text, re.MULTILINE)
         if status == 0:

@@ -29,6 +29,7 @@ def test_a_leg_of_everything_at_once_finds_nothing(tmp_path: Path, torch_server:
     running.keep(tmp_path)
     assert leg.found == []
     assert leg.kills.total() >= 1 and leg.launches >= len(JOBS)
+    assert all(leg.jobs[job] > 0 for job in JOBS), leg.jobs
     assert leg.right.total() >= 25 and leg.ends["at its last collective"] >= 1
     assert all(leg.frames[fate] > 0 for fate in ("frames up", "frames down", "dropped", "duplicated", "late"))
     assert not (tmp_path / "found").exists()
