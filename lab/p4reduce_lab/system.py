@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from p4reduce_contracts.jobs.client import JobClient
-from p4reduce_contracts.jobs.errors import JobServiceError
+from p4reduce_contracts.jobs.errors import JobServiceError, SwitchAwayError
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_contracts.wire import UPLINK_PORT
 from p4reduce_lab.addresses import answers, free_addresses
@@ -59,9 +59,15 @@ class System:
         return self.leaves[rank * len(self.leaves) // world_size] if self.leaves else ""
 
     def trunk_bytes(self, job: str) -> tuple[int, int]:
-        """Return a job's bytes between the switches, with all headers: what the root and what its leaves received."""
+        """Return a job's bytes between the switches, with all headers: what the root and what its leaves received.
+
+        Raises SwitchAwayError where the counters of a switch cannot be read.
+        """
+        stats = self.client.stats(job)
+        if stats.away:
+            raise SwitchAwayError("; ".join(each.problem for each in stats.away))
         up = down = 0
-        for counted in self.client.stats(job).jobs:
+        for counted in stats.jobs:
             if counted.switch == ROOT:
                 up += counted.contributions.bytes + counted.duplicates.bytes
             down += counted.parent_answers.bytes
