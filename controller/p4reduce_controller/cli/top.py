@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from p4reduce_contracts.jobs.answers import Count, JobInfo, JobList, JobStats, Stats
+from p4reduce_contracts.jobs.answers import JobInfo, JobList, JobStats, Stats
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import ControllerUnreachableError, SwitchAwayError
 from p4reduce_contracts.jobs.option import controller_option
@@ -152,8 +152,8 @@ def _drops_table(before: Look, now: Look) -> Table:
     seconds = now.at_s - before.at_s
     for drop in now.stats.drops if now.stats else ():
         if drop.count.packets:
-            fresh = (drop.count - earlier.get((drop.reason, drop.switch), Count())).packets
-            rate = f"{fresh / seconds:,.1f}" if before.stats and seconds > 0 else "-"
+            was = earlier.get((drop.reason, drop.switch))  # None: the switch was away
+            rate = "-" if was is None or seconds <= 0 else f"{(drop.count - was).packets / seconds:,.1f}"
             where = (Text(drop.switch),) if several else ()
             table.add_row(drop.reason, *where, rate, str(drop.count.packets))
     return table

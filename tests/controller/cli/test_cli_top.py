@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,15 @@ def test_rates_are_the_differences_between_two_samples() -> None:
 def test_a_new_job_of_the_same_name_has_no_rates_yet() -> None:
     text = shown(a_look(10.0, 100), a_look(12.0, 1, job_id=2))
     assert cells(text, "train")[3:8] == ["-"] * 5
+
+
+def test_the_drops_of_a_switch_that_was_away_have_no_rate_yet() -> None:
+    before, now = a_look(10.0, 100), a_look(12.0, 120)
+    assert now.stats is not None
+    drops = (*now.stats.drops, DropStats("epoch", Count(900), "leaf2"))
+    text = shown(before, replace(now, stats=replace(now.stats, drops=drops)))
+    assert cells(text, "stale") == ["stale", "", "100.0", "1200"]
+    assert cells(text, "epoch") == ["epoch", "leaf2", "-", "900"]
 
 
 def test_the_option_once_prints_one_table(running: Running) -> None:
