@@ -73,6 +73,8 @@ class SwitchOptions:
     target: TargetOptions = DEFAULT_TARGET
     queues: QueueSettings = DEFAULT_QUEUES
     """The egress queues of programs whose packets pass queues."""
+    queue_service: bool = False
+    """Let clients set their rates and depths."""
     credentials: grpc.ServerCredentials | None = None
     """P4Runtime over TLS with these, for every client that they admit; instead of `tls_ca` and the two after it."""
     capture: Capture | None = None
@@ -115,6 +117,7 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
                 security=security,
                 insecure=options.insecure,
                 credentials=options.credentials,
+                queue_service=options.queue_service,
             )
             stack.callback(server.stop)
             if options.pipeline is not None:

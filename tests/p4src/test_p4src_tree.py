@@ -47,6 +47,8 @@ def test_a_rank_s_duplicate_brings_the_result_to_its_rack_again() -> None:
     again = rig.send(2, first)
     assert [rank for rank, _ in again] == [2, 3]
     assert again == [packet for packet in results if packet[0] in (2, 3)]
+    assert rig.send(3, rig.switches[0].contribution(round_=1)) == []
+    assert rig.send(2, first) == again, "while the next round fills"
 
 
 def test_pending_says_what_the_parent_waits_for() -> None:

@@ -278,6 +278,7 @@ def _run(
         program=None if no_p4 else config,
         target=TargetOptions(drop_port, queues=bool(queue_rates or queue_depths)),
         queues=QueueSettings(priority_queues, queue_rates, queue_depths),
+        queue_service=True,
         credentials=_credentials(**tls),
         capture=Capture(pcap, dump_packet_data) if pcap is not None or dump_packet_data else None,
         on_log=_message if log_console or log_file is not None else None,

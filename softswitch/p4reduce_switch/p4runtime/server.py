@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import grpc
+from google.protobuf.descriptor import ServiceDescriptor
 
 from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
@@ -85,7 +86,9 @@ class Server:
         security: Security | None = None,
         insecure: bool = False,
         credentials: grpc.ServerCredentials | None = None,
+        queue_service: bool = False,
     ) -> None:
+        """`queue_service`: serve EgressQueues too, for `switch.queues` and so for the programs of `switch.load`."""
         self.switch = switch
         self._load_program = load_program or switch.load
         self.packet_in_dropped = 0
@@ -113,7 +116,9 @@ class Server:
         self._server = grpc.server(
             ThreadPoolExecutor(MAX_CALLS, "p4runtime"), options=options, maximum_concurrent_rpcs=MAX_CALLS
         )
-        services = ((P4RUNTIME, self), (QUEUES, QueueService(switch, self._count_refusal)))
+        services: list[tuple[ServiceDescriptor, object]] = [(P4RUNTIME, self)]
+        if queue_service:
+            services.append((QUEUES, QueueService(switch, self._count_refusal)))
         only_controllers = security is not None
         self._server.add_generic_rpc_handlers(
             [

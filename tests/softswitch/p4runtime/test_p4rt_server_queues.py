@@ -54,7 +54,7 @@ def switch() -> Iterator[Switch]:
 @pytest.fixture
 def cli(switch: Switch) -> Iterator[Cli]:
     """The command, with the switch's address; `lines` are its stdin."""
-    server = Server(switch, "127.0.0.1:0")
+    server = Server(switch, "127.0.0.1:0", queue_service=True)
     server.start()
 
     def run(*words: str, lines: str = "") -> click.testing.Result:
@@ -120,7 +120,7 @@ def test_a_wrong_line_changes_nothing_and_is_explained(switch: Switch, cli: Cli,
 
 
 def test_a_priority_without_a_port_is_refused(switch: Switch) -> None:
-    server = Server(switch, "127.0.0.1:0")
+    server = Server(switch, "127.0.0.1:0", queue_service=True)
     server.start()
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         stub = queues_pb2_grpc.EgressQueuesStub(channel)
@@ -151,9 +151,20 @@ def test_an_empty_command_is_an_error(cli: Cli, words: tuple[str, ...]) -> None:
     assert (done.exit_code, done.stderr.splitlines()[-1]) == (2, "Error: COMMAND is empty")
 
 
+def test_a_switch_without_the_service_is_named(switch: Switch) -> None:
+    """`p4reduce switch run`, whose own program would become slow, does not serve it."""
+    server = Server(switch, "127.0.0.1:0")
+    server.start()
+    address = f"127.0.0.1:{server.port}"
+    done = click.testing.CliRunner().invoke(runtime_cli.main, ["--grpc-addr", address, "set_queue_depth", "3"])
+    server.stop()
+    assert (done.exit_code, done.stderr) == (1, f"Error: at {address} is no p4reduce-simple-switch, or an older one\n")
+    assert taken(switch, 1, 0) == 64
+
+
 def test_over_tls_only_controllers_set_queues(tmp_path: Path) -> None:
     bench, switch = Bench(tmp_path), Switch()
-    server = Server(switch, "127.0.0.1:0", security=bench.of("switch"))
+    server = Server(switch, "127.0.0.1:0", security=bench.of("switch"), queue_service=True)
     server.start()
 
     def run(role: str) -> click.testing.Result:
