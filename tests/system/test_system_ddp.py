@@ -50,7 +50,8 @@ def launch(server: ForkServer, logs: Path, system: System, job: str, ranks: int,
 @pytest.mark.slow
 @over_networks()
 @pytest.mark.parametrize(
-    ("compressor", "ranks"), [("none", 2), ("none", 4), ("sum", 4), ("gather", 2), ("gather", 4), ("auto", 4)]
+    ("compressor", "ranks"),
+    [("none", 2), ("none", 4), ("sum", 2), ("sum", 4), ("gather", 2), ("gather", 4), ("auto", 4)],
 )
 def test_gradients_are_those_of_gloo(
     torch_server: ForkServer, tmp_path: Path, system: System, ranks: int, compressor: str
