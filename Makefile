@@ -102,12 +102,14 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 # finsy and p4runtime-shell, independent P4Runtime clients: neither can be in one environment with what we use.
-# A change of this file, which has their versions, installs them again.
+# A change of this file, which has their versions, installs them again. ptf names netifaces, which it imports nowhere and
+# which needs a C compiler, so what it does import is named here.
 $(VENV)/interop.stamp: Makefile | $(VENV)/bin/python
 	$(PYTHON) -m venv $(VENV)/interop
 	$(VENV)/interop/bin/python $(INSTALL) 'finsy>=0.28,<0.31'
 	$(PYTHON) -m venv $(VENV)/shell
-	$(VENV)/shell/bin/python $(INSTALL) 'p4runtime-shell>=0.0.6,<0.1' 'ptf>=0.12,<0.13'
+	$(VENV)/shell/bin/python $(INSTALL) 'p4runtime-shell>=0.0.6,<0.1' 'scapy>=2.6,<3'
+	$(VENV)/shell/bin/python $(INSTALL) --no-deps 'ptf>=0.12,<0.13'
 	touch $@
 
 # 2 GB beside torch: an environment of its own, which the other tests do not need
