@@ -247,11 +247,13 @@ def sums_command(sums: int) -> str:
     return f"python -P {CHECK_SUMS} --sums {sums}"
 
 
-def assert_sums(out: str, sums: int, hosts: int = 2) -> None:
+def assert_sums(out: str, sums: int, hosts: int = 2) -> list[dict[str, Any]]:
+    """Return what each host printed of its sums."""
     texts = [line.partition("] ")[2] for line in out.splitlines()]
     found = [json.loads(text) for text in texts if text.startswith("{")]  # else a log line of a slow machine
     assert [one["sums"] for one in found] == [sums] * hosts
     assert [one["mismatched_words"] for one in found] == [0] * hosts and found[0]["words"] > 1000
+    return found
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -275,8 +277,7 @@ def a_chain(*tail: Any) -> dict[str, Any]:
 def test_sums_over_a_chain_of_switches_survive_loss_between_two_of_them(start: Any) -> None:
     status, out, err = start("--exec", sums_command(30), topology=a_chain(None, None, 3)).finish()
     assert (status, err) == (0, "")
-    assert_sums(out, 30)
-    assert sum(json.loads(line.partition("] ")[2])["retransmissions"] for line in out.splitlines()) > 0
+    assert sum(host["retransmissions"] for host in assert_sums(out, 30)) > 0
 
 
 @needs_tc
@@ -404,8 +405,7 @@ def test_rate_and_loss(start: Any) -> None:
 def test_sums_survive_loss(start: Any) -> None:
     status, out, err = start("--exec", sums_command(30), tail=(None, None, 3)).finish()
     assert (status, err) == (0, "")
-    assert_sums(out, 30)
-    assert sum(json.loads(line.partition("] ")[2])["retransmissions"] for line in out.splitlines()) > 0
+    assert sum(host["retransmissions"] for host in assert_sums(out, 30)) > 0
 
 
 @needs_tc
