@@ -45,7 +45,9 @@ def test_a_wrong_result_is_found_and_kept(tmp_path: Path, torch_server: ForkServ
     assert leg.found and all("status 4" in found and "AssertionError" in found for found in leg.found), leg.found
     kept = json.loads((tmp_path / "found" / f"leg-{SEED}.json").read_text(encoding="utf-8"))
     assert kept["leg"]["seed"] == SEED and kept["leg"]["conditions"]["drop"] > 0
-    assert any("launch 0 of two" in event for event in kept["events"]) and "FOUND" in kept["events"][-1]
+    said = [event.partition(" ")[2] for event in kept["events"]]
+    assert any("launch 0 of two" in event for event in said)
+    assert [event for event in said if "FOUND" in event] == [f"FOUND: {found}" for found in leg.found]
     assert any("right: " in text for text in kept["logs"].values())
     assert any(" up " in frame for frame in kept["frames"])
 
