@@ -14,17 +14,21 @@ from p4reduce_lab.bench.training_steps import measure_steps
 WORKERS = 4
 BACKENDS = ("gloo", "p4reduce")
 BYTES, QUICK_BYTES = (4_000, 64_000, 400_000), (4_000, 64_000)
+CALLS = 20
+"""In a row, as nccl-tests has them by default; a call after a pause is measured beside them."""
+STEPS = 10
+"""In one turn of a backend."""
 _LIMIT_S = 30.0
 
 _LINKS = {VETH: "unshaped veth", GBIT_1: "1 Gbit/s"}
 SMALL_SUM = {
-    (link, size): Threshold(f"all_reduce of {size // 1000} KB, {words}: gloo / backend p4reduce", 1 / 0.6)
+    (link, size): Threshold(f"all_reduce of {size // 1000} KB in a row, {words}: gloo / backend p4reduce", 1 / 0.6)
     for link, words in _LINKS.items()
     for size in (4_000, 64_000)
 }
 COPIES = {
     (link, name, size): Threshold(
-        f"{name} of {size // 1000} KB, {words}: gloo / backend p4reduce", 1 / 2 if link is VETH else 1 / 1.3
+        f"{name} of {size // 1000} KB in a row, {words}: gloo / backend p4reduce", 1 / 2 if link is VETH else 1 / 1.3
     )
     for link, words in _LINKS.items()
     for name in ("broadcast", "all_gather")
@@ -52,27 +56,34 @@ def measure(run: Run) -> None:
 
 
 def _collective(cluster: Cluster, name: str, size: int) -> None:
-    run = cluster.run
-    arguments: dict[str, Any] = {"name": name, "elements": size // 4, "dtype": "float32"}
-    for backend in BACKENDS:
-        cluster.timed("collective", peer=backend, **arguments)
-    found = in_turn(
-        {backend: partial(cluster.timed, "collective", peer=backend, **arguments) for backend in BACKENDS},
-        8 * run.repetitions,
-        _LIMIT_S,
-        at_least=5,
-    )
-    for backend in BACKENDS:
-        values = [1000 * second for second in found[backend]]
-        run.add(Series(f"{name} of {size:,} bytes a rank, {WORKERS} workers", backend, str(cluster.link), "ms", values))
-    link = cluster.link
+    run, link = cluster.run, cluster.link
+    what = f"of {size:,} bytes a rank, {WORKERS} workers"
+    _times(cluster, f"{name} after a pause {what}", name, size, calls=1, turns=8 * run.repetitions)
+    found = _times(cluster, f"{name} in a row {what}", name, size, calls=CALLS, turns=2 * run.repetitions)
     threshold = SMALL_SUM.get((link, size)) if name == "all_reduce" else COPIES[link, name, size]
     if threshold is not None:
         run.ratio(threshold.name, found["gloo"], found["p4reduce"])
 
 
+def _times(cluster: Cluster, what: str, name: str, size: int, *, calls: int, turns: int) -> dict[str, list[float]]:
+    """Measure both backends in turn, and add their series; return the seconds of a call."""
+    run = cluster.run
+    arguments: dict[str, Any] = {"name": name, "elements": size // 4, "dtype": "float32", "calls": calls}
+    for backend in BACKENDS:
+        cluster.timed("collective", peer=backend, **arguments)
+    found = in_turn(
+        {backend: partial(cluster.timed, "collective", peer=backend, **arguments) for backend in BACKENDS},
+        turns,
+        _LIMIT_S,
+        at_least=5,
+    )
+    for backend in BACKENDS:
+        run.add(Series(what, backend, str(cluster.link), "ms", [1000 * second for second in found[backend]]))
+    return found
+
+
 def _steps(cluster: Cluster, variant: str) -> None:
-    found = measure_steps(cluster, [f"{backend} {variant}" for backend in BACKENDS])
+    found = measure_steps(cluster, [f"{backend} {variant}" for backend in BACKENDS], STEPS)
     cluster.run.ratio(STEP[cluster.link, variant].name, *(found[f"{backend} {variant}"] for backend in BACKENDS))
 
 
