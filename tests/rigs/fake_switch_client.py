@@ -151,7 +151,7 @@ class FakeSwitchClient:
 
     def read_table(self, name: str) -> list[TableEntry]:
         self._check()
-        return [one for one in self.entries.values() if isinstance(one, TableEntry) and one.table == name]
+        return [one for one in self._held() if isinstance(one, TableEntry) and one.table == name]
 
     def read_counter(self, name: str, index: int | None = None) -> list[CounterEntry]:
         self._check()
@@ -160,12 +160,12 @@ class FakeSwitchClient:
 
     def read_groups(self) -> list[MulticastGroup]:
         self._check()
-        return [one for one in self.entries.values() if isinstance(one, MulticastGroup)]
+        return [one for one in self._held() if isinstance(one, MulticastGroup)]
 
     def tables(self) -> dict[str, int]:
         """How many entries each table has, by the last part of its name; groups by number."""
         counts: dict[str, int] = {}
-        for entry in self.entries.values():
+        for entry in self._held():
             if isinstance(entry, TableEntry):
                 name = entry.table.rpartition(".")[2]
             elif isinstance(entry, MulticastGroup):
@@ -186,6 +186,10 @@ class FakeSwitchClient:
             other, port = self.cables[egress_port]
             if other.connected and other.on_packet_in is not None:
                 other.on_packet_in(payload, {"ingress_port": port})
+
+    def _held(self) -> list[Entry]:
+        """A copy: tests change the entries while the controller's thread reads them."""
+        return list(self.entries.values())
 
     def _check(self) -> None:
         if not self.answering.wait(self.timeout_s):
