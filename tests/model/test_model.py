@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from model import controller_plans, search
+from model import controller_plans, parts
 from model.controller import explore_controller
 from model.jobs import JOBS, MUTANTS, Searched
 from model.search import Faults, explore
@@ -51,7 +51,7 @@ def test_ranks_are_permuted_as_refusals_and_switches_allow() -> None:
 
 
 def test_a_rank_that_refuses_is_found_to_be_no_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "refusing", lambda generations: set())
+    monkeypatch.setattr(parts, "refusing", lambda generations: set())
     (searched,) = (one for one in JOBS if one.name == "2 ranks, 2 slots, a refused collective and one more")
     with pytest.raises(NotSymmetricError):
         explore(searched.job(Faults()))
