@@ -1,4 +1,4 @@
-"""The table of error norms in docs/compressors.md is what the formats give."""
+"""The tables of error norms and of limits in docs/compressors.md are what the formats give."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from p4reduce_contracts.wire import DEFAULT
+from p4reduce.codecs.float_source import levels
+from p4reduce.errors import LaneOverflowError
+from p4reduce_contracts.wire import DEFAULT, MAX_RANKS
+from p4reduce_contracts.wire.lanes import WIDTHS, lane_limit, lanes_per_word
 from rigs.float_sums import by_numpy
 
 PAGE = Path(__file__).parents[3] / "docs" / "compressors.md"
@@ -33,3 +36,29 @@ def table() -> str:
 
 def test_the_table_of_error_norms_is_that_of_the_formats() -> None:
     assert table() in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_table_of_lanes_is_what_a_lane_holds() -> None:
+    ranks = {
+        bits: " | ".join(f"{min(MAX_RANKS, lane_limit(bits) // bound):,}" for bound in (1, 3, 7)) for bits in WIDTHS
+    }
+    rows = [f"| {bits} | {lanes_per_word(bits)} | {ranks[bits]} |" for bits in WIDTHS if bits < 16]
+    rows.append(f"| 16, 32 | {lanes_per_word(16)}, {lanes_per_word(32)} | {ranks[16]} |")
+    assert ranks[16] == ranks[32]
+    assert "\n".join(rows) in PAGE.read_text(encoding="utf-8")
+
+
+def units(bits: int, ranks: int) -> str:
+    """Return the cell of the table of units."""
+    try:
+        return f"{levels(bits, ranks):,}"
+    except LaneOverflowError:
+        return "refused"
+
+
+def test_the_table_of_units_is_what_a_rank_sends() -> None:
+    first_and_last = ((2, 2), (3, 4), (5, 8), (9, 16), (17, 32), (33, 64), (513, 1024))
+    for bits in (8, 16):
+        cells = [{units(bits, ranks) for ranks in pair} for pair in first_and_last]
+        assert all(len(cell) == 1 for cell in cells)
+        assert f"| {bits} bits | {' | '.join(cell.pop() for cell in cells)} |" in PAGE.read_text(encoding="utf-8")
