@@ -27,7 +27,7 @@ setup(grpc_addr=sys.argv[1], election_id=(0, 1), verbose=False)
 
 
 def test_tests_and_cases_named_in_the_table_exist() -> None:
-    start = PAGE.index("| | here | BMv2 1.15.5 | held by |")
+    start = PAGE.index("| feature | here | BMv2 1.15.5 | tests |")
     rows = PAGE[start : PAGE.index("\n\n", start)].splitlines()[2:]
     tests = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
     cases = recording.names()
