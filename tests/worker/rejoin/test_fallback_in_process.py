@@ -129,10 +129,12 @@ def test_a_failed_return_to_the_switch_is_tried_again(monkeypatch: pytest.Monkey
 def test_the_loss_of_all_frames_starts_the_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ResettableGroup, "join_epoch", lambda self, rank, timeout_s: time.sleep(3600))
     lost = False
-    with ResettableGroup(2, timeout_s=0.5, lose=lambda rank, payload: lost) as group:
+    with ResettableGroup(2, lose=lambda rank, payload: lost) as group:
         fallbacks = fallen_back(group)
         group.run(lambda comm: comm.all_reduce(ONES))
         lost = True
+        for comm in group.comms:
+            comm.timeout_s = 0.5
         assert all((total == 2).all() for total in group.run(lambda comm: comm.all_reduce(ONES)))
         assert [recovery.collectives for recovery in fallbacks] == [1, 1]
 
