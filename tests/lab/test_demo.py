@@ -25,8 +25,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not i
 
 DENSE, ADACOMP = VARIANTS[1], VARIANTS[2]
 DEADLINE_S = 120.0
-KILLED_S = 5.0
-"""Within which nothing is left of a demo that was killed."""
 
 
 def mentioning(text: str) -> set[int]:
@@ -154,7 +152,7 @@ def test_no_process_remains_after_an_ended_demo(tmp_path: Path, number: signal.S
         demo.kill()
         demo.wait(60)
     if number == signal.SIGKILL:  # its reaper may still run
-        deadline = time.monotonic() + KILLED_S
+        deadline = time.monotonic() + DEADLINE_S
         while mentioning(str(tmp_path)) and time.monotonic() < deadline:
             time.sleep(0.05)
     else:
