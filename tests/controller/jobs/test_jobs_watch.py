@@ -152,9 +152,9 @@ SAY_WHY = """
 while heartbeat.failure() is None: time.sleep(0.01)
 print(heartbeat.failure(), flush=True)
 """
-SUM_FOR_8_S = """
+SUM_FOR_15_S = """
 import numpy
-end = time.monotonic() + 8
+end = time.monotonic() + 15
 while comm.all_reduce(numpy.array([time.monotonic() < end], numpy.int32))[0] == 2: time.sleep(0.01)
 print("all right in epoch", comm.lease.epoch, flush=True)
 """
@@ -277,11 +277,11 @@ def test_workers_continue_over_a_restart_of_the_controller(system: System, start
     address = system.controller.address("jobs on")
     with JobClient(address) as client:
         client.create_job("train", 2)
-    ranks = [start(rank, SUM_FOR_8_S) for rank in range(2)]
+    ranks = [start(rank, SUM_FOR_15_S) for rank in range(2)]
     assert [line(rank) for rank in ranks] == ["joined"] * 2
     system.controller.end(signal.SIGKILL)
     time.sleep(1.0)
-    system.start_controller(heartbeat_timeout_s=3)
+    system.start_controller(heartbeat_timeout_s=8)
     assert [line(rank) for rank in ranks] == ["all right in epoch 1"] * 2
     with JobClient(address) as client:
         job = client.get_job("train")
