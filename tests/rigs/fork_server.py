@@ -28,8 +28,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from p4reduce_lab.addresses import free_port
-
 TORCH = (
     "pytest",
     "torch._dynamo",
@@ -163,7 +161,9 @@ class ForkServer:
         `switch_of(rank, ranks)` is the switch that a rank sends to. AssertionError where a rank ends with another
         status, TimeoutError where one does not end.
         """
-        group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+        from rigs.ports import own_port  # the server, which runs this file as a script, has no package rigs
+
+        group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": own_port(), "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
         deadline = time.monotonic() + timeout_s
         with ExitStack() as stack:
             started = []

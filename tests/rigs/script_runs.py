@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_lab.addresses import free_port
+from rigs.ports import own_port
 from rigs.system import System
 
 SCRIPTS = Path(__file__).parents[1] / "worker/frameworks"
@@ -64,7 +64,7 @@ def environment(system: System) -> dict[str, str]:
         **os.environ,
         "P4REDUCE_CONTROLLER": system.controller.address("jobs on"),
         "MASTER_ADDR": "127.0.0.1",  # where the launcher does not set it
-        "MASTER_PORT": str(free_port()),
+        "MASTER_PORT": str(own_port()),
         "GLOO_SOCKET_IFNAME": "lo",
         "OMP_NUM_THREADS": "1",
     }

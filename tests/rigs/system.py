@@ -10,12 +10,14 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from socket import SOCK_DGRAM
 
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_contracts.wire import UPLINK_PORT
 from rigs.fork_server import program_server
+from rigs.ports import own_address
 
-READY_S = 30.0
+READY_S = 120.0
 ROOT = "root"
 COMMAND = ("-m", "p4reduce_contracts")
 
@@ -90,9 +92,9 @@ class System:
         )
 
 
-def start_switch(
-    folder: Path, listen: str = "127.0.0.1:0", p4runtime: str = "127.0.0.1:0", uplink: str = ""
-) -> Process:
+def start_switch(folder: Path, listen: str = "", p4runtime: str = "", uplink: str = "") -> Process:
+    """Start it at these addresses, or at free ones."""
+    listen, p4runtime = listen or own_address(SOCK_DGRAM), p4runtime or own_address()
     above = ["--uplink", uplink] if uplink else []
     return Process(folder / "switch.log", "switch", "run", "--listen", listen, "--p4runtime", p4runtime, *above)
 
@@ -100,7 +102,7 @@ def start_switch(
 def start_controller(
     folder: Path,
     switch: Process,
-    listen: str = "127.0.0.1:0",
+    listen: str = "",
     heartbeat_timeout_s: int = 60,
     state: str = "state",
     pipeline: str = "small",
@@ -114,7 +116,7 @@ def start_controller(
         above = f"name = '{name}'\nparent = '{ROOT}'\nuplink_port = {UPLINK_PORT}\n"
         tables.append(_table(leaf, paths.get(name), pipeline, above))
     config.write_text(
-        "".join(tables) + f"[controller]\nlisten = '{listen}'\nstate_dir = '{folder / state}'\n"
+        "".join(tables) + f"[controller]\nlisten = '{listen or own_address()}'\nstate_dir = '{folder / state}'\n"
         f"heartbeat_interval_s = 0.2\nheartbeat_timeout_s = {heartbeat_timeout_s}\nmetrics = '127.0.0.1:0'\n"
     )
     return Process(folder / "controller.log", "controller", "run", "--config", str(config))

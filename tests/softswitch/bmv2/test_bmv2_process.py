@@ -21,9 +21,10 @@ from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4.v1 import p4runtime_pb2_grpc
 from p4reduce_contracts.p4runtime.errors import P4RuntimeError
 from p4reduce_controller.p4rt import Client
-from p4reduce_lab.addresses import answers, free_address
+from p4reduce_lab.addresses import answers
 from rigs.certificates import Bench
 from rigs.p4rt import DEVICE_CONFIG, LIMIT_S, P4INFO
+from rigs.ports import own_address
 
 LOG_PROGRAM = Path(__file__).parents[2] / "conformance" / "programs" / "digest_and_log.json"
 """Sends each frame to port 1, and says "b is" and its second byte."""
@@ -144,7 +145,7 @@ def test_the_error_names_a_program_that_cannot_be_loaded(tmp_path: Path, content
 
 @pytest.mark.parametrize("closed", ["before it is ready", "while it runs"])
 def test_a_switch_whose_stdout_nobody_reads_any_more_runs_on(closed: str) -> None:
-    address = free_address()
+    address = own_address()
     command = [sys.executable, "-m", "p4reduce_switch.bmv2", "--no-p4", "--log-console"]
     with subprocess.Popen(
         [*command, "--", "--grpc-server-addr", address], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -196,7 +197,7 @@ def test_a_program_without_p4info_runs_and_its_frames_are_recorded(
 def test_a_depth_is_set_while_frames_pass_and_the_log_has_what_was_dropped(
     start: Callable[..., Started], pair: tuple[str, str]
 ) -> None:
-    (inner, outer), address = pair, free_address()
+    (inner, outer), address = pair, own_address()
     switch = start(address, f"-i 1@{inner} --log-console {QUEUES}", "--priority-queues 2")
     cli = [sys.executable, "-m", "p4reduce_switch.bmv2.runtime_cli", "--grpc-addr", address]
     done = subprocess.run(cli, input="set_queue_depth 0 1 0\n", text=True, timeout=START_S, check=False)

@@ -15,8 +15,8 @@ from p4reduce.errors import JoinError
 from p4reduce.rank_metrics import RankMetrics, address_of
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.jobs.client import JobClient
-from p4reduce_lab.addresses import free_address
 from rigs.networks import over_networks
+from rigs.ports import own_address
 from rigs.system import System
 
 Scraped = dict[tuple[str, ...], float]
@@ -57,7 +57,7 @@ def test_a_private_job_has_a_number_instead_of_its_name() -> None:
 
 @over_networks()
 def test_ranks_and_controller_serve_metrics_with_real_switches(system: System) -> None:
-    controller, addresses = system.controller.address("jobs on"), [free_address(), free_address()]
+    controller, addresses = system.controller.address("jobs on"), [own_address(), own_address()]
 
     def work(rank: int) -> Scraped:
         with p4reduce.join(
