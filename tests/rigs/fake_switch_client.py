@@ -27,7 +27,7 @@ from p4reduce_controller.config import Config, HostPort, OptionalHostAddress, Op
 from p4reduce_controller.jobs.model import Member
 from p4reduce_controller.service import Controller
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 UPLINK = 99
 RACKS = {"root": "", "leaf1": "root", "leaf2": "root"}
 """Switches and their parents."""
@@ -385,7 +385,7 @@ def join_all(running: Running, client: JobClient, job: str, world_size: int) -> 
 def form_at(running: Running, client: JobClient, job: str, at: Sequence[str]) -> tuple[list[JoinTicket], list[Lease]]:
     """Every rank joins, says HELLO at its switch and gets its lease."""
     tickets = join_at(running, client, job, at)
-    return tickets, [client.wait_lease(ticket.nonce, 10.0) for ticket in tickets]
+    return tickets, [client.wait_lease(ticket.nonce, LIMIT_S) for ticket in tickets]
 
 
 def form(running: Running, client: JobClient, job: str, world_size: int) -> tuple[list[JoinTicket], list[Lease]]:

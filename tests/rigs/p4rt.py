@@ -27,7 +27,7 @@ _PROGRAM = Path(__file__).parents[1] / "softswitch" / "p4runtime" / "every_kind"
 P4INFO = parse_p4info(_PROGRAM.with_suffix(".p4info.txtpb").read_text())
 DEVICE_CONFIG = _PROGRAM.with_suffix(".json").read_bytes()
 SCHEMA = Schema.from_p4info(P4INFO)
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 
 
 class MemoryPorts:
@@ -115,7 +115,7 @@ class Raw:
         self.channel.close()
 
     def open(self) -> None:
-        self._stream = self.rpc.StreamChannel(iter(self._outgoing.get, None), timeout=60)
+        self._stream = self.rpc.StreamChannel(iter(self._outgoing.get, None), timeout=2 * LIMIT_S)
 
     def send(self, **fields: Any) -> None:
         self._outgoing.put(p4r.StreamMessageRequest(**fields))

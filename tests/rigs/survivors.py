@@ -13,7 +13,7 @@ from p4reduce.pytorch.fallback import Fallback
 from p4reduce.rejoin import Rejoin
 from rigs.memory_group import MemoryGroups
 
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 RANKS = 2
 
 

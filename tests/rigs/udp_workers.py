@@ -11,7 +11,7 @@ from p4reduce_contracts.wire import CONTRIBUTE, RESULT
 from p4reduce_contracts.wire.check import check_of
 from p4reduce_contracts.wire.geometry import Geometry
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 
 class Worker:

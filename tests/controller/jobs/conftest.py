@@ -9,7 +9,7 @@ import pytest
 
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_controller.config import Config
-from rigs.fake_switch_client import Running, make_config, serving
+from rigs.fake_switch_client import LIMIT_S, Running, make_config, serving
 
 
 @pytest.fixture
@@ -25,5 +25,5 @@ def running(config: Config) -> Iterator[Running]:
 
 @pytest.fixture
 def client(running: Running) -> Iterator[JobClient]:
-    with JobClient(running.address) as one:
+    with JobClient(running.address, timeout_s=LIMIT_S) as one:
         yield one

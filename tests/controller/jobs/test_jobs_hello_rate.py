@@ -31,7 +31,7 @@ from p4reduce_controller.p4rt.client import Client
 from rigs.pipeline import SWITCH_IP, udp_frame
 from rigs.system import System, start_switch
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 RATE = next(index for index, reason in DROP_REASONS.items() if reason == "RATE")
 SLOW = MeterConfig(1, 5, 1, 5)
 

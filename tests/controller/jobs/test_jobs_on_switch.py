@@ -34,7 +34,7 @@ from rigs.p4rt import bmv2
 from rigs.system import System
 from rigs.udp_workers import Worker, close, form, sum_one_round
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 
 def until_reset(worker: Worker) -> str:

@@ -34,7 +34,7 @@ from rigs.system import Process
 from rigs.tna_switch import CHIPS, TnaSwitch, pipeline_folder, start_controller, tna_switch
 from rigs.udp_workers import close, form, sum_one_round
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 GEOMETRIES = {"tofino1-4x8": Geometry(4, 8), "tofino2-4x16": Geometry(4, 16)}
 
 

@@ -28,7 +28,7 @@ from rigs.batch_of_python import PythonBatch
 from rigs.pipeline import SWITCH_IP, PipelineRig
 from rigs.reflector import Reflector
 
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 MACS = bytes.fromhex("020000000001 060000000002")
 (VERSION,) = (number for number, name in DROP_REASONS.items() if name == "VERSION")
 
