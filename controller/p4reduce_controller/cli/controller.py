@@ -43,7 +43,7 @@ def run(
     insecure: bool,
     metrics: str | None,
 ) -> None:
-    """Prepare the switches and serve jobs on it until interrupted."""
+    """Set the program of the switches and serve jobs until interrupted."""
     from p4reduce_contracts.p4runtime.errors import P4RuntimeError
     from p4reduce_controller.service import ControllerError, run_controller
 

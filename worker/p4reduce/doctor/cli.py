@@ -45,10 +45,10 @@ def doctor(
     switch: str,
     as_json: bool,
 ) -> None:
-    """Examine all between this worker and the switch, and say what to change.
+    """Check all that a collective of this worker needs, and say what to change.
 
-    Looks at certificates, controller, frame shape, ping, socket buffers, HELLO, round trips, and sums in small and in
-    full frames. The exit status is 0 only if nothing failed.
+    It checks certificates, controller, job, frame shape, ping, socket buffers, HELLO, round trips, and sums in small
+    and in full frames. The exit status is 0 only if nothing failed.
     """
     from p4reduce.doctor.checks import RankSpec, run_checks
     from p4reduce.doctor.report import Status
