@@ -20,7 +20,7 @@ from p4reduce_lab.addresses import answers, free_addresses
 from p4reduce_lab.processes import P4REDUCE, Child, Children
 from p4reduce_runtime.security import is_loopback
 
-READY_S = 60.0
+READY_S = 120.0
 ROOT = "root"
 """The name of the switch above the racks'."""
 

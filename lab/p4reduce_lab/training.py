@@ -15,7 +15,7 @@ from typing import Any
 from p4reduce_lab.processes import POLL_S, Child, Children, LogReader, ProcessError
 
 WORLD_SIZE = 4
-STALL_S = 60.0
+STALL_S = 180.0
 """A run that shows no progress for this long has failed."""
 STEP = re.compile(r"step (\d+)/(\d+) loss")
 """A line of progress that rank 0 prints."""
