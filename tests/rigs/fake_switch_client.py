@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest import mock
 
 from msgspec import structs
 
@@ -24,6 +25,7 @@ from p4reduce_contracts.p4runtime.errors import (
     WriteError,
 )
 from p4reduce_controller.config import Config, HostPort, OptionalHostAddress, OptionalMacAddress
+from p4reduce_controller.jobs import reconciler
 from p4reduce_controller.jobs.model import Member
 from p4reduce_controller.service import Controller
 
@@ -327,7 +329,10 @@ def connect_cables(config: Config, clients: Mapping[str, FakeSwitchClient]) -> N
 
 @contextlib.contextmanager
 def serving(config: Config, *clients: FakeSwitchClient) -> Iterator[Running]:
-    """A controller that serves until the block ends; what ends it is raised there. `clients` are of its switches."""
+    """A controller that serves until the block ends; what ends it is raised there. `clients` are of its switches.
+
+    A switch may take LIMIT_S for an answer: only a busy machine delays one in memory.
+    """
     names = [switch.name for switch in config.switches]
     by_name = dict(zip(names, clients or [FakeSwitchClient() for _ in names], strict=True))
     connect_cables(config, by_name)
@@ -359,7 +364,8 @@ def serving(config: Config, *clients: FakeSwitchClient) -> Iterator[Running]:
     try:
         if isinstance(running, BaseException):
             raise running
-        yield running
+        with mock.patch.object(reconciler, "_ANSWER_LIMIT_S", LIMIT_S):
+            yield running
     finally:
         if isinstance(running, Running) and thread.is_alive():
             running.loop.call_soon_threadsafe(running.controller.stop)

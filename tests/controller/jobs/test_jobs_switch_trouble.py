@@ -24,8 +24,9 @@ def probed_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def hanging(running: Running) -> Iterator[Running]:
+def hanging(running: Running, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     """A controller whose switch can be made to hang (`client.answering`); it goes on at the end."""
+    monkeypatch.setattr(reconciler, "_ANSWER_LIMIT_S", 2.0)
     yield running
     running.client.answering.set()
 
