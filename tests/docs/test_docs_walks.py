@@ -16,7 +16,7 @@ from rigs.system import start_controller, start_switch
 
 ROOT = Path(__file__).parents[2]
 RIGS = ROOT / "tests" / "rigs"
-LIMIT_S = 120
+LIMIT_S = 600
 WALKS = {
     "Path of a gradient": "worker/p4reduce/",
     "Path of a frame": "softswitch/p4reduce_switch/",
