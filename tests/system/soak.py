@@ -48,7 +48,7 @@ SLOTS: Final = 5
 STEPS: Final = 300
 """Collectives from one launch of a job to the next, if nothing ends it before."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 12.0
-"""Between two kills."""
+"""Between two kills. A leg has one at least, also where its launches took its time."""
 ENDING_S: Final = 240.0
 """For the ranks of a launch to end once one of them has: longer than they wait for each other."""
 PEACE_S: Final = 480.0
@@ -169,7 +169,8 @@ class Soak:
             self._launch(job)
         while self._launches and not self.leg.found:
             now = time.monotonic() - self._began
-            if now < self._seconds and now >= next_kill:
+            is_killing = now < self._seconds or bool(self._seconds and not self.leg.kills)
+            if is_killing and now >= next_kill:
                 self._kill(now)
                 next_kill = now + self._random.uniform(FIRST_PAUSE_S, LONGEST_PAUSE_S)
             for job in list(self._launches):
