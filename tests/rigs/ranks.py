@@ -62,6 +62,7 @@ MAKERS: dict[str, Callable[[], Compressor]] = {
     "adacomp, gather": lambda: AdaComp(form="gather"),
     "adacomp, shared": lambda: AdaComp(form="shared"),
     "adacomp, auto in levels, warm-up": lambda: AdaComp(levels=5, warmup_steps=2),
+    "adacomp, momentum": lambda: AdaComp(momentum=0.9),
     "shared-adacomp": lambda: SharedAdaComp(value_bits=8),
     "scalecom": lambda: ScaleCom(Policy(20, 20, 20, 20), warmup_steps=1),
     "scalecom, 32 bits": lambda: ScaleCom(b=1.0, per_chunk=2, value_bits=32),

@@ -29,10 +29,14 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: range) -> N
         optimizer.step()
 
 
-def total_of_residues(state: p4reduce.DDPState) -> dict[str, torch.Tensor]:
+def totals_of(state: p4reduce.DDPState) -> dict[str, torch.Tensor]:
+    """Return over all ranks the sums of the residues, and the means of the velocities."""
     saved = state.state_dict()
-    residues = (saved["compressor"] or saved)["residues"]
-    totals = {name: residue.double() for name, residue in residues.items()}
+    kept = saved["compressor"] or saved
+    velocities = {
+        f"velocity of {name}": one / dist.get_world_size() for name, one in kept.get("velocities", {}).items()
+    }
+    totals = {name: one.double() for name, one in (kept["residues"] | velocities).items()}
     for total in totals.values():
         dist.all_reduce(total)
     return totals
@@ -44,7 +48,10 @@ def main() -> None:
     torch.manual_seed(5)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 10)), bucket_cap_mb=0.002)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    options = {"adacomp": {"compressor": p4reduce.AdaComp()}, "feedback": {"wire": "8", "feedback": True}}[kind]
+    options = {
+        "adacomp": {"compressor": p4reduce.AdaComp(form="gather", momentum=0.9)},
+        "feedback": {"wire": "8", "feedback": True},
+    }[kind]
     with p4reduce.DDPState(dist.group.WORLD, module=model, **options) as state:
         model.register_comm_hook(state, p4reduce.ddp_hook)
         if task == "save":
@@ -54,8 +61,9 @@ def main() -> None:
                 checkpoint_id=folder / "checkpoint",
             )
             gathered = checkpoint.gather(state)
-            totals = total_of_residues(state)
+            totals = totals_of(state)
             assert any(total.abs().sum() > 0 for total in totals.values())
+            assert len(totals) == {"adacomp": 2 + 4, "feedback": 4}[kind]
             if dist.get_rank() == 0:
                 torch.save(gathered, folder / "gathered.pt")
                 torch.save(totals, folder / "totals.pt")
@@ -74,7 +82,7 @@ def main() -> None:
         if task == "sum":
             wanted = torch.load(folder / "totals.pt")
             for again in range(2):
-                for name, total in total_of_residues(state).items():
+                for name, total in totals_of(state).items():
                     torch.testing.assert_close(total, wanted[name], rtol=0, atol=1e-6 * float(wanted[name].abs().max()))
                 if not again:
                     checkpoint.load_gathered(state, torch.load(folder / "gathered.pt"))  # takes the place of the first

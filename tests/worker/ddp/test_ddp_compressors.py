@@ -123,6 +123,22 @@ def test_a_layer_that_appears_late_and_is_sometimes_unused(comm: Communicator, f
         assert step(model, 5)["extra.weight"].any()
 
 
+def test_momentum_takes_gradients_accumulated_in_no_sync_as_one_and_none_of_a_layer_without(comm: Communicator) -> None:
+    compressor = AdaComp(momentum=0.9)
+    model = wrapped(find_unused_parameters=True)
+    given = []
+    model.module.fc2.bias.register_hook(lambda gradient: given.append(gradient.clone()))
+    with DDPState(comm, compressor, module=model) as state:
+        model.register_comm_hook(state, ddp_hook)
+        with model.no_sync():
+            model(torch.ones(8, 20), False).square().mean().backward()
+        assert compressor.state_dict()["velocities"] == {}
+        model(torch.ones(4, 20), False).square().mean().backward()
+    velocities = compressor.state_dict()["velocities"]
+    assert set(velocities) == {"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"}
+    torch.testing.assert_close(velocities["fc2.bias"], 0.1 * (given[0] + given[1]))
+
+
 def test_lanes_that_are_too_narrow_are_refused_before_anything_is_sent() -> None:
     with LocalGroup(8) as group:
         comm = group.comms[0]

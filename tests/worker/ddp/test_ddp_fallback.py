@@ -32,7 +32,7 @@ def train(group: ResettableGroup, fallback: Any, reset_at: set[int]) -> dict[str
     """The weights after six steps of two buckets; the job is reset before some of them, and in the middle of one."""
     torch.manual_seed(3)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 4)), bucket_cap_mb=0.0005)
-    compressor = AdaComp()
+    compressor = AdaComp(momentum=0.5)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, 0.9)
     with DDPState(group.comms[0], compressor, module=model, fallback=fallback) as state:
         model.register_comm_hook(state, ddp_hook)
@@ -42,7 +42,10 @@ def train(group: ResettableGroup, fallback: Any, reset_at: set[int]) -> dict[str
             optimizer.zero_grad()
             model(torch.randn(8, 20, generator=torch.Generator().manual_seed(step))).square().mean().backward()
             optimizer.step()
-    residues = {f"residue of {key}": compressor.residue(key) for key in ("0.weight", "2.weight")}
+    kept = compressor.state_dict()
+    residues = {
+        f"{kind} of {key}": kept[kind][key] for kind in ("residues", "velocities") for key in ("0.weight", "2.weight")
+    }
     return {**model.module.state_dict(), **residues}
 
 

@@ -78,7 +78,9 @@ def test_by_default_all_ranks_raise_in_that_bucket_and_the_communicator_stays_us
         assert len({comm.stats.collectives for comm in group.comms}) == 1
 
 
-@pytest.mark.parametrize("name", ["dense", "adacomp", "adacomp, shared", "scalecom, 32 bits", "block-top-k"])
+@pytest.mark.parametrize(
+    "name", ["dense", "adacomp", "adacomp, momentum", "adacomp, shared", "scalecom, 32 bits", "block-top-k"]
+)
 def test_a_skipped_step_is_skipped_by_all_and_changes_no_state(name: str) -> None:
     """Ranks that skip two steps end where ranks end that never had them."""
     bad_steps = {2: (0, 1, float("inf")), 4: (1, 0, float("nan")), 5: (0, 2, -float("inf"))}

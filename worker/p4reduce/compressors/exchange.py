@@ -25,6 +25,7 @@ from p4reduce.compressors.forms.dense import Dense
 from p4reduce.compressors.forms.interface import Message, MessageExchange, Piece
 from p4reduce.compressors.forms.rank_metadata import RankMetadata
 from p4reduce.compressors.interface import Compressor
+from p4reduce.compressors.momentum import forget_sent, next_velocity
 from p4reduce.compressors.step import Answer, Step, is_finite
 from p4reduce.errors import InvalidTensorError, NotFiniteError
 from p4reduce.group import Group
@@ -65,6 +66,12 @@ def exchange(
         check_gradients(gradients)
     types = {key: tensor.dtype for key, tensor in gradients.items()}
     gradients = {key: tensor.float() for key, tensor in gradients.items()}
+    velocities = {
+        key: next_velocity(key, compressor.state_of(key), tensor, compressor.momentum)
+        for key, tensor in gradients.items()
+        if compressor.momentum and bool(tensor.any())
+    }
+    gradients |= velocities
     shapes = {key: tensor.shape for key, tensor in gradients.items() if not compressor.is_dense(key, tensor.shape)}
     dense = [key for key in gradients if key not in shapes]
     chosen = plan(compressor, shapes, sum(gradients[key].numel() for key in dense), group)
@@ -91,12 +98,13 @@ def exchange(
     flat_means |= {key: left.mean for key, left in done.items()}
     means = {key: flat_means[key].view(tensor.shape).to(types[key]) for key, tensor in gradients.items()}
     outcome = Outcome(means, chosen)
-    compressor.commit_step(
-        {
-            key: steps[key].state.after(done[key]) if key in done else compressor.state_of(key).after_dense()
-            for key in gradients
-        }
-    )
+    after = {
+        key: steps[key].state.after(done[key]) if key in done else compressor.state_of(key).after_dense()
+        for key in gradients
+    }
+    forget_sent(velocities, steps, done)
+    after |= {key: replace(after[key], velocity=velocity.view(-1)) for key, velocity in velocities.items()}
+    compressor.commit_step(after)
     return outcome
 
 

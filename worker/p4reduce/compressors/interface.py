@@ -40,15 +40,22 @@ class Compressor(ParameterStates, ABC):
     name: ClassVar[str]
     forms: ClassVar[tuple[Form, ...]]
 
-    def __init__(self, policy: Policy, form: str = AUTO, *, warmup_steps: int = 0) -> None:
-        """`form`: one of `forms`, or "auto" for the cheapest. A parameter's first `warmup_steps` steps are dense."""
+    def __init__(self, policy: Policy, form: str = AUTO, *, warmup_steps: int = 0, momentum: float = 0.0) -> None:
+        """`form`: one of `forms`, or "auto" for the cheapest. A parameter's first `warmup_steps` steps are dense.
+
+        `momentum`: of momentum correction (Lin et al., Deep Gradient Compression, ICLR 2018, section 3.2), from 0 to
+        less than 1; 0: none. Each rank compresses the moving average of its own gradients, for an optimizer without a
+        first moment, `AdamW(betas=(0.0, beta2))` or `SGD(momentum=0)` (momentum.py).
+        """
         if form not in (AUTO, *self.forms):
             raise ValueError(f"{self.name} travels in the forms {', '.join((AUTO, *self.forms))}, not in {form!r}")
         if warmup_steps < 0:
             raise ValueError(f"warmup_steps is {warmup_steps}; give 0 or more")
         if not isinstance(policy, Policy):
             raise ValueError(f"policy is {policy!r}; give a Policy, and other settings by name")
-        super().__init__()
+        if not 0 <= momentum < 1:
+            raise ValueError(f"momentum is {momentum:g}; give 0 or more, less than 1")
+        super().__init__(momentum)
         self.policy = policy
         self.form = form
         self.warmup_steps = warmup_steps
@@ -122,4 +129,4 @@ class Compressor(ParameterStates, ABC):
 
     def agreement_text(self, states: Iterable[ParameterState]) -> str:
         """Return what must be equal on all ranks before a step; ranks that differ get an error, not other gradients."""
-        return f"{self.name}, steps {[state.steps for state in states]}"
+        return f"{self.name}, momentum {self.momentum:g}, steps {[state.steps for state in states]}"

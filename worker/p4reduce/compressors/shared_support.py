@@ -28,13 +28,19 @@ class SharedSupport(Compressor):
     """A compressor for the form shared. A subclass defines what a leader chooses."""
 
     def __init__(
-        self, policy: Policy | None = None, form: str = AUTO, *, value_bits: int = 16, warmup_steps: int = 0
+        self,
+        policy: Policy | None = None,
+        form: str = AUTO,
+        *,
+        value_bits: int = 16,
+        warmup_steps: int = 0,
+        momentum: float = 0.0,
     ) -> None:
         """`value_bits`: 8, 16 or 32 bits for each value at a chosen element."""
         if value_bits not in (8, 16, 32):
             raise ValueError(f"value_bits is {value_bits}; give 8, 16 or 32")
         policy = policy or self.default_policy()
-        super().__init__(policy, form, warmup_steps=warmup_steps)
+        super().__init__(policy, form, warmup_steps=warmup_steps, momentum=momentum)
         self.policy = self.policy.limited(coordinates.LONGEST_BIN)
         self.value_bits = value_bits
         load_kernels()  # as in Compressor

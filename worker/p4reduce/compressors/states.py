@@ -17,7 +17,8 @@ class ParameterStates:
 
     name: ClassVar[str]
 
-    def __init__(self) -> None:
+    def __init__(self, momentum: float = 0.0) -> None:
+        self.momentum = momentum
         self._states: dict[str, ParameterState] = {}
 
     def state_of(self, key: str) -> ParameterState:
@@ -58,6 +59,8 @@ class ParameterStates:
         return {
             "compressor": self.name,
             "residues": {key: residue.clone() for key, residue in self._residues().items()},
+            "momentum": self.momentum,
+            "velocities": {key: state.velocity.clone() for key, state in known if state.velocity is not None},
             "steps": {key: state.steps for key, state in known},
             "bits": {key: list(state.bits) for key, state in known if state.bits is not None},
             "counts": {key: list(state.counts) for key, state in known if state.counts is not None},
@@ -67,10 +70,13 @@ class ParameterStates:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned. All ranks must load the same step's state.
 
-        Raises ValueError for the state of another compressor.
+        Raises ValueError for the state of another compressor, or of one with momentum where this has none.
         """
         if state["compressor"] != self.name:
             raise ValueError(f"this is the state of {state['compressor']}, not of {self.name}: load it into that")
+        momentum, velocities = state.get("momentum", 0.0), state.get("velocities", {})  # version 0.2 had none
+        if bool(momentum) != bool(self.momentum):
+            raise ValueError(f"this is the state of {self.name} with momentum={momentum:g}: give it the same")
         residues, bits, counts = state["residues"], state["bits"], state["counts"]
         scales = state.get("scales", {})  # version 0.1 saved them only of compressors that have any
         self._states = {
@@ -80,6 +86,7 @@ class ParameterStates:
                 scale=scales.get(key),
                 counts=tuple(counts[key]) if key in counts else None,
                 bits=(bits[key][0], bits[key][1]) if key in bits else None,
+                velocity=velocities[key].clone() if key in velocities else None,
             )
             for key in {**state["steps"], **residues, **scales}
         }

@@ -44,6 +44,8 @@ class ParameterState:
     """What the last steps moved, the same numbers on all ranks: a running mean over about RECENT_STEPS."""
     bits: tuple[int, int] | None = None
     """32 D and the bits sent, of all compressed steps so far."""
+    velocity: torch.Tensor | None = None
+    """With momentum, float32 [elements]; None before the first gradient that is not all zero."""
 
     def after(self, done: Decompressed) -> ParameterState:
         """Return the state that a compressed step leaves."""
@@ -54,6 +56,7 @@ class ParameterState:
             scale=self.scale if done.scale is None else done.scale,
             counts=self._mean_with(done.counts) if done.counts else self.counts,
             bits=(dense + FLOAT_BITS * done.mean.numel(), sent + done.sent_bits),
+            velocity=self.velocity,
         )
 
     def after_dense(self) -> ParameterState:
@@ -73,7 +76,7 @@ class Step:
     key: str
     """The parameter's name."""
     gradient: torch.Tensor
-    """Of this rank, float32 in the parameter's shape, finite, of any layout."""
+    """Of this rank, float32 in the parameter's shape, finite, of any layout; with momentum the velocity."""
     state: ParameterState
     """Before the step."""
     form: Form

@@ -12,10 +12,12 @@ In a checkpoint that one rank writes, as Lightning's:
 
 A residue is what a rank did not send yet, with a compressor or with `feedback`. If the number of ranks differs, rank r
 loads the sum of the residues of the former ranks r, r + world_size, ..., and zeros where there are none: the sum of all
-residues stays the same, and nothing that was kept back is lost or sent twice. Of the same number of ranks each loads
-its own, and training goes on with the same bits; with `feedback` only while the buckets are the same, since numbers are
-rounded in blocks, and DDP makes its buckets anew after the first backward pass. All else in the state is the same on
-all ranks, but for the count of bits, of which the first rank's is kept.
+residues stays the same, and nothing that was kept back is lost or sent twice. Velocities, of a compressor with
+momentum, are summed in the same way and multiplied by the number of ranks over the former one: their mean stays the
+same. Of the same number of ranks each loads its own, and training goes on with the same bits; with `feedback` or the
+form "auto" only while the buckets are the same, since numbers are rounded in blocks and forms are chosen for a bucket,
+and DDP makes its buckets anew after the first backward pass. All else in the state is the same on all ranks, but for
+the count of bits, of which the first rank's is kept.
 
 A part consists of tensors alone, so that no code is read from a file.
 """
@@ -24,6 +26,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import torch
@@ -37,7 +40,8 @@ from p4reduce.pytorch.ddp import DDPState
 __all__ = ["gather", "load", "load_gathered", "part"]
 
 _Part = dict[str, Any]
-"""{"residues": {parameter: float32 [elements]}, "rest": uint8 [bytes], JSON}."""
+"""{"residues" and "velocities": {parameter: float32 [elements]}, "rest": uint8 [bytes], JSON}."""
+_KEPT = ("residues", "velocities")
 
 
 def part(state: DDPState) -> dict[str, _Part]:
@@ -64,7 +68,10 @@ def load(state: DDPState, folder: Any, *, key: str = "hook", process_group: dist
     def empty(rank: int) -> _Part:
         sizes = {path[2:]: size for path, size in paths.items() if path[1] == f"rank{rank}"}
         rest = torch.empty(sizes.pop(("rest",)), dtype=torch.uint8)
-        return {"residues": {path[1]: torch.empty(size) for path, size in sizes.items()}, "rest": rest}
+        tensors = {
+            kind: {path[1]: torch.empty(size) for path, size in sizes.items() if path[0] == kind} for kind in _KEPT
+        }
+        return {**tensors, "rest": rest}
 
     saved = len({path[1] for path in paths})
     parts = {f"rank{rank}": empty(rank) for rank in _sources(state, saved)}
@@ -92,22 +99,29 @@ def _sources(state: DDPState, saved: int) -> range:
 
 def _part(state: DDPState) -> _Part:
     mine = state.state_dict()
-    residues = _holder_of_residues(mine).pop("residues")
+    holder = _holder_of_residues(mine)
+    tensors = {kind: holder.pop(kind, {}) for kind in _KEPT}
     text = json.dumps(mine, default=float).encode()
-    return {"residues": residues, "rest": torch.frombuffer(bytearray(text), dtype=torch.uint8)}
+    return {**tensors, "rest": torch.frombuffer(bytearray(text), dtype=torch.uint8)}
 
 
 def _load(state: DDPState, saved: int, part_of: Callable[[int], _Part]) -> None:
-    first, *others = (part_of(rank) for rank in _sources(state, saved))
-    rest = json.loads(bytes(first["rest"].numpy()))
-    residues = {name: residue.clone() for name, residue in first["residues"].items()}
-    for other in others:
-        for name, residue in other["residues"].items():
-            residues[name] += residue
-    if state.comm.rank >= saved:
-        residues = {name: torch.zeros_like(residue) for name, residue in residues.items()}
-    _holder_of_residues(rest)["residues"] = residues
+    rank, ranks = state.comm.rank, state.comm.world_size
+    parts = [part_of(source) for source in _sources(state, saved)]
+    rest = json.loads(bytes(parts[0]["rest"].numpy()))
+    holder = _holder_of_residues(rest)
+    holder["residues"] = _merged(parts, "residues", 1.0 if rank < saved else 0.0)
+    holder["velocities"] = _merged(parts, "velocities", ranks / saved if rank < saved else 0.0)
     state.load_state_dict(rest)
+
+
+def _merged(parts: list[_Part], kind: str, factor: float) -> dict[str, torch.Tensor]:
+    """Return `factor` times the sum of the parts' tensors of a kind, by parameter."""
+    found: dict[str, list[torch.Tensor]] = {}
+    for part in parts:
+        for name, tensor in part.get(kind, {}).items():  # a rank has no velocity of a layer that it did not use
+            found.setdefault(name, []).append(tensor)
+    return {name: factor * reduce(torch.add, tensors) for name, tensors in found.items()}
 
 
 def _holder_of_residues(state: dict[str, Any]) -> dict[str, Any]:

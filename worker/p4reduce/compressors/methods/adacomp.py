@@ -81,12 +81,14 @@ class AdaComp(SharedSupport):
         allow_shared: bool = False,
         value_bits: int = 16,
         warmup_steps: int = 0,
+        momentum: float = 0.0,
     ) -> None:
         """`policy` gives L_T (default: 50 for convolutions, 500 for other layers). `levels`: of the form sum.
-        `value_bits`: 8, 16 or 32, of the form shared."""
+        `value_bits`: 8, 16 or 32, of the form shared. `momentum`: of momentum correction, for an optimizer without a
+        first moment, `AdamW(betas=(0.0, beta2))` or `SGD(momentum=0)` (momentum.py)."""
         if levels < 1:
             raise ValueError(f"levels is {levels}; give 1 or more")
-        super().__init__(policy, form, value_bits=value_bits, warmup_steps=warmup_steps)
+        super().__init__(policy, form, value_bits=value_bits, warmup_steps=warmup_steps, momentum=momentum)
         self.levels = levels
         self.allow_shared = allow_shared
 

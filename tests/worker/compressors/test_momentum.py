@@ -1,0 +1,215 @@
+"""Momentum correction: what is compressed, kept and forgotten, against its definition in numpy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from p4reduce.communicator import Communicator
+from p4reduce.compressors import AdaComp, Compressor, Policy, by_name
+from p4reduce.compressors.all_reduce import all_reduce_compressed
+from p4reduce.errors import CollectiveMismatchError, InvalidTensorError, PeerRefusedError
+from p4reduce.testing.local_group import LocalGroup
+from rigs.cut_runs import CutGroup
+from rigs.ranks import SHAPES, by_the_book, equal, gradients_of, over_switch, residue_of
+
+MOMENTUM = 0.9
+RANKS, STEPS = 3, 6
+
+
+def velocity_of(compressor: Compressor, key: str) -> torch.Tensor:
+    velocity = compressor.state_of(key).velocity
+    assert velocity is not None
+    return velocity
+
+
+def test_adacomp_with_momentum_by_its_definition() -> None:
+    """Means, residues and velocities of every step and rank; the biases are dense."""
+    size = 30
+    compressors = [AdaComp(Policy(conv=size, linear=size), "gather", momentum=MOMENTUM) for _ in range(RANKS)]
+    zeros = {key: np.zeros((RANKS, int(np.prod(shape)))) for key, shape in SHAPES.items()}
+    velocity, residue = ({key: one.copy() for key, one in zeros.items()} for _ in range(2))
+    for step, found in enumerate(over_switch(compressors, gradients_of, STEPS)):
+        for key in SHAPES:
+            sent = np.zeros_like(velocity[key])
+            for rank in range(RANKS):
+                gradient = gradients_of(rank, step)[key].numpy().reshape(-1)
+                v = velocity[key][rank] = MOMENTUM * velocity[key][rank] + (1 - MOMENTUM) * gradient
+                sent[rank] = v
+                if key.endswith("weight"):
+                    signs, scale = by_the_book(residue[key][rank], v, size)
+                    sent[rank] = scale * signs
+                    residue[key][rank] += v - sent[rank]
+                    velocity[key][rank] = np.where(signs == 0, v, 0)
+                    assert 0 < np.count_nonzero(signs) < len(signs)
+                    near(residue_of(compressors[rank], key), residue[key][rank])
+                near(velocity_of(compressors[rank], key), velocity[key][rank])
+            for outcome, _ in found:
+                near(outcome.means[key].reshape(-1), sent.mean(0))
+
+
+def near(found: torch.Tensor, wanted: Any) -> None:
+    torch.testing.assert_close(found.double(), torch.from_numpy(wanted), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: AdaComp(form="sum", levels=3, momentum=MOMENTUM),
+        lambda: AdaComp(form="shared", value_bits=8, momentum=MOMENTUM),
+        lambda: AdaComp(warmup_steps=2, momentum=MOMENTUM),
+    ],
+    ids=["sum", "shared", "warm-up"],
+)
+def test_what_was_sent_and_kept_is_all_of_the_velocities(make: Any) -> None:
+    """In each step N times the mean and the new residues are the old residues and the velocities; where a rank's
+    residue is not all of its own, its velocity begins at 0 again."""
+    compressors = [make() for _ in range(RANKS)]
+    key, elements = "fc.weight", 1200
+    velocities = residues = torch.zeros(RANKS, elements)
+    forgotten = 0
+    for step, found in enumerate(over_switch(compressors, gradients_of, STEPS)):
+        given = torch.stack([gradients_of(rank, step)[key].view(-1) for rank in range(RANKS)])
+        velocities = velocities.lerp(given, 1 - MOMENTUM)
+        total = residues + velocities
+        sent = RANKS * found[0][0].means[key].view(-1)
+        compressed = step >= compressors[0].warmup_steps
+        if compressed:
+            residues = torch.stack([residue_of(one, key) for one in compressors])
+            velocities[residues != total] = 0
+            forgotten += int((velocities == 0).sum())
+        torch.testing.assert_close(sent + compressed * residues.sum(0), total.sum(0), rtol=0, atol=1e-4)
+        assert torch.equal(velocities, torch.stack([velocity_of(one, key) for one in compressors]))
+    assert 0 < forgotten < velocities.numel()
+
+
+def test_dense_parameters_give_an_optimizer_without_momentum_the_steps_of_sgd_with_it() -> None:
+    compressors: list[Compressor] = [AdaComp(momentum=MOMENTUM) for _ in range(RANKS)]
+    ends = {}
+    mean_gradients = [
+        torch.stack([gradients_of(r, step)["fc.bias"] for r in range(RANKS)]).mean(0) for step in range(9)
+    ]
+    mean_velocities = [found[0][0].means["fc.bias"] for found in over_switch(compressors, gradients_of, 9)]
+    for momentum, lr, means in ((MOMENTUM, 0.1, mean_gradients), (0.0, 0.1 / (1 - MOMENTUM), mean_velocities)):
+        parameter = ends[momentum] = torch.zeros(10, requires_grad=True)
+        optimizer = torch.optim.SGD([parameter], lr=lr, momentum=momentum)
+        for mean in means:
+            parameter.grad = mean
+            optimizer.step()
+    torch.testing.assert_close(ends[0.0], ends[MOMENTUM])
+
+
+@pytest.mark.parametrize("form", ["sum", "gather"])
+def test_a_rank_without_a_gradient_sends_nothing_and_keeps_its_velocity(form: str) -> None:
+    """Of a compressed and of a dense parameter; then it goes on from there."""
+    compressors: list[Compressor] = [AdaComp(form=form, momentum=MOMENTUM) for _ in range(2)]
+
+    def source(rank: int, step: int) -> dict[str, torch.Tensor]:
+        found = gradients_of(rank, step)
+        return found if step != 3 else {key: torch.zeros_like(one) for key, one in found.items()}
+
+    for _ in over_switch(compressors, source, 3):
+        pass
+    before = [one.state_dict() for one in compressors]
+    for found in over_switch(compressors, source, range(3, 4)):
+        assert not any(mean.any() for mean in found[0][0].means.values())
+    for one, state in zip(compressors, before, strict=True):
+        assert equal(one.state_dict()["velocities"], state["velocities"])
+        assert equal(one.state_dict()["residues"], state["residues"])
+        assert set(state["velocities"]) == set(SHAPES)
+    for found in over_switch(compressors, source, range(4, 5)):
+        mean = found[0][0].means["fc.bias"]
+        velocities = [
+            state["velocities"]["fc.bias"].lerp(gradients_of(r, 4)["fc.bias"], 0.1) for r, state in enumerate(before)
+        ]
+        torch.testing.assert_close(mean, torch.stack(velocities).mean(0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_velocities_of_gradients_of_16_bits_are_float32(dtype: torch.dtype) -> None:
+    compressors: list[Compressor] = [AdaComp(form="gather", momentum=MOMENTUM) for _ in range(2)]
+
+    def source(rank: int, step: int) -> dict[str, torch.Tensor]:
+        return {key: tensor.to(dtype) for key, tensor in gradients_of(rank, step).items()}
+
+    for found in over_switch(compressors, source, 4):
+        assert all(mean.dtype == dtype for mean in found[0][0].means.values())
+    wanted = torch.zeros(10)
+    for step in range(4):
+        wanted = wanted.lerp(source(1, step)["fc.bias"].float(), 1 - MOMENTUM)
+    assert torch.equal(velocity_of(compressors[1], "fc.bias"), wanted)
+
+
+def test_a_step_that_is_refused_leaves_the_velocities_of_all_ranks() -> None:
+    """A NaN, and a velocity that overflows, on one rank."""
+    large = torch.full((6,), 3e38)
+    compressors: list[Compressor] = [AdaComp(momentum=0.01) for _ in range(2)]
+
+    def refused(comm: Communicator, bad: torch.Tensor) -> str:
+        with pytest.raises((InvalidTensorError, PeerRefusedError)) as caught:
+            step(comm, bad)
+        return str(caught.value)
+
+    def step(comm: Communicator, given: torch.Tensor) -> None:
+        all_reduce_compressed(comm, compressors[comm.rank], {"w": given if comm.rank == 0 else torch.ones(6)})
+
+    with LocalGroup(2) as group:
+        group.run(lambda comm: step(comm, large / 4))
+        before = [one.state_dict() for one in compressors]
+        said = group.run(lambda comm: refused(comm, torch.full((6,), torch.nan)))
+        assert "gradient of w holds a NaN" in said[0]
+        said = group.run(lambda comm: refused(comm, -large))
+        assert "the velocity of 'w' overflows float32" in said[0] and "0" in said[1]
+        assert all(equal(one.state_dict(), state) for one, state in zip(compressors, before, strict=True))
+        group.run(lambda comm: step(comm, large / 4))
+
+
+def test_collectives_that_are_repeated_are_one_step() -> None:
+    """A job that is reset at any answer of the switch: the states of a run that is not disturbed."""
+
+    def run(comm: Communicator) -> dict[str, Any]:
+        compressor = AdaComp(form="shared", momentum=MOMENTUM)
+        for step in range(2):
+            all_reduce_compressed(comm, compressor, {"w": gradients_of(comm.rank, step)["fc.weight"][:, :12]})
+        comm.close()
+        return compressor.state_dict()
+
+    with CutGroup(2, set()) as group:
+        undisturbed = group.run(run)
+        answers = group.answers
+    assert answers > 10 and all(state["velocities"]["w"].any() for state in undisturbed)
+    for cut in range(0, answers, 3):
+        with CutGroup(2, {cut}) as group:
+            assert equal(dict(enumerate(group.run(run))), dict(enumerate(undisturbed))), f"cut at answer {cut}"
+
+
+def test_ranks_with_different_momentum_get_an_error() -> None:
+    compressors: list[Compressor] = [AdaComp(momentum=0.9), AdaComp(momentum=0.8)]
+    with pytest.raises(CollectiveMismatchError):
+        next(over_switch(compressors, gradients_of, 1))
+
+
+def test_a_state_with_momentum_is_refused_where_there_is_none() -> None:
+    for one, other, momentum in ((AdaComp(), AdaComp(momentum=0.9), 0.9), (AdaComp(momentum=0.9), AdaComp(), 0)):
+        with pytest.raises(ValueError, match=f"state of adacomp with momentum={momentum}: give it the same"):
+            one.load_state_dict(other.state_dict())
+    old = AdaComp().state_dict()
+    del old["momentum"], old["velocities"]
+    AdaComp().load_state_dict(old)  # of version 0.2
+
+
+@pytest.mark.parametrize("momentum", [-0.1, 1.0, float("nan")])
+def test_momentum_out_of_range_is_refused(momentum: float) -> None:
+    with pytest.raises(ValueError, match="momentum is .*; give 0 or more, less than 1"):
+        AdaComp(momentum=momentum)
+
+
+def test_a_state_of_another_length_is_refused() -> None:
+    state = AdaComp(momentum=0.9).state_dict() | {"steps": {"fc.bias": 1}, "velocities": {"fc.bias": torch.ones(4)}}
+    compressor = by_name("adacomp", momentum=0.9)
+    compressor.load_state_dict(state)
+    with pytest.raises(InvalidTensorError, match=r"gradient of 'fc\.bias' has 10 elements, its velocity 4: load the"):
+        next(over_switch([compressor], gradients_of, 1))
