@@ -187,6 +187,7 @@ TRANSFORMER_TRIED = (
     "dense-momentum",
     "adacomp-momentum",
     "adacomp-momentum-bins-50",
+    "momentum-bins-50-clip-mean",
     "adacomp-momentum-warm",
     "adacomp-clip-ranks-beta1-0",
     "dense-beta1-0",

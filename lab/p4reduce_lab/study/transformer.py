@@ -52,9 +52,6 @@ class Recipe:
 
     make: Callable[[], Compressor] = NoCompression
     second_moment: Literal["element", "frozen", "tensor"] = "element"
-    local_momentum: bool = False
-    """Each rank sends its own momentum of gradients; what it has sent begins at zero again, as Deep Gradient
-    Compression's does. The optimizer has none."""
     clip: Literal["mean", "ranks"] = "mean"
     """Limit the norm of the mean gradient, as users do, or of each rank's before it is compressed."""
     beta1: float | None = None
@@ -67,8 +64,10 @@ def _policy(**lengths: Any) -> Policy:
     return Policy(**{"linear": 500, "embedding": 500, **lengths})
 
 
-def _adacomp(form: str = "gather", *, warmup_steps: int = 0, **lengths: Any) -> Callable[[], Compressor]:
-    return lambda: AdaComp(_policy(**lengths), form=form, warmup_steps=warmup_steps)
+def _adacomp(
+    form: str = "gather", *, warmup_steps: int = 0, momentum: float = 0.0, **lengths: Any
+) -> Callable[[], Compressor]:
+    return lambda: AdaComp(_policy(**lengths), form=form, warmup_steps=warmup_steps, momentum=momentum)
 
 
 def _scalecom() -> Compressor:
@@ -93,10 +92,11 @@ RECIPES = {
         _adacomp(names=[("embedding.*", "dense"), ("position.*", "dense"), ("output.*", "dense")])
     ),
     "adacomp-clip-ranks": Recipe(_adacomp(), clip="ranks"),
-    "dense-momentum": Recipe(local_momentum=True, clip="ranks"),
-    "adacomp-momentum": Recipe(_adacomp(), local_momentum=True, clip="ranks"),
-    "adacomp-momentum-bins-50": Recipe(_adacomp(linear=50, embedding=50), local_momentum=True, clip="ranks"),
-    "adacomp-momentum-warm": Recipe(_adacomp(warmup_steps=WARM), local_momentum=True, clip="ranks"),
+    "dense-momentum": Recipe(_adacomp(linear="dense", embedding="dense", momentum=FIRST_BETA), beta1=0.0, clip="ranks"),
+    "adacomp-momentum": Recipe(_adacomp(momentum=FIRST_BETA), beta1=0.0, clip="ranks"),
+    "adacomp-momentum-bins-50": Recipe(_adacomp(linear=50, embedding=50, momentum=FIRST_BETA), beta1=0.0, clip="ranks"),
+    "momentum-bins-50-clip-mean": Recipe(_adacomp(linear=50, embedding=50, momentum=FIRST_BETA), beta1=0.0),
+    "adacomp-momentum-warm": Recipe(_adacomp(warmup_steps=WARM, momentum=FIRST_BETA), beta1=0.0, clip="ranks"),
     "adacomp-clip-ranks-beta1-0": Recipe(_adacomp(), beta1=0.0, clip="ranks"),
     "dense-beta1-0": Recipe(beta1=0.0),
     "adacomp-beta1-0": Recipe(_adacomp(), beta1=0.0),
@@ -126,14 +126,12 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
     recipe = RECIPES.get(run.variant, Recipe())
     exchanged = Means(model, run.variant, run.workers, recipe.make)
     compressors = exchanged.compressors
-    momentum = LocalMomentum(run.workers) if recipe.local_momentum else None
     optimizer = make_optimizer(run, task, model, recipe)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_at(step, task))
     batches = pieces(text.train, task, run.workers, torch.Generator().manual_seed(1000 + run.seed), task.context)
     switch_steps = spread(SWITCH_STEPS, task.steps) if controller else set()
     loss_steps, residue_steps = spread(LOSS_POINTS, task.steps), spread(RESIDUE_POINTS, task.steps)
     test_steps = {round((part + 1) * task.steps / TEST_POINTS) - 1 for part in range(TEST_POINTS - 1)}
-    before: list[dict[str, torch.Tensor]] = []
     losses: list[tuple[int, float]] = []
     tests: list[tuple[int, float]] = []
     residues: list[tuple[int, float]] = []
@@ -151,12 +149,7 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
                 if recipe.clip == "ranks":
                     for of_rank in gradients:
                         limit_norm(list(of_rank.values()), task.clip)
-                if momentum is not None:
-                    gradients = momentum.add(gradients)
-                    before = [own.state_dict()["residues"] for own in compressors]
                 means = exchanged.of(gradients, step, switch if step in switch_steps else None)
-                if momentum is not None:
-                    momentum.forget_sent(before, gradients, compressors)
                 for name, parameter in parameters.items():
                     parameter.grad = means[name].clone()
                 sent = norm_of([means[name] for name in parameters])
@@ -214,7 +207,7 @@ def make_optimizer(run: Run, task: LanguageTask, model: nn.Module, recipe: Recip
         {"params": others, "weight_decay": 0.0},
     ]
     first = FIRST_BETA if recipe.beta1 is None else recipe.beta1
-    betas = (0.0 if recipe.local_momentum else first, recipe.beta2 or task.beta2)
+    betas = (first, recipe.beta2 or task.beta2)
     if recipe.second_moment == "element":
         return torch.optim.AdamW(params, lr=recipe.rate * task.adam_lr, betas=betas)
     freeze_after = WARM if recipe.second_moment == "frozen" else None
@@ -251,35 +244,6 @@ def test_loss(model: nn.Module, text: torch.Tensor, context: int) -> float:
     pairs = zip(torch.split(x, 100), torch.split(y, 100), strict=True)
     total = sum(float(F.cross_entropy(model(one), other.flatten(), reduction="sum")) for one, other in pairs)
     return round(total / (count * context), 4)
-
-
-class LocalMomentum:
-    """Momentum correction with momentum factor masking (Lin et al., Deep Gradient Compression, ICLR 2018, unverified).
-
-    Every rank adds up its momentum, not its gradient, in the compressor's residue. Where it sends an element, both
-    begin at zero again.
-    """
-
-    def __init__(self, workers: int) -> None:
-        self._velocity: list[dict[str, torch.Tensor]] = [{} for _ in range(workers)]
-
-    def add(self, gradients: Gradients) -> Gradients:
-        """Return each rank's momentum with these gradients in it."""
-        for kept, of_rank in zip(self._velocity, gradients, strict=True):
-            for name, own in of_rank.items():
-                kept.setdefault(name, torch.zeros_like(own)).lerp_(own, 1 - FIRST_BETA)
-        return [{name: own.clone() for name, own in kept.items()} for kept in self._velocity]
-
-    def forget_sent(
-        self, before: list[dict[str, torch.Tensor]], given: Gradients, compressors: Sequence[Compressor]
-    ) -> None:
-        """Set to zero what was sent: where a residue is not what it was before with what was given added."""
-        for kept, old, own, compressor in zip(self._velocity, before, given, compressors, strict=True):
-            for name, velocity in kept.items():
-                residue = compressor.residue(name)
-                if residue is not None:
-                    total = old[name] + own[name].flatten() if name in old else own[name].flatten()
-                    velocity.view(-1)[residue != total] = 0
 
 
 def _by_name(gradients: Gradients) -> dict[str, list[torch.Tensor]]:

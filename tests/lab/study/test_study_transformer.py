@@ -1,4 +1,4 @@
-"""The transformer's trainings: the model, the optimizers, momentum correction, torch's hooks, records and tables."""
+"""The transformer's trainings: the model, the optimizers, torch's hooks, records and tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from p4reduce.compressors import AdaComp
 from p4reduce_lab.study import data, hooks, transformer, transformer_report
 from p4reduce_lab.study.grid import (
     TASKS,
@@ -22,11 +21,10 @@ from p4reduce_lab.study.grid import (
     Run,
     runs,
 )
-from p4reduce_lab.study.in_process import exchange_all, groups
 from p4reduce_lab.study.results import is_current
 from p4reduce_lab.study.rounded import ROUNDED
 from p4reduce_lab.study.second_moment import SecondMomentAdamW
-from p4reduce_lab.study.transformer import RECIPES, LocalMomentum, limit_norm, norm_of, rate_at
+from p4reduce_lab.study.transformer import RECIPES, limit_norm, norm_of, rate_at
 from rigs.study_records import record
 from rigs.torch_threads import one_thread  # noqa: F401 (a fixture)
 
@@ -133,19 +131,6 @@ def test_one_second_moment_for_a_tensor_keeps_the_gradients_direction() -> None:
     parameter, gradient = torch.zeros(4, 5), gradients(1)[0]
     step_alone(SecondMomentAdamW([parameter], 0.01, (0.0, 0.99), of_tensor=True), parameter, [gradient])
     torch.testing.assert_close(parameter, -0.01 * gradient / gradient.square().mean().sqrt())
-
-
-def test_local_momentum_is_forgotten_where_it_was_sent() -> None:
-    compressors, momentum = [AdaComp(form="gather") for _ in range(2)], LocalMomentum(2)
-    own = torch.full((1, 500), 0.01)
-    own[0, 7] = 5.0
-    for _ in range(2):
-        given = momentum.add([{"weight": own}, {"weight": own}])
-        before = [compressor.state_dict()["residues"] for compressor in compressors]
-        exchange_all(compressors, given, groups(2))
-        momentum.forget_sent(before, given, compressors)
-        kept = momentum._velocity[0]["weight"][0]
-        assert kept[7] == 0 and (kept[8:] != 0).all()
 
 
 def test_the_norm_is_limited_and_the_rate_rises_and_falls(task: LanguageTask) -> None:
