@@ -180,7 +180,7 @@ def test_a_refusal_while_another_rank_leaves_is_a_mismatch() -> None:
 def test_a_refusal_that_no_rank_receives_names_both_errors() -> None:
     with LocalGroup(2) as group:
         with pytest.raises(CollectiveTimeoutError, match="the switch still waits for rank 1") as caught:
-            group.comms[0].all_reduce(with_nan(), timeout_s=0.4)
+            group.comms[0].all_reduce(with_nan(), timeout_s=2.0)
         assert isinstance(caught.value.__cause__, InvalidTensorError)
         for comm in group.comms:
             comm.close(wait=False)
