@@ -45,7 +45,7 @@ def test_the_generated_code_is_that_of_the_proto_file(root: str, module: object,
     out = tmp_path / "descriptors"
     name = module.DESCRIPTOR.name  # type: ignore[attr-defined]
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{CONTRACTS / root}", f"-I{google}"]
-    subprocess.run([*command, f"--descriptor_set_out={out}", name], check=True, timeout=60)
+    subprocess.run([*command, f"--descriptor_set_out={out}", name], check=True, timeout=300)
     compiled = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes()).file[0]
     checked_in = descriptor_pb2.FileDescriptorProto()
     module.DESCRIPTOR.CopyToProto(checked_in)  # type: ignore[attr-defined]

@@ -48,7 +48,7 @@ def test_the_example_balances_load() -> None:
     with served() as switch:
         switch.server.set_pipeline(p4info, stem.with_suffix(".json").read_bytes())
         command = [SHELL, "-c", PRELUDE + example + "teardown()\n", switch.address]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr
         for flow in range(200):
             switch.switch.receive(1, bytes((0x10, 0, flow, flow * 7 % 256)))

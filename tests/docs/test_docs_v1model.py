@@ -24,7 +24,7 @@ PAGE = (ROOT / "docs" / "v1model.md").read_text()
 EXAMPLE = ROOT / "examples" / "l3_switch"
 SHELL = ROOT / ".venv" / "shell" / "bin" / "python"
 MININET_PYTHON = "/usr/bin/python3"
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 
 needs_shell = pytest.mark.skipif(not SHELL.exists(), reason="p4runtime-shell is not installed: run `make test`")
 

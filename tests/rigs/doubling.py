@@ -61,7 +61,7 @@ def users(server: ForkServer, folder: Path) -> Use:
     def use(environment: dict[str, str], program: str = USE, before: tuple[str, ...] = ()) -> Outcome:
         if before:
             command = [*before, sys.executable, "-c", program]
-            ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+            ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
             status, output, errors = ended.returncode, ended.stdout, ended.stderr
         else:
             script.write_text(program, encoding="utf-8")

@@ -81,5 +81,5 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 def test_importing_p4reduce_imports_no_torch_and_nothing_of_the_command_line() -> None:
     unwanted = {"torch", "click", "rich", "cryptography", "prometheus_client", "grpc", "numba", "llvmlite"}
     code = f"import sys, p4reduce; print(sorted({unwanted!r} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout.strip() == "[]"

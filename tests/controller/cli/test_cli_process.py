@@ -24,7 +24,7 @@ def test_a_controller_without_a_switch_ends_with_one_line(tmp_path: Path) -> Non
         env={**os.environ, "NO_COLOR": "1"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 1

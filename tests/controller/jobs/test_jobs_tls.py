@@ -156,7 +156,7 @@ def test_switch_controller_and_workers_over_tls(bench: Bench, tmp_path: Path, mo
             [sys.executable, *COMMAND, "--controller", address, "job", "create", "train", "--world-size", "1"],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         assert made.returncode == 0, made.stderr
         with pytest.raises(JoinError, match="job train is private: to join it takes its token"):

@@ -197,7 +197,7 @@ def test_the_command_without_a_switch(words: str, status: int, message: str) -> 
     address = free_address()
     command = [sys.executable, "-m", "p4reduce_switch.bmv2.runtime_cli", "--grpc-addr", address, *words.split()]
     closed = ["sh", "-c", '"$@" <&-', "sh", *command]
-    done = subprocess.run(closed, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(closed, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == status
     assert message.format(address=address) in done.stderr
     assert "Traceback" not in done.stderr

@@ -22,7 +22,7 @@ from rigs.simulated_accelerator import Schedule, SimulatedAccelerator
 
 SCHEDULES: list[Schedule] = ["lazy", "eager", *range(8)]
 META = torch.device("meta")
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 GIVEN = torch.arange(12.0).reshape(3, 4)
 
 Use = Callable[[SimulatedAccelerator, torch.Tensor], Any]
