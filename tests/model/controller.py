@@ -97,16 +97,6 @@ class _Store(Store):
             yield db
 
 
-class _Switch(FakeSwitchClient):
-    """A switch whose pipeline may be set; that is a write too."""
-
-    before_pipeline: Callable[[], None]
-
-    def set_pipeline(self, p4info: Any, device_config: bytes, *, cookie: int | None = None) -> None:
-        self.before_pipeline()
-        super().set_pipeline(p4info, device_config, cookie=cookie)
-
-
 class Situation:
     """Switches, and a controller that may be killed and started again."""
 
@@ -114,7 +104,7 @@ class Situation:
         self._folder, self._config, self._plan = folder, config, plan
         self._pipeline = pipelines.read(find(config.switches[0].pipeline))
         self._clock = FakeClock()
-        self._clients: dict[str, _Switch] = {switch.name: _Switch() for switch in config.switches}
+        self._clients: dict[str, FakeSwitchClient] = {switch.name: FakeSwitchClient() for switch in config.switches}
         connect_cables(config, self._clients)
         for name, client in self._clients.items():
             client.before_write = partial(self._before_entry, name)

@@ -72,6 +72,8 @@ class FakeSwitchClient:
         self.counters: dict[tuple[str, int], tuple[int, int]] = {}
         self.refuse: Callable[[str, Entry], bool] = lambda operation, entry: False
         self.before_write: Callable[[str, Entry], None] = lambda operation, entry: None
+        self.before_pipeline: Callable[[], None] = lambda: None
+        self.before_packet_out: Callable[[], None] = lambda: None
         self.log: list[tuple[str, Entry]] = []
         self.connections = 0
         self.commits = 0
@@ -115,6 +117,7 @@ class FakeSwitchClient:
         self._check()
         if self.other_primary:
             raise NotPrimaryError(self.other_primary)
+        self.before_pipeline()
         self.pipeline = Held(p4info, device_config, cookie)
         self.commits += 1
         self.entries.clear()
@@ -182,11 +185,13 @@ class FakeSwitchClient:
         return "1.3.0"
 
     def packet_out(self, payload: bytes, egress_port: int) -> None:
-        """The switch at the other end punts the frame."""
+        """The switch at the other end punts the frame, if it has a pipeline, to its primary controller."""
         self._check()
+        self.before_packet_out()
         if egress_port in self.cables:
             other, port = self.cables[egress_port]
-            if other.connected and other.on_packet_in is not None:
+            hears = other.connected and other.pipeline is not None and not other.other_primary
+            if hears and other.on_packet_in is not None:
                 other.on_packet_in(payload, {"ingress_port": port})
 
     def _held(self) -> list[Entry]:

@@ -23,7 +23,7 @@ _AT_ONCE: Final = 64
 
 @dataclass(frozen=True)
 class PathConditions:
-    """What becomes of a frame, each way; the chances are independent."""
+    """What becomes of a frame; the chances are independent."""
 
     drop: float = 0.0
     duplicate: float = 0.0
@@ -33,6 +33,8 @@ class PathConditions:
     """For at most so long."""
     flip: float = 0.0
     """The chance that one bit changes. UDP's checksum does not show it, as if a host or the switch had done it."""
+    ways: tuple[str, ...] = ("up", "down")
+    """Of which frames: "up" to the switch, "down" from it. Others pass."""
 
 
 class UdpRelay:
@@ -84,7 +86,7 @@ class UdpRelay:
         return self._backs[worker]
 
     def _pass_on(self, way: str, by: socket.socket, to: tuple[str, int], port: int, frame: bytes) -> None:
-        drawn, conditions = self._random, self.conditions
+        drawn, conditions = self._random, self.conditions if way in self.conditions.ways else PathConditions()
         fates = []
         if drawn.random() < conditions.flip:
             bit = drawn.randrange(8 * len(frame))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import p4reduce
-from p4reduce_contracts.jobs.answers import JobStats
+from p4reduce_contracts.jobs.answers import JobStats, SwitchInfo
 from p4reduce_contracts.jobs.client import JobClient
 from rigs.networks import RACKS
 from rigs.survivors import LIMIT_S
@@ -65,7 +66,18 @@ def test_the_trunk_carries_a_quarter_of_what_four_ranks_a_rack_send(wide_system:
 
 
 @pytest.mark.slow
-def test_a_link_that_loses_all_frames_is_silent_until_it_carries_them_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ways", "lost"),
+    [
+        (("up", "down"), r"out of port 500 does not arrive at root .*, and .* does not arrive at leaf\d any more"),
+        (("up",), r"that leaf\d sends out of port 500 does not arrive at root any more$"),
+        (("down",), r"that root sends out of port \d+ does not arrive at leaf\d any more$"),
+    ],
+    ids=["both ways", "up", "down"],
+)
+def test_a_link_that_loses_all_frames_is_silent_until_it_carries_them_again(
+    tmp_path: Path, ways: tuple[str, ...], lost: str
+) -> None:
     relays = []
     with ExitStack() as stack:
 
@@ -77,11 +89,15 @@ def test_a_link_that_loses_all_frames_is_silent_until_it_carries_them_again(tmp_
         system = stack.enter_context(running_system(tmp_path, racks=RACKS, path=path))
         client = stack.enter_context(JobClient(system.controller.address("jobs on")))
         wait_until(lambda: not any(switch.link_problem for switch in client.list_switches()))
-        relays[0].conditions = PathConditions(drop=1.0)
-        wait_until(lambda: all("is silent" in leaf.link_problem for leaf in client.list_switches()[1:]))
+        relays[0].conditions = PathConditions(drop=1.0, ways=ways)
+        wait_until(lambda: all(re.search(f"is silent: .*{lost}", leaf.link_problem) for leaf in leaves(client)))
         assert [switch.problem for switch in client.list_switches()] == [""] * (1 + RACKS)
         relays[0].conditions = PathConditions()
         wait_until(lambda: not any(switch.link_problem for switch in client.list_switches()))
+
+
+def leaves(client: JobClient) -> list[SwitchInfo]:
+    return [switch for switch in client.list_switches() if switch.parent]
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

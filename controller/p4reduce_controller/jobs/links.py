@@ -1,16 +1,17 @@
 """The links between switches, found by HELLOs that the controller sends out of them.
 
 A switch with a parent sends a HELLO out of its uplink port; the parent punts it, and its source and ingress port are
-the child's address there. The parent then sends one out of that port, which shows its own address at the child, until
-it has arrived. The child's is sent again and again: a parent with UDP peers gives the port of a silent one to others,
-and a cable may be moved. A link is looked for anew when its HELLO comes from another address than before, and after
-either switch was lost. One whose HELLOs no longer arrive is silent: jobs that have it keep it, and no other gets it.
+the child's address there. The parent then sends one out of that port, which shows its own address at the child.
+Both are sent again and again: a parent with UDP peers gives the port of a silent one to others, a cable may be moved,
+and a link may carry frames one way only. A link is looked for anew when its HELLO comes from another address than
+before, and after either switch was lost. One whose HELLOs no longer arrive is silent: jobs that have it keep it, and no
+other gets it.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from p4reduce_controller.jobs.hello import Address, Hello, hello_frame
@@ -56,6 +57,7 @@ class Links:
         self._draw_nonce = draw_nonce
         self._ends: dict[tuple[str, str], _End] = {}
         """By sender and receiver."""
+        self._not_primary: set[str] = set()
         for child in tree.switches:
             if parent := tree.parent(child):
                 self._ends[child, parent] = _End(draw_nonce())
@@ -80,35 +82,34 @@ class Links:
     def problem(self, child: str) -> str:
         """Return why the link of a switch to its parent is not known or is silent, "" if neither."""
         parent = self._tree.parent(child)
+        silent = []
         for sender, receiver in ((child, parent), (parent, child)):
             end = self._ends[sender, receiver]
             port = self._uplink_port(child) if sender == child else self.parent_port(child)
             hello = f"the HELLO that {sender} sends out of port {port}"
             if end.address is None:
+                if receiver in self._not_primary:
+                    hello = f"another controller is primary for {receiver}: {hello}"
                 why = end.fault or f"{hello} never arrived at {receiver}"
                 return f"the link from {child} to {parent} was not seen: {why}"
             if end.missing >= SILENT_AFTER:
-                why = end.fault or f"{hello} does not arrive at {receiver} any more"
-                return f"the link from {child} to {parent} is silent: {why}"
-        return ""
+                silent.append(end.fault or f"{hello} does not arrive at {receiver} any more")
+        return f"the link from {child} to {parent} is silent: {', and '.join(silent)}" if silent else ""
 
     def hellos(self, switch: str) -> list[tuple[int, bytes]]:
-        """Return the HELLOs that `switch` has to send now: port and frame of each."""
-        found = []
-        if parent := self._tree.parent(switch):
-            found.append((self._uplink_port(switch), self._frame(switch, parent)))
-        for child in self._tree.children(switch):
-            if (port := self.parent_port(child)) is not None and self._ends[switch, child].address is None:
-                found.append((port, self._frame(switch, child)))
-        return found
+        """Return the HELLOs that `switch` has to send in each period: port and frame of each."""
+        return [(port, self._frame(switch, receiver)) for receiver, port in self._targets(switch)]
 
-    def sent(self, switch: str) -> bool:
-        """Record that `switch` has sent its HELLOs. Return whether its link to its parent has become silent."""
-        end = self._ends.get((switch, self._tree.parent(switch)))
-        if end is None or end.address is None or end.missing >= SILENT_AFTER:
-            return False
-        end.missing += 1
-        return end.missing == SILENT_AFTER
+    def sent(self, switch: str) -> list[str]:
+        """Record that `switch` has sent its HELLOs of a period. Return the children of links that this makes silent."""
+        silent = []
+        for receiver, _ in self._targets(switch):
+            end = self._ends[switch, receiver]
+            if end.address is not None and receiver not in self._not_primary:
+                end.missing += 1
+                if end.missing == SILENT_AFTER:
+                    silent.append(switch if self._tree.parent(switch) == receiver else receiver)
+        return silent
 
     def arrived(self, hello: Hello, switch: str) -> str:
         """Take a HELLO that `switch` punted. Return the child of the link that it tells something new of, else "".
@@ -148,9 +149,21 @@ class Links:
             if sender == switch:
                 self._forget(sender, receiver)
 
+    def primary(self, switch: str, *, is_primary: bool) -> None:
+        """Record whether this controller is primary for a switch: otherwise another one gets what arrives there."""
+        (self._not_primary.discard if is_primary else self._not_primary.add)(switch)
+
     def _forget(self, one: str, other: str) -> None:
         """Look for the link between two switches anew."""
         self._ends[one, other], self._ends[other, one] = _End(self._draw_nonce()), _End(self._draw_nonce())
+
+    def _targets(self, switch: str) -> Iterator[tuple[str, int]]:
+        """The switches that a switch sends HELLOs to, and by which of its ports; no child before its own has come."""
+        if parent := self._tree.parent(switch):
+            yield parent, self._uplink_port(switch)
+        for child in self._tree.children(switch):
+            if (port := self.parent_port(child)) is not None:
+                yield child, port
 
     def _uplink_port(self, child: str) -> int:
         port = self._tree.switches[child].config.uplink_port

@@ -158,7 +158,8 @@ class SwitchReconciler:
                 await self._wait(min(self._next_probe, self._next_hello))
             else:
                 self._next_hello = loop.time() + _LINK_HELLO_S
-                await self._send(hellos)
+                if await self._send(hellos):
+                    self._registry.link_hellos_sent(self.name)
 
     async def _wait(self, until: float) -> None:
         """Wait for a change, at most until then."""
@@ -166,16 +167,16 @@ class SwitchReconciler:
             async with asyncio.timeout_at(until):
                 await self._notifier.wait()
 
-    async def _send(self, frames: list[tuple[int, bytes]]) -> None:
-        """Send HELLOs to other switches out of ports of the switch."""
+    async def _send(self, frames: list[tuple[int, bytes]]) -> bool:
+        """Send HELLOs to other switches out of ports of the switch. Return whether all were."""
         client = self._entry_writer.client
         try:
             for port, frame in frames:
                 await self._on_thread(lambda port=port, frame=frame: client.packet_out(frame, port))  # type: ignore[misc]
         except P4RuntimeError as error:
             event(_log, logging.WARNING, "HELLO not sent", switch=self._address, cause=str(error))
-            return
-        self._registry.link_hellos_sent(self.name)
+            return False
+        return True
 
     def _has_work(self) -> bool:
         return bool(self._mac_learn_events) or self._synced_version != self._registry.version
@@ -273,6 +274,7 @@ class SwitchReconciler:
             self._contest_pause_s = min(2 * self._contest_pause_s + _FIRST_PAUSE_S, _LONGEST_CONTEST_S)
         self._deposed_at = now
         self._not_primary = "another controller has become primary"
+        self._registry.links.primary(self.name, is_primary=False)
         self._next_bid = now + self._contest_pause_s
         self._bid_pause_s = _FIRST_PAUSE_S
         event(
@@ -344,6 +346,7 @@ class SwitchReconciler:
         self._next_probe = loop.time() + _PROBE_INTERVAL_S
         self._probes_failed = 0
         self._connected = True
+        self._registry.links.primary(self.name, is_primary=not self._not_primary)
         if self._not_primary:
             self._next_bid = loop.time() + self._bid_pause_s
             event(

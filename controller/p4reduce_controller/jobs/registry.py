@@ -339,11 +339,11 @@ class Registry:
         return True
 
     def link_hellos_sent(self, switch: str) -> None:
-        """Record that `switch` has sent the HELLOs of its links: too many that do not arrive are reported."""
-        if self.links.sent(switch):
+        """Record that `switch` has sent its HELLOs of a period: too many that do not arrive are reported."""
+        for child in self.links.sent(switch):
             self.version += 1
-            parent, cause = self.tree.parent(switch), self.links.problem(switch)
-            event(_log, logging.WARNING, "link silent", switch=switch, parent=parent, cause=cause)
+            parent, cause = self.tree.parent(child), self.links.problem(child)
+            event(_log, logging.WARNING, "link silent", switch=child, parent=parent, cause=cause)
 
     def _link_hello(self, hello: Hello, now: float, switch: str) -> bool:
         child = self.links.arrived(hello, switch)
@@ -355,8 +355,9 @@ class Registry:
             event(_log, logging.WARNING, "link wrong", switch=child, parent=parent, cause=fault)
         if link is None:
             return True
-        ports = {"uplink_port": link.parent.ingress_port, "parent_port": link.child.ingress_port}
-        event(_log, logging.INFO, "link found", switch=child, parent=parent, **ports)
+        if not self.links.problem(child):
+            ports = {"uplink_port": link.parent.ingress_port, "parent_port": link.child.ingress_port}
+            event(_log, logging.INFO, "link found", switch=child, parent=parent, **ports)
         for job in self._jobs.values():
             if used_link(job, child) not in (None, link):
                 self._reset(job, f"the link from {child} to {parent} has changed", Cause.LINK_CHANGED)

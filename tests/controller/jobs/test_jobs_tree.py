@@ -66,18 +66,18 @@ def send_link_hellos(registry: Registry, switch: str) -> None:
 
 
 def send_link_hello(registry: Registry, sender: str, receiver: str, port: int) -> None:
-    """The only HELLO that `sender` has to send arrives at `receiver` by this port."""
-    ((_, frame),) = registry.links.hellos(sender)
-    hello = parse_hello(port, frame)
+    """The HELLO that `sender` sends to `receiver`, or else out of its uplink port, arrives there by this port."""
+    out = registry.links.parent_port(receiver) if registry.tree.parent(receiver) == sender else UPLINK
+    hello = parse_hello(port, dict(registry.links.hellos(sender))[out or 0])
     assert hello is not None
     registry.hello(hello, 0.0, receiver)
 
 
 def move_link(registry: Registry, child: str, port: int) -> None:
-    """The only HELLO of a switch arrives by another port of its parent, and one comes back from there."""
+    """The HELLO of a switch arrives by another port of its parent, and one comes back from there."""
     parent = registry.tree.parent(child)
     send_link_hello(registry, child, parent, port)
-    assert [out for out, _ in registry.links.hellos(parent)] == [port]
+    assert registry.links.parent_port(child) == port
     send_link_hello(registry, parent, child, UPLINK)
 
 
@@ -230,7 +230,7 @@ def test_a_job_waits_until_its_links_are_known() -> None:
     send_link_hellos(registry, "root")
     assert list(job.grants) == ["root", "leaf1", "leaf2"], "as soon as the last link is known"
     version = registry.version
-    assert [port for switch in RACKS for port, _ in registry.links.hellos(switch)] == [UPLINK, UPLINK]
+    assert [port for switch in RACKS for port, _ in registry.links.hellos(switch)] == [101, 102, UPLINK, UPLINK]
     find_links(registry)
     assert registry.version == version, "a HELLO that comes as before changes nothing"
 
@@ -346,6 +346,53 @@ def test_a_link_whose_hellos_do_not_arrive_any_more_is_reported_and_gets_no_new_
     send_link_hellos(registry, "leaf1")
     assert registry.links.problem("leaf1") == "" and registry.get("new").grants
     assert registry.get("train").active, "it is the same link as before"
+
+
+def test_a_link_that_carries_frames_up_and_none_down_is_silent(caplog: pytest.LogCaptureFixture) -> None:
+    registry = make_registry()
+    find_links(registry)
+    registry.create("train", 2, 4)
+    form(registry, "train", ["leaf1", "root"])
+    for _ in range(SILENT_AFTER):
+        for switch in RACKS:
+            registry.link_hellos_sent(switch)
+        for leaf in ("leaf1", "leaf2"):
+            send_link_hello(registry, leaf, "root", parent_port(leaf))
+        send_link_hello(registry, "root", "leaf2", UPLINK)
+    down = "the HELLO that root sends out of port 101 does not arrive at leaf1 any more"
+    assert registry.links.problem("leaf1") == f"the link from leaf1 to root is silent: {down}"
+    assert registry.links.problem("leaf2") == ""
+    registry.link_hellos_sent("leaf1")
+    for _ in range(SILENT_AFTER):
+        registry.link_hellos_sent("leaf1")
+    up = "the HELLO that leaf1 sends out of port 99 does not arrive at root any more"
+    assert registry.links.problem("leaf1") == f"the link from leaf1 to root is silent: {up}, and {down}"
+    assert sum("link silent" in record.message for record in caplog.records) == 2, "once for each way"
+    assert registry.get("train").active
+    caplog.clear()
+    caplog.set_level("INFO")
+    send_link_hello(registry, "leaf1", "root", parent_port("leaf1"))
+    assert registry.links.problem("leaf1").endswith(f"silent: {down}") and not caplog.records
+    send_link_hello(registry, "root", "leaf1", UPLINK)
+    assert registry.links.problem("leaf1") == "" and "link found" in caplog.text
+    assert registry.get("train").active, "it is the same link as before"
+
+
+def test_hellos_that_arrive_at_a_switch_of_another_primary_are_not_missed() -> None:
+    registry = make_registry()
+    find_links(registry)
+    registry.links.primary("root", is_primary=False)
+    for _ in range(SILENT_AFTER):
+        registry.link_hellos_sent("leaf1")
+    assert registry.links.problem("leaf1") == ""
+    registry.links.lost("root")
+    assert "was not seen: another controller is primary for root" in registry.links.problem("leaf1")
+    registry.links.primary("root", is_primary=True)
+    assert "was not seen: the HELLO that leaf1 sends" in registry.links.problem("leaf1")
+    find_links(registry)
+    for _ in range(SILENT_AFTER):
+        registry.link_hellos_sent("leaf1")
+    assert "is silent" in registry.links.problem("leaf1")
 
 
 def test_a_cable_that_was_moved_to_another_switch_is_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import astuple
 from pathlib import Path
@@ -17,10 +18,12 @@ from p4reduce_contracts.p4runtime.entries import MulticastGroup, TableEntry
 from p4reduce_contracts.p4runtime.errors import SwitchUnreachableError
 from p4reduce_controller.config import Config
 from p4reduce_controller.jobs import reconciler
+from p4reduce_controller.jobs.links import SILENT_AFTER
 from p4reduce_controller.p4names import V1MODEL
 from p4reduce_controller.service import Controller
 from p4reduce_runtime.settings import ConfigError
 from rigs.fake_switch_client import (
+    LIMIT_S,
     OWN_TABLES,
     RACKS,
     UPLINK,
@@ -170,6 +173,26 @@ def test_a_link_that_was_not_seen_is_named_and_the_lease_follows_when_it_is(
     leaf.cables[UPLINK] = cable
     assert client.wait_lease(tickets[0].nonce, 10.0).depth == 1
     assert client.list_switches()[1].link_problem == ""
+
+
+def test_a_link_is_not_silent_while_another_controller_is_primary_at_the_parent(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciler, "_LINK_HELLO_S", 0.02)
+    monkeypatch.setattr(reconciler, "_FIRST_PAUSE_S", 3600.0)
+    with serving(config) as running:
+        root, leaf = running.clients["root"], running.clients["leaf1"]
+        links, sent = running.controller.registry.links, threading.Semaphore(0)
+        assert root.on_primary is not None
+        root.on_primary(False)  # after the first time this controller bids at once, after the second much later
+        running.wait(lambda: root.connections == 2 and not client_problem(running) and links.problem("leaf1") == "")
+        root.other_primary = "another controller"
+        root.on_primary(False)
+        running.wait(lambda: client_problem(running) != "")
+        leaf.before_packet_out = sent.release
+        for _ in range(SILENT_AFTER + 1):
+            assert sent.acquire(timeout=LIMIT_S)
+        assert running.call(lambda: links.problem("leaf1")) == ""
 
 
 def test_a_cable_that_is_moved_while_the_switches_are_connected_is_reported(
