@@ -1,11 +1,11 @@
 """The links between switches, found by HELLOs that the controller sends out of them.
 
 A switch with a parent sends a HELLO out of its uplink port; the parent punts it, and its source and ingress port are
-the child's address there. The parent then sends one out of that port, which shows its own address at the child.
-Both are sent again and again: a parent with UDP peers gives the port of a silent one to others, a cable may be moved,
-and a link may carry frames one way only. A link is looked for anew when its HELLO comes from another address than
-before, and after either switch was lost. One whose HELLOs no longer arrive is silent: jobs that have it keep it, and no
-other gets it.
+the child's address there. The parent then sends one out of that port, which shows its own address at the child. The
+first ones are sent as soon as they can arrive, then both are sent again and again: a parent with UDP peers gives the
+port of a silent one to others, a cable may be moved, and a link may carry frames one way only. A link is looked for
+anew when its HELLO comes from another address than before, and after either switch was lost. One whose HELLOs no longer
+arrive is silent: jobs that have it keep it, and no other gets it.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class _End:
     """Where one arrived that should not have, "" if none did since one arrived where it should."""
     missing: int = 0
     """How many were sent since one arrived, once the address is known."""
+    first: bool = True
+    """Whether the next one is the first, which does not wait for the period."""
 
 
 def _random_nonce() -> int:
@@ -100,6 +102,15 @@ class Links:
         """Return the HELLOs that `switch` has to send in each period: port and frame of each."""
         return [(port, self._frame(switch, receiver)) for receiver, port in self._targets(switch)]
 
+    def first_hellos(self, switch: str) -> list[tuple[int, bytes]]:
+        """Return those that `switch` has to send now, since their links are looked for anew; each only once."""
+        found = []
+        for receiver, port in self._targets(switch):
+            if (end := self._ends[switch, receiver]).first:
+                end.first = False
+                found.append((port, self._frame(switch, receiver)))
+        return found
+
     def sent(self, switch: str) -> list[str]:
         """Record that `switch` has sent its HELLOs of a period. Return the children of links that this makes silent."""
         silent = []
@@ -129,6 +140,7 @@ class Links:
                     return ""
             elif end.address is not None and hello.address != end.address:
                 self._forget(sender, receiver)  # not taken as it is: it may be a copy of the HELLO
+                self._ends[child, self._tree.parent(child)].first = False  # where copies come, each would cause another
                 return child
             elif end.address is not None:
                 end.fault, end.missing = "", 0
@@ -144,7 +156,7 @@ class Links:
         return ""
 
     def lost(self, switch: str) -> None:
-        """Forget the links of a switch: its ports may be others now."""
+        """Forget the links of a switch: its ports may be others now. HELLOs go out of them at once."""
         for sender, receiver in self._ends:
             if sender == switch:
                 self._forget(sender, receiver)

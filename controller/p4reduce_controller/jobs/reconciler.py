@@ -152,6 +152,8 @@ class SwitchReconciler:
                 await self._wait(min(self._next_probe, self._next_bid))
             elif self._has_work():
                 await self._work()
+            elif first := self._registry.links.first_hellos(self.name):
+                await self._send(first)
             elif not (hellos := self._registry.links.hellos(self.name)):
                 await self._wait(self._next_probe)
             elif loop.time() < self._next_hello:
@@ -378,6 +380,7 @@ class SwitchReconciler:
         self._installed.clear()
         self._registry.switch_lost(RESTARTED, switch=self.name)
         await self._on_thread(lambda: self._entry_writer.start_afresh(era))
+        self._registry.links.lost(self.name)  # its neighbours' HELLOs may have come before it had a pipeline
 
     async def _probe(self) -> None:
         """Check that the switch answers: one that hangs, or a host that vanished, does not end the stream."""

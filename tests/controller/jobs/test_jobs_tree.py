@@ -378,6 +378,40 @@ def test_a_link_that_carries_frames_up_and_none_down_is_silent(caplog: pytest.Lo
     assert registry.get("train").active, "it is the same link as before"
 
 
+def first_ports(registry: Registry) -> dict[str, list[int]]:
+    """By switch: the ports out of which a first HELLO is sent now."""
+    found = {switch: [port for port, _ in registry.links.first_hellos(switch)] for switch in RACKS}
+    return {switch: ports for switch, ports in found.items() if ports}
+
+
+def test_first_hellos_of_a_link_are_sent_once_when_its_switch_is_there_and_when_one_came_up() -> None:
+    registry = make_registry()
+    assert first_ports(registry) == {"leaf1": [UPLINK], "leaf2": [UPLINK]}
+    assert first_ports(registry) == {}, "the further ones once in each period"
+    send_link_hellos(registry, "leaf2")
+    assert first_ports(registry) == {"root": [102]}
+    find_links(registry)
+    assert first_ports(registry) == {"root": [101]}
+    registry.switch_lost("restarted", switch="root")
+    assert first_ports(registry) == {"leaf1": [UPLINK], "leaf2": [UPLINK]}
+    find_links(registry)
+    first_ports(registry)
+    registry.switch_lost("restarted", switch="leaf1")
+    assert first_ports(registry) == {"leaf1": [UPLINK]}
+
+
+def test_copies_of_a_hello_that_come_by_two_ports_cause_no_further_ones_at_once() -> None:
+    """Each would be copied as well."""
+    registry = make_registry()
+    find_links(registry)
+    first_ports(registry)
+    send_link_hello(registry, "leaf1", "root", 103)
+    assert registry.links.link("leaf1") is None
+    assert first_ports(registry) == {}
+    move_link(registry, "leaf1", 103)
+    assert registry.links.link("leaf1") is not None
+
+
 def test_hellos_that_arrive_at_a_switch_of_another_primary_are_not_missed() -> None:
     registry = make_registry()
     find_links(registry)

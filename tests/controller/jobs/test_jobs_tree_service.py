@@ -175,6 +175,31 @@ def test_a_link_that_was_not_seen_is_named_and_the_lease_follows_when_it_is(
     assert client.list_switches()[1].link_problem == ""
 
 
+def test_links_are_found_again_without_a_wait_for_the_next_period(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their HELLOs are sent when both switches have their pipelines, though others may have been sent before."""
+    monkeypatch.setattr(reconciler, "_LINK_HELLO_S", 3600.0)
+    with serving(config) as running, JobClient(running.address) as client:
+        root, leaf = running.clients["root"], running.clients["leaf1"]
+        client.create_job("train", 4)
+        form_at(running, client, "train", AT)
+        hello_sent = threading.Event()
+
+        def let_hellos_be_lost() -> None:
+            leaf.before_packet_out = hello_sent.set
+            running.call(running.controller.notifier.notify)
+            assert hello_sent.wait(LIMIT_S)
+
+        root.before_pipeline = let_hellos_be_lost
+        running.call(root.restart)
+        running.wait(lambda: root.commits == 2 and not client_problem(running))
+        form_at(running, client, "train", AT)
+        running.call(leaf.restart)
+        running.wait(lambda: leaf.commits == 2 and not client_problem(running))
+        form_at(running, client, "train", AT)
+
+
 def test_a_link_is_not_silent_while_another_controller_is_primary_at_the_parent(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
