@@ -131,20 +131,22 @@ class SwitchReconciler:
             if self._lost:
                 self._disconnected()
             if not self._connected or (self._not_primary and loop.time() >= self._next_bid):
+                begun_at = loop.time()
                 try:
                     await self._open()
                     pause_s = _FIRST_PAUSE_S
                 except (P4RuntimeError, StoreError) as error:
                     self._begin_giving_up()
+                    wait_s = max(0.0, begun_at + pause_s - loop.time())  # none after a try that waited for the switch
                     event(
                         _log,
                         logging.WARNING,
                         "switch not reached",
                         switch=self._address,
                         cause=str(error),
-                        next_try_s=pause_s,
+                        next_try_s=round(wait_s, 1),
                     )
-                    await asyncio.sleep(pause_s)
+                    await asyncio.sleep(wait_s)
                     pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             elif loop.time() >= self._next_probe:
                 await self._probe()

@@ -107,6 +107,20 @@ def test_a_probe_without_an_answer_ends_the_connection(
     form(hanging, client, "train", 1)
 
 
+def test_the_next_try_to_connect_follows_at_once_after_one_that_waited_for_the_switch(
+    hanging: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    switch = hanging.client
+    switch.timeout_s = 2 * reconciler._FIRST_PAUSE_S
+    switch.answering.clear()
+    hanging.call(switch.lose)
+    hanging.wait(lambda: "switch not reached" in caplog.messages)
+    switch.answering.set()
+    hanging.wait(lambda: not hanging.controller.switches.unavailable_reason())
+    (first, *_) = [record for record in caplog.records if record.getMessage() == "switch not reached"]
+    assert first.__dict__["p4reduce_fields"]["next_try_s"] == 0
+
+
 def test_controllers_that_take_over_from_each_other_back_off(
     running: Running, client: JobClient, caplog: pytest.LogCaptureFixture
 ) -> None:
