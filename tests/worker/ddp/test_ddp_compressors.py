@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -12,8 +13,10 @@ from torch.nn.parallel import DistributedDataParallel
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, BlockTopKRatio, Form, Policy, ScaleCom
 from p4reduce.errors import InvalidTensorError, LaneOverflowError
+from p4reduce.pytorch import checkpoint
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce.testing.local_group import LocalGroup
+from rigs.buckets import Bucket
 from rigs.ranks import MAKERS
 
 pytestmark = pytest.mark.usefixtures("process_group")
@@ -137,6 +140,40 @@ def test_momentum_takes_gradients_accumulated_in_no_sync_as_one_and_none_of_a_la
     velocities = compressor.state_dict()["velocities"]
     assert set(velocities) == {"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"}
     torch.testing.assert_close(velocities["fc2.bias"], 0.1 * (given[0] + given[1]))
+
+
+def test_velocities_for_another_number_of_ranks_keep_their_mean() -> None:
+    """Rank 1 has no gradient of the second parameter, and so no velocity."""
+    names = ("first", "second")
+    module = nn.ParameterDict({name: nn.Parameter(torch.zeros(3, 4)) for name in names})
+
+    def velocities_of(state: DDPState) -> torch.Tensor:
+        found = state.state_dict()["compressor"]["velocities"]
+        return torch.stack([found.get(name, torch.zeros(12)) for name in names])
+
+    def save(comm: Communicator) -> tuple[Any, torch.Tensor]:
+        with DDPState(comm, AdaComp(form="gather", momentum=0.9), module=module) as state:
+            for index, parameter in enumerate(module.values()):
+                given = torch.full((3, 4), float(1 + comm.rank) * (1 - index * comm.rank))
+                given[0, 0] *= 10
+                state.reduce(Bucket(index, parameter, given, last=index == 1)).wait()  # type: ignore[arg-type]
+            return checkpoint.part(state)[f"rank{comm.rank}"], velocities_of(state)
+
+    def load(comm: Communicator) -> torch.Tensor:
+        with DDPState(comm, AdaComp(form="gather", momentum=0.9), module=module) as state:
+            checkpoint.load_gathered(state, parts)
+            return velocities_of(state)
+
+    with LocalGroup(2) as group:
+        parts, saved = zip(*group.run(save), strict=True)
+    assert [set(part["velocities"]) for part in parts] == [{"first", "second"}, {"first"}]
+    assert not torch.equal(*saved)
+    for ranks in (1, 2, 3):
+        with LocalGroup(ranks) as group:
+            loaded = group.run(load)
+        torch.testing.assert_close(torch.stack(loaded).mean(0), torch.stack(saved).mean(0))
+        if ranks == 2:
+            assert all(torch.equal(one, other) for one, other in zip(loaded, saved, strict=True))
 
 
 def test_lanes_that_are_too_narrow_are_refused_before_anything_is_sent() -> None:
