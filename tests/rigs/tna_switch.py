@@ -17,6 +17,7 @@ from p4reduce_contracts.artifacts import GEOMETRY, P4INFO, TOFINO_BINARY, TOFINO
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.switch import Switch
+from rigs.ports import own_address
 from rigs.system import Process
 from rigs.tna_program import TnaPipeline
 
@@ -63,7 +64,7 @@ class TnaSwitch:
 
     def close(self) -> None:
         self._switch.stop()
-        self._frames.join(10.0)
+        self._frames.join(60.0)
         self._server.stop()
         self._switch.close()
 
@@ -77,13 +78,13 @@ def tna_switch(chip: str) -> Iterator[TnaSwitch]:
         switch.close()
 
 
-def start_controller(folder: Path, switch: TnaSwitch, pipeline: Path, listen: str = "127.0.0.1:0") -> Process:
+def start_controller(folder: Path, switch: TnaSwitch, pipeline: Path, listen: str = "") -> Process:
     """`p4reduce controller run`; its state is in `folder`, so that the next one takes the jobs up."""
     config = folder / "p4reduce.toml"
     config.write_text(
         f"[switch]\npipeline = '{pipeline}'\np4runtime = '{switch.p4runtime}'\nudp_port = {switch.udp_port}\n"
         "hellos_a_second = 1\nhello_burst = 20\n"
-        f"[controller]\nlisten = '{listen}'\nstate_dir = '{folder / 'state'}'\n"
+        f"[controller]\nlisten = '{listen or own_address()}'\nstate_dir = '{folder / 'state'}'\n"
         "heartbeat_interval_s = 0.2\nheartbeat_timeout_s = 60\n"
     )
     return Process(folder / "controller.log", "controller", "run", "--config", str(config))
