@@ -1,7 +1,8 @@
 """Momentum correction: each rank compresses the moving average of its own gradients, its velocity.
 
 Source: Lin et al., "Deep Gradient Compression", ICLR 2018, sections 3.2 (momentum correction) and 3.3 (momentum factor
-masking). For one parameter of one rank, with momentum m, velocity v and gradient g (all element-wise):
+masking); the text was not at hand (unverified). For one parameter of one rank, with momentum m, velocity v and gradient
+g (all element-wise):
 
     v <- m v + (1 - m) g          as Adam's first moment, without bias correction
     compress v in place of g; what a dense parameter sends is v too
