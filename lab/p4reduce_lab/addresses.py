@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import random
 import socket
-from contextlib import ExitStack
+from contextlib import suppress
+from typing import Final
 
 LOOPBACK = "127.0.0.1"
+_PORTS: Final = range(10_000, 21_000)
+"""Below those that Linux gives to programs that ask for any port (ip_local_port_range), which would get one of ours
+before it is bound."""
 
 
 def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
-    """Return a free port of the loopback interface: SOCK_STREAM for TCP, SOCK_DGRAM for UDP."""
-    with socket.socket(socket.AF_INET, kind) as sock:
-        sock.bind((LOOPBACK, 0))
-        return int(sock.getsockname()[1])
+    """Return a free port of the loopback interface: SOCK_STREAM for TCP, SOCK_DGRAM for UDP. Raises OSError."""
+    for port in random.SystemRandom().sample(_PORTS, 1000):
+        with socket.socket(socket.AF_INET, kind) as sock, suppress(OSError):
+            sock.bind((LOOPBACK, port))
+            return port
+    raise OSError(f"of 1,000 ports from {_PORTS[0]} to {_PORTS[-1]} none is free: end other programs")
 
 
 def free_address(kind: socket.SocketKind = socket.SOCK_STREAM) -> str:
@@ -22,13 +29,10 @@ def free_address(kind: socket.SocketKind = socket.SOCK_STREAM) -> str:
 
 def free_addresses(count: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> list[str]:
     """Return so many of them, all different."""
-    with ExitStack() as stack:
-        ports = []
-        for _ in range(count):
-            sock = stack.enter_context(socket.socket(socket.AF_INET, kind))
-            sock.bind((LOOPBACK, 0))
-            ports.append(sock.getsockname()[1])
-        return [f"{LOOPBACK}:{port}" for port in ports]
+    found: set[str] = set()
+    while len(found) < count:
+        found.add(free_address(kind))
+    return sorted(found)
 
 
 def answers(address: str) -> bool:

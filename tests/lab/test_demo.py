@@ -142,7 +142,8 @@ def test_no_process_remains_after_an_ended_demo(tmp_path: Path, number: signal.S
         try:
             deadline = time.monotonic() + DEADLINE_S
             while not (log.exists() and b"step" in log.read_bytes()):
-                assert demo.poll() is None and time.monotonic() < deadline
+                assert demo.poll() is None, demo.communicate()[1]
+                assert time.monotonic() < deadline
                 time.sleep(0.05)  # between two looks at a file
             assert len(mentioning(str(tmp_path))) >= 6  # the demo, the workers' parent, four workers
             demo.send_signal(number)
