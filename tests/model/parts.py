@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from model.calls import Generation, Refusal
 from model.ranks import BrokenPropertyError, Rank, is_before
@@ -20,6 +20,7 @@ from p4reduce_contracts.wire import CONTRIBUTE, RESULT, SMALL, unpack
 
 Key = TypeVar("Key")
 Taken = TypeVar("Taken")
+Value = TypeVar("Value")
 Numbers = tuple[int, ...]
 Reached = tuple[int, Numbers]
 """A part's state after a step, and the frames that it sent."""
@@ -40,6 +41,21 @@ def refusing(generations: Sequence[Generation]) -> set[int]:
     return {call.rank for call in calls if isinstance(call, Refusal)}
 
 
+class Numbered(Generic[Value]):
+    """Values by number, in the order in which they were first met; equal ones have one number."""
+
+    def __init__(self) -> None:
+        self.values: list[Value] = []
+        self._numbers: dict[Value, int] = {}
+
+    def number(self, value: Value) -> int:
+        """Return a value's number, a new one for a new value."""
+        number = self._numbers.setdefault(value, len(self.values))
+        if number == len(self.values):
+            self.values.append(value)
+        return number
+
+
 class Parts:
     """All states that the ranks and the switch have been in, and all frames that they have sent."""
 
@@ -55,11 +71,8 @@ class Parts:
         self._generations = generations
         self.ranks = [Rank(rank, generations, may_fail=flips) for rank in range(len(generations[0].leases))]
         self._switch = make_switch(generations)
-        self._switch_states: list[Any] = []
-        self._switch_numbers: dict[Any, int] = {}
-        self.frames: list[InFlight] = []
-        """By number."""
-        self._frame_numbers: dict[InFlight, int] = {}
+        self._numbered_states, self._numbered_frames = Numbered[Any](), Numbered[InFlight]()
+        self._switch_states, self.frames = self._numbered_states.values, self._numbered_frames.values
         self._rank_steps: dict[tuple[int, int, int], Reached] = {}
         self._switch_steps: dict[tuple[int, int], Reached] = {}
         self.overwritten: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -84,7 +97,7 @@ class Parts:
 
     def first_switch(self) -> int:
         """Return the state of the switch before the first frame."""
-        switch = self._switch_number(self._switch.begin(0))
+        switch = self._numbered_states.number(self._switch.begin(0))
         self.switch_images.put(0, (switch,) * len(self.group))
         return switch
 
@@ -126,7 +139,9 @@ class Parts:
         renewed = self._renewals.get(state)
         if renewed is None:
             states = self.switch_images.of(0, state)
-            found = tuple(self._switch_number(self._switch.renew(self._switch_states[image])) for image in states)
+            found = tuple(
+                self._numbered_states.number(self._switch.renew(self._switch_states[image])) for image in states
+            )
             self.switch_images.put(0, found)
             renewed = self._renewals[state] = found[0]
         return renewed
@@ -156,14 +171,14 @@ class Parts:
         state, number = key
         frame, before = self.frames[number], self._switch_states[state]
         after, out = self._switch.process(before, frame.rank, frame.payload)
-        sent = tuple(self._frame_number(InFlight(to, to < 0, payload)) for to, payload in out)
+        sent = tuple(self._numbered_frames.number(InFlight(to, to < 0, payload)) for to, payload in out)
         old, new = self._switch.rounds(before), self._switch.rounds(after)
         overwritten = [
             (version >> 1, round_)
             for (switch, version), round_ in old.items()
             if round_ is not None and new[switch, version] != round_
         ]
-        return self._switch_number(after), sent, overwritten
+        return self._numbered_states.number(after), sent, overwritten
 
     def is_over(self, number: int, state: int) -> bool:
         """Return whether a frame changes nothing, and never will, since its round is over.
@@ -209,7 +224,7 @@ class Parts:
             blocks = range(SMALL.frame_header_bytes, len(frame.payload), SMALL.block_bytes)
             bits = [8 * byte + 7 for byte in header] + [8 * byte + bit for byte in blocks for bit in (0, 30)]
             found = self._flips[number] = tuple(
-                self._frame_number(InFlight(frame.rank, frame.up, _with_flipped_bit(frame.payload, bit)))
+                self._numbered_frames.number(InFlight(frame.rank, frame.up, _with_flipped_bit(frame.payload, bit)))
                 for bit in bits
             )
         return found
@@ -248,23 +263,9 @@ class Parts:
         """How many states the ranks and the switch have had, and how many frames there were."""
         return sum(rank.count for rank in self.ranks), len(self._switch_states), len(self.frames)
 
-    def _frame_number(self, frame: InFlight) -> int:
-        number = self._frame_numbers.get(frame)
-        if number is None:
-            number = self._frame_numbers[frame] = len(self.frames)
-            self.frames.append(frame)
-        return number
-
-    def _switch_number(self, state: Any) -> int:
-        number = self._switch_numbers.get(state)
-        if number is None:
-            number = self._switch_numbers[state] = len(self._switch_states)
-            self._switch_states.append(state)
-        return number
-
     def _sent(self, rank: int, reached: tuple[int, Sequence[bytes]]) -> Reached:
         state, payloads = reached
-        return state, tuple(self._frame_number(InFlight(rank, True, payload)) for payload in payloads)
+        return state, tuple(self._numbered_frames.number(InFlight(rank, True, payload)) for payload in payloads)
 
     def _moved(self, rank: int) -> Numbers:
         """Return, by permutation, the rank in whose place one comes."""
