@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -13,13 +14,16 @@ _PORTS: Final = range(10_000, 21_000)
 before it is bound."""
 
 
-def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
-    """Return a free port of the loopback interface: SOCK_STREAM for TCP, SOCK_DGRAM for UDP. Raises OSError."""
-    for port in random.SystemRandom().sample(_PORTS, 1000):
+def free_port(kind: socket.SocketKind = socket.SOCK_STREAM, ports: Iterable[int] | None = None) -> int:
+    """Return a free port of the loopback interface: SOCK_STREAM for TCP, SOCK_DGRAM for UDP.
+
+    `ports` are tried in turn; default: 1,000 at random. Raises OSError if none of them is free.
+    """
+    for port in random.SystemRandom().sample(_PORTS, 1000) if ports is None else ports:
         with socket.socket(socket.AF_INET, kind) as sock, suppress(OSError):
             sock.bind((LOOPBACK, port))
             return port
-    raise OSError(f"of 1,000 ports from {_PORTS[0]} to {_PORTS[-1]} none is free: end other programs")
+    raise OSError(f"no port of {LOOPBACK} that was tried is free: end other programs")
 
 
 def free_address(kind: socket.SocketKind = socket.SOCK_STREAM) -> str:

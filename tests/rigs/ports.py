@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 import random
 import socket
-from contextlib import suppress
-from itertools import cycle
+from itertools import cycle, islice
 from typing import Final
 
-from p4reduce_lab.addresses import LOOPBACK
+from p4reduce_lab.addresses import LOOPBACK, free_port
 
 FIRST: Final = 22_000
 EACH: Final = 640
@@ -32,12 +31,7 @@ _next = cycle(_ports())
 
 def own_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
     """Return a free port of the loopback interface, another one each time: SOCK_STREAM for TCP, SOCK_DGRAM for UDP."""
-    for _ in range(EACH):
-        port = next(_next)
-        with socket.socket(socket.AF_INET, kind) as sock, suppress(OSError):
-            sock.bind((LOOPBACK, port))
-            return port
-    raise AssertionError(f"no port of {EACH} is free")
+    return free_port(kind, islice(_next, EACH))
 
 
 def own_address(kind: socket.SocketKind = socket.SOCK_STREAM) -> str:
