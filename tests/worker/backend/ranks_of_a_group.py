@@ -60,6 +60,16 @@ def check_sums() -> None:
     assert scalar.item() == 1.5 * size
     empty = torch.zeros(0)
     dist.all_reduce(empty)
+    beside = [torch.zeros(0, 5), given(rank, torch.float32), torch.zeros(0)]
+    dist.all_reduce_coalesced(beside)
+    assert torch.equal(beside[1], total(torch.float32))
+    expanded = torch.ones(1, 3).expand(4, 3)
+    try:
+        dist.all_reduce(expanded)
+    except ValueError as error:
+        assert "call .contiguous()" in str(error), error
+    else:
+        raise AssertionError("one memory cannot hold several sums")
 
 
 def check_scattered_sums() -> None:

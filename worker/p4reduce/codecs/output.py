@@ -65,7 +65,7 @@ def _writable(out: Tensor, given: Tensor) -> Array:
         array = np.asarray(out)
         if not array.flags.writeable:
             raise InvalidTensorError("out is read-only; give an array that can be written to")
-    if any(stride == 0 and size > 1 for stride, size in zip(array.strides, array.shape, strict=True)):
+    if array.size and any(stride == 0 and size > 1 for stride, size in zip(array.strides, array.shape, strict=True)):
         raise InvalidTensorError("elements of out share memory (it was expanded); give it memory for each")
     return array
 

@@ -321,6 +321,9 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         return self._thread.submit(done, divide, asynchronous=bool(getattr(opts, "asyncOp", True)))
 
     def _sum_in_place(self, name: str, tensors: list[torch.Tensor], opts: Any) -> CollectiveWork:
+        for tensor in tensors:
+            if not tensor.is_contiguous() and 0 in tensor.stride():
+                raise ValueError(f"elements of a tensor of {name} share memory (it was expanded): call .contiguous()")
         staged = stage(tensors[0].device, tensors, tensors)
         return self._submit(
             name, tensors, opts, lambda timeout_s: self._sum(staged.writes, opts.reduceOp, timeout_s), staged
