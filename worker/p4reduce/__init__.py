@@ -15,11 +15,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from p4reduce import errors
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CollectiveError, P4ReduceError
 from p4reduce.join import join
-from p4reduce_runtime.deprecation import deprecated_names
 
 if TYPE_CHECKING:
     from p4reduce.compressors import AdaComp, BlockTopK, NoCompression, ScaleCom
@@ -49,27 +47,6 @@ _NEED_TORCH = {
     "ScaleCom": "p4reduce.compressors",
     "ddp_hook": "p4reduce.pytorch.ddp",
 }
-_MOVED_TO = {
-    "p4reduce.codecs": ("Float32", "Int32", "Lanes"),
-    "p4reduce.compressors": (
-        "BlockAdaComp",
-        "BlockRandomK",
-        "BlockThreshold",
-        "BlockTopKRatio",
-        "Compressor",
-        "Form",
-        "Policy",
-        "SharedAdaComp",
-    ),
-    "p4reduce.errors": ("FrameError", "JoinError"),
-    "p4reduce.ring": ("Inceptionn", "RingState", "ring_hook"),
-    "p4reduce.stats": ("CollectiveReport", "CollectiveStats"),
-    "p4reduce_contracts.jobs.lease": ("Lease",),
-}
-MOVED = errors.RENAMED | {name: f"{module}.{name}" for module, names in _MOVED_TO.items() for name in names}
-"""Deprecated names of this package, and what each stands for."""
-
-_deprecated = deprecated_names(__name__, MOVED, stacklevel=3)
 
 if not TYPE_CHECKING:
 
@@ -81,4 +58,4 @@ if not TYPE_CHECKING:
             return import_module(f"p4reduce.{name}")
         if name == "__version__":
             return import_module("importlib.metadata").version("p4reduce")
-        return _deprecated(name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

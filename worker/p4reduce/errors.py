@@ -17,15 +17,12 @@ P4ReduceError
 │   ├── LaneOverflowError         the sum of the lanes could leave the lane's range
 │   └── IntegerOverflowError      the sum of the integers could leave 32 bits
 └── FrameError                    the bytes are not a frame of this protocol
-
-The names without the ending "Error" are deprecated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntFlag
-from typing import TYPE_CHECKING, Final
 
 from p4reduce_contracts.errors import (
     FrameError,
@@ -36,7 +33,6 @@ from p4reduce_contracts.errors import (
     P4ReduceError,
 )
 from p4reduce_contracts.ranks import name_ranks
-from p4reduce_runtime.deprecation import deprecated_names
 
 __all__ = [
     "CollectiveError",
@@ -58,15 +54,6 @@ __all__ = [
     "PeerRefusedError",
     "Reason",
 ]
-
-RENAMED: Final = {
-    name.removesuffix("Error"): f"{__name__}.{name}"
-    for name in __all__
-    if name not in ("CollectiveError", "FrameError", "JoinError", "P4ReduceError", "Reason")
-}
-"""Deprecated names, and what each stands for."""
-if not TYPE_CHECKING:
-    __getattr__ = deprecated_names(__name__, RENAMED)
 
 
 class CollectiveError(P4ReduceError):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 import msgspec
@@ -36,7 +36,6 @@ from p4reduce_contracts.jobs.errors import (
 )
 from p4reduce_contracts.jobs.lease import Lease, Level
 from p4reduce_contracts.jobs.watch import Watch
-from p4reduce_runtime.deprecation import deprecated_names
 from p4reduce_runtime.security import (
     CONTROLLER,
     Security,
@@ -72,17 +71,6 @@ AnswerT = TypeVar("AnswerT")
 # How much longer than the controller the client waits for a lease: the controller's own message at its
 # deadline names the missing ranks, the client's cannot.
 _LEASE_GRACE_S = 2.0
-
-if not TYPE_CHECKING:
-    __getattr__ = deprecated_names(
-        __name__,
-        {
-            name.removesuffix("Error"): f"{__name__}.{name}"
-            for name in __all__
-            if name.endswith("Error") and name not in ("EpochError", "JobServiceError")
-        }
-        | {"NotNow": f"{__name__}.RetryLaterError"},
-    )
 
 _TLS_WORDS = ("handshake", "verification", "Socket closed")
 

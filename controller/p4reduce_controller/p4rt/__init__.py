@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from p4reduce_contracts.p4runtime.entries import (
     ActionProfileGroup,
     ActionProfileMember,
@@ -33,7 +31,6 @@ from p4reduce_contracts.p4runtime.errors import (
 )
 from p4reduce_contracts.p4runtime.schema import Schema
 from p4reduce_controller.p4rt.client import Client
-from p4reduce_runtime.deprecation import deprecated_names
 
 __all__ = [
     "ActionProfileGroup",
@@ -62,8 +59,3 @@ __all__ = [
     "WeightedAction",
     "WriteError",
 ]
-
-if not TYPE_CHECKING:
-    __getattr__ = deprecated_names(
-        __name__, {name: f"{__name__}.{name}Error" for name in ("NotPrimary", "SwitchUnreachable")}
-    )

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from p4reduce.communicator import Communicator
-from p4reduce.errors import CollectiveTimeoutError, CommunicatorClosedError, InvalidTensorError
+from p4reduce.errors import CollectiveTimeoutError, InvalidTensorError
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce.testing.local_group import LocalGroup
 from rigs.fork_server import ForkServer
@@ -88,11 +88,6 @@ def test_closing_a_state_leaves_the_communicator_open() -> None:
             raise ValueError  # no bucket is under way, so the other ranks wait for none
         comm.barrier()
         assert membership.left == 0
-        with pytest.warns(DeprecationWarning, match="call comm.close"):
-            DDPState(comm).close(leave=True)
-        assert membership.left == 1
-        with pytest.raises(CommunicatorClosedError):
-            comm.barrier()
 
 
 @pytest.mark.parametrize("kind", [ValueError, InvalidTensorError])

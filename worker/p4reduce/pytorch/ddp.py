@@ -31,7 +31,6 @@ import contextlib
 import os
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -329,24 +328,15 @@ class DDPState:
         if self.error is not None:
             raise self.error
 
-    def close(self, *, leave: bool | None = None) -> None:
+    def close(self) -> None:
         """End the threads, once they have summed the buckets they were given. Idempotent.
 
-        The communicator stays open: close it too, or give it to a new DDPState. `leave` is deprecated: with True the
-        communicator is closed here.
+        The communicator stays open: close it too, or give it to a new DDPState.
         """
-        if leave is not None:
-            warnings.warn(
-                "leave= of DDPState.close is deprecated: close() leaves the communicator open, call comm.close()",
-                DeprecationWarning,
-                stacklevel=2,
-            )
         self.comm.check_process()
         if not self._closed:
             self._closed = True
             self._threads.end()
-        if leave:
-            self.comm.close()
 
     def __enter__(self) -> Self:
         return self
